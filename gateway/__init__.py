@@ -1,0 +1,1 @@
+"""mlc-gateway: the unified agent input of OpenSearch ML Commons, for clusters and agents that lack it."""

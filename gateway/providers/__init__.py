@@ -1,0 +1,1 @@
+"""How each LLM provider writes a conversation. Pure; one file a provider, found through the registry."""
