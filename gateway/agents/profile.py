@@ -64,6 +64,8 @@ class AgentProfile:
     provider: the provider's name, "" when nothing told. provider_source: what told it
         (``model.model_provider``, ``_llm_interface``, ``connector``, ``rule``).
     memory_type: `memory.type`, "" without memory.
+    unified_api: whether the cluster's unified agent API is on; None when that could not be read. A cluster before
+        3.5 does not have it, so there it is False.
     """
 
     id: str
@@ -80,8 +82,15 @@ class AgentProfile:
     model_provider: str = ""
     provider: str = ""
     provider_source: str = ""
+    unified_api: bool | None = None
 
     @property
     def llm_interface(self) -> str:
         """`_llm_interface`, which turns function calling on (3.0 and later)."""
         return self.parameters.get("_llm_interface", "")
+
+    @property
+    def models(self) -> tuple[Model, ...]:
+        """Every model read for this agent: its LLM, then those of its tools."""
+        found = (self.llm, *(tool.model for tool in self.tools))
+        return tuple(model for model in found if model is not None)

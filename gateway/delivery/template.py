@@ -107,9 +107,10 @@ def may_be_json(text: str) -> bool:
     """Whether the cluster might take `text` for JSON and insert it raw.
 
     Its parser is lenient and not worth copying (FACTS.md): the first character above U+0020 decides whether it
-    may be an object or an array; nothing else ever goes in raw.
+    may be an object or an array; nothing else ever goes in raw. Opening brackets alone can't be either.
     """
-    return text.lstrip(_BLANK)[:1] in ("{", "[")
+    start = text.lstrip(_BLANK)
+    return start[:1] in ("{", "[") and bool(start.strip(_BLANK + "{["))
 
 
 _BLANK = "".join(map(chr, range(0x21)))

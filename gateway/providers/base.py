@@ -107,6 +107,10 @@ class Provider(ABC):
     def recognises(self, hints: ConnectorHints) -> bool:
         """Whether a connector with these hints speaks this provider's format."""
 
+    def required_members(self, messages: Sequence[Any]) -> frozenset[str]:
+        """Body members that must be there for these messages to be taken (Bedrock: toolConfig for tool blocks)."""
+        return frozenset()
+
     def fields(self, request: ProviderRequest) -> dict[str, Any]:
         """The body members of `request`: messages (or contents) and the system text."""
         return {**self.system_fields(request.system), self.messages_field: request.messages}

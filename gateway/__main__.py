@@ -1,0 +1,16 @@
+"""The command line: ``mlc-gateway`` and ``python -m gateway``."""
+
+from __future__ import annotations
+
+import sys
+
+from gateway.cli import run
+
+
+def main() -> int:
+    """Run the command that the arguments name; its exit status."""
+    return run(sys.argv[1:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

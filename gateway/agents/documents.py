@@ -1,0 +1,355 @@
+"""From the documents that `GET` agent, model and connector return to an `AgentProfile`. Pure.
+
+Where each value stands was read from the recordings (2.19.0 ``03_get_back``, 3.4.0, 3.6.0, 3.8.0). Whatever is
+missing or of the wrong type is named, with its document and path; nothing is guessed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from gateway.agents.kinds import generation_of
+from gateway.agents.profile import AgentProfile, Connector, Model, Parameters, Tool
+from gateway.agents.rules import Rule, rule_for
+from gateway.errors import Problem, UnresolvedAgent
+from gateway.providers.base import ConnectorHints
+
+Document = Mapping[str, Any]
+
+FLOW_TYPES = frozenset({"flow", "conversational_flow"})
+"""Agents that run their tools in order and never their `llm` block."""
+
+LLM_TOOL = "MLModelTool"
+_PREDICT = "predict"
+_PARAMETER = re.compile(r"\$\{parameters\.([^}:]+)(?::-([^}]*))?\}")
+_UNIFIED_API = "plugins.ml_commons.unified_agent_api_enabled"
+_VERSION = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?")
+
+
+class _Unreadable(Exception):
+    def __init__(self, place: str, reason: str, expected: str = "", received: str = "") -> None:
+        super().__init__(reason)
+        self.problem = Problem(place, reason, expected, received)
+
+
+def needed(agent_doc: Document) -> tuple[str, ...]:
+    """The ids of the models to read for this agent, each once, in the order of their use.
+
+    The LLM of an agent that is no flow, then that of every MLModelTool. What can't be read here is passed over:
+    `read_profile` names it.
+    """
+    ids: list[str] = []
+    if not _is_flow(agent_doc):
+        ids.append(_text(_mapping(agent_doc.get("llm")).get("model_id")))
+    for tool in _items(agent_doc.get("tools")):
+        if tool.get("type") == LLM_TOOL:
+            ids += _tool_model_ids(tool)
+    return tuple(dict.fromkeys(filter(None, ids)))
+
+
+def needed_connector(model_doc: Document) -> str | None:
+    """The id of the connector to read for this model; None when the model embeds its own or names none."""
+    if isinstance(model_doc.get("connector"), Mapping):
+        return None
+    return _text(model_doc.get("connector_id")) or None
+
+
+def read_profile(
+    agent_id: str,
+    agent_doc: Document,
+    models: Mapping[str, Document],
+    connectors: Mapping[str, Document],
+    version: tuple[int, ...],
+    rules: Iterable[Rule] = (),
+    unified_api: bool | None = None,
+) -> AgentProfile:
+    """What the documents say of the agent.
+
+    Args:
+        agent_id: the agent's id; its document does not hold it.
+        agent_doc: the answer of `GET /_plugins/_ml/agents/{id}`.
+        models: model id → the answer of `GET /_plugins/_ml/models/{id}`, for every id of `needed`.
+        connectors: connector id → the answer of `GET /_plugins/_ml/connectors/{id}`.
+        version: the cluster's version as numbers.
+        rules: the operator's, for an agent that does not say what its provider is.
+        unified_api: see `AgentProfile.unified_api`.
+
+    Raises:
+        UnresolvedAgent: with a problem for every document that is missing or can't be read.
+    """
+    reader = _Reader(f"agents/{agent_id}", models, connectors)
+    profile = reader.agent(agent_id, agent_doc, version, unified_api)
+    if reader.problems:
+        raise UnresolvedAgent.of(reader.problems)
+    return _with_provider(profile, tuple(rules))
+
+
+class _Reader:
+    """Reads one agent and keeps every problem it meets, so that all are reported at once."""
+
+    def __init__(self, place: str, models: Mapping[str, Document], connectors: Mapping[str, Document]) -> None:
+        self.problems: list[Problem] = []
+        self._place = place
+        self._models = models
+        self._connectors = connectors
+
+    def agent(self, agent_id: str, doc: Document, version: tuple[int, ...], unified_api: bool | None) -> AgentProfile:
+        type_ = _text(doc.get("type")).lower()
+        if not type_:
+            self._say(f"{self._place}.type", "the agent has no type", "an agent type", _kind(doc.get("type")))
+        llm = self._mapping(doc, "llm")
+        block = self._mapping(doc, "model")
+        return AgentProfile(
+            id=agent_id,
+            name=_text(doc.get("name")),
+            type=type_,
+            version=version,
+            generation=generation_of(version, type_, bool(block)),
+            app_type=_text(doc.get("app_type")),
+            memory_type=_text(self._mapping(doc, "memory").get("type")),
+            parameters=self._parameters(doc, "parameters", self._place),
+            llm=None if type_ in FLOW_TYPES or not type_ else self._llm(llm),
+            llm_parameters=self._parameters(llm, "parameters", f"{self._place}.llm"),
+            tools=self._tools(doc),
+            model_provider=_text(block.get("model_provider")),
+            unified_api=unified_api,
+        )
+
+    def _llm(self, llm: Document) -> Model | None:
+        place = f"{self._place}.llm.model_id"
+        model_id = _text(llm.get("model_id"))
+        if not model_id:
+            self._say(place, "the agent names no LLM", "a model id", _kind(llm.get("model_id")))
+            return None
+        return self._model(model_id, place)
+
+    def _tools(self, doc: Document) -> tuple[Tool, ...]:
+        place = f"{self._place}.tools"
+        tools = doc.get("tools")
+        if tools is None:
+            return ()
+        if not isinstance(tools, list):
+            self._say(place, "tools is not an array", "an array", _kind(tools))
+            return ()
+        return tuple(self._tool(tool, f"{place}[{i}]") for i, tool in enumerate(tools))
+
+    def _tool(self, tool: Any, place: str) -> Tool:
+        if not isinstance(tool, Mapping) or not _text(tool.get("type")):
+            self._say(place, "a tool has no type", 'an object with a "type"', _kind(tool))
+            return Tool("", "")
+        return Tool(
+            type=tool["type"],
+            name=_text(tool.get("name")),
+            parameters=self._parameters(tool, "parameters", place),
+            config=self._parameters(tool, "config", place),
+            model=self._tool_model(tool, place) if tool["type"] == LLM_TOOL else None,
+        )
+
+    def _tool_model(self, tool: Document, place: str) -> Model | None:
+        ids = _tool_model_ids(tool)
+        if len(ids) != 1:
+            reason = "an MLModelTool names no model" if not ids else "an MLModelTool names two models"
+            self._say(f"{place}.parameters.model_id", reason, "one model id", ", ".join(ids) or "none")
+            return None
+        return self._model(ids[0], f"{place}.parameters.model_id")
+
+    def _model(self, model_id: str, named_at: str) -> Model | None:
+        try:
+            return read_model(model_id, self._models, self._connectors, named_at)
+        except _Unreadable as unreadable:
+            if unreadable.problem not in self.problems:
+                self.problems.append(unreadable.problem)
+            return None
+
+    def _mapping(self, doc: Document, member: str) -> Document:
+        value = doc.get(member)
+        if value is not None and not isinstance(value, Mapping):
+            self._say(f"{self._place}.{member}", f"{member} is not an object", "an object", _kind(value))
+        return _mapping(value)
+
+    def _parameters(self, doc: Document, member: str, place: str) -> Parameters:
+        try:
+            return _parameters(doc.get(member), f"{place}.{member}")
+        except _Unreadable as unreadable:
+            self.problems.append(unreadable.problem)
+            return {}
+
+    def _say(self, place: str, reason: str, expected: str, received: str) -> None:
+        self.problems.append(Problem(place, reason, expected, received))
+
+
+def read_model(
+    model_id: str, models: Mapping[str, Document], connectors: Mapping[str, Document], named_at: str
+) -> Model:
+    """One model with its connector; `named_at` is where its id stands, for the message when it is missing."""
+    place = f"models/{model_id}"
+    doc = models.get(model_id)
+    if doc is None:
+        raise _Unreadable(named_at, f"the model {model_id} does not exist", "an existing model", model_id)
+    embedded = doc.get("connector")
+    connector_id = needed_connector(doc) or ""
+    if isinstance(embedded, Mapping):
+        connector = _connector("", embedded, f"{place}.connector")
+    elif not connector_id:
+        algorithm = _text(doc.get("algorithm")) or "unknown"
+        raise _Unreadable(place, "the model has no connector, so it is no remote LLM", "REMOTE", algorithm)
+    elif connector_id in connectors:
+        connector = _connector(connector_id, connectors[connector_id], f"connectors/{connector_id}")
+    else:
+        raise _Unreadable(
+            f"{place}.connector_id",
+            f"the connector {connector_id} does not exist",
+            "an existing connector",
+            connector_id,
+        )
+    return Model(model_id, connector, _required_inputs(doc, f"{place}.interface.input"))
+
+
+def _connector(connector_id: str, doc: Document, place: str) -> Connector:
+    actions = list(_items(doc.get("actions")))
+    found = next((a for a in enumerate(actions) if _text(a[1].get("action_type")).lower() == _PREDICT), None)
+    if found is None:
+        raise _Unreadable(
+            f"{place}.actions", "the connector has no predict action", "PREDICT", _kind(doc.get("actions"))
+        )
+    index, action = found
+    for member in ("url", "request_body"):
+        if not isinstance(action.get(member), str):
+            raise _Unreadable(
+                f"{place}.actions[{index}].{member}",
+                f"the predict action has no {member}",
+                "a string",
+                _kind(action.get(member)),
+            )
+    return Connector(
+        id=connector_id,
+        protocol=_text(doc.get("protocol")),
+        url=action["url"],
+        request_body=action["request_body"],
+        parameters=_parameters(doc.get("parameters"), f"{place}.parameters"),
+    )
+
+
+def _required_inputs(model_doc: Document, place: str) -> tuple[str, ...]:
+    """The parameters that `interface.input` requires and that a string satisfies.
+
+    Bedrock connectors of some older Claude models get such an interface by default; it requires `inputs`
+    (FACTS.md, "Rendering, in detail", Lookups; 2.19.0 ``06b_tricks2``).
+    """
+    schema: Any = _mapping(model_doc.get("interface")).get("input")
+    if isinstance(schema, str):
+        try:
+            schema = json.loads(schema)
+        except (ValueError, RecursionError):
+            raise _Unreadable(place, "the model's input interface is not JSON", "a JSON schema") from None
+    parameters = _mapping(_mapping(_mapping(schema).get("properties")).get("parameters"))
+    required = parameters.get("required")
+    members = _mapping(parameters.get("properties"))
+    names = [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
+    return tuple(name for name in names if _takes_string(_mapping(members.get(name)).get("type", "string")))
+
+
+def _takes_string(schema_type: Any) -> bool:
+    return schema_type == "string" or (isinstance(schema_type, list) and "string" in schema_type)
+
+
+def _with_provider(profile: AgentProfile, rules: tuple[Rule, ...]) -> AgentProfile:
+    from gateway.providers import registry  # here, so that reading documents does not load every provider
+
+    hints = [
+        ("model.model_provider", ConnectorHints(model_provider=profile.model_provider)),
+        ("_llm_interface", ConnectorHints(llm_interface=profile.llm_interface)),
+        *(("connector", connector_hints(model.connector)) for model in profile.models),
+    ]
+    for source, hint in hints:
+        provider = registry.recognise(hint)
+        if provider:
+            return replace(profile, provider=provider, provider_source=source)
+    rule = rule_for(profile.id, profile.name, rules)
+    if rule is not None and rule.provider:
+        return replace(profile, provider=rule.provider, provider_source="rule")
+    return profile
+
+
+def connector_hints(connector: Connector) -> ConnectorHints:
+    """What a connector says of its provider, with the parameters of its URL filled in where they are known."""
+
+    def value(found: re.Match[str]) -> str:
+        return connector.parameters.get(found[1], found[0] if found[2] is None else found[2])
+
+    return ConnectorHints(
+        url=_PARAMETER.sub(value, connector.url),
+        service_name=connector.parameters.get("service_name", ""),
+        request_body=connector.request_body,
+    )
+
+
+def read_version(root_doc: Any) -> tuple[int, ...] | None:
+    """The version `GET /` tells, (2, 19, 0); None when it is not OpenSearch's own.
+
+    With `compatibility.override_main_response_version` a cluster calls itself 7.10.2 and leaves out the
+    distribution, so a number without `distribution: opensearch` is not believed.
+    """
+    version = _mapping(_mapping(root_doc).get("version"))
+    found = _VERSION.match(_text(version.get("number")))
+    if found is None or version.get("distribution") != "opensearch":
+        return None
+    return tuple(int(number or 0) for number in found.groups())
+
+
+def read_unified_api(settings_doc: Any) -> bool | None:
+    """Whether `GET /_cluster/settings?include_defaults=true` says the unified agent API is on; None if it does not say.
+
+    Takes nested and flat settings; transient goes before persistent, persistent before the default.
+    """
+    for level in ("transient", "persistent", "defaults"):
+        settings = _mapping(_mapping(settings_doc).get(level))
+        value: Any = settings.get(_UNIFIED_API)
+        if value is None:
+            value = settings
+            for name in _UNIFIED_API.split("."):
+                value = _mapping(value).get(name)
+        if str(value).lower() in ("true", "false"):
+            return str(value).lower() == "true"
+    return None
+
+
+def _is_flow(agent_doc: Document) -> bool:
+    return _text(agent_doc.get("type")).lower() in FLOW_TYPES
+
+
+def _tool_model_ids(tool: Document) -> list[str]:
+    ids = (_text(_mapping(tool.get(member)).get("model_id")) for member in ("parameters", "config"))
+    return list(dict.fromkeys(filter(None, ids)))
+
+
+def _parameters(value: Any, place: str) -> Parameters:
+    """Parameters as ML Commons holds them, every value a string (FACTS.md, rule 2)."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise _Unreadable(place, "parameters are not an object", "an object", _kind(value))
+    return {name: v if isinstance(v, str) else json.dumps(v) for name, v in value.items() if v is not None}
+
+
+def _mapping(value: Any) -> Document:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _items(value: Any) -> list[Document]:
+    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+_KINDS = {dict: "object", list: "array", str: "string", bool: "boolean", int: "number", float: "number"}
+
+
+def _kind(value: Any) -> str:
+    return "nothing" if value is None else _KINDS.get(type(value), type(value).__name__)

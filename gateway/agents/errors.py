@@ -1,0 +1,81 @@
+"""Why an agent could not be read from the cluster: branches of `gateway.errors.UnresolvedAgent`.
+
+    UnresolvedAgent            400
+    ├── AgentNotFound          404  forward the request as it came: the cluster gives its own answer
+    ├── LookupDenied           400  the credentials may not read a document
+    └── LookupFailed           400  the cluster refused the lookup for another reason
+        └── LookupUnavailable  502  the cluster failed while answering it (429 and 5xx)
+
+A cluster that can't be reached at all raises `UpstreamUnavailable` or `UpstreamTimeout`, as for any other request.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gateway.errors import Problem, UnresolvedAgent
+
+PERMISSIONS = {
+    "agents": "cluster:admin/opensearch/ml/agents/get",
+    "models": "cluster:admin/opensearch/ml/models/get",
+    "connectors": "cluster:admin/opensearch/ml/connectors/get",
+    "memory": "cluster:admin/opensearch/ml/memory/interaction/list",
+    "cluster": "cluster:monitor/main",
+}
+"""The cluster permission each kind of lookup needs."""
+
+_ANSWER_LENGTH = 200
+
+
+class FailedLookup(UnresolvedAgent):
+    """A lookup the cluster did not answer with a document; `cluster_status` is the status it sent."""
+
+    def __init__(self, reason: str, cluster_status: int, problem: Problem, help: str = "") -> None:
+        super().__init__(reason, [problem], help)
+        self.cluster_status = cluster_status
+
+
+class AgentNotFound(FailedLookup):
+    """There is no such agent. The handler forwards the request untouched, so that the cluster says it itself."""
+
+    status = 404
+
+
+class LookupDenied(FailedLookup):
+    """401 or 403: the credentials of the lookup may not read the document."""
+
+
+class LookupFailed(FailedLookup):
+    """The cluster answered the lookup with an error, or with something that is no document."""
+
+
+class LookupUnavailable(LookupFailed):
+    """The cluster could not answer now (429, 5xx); the same request may work later."""
+
+    status = 502
+
+
+def lookup_error(kind: str, id_: str, status: int, answer: Any) -> FailedLookup:
+    """The error for a lookup of `kind` ("agents", "models", …) and `id_` that got `status` and `answer`."""
+    what = f"{kind}/{id_}" if id_ else kind
+    said = _said(answer)
+    problem = Problem(what, f"the cluster answered {status}: {said}", "200", str(status))
+    if status in (401, 403):
+        permission = PERMISSIONS[kind]
+        return LookupDenied(
+            f"the gateway may not read {what} with the credentials it was given",
+            status,
+            problem,
+            f"grant {permission} to the caller, configure a service account for lookups, or give this agent a rule",
+        )
+    if status == 404 and kind == "agents":
+        return AgentNotFound(f"there is no agent {id_}", status, problem)
+    error = LookupUnavailable if status == 429 or status >= 500 else LookupFailed
+    return error(f"the cluster could not show {what}: {said}", status, problem)
+
+
+def _said(answer: Any) -> str:
+    """The cluster's own reason, shortened."""
+    error = answer.get("error", answer) if isinstance(answer, dict) else answer
+    reason = error.get("reason", "") if isinstance(error, dict) else error
+    return (reason if isinstance(reason, str) and reason else "an answer that is no document")[:_ANSWER_LENGTH]

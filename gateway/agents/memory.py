@@ -1,0 +1,77 @@
+"""What an agent remembers of a conversation, read the way the agents read it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from gateway.agents.errors import FailedLookup, LookupFailed
+from gateway.agents.lookup import AUTH_HEADERS, Credentials, Lookup, get_document
+from gateway.errors import Problem
+
+DEFAULT_LIMIT = 10
+"""Messages an agent recalls when `message_history_limit` says nothing else (2.19 to 3.8)."""
+
+_PAGE = 1000
+
+
+class MemoryReader:
+    """Reads `conversation_index` memories, always in the caller's own name.
+
+    Never with a service account: the memory's id comes from the caller, and the account may well be allowed to read
+    other people's.
+    """
+
+    def __init__(self, lookup: Lookup, auth_headers: Collection[str] = AUTH_HEADERS) -> None:
+        self._lookup = lookup
+        self._credentials = Credentials(auth_headers)
+
+    async def remembered(
+        self, memory_id: str, caller_headers: Mapping[str, str], limit: int = DEFAULT_LIMIT
+    ) -> tuple[tuple[str, str], ...]:
+        """The (question, response) pairs an agent would recall, oldest first; () for a memory that does not exist.
+
+        An agent takes the newest `limit` messages and leaves out those without a response, which come from failed
+        or unfinished runs (2.19.0 ``05_memory``, ``12_memory_after_failure``). The cluster sends the oldest first
+        and in pages, so all pages are read.
+
+        Raises:
+            LookupDenied, LookupFailed: see `gateway.agents.errors`.
+            UpstreamUnavailable, UpstreamTimeout: the cluster gave no answer.
+        """
+        if limit <= 0:
+            return ()
+        headers = self._credentials.of(caller_headers)
+        newest: deque[dict[str, Any]] = deque(maxlen=limit)
+        start: int | None = 0
+        while start is not None:
+            page = await self._page(memory_id, headers, start)
+            if page is None:
+                return ()
+            newest += page[0]
+            start = page[1]
+        return tuple((m["input"], m["response"]) for m in newest if m.get("response"))
+
+    async def _page(
+        self, memory_id: str, headers: Mapping[str, str], start: int
+    ) -> tuple[list[dict[str, Any]], int | None] | None:
+        """One page of messages and where the next one starts; None when there is no such memory."""
+        query = f"/messages?max_results={_PAGE}" + (f"&next_token={start}" if start else "")
+        try:
+            body = await get_document(self._lookup, "memory", memory_id, headers, query)
+        except FailedLookup as failed:
+            if failed.cluster_status == 404:
+                return None
+            raise
+        messages, following = body.get("messages"), body.get("next_token")
+        if not isinstance(messages, list) or not all(_is_message(message) for message in messages):
+            problem = Problem(f"memory/{memory_id}", "the answer holds no list of messages", "messages[]")
+            raise LookupFailed(f"the messages of memory {memory_id} can't be read", 200, problem)
+        return messages, following if isinstance(following, int) and following > start else None
+
+
+def _is_message(value: Any) -> bool:
+    if not isinstance(value, dict):
+        return False
+    return not value.get("response") or (isinstance(value["response"], str) and isinstance(value.get("input"), str))

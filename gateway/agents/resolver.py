@@ -1,0 +1,170 @@
+"""From an agent's id to its profile: read from the cluster in the caller's name, kept for a while."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, assert_never
+
+from gateway.agents.cache import SharedCache
+from gateway.agents.documents import (
+    Document,
+    needed,
+    needed_connector,
+    read_profile,
+    read_unified_api,
+    read_version,
+)
+from gateway.agents.errors import FailedLookup, LookupFailed, lookup_error
+from gateway.agents.lookup import AUTH_HEADERS, Credentials, Lookup, get_document
+from gateway.agents.profile import AgentProfile
+from gateway.agents.rules import Rule
+from gateway.errors import Problem
+
+Kind = Literal["agents", "models", "connectors", "settings"]
+
+SETTINGS_PATH = "/_cluster/settings?include_defaults=true&filter_path=*.plugins.ml_commons.unified_agent_api_enabled"
+"""Without `flat_settings`: with it the keys hold dots and no such filter finds them (recorded, 3.4.0 to 3.8.0)."""
+
+_FIRST_UNIFIED = (3, 5)
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """The cluster's version and whether its unified agent API is on (see `AgentProfile.unified_api`)."""
+
+    version: tuple[int, ...]
+    unified_api: bool | None
+
+
+_Key = tuple[str, bytes]
+
+
+class Resolver:
+    """Profiles of agents, cached by agent and credentials.
+
+    What one caller was shown is never used for another, whose rights may be smaller (DESIGN.md, decision 6); with a
+    service account, the operator's explicit choice, all callers share its view.
+    """
+
+    def __init__(
+        self,
+        lookup: Lookup,
+        ttl: float = 60.0,
+        clock: Callable[[], float] = time.monotonic,
+        service_headers: Mapping[str, str] | None = None,
+        max_entries: int = 1000,
+        *,
+        cluster_ttl: float = 300.0,
+        configured_version: tuple[int, ...] | None = None,
+        rules: Sequence[Rule] = (),
+        auth_headers: Collection[str] = AUTH_HEADERS,
+    ) -> None:
+        """Build a resolver that has read nothing yet.
+
+        Args:
+            lookup: the port to the cluster.
+            ttl: seconds a profile is kept.
+            clock: seconds, monotonic.
+            service_headers: the service account's; None to use each caller's own credentials.
+            max_entries: most profiles kept at once.
+            cluster_ttl: seconds the cluster's version and settings are kept.
+            configured_version: the operator's word on the cluster's version, taken when `GET /` does not tell it.
+            rules: the operator's (see `Rule`).
+            auth_headers: names of the headers that say who a caller is.
+        """
+        self._lookup = lookup
+        self._service_headers = service_headers
+        self._configured_version = configured_version
+        self._rules = tuple(rules)
+        self._credentials = Credentials(auth_headers)
+        self._profiles: SharedCache[_Key, AgentProfile] = SharedCache(ttl, max_entries, clock)
+        self._clusters: SharedCache[bytes, Cluster] = SharedCache(cluster_ttl, max_entries, clock)
+
+    async def profile(self, agent_id: str, caller_headers: Mapping[str, str]) -> AgentProfile:
+        """The agent's profile, as the caller (or the service account) may see it.
+
+        Raises:
+            AgentNotFound: there is no such agent; forward the request untouched.
+            LookupDenied, LookupFailed: see `gateway.agents.errors`.
+            UnresolvedAgent: a document is missing or can't be read.
+            UpstreamUnavailable, UpstreamTimeout: the cluster gave no answer.
+        """
+        headers = self._credentials.of(caller_headers) if self._service_headers is None else self._service_headers
+        fingerprint = self._credentials.fingerprint(headers)
+        return await self._profiles.get((agent_id, fingerprint), lambda: self._read(agent_id, headers, fingerprint))
+
+    def invalidate(self, kind: Kind, id_: str | None = None) -> None:
+        """Forget what a write may have changed; call it once the write's answer is there, whatever it says.
+
+        Args:
+            kind: what was written: an agent, a model, a connector, or the cluster's settings.
+            id_: its id; None when it is not known, which drops all that a write of this kind can change.
+        """
+        match kind:
+            case "agents":
+                self._profiles.drop(lambda key, _: id_ is None or key[0] == id_)
+            case "models":
+                self._profiles.drop(lambda _, p: id_ is None or p is None or id_ in {m.id for m in p.models})
+            case "connectors":
+                self._profiles.drop(lambda _, p: id_ is None or p is None or id_ in {m.connector.id for m in p.models})
+            case "settings":
+                self._clusters.drop(lambda *_: True)
+                self._profiles.drop(lambda *_: True)
+            case _:
+                assert_never(kind)
+
+    async def close(self) -> None:
+        """Stop the lookups still under way."""
+        await self._profiles.close()
+        await self._clusters.close()
+
+    async def _read(self, agent_id: str, headers: Mapping[str, str], fingerprint: bytes) -> AgentProfile:
+        agent = await get_document(self._lookup, "agents", agent_id, headers)
+        models: dict[str, Document] = {}
+        connectors: dict[str, Document] = {}
+        for model_id in needed(agent):
+            model = await self._existing("models", model_id, headers)
+            if model is None:
+                continue
+            models[model_id] = model
+            connector_id = needed_connector(model)
+            if connector_id and connector_id not in connectors:
+                connector = await self._existing("connectors", connector_id, headers)
+                if connector is not None:
+                    connectors[connector_id] = connector
+        cluster = await self._clusters.get(fingerprint, lambda: self._cluster(headers))
+        return read_profile(agent_id, agent, models, connectors, cluster.version, self._rules, cluster.unified_api)
+
+    async def _existing(self, kind: str, id_: str, headers: Mapping[str, str]) -> Document | None:
+        """The document, or None when there is none: `read_profile` then says who named it."""
+        try:
+            return await get_document(self._lookup, kind, id_, headers)
+        except FailedLookup as failed:
+            if failed.cluster_status == 404:
+                return None
+            raise
+
+    async def _cluster(self, headers: Mapping[str, str]) -> Cluster:
+        version = await self._version(headers)
+        if version < _FIRST_UNIFIED:
+            return Cluster(version, unified_api=False)
+        status, settings = await self._lookup.get_json(SETTINGS_PATH, headers)
+        return Cluster(version, read_unified_api(settings) if status == 200 else None)
+
+    async def _version(self, headers: Mapping[str, str]) -> tuple[int, ...]:
+        status, root = await self._lookup.get_json("/", headers)
+        version = read_version(root) if status == 200 else None
+        if version is None:
+            version = self._configured_version
+        if version is not None:
+            return version
+        if status != 200:
+            raise lookup_error("cluster", "", status, root)
+        raise LookupFailed(
+            "the cluster does not tell its OpenSearch version",
+            status,
+            Problem("cluster", "GET / holds no version of an OpenSearch distribution", "version.number", "none"),
+            "set the cluster's version in the gateway's configuration",
+        )

@@ -1,0 +1,1 @@
+"""Settings: their schema, how they are read and how they are described."""

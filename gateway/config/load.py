@@ -1,0 +1,260 @@
+"""Settings from a YAML or TOML file, overlaid by the environment; every problem named with its key's path.
+
+The environment's names are ``GATEWAY__SECTION__KEY`` (upper or lower case); a value is read as YAML, except
+where the setting is text. Secrets are written as ``{env: NAME}`` or ``{file: PATH}``, never in clear.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+from urllib.parse import urlsplit
+
+import msgspec
+import yaml
+
+from gateway.config.describe import allowed, bare
+from gateway.config.schema import Secret, Settings
+
+PREFIX = "GATEWAY__"
+_CREDENTIALS = re.compile(r"//[^/@\s]*@")
+_SECRET_FORMS = "{env: NAME} or {file: PATH}"
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigProblem:
+    """One wrong setting. path: the key's path (``upstream.timeouts.connect``), "" for the file as a whole.
+
+    received: what came, "" where showing it makes no sense. allowed: what may stand there. source: where it
+    came from, when not the file.
+    """
+
+    path: str
+    reason: str
+    received: str = ""
+    allowed: str = ""
+    source: str = ""
+
+    def __str__(self) -> str:
+        parts = [f"{self.path or 'settings'}: {self.reason}"]
+        if self.received:
+            parts.append(f"got {self.received}")
+        if self.allowed:
+            parts.append(f"allowed: {self.allowed}")
+        if self.source:
+            parts.append(f"from {self.source}")
+        return "; ".join(parts)
+
+
+class ConfigError(Exception):
+    """The settings can't be used; `problems` lists all that is wrong with them."""
+
+    def __init__(self, problems: list[ConfigProblem]) -> None:
+        super().__init__("\n".join(map(str, problems)))
+        self.problems = problems
+
+
+@dataclass(frozen=True, slots=True)
+class _FromEnvironment:
+    """A value that an environment variable gave, still text."""
+
+    text: str
+    name: str
+
+
+def load(
+    path: Path | None, environ: Mapping[str, str] | None = None, overrides: Mapping[str, Any] | None = None
+) -> Settings:
+    """The settings of the file at `path` (None: defaults), then of `environ`, then of `overrides`.
+
+    overrides: nested like the file, from command-line options.
+
+    Raises:
+        ConfigError: with every unknown key and bad value.
+    """
+    environ = os.environ if environ is None else environ
+    data = read_file(path) if path else {}
+    problems: list[ConfigProblem] = []
+    for name, text in sorted(environ.items()):
+        if name.upper().startswith(PREFIX):
+            keys = [key.lower() for key in name[len(PREFIX) :].split("__")]
+            _put(data, keys, _FromEnvironment(text, name), problems)
+    data = _merge(data, overrides or {})
+    settings = _Reader(environ, problems).struct(data, Settings, "")
+    if settings is not None:
+        problems += _contradictions(settings)
+    if problems:
+        raise ConfigError(problems)
+    checked: Settings = settings
+    return checked
+
+
+def _contradictions(settings: Settings) -> list[ConfigProblem]:
+    """Settings that are fine one by one, but not together."""
+    problems: list[ConfigProblem] = []
+    try:
+        port = urlsplit(settings.upstream.url).port
+    except ValueError:
+        port = -1
+    if port == -1:
+        problems.append(ConfigProblem("upstream.url", "has a bad host or port", allowed="a port from 0 to 65535"))
+    account = settings.agents.service_account
+    if settings.agents.lookup == "service_account":
+        for name, given in (("username", account.username), ("password", account.password)):
+            if not given:
+                path = f"agents.service_account.{name}"
+                problems.append(ConfigProblem(path, "is needed when agents.lookup is service_account"))
+    return problems
+
+
+def read_file(path: Path) -> dict[str, Any]:
+    """The file's content as nested mappings; TOML when its name ends so, YAML otherwise.
+
+    Raises:
+        ConfigError: it can't be read or parsed, or is not a mapping.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+        data = tomllib.loads(text) if path.suffix == ".toml" else yaml.load(text, _UniqueKeys)
+    except OSError as exc:
+        raise ConfigError([ConfigProblem("", f"{path} can't be read: {exc.strerror}")]) from exc
+    except (yaml.YAMLError, tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
+        raise ConfigError([ConfigProblem("", f"{path} can't be parsed: {' '.join(str(exc).split())}")]) from exc
+    if data is None:
+        return {}
+    if not isinstance(data, dict):
+        raise ConfigError([ConfigProblem("", f"{path} must hold a mapping of sections", received=_shown(data))])
+    return data
+
+
+class _UniqueKeys(yaml.SafeLoader):
+    """YAML in which a key that stands twice is an error, not a silent overwrite."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        for position, key in enumerate(keys):
+            if key in keys[:position]:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key!r} stands twice", node.value[position][0].start_mark
+                )
+        return super().construct_mapping(node, deep)
+
+
+def _put(data: dict[str, Any], keys: list[str], value: _FromEnvironment, problems: list[ConfigProblem]) -> None:
+    for key in keys[:-1]:
+        inner = data.get(key)
+        if inner is None:
+            inner = data[key] = {}
+        if not isinstance(inner, dict):
+            problems.append(ConfigProblem(".".join(keys), "leads into a setting that has no keys", source=value.name))
+            return
+        data = inner
+    data[keys[-1]] = value
+
+
+def _merge(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in over.items():
+        inner = merged.get(key)
+        merged[key] = _merge(inner if isinstance(inner, dict) else {}, value) if isinstance(value, Mapping) else value
+    return merged
+
+
+class _Reader:
+    """Walks the data along the schema's types and collects every problem on the way."""
+
+    def __init__(self, environ: Mapping[str, str], problems: list[ConfigProblem]) -> None:
+        self.environ = environ
+        self.problems = problems
+
+    def problem(self, path: str, reason: str, value: Any = "", kind: Any = None) -> None:
+        source = value.name if isinstance(value, _FromEnvironment) else ""
+        received = _shown(value.text if source else value) if value != "" else ""
+        self.problems.append(ConfigProblem(path, reason, received, allowed(kind) if kind else "", source))
+
+    def struct(self, value: Any, cls: Any, path: str) -> Any:
+        """An instance of `cls`, defaults where a part is wrong (its problem is noted)."""
+        if isinstance(value, _FromEnvironment):
+            value = self.parse(value)
+        if value is None:
+            value = {}
+        if not isinstance(value, dict):
+            self.problem(path, "must be a section with keys", value)
+            return None
+        types = get_type_hints(cls, include_extras=True)
+        for key in value:
+            if key not in types:
+                self.unknown(path, str(key), list(types), value[key])
+        known = {name: value[name] for name in types if name in value}
+        required = [f.encode_name for f in msgspec.structs.fields(cls) if f.required and f.encode_name not in known]
+        for name in required:
+            self.problem(_join(path, name), "is missing", kind=types[name])
+        count = len(self.problems)
+        parts = {name: self.value(part, types[name], _join(path, name)) for name, part in known.items()}
+        return None if required or len(self.problems) > count else cls(**parts)
+
+    def unknown(self, path: str, key: str, names: list[str], value: Any) -> None:
+        near = difflib.get_close_matches(key, names, n=1)
+        hint = f"; did you mean `{near[0]}`?" if near else ""
+        source = value.name if isinstance(value, _FromEnvironment) else ""
+        self.problems.append(ConfigProblem(_join(path, key), f"unknown key{hint}", "", ", ".join(names), source))
+
+    def value(self, value: Any, kind: Any, path: str) -> Any:
+        plain = bare(kind)
+        if plain is Secret:
+            return self.secret(value, path)
+        if isinstance(plain, type) and issubclass(plain, msgspec.Struct):
+            return self.struct(value, plain, path)
+        raw = value
+        if isinstance(value, _FromEnvironment):
+            value = value.text if plain is str or get_origin(plain) is Literal else self.parse(value)
+        if get_origin(plain) is list and isinstance(value, list):
+            return [self.value(item, get_args(plain)[0], f"{path}[{i}]") for i, item in enumerate(value)]
+        if get_origin(plain) is dict and isinstance(value, dict):
+            return {str(k): self.value(item, get_args(plain)[1], _join(path, str(k))) for k, item in value.items()}
+        try:
+            return msgspec.convert(value, kind)
+        except msgspec.ValidationError:
+            self.problem(path, "is not allowed here", raw, kind)
+            return None
+
+    def parse(self, value: _FromEnvironment) -> Any:
+        try:
+            return yaml.load(value.text, _UniqueKeys)
+        except yaml.YAMLError:
+            return value.text
+
+    def secret(self, value: Any, path: str) -> Secret:
+        if isinstance(value, _FromEnvironment):
+            self.problem(path, f"is a secret: name its source in {value.name}__ENV or {value.name}__FILE")
+            return Secret()
+        if not isinstance(value, dict) or len(value) != 1 or next(iter(value)) not in ("env", "file"):
+            self.problem(path, f"is a secret: give {_SECRET_FORMS}, not the secret itself")
+            return Secret()
+        [(form, where)] = value.items()
+        where = where.text if isinstance(where, _FromEnvironment) else str(where)
+        source = f"{form}: {where}"
+        if form == "env":
+            if where not in self.environ:
+                self.problem(path, f"the environment variable {where} is not set")
+            return Secret(self.environ.get(where, ""), source)
+        try:
+            return Secret(Path(where).read_text(encoding="utf-8").rstrip("\r\n"), source)
+        except (OSError, UnicodeDecodeError) as exc:
+            self.problem(path, f"the file {where} can't be read: {getattr(exc, 'strerror', None) or 'not UTF-8'}")
+            return Secret()
+
+
+def _join(path: str, key: str) -> str:
+    return f"{path}.{key}" if path else key
+
+
+def _shown(value: Any) -> str:
+    text = _CREDENTIALS.sub("//***@", repr(value))
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,0 +1,301 @@
+"""Where an agent's first LLM call takes what: found by probing its rendering, not by reading its template.
+
+A probe word goes in as the question or as a template variable, the call is rendered, and where the word turns
+up tells what that variable is for. This holds for any template, whatever its variables are called.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+from typing import Any
+
+from gateway.agents.kinds import ABILITIES
+from gateway.agents.profile import AgentProfile
+from gateway.delivery.coding import Live
+from gateway.delivery.rendering import (
+    FLOW_TYPES,
+    Environment,
+    RenderFailure,
+    call_values,
+    first_call,
+    first_llm,
+    is_function_calling,
+    is_strict_json,
+    llm_tools,
+)
+from gateway.delivery.template import PREFIX
+from gateway.providers.base import Provider
+
+QUESTION = "gwquestiongw"  # stands for the user's text while probing: letters only, so nothing escapes it
+PROBE = "gwprobegw"
+_PLACEHOLDER = re.compile(r"\$\{parameters\.([^}:]+)(?::-[^}]*)?\}")
+
+Path = tuple[str | int, ...]
+
+
+class Takes(Enum):
+    """What a bare template variable stands for in the provider's messages."""
+
+    ARRAY = "the whole array of messages"
+    TURN = "the user's turn, or a run of turns in its place"
+    CONTENT = "the content of the user's turn"
+    HISTORY = "turns before the user's"
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A bare variable of the template. glue: what must follow each turn put into a HISTORY slot (a comma)."""
+
+    name: str
+    takes: Takes
+    glue: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """The parameter that holds the agent's own prompt: `before` + the question + `after`, as templates."""
+
+    name: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Where the question stands in a rendered call.
+
+    body: the call rendered with `QUESTION`; messages: its turns in the provider's normal form.
+    turn, part: the part that holds the question; text: that part's text, `QUESTION` in it.
+    """
+
+    body: dict[str, Any]
+    messages: list[dict[str, Any]]
+    turn: int
+    part: int
+    text: str
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether the agent puts nothing around the question."""
+        return self.text == QUESTION
+
+
+class Anatomy:
+    """One agent's first LLM call, with the caller's own parameters in it."""
+
+    def __init__(self, profile: AgentProfile, provider: Provider, params: Mapping[str, str]) -> None:
+        self.profile = profile
+        self.provider = provider
+        self.params = dict(params)
+        model, self.tool = first_llm(profile, params)
+        if model is None:
+            raise RenderFailure("the agent calls no LLM")
+        self.model = model
+        self.raw_parameters = ABILITIES[profile.generation].raw_parameters and (
+            profile.type != "plan_execute_and_reflect"
+        )
+        self.is_flow = profile.type in FLOW_TYPES
+        self.calls_functions = not self.is_flow and is_function_calling(profile, params)
+        # A prompt that is substituted more than once needs its late placeholders escaped in the first pass.
+        self.defer = "" if self.is_flow else "$"
+        self._llm_tools = sum(tool.model is not None for tool in llm_tools(profile, params)) if self.is_flow else 1
+
+    def key(self, name: str) -> str:
+        """The request parameter that sets `name` for the first LLM call alone."""
+        if self._llm_tools > 1 and self.tool is not None and name not in self.params:
+            return f"{self.tool.key}.{name}"
+        return name
+
+    def render(self, extra: Mapping[str, str], env: Environment | None = None) -> Any:
+        """The first call's body with `extra` parameters beside the caller's; None where the cluster fails."""
+        try:
+            return first_call(self.profile, {**self.params, **extra}, env or Environment())
+        except RenderFailure:
+            return None
+
+    @cached_property
+    def values(self) -> dict[str, str]:
+        """The first call's parameters as they are for the question `QUESTION`."""
+        return call_values(self.profile, {**self.params, "question": QUESTION}, Environment())
+
+    @cached_property
+    def own(self) -> dict[str, str]:
+        """Parameters before any prompt pass: the connector's, the agent's, the tool's, the caller's."""
+        own = {**self.model.connector.parameters, **self.values}
+        if not self.is_flow:
+            own.pop("prompt", None)
+            prompt = {**self.profile.llm_parameters, **self.params}.get("prompt")
+            if ABILITIES[self.profile.generation].raw_parameters:
+                prompt = {**self.profile.llm_parameters, **self.profile.parameters, **self.params}.get("prompt")
+            if prompt is not None and self.profile.type != "plan_execute_and_reflect":
+                own["prompt"] = prompt
+        own.pop("question", None)
+        return own
+
+    @cached_property
+    def names(self) -> list[str]:
+        """The template's variables, and those their values lead to, in order, each once."""
+        found: dict[str, None] = {}
+        queue = [self.model.connector.request_body]
+        while queue:
+            for name in _PLACEHOLDER.findall(queue.pop(0)):
+                if name not in found:
+                    found[name] = None
+                    queue.append(self.own.get(name, ""))
+        return list(found)
+
+    @cached_property
+    def holder(self) -> Holder | None:
+        """The one parameter whose value has the question in it, once; None where that can't be told."""
+        if self.profile.type == "plan_execute_and_reflect":
+            return None
+        held = []
+        for name in self.names:
+            parts = re.split(r"\$\{parameters\.question(?::-[^}]*)?\}", self.own.get(name, ""))
+            if len(parts) > 2:
+                return None
+            if len(parts) == 2:
+                held.append(Holder(name, *parts))
+        return held[0] if len(held) == 1 else None
+
+    @cached_property
+    def legacy(self) -> Any:
+        """The body for a plain `question`; None where the agent can't be called that way."""
+        return self.render({"question": QUESTION})
+
+    def frame(self, body: Any) -> Frame | None:
+        """Where the question stands in `body`; None when it is not in one text of the provider's messages."""
+        if not isinstance(body, dict):
+            return None
+        messages = self.provider.canonical(body.get(self.provider.messages_field))
+        places = list(locate(messages, QUESTION))
+        if len(places) != 1 or len(list(locate(body, QUESTION))) != 1:
+            return None
+        match places[0]:
+            case (int() as turn, self.provider.content_field, int() as part, str() as leaf):
+                return Frame(body, messages, turn, part, messages[turn][self.provider.content_field][part][leaf])
+        return None
+
+    @cached_property
+    def slots(self) -> list[Slot]:
+        """The bare variables of the template that take messages, whole-array ones first."""
+        slots = [slot for name in self.names if (slot := self._slot(name)) is not None]
+        return sorted(slots, key=lambda slot: list(Takes).index(slot.takes))
+
+    def _slot(self, name: str) -> Slot | None:
+        field, content = self.provider.messages_field, self.provider.content_field
+        probe = json.dumps({PROBE: PROBE})
+        body = self.render({"question": QUESTION, self.key(name): probe})
+        match next(locate(body, PROBE), None):
+            case (str() as f, str()) if f == field:
+                return Slot(name, Takes.ARRAY)
+            case (str() as f, int(), str()) if f == field:
+                asked = any(place[0] == field for place in locate(body, QUESTION))
+                return Slot(name, Takes.HISTORY if asked else Takes.TURN)
+            case (str() as f, int(), str() as c, str()) if f == field and c == content:
+                return Slot(name, Takes.CONTENT)
+        helper = f"{PREFIX}gw_probe}},"
+        body = self.render({"question": QUESTION, self.key(name): helper, "gw_probe": probe})
+        match next(locate(body, PROBE), None):
+            case (str() as f, int() as index, str()) if f == field:
+                turn = next((place[1] for place in locate(body, QUESTION) if place[0] == field), None)
+                if isinstance(turn, int) and index < turn:
+                    return Slot(name, Takes.HISTORY, ",")
+        return None
+
+    @cached_property
+    def system_slot(self) -> tuple[str, Path] | None:
+        """The quoted variable that is the system text, and its path in the body."""
+        if self.profile.type == "plan_execute_and_reflect":
+            return None
+        for name in self.names:
+            if name == "question" or (self.holder and name == self.holder.name):
+                continue
+            body = self.render(self.asking({self.key(name): PROBE}))
+            places = list(locate(body, PROBE))
+            if len(places) == 1 and self._is_system(body, places[0]):
+                return name, places[0]
+        return None
+
+    def _is_system(self, body: Any, path: Path) -> bool:
+        if path[0] in self.provider.system_fields([PROBE]):
+            return True
+        if len(path) > 2 and path[0] == self.provider.messages_field:
+            return body[path[0]][path[1]].get("role") in ("system", "developer")
+        return False
+
+    def asking(self, extra: Mapping[str, str]) -> dict[str, str]:
+        """Parameters with which the call renders with `QUESTION` in it: `extra`, and a filler for what must be set."""
+        asked = {"question": QUESTION, **extra}
+        if self.legacy is None:
+            for slot in self.slots:
+                if slot.takes is not Takes.HISTORY:
+                    asked.setdefault(self.key(slot.name), json.dumps(self.base(slot)))
+                    break
+        return asked
+
+    def base(self, slot: Slot) -> Any:
+        """What `slot` holds for a plain question, as JSON data whose texts are `Live` templates.
+
+        The agent's or connector's own value where there is one; else one user turn with the agent's prompt.
+        """
+        own = self.own.get(slot.name)
+        if own is not None and is_strict_json(own):
+            return _live(json.loads(own))
+        variable = next((name for name in ("prompt", "inputs") if name in self.values), "question")
+        part = _live(self.provider.text_part(f"{PREFIX}{variable}}}"))
+        turn = {"role": "user", self.provider.content_field: [part]}
+        return {Takes.ARRAY: [turn], Takes.TURN: turn, Takes.CONTENT: [part], Takes.HISTORY: []}[slot.takes]
+
+
+def _live(value: Any) -> Any:
+    match value:
+        case dict():
+            return {name: _live(member) for name, member in value.items()}
+        case list():
+            return [_live(item) for item in value]
+        case str():
+            return Live(value)
+    return value
+
+
+def locate(value: Any, needle: str, path: Path = ()) -> Iterator[Path]:
+    """The paths of all strings in `value` that contain `needle`, in order."""
+    match value:
+        case str():
+            if needle in value:
+                yield path
+        case dict():
+            for name, member in value.items():
+                yield from locate(member, needle, (*path, name))
+        case list():
+            for index, item in enumerate(value):
+                yield from locate(item, needle, (*path, index))
+
+
+def replaced(value: Any, words: Mapping[str, str]) -> Any:
+    """`value` with each of `words` replaced in every string; names of members stay."""
+    match value:
+        case str():
+            for word, text in words.items():
+                value = value.replace(word, text)
+            return value
+        case dict():
+            return {name: replaced(member, words) for name, member in value.items()}
+        case list():
+            return [replaced(item, words) for item in value]
+    return value
+
+
+def with_value(value: Any, path: Path, new: Any) -> Any:
+    """A copy of `value` in which what stands at `path` is `new`."""
+    if not path:
+        return new
+    copy = value.copy()
+    copy[path[0]] = with_value(value[path[0]], path[1:], new)
+    return copy

@@ -1,0 +1,225 @@
+"""From a conversation and an agent's profile to the parameters that make it arrive, proved before they are used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from gateway.agents.profile import AgentProfile
+from gateway.delivery import refusal
+from gateway.delivery.anatomy import Anatomy
+from gateway.delivery.candidate import Candidate, System
+from gateway.delivery.carriers import merged
+from gateway.delivery.coding import dump
+from gateway.delivery.proof import proves
+from gateway.delivery.rendering import RenderFailure, first_llm
+from gateway.delivery.strategies import STRATEGIES
+from gateway.delivery.systems import folded, ways
+from gateway.delivery.template import PREFIX
+from gateway.delivery.wish import Wish
+from gateway.errors import Problem, UndeliverableContent
+from gateway.notices import Notice
+from gateway.providers.base import Inexpressible, MappingOptions, Provider, ProviderRequest
+from gateway.unified.model import AgentInput, Message, Text
+from gateway.unified.question import question_text
+
+Remembered = Sequence[tuple[str, str]]  # (question, answer) pairs, oldest first
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How the input is delivered.
+
+    provider: the provider's name, "" where none is known. parameters: what to add to the client's own
+    `parameters` (inline media as tokens). question: the text that memory stores. request: the provider's
+    mapping. proved: False only for an assumed plan.
+    """
+
+    strategy: str
+    provider: str
+    parameters: Mapping[str, str]
+    question: str
+    request: ProviderRequest
+    notices: tuple[Notice, ...] = ()
+    proved: bool = True
+
+
+def plan(
+    profile: AgentProfile,
+    provider: Provider,
+    agent_input: AgentInput,
+    params: Mapping[str, str],
+    options: MappingOptions,
+    remembered: Remembered = (),
+) -> Plan:
+    """The best proved plan.
+
+    provider: `TextOnly` where none is known. params: the caller's own parameters as strings. remembered: what the agent's memory holds for the caller's
+    `memory_id`.
+
+    Raises:
+        UndeliverableContent: nothing can be proved; the problems name the blocks, the reason and the remedy.
+    """
+    params = {name: value for name, value in params.items() if name != "question"}
+    if any(name.startswith("gw_") for name in params):
+        place = next(f"parameters.{name}" for name in params if name.startswith("gw_"))
+        taken = Problem(place, "names that start with gw_ are the gateway's own", "another name", code="RESERVED_NAME")
+        raise UndeliverableContent.of([taken])
+    found = _first_proved(profile, provider, agent_input, params, options, remembered)
+    if found is not None:
+        return found
+
+    def deliverable(part: AgentInput) -> bool:
+        try:
+            return _first_proved(profile, provider, part, params, options, remembered) is not None
+        except UndeliverableContent:
+            return False
+
+    raise UndeliverableContent.of(refusal.problems(profile, provider, agent_input, params, deliverable))
+
+
+def assumed(provider: Provider, agent_input: AgentInput, options: MappingOptions, strategy: str = "assumed") -> Plan:
+    """The unproved plan for an agent that can't be read: `question` and the provider's messages as parameters.
+
+    Raises:
+        UndeliverableContent: the provider can't express the input.
+    """
+    request = _mapped(provider, agent_input, options)
+    question = question_text(agent_input)
+    parameters = {"question": question, provider.messages_field: dump(request.messages)}
+    notice = Notice("NOT_PROVED", "the agent could not be read; its provider was assumed by the operator's rule")
+    return Plan(strategy, provider.name, parameters, question, request, (*request.notices, notice), proved=False)
+
+
+def _mapped(provider: Provider, agent_input: AgentInput, options: MappingOptions) -> ProviderRequest:
+    try:
+        return provider.map(agent_input, options)
+    except Inexpressible as error:
+        raise UndeliverableContent.of(error.problems) from None
+
+
+def _first_proved(
+    profile: AgentProfile,
+    provider: Provider,
+    agent_input: AgentInput,
+    params: Mapping[str, str],
+    options: MappingOptions,
+    remembered: Remembered,
+) -> Plan | None:
+    request = _mapped(provider, agent_input, options)
+    if first_llm(profile, params)[0] is None:
+        return _without_llm(agent_input, request)
+    question = question_text(agent_input)
+    for said, extra, notices in _tellings(agent_input, remembered):
+        found = _proved(profile, provider, said, {**params, **extra}, options, question)
+        if found is not None:
+            candidate, more = found
+            parameters = {**extra, **_required(profile, params, question), **candidate.parameters}
+            kept = (*request.notices, *notices, *more, *candidate.notices)
+            return Plan(candidate.strategy, provider.name, parameters, question, request, _unique(kept))
+    return None
+
+
+def _without_llm(agent_input: AgentInput, request: ProviderRequest) -> Plan | None:
+    """A flow without an LLM tool takes a question and nothing else; a single text is all of it."""
+    content = agent_input.messages[-1].content
+    if len(agent_input.messages) != 1 or len(content) != 1 or not isinstance(content[0], Text):
+        return None
+    text = content[0].text
+    if PREFIX in text:
+        return None
+    return Plan("text", "", {"question": text}, text, request, (Notice("NO_LLM", "no tool of this flow calls an LLM"),))
+
+
+Telling = tuple[AgentInput, dict[str, str], tuple[Notice, ...]]
+
+
+def _tellings(agent_input: AgentInput, remembered: Remembered) -> Iterator[Telling]:
+    """The conversation as it is, with remembered turns told by the gateway, and each with the system folded."""
+    poisoned = any(PREFIX in text for turn in remembered for text in turn)
+    tellings: list[Telling] = [] if poisoned else [(agent_input, {}, ())]
+    if remembered:
+        # What memory replays would be expanded as a template, or would replace the client's own history.
+        turns = tuple(turn for pair in enumerate(remembered) for turn in _remembered(*pair))
+        told = replace(agent_input, messages=(*turns, *agent_input.messages))
+        notice = Notice("MEMORY_RETOLD", "remembered turns are sent by the gateway, the agent's own replay is off")
+        tellings.append((told, {"message_history_limit": "0"}, (notice,)))
+    yield from tellings
+    for said, extra, notices in tellings:
+        if (fold := folded(said)) is not None:
+            yield fold[0], extra, (*notices, fold[1])
+
+
+def _remembered(index: int, turn: tuple[str, str]) -> Iterator[Message]:
+    for role, text in zip(("user", "assistant"), turn, strict=True):
+        at = f"memory[{index}].{role}"
+        yield Message(role, (Text(text, at),), at)
+
+
+def _proved(
+    profile: AgentProfile,
+    provider: Provider,
+    agent_input: AgentInput,
+    params: Mapping[str, str],
+    options: MappingOptions,
+    question: str,
+) -> tuple[Candidate, tuple[Notice, ...]] | None:
+    try:
+        anatomy = Anatomy(profile, provider, params)
+        for candidate, system, notices in _candidates(anatomy, agent_input, options, question):
+            whole = replace(candidate, parameters=merged(dict(candidate.parameters), dict(system.parameters)))
+            if not _takes_over(anatomy, whole) and proves(anatomy, whole, system):
+                return whole, (*notices, *system.notices)
+    except RenderFailure:
+        pass  # the agent itself can't be called; the refusal says so
+    return None
+
+
+def _candidates(
+    anatomy: Anatomy, agent_input: AgentInput, options: MappingOptions, question: str
+) -> Iterator[tuple[Candidate, System, tuple[Notice, ...]]]:
+    provider = anatomy.provider
+    request = _mapped(provider, agent_input, options)
+    needed = provider.required_members(request.messages)
+    if needed and not needed <= (anatomy.render(anatomy.asking({})) or {}).keys():
+        return
+    for told in ways(anatomy, request):
+        if not told.turns:
+            continue
+        wish = Wish.of(provider, told.turns, question)
+        for strategy in STRATEGIES:
+            for candidate in strategy(anatomy, wish):
+                yield candidate, told.system, ()
+
+
+def _takes_over(anatomy: Anatomy, candidate: Candidate) -> bool:
+    """Whether a candidate would drop a parameter of the caller's: all but those it keeps inside its own value."""
+    kept = {"no_escape_params", "message_history_limit", "skip_validating_missing_parameters"}
+    for name, value in anatomy.params.items():
+        ours = candidate.parameters.get(name, value)
+        if ours != value and name not in kept and not _keeps(anatomy, name, value, ours):
+            return True
+    return False
+
+
+def _keeps(anatomy: Anatomy, name: str, value: str, ours: str) -> bool:
+    """Whether `ours` carries the caller's `value` on: as the agent's prompt, system text or messages template."""
+    slots = {slot.name for slot in anatomy.slots}
+    system = anatomy.system_slot
+    holder = anatomy.holder
+    return (
+        name in slots
+        or (holder is not None and name == holder.name)
+        or (system is not None and name == system[0] and ours.startswith(value))
+    )
+
+
+def _required(profile: AgentProfile, params: Mapping[str, str], question: str) -> dict[str, str]:
+    """Strings that the model's interface requires and nobody sends (FACTS.md: `inputs` of some Bedrock models)."""
+    model, _ = first_llm(profile, params)
+    names = model.required_inputs if model is not None else ()
+    return {name: question or "." for name in names if name not in params and name not in profile.llm_parameters}
+
+
+def _unique(notices: Iterable[Notice]) -> tuple[Notice, ...]:
+    return tuple({(notice.code, notice.place): notice for notice in notices}.values())

@@ -1,0 +1,111 @@
+"""The proof of a candidate: the rendered call equals what must arrive, whatever the run-time values are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from gateway.delivery.anatomy import QUESTION, Anatomy, locate
+from gateway.delivery.candidate import Candidate, System
+from gateway.delivery.coding import Joined
+from gateway.delivery.rendering import FLOW_TYPES, Environment, RenderFailure, call_values, first_call, parsed
+from gateway.providers.base import Provider
+
+# What a remembered turn or a tool's output may look like at its worst: quotes, JSON, a template's own signs.
+HOSTILE = 'x"}]},{"text":"\\ $ {y} \n[1]'
+
+
+def environments(anatomy: Anatomy, parameters: Mapping[str, str]) -> Iterator[Environment]:
+    """The run-time values to try: none, and hostile ones where the agent can meet any."""
+    yield Environment()
+    profile = anatomy.profile
+    remembers = bool(profile.memory_type) and "memory_id" in anatomy.params
+    if parameters.get("message_history_limit", anatomy.params.get("message_history_limit")) == "0":
+        remembers = False
+    earlier_tools = profile.type in FLOW_TYPES and len(profile.tools) > 1
+    if remembers or earlier_tools:
+        yield Environment(HOSTILE if remembers else None, HOSTILE)
+
+
+def proves(anatomy: Anatomy, candidate: Candidate, system: System) -> bool:
+    """Whether the candidate, with the system text's parameters, makes the input arrive in every environment."""
+    request = {**anatomy.params, **candidate.parameters}
+    for environment in environments(anatomy, candidate.parameters):
+        wanted = candidate.expected(environment)
+        if wanted is None or list(locate(wanted, QUESTION)):
+            return False
+        try:
+            rendered = first_call(anatomy.profile, request, environment)
+            wanted = system.apply(wanted)
+        except (RenderFailure, LookupError, TypeError):
+            return False
+        if _normal(anatomy.provider, rendered, candidate.split) != _normal(anatomy.provider, wanted, candidate.split):
+            return False
+    return _tools_keep_their_prompt(anatomy, request)
+
+
+def _normal(provider: Provider, body: Any, split: bool) -> Any:
+    if not isinstance(body, dict) or not provider.messages_field:
+        return body
+    turns = provider.canonical(body.get(provider.messages_field))
+    if split and isinstance(turns, list):
+        turns = _runs_joined(provider, turns)
+    return _plain({**body, provider.messages_field: turns})
+
+
+def _runs_joined(provider: Provider, turns: list[Any]) -> list[Any]:
+    joined: list[Any] = []
+    field = provider.content_field
+    for turn in turns:
+        if joined and turn.get("role") == "user" == joined[-1].get("role"):
+            joined[-1] = {**joined[-1], field: [*joined[-1][field], *turn[field]]}
+        else:
+            joined.append(turn)
+    return joined
+
+
+def _plain(value: Any) -> Any:
+    """JSON data with `Joined` and `Live` texts as plain strings, so that only content is compared."""
+    match value:
+        case Joined():
+            return "".join(value)
+        case dict():
+            return {name: _plain(member) for name, member in value.items()}
+        case list() | tuple():
+            return [_plain(item) for item in value]
+    return value
+
+
+def _tools_keep_their_prompt(anatomy: Anatomy, request: Mapping[str, str]) -> bool:
+    """An LLM tool of a conversational agent inherits the request's parameters (FACTS.md): its own prompt must stay.
+
+    The texts of its call for some question must all be in its call with the planned parameters.
+    """
+    if anatomy.is_flow:
+        return True
+    for tool in anatomy.profile.tools:
+        if tool.model is None:
+            continue
+        try:
+            before = _tool_call(anatomy, tool, {**anatomy.params, "question": QUESTION})
+        except RenderFailure:
+            continue  # the tool can't be called that way without the gateway either
+        try:
+            now = _tool_call(anatomy, tool, request)
+        except RenderFailure:
+            return False
+        asked = {_at(before, path) for path in locate(before, QUESTION)}
+        if not asked <= {_at(now, path) for path in locate(now, QUESTION)}:
+            return False
+    return True
+
+
+def _tool_call(anatomy: Anatomy, tool: Any, request: Mapping[str, str]) -> Any:
+    values = call_values(anatomy.profile, request, Environment())
+    return parsed(tool.model, {**values, **tool.parameters, "question": QUESTION}, anatomy.profile)
+
+
+def _at(value: Any, path: tuple[str | int, ...]) -> Any:
+    for step in path:
+        value = value[step]
+    return value

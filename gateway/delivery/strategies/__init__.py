@@ -1,0 +1,13 @@
+"""The strategies in order of preference: the first whose candidate can be proved wins (DESIGN.md, decision 4).
+
+A new strategy is a file beside these and a row here.
+"""
+
+from __future__ import annotations
+
+from gateway.delivery.candidate import Strategy
+from gateway.delivery.strategies.messages import messages
+from gateway.delivery.strategies.splice import splice
+from gateway.delivery.strategies.text import flat, text
+
+STRATEGIES: tuple[Strategy, ...] = (messages, text, splice, flat)

@@ -1,0 +1,265 @@
+"""`splice`: the template has a text slot inside a message; JSON goes in at the slot, raw (3.0 and later).
+
+The whole run of turns is written as JSON in the template's own member order, and what the template itself
+brings at both ends is cut off; what is left fits the slot exactly (FACTS.md, "Splice"). Where the agent's prompt
+is known, it is kept around the question by splicing before and behind it; where it is the cluster's own, the
+question carries the fragments through the prompt ("Deferred splice").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from gateway.delivery.anatomy import QUESTION, Anatomy, Frame, locate
+from gateway.delivery.candidate import Candidate
+from gateway.delivery.carriers import (
+    Parameters,
+    coded_question,
+    deferral,
+    in_holder,
+    merged,
+    raw_names,
+    raw_reference,
+)
+from gateway.delivery.coding import dump, raw_text
+from gateway.delivery.history import history_slot, in_history
+from gateway.delivery.rendering import Environment
+from gateway.delivery.strategies.expect import framed, with_turns
+from gateway.delivery.wish import Turn, Wish, parts_of, text_of
+from gateway.notices import Notice
+
+# Stand where a message must begin or end with text for the slot to fit, and the client has none there.
+_LEAD, _TAIL = "(attached:)", "(end)"
+
+
+def splice(anatomy: Anatomy, wish: Wish) -> Iterator[Candidate]:
+    """The run of turns, or the last turn, cut to fit the template's text slot."""
+    if not anatomy.raw_parameters or anatomy.legacy is None:
+        return
+    frame = anatomy.frame(anatomy.legacy)
+    filled = wish.with_text_part()
+    if frame is None or filled is None or len(frame.messages[frame.turn][wish.provider.content_field]) != 1:
+        return
+    shape = Shape.of(anatomy, frame)
+    slot = history_slot(anatomy)
+    if anatomy.holder is not None:
+        yield from _around_question(anatomy, filled, shape, {}, 0)
+        if slot is not None:
+            # What can't stand in the slot (a leading image, a system turn) goes before it.
+            for count in range(1, len(filled.turns)):
+                if filled.turns[count].get("role") == "user" and shape.starts(filled.turns[count]):
+                    parameters = in_history(anatomy, slot, filled.turns[:count])
+                    yield from _around_question(anatomy, filled, shape, parameters, count)
+                    break
+            yield from _leading_media(anatomy, filled, shape)
+    elif filled.turn == len(filled.turns) - 1 and (slot is not None or len(filled.turns) == 1):
+        parameters = in_history(anatomy, slot, filled.turns[:-1]) if slot is not None else {}
+        yield from _around_turn(anatomy, filled, frame, shape, parameters)
+
+
+class Shape:
+    """The template's user turn as JSON: the text before and behind its text, members in its order."""
+
+    def __init__(self, wish_provider: Any, turn: dict[str, Any]) -> None:
+        self.provider = wish_provider
+        self.turn = turn
+        self.field = wish_provider.content_field
+        self.is_string = isinstance(turn.get(self.field), str)
+        self.before, _, self.behind = dump(turn).partition(QUESTION)
+
+    @classmethod
+    def of(cls, anatomy: Anatomy, frame: Frame) -> Shape:
+        """The shape of the turn that holds the question, as the template writes it."""
+            turn = frame.body[anatomy.provider.messages_field][frame.turn]
+        path = next(iter(locate(turn, QUESTION)))
+        bare = dict(turn)
+        content = bare[anatomy.provider.content_field]
+        # Only the question's place matters here, not the agent's prompt around it.
+        if isinstance(content, str):
+            bare[anatomy.provider.content_field] = QUESTION
+        else:
+            bare[anatomy.provider.content_field] = [{**content[0], str(path[-1]): QUESTION}]
+        return cls(anatomy.provider, bare)
+
+    def starts(self, turn: Turn) -> bool:
+        """Whether the slot's turn can begin with `turn`'s first part."""
+        parts = parts_of(self.provider, turn)
+        return turn.get("role") == self.turn.get("role") and bool(parts) and self._words(parts[0]) is not None
+
+    def fragment(self, turns: list[Turn]) -> str | None:
+        """`turns` as JSON with the template's own ends cut off; None where they don't fit."""
+        text = ",".join(self._written(turns))
+        if not (text.startswith(self.before) and text.endswith(self.behind)):
+            return None
+        if len(text) < len(self.before) + len(self.behind):
+            return None
+        return text[len(self.before) : len(text) - len(self.behind)]
+
+    def between(self, parts: list[Any]) -> str:
+        """What closes the slot's text, holds `parts`, and opens a text that the template closes again."""
+        if self.is_string:
+            turn = [dump({**self.turn, self.field: parts})] if parts else []
+            return ",".join([self.behind, *turn, self.before])
+        empty = dump(self._ordered(self.provider.text_part(QUESTION)))
+        start, _, end = empty.partition(QUESTION)
+        return ",".join([end, *(dump(self._ordered(part)) for part in parts), start])
+
+    def _written(self, turns: list[Turn]) -> Iterator[str]:
+        for index, turn in enumerate(turns):
+            parts = parts_of(self.provider, turn)
+            if self.is_string and index == 0:
+                first = self._words(parts[0]) if parts else None
+                if first is None:
+                    yield dump(turn)
+                    continue
+                yield dump({**self.turn, self.field: first})
+                rest = {self.field: [*parts[1:]], **{k: v for k, v in turn.items() if k != self.field}}
+                if parts[1:]:
+                    yield dump(rest)
+            elif self.is_string:
+                # A turn that ends in its role fits behind a slot whose own turn ends in a string.
+                members = {name: value for name, value in turn.items() if name != "role"}
+                yield dump({**members, "role": turn.get("role")})
+            else:
+                ordered = {name: turn[name] for name in self.turn if name in turn}
+                ordered = {**ordered, **{name: value for name, value in turn.items() if name not in ordered}}
+                ordered[self.field] = [self._ordered(part) for part in parts]
+                yield dump(ordered)
+
+    def _words(self, part: Any) -> str | None:
+        return text_of(self.provider, part)
+
+    def _ordered(self, part: Any) -> Any:
+        """A text part with its members in the template's order."""
+        if self._words(part) is None or not isinstance(part, dict):
+            return part
+        like = self.turn[self.field][0]
+        return {name: part[name] for name in like if name in part} if set(like) == set(part) else part
+
+
+def _around_question(
+    anatomy: Anatomy, wish: Wish, shape: Shape, parameters: Parameters, skip: int
+) -> Iterator[Candidate]:
+    """The agent's prompt stays around the question; everything else is spliced before and behind it."""
+    here = replace(wish, turns=wish.turns[skip:], turn=wish.turn - skip if wish.turn is not None else None)
+    if here.turn is None or here.turn < 0 or anatomy.holder is None:
+        return
+    for padded, notices in _padded(here, shape):
+        fragment = shape.fragment(padded.written(QUESTION))
+        if fragment is None or fragment.count(QUESTION) != 1:
+            continue
+        before, _, behind = fragment.partition(QUESTION)
+        spliced = _spliced(anatomy, before, raw_text(padded.text), behind)
+        whole = replace(padded, turns=[*wish.turns[:skip], *padded.turns], turn=(padded.turn or 0) + skip)
+
+        def expected(env: Environment, whole: Wish = whole) -> Any:
+            return framed(anatomy, whole, anatomy.frame(anatomy.render({"question": QUESTION}, env)))
+
+        yield Candidate(
+            "splice",
+            merged({**spliced, "question": wish.question}, parameters),
+            expected,
+            (*notices, *_split(shape, padded)),
+            split=shape.is_string,
+        )
+
+
+def _spliced(anatomy: Anatomy, before: str, words: str, behind: str) -> Parameters:
+    """The holder with fragments around the agent's prompt, which itself stays around the question."""
+    assert anatomy.holder is not None
+    holder, defer = anatomy.holder, deferral(anatomy)
+    if not holder.before and not holder.after:
+        return in_holder(anatomy, raw_reference(anatomy, {"gw_q": before + words + behind}, defer))
+    fragments = {name: text for name, text in (("gw_s0", before), ("gw_t", words), ("gw_s1", behind)) if text}
+    refs = {name: raw_reference(anatomy, {name: text}, defer)[0] for name, text in fragments.items()}
+    prompt = [refs.get("gw_s0", ""), holder.before, refs.get("gw_t", ""), holder.after, refs.get("gw_s1", "")]
+    return {anatomy.key(holder.name): "".join(prompt), **fragments, **raw_names(anatomy, fragments)}
+
+
+def _padded(wish: Wish, shape: Shape) -> Iterator[tuple[Wish, tuple[Notice, ...]]]:
+    """The wish as it is, and with neutral text where the slot needs text at the ends."""
+    yield wish, ()
+    provider, field = wish.provider, wish.provider.content_field
+    turns = list(wish.turns)
+    assert wish.turn is not None
+    assert wish.part is not None
+    part = wish.part
+    added = []
+    if turns[0].get("role") == "user" and not shape.starts(turns[0]):
+        turns[0] = {**turns[0], field: [provider.text_part(_LEAD), *parts_of(provider, turns[0])]}
+        part += wish.turn == 0
+        added.append("first")
+    last = parts_of(provider, turns[-1])
+    if not shape.is_string and turns[-1].get("role") == "user" and last and text_of(provider, last[-1]) is None:
+        turns[-1] = {**turns[-1], field: [*last, provider.text_part(_TAIL)]}
+        added.append("last")
+    if added:
+        reason = f"a neutral text block was put {' and '.join(added)}, where this template must have text"
+        yield replace(wish, turns=turns, part=part), (Notice("NEUTRAL_TEXT_ADDED", reason),)
+
+
+def _leading_media(anatomy: Anatomy, wish: Wish, shape: Shape) -> Iterator[Candidate]:
+    """String content: media that come first go before the slot, as a user turn of their own."""
+    slot = history_slot(anatomy)
+    parts = parts_of(wish.provider, wish.turns[0])
+    first = next((i for i, part in enumerate(parts) if text_of(wish.provider, part) is not None), 0)
+    if not shape.is_string or slot is None or not first or wish.turns[0].get("role") != "user":
+        return
+    field = wish.provider.content_field
+    turns = [
+        {**wish.turns[0], field: parts[:first]},
+        {**wish.turns[0], field: parts[first:]},
+        *wish.turns[1:],
+    ]
+    yield from _around_question(
+        anatomy, Wish.of(wish.provider, turns, wish.question), shape, in_history(anatomy, slot, turns[:1]), 1
+    )
+
+
+def _split(shape: Shape, wish: Wish) -> tuple[Notice, ...]:
+    many = shape.is_string and len(parts_of(wish.provider, wish.turns[0])) > 1
+    return (Notice("USER_TURN_SPLIT", "the user's turn arrives as consecutive user messages"),) if many else ()
+
+
+def _around_turn(
+    anatomy: Anatomy, wish: Wish, frame: Frame, shape: Shape, parameters: Parameters
+) -> Iterator[Candidate]:
+    """The cluster's own prompt stands around the whole last turn: its start before the first text, its end last."""
+    provider, field = wish.provider, wish.provider.content_field
+    parts = list(parts_of(provider, wish.turns[-1]))
+    # The prompt's own words are text at both ends; what is media there stands inside them.
+    if text_of(provider, parts[0]) is None:
+        parts.insert(0, provider.text_part(""))
+    if len(parts) == 1 or text_of(provider, parts[-1]) is None:
+        parts.append(provider.text_part(""))
+    first, last = text_of(provider, parts[0]) or "", text_of(provider, parts[-1]) or ""
+    between = shape.between(parts[1:-1])
+    reference, helpers = raw_reference(anatomy, {"gw_s0": between}, anatomy.defer)
+
+    def expected(env: Environment) -> Any:
+        now = anatomy.frame(anatomy.render({"question": QUESTION}, env))
+        if now is None:
+            return None
+        start, _, end = now.text.partition(QUESTION)
+        ends = wish.with_words(parts[0], start + first), wish.with_words(parts[-1], last + end)
+        framed_parts = [ends[0], *parts[1:-1], ends[1]]
+        turns = [*wish.turns[:-1], {**wish.turns[-1], field: framed_parts}]
+        return with_turns(anatomy, now, turns)
+
+    stored = Notice("MEMORY_HOLDS_REFERENCE", "the agent's memory stores the text with a reference to the media")
+    notices = (stored, *_split(shape, replace(wish, turns=[{**wish.turns[-1], field: parts}])))
+    coded = (coded_question(anatomy, first), coded_question(anatomy, last))
+    question = coded[0].pop("question") + reference + coded[1].pop("question")
+    yield Candidate(
+        "splice",
+        merged(parameters, *coded, helpers, {"question": question}),
+        expected,
+        notices,
+        split=shape.is_string,
+    )
+    whole, helpers = raw_reference(anatomy, {"gw_q": raw_text(first) + between + raw_text(last)}, anatomy.defer)
+    yield Candidate(
+        "splice", merged(parameters, helpers, {"question": whole}), expected, notices, split=shape.is_string
+    )

@@ -1,0 +1,99 @@
+"""Where system text can go: among the messages, into the template's system slot, or into the first user turn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from gateway.delivery.anatomy import PROBE, Anatomy, with_value
+from gateway.delivery.candidate import System
+from gateway.delivery.carriers import referred
+from gateway.delivery.coding import is_plain
+from gateway.delivery.wish import Turn, parts_of, text_of
+from gateway.notices import Notice
+from gateway.providers.base import Provider, ProviderRequest
+from gateway.unified.model import AgentInput, Message, Text
+
+SYSTEM_ROLES = frozenset({"system", "developer"})
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """The turns that are left to say, and how the system text is said."""
+
+    turns: list[Turn]
+    system: System = field(default_factory=System)
+
+
+def ways(anatomy: Anatomy, request: ProviderRequest) -> Iterator[Told]:
+    """The ways to say the system text of a mapped conversation without folding it, best first."""
+    provider = anatomy.provider
+    leading, turns = _leading(provider, request.messages)
+    texts = [*request.system, *leading]
+    if not texts:
+        yield Told(request.messages)
+        return
+    slot = anatomy.system_slot
+    if slot is not None:
+        for parameters in _appended(anatomy, slot[0], "\n\n".join(texts)):
+            yield Told(turns, System(parameters, _Apply(anatomy, slot, "\n\n".join(texts))))
+    if not request.system:
+        yield Told(request.messages)
+
+
+def _leading(provider: Provider, turns: list[Turn]) -> tuple[list[str], list[Turn]]:
+    """System texts at the start of turns that keep them among the messages, and the turns behind."""
+    texts: list[str] = []
+    for index, turn in enumerate(turns):
+        parts = [text_of(provider, part) for part in parts_of(provider, turn)]
+        if turn.get("role") not in SYSTEM_ROLES or None in parts:
+            return texts, turns[index:]
+        texts += [part for part in parts if part is not None]
+    return texts, []
+
+
+def _appended(anatomy: Anatomy, name: str, text: str) -> Iterator[dict[str, str]]:
+    current = anatomy.own.get(name)
+    start = f"{current}\n\n" if current else ""
+    if is_plain(text):
+        yield {anatomy.key(name): start + text}
+    reference, helpers = referred(anatomy, "gw_y", text, "")
+    yield {anatomy.key(name): start + reference, **helpers}
+
+
+class _Apply:
+    """Puts the joined system text where the template's slot has it."""
+
+    def __init__(self, anatomy: Anatomy, slot: tuple[str, Any], text: str) -> None:
+        name, self.path = slot
+        probed = anatomy.render(anatomy.asking({anatomy.key(name): PROBE}))
+        for step in self.path:
+            probed = probed[step]
+        self.before, _, self.behind = str(probed).partition(PROBE)
+        self.text = text
+
+    def __call__(self, body: Any) -> Any:
+        current: Any = body
+        for step in self.path:
+            current = current[step]
+        own = str(current)[len(self.before) : len(str(current)) - len(self.behind)]
+        joined = f"{own}\n\n{self.text}" if own else self.text
+        return with_value(body, self.path, self.before + joined + self.behind)
+
+
+def folded(agent_input: AgentInput) -> tuple[AgentInput, Notice] | None:
+    """The conversation with its system texts at the start of the first user turn; None where that can't be."""
+    texts: list[Text] = []
+    rest: list[Message] = []
+    for message in agent_input.messages:
+        if message.role.lower() in SYSTEM_ROLES:
+            texts += [block for block in message.content if isinstance(block, Text)]
+        else:
+            rest.append(message)
+    first = next((index for index, message in enumerate(rest) if message.role.lower() == "user"), None)
+    if not texts or first is None:
+        return None
+    rest[first] = replace(rest[first], content=(*texts, *rest[first].content))
+    reason = "the template has no place for system text, so it stands at the start of the first user turn"
+    return replace(agent_input, messages=tuple(rest)), Notice("SYSTEM_FOLDED", reason, texts[0].at)

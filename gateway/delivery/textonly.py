@@ -1,0 +1,67 @@
+"""The provider of agents whose LLM's format is not known: text can still go where the agent takes its question."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from gateway.errors import Problem
+from gateway.providers.base import ConnectorHints, Inexpressible, MappingOptions, Provider, ProviderRequest
+from gateway.unified.model import AgentInput, Message, Text
+
+_HELP = "name the agent's provider in a rule of the gateway's configuration (agents.rules)"
+
+
+class TextOnly(Provider):
+    """Turns of text and nothing else; the strategies that need to know the messages' place find none."""
+
+    name = ""
+    messages_field = ""
+    content_field = "content"
+
+    def map(self, agent_input: AgentInput, options: MappingOptions) -> ProviderRequest:
+        """The texts of the conversation, turn by turn.
+
+        Raises:
+            Inexpressible: with every block that is not text (code PROVIDER_UNKNOWN).
+        """
+        problems = [
+            Problem(
+                block.at,
+                "no provider is known for this agent, so only text can be delivered to it",
+                expected="text",
+                received=type(block).__name__.lower(),
+                code="PROVIDER_UNKNOWN",
+                help=_HELP,
+            )
+            for message in agent_input.messages
+            for block in message.content
+            if not isinstance(block, Text)
+        ]
+        if problems:
+            raise Inexpressible(problems)
+        return ProviderRequest([self._turn(message) for message in agent_input.messages], [])
+
+    def _turn(self, message: Message) -> dict[str, Any]:
+        texts = [block.text for block in message.content if isinstance(block, Text)]
+        return {"role": message.role.lower(), "content": [self.text_part(text) for text in texts if text.strip()]}
+
+    def text_part(self, text: str) -> dict[str, Any]:
+        """A text by itself."""
+        return {"text": text}
+
+    def system_fields(self, texts: Sequence[str]) -> dict[str, Any]:
+        """No place for system text is known."""
+        return {}
+
+    def canonical(self, messages: Any) -> Any:
+        """Nothing is known of the messages, so nothing is normalised."""
+        return messages
+
+    def recognises(self, hints: ConnectorHints) -> bool:
+        """Nobody's format."""
+        return False
+
+    def fields(self, request: ProviderRequest) -> dict[str, Any]:
+        """There are no body members to name."""
+        return {}

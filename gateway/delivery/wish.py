@@ -1,0 +1,96 @@
+"""What must arrive: the mapped turns, and the one text in them that is the question."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gateway.delivery.coding import Joined
+from gateway.providers.base import Provider
+
+Turn = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """Turns in the provider's form, and where the question stands among them.
+
+    turns: as `Provider.map` wrote them. turn, part: the last text part after the last assistant turn, None
+    when there is none; text: its text. question: what memory is to store.
+    """
+
+    provider: Provider
+    turns: list[Turn]
+    question: str
+    turn: int | None
+    part: int | None
+    text: str
+
+    @classmethod
+    def of(cls, provider: Provider, turns: list[Turn], question: str) -> Wish:
+        """The wish for mapped `turns`."""
+        for index in range(len(turns) - 1, -1, -1):
+            if turns[index].get("role") in ("assistant", "model"):
+                break
+            if turns[index].get("role") != "user":
+                continue
+            for part in range(len(parts := parts_of(provider, turns[index])) - 1, -1, -1):
+                if (text := text_of(provider, parts[part])) is not None:
+                    return cls(provider, turns, question, index, part, text)
+        return cls(provider, turns, question, None, None, "")
+
+    def with_text_part(self) -> Wish | None:
+        """The same wish with an empty text at its end for the agent's prompt to stand in; None if it can't be."""
+        if self.turn is not None:
+            return self
+        if not self.turns or self.turns[-1].get("role") != "user":
+            return None
+        field = self.provider.content_field
+        parts = parts_of(self.provider, self.turns[-1])
+        last = {**self.turns[-1], field: [*parts, self.provider.text_part("")]}
+        return replace(self, turns=[*self.turns[:-1], last], turn=len(self.turns) - 1, part=len(parts))
+
+    @property
+    def is_one_text(self) -> bool:
+        """Whether all there is to say is the question."""
+        return len(self.turns) == 1 and self.turn == 0 and len(parts_of(self.provider, self.turns[0])) == 1
+
+    def written(
+        self, text: str | Joined, around: tuple[list[Any], list[Any]] = ([], []), last: Mapping[str, Any] | None = None
+    ) -> list[Turn]:
+        """The turns with `text` for the question, and the agent's own parts before and behind that turn's parts.
+
+        last: members that the agent's own turn has beside role and content.
+        """
+        if self.turn is None or self.part is None:
+            return self.turns
+        field = self.provider.content_field
+        parts = list(parts_of(self.provider, self.turns[self.turn]))
+        parts[self.part] = self.with_words(parts[self.part], text)
+        turn = {**(last or {}), **self.turns[self.turn], field: [*around[0], *parts, *around[1]]}
+        return [*self.turns[: self.turn], turn, *self.turns[self.turn + 1 :]]
+
+    def with_words(self, part: Any, text: str | Joined) -> Any:
+        """The text part `part` with other words, its members in the same order."""
+        words = self.provider.text_part("")
+        name = next(name for name, value in words.items() if value == "")
+        return {**part, name: text}
+
+
+def parts_of(provider: Provider, turn: Turn) -> list[Any]:
+    """A turn's content parts; a plain string counts as one text part."""
+    content = turn.get(provider.content_field)
+    if isinstance(content, str):
+        return [provider.text_part(content)]
+    return content if isinstance(content, list) else []
+
+
+def text_of(provider: Provider, part: Any) -> str | None:
+    """The text of a text part; None for any other part."""
+    if not isinstance(part, dict):
+        return None
+    for value in part.values():
+        if isinstance(value, str) and part == provider.text_part(value):
+            return value
+    return None

@@ -1,0 +1,79 @@
+"""A listening port: aiohttp's low-level server, with the gateway's limits and its shape of errors."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+from aiohttp.web_protocol import RequestHandler
+
+from gateway.config.schema import Limits
+from gateway.edge import errors
+from gateway.observe.logs import Logger
+
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+
+class _Connection(RequestHandler):
+    """One client's connection; answers what is no HTTP in the gateway's own shape."""
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """The answer for a message aiohttp could not parse; the connection ends with it."""
+        if status >= 500 or request.writer.output_size > 0:
+            raise ConnectionResetError("the client is gone") from exc
+        reason = (message or "it can't be parsed").partition("\n")[0].strip().rstrip(":.")
+        return errors.respond(errors.malformed(f"{reason}."), request_id="", close=True)
+
+
+class _Server(web.Server):
+    def __init__(self, handler: Handler, limits: Limits) -> None:
+        super().__init__(handler, handler_cancellation=True)
+        self._limits = limits
+
+    def __call__(self) -> RequestHandler:
+        return _Connection(
+            self,
+            loop=asyncio.get_running_loop(),
+            access_log=None,  # type: ignore[arg-type]  # the gateway logs requests itself
+            auto_decompress=False,
+            max_line_size=self._limits.header_line,
+            max_field_size=self._limits.header_line,
+            max_headers=self._limits.headers,
+        )
+
+
+class Listener:
+    """A port and what answers on it. grace: seconds that requests in flight get when it stops."""
+
+    def __init__(self, handler: Handler, host: str, port: int, limits: Limits, log: Logger, grace: float) -> None:
+        self._handler = handler
+        self._host = host
+        self._port = port
+        self._limits = limits
+        self._log = log
+        self._grace = grace
+        self.port = 0
+
+    async def start(self) -> None:
+        """Bind and listen; `port` then holds the port that was bound."""
+        self._runner = web.ServerRunner(_Server(self._handler, self._limits), shutdown_timeout=self._grace)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, self._host, self._port)
+        try:
+            await site.start()
+        except OSError:
+            await self._runner.cleanup()
+            raise
+        self.port = self._runner.addresses[0][1]
+        self._log.info("listening", address=f"{self._host}:{self.port}")
+
+    async def stop(self) -> None:
+        """Accept no more, let requests in flight finish within the grace period, then cut what is left."""
+        await self._runner.cleanup()

@@ -1,0 +1,107 @@
+"""Which requests the gateway takes part in: one table, first match first, the last row passes everything else.
+
+Paths are matched undecoded, segment by segment, as the cluster's own router does: literal segments are compared
+as they stand, an id is percent-decoded, slashes at the end don't count and an empty segment matches nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from urllib.parse import unquote
+
+
+class Intent(Enum):
+    """What the gateway does with a request.
+
+    EXECUTE, EXECUTE_STREAM: read it, ask the execute use case, forward what that says.
+    WRITE: pass it through; when it succeeded, forget what the cache holds of its subject.
+    PASSTHROUGH: pass it through, untouched.
+    """
+
+    EXECUTE = "execute"
+    EXECUTE_STREAM = "execute_stream"
+    WRITE = "write"
+    PASSTHROUGH = "passthrough"
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A request's intent; kind and id of the document it is about, "" where there is none."""
+
+    intent: Intent
+    kind: str = ""
+    id: str = ""
+
+
+Make = Callable[[str], Route]
+
+
+def _execute(id: str) -> Route:
+    return Route(Intent.EXECUTE, "agents", id)
+
+
+def _stream(id: str) -> Route:
+    return Route(Intent.EXECUTE_STREAM, "agents", id)
+
+
+def _write(kind: str) -> Make:
+    return lambda id: Route(Intent.WRITE, kind, id)
+
+
+_ML = "/_plugins/_ml"
+_TABLE: tuple[tuple[str, str, Make], ...] = (
+    ("POST", f"{_ML}/agents/{{id}}/_execute", _execute),
+    ("POST", f"{_ML}/agents/{{id}}/_execute/stream", _stream),
+    # An id that was unknown may be known after a registration, so the cache forgets that too.
+    ("POST", f"{_ML}/agents/_register", _write("agents")),
+    ("PUT", f"{_ML}/agents/{{id}}", _write("agents")),
+    ("DELETE", f"{_ML}/agents/{{id}}", _write("agents")),
+    ("POST", f"{_ML}/models/_register", _write("models")),
+    ("PUT", f"{_ML}/models/{{id}}", _write("models")),
+    ("DELETE", f"{_ML}/models/{{id}}", _write("models")),
+    ("POST", f"{_ML}/connectors/_create", _write("connectors")),
+    ("PUT", f"{_ML}/connectors/{{id}}", _write("connectors")),
+    ("DELETE", f"{_ML}/connectors/{{id}}", _write("connectors")),
+    # Whether a cluster takes the unified input is one of its settings.
+    ("PUT", "/_cluster/settings", _write("cluster")),
+)
+_PASSTHROUGH = Route(Intent.PASSTHROUGH)
+_ROWS = tuple((method, tuple(pattern.split("/")), make) for method, pattern, make in _TABLE)
+
+
+def route(method: str, path: str) -> Route:
+    """The route of a request. path: the raw target without its query."""
+    if not path.startswith((_ML, "/_cluster/settings")):
+        return _PASSTHROUGH
+    segments = path.rstrip("/").split("/")
+    for verb, pattern, make in _ROWS:
+        if verb == method and len(pattern) == len(segments):
+            id = _match(pattern, segments)
+            if id is not None:
+                return make(id)
+    return _PASSTHROUGH
+
+
+def _match(pattern: tuple[str, ...], segments: list[str]) -> str | None:
+    """The id among the segments, "" when the pattern has none, None when they don't match."""
+    id = ""
+    for expected, segment in zip(pattern, segments, strict=True):
+        if expected == "{id}":
+            id = _decoded(segment)
+            if not id:
+                return None
+        elif expected != segment:
+            return None
+    return id
+
+
+def _decoded(segment: str) -> str:
+    """The segment percent-decoded, "" when that is no Unicode text."""
+    try:
+        text = unquote(segment, errors="strict")
+        text.encode("utf-8")
+    except UnicodeError:
+        return ""
+    return text

@@ -1,0 +1,102 @@
+"""What stands between the edge, which moves bytes, and the execute use case, which decides.
+
+The edge reads a request, asks an `ExecuteHandler` and sends what it answers; the handler reads the cluster
+through a `ClusterReader`. Neither imports the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from multidict import CIMultiDict, CIMultiDictProxy
+
+
+@dataclass(frozen=True, slots=True)
+class ExecuteCall:
+    """A request to run an agent, as the client sent it.
+
+    agent_id: percent-decoded. raw_target: the request target, undecoded (path and query).
+    headers: all of them, hop-by-hop included. body: with its content-encoding undone.
+    streaming: it came to ``_execute/stream``.
+    """
+
+    agent_id: str
+    method: str
+    raw_target: str
+    headers: CIMultiDictProxy[str]
+    body: bytes
+    request_id: str
+    streaming: bool
+
+
+Retry = Callable[[int, bytes], "Forward | None"]
+
+
+@dataclass(frozen=True, slots=True)
+class Forward:
+    """What to send to the cluster in the call's place.
+
+    body: the pieces of the new body; None forwards the client's bytes untouched (still compressed, if so sent).
+    response_headers: added to the answer.
+    retry: asked once, with status and body, when the cluster answers 400 or more with a body of at most
+        64 KiB; another `Forward` is sent in place of this one and its answer is final.
+    """
+
+    body: Sequence[bytes | memoryview] | None = None
+    response_headers: Mapping[str, str] = field(default_factory=dict)
+    retry: Retry | None = None
+
+
+class ExecuteHandler(Protocol):
+    """The use case."""
+
+    async def __call__(self, call: ExecuteCall) -> Forward:
+        """What to send for `call`.
+
+        Raises:
+            GatewayError: the request is refused; nothing is sent.
+        """
+
+
+class ProfileCache(Protocol):
+    """What the use case remembers of agents, models and connectors."""
+
+    def invalidate(self, kind: str, id: str | None) -> None:
+        """Forget one document, or with id None all of its kind. kind: agents, models, connectors or cluster.
+
+        ``cluster`` is the cluster's settings: whether it takes the unified input may have changed.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamResponse:
+    """A whole answer of the cluster; the body as it came, its content-encoding not undone."""
+
+    status: int
+    headers: CIMultiDict[str]
+    body: bytes
+
+
+HeaderPairs = Mapping[str, str] | Iterable[tuple[str, str]]
+
+
+class ClusterReader(Protocol):
+    """The cluster, for short requests of the gateway's own."""
+
+    async def exchange(
+        self, method: str, target: str, headers: HeaderPairs, body: Sequence[bytes | memoryview] = ()
+    ) -> UpstreamResponse:
+        """One request and its whole answer, within `upstream.timeouts.lookup`. target: raw path and query.
+
+        Raises:
+            UpstreamUnavailable, UpstreamTimeout: no answer, or one that breaks off.
+        """
+
+    async def get_json(self, path: str, headers: HeaderPairs) -> tuple[int, dict[str, Any] | None]:
+        """Status and document of a GET; None when the answer is no JSON object.
+
+        Raises:
+            UpstreamUnavailable, UpstreamTimeout: as `exchange`.
+        """

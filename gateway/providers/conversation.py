@@ -1,0 +1,243 @@
+"""The part of a mapping that all providers share: roles, blank text, and every check of what can't be said.
+
+`prepare` turns the client's messages into turns that a provider can write down block by block: each block is
+allowed where it stands, tool calls and results are paired and carry their final ids, documents that travel as
+text are text.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from dataclasses import dataclass
+from typing import assert_never
+
+from gateway.providers import media
+from gateway.providers.base import MappingOptions
+from gateway.providers.capabilities import STANDARD_ROLES, Capabilities, Role
+from gateway.providers.findings import Findings
+from gateway.providers.tools import Turn, pair
+from gateway.unified.model import (
+    AgentInput,
+    Base64,
+    ContentBlock,
+    Json,
+    Media,
+    Message,
+    Native,
+    Text,
+    ToolResult,
+    ToolUse,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """What is left to write down: the hoisted system texts, the turns, and what was changed so far."""
+
+    system: list[str]
+    turns: list[Turn]
+    findings: Findings
+
+
+def prepare(agent_input: AgentInput, options: MappingOptions, limits: Capabilities) -> Conversation:
+    """The conversation in terms of a provider with these `limits`.
+
+    Raises:
+        Inexpressible: with every block and turn the provider can't carry.
+    """
+    findings = Findings()
+    turns = [turn for message in agent_input.messages if (turn := _turn(message, options, limits, findings)).content]
+    system: list[str] = []
+    if limits.hoists_system:
+        system, turns = _hoist(turns, findings)
+    turns = pair(turns, limits, findings)
+    _check_ends(turns, options, limits, findings)
+    findings.settle()
+    return Conversation(system, turns, findings)
+
+
+def _turn(message: Message, options: MappingOptions, limits: Capabilities, findings: Findings) -> Turn:
+    role, prefix = _role(message, options, findings)
+    blocks = [_block(block, role, limits, findings) for block in message.content]
+    content = tuple(block for block in blocks if block is not None)
+    is_tool = _target(message.role, options) == "tool"
+    if is_tool and content and not any(isinstance(block, ToolResult) for block in content):
+        findings.refuse(
+            "TOOL_RESULT_MISSING",
+            message.at,
+            "A turn of role tool answers a tool call, but this one names none",
+            expected="a toolResult block, or toolCallId beside the content",
+            received=f"role {message.role}",
+            help="Name the call that the turn answers, or give the turn the role user.",
+        )
+    if prefix and content:
+        first, *rest = content
+        if isinstance(first, Text):
+            content = (Text(f"{prefix} {first.text}", first.at), *rest)
+        else:
+            content = (Text(prefix, message.at), *content)
+    return Turn(role, content, message.at)
+
+
+def _target(role: str, options: MappingOptions) -> str:
+    """The operator's choice for a client role, or the role itself; case is ignored, as in the seeds' design."""
+    chosen = options.roles.get(role) or next(
+        (to for name, to in options.roles.items() if name.lower() == role.lower()), ""
+    )
+    return (chosen or role).lower()
+
+
+def _role(message: Message, options: MappingOptions, findings: Findings) -> tuple[Role, str]:
+    """The turn's role, and the text that keeps a role which no provider knows."""
+    target = _target(message.role, options)
+    role = STANDARD_ROLES.get(target)
+    if role is None:
+        findings.note("ROLE_MAPPED", message.at, f"The role {message.role!r} is sent as user, its name before the text")
+        return "user", f"[{message.role}]:"
+    if target != message.role.lower():
+        findings.note("ROLE_MAPPED", message.at, f"The role {message.role!r} is sent as {target}")
+    return role, ""
+
+
+def _block(block: ContentBlock, role: Role, limits: Capabilities, findings: Findings) -> ContentBlock | None:
+    """The block as the provider gets it, None for blank text. A refused block stays: the checks after need it."""
+    match block:
+        case Text():
+            return _unless_blank(block, findings)
+        case Media():
+            if not media.check(block, role, limits, findings):
+                return block
+            return _readable(block, limits, findings)
+        case ToolUse():
+            _check_call(block, role, limits, findings)
+            return block
+        case ToolResult():
+            if role != "user":
+                _refuse_role(block, "tool result", role, ["tool", "user"], limits, findings)
+            parts = [_result_part(part, limits, findings) for part in block.content]
+            return dataclasses.replace(block, content=tuple(part for part in parts if part is not None))
+        case Native():
+            _check_native(block, role, limits, findings)
+            return block
+        case _:
+            assert_never(block)
+
+
+def _result_part(part: Text | Json | Media, limits: Capabilities, findings: Findings) -> Text | Json | Media | None:
+    match part:
+        case Text():
+            return _unless_blank(part, findings)
+        case Json():
+            return part
+        case Media():
+            if not media.check_in_result(part, limits, findings):
+                return part
+            return _readable(part, limits, findings)
+        case _:
+            assert_never(part)
+
+
+def _unless_blank(block: Text, findings: Findings) -> Text | None:
+    if block.text.strip():
+        return block
+    findings.note("BLANK_TEXT_DROPPED", block.at, "The block holds nothing but white space")
+    return None
+
+
+def _readable(block: Media, limits: Capabilities, findings: Findings) -> Media | Text | None:
+    """An inline document as text, where the provider has no other form for its format."""
+    is_text = block.kind == "document" and block.format in limits.text_documents
+    if not is_text or not isinstance(block.source, Base64):
+        return block
+    text = media.as_text(block, findings)
+    return block if text is None else _unless_blank(text, findings)
+
+
+def _check_call(block: ToolUse, role: Role, limits: Capabilities, findings: Findings) -> None:
+    if role != "assistant":
+        _refuse_role(block, "tool call", role, ["assistant"], limits, findings)
+    if not re.fullmatch(limits.tool_name, block.name):
+        findings.refuse(
+            "TOOL_NAME_UNSUPPORTED",
+            block.at,
+            f"{limits.label} takes no such tool name",
+            expected=f"a name that matches {limits.tool_name}",
+            received=block.name[:80],
+            help="Name the tool as the agent's own tool list does.",
+        )
+
+
+def _check_native(block: Native, role: Role, limits: Capabilities, findings: Findings) -> None:
+    if block.kind not in limits.native:
+        findings.refuse(
+            "NATIVE_BLOCK_UNSUPPORTED",
+            block.at,
+            f"{limits.label} has no {block.kind}",
+            expected=", ".join(["text", *limits.media, "toolUse", "toolResult", *limits.native]),
+            received=block.kind,
+            help="Leave the block out, or use a model on Bedrock Converse.",
+        )
+    elif role not in limits.native[block.kind]:
+        _refuse_role(block, block.kind, role, sorted(limits.native[block.kind]), limits, findings)
+
+
+def _refuse_role(
+    block: ContentBlock, what: str, role: Role, roles: list[str], limits: Capabilities, findings: Findings
+) -> None:
+    findings.refuse(
+        "BLOCK_ROLE_UNSUPPORTED",
+        block.at,
+        f"{limits.label} takes no {what} in a turn of role {role}",
+        expected=f"role {' or '.join(roles)}",
+        received=f"role {role}",
+        help=f"Put the {what} into a turn of role {roles[0]}.",
+    )
+
+
+def _hoist(turns: list[Turn], findings: Findings) -> tuple[list[str], list[Turn]]:
+    """System and developer texts in their order, and the turns without them."""
+    system: list[str] = []
+    others: list[Turn] = []
+    for turn in turns:
+        if turn.role not in ("system", "developer"):
+            others.append(turn)
+            continue
+        if others:
+            findings.note("SYSTEM_HOISTED", turn.at, f"The {turn.role} text is moved before the conversation")
+        system += [block.text for block in turn.content if isinstance(block, Text)]
+    return system, others
+
+
+def _check_ends(turns: list[Turn], options: MappingOptions, limits: Capabilities, findings: Findings) -> None:
+    if not turns:
+        findings.refuse(
+            "EMPTY_INPUT",
+            "input",
+            f"Nothing is left to say: {limits.label} takes neither blank text nor system text alone",
+            expected="a turn with text or media",
+            received="blank or system text only",
+            help="Send at least one user turn that is not blank.",
+        )
+        return
+    first, last = turns[0], turns[-1]
+    if first.role == "assistant" and not limits.assistant_first:
+        findings.refuse(
+            "ASSISTANT_FIRST",
+            first.at,
+            f"{limits.label} takes no conversation that starts with the assistant",
+            expected="a user turn first",
+            received="role assistant",
+            help="Start with a user turn.",
+        )
+    allowed = limits.assistant_last == "yes" or (limits.assistant_last == "prefill" and options.allow_prefill)
+    if last.role == "assistant" and not allowed:
+        prefill = ", or let the operator allow prefill for this agent" if limits.assistant_last == "prefill" else ""
+        findings.refuse(
+            "ASSISTANT_LAST",
+            last.at,
+            f"{limits.label} takes no conversation that ends with the assistant",
+            expected="a user turn or a tool result last",
+            received="role assistant",
+            help=f"End with a user turn{prefill}.",
+        )

@@ -1,0 +1,137 @@
+"""Media: whether a provider's table has a place for a block, and documents that travel as text."""
+
+from __future__ import annotations
+
+import binascii
+import re
+
+from gateway.providers.capabilities import Capabilities, MediaTable, Role
+from gateway.providers.findings import Findings
+from gateway.unified.model import Base64, Media, Text
+
+_FORM_NAMES = {
+    "base64": "base64 data",
+    "https": "an https URL",
+    "http": "an http URL",
+    "s3": "an s3:// URL",
+    "gs": "a gs:// URL",
+}
+
+
+def form_of(block: Media) -> str:
+    """The source form a table row is found by: ``base64`` or the URL's scheme."""
+    return "base64" if isinstance(block.source, Base64) else block.source.scheme
+
+
+def form_name(form: str) -> str:
+    """A source form in words."""
+    return _FORM_NAMES.get(form, f"a {form}:// URL")
+
+
+def check(block: Media, role: Role, limits: Capabilities, findings: Findings) -> bool:
+    """Whether a turn of `role` may hold `block`; if not, `findings` says why."""
+    if role not in limits.media_roles:
+        findings.refuse(
+            "BLOCK_ROLE_UNSUPPORTED",
+            block.at,
+            f"{limits.label} takes no {block.kind} in a turn of role {role}",
+            expected=f"role {' or '.join(sorted(limits.media_roles))}",
+            received=f"role {role}",
+            help=f"Put the {block.kind} into a turn of role user.",
+        )
+        return False
+    if block.kind not in limits.media:
+        findings.refuse(
+            "MEDIA_KIND_UNSUPPORTED",
+            block.at,
+            f"{limits.label} takes no {block.kind}",
+            expected=f"text, {', '.join(limits.media)}",
+            received=block.kind,
+            help=f"Use a model whose provider takes {block.kind}.",
+        )
+        return False
+    return _check_row(block, limits.media, limits, findings, "")
+
+
+def check_in_result(block: Media, limits: Capabilities, findings: Findings) -> bool:
+    """Whether a tool result may hold `block`; if not, `findings` says why."""
+    if block.kind not in limits.tool_media:
+        findings.refuse(
+            "TOOL_RESULT_CONTENT_UNSUPPORTED",
+            block.at,
+            f"{limits.label} takes no {block.kind} in a tool result",
+            expected=f"text, json, {', '.join(limits.tool_media)}",
+            received=block.kind,
+            help="Let the tool return text, or send the media in a user turn of its own.",
+        )
+        return False
+    return _check_row(block, limits.tool_media, limits, findings, " in a tool result")
+
+
+def _check_row(block: Media, table: MediaTable, limits: Capabilities, findings: Findings, where: str) -> bool:
+    form, forms = form_of(block), table[block.kind]
+    formats = forms.get(form)
+    if formats is None:
+        names = " or ".join(form_name(known) for known in forms)
+        findings.refuse(
+            "MEDIA_SOURCE_UNSUPPORTED",
+            block.at,
+            f"{limits.label} takes no {block.kind} by {form_name(form)}{where}",
+            expected=names,
+            received=form_name(form),
+            help=f"Send the {block.kind} as {names}.",
+        )
+        return False
+    if block.format not in formats:
+        findings.refuse(
+            "MEDIA_FORMAT_UNSUPPORTED",
+            block.at,
+            f"{limits.label} takes no {block.format} {block.kind} by {form_name(form)}{where}",
+            expected=", ".join(formats),
+            received=block.format,
+            help=f"Convert the {block.kind} to {' or '.join(formats)}.",
+        )
+        return False
+    return _check_url(block, limits, findings)
+
+
+def _check_url(block: Media, limits: Capabilities, findings: Findings) -> bool:
+    pattern = limits.url_patterns.get(form_of(block))
+    if isinstance(block.source, Base64) or not pattern or re.fullmatch(pattern, block.source.url):
+        return True
+    findings.refuse(
+        "MEDIA_URL_UNSUPPORTED",
+        block.at,
+        f"{limits.label} takes no such {block.source.scheme} URL",
+        expected=f"a URL that matches {pattern}",
+        received=block.source.url[:80],
+        help="Check the bucket's name and the URL's length.",
+    )
+    return False
+
+
+def as_text(block: Media, findings: Findings) -> Text | None:
+    """The text of an inline document, exactly; None, with a problem in `findings`, when its bytes are no text.
+
+    The document's name has no place in a text part, which is noted.
+    """
+    assert isinstance(block.source, Base64)
+    try:
+        text = binascii.a2b_base64(block.source.data).decode("utf-8")
+    except (binascii.Error, UnicodeDecodeError) as error:
+        text, why = "", str(error)
+    else:
+        why = "it holds a NUL character" if "\0" in text else ""
+    if why:
+        findings.refuse(
+            "DOCUMENT_NOT_TEXT",
+            block.at,
+            f"The {block.format} document is sent as text, but its bytes are not UTF-8 text: {why}",
+            expected="UTF-8 text without NUL",
+            received=f"{block.format} document",
+            help="Encode the document as UTF-8, or send it as pdf.",
+        )
+        return None
+    without = f", without its name {block.name!r}" if block.name else ""
+    findings.note("DOCUMENT_AS_TEXT", block.at, f"The {block.format} document is sent as text{without}")
+    return Text(text, block.at)

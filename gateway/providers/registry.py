@@ -1,0 +1,122 @@
+"""Finds providers: the entry points of the group ``mlc_gateway.providers``, our own among them.
+
+An entry point's name is the provider's; its value is a class that implements `gateway.providers.base.Provider`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+
+from gateway.providers.base import ConnectorHints, Provider
+
+GROUP = "mlc_gateway.providers"
+
+
+class UnknownProvider(LookupError):
+    """No provider has this name; the message lists those there are."""
+
+
+class BrokenProvider(LookupError):
+    """An installed provider can't be used; the message says which entry point, and why."""
+
+
+class Registry:
+    """The providers of a set of entry points, loaded once. What can't be loaded is kept in `broken`, by name."""
+
+    def __init__(self, points: Iterable[EntryPoint] | None = None) -> None:
+        self._providers: dict[str, Provider] = {}
+        self._broken: dict[str, str] = {}
+        for point in sorted(entry_points(group=GROUP) if points is None else points, key=lambda p: p.name):
+            self._load(point)
+
+    def _load(self, point: EntryPoint) -> None:
+        name = point.name.lower()
+        try:
+            factory = point.load()
+            if not (isinstance(factory, type) and issubclass(factory, Provider)):
+                raise TypeError("it is not a subclass of gateway.providers.base.Provider")
+            provider = factory()
+            if provider.name.lower() != name:
+                raise TypeError(f"its name is {provider.name!r}")
+            if name in self._providers and type(self._providers[name]) is not factory:
+                raise TypeError("another entry point has the same name")
+        except Exception as error:  # a third party's code may raise anything, and must not stop the gateway
+            self._broken[name] = f"entry point {point.name!r} ({point.value}): {type(error).__name__}: {error}"
+            return
+        self._providers[name] = provider
+
+    @property
+    def broken(self) -> Mapping[str, str]:
+        """Providers that can't be used → why."""
+        return dict(self._broken)
+
+    def names(self) -> list[str]:
+        """The names of all usable providers, sorted."""
+        return sorted(self._providers)
+
+    def providers(self) -> list[Provider]:
+        """All usable providers, sorted by name."""
+        return [self._providers[name] for name in self.names()]
+
+    def provider(self, name: str) -> Provider:
+        """The provider called `name`, in any case.
+
+        A first part that only one provider has will do (``bedrock``), and so does a name with more behind it
+        (``bedrock/converse/claude``).
+
+        Raises:
+            BrokenProvider: it is installed, but can't be loaded.
+            UnknownProvider: there is none.
+        """
+        wanted = name.strip().lower()
+        known = [*self._providers, *self._broken]
+        longer = max((n for n in known if f"{wanted}/".startswith(f"{n}/")), key=len, default="")
+        shorter = [n for n in known if n.partition("/")[0] == wanted]
+        found = longer or (shorter[0] if len(shorter) == 1 else "")
+        if found in self._providers:
+            return self._providers[found]
+        if found:
+            raise BrokenProvider(f"provider {found!r} can't be used: {self._broken[found]}")
+        raise UnknownProvider(f"no provider {name!r}; known: {', '.join(self.names())}")
+
+    def recognise(self, hints: ConnectorHints) -> str:
+        """The name of the provider these hints speak for, "" when none does.
+
+        The strongest hint that tells anything decides: `model_provider`, then `llm_interface`, then URL and
+        template. Two providers that claim the same connector cancel each other out.
+        """
+        named = replace(hints, model_provider="")
+        for candidate in (hints, named, replace(named, llm_interface="")):
+            claims = [provider.name for provider in self.providers() if provider.recognises(candidate)]
+            if len(claims) == 1:
+                return claims[0]
+        return ""
+
+
+@cache
+def installed() -> Registry:
+    """The registry of what is installed; `installed.cache_clear()` makes the next call look again."""
+    return Registry()
+
+
+def names() -> list[str]:
+    """The names of all usable providers (`Registry.names`)."""
+    return installed().names()
+
+
+def providers() -> list[Provider]:
+    """All usable providers (`Registry.providers`)."""
+    return installed().providers()
+
+
+def provider(name: str) -> Provider:
+    """The provider called `name` (`Registry.provider`)."""
+    return installed().provider(name)
+
+
+def recognise(hints: ConnectorHints) -> str:
+    """The name of the provider these hints speak for, or "" (`Registry.recognise`)."""
+    return installed().recognise(hints)

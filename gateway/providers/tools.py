@@ -1,0 +1,208 @@
+"""Tool calls and their results: which belongs to which, and under what id.
+
+A result answers a call of the assistant's turn right before it [I, all three providers]. Ids are matched as the
+client wrote them, then both sides get the same id that the provider takes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import groupby, pairwise
+
+from gateway.providers.capabilities import Capabilities, Role
+from gateway.providers.findings import Findings
+from gateway.unified.model import ContentBlock, ToolResult, ToolUse
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A message whose role is one of the standard ones.
+
+    answers: the results of an assistant turn's own calls. (They stand in the content of later user turns too.)
+    """
+
+    role: Role
+    content: tuple[ContentBlock, ...]
+    at: str
+    answers: tuple[ToolResult, ...] = ()
+
+    @property
+    def others(self) -> tuple[ContentBlock, ...]:
+        """The blocks that are neither tool calls nor tool results."""
+        return tuple(block for block in self.content if not isinstance(block, ToolUse | ToolResult))
+
+
+def runs(turns: Iterable[Turn]) -> list[list[Turn]]:
+    """The turns, grouped where the assistant takes over or hands back."""
+    return [list(run) for _, run in groupby(turns, key=lambda turn: turn.role == "assistant")]
+
+
+@dataclass(slots=True)
+class _Call:
+    """A call while its result is looked for. given: the client's id."""
+
+    given: str
+    use: ToolUse
+    turn: int
+    answered: bool = False
+
+
+@dataclass(slots=True)
+class _Ids:
+    """Gives every call the id that the provider gets. `kept`: given ids that need no change, so nobody else's."""
+
+    limits: Capabilities
+    findings: Findings
+    kept: frozenset[str]
+    used: set[str] = field(default_factory=set)
+    count: int = 0
+
+    def next(self, use: ToolUse) -> str:
+        self.count += 1
+        clean = _clean(use.id, self.limits)
+        wanted = clean or f"call_{self.count}"
+        new = wanted if self._free(wanted, use.id) else self._vary(wanted)
+        self.used.add(new)
+        if not use.id:
+            self.findings.note("TOOL_ID_ADDED", use.at, f"The tool call had no id and is sent as {new!r}")
+        elif new != use.id:
+            self.findings.note("TOOL_ID_CLEANED", use.at, f"The tool call's id is sent as {new!r}")
+        return new
+
+    def _free(self, wanted: str, given: str) -> bool:
+        return wanted not in self.used and (wanted == given or wanted not in self.kept)
+
+    def _vary(self, wanted: str) -> str:
+        copy = 2
+        while True:
+            suffix = f"-{copy}"
+            new = wanted[: self.limits.tool_id_length - len(suffix)] + suffix
+            if self._free(new, ""):
+                return new
+            copy += 1
+
+
+def _clean(given: str, limits: Capabilities) -> str:
+    if not limits.tool_id_characters:
+        return given
+    return re.sub(f"[^{limits.tool_id_characters}]", "_", given)[: limits.tool_id_length]
+
+
+def pair(turns: list[Turn], limits: Capabilities, findings: Findings) -> list[Turn]:
+    """The turns with final ids in calls and results, the call's name in each result, and `answers` filled.
+
+    A call without a result, and a result without a call, are refused.
+    """
+    given = [block.id for turn in turns for block in turn.content if isinstance(block, ToolUse)]
+    kept = frozenset(id for id in given if _clean(id, limits) == id)
+    ids = _Ids(limits, findings, kept)
+    done: list[Turn] = []
+    answers: dict[int, list[ToolResult]] = {}
+    calls: list[_Call] = []
+    for run in runs(turns):
+        if run[0].role == "assistant":
+            _note_moved_calls(run, limits, findings)
+            if not limits.unique_tool_ids:
+                ids.used.clear()
+            calls = []
+            for turn in run:
+                done.append(_with_call_ids(turn, len(done), ids, calls))
+        else:
+            _note_moved_results(run, findings)
+            for turn in run:
+                done.append(_with_result_ids(turn, calls, answers, findings))
+            _refuse_unanswered(calls, findings)
+            calls = []
+    _refuse_unanswered(calls, findings)
+    return [dataclasses.replace(turn, answers=tuple(answers.get(i, ()))) for i, turn in enumerate(done)]
+
+
+def _with_call_ids(turn: Turn, index: int, ids: _Ids, calls: list[_Call]) -> Turn:
+    content: list[ContentBlock] = []
+    for block in turn.content:
+        if isinstance(block, ToolUse):
+            given, block = block.id, dataclasses.replace(block, id=ids.next(block))
+            calls.append(_Call(given, block, index))
+        content.append(block)
+    return dataclasses.replace(turn, content=tuple(content))
+
+
+def _with_result_ids(turn: Turn, calls: list[_Call], answers: dict[int, list[ToolResult]], findings: Findings) -> Turn:
+    content: list[ContentBlock] = []
+    for block in turn.content:
+        if isinstance(block, ToolResult):
+            call = _call_of(block, calls)
+            if call is None:
+                _refuse_unmatched(block, calls, findings)
+            else:
+                call.answered = True
+                block = dataclasses.replace(block, id=call.use.id, name=call.use.name)
+                answers.setdefault(call.turn, []).append(block)
+        content.append(block)
+    return dataclasses.replace(turn, content=tuple(content))
+
+
+def _call_of(result: ToolResult, calls: list[_Call]) -> _Call | None:
+    """The first call still unanswered with the result's id; calls without ids are told apart by name, then order."""
+    open_calls = [call for call in calls if not call.answered and call.given == result.id]
+    if result.id:
+        return next(iter(open_calls), None)
+    return next((call for call in open_calls if result.name in ("", call.use.name)), None)
+
+
+def _refuse_unmatched(result: ToolResult, calls: list[_Call], findings: Findings) -> None:
+    open_ids = [call.given or "(no id)" for call in calls if not call.answered]
+    findings.refuse(
+        "TOOL_RESULT_UNMATCHED",
+        result.at,
+        "The tool result answers no call of the assistant's turn right before it",
+        expected=f"one of the ids {', '.join(open_ids)}"
+        if open_ids
+        else "an assistant turn with a tool call before it",
+        received=result.id or "no id",
+        help="Send the assistant's tool call before its result, under the same id, and answer each call once.",
+    )
+
+
+def _refuse_unanswered(calls: list[_Call], findings: Findings) -> None:
+    for call in calls:
+        if not call.answered:
+            findings.refuse(
+                "TOOL_CALL_UNANSWERED",
+                call.use.at,
+                "The tool call has no result in the turn after it",
+                expected="a tool result with the call's id before the assistant's next turn",
+                received=call.given or "a call without id",
+                help="Send the tool's result right after the assistant's turn, or leave the call out.",
+            )
+
+
+def _note_moved_calls(run: list[Turn], limits: Capabilities, findings: Findings) -> None:
+    """Notes other blocks that stood behind a tool call, where the provider wants calls apart."""
+    groups = [[block for turn in run for block in turn.content]] if limits.merges_turns else [t.content for t in run]
+    for blocks in groups if limits.calls_apart else ():
+        behind = _moved([isinstance(block, ToolUse) for block in blocks])
+        if behind is not None:
+            findings.note("BLOCKS_REORDERED", blocks[behind].at, "The block is moved before the turn's tool calls")
+    if not limits.merges_turns:
+        for turn, after in pairwise(run):
+            if any(isinstance(block, ToolUse) for block in turn.content):
+                findings.note(
+                    "BLOCKS_REORDERED", after.at, "The turn is moved behind the results of the calls before it"
+                )
+
+
+def _note_moved_results(run: list[Turn], findings: Findings) -> None:
+    blocks = [block for turn in run for block in turn.content]
+    behind = _moved([not isinstance(block, ToolResult) for block in blocks])
+    if behind is not None:
+        findings.note("BLOCKS_REORDERED", blocks[behind].at, "The tool result is moved before the turn's other blocks")
+
+
+def _moved(late: list[bool]) -> int | None:
+    """The first place where something that goes first stands behind something that goes late."""
+    start = next((i for i, is_late in enumerate(late) if is_late), len(late))
+    return next((i for i in range(start, len(late)) if not late[i]), None)

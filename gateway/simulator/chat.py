@@ -1,0 +1,243 @@
+"""The conversational agent: a loop of model and tools (ReAct, or function calling through `_llm_interface`)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from gateway.simulator import jsonpath, prompts, tools
+from gateway.simulator.errors import ExecuteFailure, null_pointer
+from gateway.simulator.flow import history_limit, java_int
+from gateway.simulator.interfaces import Interface, interface_of, tool_call, tool_result
+from gateway.simulator.predict import Run, Tensor
+from gateway.simulator.react import Step, read_step
+from gateway.simulator.render import Parameters, fill
+from gateway.simulator.values import as_text, hash_order, quoted_inside
+
+if TYPE_CHECKING:
+    from gateway.simulator.core import ClusterCore
+
+
+def run_conversational(core: ClusterCore, agent: Mapping[str, Any], given: Parameters, running: str | None) -> Run:
+    """Runs a conversational agent; `running` is the turn just begun. Returns the tensors of its answer."""
+    parameters: Parameters = {**((agent.get("parameters") or {}) if core.modern else {}), **given}
+    interface = interface_of(parameters.get("_llm_interface")) if core.modern else None
+    if interface is not None:
+        interface.configure(parameters)
+    if agent.get("memory") is None:
+        raise null_pointer(
+            'Cannot invoke "org.opensearch.ml.common.agent.MLMemorySpec.getType()" because the return value of '
+            '"org.opensearch.ml.common.agent.MLAgent.getMemory()" is null'
+        )
+    _recall(core, parameters, interface, running)
+    specs = tools.selected(agent, parameters)
+    if specs is None and not core.modern:
+        raise null_pointer('Cannot invoke "java.util.List.iterator()" because "<parameter3>" is null')
+    made = [tools.create(spec, parameters, core.modern) for spec in specs or ()]
+    loop = _Loop(core, agent["llm"], hash_order([(tool.name, tool) for tool in made]), parameters, interface)
+    return (yield from loop.run())
+
+
+def _recall(core: ClusterCore, parameters: Parameters, interface: Interface | None, running: str | None) -> None:
+    """Puts the remembered turns where the prompt finds them, over whatever the caller sent there."""
+    turns = core.memory.history(parameters.get("memory_id") or "", history_limit(parameters), running)
+    if not turns:
+        return
+    if interface is None:
+        heading = parameters.get("prompt.chat_history_prefix") or prompts.HISTORY_HEADING
+        told = "".join(f"Human:{turn.input}\nAssistant:{turn.response}\n" for turn in turns)
+        parameters["chat_history"] = heading + told
+        return
+    messages: list[str] = []
+    for turn in turns:
+        question = {"question": quoted_inside(turn.input or "", True)}
+        answer = {"response": quoted_inside(turn.response or "", True)}
+        messages.append(fill(interface.question_template, question, "${_chat_history.message."))
+        messages.append(fill(interface.answer_template, answer, "${_chat_history.message."))
+    parameters["chat_history"] = parameters["_chat_history"] = ", ".join(messages) + ", "
+
+
+class _Loop:
+    """One run of the loop; `parameters` are the agent's and the caller's together."""
+
+    def __init__(
+        self,
+        core: ClusterCore,
+        llm: Mapping[str, Any],
+        made: dict[str, tools.Tool],
+        parameters: Parameters,
+        interface: Interface | None,
+    ) -> None:
+        self.core, self.tools, self.interface = core, made, interface
+        self.model_id: str = llm["model_id"]
+        self.parameters: Parameters = {**(llm.get("parameters") or {}), **parameters}
+        self.question = self.parameters.get("question")
+        self.memory_id = self.parameters.get("memory_id")
+        self.parent = self.parameters.get("parent_interaction_id")
+        self.verbose = (self.parameters.get("verbose") or "").lower() == "true"
+        self.traced = (self.parameters.get("disable_trace") or "").lower() != "true"
+        self.shown: list[Tensor] = []
+        self.additional_info: dict[str, list[str]] = {}
+        self.interactions: list[str | None] = []
+        self.scratchpad = ""
+        self.traces = 0
+
+    def run(self) -> Run:
+        for name, words in _DEFAULTS.items():
+            self.parameters.setdefault(name, words)
+        prompt = _prompt(self.parameters, self.tools, self.interface)
+        self.parameters["prompt"] = fill(prompt, {"scratchpad": ""})
+        rounds = java_int(self.parameters.get("max_iteration") or ("10" if self.core.modern else "3"))
+        # From 3.0 a round is a model call or a tool; before, both together.
+        steps = rounds if self.core.modern else rounds * 2
+        thought = "null"
+        for number in range(0, steps, 2):
+            answer = yield from self.core.predict(self.model_id, self.parameters)
+            step = self._read(answer)
+            if step.final is not None:
+                return self._finish(step.final.strip())
+            thought = step.thought
+            self._note(step.text or "", self.question, "LLM")
+            if number == steps - 1:
+                return self._exhausted(rounds, thought)
+            yield from self._use_tool(step, prompt)
+            if number + 1 == steps - 1:
+                return self._exhausted(rounds, thought)
+        return self._exhausted(rounds, thought)
+
+    def _read(self, answer: Mapping[str, Any]) -> Step:
+        if self.interface is not None and set(answer) != {"response"}:
+            return self._read_call(self.interface, answer)
+        return read_step(answer, self.tools, self.core.modern)
+
+    def _read_call(self, interface: Interface, answer: Mapping[str, Any]) -> Step:
+        text = as_text(answer, True)
+        asked = False
+        try:
+            response = jsonpath.read(answer, self.parameters.get("llm_response_filter") or "")
+        except ExecuteFailure:
+            response = jsonpath.read(answer, interface.tool_calls_path)
+            asked = True
+        reason = jsonpath.read(answer, interface.finish_reason_path)
+        if not asked and str(reason).lower() != interface.finish_reason_tool:
+            return Step(text, "null", "null", "null", as_text(response, True))
+        calls = jsonpath.read(answer, interface.tool_calls_path) if reason == interface.finish_reason_tool else []
+        name, chosen, call_id = tool_call(interface, calls[0]) if calls else ("", "", "")
+        self.interactions.append(as_text(jsonpath.read(answer, interface.message_path), True))
+        known = next((tool for tool in self.tools if tool.lower() in name.lower()), None)
+        return Step(text, "", known or "null", chosen, text if known is None else None, call_id)
+
+    def _use_tool(self, step: Step, prompt: str) -> Run:
+        tool = self.tools[step.action]
+        given, used_input = tools.chosen_parameters(tool, step.action_input, self.core.modern)
+        try:
+            output = yield from self._run_tool(tool, given, step.action_input)
+            failure = None
+        except ExecuteFailure as error:
+            failure = error.details
+            output = f"Failed to run the tool {step.action} with the error message {failure}."
+        text = as_text(output, self.core.modern)
+        self._answer_call(step, text if failure is None else f"Tool {step.action} failed: {failure}")
+        if tool.in_answer:
+            self.additional_info.setdefault(f"{tool.name}.output", []).append(text)
+        observed = {
+            "llm_tool_selection_response": step.text or "",
+            "tool_name": step.action,
+            "tool_input": used_input,
+            "observation": text,
+        }
+        self.scratchpad += fill(self.parameters["prompt.tool_response"] or "", observed) + "\n\n"
+        self.parameters["prompt"] = fill(prompt, {"scratchpad": self.scratchpad})
+        self._note(text, used_input, step.action)
+
+    def _run_tool(self, tool: tools.Tool, given: Parameters, chosen_input: str) -> Run:
+        if not tool.is_model:
+            return self.core.tool_outputs.get(tool.spec["type"], tools.INDEX_TABLE)
+        # An MLModelTool inherits all of the request's parameters (FACTS.md, "Rendering, in detail").
+        inherited = {**self.parameters, **(tool.spec.get("parameters") or {}), "question": chosen_input}
+        model_id = tool.parameters.get("model_id")
+        return (yield from tools.model_tool(inherited, self.core.modern, self.core.predict, model_id))
+
+    def _answer_call(self, step: Step, text: str) -> None:
+        if not self.core.modern:
+            return
+        # Without an interface 3.x joins a template that isn't there: the text "null".
+        result = None if self.interface is None else tool_result(self.interface, step.call_id, text)
+        self.interactions.append(result)
+        self.parameters["_interactions"] = ", " + ", ".join(part or "null" for part in self.interactions)
+
+    def _note(self, text: str, question: str | None, origin: str) -> None:
+        self.shown.append({"name": "response", "result": text})
+        self._trace(text, question, origin)
+
+    def _trace(self, text: str, question: str | None, origin: str) -> None:
+        if self.traced:
+            self.traces += 1
+            self.core.memory.trace(self.parent, self.traces, question, text, origin)
+
+    def _exhausted(self, rounds: int, thought: str) -> list[Tensor]:
+        if not self.core.modern:
+            return self._tensors({"response": thought})
+        words = f"[the agent stopped after {rounds} steps]"
+        return self._finish(words if thought in ("", "null") else f"{words}. Last thought: {thought}")
+
+    def _finish(self, answer: str) -> list[Tensor]:
+        self._trace(answer, self.question, "LLM")
+        self.core.memory.answer(self.parent, answer, self.additional_info)
+        self.shown.append({"name": "response", "result": answer})
+        return self._tensors({"response": answer, "additional_info": self.additional_info})
+
+    def _tensors(self, data: dict[str, Any]) -> list[Tensor]:
+        ids: list[Tensor] = [
+            {"name": "memory_id", "result": self.memory_id},
+            {"name": "parent_interaction_id", "result": self.parent},
+        ]
+        return ids + (self.shown if self.verbose else [{"name": "response", "dataAsMap": data}])
+
+
+_DEFAULTS = {
+    "stop": json.dumps(["\nObservation:", "\n\tObservation:"]),
+    "stop_sequences": json.dumps(["\n\nHuman:", "\nObservation:", "\n\tObservation:", "\n\nQuestion"]),
+    "prompt.prefix": prompts.PREFIX,
+    "prompt.suffix": prompts.SUFFIX,
+    "prompt.format_instruction": prompts.FORMAT_INSTRUCTION,
+    "prompt.tool_response": prompts.TOOL_RESPONSE,
+}
+
+
+def _prompt(parameters: Parameters, made: Mapping[str, tools.Tool], interface: Interface | None) -> str:
+    """The prompt after its seven passes; the scratchpad and the payload make nine (FACTS.md, "Passes")."""
+    prompt = fill(parameters.get("prompt") or prompts.TEMPLATE, parameters)
+    prompt = fill(prompt, {name: parameters[name] for name in ("prompt.prefix", "prompt.suffix")})
+    if interface is None:
+        prompt = fill(prompt, _tool_texts(parameters, made))
+    else:
+        parameters["_tools"] = ", ".join(_function(interface, tool) for tool in made.values())
+    for name, item in (("opensearch_indices", "index"), ("examples", "example")):
+        prompt = fill(prompt, {name: _listed(parameters.get(name), item)})
+    for name in ("chat_history", "context"):
+        parameters[name] = parameters.get(name) or ""
+        prompt = fill(prompt, {name: parameters[name]})
+    return prompt
+
+
+def _tool_texts(parameters: Parameters, made: Mapping[str, tools.Tool]) -> Parameters:
+    before, each, behind = prompts.TOOL_LIST
+    told = "".join(each.format(name=tool.name, description=tool.description) for tool in made.values())
+    return {
+        "tool_descriptions": parameters.get("tool_descriptions") or before + told + behind,
+        "tool_names": parameters.get("tool_names") or ", ".join([*made, ""])[:-1],
+    }
+
+
+def _function(interface: Interface, tool: tools.Tool) -> str:
+    values = {"name": tool.name, "description": tool.description}
+    values |= {f"attributes.{name}": as_text(value, True) for name, value in tool.attributes.items()}
+    return fill(interface.tool_template, values, "${tool.")
+
+
+def _listed(text: str | None, item: str) -> str:
+    if not text:
+        return ""
+    return "".join(f"<{item}>\n{entry}\n</{item}>\n" for entry in json.loads(text))

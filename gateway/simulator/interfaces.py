@@ -1,0 +1,99 @@
+"""Function calling on 3.0–3.4: what `_llm_interface` sets up, and how tool calls are read and answered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gateway.simulator.errors import illegal_argument
+from gateway.simulator.render import Parameters
+from gateway.simulator.values import as_text, to_json
+
+# What goes in raw unless the agent or the caller says otherwise (FACTS.md, 3.4.0).
+DEFAULT_NO_ESCAPE = "_chat_history,_tools,_interactions,tool_configs"
+
+
+@dataclass(frozen=True)
+class Interface:
+    """One `_llm_interface`: its templates, and where things stand in the model's answer."""
+
+    response_filter: str
+    tool_template: str
+    tool_configs: str
+    tool_calls_path: str
+    finish_reason_path: str
+    finish_reason_tool: str
+    message_path: str
+    question_template: str
+    answer_template: str
+    extra: Mapping[str, str]
+
+    def configure(self, parameters: Parameters) -> None:
+        """Puts the interface's parameters over the agent's and the caller's; only `no_escape_params` yields."""
+        parameters.setdefault("no_escape_params", DEFAULT_NO_ESCAPE)
+        parameters["llm_response_filter"] = self.response_filter
+        parameters["tool_configs"] = self.tool_configs
+        parameters.update(self.extra)
+
+
+_BEDROCK = Interface(
+    response_filter="$.output.message.content[0].text",
+    tool_template=(
+        '{"toolSpec":{"name":"${tool.name}","description":"${tool.description}",'
+        '"inputSchema": {"json": ${tool.attributes.input_schema} } }}'
+    ),
+    tool_configs=', "toolConfig": {"tools": [${parameters._tools:-}]}',
+    tool_calls_path="$.output.message.content[*].toolUse",
+    finish_reason_path="$.stopReason",
+    finish_reason_tool="tool_use",
+    message_path="$.output.message",
+    question_template='{"role":"user","content":[{"text":"${_chat_history.message.question}"}]}',
+    answer_template='{"role":"assistant","content":[{"text":"${_chat_history.message.response}"}]}',
+    extra={},
+)
+_OPENAI = Interface(
+    response_filter="$.choices[0].message.content",
+    tool_template=(
+        '{"type": "function", "function": { "name": "${tool.name}", "description": "${tool.description}", '
+        '"parameters": ${tool.attributes.input_schema}, "strict": ${tool.attributes.strict:-false} } }'
+    ),
+    tool_configs=', "tools": [${parameters._tools:-}], "parallel_tool_calls": false',
+    tool_calls_path="$.choices[0].message.tool_calls",
+    finish_reason_path="$.choices[0].finish_reason",
+    finish_reason_tool="tool_calls",
+    message_path="$.choices[0].message",
+    question_template='{"role":"user","content":"${_chat_history.message.question}"}',
+    answer_template='{"role":"assistant","content":"${_chat_history.message.response}"}',
+    extra={"tool_choice": "auto", "parallel_tool_calls": "false"},
+)
+
+INTERFACES: Mapping[str, Interface] = {"bedrock/converse/claude": _BEDROCK, "openai/v1/chat/completions": _OPENAI}
+
+
+def interface_of(name: str | None) -> Interface | None:
+    """The interface called `name`, None for no name.
+
+    Raises:
+        ExecuteFailure: 400 for a name the cluster doesn't know.
+    """
+    if not name:
+        return None
+    if name not in INTERFACES:
+        raise illegal_argument(f"Invalid _llm_interface: {name}")
+    return INTERFACES[name]
+
+
+def tool_call(interface: Interface, call: Mapping[str, Any]) -> tuple[str, str, str]:
+    """Name, input as JSON text, and id of one call."""
+    if interface is _BEDROCK:
+        return call["name"], as_text(call["input"], True), call["toolUseId"]
+    return call["function"]["name"], as_text(call["function"]["arguments"], True), call["id"]
+
+
+def tool_result(interface: Interface, call_id: str, text: str) -> str:
+    """The message that carries a tool's output back to the model, as JSON text."""
+    if interface is _BEDROCK:
+        result = {"toolUseId": call_id, "content": [{"text": text}]}
+        return to_json({"role": "user", "content": [{"toolResult": result}]}, True)
+    return to_json({"role": "tool", "tool_call_id": call_id, "content": text}, True)

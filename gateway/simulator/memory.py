@@ -1,0 +1,208 @@
+"""Conversation memory: what an agent remembers, and the ``/_plugins/_ml/memory`` API over it.
+
+Only texts are kept: a turn's question and its answer (FACTS.md, "Answers and memory").
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gateway.simulator.errors import ExecuteFailure, RestFailure
+
+Json = dict[str, Any]
+
+
+def new_id() -> str:
+    """Twenty characters, as the cluster's own ids."""
+    return secrets.token_urlsafe(15)
+
+
+def now() -> str:
+    """The time as memory documents carry it."""
+    seconds, nanos = divmod(time.time_ns(), 1_000_000_000)
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{nanos:09d}Z"
+
+
+@dataclass
+class Message:
+    """One turn, or (with `trace_number`) one step of a turn."""
+
+    memory_id: str
+    input: str | None
+    response: str | None = None
+    origin: str | None = None
+    prompt_template: str | None = None
+    additional_info: Json | None = None
+    parent_message_id: str | None = None
+    trace_number: int | None = None
+    message_id: str = field(default_factory=new_id)
+    create_time: str = field(default_factory=now)
+    updated_time: str = field(default_factory=now)
+
+    def document(self, modern: bool) -> Json:
+        """The message as the API shows it: empty fields left out."""
+        shown = {
+            "memory_id": self.memory_id,
+            "message_id": self.message_id,
+            "create_time": self.create_time,
+            "updated_time": self.updated_time if modern else None,
+            "input": self.input,
+            "prompt_template": self.prompt_template or None,
+            "response": self.response or None,
+            "origin": self.origin or None,
+            "additional_info": self.additional_info,
+            "parent_message_id": self.parent_message_id,
+            "trace_number": self.trace_number,
+        }
+        return {name: value for name, value in shown.items() if value is not None}
+
+
+@dataclass
+class Memory:
+    """A conversation."""
+
+    name: str | None
+    additional_info: Json | None = None
+    memory_id: str = field(default_factory=new_id)
+    create_time: str = field(default_factory=now)
+    updated_time: str = field(default_factory=now)
+    messages: dict[str, Message] = field(default_factory=dict)
+    traces: dict[str, Message] = field(default_factory=dict)
+
+    def document(self) -> Json:
+        """The memory as the API shows it."""
+        shown = {
+            "memory_id": self.memory_id,
+            "create_time": self.create_time,
+            "updated_time": self.updated_time,
+            "name": self.name,
+            "additional_info": self.additional_info,
+        }
+        return {name: value for name, value in shown.items() if value is not None}
+
+
+class MemoryStore:
+    """All memories of a cluster."""
+
+    def __init__(self, modern: bool) -> None:
+        self.modern = modern
+        self.memories: dict[str, Memory] = {}
+        self._owner: dict[str, Memory] = {}
+
+    # What the runners use.
+
+    def create(self, name: str | None, additional_info: Json | None = None) -> Memory:
+        """A new, empty memory."""
+        memory = Memory(name, additional_info)
+        self.memories[memory.memory_id] = memory
+        return memory
+
+    def begin(self, memory_id: str | None, question: str) -> Message:
+        """The message of a new turn, not answered yet, in the named memory or (no name) in a new one.
+
+        Raises:
+            ExecuteFailure: 404, no such memory.
+        """
+        memory = self.memories.get(memory_id) if memory_id else self.create(question)
+        if memory is None:
+            raise ExecuteFailure(404, "ResourceNotFoundException", f"Memory [{memory_id}] not found")
+        return self.add(memory, Message(memory.memory_id, question))
+
+    def add(self, memory: Memory, message: Message) -> Message:
+        """Stores a turn, or a trace of one."""
+        (memory.messages if message.trace_number is None else memory.traces)[message.message_id] = message
+        self._owner[message.message_id] = memory
+        memory.updated_time = now()
+        return message
+
+    def history(self, memory_id: str, limit: int, running: str | None) -> list[Message]:
+        """The answered turns among the last `limit`, oldest first; the `running` turn is not seen yet."""
+        memory = self.memories.get(memory_id)
+        if memory is None or limit <= 0:
+            return []
+        seen = [message for message in memory.messages.values() if message.message_id != running]
+        return [message for message in seen[-limit:] if message.response]
+
+    def answer(self, message_id: str | None, response: str | None, additional_info: Json) -> None:
+        """Writes the answer into its turn."""
+        message = self.find(message_id)
+        if message is not None:
+            message.response = response
+            message.additional_info = additional_info
+            message.updated_time = self._owner[message.message_id].updated_time = now()
+
+    def trace(self, parent: str | None, number: int, question: str | None, response: str, origin: str) -> None:
+        """Keeps one step of a turn."""
+        memory = self._owner.get(parent or "")
+        if memory is not None:
+            step = Message(memory.memory_id, question, response, origin, parent_message_id=parent, trace_number=number)
+            self.add(memory, step)
+
+    def find(self, message_id: str | None) -> Message | None:
+        """The turn with this id."""
+        memory = self._owner.get(message_id or "")
+        return memory.messages.get(message_id or "") if memory else None
+
+    def forget(self, message_id: str) -> None:
+        """Removes a turn and its traces."""
+        memory = self._owner.pop(message_id, None)
+        if memory is not None:
+            memory.messages.pop(message_id, None)
+            memory.traces = {k: step for k, step in memory.traces.items() if step.parent_message_id != message_id}
+
+    # What the API uses.
+
+    def get(self, memory_id: str) -> Memory:
+        """The memory.
+
+        Raises:
+            RestFailure: 404.
+        """
+        if memory_id not in self.memories:
+            raise RestFailure(404, "resource_not_found_exception", f"Memory [{memory_id}] not found")
+        return self.memories[memory_id]
+
+    def message(self, message_id: str) -> Message:
+        """The turn.
+
+        Raises:
+            RestFailure: 404.
+        """
+        message = self.find(message_id)
+        if message is None:
+            raise RestFailure(404, "resource_not_found_exception", f"Message [{message_id}] not found")
+        return message
+
+    def traces_of(self, message_id: str) -> list[Message]:
+        """The steps of a turn, the last first.
+
+        Raises:
+            RestFailure: 404.
+        """
+        memory = self._owner[self.message(message_id).message_id]
+        return [step for step in reversed(memory.traces.values()) if step.parent_message_id == message_id]
+
+    def newest(self) -> list[Memory]:
+        """All memories, the one used last first."""
+        return sorted(self.memories.values(), key=lambda memory: memory.updated_time, reverse=True)
+
+    def delete(self, memory_id: str) -> None:
+        """Removes a memory; one that isn't there is no error.
+
+        The messages go with it.
+        """
+        memory = self.memories.pop(memory_id, None)
+        for message_id in [*memory.messages, *memory.traces] if memory else ():
+            self._owner.pop(message_id, None)
+
+
+def page(items: list[Any], query: Mapping[str, str]) -> tuple[list[Any], int | None]:
+    """One page of `items` by ``max_results`` (10) and ``next_token`` (0), and the next page's token if it was full."""
+    size = int(query.get("max_results", 10))
+    start = int(query.get("next_token", 0))
+    found = items[start : start + size]
+    return found, start + len(found) if len(found) == size else None

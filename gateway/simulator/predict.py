@@ -1,0 +1,100 @@
+"""One call of a model through its connector: render, send, read the answer.
+
+The runners are generators: they yield an `LlmRequest` and are sent the `LlmReply`. Nothing here does any I/O.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gateway.simulator import jsonpath
+from gateway.simulator.errors import ExecuteFailure
+from gateway.simulator.lenient import is_json
+from gateway.simulator.render import Parameters, escaped, fill, payload
+from gateway.simulator.values import read_answer
+
+Tensor = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class LlmRequest:
+    """What a connector sends: `body` is text, and need not be JSON."""
+
+    url: str
+    headers: Mapping[str, str]
+    body: str
+    timeout: float = 30_000.0
+    """Seconds; `client_config.read_timeout` of the connector."""
+
+
+@dataclass(frozen=True, slots=True)
+class LlmReply:
+    """What came back; `failure` is set when nothing did (the words after "Error communicating …")."""
+
+    status: int
+    body: str
+    failure: str | None = None
+
+
+Run = Generator[LlmRequest, LlmReply, Any]
+
+
+def predict(connector: Mapping[str, Any], parameters: Mapping[str, str | None], modern: bool) -> Run:
+    """Calls the model behind `connector`; returns the data map of its answer.
+
+    Raises:
+        ExecuteFailure: the template could not be filled, or the model failed.
+    """
+    action = next(action for action in connector["actions"] if action["action_type"].upper() == "PREDICT")
+    given = escaped(parameters, modern)
+    values: Parameters = {**(connector.get("parameters") or {}), **given}
+    body = payload(action.get("request_body") or "", values, modern)
+    secrets = {f"credential.{name}": value for name, value in (connector.get("credential") or {}).items()}
+    reply = yield LlmRequest(
+        url=fill(action["url"], values),
+        headers={name: fill(value, secrets, "${") for name, value in (action.get("headers") or {}).items()},
+        body=body,
+        timeout=float((connector.get("client_config") or {}).get("read_timeout") or 30_000),
+    )
+    return data_map(reply, values.get("response_filter"))
+
+
+def data_map(reply: LlmReply, response_filter: str | None) -> dict[str, Any]:
+    """The answer as a map: filtered, and wrapped as ``{"response": …}`` unless it is a JSON object already."""
+    if reply.failure is not None:
+        raise ExecuteFailure(500, "OpenSearchStatusException", f"Error communicating with remote model: {reply.failure}")
+    if reply.status >= 300:
+        details = f"Error from remote service: {reply.body}"
+        raise ExecuteFailure(reply.status, "OpenSearchStatusException", details)
+    if response_filter is None:
+        answer = _parsed(reply.body, read_answer)
+        return answer if isinstance(answer, dict) else {"response": answer}
+    # The filter reads with another parser, which keeps whole numbers whole.
+    found = jsonpath.read(_parsed(reply.body, json.loads), response_filter)
+    if isinstance(found, str) and is_json(found):
+        found = _lenient(found)
+    return found if isinstance(found, dict) else {"response": found}
+
+
+def _parsed(body: str, reader: Callable[[str], Any]) -> Any:
+    try:
+        return reader(body)
+    except ValueError:
+        words = body.split(maxsplit=1)
+        column = len(words[0]) + 2 if words else 1
+        details = (
+            "Use JsonReader.setStrictness(Strictness.LENIENT) to accept malformed JSON at line 1 column "
+            f"{column} path $\nSee https://github.com/google/gson/blob/main/Troubleshooting.md#malformed-json"
+        )
+        raise ExecuteFailure(500, "MalformedJsonException", details) from None
+
+
+def _lenient(text: str) -> Any:
+    """A filtered answer that looks like JSON is parsed; one only the lenient parser takes stays text."""
+    try:
+        return read_answer(text)
+    except ValueError:
+        return text

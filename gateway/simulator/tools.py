@@ -1,0 +1,168 @@
+"""The tools of an agent: how their parameters are put together, and what running one yields.
+
+An MLModelTool calls a model; the index listers answer with a fixed table; every other type is unknown, which the
+cluster says when the agent runs, not when it is registered.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gateway.simulator.errors import illegal_argument
+from gateway.simulator.lenient import is_json
+from gateway.simulator.predict import Run
+from gateway.simulator.render import Parameters, fill
+from gateway.simulator.values import as_text, read_answer, to_parameters
+
+MODEL_TOOL = "MLModelTool"
+INDEX_TABLE = 'row,index,comment\n1,books,"as a cluster lists them"\n'
+
+_LISTER_SCHEMA = {
+    "type": "object",
+    "properties": {"indices": {"type": "array", "items": {"type": "string"}, "description": "[names of indices]"}},
+    "additionalProperties": False,
+}
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A tool as an agent holds it; `spec` is its entry in the agent's document."""
+
+    name: str
+    description: str
+    spec: Mapping[str, Any]
+    parameters: Mapping[str, str | None]
+
+    @property
+    def is_model(self) -> bool:
+        """Whether running it calls a model."""
+        return bool(self.spec["type"] == MODEL_TOOL)
+
+    @property
+    def in_answer(self) -> bool:
+        """Whether its output stands in the agent's answer."""
+        return bool(self.spec.get("include_output_in_agent_response"))
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """What function calling tells the model: `input_schema` as JSON text, `strict`, …."""
+        default = {} if self.is_model else {"input_schema": json.dumps(_LISTER_SCHEMA), "strict": "false"}
+        return {**default, **(self.spec.get("attributes") or {})}
+
+
+def tool_name(spec: Mapping[str, Any]) -> str:
+    """The tool's name, or its type when it has none."""
+    return spec.get("name") or spec["type"]
+
+
+def selected(agent: Mapping[str, Any], parameters: Mapping[str, str | None]) -> list[Mapping[str, Any]] | None:
+    """The agent's tools, or those of them that `selected_tools` names; None when it has none."""
+    specs = agent.get("tools") or None
+    wanted = parameters.get("selected_tools")
+    if not wanted or specs is None:
+        return specs
+    by_name = {tool_name(spec): spec for spec in specs}
+    return [by_name[name] for name in json.loads(wanted) if name in by_name]
+
+
+def known_types(modern: bool) -> frozenset[str]:
+    """The tool types that run."""
+    return frozenset({MODEL_TOOL, "ListIndexTool" if modern else "CatIndexTool"})
+
+
+def create(spec: Mapping[str, Any], parameters: Parameters, modern: bool) -> Tool:
+    """The tool, ready to run.
+
+    Raises:
+        ExecuteFailure: 400 "Tool not found: …".
+    """
+    if spec["type"] not in known_types(modern):
+        raise illegal_argument(f"Tool not found: {spec['type']}")
+    name = tool_name(spec)
+    description = parameters.get(f"{name}.description") or spec.get("description") or f"[description of {spec['type']}]"
+    given = execute_parameters(spec, parameters, modern)
+    if not given.get("model_id") and spec["type"] == MODEL_TOOL and modern:
+        raise illegal_argument("Model ID can't be null or empty")
+    return Tool(name, description, spec, given)
+
+
+def execute_parameters(spec: Mapping[str, Any], parameters: Parameters, modern: bool) -> Parameters:
+    """A flow tool's parameters: its own, then the request's, then its `config`, which nothing overrides.
+
+    A name with the tool's name or type in front is meant for that tool alone.
+    """
+    result: Parameters = dict(spec.get("parameters") or {})
+    if modern:
+        _merge_modern(result, spec, parameters)
+    else:
+        _merge_classic(result, spec, parameters)
+    result.update(spec.get("config") or {})
+    text = result.get("input")
+    if text is not None and not modern:
+        result["input"] = fill(text, result)
+    return result
+
+
+def _merge_classic(result: Parameters, spec: Mapping[str, Any], parameters: Parameters) -> None:
+    name = spec.get("name")
+    for key, value in parameters.items():
+        prefix = ""
+        if key.startswith(f"{spec['type']}."):
+            prefix = f"{spec['type']}."
+        if name is not None and key.startswith(f"{name}."):
+            prefix = f"{name}."
+        result[key.replace(prefix, "") if prefix else key] = value
+
+
+def _merge_modern(result: Parameters, spec: Mapping[str, Any], parameters: Parameters) -> None:
+    name = tool_name(spec)
+    result.update(parameters)
+    for key, value in parameters.items():
+        if key.startswith(f"{name}.") and key != f"{name}.description":
+            result[key.replace(f"{name}.", "")] = value
+            del result[key]
+        elif key.startswith(f"{spec['type']}."):
+            result.pop(key, None)
+
+
+def chosen_parameters(tool: Tool, chosen_input: str, modern: bool) -> tuple[Parameters, str]:
+    """The parameters of a tool the model chose, and the input as it counts: the model's, or the spec's `config`."""
+    result: Parameters = {**(tool.spec.get("parameters") or {}), **(tool.spec.get("config") or {})}
+    result["llm_generated_input"] = chosen_input
+    _merge_json(result, chosen_input, modern)
+    configured = (tool.spec.get("config") or {}).get("input")
+    if configured is not None:
+        result["input"] = fill(configured, result)
+        _merge_json(result, result["input"] or "", modern)
+    elif modern and result.get("input") is not None:
+        result["input"] = fill(result["input"] or "", result)
+    else:
+        result["input"] = chosen_input
+    return result, chosen_input
+
+
+def _merge_json(result: Parameters, text: str, modern: bool) -> None:
+    if not is_json(text):
+        return
+    try:
+        parsed = read_answer(text)
+    except ValueError:
+        return
+    if isinstance(parsed, dict):
+        result.update(to_parameters(parsed, modern))
+
+
+def model_tool(
+    parameters: Parameters, modern: bool, predict: Callable[[str | None, Parameters], Run], model_id: str | None
+) -> Run:
+    """Runs an MLModelTool: its model's answer, reduced to the `response_field`; returns any JSON value."""
+    if modern and parameters.get("input") is not None:
+        parameters = dict(parameters)
+        parameters["input"] = fill(parameters["input"] or "", parameters)
+        _merge_json(parameters, parameters["input"] or "", modern)
+    field = parameters.get("response_field") or "response"
+    answer = yield from predict(model_id, parameters)
+    return answer[field] if field in answer else as_text(answer, modern)

@@ -1,0 +1,147 @@
+"""Content blocks: which reader a block's spelling belongs to.
+
+A block says what it is by its `type`, or, in the Converse spelling, by the one member it has. A new spelling is
+a row in one of the tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from gateway.unified import sources, tools
+from gateway.unified.model import MEDIA_KINDS, ContentBlock, Json, Media, MediaKind, Native, Text
+from gateway.unified.validate import Fields, Reading, child, json_type, shorten
+
+# Blocks only Bedrock Converse knows (PROVIDERS.md, "Bedrock Converse").
+NATIVE_KINDS = ("reasoningContent", "guardContent", "cachePoint", "citationsContent", "searchResult")
+MESSAGE_MEMBERS = frozenset({"role", "content", "toolCalls", "tool_calls", "toolCallId", "tool_call_id"})
+
+Block = ContentBlock | Json
+Reader = Callable[[Fields], Block | None]
+
+
+def _text(block: Fields) -> Text | None:
+    text = block.string("text")
+    return None if text is None else Text(text, block.at)
+
+
+def _json(block: Fields) -> Json | None:
+    value = block.require("json", "any JSON value but null")
+    return None if value is None else Json(block.reading.plain(value, block.place("json")), block.at)
+
+
+def _typed_media(kind: MediaKind) -> Reader:
+    return lambda block: sources.read_typed(kind, block)
+
+
+def _bare_media(kind: MediaKind) -> Reader:
+    def read(block: Fields) -> Media | None:
+        body = block.object(kind)
+        return sources.read_named(kind, body, block.at) if body else None
+
+    return read
+
+
+def _native(kind: str) -> Reader:
+    def read(block: Fields) -> Native | None:
+        value = block.value(kind)
+        return None if value is None else Native(kind, sources.unwrap_bytes(value), block.at)
+
+    return read
+
+
+def _result(block: Fields) -> Block | None:
+    return tools.read_tool_result(block, read_result_content)
+
+
+def _typed_result(block: Fields) -> Block | None:
+    return tools.read_typed_tool_result(block, read_result_content)
+
+
+# What a block without a `type` is: the name of its one member. The first lines are also what a result may hold.
+_BARE_RESULT: dict[str, Reader] = {"text": _text, **{kind: _bare_media(kind) for kind in MEDIA_KINDS}}
+_BARE: dict[str, Reader] = {
+    **_BARE_RESULT,
+    "toolUse": tools.read_tool_use,
+    "toolResult": _result,
+    **{kind: _native(kind) for kind in NATIVE_KINDS},
+}
+_TYPED_RESULT: dict[str, Reader] = {
+    "text": _text,
+    **{kind: _typed_media(kind) for kind in MEDIA_KINDS},
+    "image_url": sources.read_image_url,
+    "input_audio": sources.read_input_audio,
+    "file": sources.read_file,
+}
+_TYPED: dict[str, Reader] = {
+    **_BARE,
+    **_TYPED_RESULT,
+    "tool_use": tools.read_typed_tool_use,
+    "tool_result": _typed_result,
+}
+
+BLOCK_TYPES = tuple(_TYPED)
+
+
+def is_block(item: dict[str, Any]) -> bool:
+    """Whether an object without a `role` is a content block rather than a message."""
+    return item.get("type") not in (None, "message") or not MESSAGE_MEMBERS & item.keys()
+
+
+def read_blocks(reading: Reading, items: list[Any], at: str) -> list[ContentBlock]:
+    """The content blocks of a non-empty array; what is wrong with any of them goes to the problems."""
+    blocks = (read_block(reading, item, child(at, index)) for index, item in enumerate(items))
+    return [block for block in blocks if block is not None]
+
+
+def read_block(reading: Reading, item: Any, at: str) -> ContentBlock | None:
+    """One content block."""
+    block = _read(reading, item, at, _TYPED, _BARE)
+    assert not isinstance(block, Json)
+    return block
+
+
+def read_result_content(reading: Reading, written: Any, at: str) -> list[tools.ResultContent]:
+    """What a tool returned: a string, or an array of blocks."""
+    if isinstance(written, str):
+        return [Text(reading.text(written, at), at)]
+    if not isinstance(written, list) or not written:
+        reason = "The content is empty" if written == [] else "The content has the wrong type"
+        got = "empty array" if written == [] else json_type(written)
+        reading.problems.add(at, reason, "string, or non-empty array of content blocks", got)
+        return []
+    typed, bare = {**_TYPED_RESULT, "json": _json}, {**_BARE_RESULT, "json": _json}
+    blocks = [_read(reading, item, child(at, index), typed, bare) for index, item in enumerate(written)]
+    return [block for block in blocks if isinstance(block, (Text, Json, Media))]
+
+
+def _read(reading: Reading, item: Any, at: str, typed: dict[str, Reader], bare: dict[str, Reader]) -> Block | None:
+    if not isinstance(item, dict):
+        reading.problems.add(at, "Not a content block", "object", json_type(item))
+        return None
+    block = Fields(reading, item, at)
+    reader = _reader(block, item, typed, bare)
+    if reader is None:
+        return None
+    found = reader(block)
+    block.done()
+    return found
+
+
+def _reader(block: Fields, item: dict[str, Any], typed: dict[str, Reader], bare: dict[str, Reader]) -> Reader | None:
+    if block.has("type"):
+        kind = block.string("type")
+        if kind is not None and kind not in typed:
+            block.problem("type", "Unsupported content block type", f"one of {', '.join(typed)}", shorten(kind))
+        return typed.get(kind) if kind is not None else None
+    present = [name for name in bare if item.get(name) is not None]
+    if len(present) == 1:
+        return bare[present[0]]
+    if present:
+        reason = f"A content block holds one of {', '.join(present)}, not all of them"
+        block.reading.problems.add(block.at, reason, "one member", ", ".join(present))
+    else:
+        got = ", ".join(shorten(name) for name in list(item)[:5]) or "an empty object"
+        block.problem("type", 'Missing "type"', f"one of {', '.join(typed)}", got)
+    return None

@@ -1,0 +1,135 @@
+"""The unified input in all its spellings, decoded to one model; ``docs/input.md`` shows them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gateway.unified import tools
+from gateway.unified.blocks import is_block, read_block, read_blocks, read_result_content
+from gateway.unified.lift import Lifted
+from gateway.unified.model import AgentInput, ContentBlock, InputType, Message, Text, ToolResult
+from gateway.unified.validate import Fields, Reading, child, json_type, shorten
+
+EXPECTED_INPUT = "string, array of content blocks, or array of messages"
+# Members that a message may carry and a model never sees: the bookkeeping of stores and frameworks.
+HARMLESS = frozenset({"id", "message_id", "tracking_id", "metadata", "created_at", "updated_at"})
+_EXPECTED_CONTENT = "string, or non-empty array of content blocks"
+_NOT_TOOL_ROLES = frozenset({"assistant", "system", "developer"})
+
+
+def parse_input(value: Any, lifted: Lifted) -> AgentInput:
+    """The value of `input` as a model.
+
+    Args:
+        value: the decoded JSON value, already strict (`jsontext.decode_object`).
+        lifted: where the long strings of `value` went.
+
+    Raises:
+        InvalidInput: with every problem there is, each with its place.
+    """
+    reading = Reading(lifted)
+    agent_input = _read_input(reading, value)
+    if not len(reading.problems) and not any(_says_something(message) for message in agent_input.messages):
+        reading.problems.add("input", "The input is empty: it has no text and nothing else", "content", "blank text")
+    reading.problems.check()
+    return agent_input
+
+
+def _says_something(message: Message) -> bool:
+    return any(not isinstance(block, Text) or block.text.strip() for block in message.content)
+
+
+def _read_input(reading: Reading, value: Any) -> AgentInput:
+    match value:
+        case str():
+            text = Text(reading.text(value, "input"), "input")
+            return AgentInput(InputType.TEXT, (Message("user", (text,), "input"),))
+        case [_, *_]:
+            return _read_array(reading, value)
+        case _:
+            got = "empty array" if value == [] else json_type(value)
+            reading.problems.add("input", "Invalid input format", EXPECTED_INPUT, got)
+            return AgentInput(InputType.TEXT, ())
+
+
+def _read_array(reading: Reading, items: list[Any]) -> AgentInput:
+    """An array is what its first object is; items of the other sort are read all the same, for their problems."""
+    sorts = [_sort(item) for item in items]
+    expected = next((sort for sort in sorts if sort is not None), InputType.CONTENT_BLOCKS)
+    messages: list[Message] = []
+    blocks: list[ContentBlock] = []
+    for index, (item, sort) in enumerate(zip(items, sorts, strict=True)):
+        at = child("input", index)
+        if sort is None:
+            reading.problems.add(at, f"Not {_A[expected]}", f"object that is {_A[expected]}", json_type(item))
+            continue
+        if sort is not expected:
+            reason = f"{_A[sort].capitalize()} in an array of {expected.value.replace('_', ' ')}"
+            reading.problems.add(at, reason, _A[expected], _A[sort], "Put content blocks into a message's content.")
+        if sort is InputType.MESSAGES:
+            messages += _read_message(reading, item, at)
+        elif block := read_block(reading, item, at):
+            blocks.append(block)
+    if expected is InputType.CONTENT_BLOCKS:
+        messages = [Message("user", tuple(blocks), "input")]
+    return AgentInput(expected, tuple(messages))
+
+
+_A = {InputType.MESSAGES: "a message", InputType.CONTENT_BLOCKS: "a content block"}
+
+
+def _sort(item: Any) -> InputType | None:
+    if not isinstance(item, dict):
+        return None
+    if "role" not in item and is_block(item):
+        return InputType.CONTENT_BLOCKS
+    return InputType.MESSAGES
+
+
+def _read_message(reading: Reading, item: dict[str, Any], at: str) -> list[Message]:
+    """The message, or nothing when it has no role."""
+    message = Fields(reading, item, at)
+    role = message.name("role")
+    written = message.string("type", '"message"', required=False)
+    if written not in (None, "message"):
+        message.problem("type", "A message has no type of its own", '"message"', shorten(written or ""))
+    calls = message.one_of(("toolCalls", "tool_calls"))
+    call_id = message.one_of(("toolCallId", "tool_call_id"))
+    content: list[ContentBlock]
+    if call_id:
+        content = _read_answer(message, role or "", calls, call_id)
+    else:
+        content = _read_content(message, bool(calls and message.get(calls)))
+        content += tools.read_tool_calls(message, calls) if calls else []
+        if role == "tool" and not all(isinstance(block, ToolResult) for block in content):
+            message.problem("toolCallId", "A tool message must say which call it answers", "the id of a tool call")
+    message.done(HARMLESS)
+    return [Message(role, tuple(content), at)] if role else []
+
+
+def _read_answer(message: Fields, role: str, calls: str, call_id: str) -> list[ContentBlock]:
+    if role in _NOT_TOOL_ROLES:
+        message.problem(call_id, f"A message of role {role} can't be a tool's answer", '"role": "tool"', shorten(role))
+    if calls and message.get(calls):
+        message.problem(calls, "A message is either a tool's answer or calls tools", f"no {calls}", calls)
+    result = tools.read_tool_message(message, call_id, read_result_content)
+    return [result] if result else []
+
+
+def _read_content(message: Fields, has_calls: bool) -> list[ContentBlock]:
+    """The content of a message; beside tool calls it may be absent, null, "" or []."""
+    place = message.place("content")
+    match message.get("content"):
+        case None | "" | [] if has_calls:
+            return []
+        case None:
+            message.require("content", _EXPECTED_CONTENT)
+        case str() as text:
+            return [Text(message.reading.text(text, place), place)]
+        case [_, *_] as items:
+            return read_blocks(message.reading, items, place)
+        case []:
+            message.problem("content", "The content is empty", _EXPECTED_CONTENT, "empty array")
+        case other:
+            message.problem("content", '"content" has the wrong type', _EXPECTED_CONTENT, json_type(other))
+    return []

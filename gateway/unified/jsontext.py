@@ -1,0 +1,198 @@
+"""Strict JSON: what every reader understands in the same way, or an error that says where it goes wrong.
+
+Refused, because readers differ on it or a cluster fails on it (FACTS.md, "Errors" and "Rendering, in detail"):
+invalid UTF-8, duplicate keys, NaN and Infinity, numbers beyond 64 bits or a double, lone surrogates, U+0000, deep
+nesting. The parser leaves a mark where it meets one of them, and one walk over the result names the place.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from gateway.errors import InvalidInput, Problem
+from gateway.unified.lift import Lifted, Unreadable, lift
+from gateway.unified.validate import Problems, child, json_type, shorten
+
+MAX_DEPTH = 100
+MAX_VALUES = 1_000_000
+_TOO_MANY = f"more than {MAX_VALUES} values"
+_MAX_DIGITS = 400
+_INT64 = range(-(2**63), 2**63)
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+_UNSAFE = re.compile("[\x00\ud800-\udfff]")
+_BOM = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, slots=True)
+class _BadNumber:
+    """Stands in the decoded data for a number that can't be read safely."""
+
+    text: str
+    reason: str
+    expected: str
+
+
+class _Repeated(dict[str, Any]):
+    """An object some of whose keys stood there more than once."""
+
+    keys_repeated: tuple[str, ...] = ()
+
+
+def decode_object(body: bytes | Lifted, max_depth: int = MAX_DEPTH) -> dict[str, Any]:
+    """The JSON object in `body`; strings that were lifted out of it are still tokens.
+
+    Args:
+        body: the request body, lifted or not (then it is lifted here, with no long string put back).
+        max_depth: how deep arrays and objects may nest, the outermost counted.
+
+    Raises:
+        InvalidInput: it is not JSON, not an object, or holds something strict JSON refuses; every breach is listed.
+    """
+    lifted = body if isinstance(body, Lifted) else lift(body)
+    value = parse(lifted)
+    problems = Problems()
+    check(value, problems, max_depth)
+    problems.check()
+    return value
+
+
+def decode_text(text: str, place: str, problems: Problems) -> Any:
+    """The JSON value written in a string (a tool call's arguments); None and problems at `place` if it is wrong."""
+    found = Problems()
+    value = None
+    try:
+        if _too_many_values(text.encode()):
+            raise ValueError(_TOO_MANY)
+        value = _loads(text, Lifted(b"", {}, ""))
+        check(value, found, MAX_DEPTH, place)
+    except (ValueError, RecursionError) as error:
+        found.add(place, f"Not valid JSON: {_words(error)}", "JSON text", shorten(text))
+    problems.extend(found.all())
+    return None if len(found) else value
+
+
+def parse(lifted: Lifted) -> dict[str, Any]:
+    """The object in `lifted`, with marks where strict JSON is broken: give it to `check` before use.
+
+    Raises:
+        InvalidInput: the text can't be parsed at all, or is not an object.
+    """
+    if _too_many_values(lifted.text):
+        raise _malformed(_TOO_MANY, f"at most {MAX_VALUES} values")
+    try:
+        text = lifted.text.removeprefix(_BOM).decode()
+        value = _loads(text, lifted)
+    except UnicodeDecodeError as error:
+        start = error.start + (len(_BOM) if lifted.text.startswith(_BOM) else 0)
+        raise _malformed(f"invalid UTF-8 at {_position(lifted, start)}", "UTF-8") from None
+    except json.JSONDecodeError as error:
+        position = len(text[: error.pos].encode())
+        raise _malformed(f"{error.msg.removesuffix(' at')} at {_position(lifted, position)}") from None
+    except (Unreadable, RecursionError) as error:
+        raise _malformed(_words(error)) from None
+    if not isinstance(value, dict):
+        raise InvalidInput.of([Problem("", "The body is not a JSON object", "object", json_type(value))])
+    return value
+
+
+def check(value: Any, problems: Problems, max_depth: int = MAX_DEPTH, place: str = "") -> None:
+    """Add a problem for everything in `value`, as `parse` returned it, that strict JSON refuses."""
+    waiting = [(value, place, 1)]
+    while waiting:
+        item, at, depth = waiting.pop()
+        match item:
+            case str():
+                _check_string(item, at, problems, "string")
+            case _BadNumber():
+                problems.add(at, item.reason, item.expected, shorten(item.text))
+            case list() | dict() if depth > max_depth:
+                problems.add(at, f"Nested more than {max_depth} levels deep", f"at most {max_depth} levels")
+            case list():
+                # Reversed, because the stack gives back the last one first and problems stand in the body's order.
+                children = [(element, child(at, index), depth + 1) for index, element in _worth_a_look(item)]
+                waiting += reversed(children)
+            case dict():
+                for key in getattr(item, "keys_repeated", ()):
+                    problems.add(child(at, key), "The key stands there more than once", "unique keys", shorten(key))
+                for key in item:
+                    _check_string(key, child(at, key), problems, "key")
+                waiting += [(element, child(at, key), depth + 1) for key, element in reversed(item.items())]
+
+
+def _worth_a_look(items: list[Any]) -> Iterator[tuple[int, Any]]:
+    return ((index, item) for index, item in enumerate(items) if not isinstance(item, (bool, int, float, type(None))))
+
+
+def _check_string(text: str, place: str, problems: Problems, what: str) -> None:
+    if text.isascii() and "\x00" not in text:
+        return
+    unsafe = _UNSAFE.search(text)
+    if unsafe:
+        name = "U+0000" if unsafe[0] == "\x00" else f"the lone surrogate U+{ord(unsafe[0]):04X}"
+        problems.add(place, f"The {what} holds {name} at character {unsafe.start()}", "text without it", name)
+
+
+def _loads(text: str, lifted: Lifted) -> Any:
+    def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        # A lifted key is put back at once: two equal ones have different tokens.
+        if lifted.blobs:
+            pairs = [(lifted.restore(key), value) for key, value in pairs]
+        decoded = dict(pairs)
+        if len(decoded) == len(pairs):
+            return decoded
+        repeated = _Repeated(decoded)
+        repeated.keys_repeated = tuple(key for key, times in Counter(key for key, _ in pairs).items() if times > 1)
+        return repeated
+
+    return json.loads(text, object_pairs_hook=members, parse_int=_integer, parse_float=_float, parse_constant=_constant)
+
+
+def _integer(digits: str) -> int | _BadNumber:
+    if len(digits) <= 20 and (number := int(digits)) in _INT64:
+        return number
+    return _BadNumber(digits, "The integer needs more than 64 bits", "an integer from -2^63 to 2^63-1")
+
+
+def _float(digits: str) -> float | _BadNumber:
+    if len(digits) <= _MAX_DIGITS and math.isfinite(number := float(digits)):
+        return number
+    return _BadNumber(digits, "The number is beyond a double", f"a double of at most {_MAX_DIGITS} characters")
+
+
+def _constant(name: str) -> _BadNumber:
+    return _BadNumber(name, f"{name} is not a JSON number", "a number, a string or null")
+
+
+def _too_many_values(text: bytes) -> bool:
+    """Whether the decoded form would need many times the memory of `text`; separators inside strings don't count."""
+    return _separators(text) > MAX_VALUES and _separators(_STRING.sub(b'""', text)) > MAX_VALUES
+
+
+def _separators(text: bytes) -> int:
+    return text.count(b",") + text.count(b"[") + text.count(b"{")
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return "nested too deeply to be read"
+    return f"{error.msg} at character {error.pos}" if isinstance(error, json.JSONDecodeError) else str(error)
+
+
+def _malformed(what: str, expected: str = "a JSON object") -> InvalidInput:
+    error = InvalidInput.of([Problem("", f"The body is not valid JSON: {what}", expected)])
+    assert isinstance(error, InvalidInput)
+    return error
+
+
+def _position(lifted: Lifted, position: int) -> str:
+    """Line and column (in bytes), both from 1, of a byte of the lifted text in the body as it came."""
+    before = lifted.text[:position]
+    start = before.rfind(b"\n") + 1
+    column = lifted.offset(position) - lifted.offset(start)
+    return f"line {before.count(chr(10).encode()) + 1}, column {column + 1}"

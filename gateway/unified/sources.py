@@ -1,0 +1,320 @@
+"""Images, videos, documents and audio, and the ways to say where their bytes are.
+
+{"type": "base64"|"url", "format", "data"}            the seeds' spelling
+{"bytes": …}, {"s3Location": …}, {"location": …}      Bedrock Converse and Strands, `format` one level up
+{"type": "base64", "media_type", "data"}, {"type": "url", "url"}     Anthropic
+image_url, input_audio, file                          OpenAI content parts
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from urllib.parse import urlsplit
+
+from gateway.unified import formats
+from gateway.unified.base64text import Payload, clean, split_data_url
+from gateway.unified.model import Base64, Media, MediaKind, Url
+from gateway.unified.validate import Fields, json_type, shorten
+
+SCHEMES = ("http", "https", "s3", "gs")
+_TYPE_EXPECTED = '"base64" or "url"'
+_FORMAT_NAMES = ("format", "media_type", "mime_type", "mimeType")
+_NOT_IN_URL = re.compile(r"[\x00-\x20\x7f]")
+_URL_START = re.compile(rb"(https?|s3|gs)://", re.IGNORECASE)
+_ACCOUNT = re.compile(r"[0-9]{12}")
+_URL_EXPECTED = "an http, https, s3 or gs URL"
+_FORMAT_FROM_URL = "a URL whose path ends in a known format, or the spelling with a format"
+
+
+def read_typed(kind: MediaKind, block: Fields) -> Media | None:
+    """``{"type": "image", "source": {…}}`` or ``{"type": "image", "image": {…}}``, of any kind."""
+    member = block.one_of(("source", kind))
+    if not member:
+        block.require("source", f'"source" or "{kind}": an object with type, format and data')
+        return None
+    if member == "source":
+        return read_body(kind, block, block.at)
+    body = block.object(kind)
+    return read_named(kind, body, block.at) if body else None
+
+
+def read_named(kind: MediaKind, body: Fields, at: str) -> Media | None:
+    """What stands under ``"image"``: a body of its own, closed after reading."""
+    media = read_body(kind, body, at)
+    body.done()
+    return media
+
+
+def read_body(kind: MediaKind, body: Fields, at: str) -> Media | None:
+    """A medium whose `body` has a `source`, or is one itself; `at` is the block's place."""
+    name = _document_name(body) if kind == "document" else None
+    source = body
+    if body.has("source"):
+        inner = body.object("source")
+        if inner is None:
+            return None
+        source = inner
+    found = _read_source(kind, source, body)
+    if source is not body:
+        source.done()
+    if found is None:
+        return None
+    fmt, where = found
+    return Media(kind, fmt, where, at, name)
+
+
+def read_image_url(part: Fields) -> Media | None:
+    """OpenAI's ``image_url``: an object with `url`, or the URL itself."""
+    written = part.get("image_url")
+    holder, name = part, "image_url"
+    if not isinstance(written, str):
+        inner = part.object("image_url", "object with a url")
+        if inner is None:
+            return None
+        holder, name = inner, "url"
+        detail = inner.string("detail", required=False)
+        if detail not in (None, "auto"):
+            inner.problem("detail", "The detail of an image can't be carried", '"auto"', shorten(detail or ""))
+    found = _read_reference("image", holder, name)
+    if holder is not part:
+        holder.done()
+    return Media("image", found[0], found[1], part.at) if found else None
+
+
+def read_input_audio(part: Fields) -> Media | None:
+    """OpenAI's ``input_audio``: `data` (base64) and `format`."""
+    audio = part.object("input_audio", "object with data and format")
+    if audio is None:
+        return None
+    found = _read_base64("audio", audio, "data", audio)
+    audio.done()
+    return Media("audio", found[0], found[1], part.at) if found else None
+
+
+def read_file(part: Fields) -> Media | None:
+    """OpenAI's ``file``: `file_data` (a data: URL) and `filename`."""
+    file = part.object("file", "object with file_data and filename")
+    if file is None:
+        return None
+    name = file.name("filename", required=False)
+    found = None
+    if file.has("file_id"):
+        file.problem("file_id", "A file kept at one provider can't be given to another", "file_data", "file_id")
+    else:
+        found = _read_reference("document", file, "file_data", name or "")
+    file.done()
+    return Media("document", found[0], found[1], part.at, name) if found else None
+
+
+_Found = tuple[str, Base64 | Url] | None
+
+
+def _document_name(body: Fields) -> str | None:
+    member = body.one_of(("name", "title"))
+    return body.name(member) if member else None
+
+
+def _read_source(kind: MediaKind, source: Fields, body: Fields) -> _Found:
+    if source.has("type"):
+        return _read_source_of_type(kind, source, body)
+    member = source.one_of(("bytes", "s3Location", "location"))
+    match member:
+        case "bytes":
+            return _read_base64(kind, source, "bytes", body)
+        case "s3Location" | "location":
+            return _read_s3(kind, source, member, body)
+        case _:
+            source.require("type", _TYPE_EXPECTED)
+            _check_unknown(kind, source, body)
+            return None
+
+
+def _read_source_of_type(kind: MediaKind, source: Fields, body: Fields) -> _Found:
+    written = source.string("type", _TYPE_EXPECTED)
+    match (written or "").lower():
+        case "base64":
+            return _read_base64(kind, source, "data", source, body)
+        case "url":
+            return _read_url(kind, source, body, SCHEMES)
+        case "s3":
+            return _read_url(kind, source, body, ("s3",))
+        case _:
+            if written is not None:
+                source.problem("type", "Unsupported source type", _TYPE_EXPECTED, shorten(written))
+            _check_unknown(kind, source, body)
+            return None
+
+
+def _check_unknown(kind: MediaKind, source: Fields, body: Fields) -> None:
+    """What can be said of a source of no known type: whether it has a format and data."""
+    _format(kind, source, body)
+    if not source.one_of(("data", "url", "uri")):
+        source.require("data", "base64 data or a URL")
+
+
+def _read_base64(kind: MediaKind, source: Fields, name: str, *format_holders: Fields) -> _Found:
+    payload, mime = _payload(source, name)
+    fmt = _format(kind, *format_holders, mime=mime, place=source.place(name))
+    return (fmt, payload) if fmt and payload else None
+
+
+def _payload(holder: Fields, name: str) -> tuple[Base64 | None, str]:
+    """The base64 data under `name`, perhaps wrapped, and the MIME type of its ``data:`` prefix ("" without one)."""
+    if not isinstance(holder.get(name), dict):
+        return _base64(holder, name)
+    wrapper = holder.object(name)
+    assert wrapper is not None
+    if wrapper.get("__bytes_encoded__") is not True:
+        wrapper.problem("__bytes_encoded__", "An object here must be an encoding of bytes", "true")
+    found = _base64(wrapper, "data")
+    wrapper.done()
+    return found
+
+
+def _base64(holder: Fields, name: str) -> tuple[Base64 | None, str]:
+    expected = "string of standard base64 with padding"
+    written = holder.require(name, expected)
+    if not isinstance(written, str):
+        if written is not None:
+            holder.problem(name, f'"{name}" has the wrong type', expected, json_type(written))
+        return None, ""
+    blob = holder.reading.lifted.blobs.get(written)
+    data: Payload = written.encode() if blob is None else blob
+    mime = None
+    try:
+        mime, content = split_data_url(data)
+        # A lifted string was never unescaped: of all whitespace, only a space is legal JSON there.
+        content = clean(content) if blob is None else clean(content, b" ")
+    except ValueError as error:
+        help = 'For a URL, "type" is "url".' if _URL_START.match(bytes(data[:8])) else ""
+        holder.problem(name, f"Not base64: {error}", expected, f"string of {len(data)} bytes", help)
+        return None, mime or ""
+    return Base64(content, written if blob is not None else holder.reading.lifted.mint()), mime or ""
+
+
+def _read_reference(kind: MediaKind, holder: Fields, name: str, filename: str = "") -> _Found:
+    """A URL that may be a ``data:`` URL, in a spelling that has no place for a format."""
+    written = holder.require(name, f"a data: URL, or {_URL_EXPECTED}")
+    if written is None:
+        return None
+    if isinstance(written, str):
+        blob = holder.reading.lifted.blobs.get(written)
+        start = written[:5] if blob is None else bytes(blob[:5]).decode("latin-1")
+        if start.lower() == "data:" or name == "file_data":
+            payload, mime = _payload(holder, name)
+            fmt = formats.normalise(kind, mime) or formats.from_path(kind, filename)
+            if payload and not fmt:
+                holder.problem(name, f"Unknown {kind} format: no provider takes it", _known(kind), shorten(mime))
+            return (fmt, payload) if fmt and payload else None
+    url = _url(holder, name, SCHEMES)
+    fmt = formats.from_path(kind, urlsplit(url).path) if url else None
+    if url and not fmt:
+        holder.problem(name, f"The URL does not tell the {kind} format", _FORMAT_FROM_URL, shorten(url))
+    return (fmt, Url(url)) if url and fmt else None
+
+
+def _read_url(kind: MediaKind, source: Fields, body: Fields, schemes: tuple[str, ...]) -> _Found:
+    member = source.one_of(("data", "url", "uri")) or "data"
+    url = _url(source, member, schemes)
+    if member == "url" and not any(holder.has(name) for holder in (source, body) for name in _FORMAT_NAMES):
+        # Anthropic's spelling has no place for a format.
+        fmt = formats.from_path(kind, urlsplit(url).path) if url else None
+        if url and not fmt:
+            source.problem("url", f"The URL does not tell the {kind} format", _FORMAT_FROM_URL, shorten(url))
+    else:
+        fmt = _format(kind, source, body)
+    owner = _bucket_owner(source) if url and urlsplit(url).scheme == "s3" else None
+    return (fmt, Url(url, owner)) if url and fmt else None
+
+
+def _read_s3(kind: MediaKind, source: Fields, member: str, body: Fields) -> _Found:
+    location = source.object(member)
+    fmt = _format(kind, body)
+    if location is None:
+        return None
+    if member == "location":
+        written = location.string("type", '"s3"')
+        if written is not None and written != "s3":
+            location.problem("type", "Unsupported location type", '"s3"', shorten(written))
+    url = _url(location, "uri", ("s3",))
+    owner = _bucket_owner(location)
+    location.done()
+    return (fmt, Url(url, owner)) if url and fmt else None
+
+
+def _bucket_owner(location: Fields) -> str | None:
+    owner = location.string("bucketOwner", required=False)
+    if owner is not None and not _ACCOUNT.fullmatch(owner):
+        location.problem("bucketOwner", "Not an account id", "12 digits", shorten(owner))
+    return owner
+
+
+def _url(holder: Fields, name: str, schemes: tuple[str, ...]) -> str | None:
+    """The URL under `name`, if it is one of the schemes and names a host or bucket (and, on s3 and gs, an object)."""
+    expected = _URL_EXPECTED if schemes == SCHEMES else "an s3 URL"
+    url = holder.string(name, expected)
+    if url is None:
+        return None
+    fault = _url_fault(url, schemes)
+    if not fault:
+        return url
+    help = 'For inline data, "type" is "base64".' if url[:5].lower() == "data:" else ""
+    shown = shorten(url) if not help else f"data: URL of {len(url)} characters"
+    holder.problem(name, f"Not a URL the gateway can pass on: {fault}", expected, shown, help)
+    return None
+
+
+def _url_fault(url: str, schemes: tuple[str, ...]) -> str:
+    if _NOT_IN_URL.search(url):
+        return "it has a space or control character"
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError as error:
+        return str(error)
+    if parts.scheme not in schemes:
+        return f"its scheme is not one of {', '.join(schemes)}"
+    if not host:
+        return "it names no host" if parts.scheme in ("http", "https") else "it names no bucket"
+    if parts.scheme in ("s3", "gs") and not parts.path.strip("/"):
+        return "it names no object in the bucket"
+    return ""
+
+
+def _format(kind: MediaKind, *holders: Fields, mime: str = "", place: str = "") -> str | None:
+    """The normalised format, from the first holder that has one, or from a ``data:`` URL's MIME type at `place`."""
+    for holder in holders:
+        member = holder.one_of(_FORMAT_NAMES)
+        if not member:
+            continue
+        written = holder.string(member, _known(kind))
+        fmt = formats.normalise(kind, written) if written is not None else None
+        if written is not None and fmt is None:
+            holder.problem(member, f"Unknown {kind} format: no provider takes it", _known(kind), shorten(written))
+        if fmt and mime and formats.contradicts(kind, fmt, mime):
+            reason = f"The data: URL says {shorten(mime)}, the format says {fmt}"
+            holder.reading.problems.add(place, reason, "one and the same format", shorten(mime))
+            return None
+        return fmt
+    fmt = formats.normalise(kind, mime) if mime else None
+    if fmt is None:
+        holders[0].require("format", _known(kind))
+    return fmt
+
+
+def _known(kind: MediaKind) -> str:
+    return f"one of {', '.join(formats.FORMATS[kind])}"
+
+
+def unwrap_bytes(value: Any) -> Any:
+    """`value` with every ``{"__bytes_encoded__": true, "data": …}`` in it replaced by its base64 string."""
+    match value:
+        case {"__bytes_encoded__": True, "data": str(data), **rest} if not rest:
+            return data
+        case dict():
+            return {key: unwrap_bytes(item) for key, item in value.items()}
+        case list():
+            return [unwrap_bytes(item) for item in value]
+        case _:
+            return value

@@ -1,0 +1,134 @@
+"""Tool calls and their results.
+
+{"toolUse": {toolUseId, name, input}}, {"toolResult": {toolUseId, content, status?}}      Strands, Converse
+{"type": "tool_use", id, name, input}, {"type": "tool_result", tool_use_id, content}      Anthropic
+message members toolCalls, toolCallId (ML Commons) or tool_calls, tool_call_id (OpenAI)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from gateway.unified.jsontext import decode_text
+from gateway.unified.model import Json, Media, Text, ToolResult, ToolUse
+from gateway.unified.validate import Fields, Reading, child, json_type, shorten
+
+ResultContent = Text | Json | Media
+ReadContent = Callable[[Reading, Any, str], list[ResultContent]]
+
+_CONTENT = "string, or non-empty array of text, json, image, video, document or audio blocks"
+
+
+def read_tool_use(block: Fields) -> ToolUse | None:
+    """``{"toolUse": {…}}``."""
+    body = block.object("toolUse")
+    if body is None:
+        return None
+    use = _tool_use(body, "toolUseId", block.at)
+    body.done()
+    return use
+
+
+def read_typed_tool_use(block: Fields) -> ToolUse | None:
+    """``{"type": "tool_use", …}``."""
+    return _tool_use(block, "id", block.at)
+
+
+def _tool_use(body: Fields, id_name: str, at: str) -> ToolUse | None:
+    id = body.name(id_name, required=False)
+    name = body.name("name")
+    arguments = body.value("input")
+    return ToolUse(id or "", name, arguments, at) if name and arguments is not None else None
+
+
+def read_tool_result(block: Fields, read_content: ReadContent) -> ToolResult | None:
+    """``{"toolResult": {…}}``; `read_content` reads the blocks inside."""
+    body = block.object("toolResult")
+    if body is None:
+        return None
+    id = body.name("toolUseId")
+    status = body.string("status", required=False)
+    if status not in (None, "success", "error"):
+        body.problem("status", "Unknown status", '"success" or "error"', shorten(status or ""))
+    result = _tool_result(body, id, status == "error", block.at, read_content)
+    body.done()
+    return result
+
+
+def read_typed_tool_result(block: Fields, read_content: ReadContent) -> ToolResult | None:
+    """``{"type": "tool_result", …}``."""
+    id = block.name("tool_use_id")
+    failed = block.get("is_error")
+    if failed is not None and not isinstance(failed, bool):
+        block.problem("is_error", '"is_error" has the wrong type', "boolean", json_type(failed))
+    return _tool_result(block, id, failed is True, block.at, read_content)
+
+
+def read_tool_message(message: Fields, id_name: str, read_content: ReadContent) -> ToolResult | None:
+    """A message that is a tool's answer: its content is the result, its `name` the tool's."""
+    id = message.name(id_name)
+    name = message.name("name", required=False)
+    return _tool_result(message, id, False, message.at, read_content, name or "")
+
+
+def _tool_result(
+    body: Fields, id: str | None, failed: bool, at: str, read_content: ReadContent, name: str = ""
+) -> ToolResult | None:
+    written = body.require("content", _CONTENT)
+    if written is None:
+        return None
+    content = read_content(body.reading, written, body.place("content"))
+    return ToolResult(id, tuple(content), failed, at, name) if id else None
+
+
+def read_tool_calls(message: Fields, name: str) -> list[ToolUse]:
+    """The calls in a message's ``toolCalls`` or ``tool_calls``."""
+    uses = []
+    for index, item in enumerate(message.array(name) or ()):
+        at = child(message.place(name), index)
+        if not isinstance(item, dict):
+            message.reading.problems.add(at, "Not a tool call", "object with id, type and function", json_type(item))
+            continue
+        call = Fields(message.reading, item, at)
+        use = _tool_call(call)
+        call.done(frozenset({"index"}))
+        if use:
+            uses.append(use)
+    return uses
+
+
+def _tool_call(call: Fields) -> ToolUse | None:
+    id = call.name("id", required=False)
+    written = call.string("type", '"function"', required=False)
+    if written not in (None, "function"):
+        call.problem("type", "Unsupported type of tool call", '"function"', shorten(written or ""))
+    function = call.object("function", "object with name and arguments")
+    if function is None:
+        return None
+    name = function.name("name")
+    arguments = _arguments(function)
+    function.done()
+    return ToolUse(id or "", name, arguments, call.at) if name and arguments is not None else None
+
+
+def _arguments(function: Fields) -> dict[str, Any] | None:
+    """The arguments: an object, or its JSON text; the empty string means none."""
+    expected = "a JSON object, or a string that holds one"
+    written = function.require("arguments", expected)
+    if isinstance(written, dict):
+        return function.value("arguments")
+    if not isinstance(written, str):
+        if written is not None:
+            function.problem("arguments", '"arguments" has the wrong type', expected, json_type(written))
+        return None
+    text = function.string("arguments") or ""
+    if not text.strip():
+        return {}
+    known = len(function.reading.problems)
+    value = decode_text(text, function.place("arguments"), function.reading.problems)
+    if isinstance(value, dict):
+        return value
+    if len(function.reading.problems) == known:
+        function.problem("arguments", "The arguments are not an object", expected, json_type(value))
+    return None

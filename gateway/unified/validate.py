@@ -1,0 +1,208 @@
+"""The means of validation: every problem collected with its place, no member of an object lost in silence."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from gateway.errors import InvalidInput, Problem
+from gateway.unified.lift import Lifted, Unreadable
+
+_PLAIN_KEY = re.compile(r"[A-Za-z_$][A-Za-z0-9_$-]*")
+_SHOWN = 60  # characters of a client's string or key that an error shows
+
+
+class Problems:
+    """Problems in the order found. Only the first `LIMIT` are kept, so that an answer has a bounded size."""
+
+    LIMIT = 100
+
+    def __init__(self) -> None:
+        self._found: list[Problem] = []
+        self._dropped = 0
+
+    def __len__(self) -> int:
+        return len(self._found) + self._dropped
+
+    def add(self, place: str, reason: str, expected: str = "", received: str = "", help: str = "") -> None:
+        """Note a problem; the arguments are those of `gateway.errors.Problem`."""
+        self.extend([Problem(place, reason, expected, received, help=help)])
+
+    def extend(self, problems: Sequence[Problem]) -> None:
+        """Add problems found elsewhere."""
+        kept = problems[: max(0, self.LIMIT - len(self._found))]
+        self._found += kept
+        self._dropped += len(problems) - len(kept)
+
+    def all(self) -> list[Problem]:
+        """The problems kept, and one more that counts the rest, if there are more."""
+        if not self._dropped:
+            return list(self._found)
+        return [*self._found, Problem("", f"{self._dropped} more problems are not listed")]
+
+    def check(self) -> None:
+        """Do nothing if there are none.
+
+        Raises:
+            InvalidInput: with all of them.
+        """
+        if self._found:
+            raise InvalidInput.of(self.all())
+
+
+def child(place: str, key: str | int) -> str:
+    """The place of a member or item of `place`: ``input[1].source``, ``parameters["a b"]``."""
+    if isinstance(key, int):
+        return f"{place}[{key}]"
+    if len(key) > _SHOWN:
+        return f"{place}[{shorten(key)}]"
+    if _PLAIN_KEY.fullmatch(key):
+        return f"{place}.{key}" if place else key
+    return f"{place}[{json.dumps(key)}]"
+
+
+def json_type(value: Any) -> str:
+    """The JSON name of a decoded value's type."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "boolean"
+        case str():
+            return "string"
+        case int() | float():
+            return "number"
+        case list():
+            return "array"
+        case _:
+            return "object"
+
+
+def shorten(text: str) -> str:
+    """`text` quoted as in JSON, cut after 60 characters."""
+    if len(text) <= _SHOWN:
+        return json.dumps(text)
+    return f"{json.dumps(text[:_SHOWN])}… ({len(text)} characters)"
+
+
+class Reading:
+    """One pass over a decoded body: its problems, and the strings that were lifted out of it."""
+
+    def __init__(self, lifted: Lifted) -> None:
+        self.lifted = lifted
+        self.problems = Problems()
+
+    def text(self, value: str, place: str) -> str:
+        """`value`, or the lifted string it stands for; "" and a problem when that is not text."""
+        try:
+            return self.lifted.restore(value)
+        except Unreadable as error:
+            self.problems.add(place, f"Invalid string: {error}", "valid JSON text in UTF-8")
+            return ""
+
+    def plain(self, value: Any, place: str) -> Any:
+        """`value` with every lifted string in it put back."""
+        if not self.lifted.blobs:
+            return value
+        match value:
+            case str():
+                return self.text(value, place)
+            case list():
+                return [self.plain(item, child(place, index)) for index, item in enumerate(value)]
+            case dict():
+                return {key: self.plain(item, child(place, key)) for key, item in value.items()}
+            case _:
+                return value
+
+
+class Fields:
+    """An object's members, each asked for by name; a member nobody asked for is a problem, never dropped.
+
+    `null` counts as absent everywhere.
+    """
+
+    def __init__(self, reading: Reading, members: dict[str, Any], at: str) -> None:
+        self.reading = reading
+        self.at = at
+        self._members = members
+        self._known: dict[str, None] = {}
+
+    def place(self, name: str) -> str:
+        """The place of member `name`."""
+        return child(self.at, name)
+
+    def problem(self, name: str, reason: str, expected: str = "", received: str = "", help: str = "") -> None:
+        """Note a problem with member `name`."""
+        self.reading.problems.add(self.place(name), reason, expected, received, help)
+
+    def get(self, name: str) -> Any:
+        """The member, or None; lifted strings are still tokens."""
+        self._known[name] = None
+        return self._members.get(name)
+
+    def has(self, name: str) -> bool:
+        """Whether the member is there and not null."""
+        return self.get(name) is not None
+
+    def require(self, name: str, expected: str) -> Any:
+        """The member, or None and a problem."""
+        value = self.get(name)
+        if value is None:
+            self.problem(name, f'Missing "{name}"', expected, "null" if name in self._members else "nothing")
+        return value
+
+    def one_of(self, names: tuple[str, ...]) -> str:
+        """Which of several spellings of a member is there, "" if none; more than one is a problem."""
+        present = [name for name in names if self.has(name)]
+        for other in present[1:]:
+            self.problem(other, f'"{present[0]}" and "{other}" say the same; give one of them', received=other)
+        return present[0] if present else ""
+
+    def _typed(self, name: str, kind: type, expected: str, required: bool) -> Any:
+        value = self.require(name, expected) if required else self.get(name)
+        if value is None or isinstance(value, kind):
+            return value
+        self.problem(name, f'"{name}" has the wrong type', expected, json_type(value))
+        return None
+
+    def string(self, name: str, expected: str = "string", required: bool = True) -> str | None:
+        """The member's text; None when it is absent or, with a problem, something else."""
+        value = self._typed(name, str, expected, required)
+        return None if value is None else self.reading.text(value, self.place(name))
+
+    def name(self, name: str, expected: str = "non-empty string", required: bool = True) -> str | None:
+        """The member's text, which must not be blank."""
+        value = self.string(name, expected, required)
+        if value is not None and not value.strip():
+            self.problem(name, f'"{name}" is empty', expected, shorten(value))
+            return None
+        return value
+
+    def object(self, name: str, expected: str = "object", required: bool = True) -> Fields | None:
+        """The member's own members."""
+        value = self._typed(name, dict, expected, required)
+        return None if value is None else Fields(self.reading, value, self.place(name))
+
+    def value(self, name: str, required: bool = True) -> dict[str, Any] | None:
+        """The member, an object, as plain data with lifted strings put back."""
+        value = self._typed(name, dict, "object", required)
+        return None if value is None else self.reading.plain(value, self.place(name))
+
+    def array(self, name: str, expected: str = "array", required: bool = True) -> list[Any] | None:
+        """The member's items."""
+        items: list[Any] | None = self._typed(name, list, expected, required)
+        return items
+
+    def done(self, harmless: frozenset[str] = frozenset()) -> None:
+        """Make a problem of every member that was not asked for, says something and is not `harmless`."""
+        for name, value in self._members.items():
+            if name not in self._known and name not in harmless and value is not None and value != []:
+                self.problem(
+                    name,
+                    f"Unknown member {shorten(name)}: it would not reach the model",
+                    f"one of {', '.join(self._known)}",
+                    json_type(value),
+                    "Remove it.",
+                )
