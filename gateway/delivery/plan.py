@@ -32,14 +32,14 @@ class Plan:
 
     provider: the provider's name, "" where none is known. parameters: what to add to the client's own
     `parameters` (inline media as tokens). question: the text that memory stores. request: the provider's
-    mapping. proved: False only for an assumed plan.
+    mapping, None where the input is sent as it came. proved: False only for an assumed plan.
     """
 
     strategy: str
     provider: str
     parameters: Mapping[str, str]
     question: str
-    request: ProviderRequest
+    request: ProviderRequest | None
     notices: tuple[Notice, ...] = ()
     proved: bool = True
 
@@ -54,17 +54,15 @@ def plan(
 ) -> Plan:
     """The best proved plan.
 
-    provider: `TextOnly` where none is known. params: the caller's own parameters as strings. remembered: what the agent's memory holds for the caller's
-    `memory_id`.
+    provider: `TextOnly` where none is known. params: the caller's own parameters as strings. remembered: what
+    the agent's memory holds for the caller's `memory_id`.
 
     Raises:
         UndeliverableContent: nothing can be proved; the problems name the blocks, the reason and the remedy.
     """
     params = {name: value for name, value in params.items() if name != "question"}
-    if any(name.startswith("gw_") for name in params):
-        place = next(f"parameters.{name}" for name in params if name.startswith("gw_"))
-        taken = Problem(place, "names that start with gw_ are the gateway's own", "another name", code="RESERVED_NAME")
-        raise UndeliverableContent.of([taken])
+    if unsafe := _unsafe(profile, params):
+        raise UndeliverableContent.of(unsafe)
     found = _first_proved(profile, provider, agent_input, params, options, remembered)
     if found is not None:
         return found
@@ -78,6 +76,21 @@ def plan(
     raise UndeliverableContent.of(refusal.problems(profile, provider, agent_input, params, deliverable))
 
 
+def _unsafe(profile: AgentProfile, params: Mapping[str, str]) -> list[Problem]:
+    """Parameters of the caller's under which no plan can hold."""
+    found = []
+    models = {model.id for model in profile.models}
+    for name, value in params.items():
+        if name.startswith("gw_"):
+            reason = "names that start with gw_ are the gateway's own"
+            found.append(Problem(f"parameters.{name}", reason, "another name", name, "RESERVED_NAME"))
+        if name.rpartition(".")[2] == "model_id" and value not in models:
+            # `model_id` and `<tool>.model_id` choose the LLM of a flow's tool at run time.
+            reason = "this parameter changes the LLM behind the agent, so what it takes is not known"
+            found.append(Problem(f"parameters.{name}", reason, " or ".join(sorted(models)), value, "MODEL_OVERRIDDEN"))
+    return found
+
+
 def assumed(provider: Provider, agent_input: AgentInput, options: MappingOptions, strategy: str = "assumed") -> Plan:
     """The unproved plan for an agent that can't be read: `question` and the provider's messages as parameters.
 
@@ -85,7 +98,7 @@ def assumed(provider: Provider, agent_input: AgentInput, options: MappingOptions
         UndeliverableContent: the provider can't express the input.
     """
     request = _mapped(provider, agent_input, options)
-    question = question_text(agent_input)
+    question = question_text(agent_input, options.roles)
     parameters = {"question": question, provider.messages_field: dump(request.messages)}
     notice = Notice("NOT_PROVED", "the agent could not be read; its provider was assumed by the operator's rule")
     return Plan(strategy, provider.name, parameters, question, request, (*request.notices, notice), proved=False)
@@ -109,7 +122,7 @@ def _first_proved(
     request = _mapped(provider, agent_input, options)
     if first_llm(profile, params)[0] is None:
         return _without_llm(agent_input, request)
-    question = question_text(agent_input)
+    question = question_text(agent_input, options.roles)
     for said, extra, notices in _tellings(agent_input, remembered):
         found = _proved(profile, provider, said, {**params, **extra}, options, question)
         if found is not None:

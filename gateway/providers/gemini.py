@@ -63,7 +63,7 @@ class _Writer:
         self._findings = findings
 
     def run(self, turns: list[Turn], before: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The contents of a run of turns; what else a turn with results holds joins them, where they are last."""
+        """The contents of a run of turns; what else the first turn with results holds joins them in `before`."""
         contents: list[dict[str, Any]] = []
         results = before[-1] if before and before[-1]["role"] == "user" else None
         for i, turn in enumerate(turns):

@@ -10,7 +10,7 @@ import dataclasses
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import groupby, pairwise
+from itertools import groupby
 
 from gateway.providers.capabilities import Capabilities, Role
 from gateway.providers.findings import Findings
@@ -21,7 +21,7 @@ from gateway.unified.model import ContentBlock, ToolResult, ToolUse
 class Turn:
     """A message whose role is one of the standard ones.
 
-    answers: the results of an assistant turn's own calls. (They stand in the content of later user turns too.)
+    answers: the results of an assistant turn's calls. (They stand in the content of the turns after it too.)
     """
 
     role: Role
@@ -46,7 +46,6 @@ class _Call:
 
     given: str
     use: ToolUse
-    turn: int
     answered: bool = False
 
 
@@ -94,43 +93,54 @@ def _clean(given: str, limits: Capabilities) -> str:
 def pair(turns: list[Turn], limits: Capabilities, findings: Findings) -> list[Turn]:
     """The turns with final ids in calls and results, the call's name in each result, and `answers` filled.
 
-    A call without a result, and a result without a call, are refused.
+    Calls stand in the last turn of a run only, right before their results: where the provider keeps turns of one
+    role apart, a run with earlier calls becomes one turn. A call without a result, and a result without a call,
+    are refused.
     """
     given = [block.id for turn in turns for block in turn.content if isinstance(block, ToolUse)]
     kept = frozenset(id for id in given if _clean(id, limits) == id)
     ids = _Ids(limits, findings, kept)
     done: list[Turn] = []
-    answers: dict[int, list[ToolResult]] = {}
     calls: list[_Call] = []
     for run in runs(turns):
         if run[0].role == "assistant":
-            _note_moved_calls(run, limits, findings)
             if not limits.unique_tool_ids:
                 ids.used.clear()
             calls = []
-            for turn in run:
-                done.append(_with_call_ids(turn, len(done), ids, calls))
+            _note_moved_calls(run, limits, findings)
+            joined = run if limits.merges_turns else _joined(run, findings)
+            done += [_with_call_ids(turn, ids, calls) for turn in joined]
         else:
+            answers: list[ToolResult] = []
+            answered = [_with_result_ids(turn, calls, answers, findings) for turn in run]
+            if answers:
+                done[-1] = dataclasses.replace(done[-1], answers=tuple(answers))
+            done += answered
             _note_moved_results(run, findings)
-            for turn in run:
-                done.append(_with_result_ids(turn, calls, answers, findings))
             _refuse_unanswered(calls, findings)
             calls = []
     _refuse_unanswered(calls, findings)
-    return [dataclasses.replace(turn, answers=tuple(answers.get(i, ()))) for i, turn in enumerate(done)]
+    return done
 
 
-def _with_call_ids(turn: Turn, index: int, ids: _Ids, calls: list[_Call]) -> Turn:
+def _joined(run: list[Turn], findings: Findings) -> list[Turn]:
+    if not any(isinstance(block, ToolUse) for turn in run[:-1] for block in turn.content):
+        return run
+    findings.note("TURNS_JOINED", run[1].at, "The assistant's turns are joined: a tool call's result must follow it")
+    return [dataclasses.replace(run[0], content=tuple(block for turn in run for block in turn.content))]
+
+
+def _with_call_ids(turn: Turn, ids: _Ids, calls: list[_Call]) -> Turn:
     content: list[ContentBlock] = []
     for block in turn.content:
         if isinstance(block, ToolUse):
             given, block = block.id, dataclasses.replace(block, id=ids.next(block))
-            calls.append(_Call(given, block, index))
+            calls.append(_Call(given, block))
         content.append(block)
     return dataclasses.replace(turn, content=tuple(content))
 
 
-def _with_result_ids(turn: Turn, calls: list[_Call], answers: dict[int, list[ToolResult]], findings: Findings) -> Turn:
+def _with_result_ids(turn: Turn, calls: list[_Call], answers: list[ToolResult], findings: Findings) -> Turn:
     content: list[ContentBlock] = []
     for block in turn.content:
         if isinstance(block, ToolResult):
@@ -140,7 +150,7 @@ def _with_result_ids(turn: Turn, calls: list[_Call], answers: dict[int, list[Too
             else:
                 call.answered = True
                 block = dataclasses.replace(block, id=call.use.id, name=call.use.name)
-                answers.setdefault(call.turn, []).append(block)
+                answers.append(block)
         content.append(block)
     return dataclasses.replace(turn, content=tuple(content))
 
@@ -181,18 +191,11 @@ def _refuse_unanswered(calls: list[_Call], findings: Findings) -> None:
 
 
 def _note_moved_calls(run: list[Turn], limits: Capabilities, findings: Findings) -> None:
-    """Notes other blocks that stood behind a tool call, where the provider wants calls apart."""
-    groups = [[block for turn in run for block in turn.content]] if limits.merges_turns else [t.content for t in run]
-    for blocks in groups if limits.calls_apart else ():
-        behind = _moved([isinstance(block, ToolUse) for block in blocks])
-        if behind is not None:
-            findings.note("BLOCKS_REORDERED", blocks[behind].at, "The block is moved before the turn's tool calls")
-    if not limits.merges_turns:
-        for turn, after in pairwise(run):
-            if any(isinstance(block, ToolUse) for block in turn.content):
-                findings.note(
-                    "BLOCKS_REORDERED", after.at, "The turn is moved behind the results of the calls before it"
-                )
+    """Notes a block that stood behind a tool call, where the provider wants calls apart (they end a run)."""
+    blocks = [block for turn in run for block in turn.content]
+    behind = _moved([isinstance(block, ToolUse) for block in blocks])
+    if limits.calls_apart and behind is not None:
+        findings.note("BLOCKS_REORDERED", blocks[behind].at, "The block is moved before the turn's tool calls")
 
 
 def _note_moved_results(run: list[Turn], findings: Findings) -> None:

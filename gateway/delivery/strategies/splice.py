@@ -72,7 +72,7 @@ class Shape:
     @classmethod
     def of(cls, anatomy: Anatomy, frame: Frame) -> Shape:
         """The shape of the turn that holds the question, as the template writes it."""
-            turn = frame.body[anatomy.provider.messages_field][frame.turn]
+        turn = frame.body[anatomy.provider.messages_field][frame.turn]
         path = next(iter(locate(turn, QUESTION)))
         bare = dict(turn)
         content = bare[anatomy.provider.content_field]

@@ -1,0 +1,234 @@
+"""The use case: what to send to the cluster for a request to run an agent."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import replace
+
+from gateway.agents.errors import AgentNotFound, FailedLookup
+from gateway.agents.kinds import Generation
+from gateway.agents.memory import DEFAULT_LIMIT, MemoryReader
+from gateway.agents.profile import AgentProfile
+from gateway.agents.resolver import Resolver
+from gateway.agents.rules import Rule, rule_for
+from gateway.config.schema import Settings
+from gateway.delivery.plan import Plan, Remembered
+from gateway.errors import GatewayError, UnresolvedAgent
+from gateway.execute import delivered
+from gateway.execute.ports import ClusterReader, ExecuteCall, Forward, ProfileCache, Retry
+from gateway.execute.rewrite import (
+    Policy,
+    Rewritten,
+    is_native,
+    native,
+    question_as_input,
+    rewritten,
+    rewritten_unproved,
+)
+from gateway.notices import Notice
+from gateway.observe.logs import Logger, step
+from gateway.observe.metrics import Metrics
+from gateway.providers import registry
+from gateway.providers.base import MappingOptions
+from gateway.unified.model import AgentInput
+from gateway.unified.request import ExecuteRequest, RequestKind, read_execute
+
+# What clusters say when they did not run the agent because of how the input came (FACTS.md, 3.5 and later).
+_API_OFF = b"unified agent API is not enabled"
+_V2_ONLY = b"V2 agents require executor-provided memory"
+
+
+class Handler:
+    """Reads a request, learns what stands behind the agent, and says what to send."""
+
+    def __init__(
+        self, settings: Settings, resolver: Resolver, memory: MemoryReader, log: Logger, metrics: Metrics
+    ) -> None:
+        self._settings = settings
+        self._resolver = resolver
+        self._memory = memory
+        self._log = log
+        self._metrics = metrics
+        self._rules = _rules(settings)
+        agents = settings.agents
+        self._options = MappingOptions(agents.roles, agents.allow_prefill)
+
+    async def __call__(self, call: ExecuteCall) -> Forward:
+        """What to send for `call`.
+
+        Raises:
+            GatewayError: the input is wrong, can't be delivered, or the agent can't be read.
+        """
+        if not _is_json(call.headers.get("Content-Type", "")):
+            return Forward()
+        request = read_execute(call.body, self._settings.limits.nesting)
+        if request.kind is RequestKind.LEGACY or request.input is None:
+            return Forward(retry=self._as_input(request))
+        if request.has_question:
+            self._log.warning("deprecated", agent=call.agent_id, reason="both input and parameters.question were sent")
+        try:
+            return await self._unified(call, request, request.input)
+        except GatewayError as error:
+            self._refused(call, request.input, error)
+            raise
+
+    async def _unified(self, call: ExecuteCall, request: ExecuteRequest, agent_input: AgentInput) -> Forward:
+        step(self._log, "decoded", input=agent_input.type.value, messages=len(agent_input.messages))
+        try:
+            profile = await self._resolver.profile(call.agent_id, call.headers)
+        except AgentNotFound:
+            return Forward()  # the cluster says it in its own words
+        except UnresolvedAgent as error:
+            if isinstance(error, FailedLookup) and error.cluster_status == 401:
+                return Forward()  # so that the client gets the cluster's own challenge
+            assumed = self._assumed(call.agent_id, request, agent_input)
+            if assumed is None:
+                raise
+            return assumed
+        step(
+            self._log,
+            "profile",
+            type=profile.type,
+            generation=profile.generation.value,
+            provider=profile.provider,
+            told_by=profile.provider_source,
+        )
+        if not is_native(profile, agent_input):
+            remembered, notices = await self._remembered(profile, request, call.headers)
+            return self._sent(request, agent_input, self._delivered(profile, request, agent_input, remembered, notices))
+        as_sent = self._sent(request, agent_input, native(profile, request, agent_input, call.streaming))
+        if profile.generation is Generation.UNIFIED_V2:
+            return as_sent
+        remembered, notices = await self._remembered(profile, request, call.headers)
+
+        def once_more(status: int, answer: bytes) -> Forward | None:
+            if status != 400 or _API_OFF not in answer:
+                return None
+            sent = self._delivered(profile, request, agent_input, remembered, notices)
+            return self._sent(request, agent_input, sent)
+
+        return Forward(as_sent.body, as_sent.response_headers, once_more)
+
+    def _delivered(
+        self,
+        profile: AgentProfile,
+        request: ExecuteRequest,
+        agent_input: AgentInput,
+        remembered: Remembered,
+        notices: tuple[Notice, ...],
+    ) -> Rewritten:
+        rule = rule_for(profile.id, profile.name, self._rules)
+        policy = Policy(self._options, describe=rule is not None and rule.delivery == "describe")
+        sent = rewritten(profile, request, agent_input, policy, remembered)
+        return Rewritten(_noted(sent.plan, notices), sent.body)
+
+    def _assumed(self, agent_id: str, request: ExecuteRequest, agent_input: AgentInput) -> Forward | None:
+        """The operator's word for an agent that can't be read; None where he said nothing."""
+        rule = rule_for(agent_id, "", self._rules)
+        if self._settings.agents.on_unproved != "assume" or rule is None or not rule.provider:
+            return None
+        provider = registry.provider(rule.provider)
+        sent = rewritten_unproved(provider, request, agent_input, Policy(self._options))
+        return self._sent(request, agent_input, sent)
+
+    async def _remembered(
+        self, profile: AgentProfile, request: ExecuteRequest, headers: Mapping[str, str]
+    ) -> tuple[Remembered, tuple[Notice, ...]]:
+        """What the agent will replay for the caller's memory; nothing where it has none or can't be read."""
+        memory_id = request.parameters.get("memory_id")
+        if not profile.memory_type or not isinstance(memory_id, str) or not memory_id:
+            return (), ()
+        limit = str(request.parameters.get("message_history_limit", DEFAULT_LIMIT))
+        try:
+            found = await self._memory.remembered(memory_id, headers, int(limit) if limit.isdigit() else DEFAULT_LIMIT)
+        except FailedLookup:
+            return (), (Notice("MEMORY_NOT_READ", "what the agent remembers could not be read, so not checked"),)
+        return found, ()
+
+    def _as_input(self, request: ExecuteRequest) -> Retry | None:
+        """For a legacy request: its question as `input`, should the agent turn out to take nothing else."""
+        if not request.has_question:
+            return None
+
+        def once_more(status: int, answer: bytes) -> Forward | None:
+            if status != 500 or _V2_ONLY not in answer:
+                return None
+            said = delivered.delivery("native", "", "question") if self._settings.answers.delivery_header else ""
+            return Forward(question_as_input(request), {delivered.DELIVERY: said} if said else {})
+
+        return once_more
+
+    def _sent(self, request: ExecuteRequest, agent_input: AgentInput, sent: Rewritten) -> Forward:
+        plan, kind = sent.plan, agent_input.type.value
+        self._metrics.rewritten(plan.provider, plan.strategy, "sent")
+        for notice in plan.notices:
+            self._metrics.notice(notice.code)
+        step(
+            self._log,
+            "planned",
+            strategy=plan.strategy,
+            provider=plan.provider,
+            parameters=plan.parameters,
+            notices=[f"{notice.code} {notice.place}".strip() for notice in plan.notices],
+        )
+        return Forward(sent.body, delivered.headers(self._settings.answers, plan, kind, request.has_question))
+
+    def _refused(self, call: ExecuteCall, agent_input: AgentInput, error: GatewayError) -> None:
+        codes = sorted({problem.code for problem in error.problems if problem.code})
+        self._metrics.rewritten("", "", error.type)
+        self._log.warning(
+            "refused",
+            agent=call.agent_id,
+            input=agent_input.type.value,
+            type=error.type,
+            codes=codes,
+            reason=error.reason,
+        )
+
+
+class _Cache:
+    """The resolver's cache under the edge's names."""
+
+    def __init__(self, resolver: Resolver) -> None:
+        self._resolver = resolver
+
+    def invalidate(self, kind: str, id: str | None) -> None:
+        """Forget what a write that passed through may have changed."""
+        match kind:
+            case "agents" | "models" | "connectors":
+                self._resolver.invalidate(kind, id)
+            case _:
+                self._resolver.invalidate("settings", None)
+
+
+def build_handler(
+    settings: Settings, cluster: ClusterReader, log: Logger, metrics: Metrics
+) -> tuple[Handler, ProfileCache]:
+    """The use case and the cache it keeps, for the edge."""
+    resolver = Resolver(
+        cluster, settings.agents.cache_ttl, service_headers=_service_headers(settings), rules=_rules(settings)
+    )
+    return Handler(settings, resolver, MemoryReader(cluster), log, metrics), _Cache(resolver)
+
+
+def _rules(settings: Settings) -> tuple[Rule, ...]:
+    return tuple(Rule(rule.agent, rule.provider or None, rule.delivery) for rule in settings.agents.rules)
+
+
+def _service_headers(settings: Settings) -> dict[str, str] | None:
+    agents = settings.agents
+    if agents.lookup != "service_account":
+        return None
+    pair = f"{agents.service_account.username}:{agents.service_account.password.reveal()}"
+    return {"Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
+
+
+def _is_json(content_type: str) -> bool:
+    """Whether the cluster reads the body as JSON: only then is it the gateway's to read."""
+    media_type = content_type.partition(";")[0].strip().lower()
+    return media_type in ("application/json", "application/vnd.opensearch+json") or media_type.endswith("+json")
+
+
+def _noted(plan: Plan, notices: tuple[Notice, ...]) -> Plan:
+    return replace(plan, notices=(*plan.notices, *notices)) if notices else plan

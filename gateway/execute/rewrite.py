@@ -1,0 +1,106 @@
+"""The rewrite itself, without any I/O: an execute body and a profile in, the cluster's body out.
+
+The gateway and the offline `mlc-gateway rewrite` both call this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from gateway.agents.kinds import ABILITIES
+from gateway.agents.profile import AgentProfile
+from gateway.delivery.describe import described
+from gateway.delivery.plan import Plan, Remembered, assumed, plan
+from gateway.delivery.textonly import TextOnly
+from gateway.errors import UndeliverableContent
+from gateway.execute.body import payloads_of, serialised, with_members
+from gateway.providers import registry
+from gateway.providers.base import MappingOptions, Provider
+from gateway.unified.lift import Payload
+from gateway.unified.model import AgentInput
+from gateway.unified.question import question_text
+from gateway.unified.request import ExecuteRequest, parameters_as_strings
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """A request ready for the cluster. body: its pieces, None where the client's own bytes go as they came."""
+
+    plan: Plan
+    body: list[Payload] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What the operator chose. describe: replace media that can't be delivered by a note in words."""
+
+    options: MappingOptions = field(default_factory=MappingOptions)
+    describe: bool = False
+
+
+def is_native(profile: AgentProfile, agent_input: AgentInput) -> bool:
+    """Whether the agent takes this input itself, as far as its profile tells."""
+    return profile.unified_api is not False and agent_input.type.value in ABILITIES[profile.generation].native
+
+
+def native(profile: AgentProfile, request: ExecuteRequest, agent_input: AgentInput, streaming: bool) -> Rewritten:
+    """The client's own request; without `question` where it sent both, as not every version lets `input` win."""
+    told = Plan("native", profile.provider, {}, question_text(agent_input), None)
+    if request.has_question:
+        rest = {name: value for name, value in request.parameters.items() if name != "question"}
+        return Rewritten(told, with_members(request.lifted, {"parameters": rest or ({} if streaming else None)}))
+    if streaming and not request.parameters:
+        # FACTS.md, 3.5 and later: the stream endpoint wants `parameters` beside `input`.
+        return Rewritten(told, with_members(request.lifted, {"parameters": {}}))
+    return Rewritten(told, None)
+
+
+def rewritten(
+    profile: AgentProfile,
+    request: ExecuteRequest,
+    agent_input: AgentInput,
+    policy: Policy,
+    remembered: Remembered = (),
+) -> Rewritten:
+    """The request that makes `agent_input` arrive at the agent's LLM.
+
+    Raises:
+        UndeliverableContent: it can't arrive whole; the problems say which part and why.
+    """
+    provider = registry.provider(profile.provider) if profile.provider else TextOnly()
+    params = parameters_as_strings(request.parameters)
+    try:
+        found = plan(profile, provider, agent_input, params, policy.options, remembered)
+    except UndeliverableContent:
+        words, notices = described(agent_input)
+        if not policy.describe or not notices:
+            raise
+        found = plan(profile, provider, words, params, policy.options, remembered)
+        found = replace(found, notices=(*found.notices, *notices))
+    return Rewritten(found, _body(request, agent_input, found.parameters))
+
+
+def rewritten_unproved(
+    provider: Provider, request: ExecuteRequest, agent_input: AgentInput, policy: Policy
+) -> Rewritten:
+    """The request for an agent that can't be read, for the provider that the operator named.
+
+    Raises:
+        UndeliverableContent: the provider can't express the input.
+    """
+    found = assumed(provider, agent_input, policy.options)
+    return Rewritten(found, _body(request, agent_input, found.parameters))
+
+
+def _body(request: ExecuteRequest, agent_input: AgentInput, parameters: Mapping[str, str]) -> list[Payload]:
+    own = {name: value for name, value in request.parameters.items() if name != "question"}
+    members: dict[str, Any] = {**request.other, "parameters": {**own, **parameters}}
+    return serialised(members, payloads_of(agent_input))
+
+
+def question_as_input(request: ExecuteRequest) -> list[Payload]:
+    """A legacy request for an agent that takes only the unified input: its `question` as `input`."""
+    rest = {name: value for name, value in request.parameters.items() if name != "question"}
+    return with_members(request.lifted, {"input": request.parameters["question"], "parameters": rest or None})

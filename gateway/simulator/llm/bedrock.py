@@ -1,0 +1,200 @@
+"""Bedrock Converse and InvokeModel: what the service accepts, and how it answers (PROVIDERS.md, "Bedrock Converse")."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from gateway.simulator.llm.checks import Refused, a_list, a_text, an_object, base64_bytes, need, one_of
+
+IMAGE_FORMATS = frozenset({"png", "jpeg", "gif", "webp"})
+DOCUMENT_FORMATS = frozenset({"pdf", "csv", "doc", "docx", "xls", "xlsx", "html", "txt", "md"})
+VIDEO_FORMATS = frozenset({"mkv", "mov", "mp4", "webm", "flv", "mpeg", "mpg", "wmv", "three_gp"})
+AUDIO_FORMATS = frozenset(
+    "mp3 opus wav aac flac mp4 ogg mkv mka x-aac m4a mpeg mpga pcm webm".split()  # noqa: SIM905
+)
+_FORMATS = {"image": IMAGE_FORMATS, "video": VIDEO_FORMATS, "audio": AUDIO_FORMATS}
+_PLAIN = frozenset({"guardContent", "cachePoint", "reasoningContent", "citationsContent", "searchResult"})
+_BLOCKS = frozenset({"text", "image", "document", "video", "audio", "toolUse", "toolResult"}) | _PLAIN
+_RESULT_BLOCKS = frozenset({"json", "text", "image", "document", "video", "searchResult"})
+_FIELDS = frozenset(
+    {"messages", "system", "inferenceConfig", "toolConfig", "guardrailConfig", "additionalModelRequestFields"}
+    | {"promptVariables", "additionalModelResponseFieldPaths", "requestMetadata", "performanceConfig", "outputConfig"}
+)
+_NAME = re.compile(r"(?!.*\s\s)[A-Za-z0-9\s\-()\[\]]{1,200}")
+_TOOL_ID = re.compile(r"[a-zA-Z0-9_.:-]{1,64}")
+_TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_MAX_IMAGES, _MAX_IMAGE_BYTES = 20, int(3.75 * 1024 * 1024)
+_MAX_DOCUMENTS, _MAX_DOCUMENT_BYTES = 5, int(4.5 * 1024 * 1024)
+
+
+def check(body: Any) -> None:
+    """Raises `Refused` for a Converse body the service would not take."""
+    request = an_object(body, "body", _FIELDS, ("messages",))
+    for position, block in enumerate(request.get("system") or ()):
+        kind, text = one_of(block, f"system.{position}", {"text", "guardContent", "cachePoint"})
+        if kind == "text":
+            a_text(text, f"system.{position}.text")
+    messages = a_list(request["messages"], "messages")
+    _Conversation(messages).check()
+    if "toolConfig" in request:
+        config = an_object(request["toolConfig"], "toolConfig", {"tools", "toolChoice"}, ("tools",))
+        a_list(config["tools"], "toolConfig.tools")
+    elif any(kind in block for message in messages for block in message["content"] for kind in ("toolUse", "toolResult")):
+        raise Refused("The toolConfig field must be defined when using toolUse and toolResult content blocks.")
+
+
+class _Conversation:
+    """The rules that hold across messages: turns, tool calls, document names, counts."""
+
+    def __init__(self, messages: list[Any]) -> None:
+        self.messages = messages
+        self.names: set[str] = set()
+        self.images = self.documents = 0
+
+    def check(self) -> None:
+        former = "assistant"
+        open_calls: list[str] = []
+        for position, message in enumerate(self.messages):
+            place = f"messages.{position}"
+            an_object(message, place, {"role", "content"}, ("role", "content"))
+            role = message["role"]
+            need(role in ("user", "assistant"), f"{place}.role: must be user or assistant")
+            need(position or role == "user", "A conversation must start with a user message.")
+            need(role != former, f"{place}: roles must alternate between user and assistant")
+            blocks = a_list(message["content"], f"{place}.content")
+            for index, block in enumerate(blocks):
+                self._block(block, f"{place}.content.{index}", role)
+            open_calls = self._tools(blocks, role, open_calls, place)
+            former = role
+        need(former == "user", "The conversation must end with a user message.")
+        need(self.images <= _MAX_IMAGES, f"at most {_MAX_IMAGES} images are allowed")
+        need(self.documents <= _MAX_DOCUMENTS, f"at most {_MAX_DOCUMENTS} documents are allowed")
+
+    def _tools(self, blocks: list[Any], role: str, open_calls: list[str], place: str) -> list[str]:
+        results = [block["toolResult"]["toolUseId"] for block in blocks if "toolResult" in block]
+        if role == "user":
+            need(sorted(results) == sorted(open_calls), f"{place}: every toolUse needs its toolResult, and no other")
+            if any("document" in block for block in blocks):
+                need(any("text" in block for block in blocks), f"{place}: a document needs a text block beside it")
+        kinds = [next(iter(block)) for block in blocks]
+        calls = [block["toolUse"]["toolUseId"] for block in blocks if "toolUse" in block]
+        if calls:
+            need("text" not in kinds[kinds.index("toolUse") :], f"{place}: text must come before toolUse")
+        return calls
+
+    def _block(self, block: Any, place: str, role: str, kinds: frozenset[str] = _BLOCKS) -> None:
+        kind, inner = one_of(block, place, kinds)
+        place = f"{place}.{kind}"
+        if kind == "text":
+            a_text(inner, place)
+        elif kind in ("image", "document", "video", "audio"):
+            need(role == "user", f"{place}: only a user message may hold it")
+            self._media(kind, inner, place)
+        elif kind == "toolUse":
+            need(role == "assistant", f"{place}: only an assistant message may hold it")
+            an_object(inner, place, {"toolUseId", "name", "input", "type"}, ("toolUseId", "name", "input"))
+            need(_matches(_TOOL_ID, inner["toolUseId"]), f"{place}.toolUseId: does not match the pattern")
+            need(_matches(_TOOL_NAME, inner["name"]), f"{place}.name: does not match the pattern")
+            need(isinstance(inner["input"], dict), f"{place}.input: must be an object")
+        elif kind == "toolResult":
+            need(role == "user", f"{place}: only a user message may hold it")
+            an_object(inner, place, {"toolUseId", "content", "status", "type"}, ("toolUseId", "content"))
+            need(_matches(_TOOL_ID, inner["toolUseId"]), f"{place}.toolUseId: does not match the pattern")
+            need(inner.get("status", "success") in ("success", "error"), f"{place}.status: unknown")
+            for index, part in enumerate(a_list(inner["content"], f"{place}.content")):
+                self._block(part, f"{place}.content.{index}", role, _RESULT_BLOCKS)
+
+    def _media(self, kind: str, inner: Any, place: str) -> None:
+        if kind == "document":
+            self._document(inner, place)
+            return
+        an_object(inner, place, {"format", "source"}, ("format", "source"))
+        need(inner["format"] in _FORMATS[kind], f"{place}.format: {inner['format']} is not supported")
+        size = _source(inner["source"], f"{place}.source", {"bytes", "s3Location"})
+        if kind == "image":
+            self.images += 1
+            need(size <= _MAX_IMAGE_BYTES, f"{place}: the image is too large")
+
+    def _document(self, inner: Any, place: str) -> None:
+        an_object(inner, place, {"format", "name", "source", "context", "citations"}, ("name", "source"))
+        self.documents += 1
+        need(inner.get("format", "pdf") in DOCUMENT_FORMATS, f"{place}.format: {inner.get('format')} is not supported")
+        need(_matches(_NAME, inner["name"]), f"{place}.name: holds characters that are not allowed")
+        need(inner["name"] not in self.names, f"{place}.name: duplicate document name {inner['name']}")
+        self.names.add(inner["name"])
+        size = _source(inner["source"], f"{place}.source", {"bytes", "s3Location", "text", "content"})
+        need(size <= _MAX_DOCUMENT_BYTES, f"{place}: the document is too large")
+
+
+def _source(source: Any, place: str, kinds: set[str]) -> int:
+    kind, inner = one_of(source, place, kinds)
+    if kind == "bytes":
+        return base64_bytes(inner, f"{place}.bytes")
+    if kind == "s3Location":
+        an_object(inner, f"{place}.s3Location", {"uri", "bucketOwner"}, ("uri",))
+        need(str(inner["uri"]).startswith("s3://"), f"{place}.s3Location.uri: must be an s3:// address")
+    return 0
+
+
+def _matches(pattern: re.Pattern[str], value: Any) -> bool:
+    return isinstance(value, str) and pattern.fullmatch(value) is not None
+
+
+def check_invoke(body: Any) -> None:
+    """Raises `Refused` for an InvokeModel body that is neither Claude's messages nor its older prompt."""
+    need(isinstance(body, dict), "body: must be an object")
+    if "prompt" in body:
+        a_text(body["prompt"], "prompt")
+        return
+    former = "assistant"
+    for position, message in enumerate(a_list(body.get("messages"), "messages")):
+        place = f"messages.{position}"
+        an_object(message, place, {"role", "content"}, ("role", "content"))
+        need(message["role"] in ("user", "assistant"), f"{place}.role: unexpected role")
+        need(message["role"] != former, f"{place}: roles must alternate")
+        former = message["role"]
+        if isinstance(message["content"], str):
+            a_text(message["content"], f"{place}.content")
+            continue
+        for index, block in enumerate(a_list(message["content"], f"{place}.content")):
+            need(isinstance(block, dict) and "type" in block, f"{place}.content.{index}.type: required")
+            if block["type"] == "text":
+                a_text(block.get("text"), f"{place}.content.{index}.text")
+            elif block["type"] == "image":
+                source = block.get("source") or {}
+                base64_bytes(source.get("data"), f"{place}.content.{index}.source.data")
+
+
+def answer(text: str) -> dict[str, Any]:
+    """A Converse completion."""
+    return _completion([{"text": text}], "end_turn")
+
+
+def tool_call(text: str, name: str, arguments: dict[str, Any], call_id: str) -> dict[str, Any]:
+    """A Converse completion that calls a tool."""
+    return _completion([{"text": text}, {"toolUse": {"toolUseId": call_id, "name": name, "input": arguments}}], "tool_use")
+
+
+def _completion(content: list[dict[str, Any]], reason: str) -> dict[str, Any]:
+    return {
+        "output": {"message": {"role": "assistant", "content": content}},
+        "stopReason": reason,
+        "usage": {"inputTokens": 11, "outputTokens": 7, "totalTokens": 18},
+        "metrics": {"latencyMs": 5},
+    }
+
+
+def invoke_answer(text: str, body: Any) -> dict[str, Any]:
+    """An InvokeModel completion, in the shape its request asks for."""
+    if isinstance(body, dict) and "prompt" in body:
+        return {"completion": text, "stop_reason": "stop_sequence"}
+    content = [{"type": "text", "text": text}]
+    usage = {"input_tokens": 11, "output_tokens": 7}
+    return {"type": "message", "role": "assistant", "content": content, "stop_reason": "end_turn", "usage": usage}
+
+
+def error(status: int, message: str) -> str:
+    """The body of a failure; `status` stands in the HTTP status alone."""
+    return json.dumps({"message": message})

@@ -1,0 +1,153 @@
+"""The endpoints together: which provider a path speaks, what is answered, and what has been received."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from gateway.simulator.llm import bedrock, gemini, openai
+from gateway.simulator.llm.checks import Refused
+from gateway.simulator.predict import LlmReply, LlmRequest
+
+ANSWER = "This is the simulated model's answer."
+
+_FAIL = re.compile(r"/(?:fail|status)/(\d{3})(?:/|$)")
+_SLOW = re.compile(r"/slow/(\d+)(?:/|$)")
+_FAIL_WORD = re.compile(r"FAIL(4\d\d|5\d\d)")
+
+
+@dataclass(frozen=True)
+class Call:
+    """A scripted answer that calls a tool."""
+
+    tool: str
+    arguments: Mapping[str, Any]
+    text: str = "Let me look that up."
+    id: str = "call-1"
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A scripted answer as it goes over the wire."""
+
+    status: int
+    body: str
+
+
+Script = str | Call | Reply
+
+
+@dataclass(frozen=True)
+class Provider:
+    """How one provider checks a body, answers, calls a tool, and fails."""
+
+    name: str
+    check: Callable[[Any], None]
+    answer: Callable[[str], dict[str, Any]]
+    tool_call: Callable[[str, str, dict[str, Any], str], dict[str, Any]]
+    error: Callable[[int, str], str]
+
+
+_CONVERSE = Provider("bedrock", bedrock.check, bedrock.answer, bedrock.tool_call, bedrock.error)
+_OPENAI = Provider("openai", openai.check, openai.answer, openai.tool_call, openai.error)
+_GEMINI = Provider("gemini", gemini.check, gemini.answer, gemini.tool_call, gemini.error)
+
+
+def provider_of(path: str, body: Any = None) -> Provider | None:
+    """The provider whose API `path` is; InvokeModel answers in the shape `body` asks for."""
+    if path.endswith("/converse"):
+        return _CONVERSE
+    if path.endswith("/chat/completions"):
+        return _OPENAI
+    if path.endswith(":generateContent"):
+        return _GEMINI
+    if path.endswith("/invoke"):
+
+        def invoke(text: str) -> dict[str, Any]:
+            return bedrock.invoke_answer(text, body)
+
+        return Provider("bedrock", bedrock.check_invoke, invoke, bedrock.tool_call, bedrock.error)
+    return None
+
+
+def answer_any(request: LlmRequest) -> LlmReply:
+    """Answers any call with the same words, in the shape of the provider its URL names; checks nothing."""
+    parsed = _json(request.body)
+    provider = provider_of(urlsplit(request.url).path, parsed)
+    if provider is None:
+        return LlmReply(404, json.dumps({"message": f"no such endpoint: {request.url}"}))
+    return LlmReply(200, json.dumps(provider.answer(ANSWER)))
+
+
+class LlmEndpoints:
+    """All endpoints of a simulated world: they record every body, check it when `strict`, and follow a script."""
+
+    def __init__(self, strict: bool = True) -> None:
+        self.strict = strict
+        self.received: list[Any] = []
+        """Every body received, in order: parsed, or the text when it is no JSON."""
+        self.requests: list[LlmRequest] = []
+        self._script: deque[Script] = deque()
+
+    def script(self, answers: Iterable[Script]) -> None:
+        """Queues the next answers; when the queue is empty, a fixed text is answered."""
+        self._script.extend(answers)
+
+    def clear(self) -> None:
+        """Forgets what was received and what was scripted."""
+        self.received.clear()
+        self.requests.clear()
+        self._script.clear()
+
+    def __call__(self, request: LlmRequest) -> LlmReply:
+        """Answers one call.
+
+        The path may ask for trouble: ``/fail/429/…`` (also ``/status/…``), ``/garbage/…``, ``/empty/…``, and
+        ``/slow/6/…``, which a connector with a shorter `read_timeout` doesn't wait for. So may the text: FAIL503.
+        """
+        path = urlsplit(request.url).path
+        parsed = _json(request.body)
+        self.requests.append(request)
+        self.received.append(request.body if parsed is None else parsed)
+        provider = provider_of(path, parsed)
+        slow = _SLOW.search(path)
+        if slow and int(slow.group(1)) > request.timeout:
+            return LlmReply(0, "", failure="Read timed out")
+        if "/garbage/" in path:
+            return LlmReply(200, "plain words, no JSON")
+        if "/empty/" in path:
+            return LlmReply(200, "{}")
+        failing = _FAIL.search(path) or _FAIL_WORD.search(request.body)
+        if failing:
+            status = int(failing.group(1))
+            return LlmReply(status, (provider or _CONVERSE).error(status, f"simulated failure {status}"))
+        if provider is None:
+            return LlmReply(404, json.dumps({"message": f"no such endpoint: {path}"}))
+        return self._answer(provider, parsed)
+
+    def _answer(self, provider: Provider, parsed: Any) -> LlmReply:
+        if self.strict:
+            try:
+                provider.check(parsed)
+            except Refused as problem:
+                return LlmReply(400, provider.error(400, str(problem)))
+        scripted = self._script.popleft() if self._script else ANSWER
+        match scripted:
+            case Reply(status, body):
+                return LlmReply(status, body)
+            case Call(tool, arguments, text, call_id):
+                return LlmReply(200, json.dumps(provider.tool_call(text, tool, dict(arguments), call_id)))
+            case _:
+                return LlmReply(200, json.dumps(provider.answer(scripted)))
+
+
+def _json(body: str) -> Any:
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return None
