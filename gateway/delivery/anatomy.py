@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -34,6 +35,8 @@ from gateway.providers.base import Provider
 QUESTION = "gwquestiongw"  # stands for the user's text while probing: letters only, so nothing escapes it
 PROBE = "gwprobegw"
 _PLACEHOLDER = re.compile(r"\$\{parameters\.([^}:]+)(?::-[^}]*)?\}")
+
+_QUESTION_PLACE = re.compile(r"\$\{parameters\.question(?:\.toString\(\))?(?::-[^}]*)?\}")
 
 Path = tuple[str | int, ...]
 
@@ -156,7 +159,7 @@ class Anatomy:
             return None
         held = []
         for name in self.names:
-            parts = re.split(r"\$\{parameters\.question(?::-[^}]*)?\}", self.own.get(name, ""))
+            parts = _QUESTION_PLACE.split(self.own.get(name, ""))
             if len(parts) > 2:
                 return None
             if len(parts) == 2:
@@ -251,6 +254,29 @@ class Anatomy:
         part = _live(self.provider.text_part(f"{PREFIX}{variable}}}"))
         turn = {"role": "user", self.provider.content_field: [part]}
         return {Takes.ARRAY: [turn], Takes.TURN: turn, Takes.CONTENT: [part], Takes.HISTORY: []}[slot.takes]
+
+
+_KEPT = 512
+_LONGEST = 4096
+_kept: OrderedDict[tuple[int, str, tuple[tuple[str, str], ...]], Anatomy] = OrderedDict()
+
+
+def dissected(profile: AgentProfile, provider: Provider, params: Mapping[str, str]) -> Anatomy:
+    """The anatomy of the agent; a profile that comes again with the same short parameters is not probed again.
+
+    Raises:
+        RenderFailure: the agent calls no LLM.
+    """
+    if sum(map(len, params.values())) > _LONGEST:
+        return Anatomy(profile, provider, params)
+    key = (id(profile), provider.name, tuple(sorted(params.items())))
+    anatomy = _kept.get(key)
+    if anatomy is None or anatomy.profile is not profile:
+        anatomy = _kept[key] = Anatomy(profile, provider, params)
+        if len(_kept) > _KEPT:
+            _kept.popitem(last=False)
+    _kept.move_to_end(key)
+    return anatomy
 
 
 def _live(value: Any) -> Any:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from gateway.agents.profile import AgentProfile
 from gateway.delivery import refusal
-from gateway.delivery.anatomy import Anatomy
+from gateway.delivery.anatomy import Anatomy, dissected
 from gateway.delivery.candidate import Candidate, System
 from gateway.delivery.carriers import merged
 from gateway.delivery.coding import dump
@@ -123,7 +123,7 @@ def _first_proved(
     if first_llm(profile, params)[0] is None:
         return _without_llm(agent_input, request)
     question = question_text(agent_input, options.roles)
-    for said, extra, notices in _tellings(agent_input, remembered):
+    for said, extra, notices in _tellings(agent_input, remembered, options.roles):
         found = _proved(profile, provider, said, {**params, **extra}, options, question)
         if found is not None:
             candidate, more = found
@@ -147,7 +147,7 @@ def _without_llm(agent_input: AgentInput, request: ProviderRequest) -> Plan | No
 Telling = tuple[AgentInput, dict[str, str], tuple[Notice, ...]]
 
 
-def _tellings(agent_input: AgentInput, remembered: Remembered) -> Iterator[Telling]:
+def _tellings(agent_input: AgentInput, remembered: Remembered, roles: Mapping[str, str]) -> Iterator[Telling]:
     """The conversation as it is, with remembered turns told by the gateway, and each with the system folded."""
     poisoned = any(PREFIX in text for turn in remembered for text in turn)
     tellings: list[Telling] = [] if poisoned else [(agent_input, {}, ())]
@@ -159,7 +159,7 @@ def _tellings(agent_input: AgentInput, remembered: Remembered) -> Iterator[Telli
         tellings.append((told, {"message_history_limit": "0"}, (notice,)))
     yield from tellings
     for said, extra, notices in tellings:
-        if (fold := folded(said)) is not None:
+        if (fold := folded(said, roles)) is not None:
             yield fold[0], extra, (*notices, fold[1])
 
 
@@ -178,7 +178,7 @@ def _proved(
     question: str,
 ) -> tuple[Candidate, tuple[Notice, ...]] | None:
     try:
-        anatomy = Anatomy(profile, provider, params)
+        anatomy = dissected(profile, provider, params)
         for candidate, system, notices in _candidates(anatomy, agent_input, options, question):
             whole = replace(candidate, parameters=merged(dict(candidate.parameters), dict(system.parameters)))
             if not _takes_over(anatomy, whole) and proves(anatomy, whole, system):

@@ -13,12 +13,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.agents.kinds import ABILITIES
+from gateway.agents.kinds import ABILITIES, Generation
 from gateway.agents.profile import AgentProfile, Model, Tool
 from gateway.delivery.template import PREFIX, InfiniteLoop, escape_json, may_be_json, substitute
 
 # FACTS.md, 3.4.0: what a function-calling agent inserts raw unless the request says otherwise.
 DEFAULT_RAW = "_chat_history,_tools,_interactions,tool_configs"
+_TO_STRING = ".toString()"
 _PLANNER_RAW = "tool_configs,_tools"
 
 FLOW_TYPES = frozenset({"flow", "conversational_flow"})
@@ -38,6 +39,13 @@ _TOOL_CONFIGS = {
     "bedrock/converse": ', "toolConfig": {"tools": [${parameters._tools:-}]}',
     "openai/v1/chat/completions": ', "tools": [${parameters._tools:-}]',
     "gemini/v1beta/generatecontent": ', "tools": [{"functionDeclarations": [${parameters._tools:-}]}]',
+}
+
+# The user's turn that a unified V1 agent makes of a text, by provider (recorded bodies of 3.5 to 3.8).
+_UNIFIED_TURNS = {
+    "bedrock/converse": '{"role":"user","content":[{"text":"TEXT"}]}',
+    "openai/v1/chat/completions": '{"role":"user","content":"TEXT"}',
+    "gemini/v1beta/generatecontent": '{"role":"user","parts":[{"text":"TEXT"}]}',
 }
 
 
@@ -86,11 +94,25 @@ def call_values(profile: AgentProfile, params: Mapping[str, str], env: Environme
     Raises:
         RenderFailure: the agent would fail before it calls the LLM.
     """
+    if profile.generation is Generation.UNIFIED_V1:
+        params = {**params, "body": _unified_turn(profile, params.get("question", ""))}
     if profile.type in FLOW_TYPES:
         return _flow(profile, params, env)
     if profile.type == "plan_execute_and_reflect":
         return _planner(profile, params, env)
     return _conversational(profile, params, env)
+
+
+def _unified_turn(profile: AgentProfile, question: str) -> str:
+    """What a unified V1 agent makes of a question before it runs: the user's turn, over any `body` of the request.
+
+    The question is escaped and substituted once with no parameters, so a `$` that escapes a placeholder goes.
+    (3.8.0 placeholder_trick, body_override; the turn's shape from the recorded LLM bodies of 3.5 to 3.8.)
+    """
+    planner = profile.type == "plan_execute_and_reflect"
+    text = "${parameters.prompt}" if planner else _substituted(escape_json(question), {})
+    shape = next((turn for start, turn in _UNIFIED_TURNS.items() if profile.provider.startswith(start)), "")
+    return shape.replace("TEXT", text)
 
 
 def _flow(profile: AgentProfile, params: Mapping[str, str], env: Environment) -> dict[str, str]:
@@ -199,6 +221,10 @@ def payload(model: Model, values: Mapping[str, str], raw_parameters: bool) -> st
 
     def lookup(name: str) -> str | None:
         value = values.get(name)
+        if value is None and name.endswith(_TO_STRING) and any(f"{PREFIX}{name}}}" in v for v in values.values()):
+            # Written once more as the inside of a JSON string (2.19.0 06_hazards_tricks, question_toString).
+            inner = lookup(name.removesuffix(_TO_STRING))
+            return json.dumps(inner)[1:-1] if inner is not None else None
         if value is None:
             return model.connector.parameters.get(name)
         if name in raw:

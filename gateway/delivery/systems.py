@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -82,16 +82,25 @@ class _Apply:
         return with_value(body, self.path, self.before + joined + self.behind)
 
 
-def folded(agent_input: AgentInput) -> tuple[AgentInput, Notice] | None:
-    """The conversation with its system texts at the start of the first user turn; None where that can't be."""
+def is_system(role: str, roles: Mapping[str, str]) -> bool:
+    """Whether a client's role means system text."""
+    return roles.get(role, role).lower() in SYSTEM_ROLES
+
+
+def folded(agent_input: AgentInput, roles: Mapping[str, str]) -> tuple[AgentInput, Notice] | None:
+    """The conversation with its system texts at the start of the first user turn; None where that can't be.
+
+    roles: the operator's role table (`MappingOptions.roles`).
+    """
     texts: list[Text] = []
     rest: list[Message] = []
     for message in agent_input.messages:
-        if message.role.lower() in SYSTEM_ROLES:
+        if is_system(message.role, roles):
             texts += [block for block in message.content if isinstance(block, Text)]
         else:
             rest.append(message)
-    first = next((index for index, message in enumerate(rest) if message.role.lower() == "user"), None)
+    named = [roles.get(message.role, message.role).lower() for message in rest]
+    first = named.index("user") if "user" in named else None
     if not texts or first is None:
         return None
     rest[first] = replace(rest[first], content=(*texts, *rest[first].content))

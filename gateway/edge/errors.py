@@ -18,12 +18,14 @@ class InternalError(GatewayError):
 
 
 def respond(error: GatewayError, request_id: str, *, close: bool = False) -> web.Response:
-    """The answer for `error`. close: the connection can't be used any further."""
+    """The answer for `error`. request_id: "" when it came to no request. close: the connection can't be used any further."""
     response = web.Response(
         status=error.status,
         body=msgspec.json.encode(error.body()),
-        headers={"Content-Type": "application/json; charset=UTF-8", REQUEST_ID: request_id},
+        headers={"Content-Type": "application/json; charset=UTF-8"},
     )
+    if request_id:
+        response.headers[REQUEST_ID] = request_id
     if close:
         response.force_close()
     return response

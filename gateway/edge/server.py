@@ -8,12 +8,13 @@ from collections.abc import Mapping
 
 import structlog
 from aiohttp import web
+from aiohttp.http import HttpVersion10, HttpVersion11
 
 from gateway.config.schema import Settings
 from gateway.edge import body as bodies
 from gateway.edge import errors, headers
 from gateway.edge.routes import Intent, Route, route
-from gateway.errors import GatewayError, InvalidInput
+from gateway.errors import GatewayError
 from gateway.execute.ports import ExecuteCall, ExecuteHandler, Forward, ProfileCache, Retry
 from gateway.observe.logs import Logger
 from gateway.observe.metrics import Metrics
@@ -65,8 +66,9 @@ class DataPort:
                 level("request", intent=where.intent.value, method=request.method, path=path, status=status, s=seconds)
 
     async def _answer(self, request: web.BaseRequest, where: Route, request_id: str) -> web.StreamResponse:
+        if fault := _unrelayable(request):
+            return errors.respond(errors.malformed(fault), request_id, close=True)
         try:
-            _check(request)
             match where.intent:
                 case Intent.EXECUTE | Intent.EXECUTE_STREAM:
                     return await self._run(request, where, request_id)
@@ -153,17 +155,16 @@ class DataPort:
         return headers.with_host(onward, self._upstream.authority)
 
 
-def _check(request: web.BaseRequest) -> None:
-    """Refuse what can't be relayed as it is.
-
-    Raises:
-        InvalidInput: a tunnel, or a transfer-coding this hop would have to undo and could not tell of.
-    """
+def _unrelayable(request: web.BaseRequest) -> str:
+    """Why the request can't be relayed as it is, "" when it can."""
     if request.method == "CONNECT":
-        raise InvalidInput("The gateway opens no tunnels: CONNECT is not relayed.")
+        return "the gateway opens no tunnels, so CONNECT is not relayed."
+    if request.version < HttpVersion10:
+        return "its version is below HTTP/1.0."
     codings = [coding.strip().lower() for coding in request.headers.getall("Transfer-Encoding", [])]
     if codings and codings != ["chunked"]:
-        raise InvalidInput(f"The transfer-coding {', '.join(codings)} is not relayed; only chunked is.")
+        return f"the transfer-coding {', '.join(codings)} is not relayed; only chunked is."
+    return ""
 
 
 def _target(request: web.BaseRequest) -> bytes:
@@ -178,7 +179,7 @@ def _known_as(names: Mapping[str, str]) -> dict[str, str]:
 
 def _interim(request: web.BaseRequest) -> _Interim | None:
     """What passes 1xx answers on: they exist from HTTP/1.1 on (RFC 9110, 15.2)."""
-    return _Interim(request) if request.version >= (1, 1) else None
+    return _Interim(request) if request.version >= HttpVersion11 else None
 
 
 class _Interim:

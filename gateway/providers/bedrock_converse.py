@@ -49,6 +49,11 @@ class BedrockConverse(Provider):
         """As it is: Converse has one spelling."""
         return messages
 
+    def required_members(self, messages: Sequence[Any]) -> frozenset[str]:
+        """``toolConfig`` when a message holds a tool call or result: the service refuses them without it."""
+        tools = any({"toolUse", "toolResult"} & part.keys() for message in messages for part in message["content"])
+        return frozenset({"toolConfig"}) if tools else frozenset()
+
     def recognises(self, hints: ConnectorHints) -> bool:
         """By name, a URL that ends in ``/converse``, or a template in Converse's shape. ``/invoke`` is another API."""
         return recognition.matches(hints, self.name, recognition.is_converse_url, recognition.is_converse_body)

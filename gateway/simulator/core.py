@@ -47,6 +47,7 @@ class ClusterCore:
         self.memory = MemoryStore(self.modern)
         self.llm = llm or answer_any
         self.tool_outputs: dict[str, str] = {}
+        self.settings: dict[str, str | None] = {}
 
     def execute(self, agent_id: str, body: Mapping[str, Any] | bytes | str) -> Executed:
         """POST ``/_plugins/_ml/agents/{agent_id}/_execute``: runs the agent to its end."""

@@ -166,7 +166,10 @@ def agent_bodies(version: str, name: str, template: Template, model_id: str) -> 
     yield {"name": f"cflow-{name}", "type": "conversational_flow", **told, "tools": tool(CONVERSATIONAL_FLOW_PROMPT)}
     lister = [{"type": "ListIndexTool" if version.startswith("3.") else "CatIndexTool"}]
     own = {"max_iteration": "5", "response_filter": template.response_filter}
-    llm = {"model_id": model_id, "parameters": {**own, **({"system_prompt": "Be brief."} if template.interface else {})}}
+    llm = {
+        "model_id": model_id,
+        "parameters": {**own, **({"system_prompt": "Be brief."} if template.interface else {})},
+    }
     yield {"name": f"conv-{name}", "type": "conversational", "llm": llm, **told, "tools": lister}
     if template.interface is not None:
         calling = {"_llm_interface": template.interface}

@@ -65,7 +65,9 @@ def predict(connector: Mapping[str, Any], parameters: Mapping[str, str | None], 
 def data_map(reply: LlmReply, response_filter: str | None) -> dict[str, Any]:
     """The answer as a map: filtered, and wrapped as ``{"response": …}`` unless it is a JSON object already."""
     if reply.failure is not None:
-        raise ExecuteFailure(500, "OpenSearchStatusException", f"Error communicating with remote model: {reply.failure}")
+        raise ExecuteFailure(
+            500, "OpenSearchStatusException", f"Error communicating with remote model: {reply.failure}"
+        )
     if reply.status >= 300:
         details = f"Error from remote service: {reply.body}"
         raise ExecuteFailure(reply.status, "OpenSearchStatusException", details)

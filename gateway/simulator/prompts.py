@@ -4,7 +4,10 @@ Those texts belong to another project, so only their placeholders are kept, in t
 cluster fills them in; the words between are ours.
 """
 
-TEMPLATE = "<built-in prompt of the agent>\n${parameters.prompt.prefix}\n${parameters.prompt.suffix}\n</built-in prompt>"
+TEMPLATE = (
+    "<built-in prompt of the agent>\n${parameters.prompt.prefix}\n${parameters.prompt.suffix}\n"
+    "[end of the built-in prompt]"
+)
 PREFIX = "[role of the agent]"
 SUFFIX = (
     "[tools] ${parameters.tool_descriptions}\n[history] ${parameters.chat_history}\n"

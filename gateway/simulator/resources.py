@@ -100,7 +100,9 @@ class Resources:
         if body.get("connector_id") is not None:
             self._find(self.connectors, "connector", body["connector_id"])
         elif body.get("connector") is None:
-            raise _refused("You must provide connector content when creating a remote model without providing connector id!")
+            raise _refused(
+                "You must provide connector content when creating a remote model without providing connector id!"
+            )
         model_id = new_id()
         versions = self._groups.setdefault(body["name"], [new_id()])
         versions.append(model_id)
@@ -116,7 +118,9 @@ class Resources:
             "deployed": deploy and not self.modern,
             "state": "REGISTERED",
         }
-        model |= {name: body[name] for name in ("description", "connector_id", "interface") if body.get(name) is not None}
+        model |= {
+            name: body[name] for name in ("description", "connector_id", "interface") if body.get(name) is not None
+        }
         if "connector" in body:
             model["connector"] = self._connector(body["connector"])
         self.models[model_id] = model
@@ -250,7 +254,7 @@ class Resources:
 
 _NO_INNER_CONNECTOR = (
     'Cannot invoke "org.opensearch.ml.common.connector.Connector.update('
-    "org.opensearch.ml.common.transport.connector.MLCreateConnectorInput, java.util.function.BiFunction)\" because "
+    'org.opensearch.ml.common.transport.connector.MLCreateConnectorInput, java.util.function.BiFunction)" because '
     '"<local12>" is null'
 )
 

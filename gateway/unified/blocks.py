@@ -141,6 +141,9 @@ def _reader(block: Fields, item: dict[str, Any], typed: dict[str, Reader], bare:
     if present:
         reason = f"A content block holds one of {', '.join(present)}, not all of them"
         block.reading.problems.add(block.at, reason, "one member", ", ".join(present))
+    elif misplaced := [name for name in item if name in _BARE]:
+        expected = f"one of {', '.join(bare)}"
+        block.problem(misplaced[0], "This content block can't stand here", expected, misplaced[0])
     else:
         got = ", ".join(shorten(name) for name in list(item)[:5]) or "an empty object"
         block.problem("type", 'Missing "type"', f"one of {', '.join(typed)}", got)

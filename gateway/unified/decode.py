@@ -28,10 +28,17 @@ def parse_input(value: Any, lifted: Lifted) -> AgentInput:
         InvalidInput: with every problem there is, each with its place.
     """
     reading = Reading(lifted)
-    agent_input = _read_input(reading, value)
-    if not len(reading.problems) and not any(_says_something(message) for message in agent_input.messages):
-        reading.problems.add("input", "The input is empty: it has no text and nothing else", "content", "blank text")
+    agent_input = read_input(reading, value)
     reading.problems.check()
+    return agent_input
+
+
+def read_input(reading: Reading, value: Any) -> AgentInput:
+    """The value of `input` as a model, which is whole only if `reading` met no problem."""
+    known = len(reading.problems)
+    agent_input = _read_any(reading, value)
+    if len(reading.problems) == known and not any(_says_something(message) for message in agent_input.messages):
+        reading.problems.add("input", "The input is empty: it has no text and nothing else", "content", "blank text")
     return agent_input
 
 
@@ -39,7 +46,7 @@ def _says_something(message: Message) -> bool:
     return any(not isinstance(block, Text) or block.text.strip() for block in message.content)
 
 
-def _read_input(reading: Reading, value: Any) -> AgentInput:
+def _read_any(reading: Reading, value: Any) -> AgentInput:
     match value:
         case str():
             text = Text(reading.text(value, "input"), "input")
@@ -61,7 +68,8 @@ def _read_array(reading: Reading, items: list[Any]) -> AgentInput:
     for index, (item, sort) in enumerate(zip(items, sorts, strict=True)):
         at = child("input", index)
         if sort is None:
-            reading.problems.add(at, f"Not {_A[expected]}", f"object that is {_A[expected]}", json_type(item))
+            what = _A[expected] if any(sorts) else "a content block or a message"
+            reading.problems.add(at, f"Not {what}", "object", json_type(item))
             continue
         if sort is not expected:
             reason = f"{_A[sort].capitalize()} in an array of {expected.value.replace('_', ' ')}"

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from gateway.errors import InvalidInput
-from gateway.unified.decode import parse_input
+from gateway.unified.decode import read_input
 from gateway.unified.jsontext import MAX_DEPTH, check, parse
 from gateway.unified.lift import Lifted, lift
 from gateway.unified.model import AgentInput
@@ -67,11 +66,7 @@ def read_execute(body: bytes, max_depth: int = MAX_DEPTH) -> ExecuteRequest:
 
 def _unified(members: dict[str, Any], lifted: Lifted) -> ExecuteRequest:
     reading = Reading(lifted)
-    try:
-        agent_input = parse_input(members["input"], lifted)
-    except InvalidInput as error:
-        agent_input = None
-        reading.problems.extend(error.problems)
+    agent_input = read_input(reading, members["input"])
     parameters = _parameters(reading, members)
     other = _other(reading, members)
     reading.problems.check()

@@ -210,7 +210,9 @@ def _read_reference(kind: MediaKind, holder: Fields, name: str, filename: str = 
     url = _url(holder, name, SCHEMES)
     fmt = formats.from_path(kind, urlsplit(url).path) if url else None
     if url and not fmt:
-        holder.problem(name, f"The URL does not tell the {kind} format", _FORMAT_FROM_URL, shorten(url))
+        holder.problem(
+            name, f"The URL does not tell the {kind} format", _FORMAT_FROM_URL, shorten(url.partition("?")[0])
+        )
     return (fmt, Url(url)) if url and fmt else None
 
 
@@ -221,7 +223,9 @@ def _read_url(kind: MediaKind, source: Fields, body: Fields, schemes: tuple[str,
         # Anthropic's spelling has no place for a format.
         fmt = formats.from_path(kind, urlsplit(url).path) if url else None
         if url and not fmt:
-            source.problem("url", f"The URL does not tell the {kind} format", _FORMAT_FROM_URL, shorten(url))
+            source.problem(
+                "url", f"The URL does not tell the {kind} format", _FORMAT_FROM_URL, shorten(url.partition("?")[0])
+            )
     else:
         fmt = _format(kind, source, body)
     owner = _bucket_owner(source) if url and urlsplit(url).scheme == "s3" else None
@@ -260,7 +264,8 @@ def _url(holder: Fields, name: str, schemes: tuple[str, ...]) -> str | None:
     if not fault:
         return url
     help = 'For inline data, "type" is "base64".' if url[:5].lower() == "data:" else ""
-    shown = shorten(url) if not help else f"data: URL of {len(url)} characters"
+    # The query of a pre-signed URL is a secret.
+    shown = f"data: URL of {len(url)} characters" if help else shorten(url.partition("?")[0])
     holder.problem(name, f"Not a URL the gateway can pass on: {fault}", expected, shown, help)
     return None
 
@@ -298,7 +303,10 @@ def _format(kind: MediaKind, *holders: Fields, mime: str = "", place: str = "") 
             return None
         return fmt
     fmt = formats.normalise(kind, mime) if mime else None
-    if fmt is None:
+    if fmt is None and mime:
+        reason = f"Unknown {kind} format: no provider takes it"
+        holders[0].reading.problems.add(place, reason, _known(kind), shorten(mime))
+    elif fmt is None:
         holders[0].require("format", _known(kind))
     return fmt
 

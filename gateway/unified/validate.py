@@ -31,7 +31,7 @@ class Problems:
         self.extend([Problem(place, reason, expected, received, help=help)])
 
     def extend(self, problems: Sequence[Problem]) -> None:
-        """Add problems found elsewhere."""
+        """Add problems found by another reading."""
         kept = problems[: max(0, self.LIMIT - len(self._found))]
         self._found += kept
         self._dropped += len(problems) - len(kept)
@@ -157,7 +157,9 @@ class Fields:
         """Which of several spellings of a member is there, "" if none; more than one is a problem."""
         present = [name for name in names if self.has(name)]
         for other in present[1:]:
-            self.problem(other, f'"{present[0]}" and "{other}" say the same; give one of them', received=other)
+            self.problem(
+                other, f'"{present[0]}" and "{other}" say the same; give one of them', f'"{present[0]}" alone', other
+            )
         return present[0] if present else ""
 
     def _typed(self, name: str, kind: type, expected: str, required: bool) -> Any:

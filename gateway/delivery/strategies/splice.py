@@ -229,11 +229,15 @@ def _around_turn(
     """The cluster's own prompt stands around the whole last turn: its start before the first text, its end last."""
     provider, field = wish.provider, wish.provider.content_field
     parts = list(parts_of(provider, wish.turns[-1]))
-    # The prompt's own words are text at both ends; what is media there stands inside them.
+    start, _, end = frame.text.partition(QUESTION)
+    neutral = False
+    # The prompt's own words are text at both ends; where it has none, neutral words must stand for them.
     if text_of(provider, parts[0]) is None:
-        parts.insert(0, provider.text_part(""))
+        parts.insert(0, provider.text_part("" if start.strip() else _LEAD))
+        neutral = not start.strip()
     if len(parts) == 1 or text_of(provider, parts[-1]) is None:
-        parts.append(provider.text_part(""))
+        parts.append(provider.text_part("" if end.strip() else _TAIL))
+        neutral = neutral or not end.strip()
     first, last = text_of(provider, parts[0]) or "", text_of(provider, parts[-1]) or ""
     between = shape.between(parts[1:-1])
     reference, helpers = raw_reference(anatomy, {"gw_s0": between}, anatomy.defer)
@@ -242,14 +246,16 @@ def _around_turn(
         now = anatomy.frame(anatomy.render({"question": QUESTION}, env))
         if now is None:
             return None
-        start, _, end = now.text.partition(QUESTION)
-        ends = wish.with_words(parts[0], start + first), wish.with_words(parts[-1], last + end)
+        begin, _, finish = now.text.partition(QUESTION)
+        ends = wish.with_words(parts[0], begin + first), wish.with_words(parts[-1], last + finish)
         framed_parts = [ends[0], *parts[1:-1], ends[1]]
         turns = [*wish.turns[:-1], {**wish.turns[-1], field: framed_parts}]
         return with_turns(anatomy, now, turns)
 
     stored = Notice("MEMORY_HOLDS_REFERENCE", "the agent's memory stores the text with a reference to the media")
     notices = (stored, *_split(shape, replace(wish, turns=[{**wish.turns[-1], field: parts}])))
+    if neutral:
+        notices += (Notice("NEUTRAL_TEXT_ADDED", "a neutral text was put where this template must have text"),)
     coded = (coded_question(anatomy, first), coded_question(anatomy, last))
     question = coded[0].pop("question") + reference + coded[1].pop("question")
     yield Candidate(

@@ -41,7 +41,9 @@ def check(body: Any) -> None:
     if "toolConfig" in request:
         config = an_object(request["toolConfig"], "toolConfig", {"tools", "toolChoice"}, ("tools",))
         a_list(config["tools"], "toolConfig.tools")
-    elif any(kind in block for message in messages for block in message["content"] for kind in ("toolUse", "toolResult")):
+    elif any(
+        kind in block for message in messages for block in message["content"] for kind in ("toolUse", "toolResult")
+    ):
         raise Refused("The toolConfig field must be defined when using toolUse and toolResult content blocks.")
 
 
@@ -174,7 +176,9 @@ def answer(text: str) -> dict[str, Any]:
 
 def tool_call(text: str, name: str, arguments: dict[str, Any], call_id: str) -> dict[str, Any]:
     """A Converse completion that calls a tool."""
-    return _completion([{"text": text}, {"toolUse": {"toolUseId": call_id, "name": name, "input": arguments}}], "tool_use")
+    return _completion(
+        [{"text": text}, {"toolUse": {"toolUseId": call_id, "name": name, "input": arguments}}], "tool_use"
+    )
 
 
 def _completion(content: list[dict[str, Any]], reason: str) -> dict[str, Any]:

@@ -13,8 +13,11 @@ from urllib.parse import urlsplit
 from gateway.simulator.llm import bedrock, gemini, openai
 from gateway.simulator.llm.checks import Refused
 from gateway.simulator.predict import LlmReply, LlmRequest
+from gateway.simulator.prompts import RESPONSE_FORMAT
 
 ANSWER = "This is the simulated model's answer."
+# A planner's model is asked for JSON, so that is what it gets.
+PLAN = json.dumps({"steps": [], "result": ANSWER})
 
 _FAIL = re.compile(r"/(?:fail|status)/(\d{3})(?:/|$)")
 _SLOW = re.compile(r"/slow/(\d+)(?:/|$)")
@@ -81,7 +84,17 @@ def answer_any(request: LlmRequest) -> LlmReply:
     provider = provider_of(urlsplit(request.url).path, parsed)
     if provider is None:
         return LlmReply(404, json.dumps({"message": f"no such endpoint: {request.url}"}))
-    return LlmReply(200, json.dumps(provider.answer(ANSWER)))
+    return LlmReply(200, json.dumps(provider.answer(_unscripted(request))))
+
+
+def _unscripted(request: LlmRequest) -> str:
+    return PLAN if RESPONSE_FORMAT in request.body else ANSWER
+
+
+def slowness(path: str) -> int:
+    """For how many seconds the model behind `path` keeps its callers waiting."""
+    slow = _SLOW.search(path)
+    return int(slow.group(1)) if slow else 0
 
 
 class LlmEndpoints:
@@ -115,8 +128,7 @@ class LlmEndpoints:
         self.requests.append(request)
         self.received.append(request.body if parsed is None else parsed)
         provider = provider_of(path, parsed)
-        slow = _SLOW.search(path)
-        if slow and int(slow.group(1)) > request.timeout:
+        if slowness(path) > request.timeout:
             return LlmReply(0, "", failure="Read timed out")
         if "/garbage/" in path:
             return LlmReply(200, "plain words, no JSON")
@@ -128,15 +140,15 @@ class LlmEndpoints:
             return LlmReply(status, (provider or _CONVERSE).error(status, f"simulated failure {status}"))
         if provider is None:
             return LlmReply(404, json.dumps({"message": f"no such endpoint: {path}"}))
-        return self._answer(provider, parsed)
+        return self._answer(provider, parsed, request)
 
-    def _answer(self, provider: Provider, parsed: Any) -> LlmReply:
+    def _answer(self, provider: Provider, parsed: Any, request: LlmRequest) -> LlmReply:
         if self.strict:
             try:
                 provider.check(parsed)
             except Refused as problem:
                 return LlmReply(400, provider.error(400, str(problem)))
-        scripted = self._script.popleft() if self._script else ANSWER
+        scripted = self._script.popleft() if self._script else _unscripted(request)
         match scripted:
             case Reply(status, body):
                 return LlmReply(status, body)

@@ -12,7 +12,9 @@ _ROLES: dict[str, frozenset[str]] = {
     "developer": frozenset({"role", "content", "name"}),
     "system": frozenset({"role", "content", "name"}),
     "user": frozenset({"role", "content", "name"}),
-    "assistant": frozenset({"role", "content", "name", "refusal", "tool_calls", "audio", "function_call", "annotations"}),
+    "assistant": frozenset(
+        {"role", "content", "name", "refusal", "tool_calls", "audio", "function_call", "annotations"}
+    ),
     "tool": frozenset({"role", "content", "tool_call_id"}),
 }
 _PARTS: dict[str, frozenset[str]] = {
@@ -58,7 +60,9 @@ def _content(message: dict[str, Any], place: str) -> None:
 
 
 def _part(part: Any, place: str, kinds: frozenset[str]) -> None:
-    need(isinstance(part, dict) and part.get("type") in kinds, f"{place}.type: must be one of {', '.join(sorted(kinds))}")
+    need(
+        isinstance(part, dict) and part.get("type") in kinds, f"{place}.type: must be one of {', '.join(sorted(kinds))}"
+    )
     kind = part["type"]
     an_object(part, place, {"type", kind}, ("type", kind))
     inner = part[kind]

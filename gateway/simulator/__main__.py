@@ -1,0 +1,46 @@
+"""``python -m gateway.simulator``: a simulated cluster to try things against."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+
+from gateway.simulator.core import VERSIONS
+from gateway.simulator.fixtures import seed
+from gateway.simulator.server import Simulator
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m gateway.simulator",
+        description="A simulated OpenSearch ML Commons cluster with model endpoints, on loopback.",
+    )
+    parser.add_argument("--version", choices=VERSIONS, default=VERSIONS[0], help="the cluster's version (%(default)s)")
+    parser.add_argument("--port", type=int, default=9200, help="the cluster's port, 0 for any (%(default)s)")
+    parser.add_argument("--llm-port", type=int, default=0, help="the models' port (any)")
+    parser.add_argument("--lenient", action="store_true", help="models take any body instead of checking it")
+    parser.add_argument("--seed", action="store_true", help="register the usual connectors, models and agents")
+    return parser.parse_args()
+
+
+async def _serve(arguments: argparse.Namespace) -> None:
+    simulator = Simulator(arguments.version, not arguments.lenient, arguments.port, arguments.llm_port)
+    async with simulator:
+        print(f"ML Commons {arguments.version} at {simulator.url}, its models at {simulator.llm_url}")
+        print(f"what the models received: {simulator.url}/received", flush=True)
+        if arguments.seed:
+            print(json.dumps(await seed(simulator.url), indent=2), flush=True)
+        await asyncio.Event().wait()
+
+
+def main() -> None:
+    """Serves until interrupted."""
+    try:
+        asyncio.run(_serve(_arguments()))
+    except KeyboardInterrupt:
+        pass
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,133 @@
+"""The simulator as HTTP servers: one for the cluster, one for the models behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import aiohttp
+from aiohttp import web
+
+from gateway.simulator.core import ClusterCore
+from gateway.simulator.llm import LlmEndpoints
+from gateway.simulator.llm.endpoints import Script, slowness
+from gateway.simulator.predict import LlmReply, LlmRequest
+from gateway.simulator.rest import Request, Response, respond
+
+MAX_BODY = 100 * 1024 * 1024
+_LLM_MAX_BODY = 2 * MAX_BODY
+
+
+class Simulator:
+    """A cluster of one version with its models, on loopback ports of their own.
+
+    ``async with Simulator("2.19.0") as simulator:`` gives `url` (the cluster) and `llm_url` (the models). `strict`
+    models refuse what their provider would refuse; otherwise they take any body.
+    """
+
+    def __init__(self, version: str = "2.19.0", strict: bool = True, port: int = 0, llm_port: int = 0) -> None:
+        self.core = ClusterCore(version)
+        self.llm = LlmEndpoints(strict)
+        self.url = self.llm_url = ""
+        self._ports = (port, llm_port)
+        self._runners: list[web.AppRunner] = []
+        self._session: aiohttp.ClientSession | None = None
+
+    @property
+    def received(self) -> list[Any]:
+        """Every body the models received, in order."""
+        return self.llm.received
+
+    def script(self, answers: Iterable[Script]) -> None:
+        """Queues the models' next answers."""
+        self.llm.script(answers)
+
+    async def start(self) -> str:
+        """Starts both servers; returns the cluster's URL."""
+        self._session = aiohttp.ClientSession(auto_decompress=False)
+        self.url = await self._serve(self._cluster, self._ports[0], MAX_BODY)
+        self.llm_url = await self._serve(self._model, self._ports[1], _LLM_MAX_BODY)
+        return self.url
+
+    async def stop(self) -> None:
+        """Stops both servers."""
+        if self._session is not None:
+            await self._session.close()
+        for runner in self._runners:
+            await runner.cleanup()
+        self._runners.clear()
+
+    async def __aenter__(self) -> Simulator:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def _serve(self, handler: Any, port: int, max_body: int) -> str:
+        app = web.Application(client_max_size=max_body)
+        app.router.add_route("*", "/{tail:.*}", handler)
+        runner = web.AppRunner(app, access_log=None)
+        await runner.setup()
+        self._runners.append(runner)
+        await web.TCPSite(runner, "127.0.0.1", port).start()
+        return f"http://127.0.0.1:{runner.addresses[0][1]}"
+
+    async def _cluster(self, incoming: web.Request) -> web.Response:
+        if incoming.path == "/_simulator":
+            return web.json_response({"version": self.core.version, "llm_url": self.llm_url})
+        if incoming.path == "/received":
+            return web.json_response(self.received)
+        try:
+            body = await incoming.read()
+        except web.HTTPRequestEntityTooLarge:
+            return web.Response(status=413)
+        headers = {name.lower(): value for name, value in incoming.headers.items()}
+        request = Request(incoming.method, incoming.raw_path, headers, body)
+        return _web_response(await self._respond(request), pretty="pretty" in request.query)
+
+    async def _respond(self, request: Request) -> Response:
+        serve = respond(self.core, request)
+        try:
+            call = next(serve)
+            while True:
+                call = serve.send(await self._post(call))
+        except StopIteration as end:
+            response: Response = end.value
+            return response
+
+    async def _post(self, call: LlmRequest) -> LlmReply:
+        """Sends a connector's call, to our own models or to any other server."""
+        assert self._session is not None, "the simulator is not started"
+        timeout = aiohttp.ClientTimeout(total=min(call.timeout, 3600))
+        headers = {"Content-Type": "application/json", **call.headers}
+        data = call.body.encode("utf-8", "replace")
+        try:
+            async with self._session.post(call.url, data=data, headers=headers, timeout=timeout) as answer:
+                return LlmReply(answer.status, await answer.text())
+        except TimeoutError:
+            return LlmReply(0, "", failure="Read timed out")
+        except aiohttp.ClientConnectorDNSError as error:
+            return LlmReply(0, "", failure=f"{error.host}: Name or service not known")
+        except aiohttp.ClientConnectorError as error:
+            return LlmReply(0, "", failure=f"Connection refused: /{error.host}:{error.port}")
+        except (aiohttp.ClientError, ValueError) as error:
+            return LlmReply(0, "", failure=str(error))
+
+    async def _model(self, incoming: web.Request) -> web.Response:
+        if incoming.path == "/received":
+            return web.json_response(self.received)
+        text = (await incoming.read()).decode("utf-8", "replace")
+        await asyncio.sleep(slowness(incoming.path))
+        reply = self.llm(LlmRequest(str(incoming.url), dict(incoming.headers), text))
+        return web.Response(status=reply.status, text=reply.body, content_type="application/json")
+
+
+def _web_response(response: Response, pretty: bool) -> web.Response:
+    if response.body is None:
+        return web.Response(status=response.status)
+    text = json.dumps(response.body, ensure_ascii=False, indent=2 if pretty else None)
+    body = text.encode("utf-8", "replace")
+    return web.Response(status=response.status, body=body, content_type="application/json", charset="UTF-8")

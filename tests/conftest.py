@@ -1,0 +1,40 @@
+"""What all tests share: a gateway on free ports in front of an upstream of the test's own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any
+
+import pytest
+
+from gateway.app import Gateway, UseCase, build
+from gateway.config.load import load
+from gateway.config.schema import Settings
+from gateway.observe.logs import configure
+
+StartGateway = Callable[..., Awaitable[Gateway]]
+
+
+def settings_for(url: str, over: Mapping[str, Any] | None = None) -> Settings:
+    """Settings with free ports and `url` as upstream; `over` is laid over them, nested as in a file."""
+    data: dict[str, Any] = {"listen": {"data_port": 0, "admin_port": 0, "shutdown_seconds": 2}, "upstream": {"url": url}}
+    for section, values in (over or {}).items():
+        data[section] = {**data.get(section, {}), **values}
+    return load(None, {}, data)
+
+
+@pytest.fixture
+async def start_gateway() -> AsyncIterator[StartGateway]:
+    """Starts gateways: ``await start_gateway(url, use_case, over)``; stops them when the test is over."""
+    started: list[Gateway] = []
+
+    async def start(url: str, use_case: UseCase | None = None, over: Mapping[str, Any] | None = None) -> Gateway:
+        settings = settings_for(url, over)
+        gateway = build(settings, use_case, configure("error", "json"))
+        await gateway.start()
+        started.append(gateway)
+        return gateway
+
+    yield start
+    for gateway in started:
+        await gateway.stop()

@@ -1,0 +1,70 @@
+"""The tables of docs/providers.md, from `gateway.providers.capabilities`; run as a script, it writes them there."""
+
+import re
+from pathlib import Path
+
+from gateway.providers.capabilities import BEDROCK, GEMINI, OPENAI, Capabilities
+from gateway.providers.media import form_name
+
+PAGE = Path(__file__).parents[2] / "docs" / "providers.md"
+TABLES = {"bedrock": BEDROCK, "openai": OPENAI, "gemini": GEMINI}
+FORMS = ("base64", "https", "s3", "gs")
+KINDS = ("image", "document", "video", "audio")
+WORDS = {True: "yes", False: "no", "prefill": "only where `allow_prefill` is on"}
+
+
+def tables(limits: Capabilities) -> str:
+    rows = [
+        "| | " + " | ".join(form_name(form) for form in FORMS) + " |",
+        "|---" * (len(FORMS) + 1) + "|",
+        *(_row(kind, limits.media.get(kind, {}), limits) for kind in KINDS),
+        *(_row(f"{kind} in a tool result", limits.tool_media.get(kind, {}), limits) for kind in KINDS),
+        "",
+        "| rule | |",
+        "|---|---|",
+        *(f"| {rule} | {value} |" for rule, value in _rules(limits)),
+    ]
+    return "\n".join(rows)
+
+
+def _row(title: str, forms: object, limits: Capabilities) -> str:
+    assert isinstance(forms, dict)
+    return f"| {title} | " + " | ".join(_cell(title, form, forms.get(form, ()), limits) for form in FORMS) + " |"
+
+
+def _cell(title: str, form: str, formats: tuple[str, ...], limits: Capabilities) -> str:
+    as_text = limits.text_documents if title.startswith("document") and form == "base64" else frozenset()
+    return " ".join(f"{fmt}*" if fmt in as_text else fmt for fmt in formats) or "✗"
+
+
+def _rules(limits: Capabilities) -> list[tuple[str, str]]:
+    native = [f"`{kind}` ({', '.join(sorted(roles))})" for kind, roles in limits.native.items()]
+    characters = f"`[{limits.tool_id_characters}]`, {limits.tool_id_length} at most"
+    last = {"yes": True, "no": False}.get(limits.assistant_last, limits.assistant_last)
+    return [
+        ("roles whose turns may hold media", ", ".join(sorted(limits.media_roles))),
+        ("Converse-only blocks", ", ".join(native) or "✗"),
+        ("system text stands apart from the messages", WORDS[limits.hoists_system]),
+        ("turns of one role in a row become one", WORDS[limits.merges_turns]),
+        ("may start with the assistant", WORDS[limits.assistant_first]),
+        ("may end with the assistant", WORDS[last]),
+        ("tool names", f"`{limits.tool_name}`"),
+        ("tool call ids", characters if limits.tool_id_characters else "any"),
+        ("tool calls stand behind a turn's other blocks", WORDS[limits.calls_apart]),
+        ("a document needs a text beside it", WORDS[limits.document_needs_text]),
+        ("a JSON tool result must be an object", WORDS[limits.object_results]),
+    ]
+
+
+def filled(page: str) -> str:
+    """`page` with what stands between its markers made anew."""
+    for name, limits in TABLES.items():
+        begin, end = f"<!-- table: {name} -->", f"<!-- end: {name} -->"
+        new = f"{begin}\n{tables(limits)}\n{end}"
+        page, count = re.subn(f"{re.escape(begin)}.*?{re.escape(end)}", lambda _, new=new: new, page, flags=re.DOTALL)
+        assert count == 1, begin
+    return page
+
+
+if __name__ == "__main__":
+    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,0 +1,70 @@
+"""`canonical`: spellings an API treats alike compare equal, and nothing makes it fail."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.providers.bedrock_converse import BedrockConverse
+from gateway.providers.gemini import Gemini
+from gateway.providers.openai_chat import OpenAIChat
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["role", "content", "tool_calls", "function", "arguments", "parts"]), inner, max_size=3
+        )
+    ),
+)
+
+
+def openai(message: dict[str, Any]) -> Any:
+    return OpenAIChat().canonical([message])
+
+
+def test_openai_string_content_is_one_text_part() -> None:
+    parts = {"role": "user", "content": [{"type": "text", "text": "hi"}]}
+    assert openai({"role": "user", "content": "hi"}) == [parts] == openai(parts)
+
+
+def call(arguments: Any, **more: Any) -> dict[str, Any]:
+    return {
+        "role": "assistant",
+        "tool_calls": [{"id": "t", "type": "function", "function": {"name": "f", "arguments": arguments}}],
+        **more,
+    }
+
+
+def test_openai_tool_calls() -> None:
+    assert openai(call('{"a": 1, "b": 2}')) == openai(call('{"b":2,"a":1}', content=None))
+    assert openai(call('{"a": 1}')) != openai(call('{"a": 2}'))
+    assert openai(call("{")) == [call("{", content=None)]
+    assert openai(call("[" * 100_000)) == [call("[" * 100_000, content=None)]
+
+
+def test_openai_keeps_what_differs() -> None:
+    assert openai({"role": "user", "content": "a"}) != openai({"role": "system", "content": "a"})
+    assert openai({"role": "user", "content": "a"}) != openai({"role": "user", "content": "b"})
+
+
+def test_gemini_role_may_be_left_out() -> None:
+    with_role = [{"role": "user", "parts": [{"text": "x"}]}]
+    assert Gemini().canonical([{"parts": [{"text": "x"}]}]) == with_role == Gemini().canonical(with_role)
+    assert Gemini().canonical([{"role": "model", "parts": []}]) == [{"role": "model", "parts": []}]
+
+
+def test_bedrock_has_one_spelling() -> None:
+    messages = [{"role": "user", "content": [{"text": "x"}]}]
+    assert BedrockConverse().canonical(messages) == messages
+
+
+@pytest.mark.parametrize("provider", [BedrockConverse(), OpenAIChat(), Gemini()], ids=lambda p: p.name)
+@given(value=anything)
+def test_total_and_stable(provider: Any, value: Any) -> None:
+    once = provider.canonical(value)
+    assert provider.canonical(once) == once
+    if not isinstance(value, list):
+        assert once == value

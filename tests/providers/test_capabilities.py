@@ -1,0 +1,144 @@
+"""The tables, cell by cell against the SDKs, and each switch for what differs from model to model."""
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from gateway.providers.base import Inexpressible, MappingOptions
+from gateway.providers.bedrock_converse import BedrockConverse
+from gateway.providers.capabilities import BEDROCK, GEMINI, OPENAI
+from gateway.providers.gemini import Gemini
+from gateway.providers.openai_chat import OpenAIChat
+from gateway.unified.formats import FORMATS
+
+from .sdk import bedrock, gemini, openai
+from .talk import fill, parse
+
+TABLES = {
+    "bedrock": (BedrockConverse(), BEDROCK, bedrock.check),
+    "openai": (OpenAIChat(), OPENAI, openai.check),
+    "gemini": (Gemini(), GEMINI, gemini.check),
+}
+FORMS = ("base64", "https", "http", "s3", "gs")
+CELLS = [(name, kind, form, fmt) for name in TABLES for kind in FORMATS for form in FORMS for fmt in FORMATS[kind]]
+
+
+def block(kind: str, form: str, fmt: str) -> dict[str, Any]:
+    data = "aGVsbG8=" if form == "base64" else f"{form}://bucket/file.{fmt}"
+    return {"type": kind, "source": {"type": "base64" if form == "base64" else "url", "format": fmt, "data": data}}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_cell_is_mapped_or_refused_as_the_table_says(name: str) -> None:
+    """All kinds × source forms × formats, in a turn and in a tool result; what is mapped, the SDK takes."""
+    provider, limits, check = TABLES[name]
+    for _, kind, form, fmt in (cell for cell in CELLS if cell[0] == name):
+        for table, talk in (
+            (limits.media, [{"type": "text", "text": "look"}, block(kind, form, fmt)]),
+            (
+                limits.tool_media,
+                [
+                    {"role": "user", "content": "go"},
+                    {"role": "assistant", "content": [{"toolUse": {"toolUseId": "t1", "name": "f", "input": {}}}]},
+                    {
+                        "role": "user",
+                        "content": [{"toolResult": {"toolUseId": "t1", "content": [block(kind, form, fmt)]}}],
+                    },
+                ],
+            ),
+        ):
+            agent_input = parse(talk)
+            if fmt in table.get(kind, {}).get(form, ()):
+                request = provider.map(agent_input, MappingOptions())
+                check(fill(provider.fields(request), agent_input))
+            else:
+                with pytest.raises(Inexpressible):
+                    provider.map(agent_input, MappingOptions())
+
+
+def test_every_format_a_table_names_is_one_the_gateway_knows() -> None:
+    for limits in (BEDROCK, OPENAI, GEMINI):
+        for table in (limits.media, limits.tool_media):
+            for kind, forms in table.items():
+                for formats in forms.values():
+                    assert set(formats) <= set(FORMATS[kind])
+
+
+def test_bedrock_formats_are_the_sdk_models() -> None:
+    for kind in BEDROCK.media:
+        shape = bedrock.operation().service_model.shape_for(f"{kind.capitalize()}Format")
+        for formats in BEDROCK.media[kind].values():
+            assert set(formats) == set(shape.enum)
+
+
+def test_mime_types() -> None:
+    """PROVIDERS.md: the static table, and Gemini's own word for wmv."""
+    assert GEMINI.mime_type("video", "wmv") == "video/wmv"
+    assert BEDROCK.mime_type("video", "wmv") == "video/x-ms-wmv"
+    assert [GEMINI.mime_type("video", fmt) for fmt in ("mov", "mpg", "flv", "three_gp", "mkv")] == [
+        *("video/quicktime", "video/mpeg", "video/x-flv", "video/3gpp", "video/x-matroska")
+    ]
+    assert [GEMINI.mime_type("audio", fmt) for fmt in ("mp3", "wav", "flac", "ogg", "aac", "m4a")] == [
+        *("audio/mpeg", "audio/wav", "audio/flac", "audio/ogg", "audio/aac", "audio/mp4")
+    ]
+
+
+PDF = block("document", "base64", "pdf")
+TALK = [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]
+TOOLS = [
+    {"role": "user", "content": "go"},
+    {"role": "assistant", "content": [{"toolUse": {"toolUseId": "t1", "name": "f", "input": {}}}]},
+    {"role": "user", "content": [{"toolResult": {"toolUseId": "t1", "content": [{"json": [1]}]}}]},
+]
+
+
+def bedrock_with(talk: Any, **changes: Any) -> list[dict[str, Any]]:
+    agent_input = parse(talk)
+    provider = BedrockConverse(dataclasses.replace(BEDROCK, **changes))
+    messages: list[dict[str, Any]] = fill(provider.map(agent_input, MappingOptions()).messages, agent_input)
+    return messages
+
+
+def test_switch_merges_turns() -> None:
+    assert bedrock_with(TALK) == [{"role": "user", "content": [{"text": "a"}, {"text": "b"}]}]
+    assert bedrock_with(TALK, merges_turns=False) == [
+        {"role": "user", "content": [{"text": "a"}]},
+        {"role": "user", "content": [{"text": "b"}]},
+    ]
+
+
+def test_switch_document_needs_text() -> None:
+    document = {"document": {"format": "pdf", "name": "document-1", "source": {"bytes": "aGVsbG8="}}}
+    assert bedrock_with([PDF], document_needs_text=False) == [{"role": "user", "content": [document]}]
+
+
+def test_switches_of_tool_results() -> None:
+    result = {"toolUseId": "t1", "content": [{"text": "[1]"}]}
+    assert bedrock_with(TOOLS)[2]["content"] == [{"toolResult": result}]
+    assert bedrock_with(TOOLS, success_status=True)[2]["content"] == [{"toolResult": {**result, "status": "success"}}]
+    assert bedrock_with(TOOLS, object_results=False)[2]["content"] == [
+        {"toolResult": {**result, "content": [{"json": [1]}]}}
+    ]
+
+
+def test_switches_of_the_ends() -> None:
+    talk = [{"role": "assistant", "content": "hello"}]
+    assert bedrock_with(talk, assistant_first=True, assistant_last="yes") == [
+        {"role": "assistant", "content": [{"text": "hello"}]}
+    ]
+
+
+def test_a_refusal_in_full() -> None:
+    """Every member of a problem, in the words a client reads."""
+    with pytest.raises(Inexpressible) as refusal:
+        BedrockConverse().map(parse([block("image", "https", "png")]), MappingOptions())
+    [problem] = refusal.value.problems
+    assert problem.as_dict() == {
+        "field": "input[0]",
+        "reason": "Bedrock Converse takes no image by an https URL",
+        "expected": "base64 data or an s3:// URL",
+        "received": "an https URL",
+        "code": "MEDIA_SOURCE_UNSUPPORTED",
+        "help": "Send the image as base64 data or an s3:// URL.",
+    }

@@ -1,0 +1,29 @@
+"""docs/providers.md says what the code does: its tables come from the tables, and every code is explained there."""
+
+import re
+from pathlib import Path
+
+from gateway.providers import registry
+
+from .doc_tables import PAGE, filled
+
+CODE = re.compile(r"(?:refuse|note)\(\s*\"([A-Z_]+)\"")
+SOURCES = Path(__file__).parents[2] / "gateway" / "providers"
+
+
+def test_tables_are_the_codes() -> None:
+    """When this fails: `python tests/providers/doc_tables.py`."""
+    page = PAGE.read_text(encoding="utf-8")
+    assert page == filled(page)
+
+
+def test_every_code_is_explained_and_no_other() -> None:
+    used = {code for path in SOURCES.glob("*.py") for code in CODE.findall(path.read_text(encoding="utf-8"))}
+    explained = set(re.findall(r"^\| `([A-Z_]+)` \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE))
+    assert explained == used
+    assert len(used) > 20
+
+
+def test_every_provider_has_its_section() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert all(f"`{name}`" in page for name in registry.names())

@@ -1,0 +1,253 @@
+"""For any conversation: a body the SDK takes, in which all that was said stands in its order; or a refusal that
+names places in the input. No third outcome."""
+
+import base64
+import json
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, event, given, settings
+from hypothesis import strategies as st
+
+from gateway.providers.base import Inexpressible, MappingOptions, Provider
+from gateway.providers.capabilities import NEUTRAL_DOCUMENT_TEXT, NEUTRAL_RESULT_TEXT, STANDARD_ROLES, TOOL_ERROR_TEXT
+from gateway.unified.model import AgentInput, Base64, Json, Media, Native, Text, ToolResult, ToolUse
+
+from .conversations import conversations
+from .talk import fill
+from .test_golden import PROVIDERS
+
+NEUTRAL = {NEUTRAL_DOCUMENT_TEXT, NEUTRAL_RESULT_TEXT, TOOL_ERROR_TEXT}
+TEXT_FORMATS = {"txt", "md", "csv", "html"}
+
+
+class Said:
+    """What a conversation says, stream by stream; each stream keeps its order."""
+
+    def __init__(self) -> None:
+        self.system: list[Any] = []
+        self.plain: list[Any] = []
+        self.calls: list[Any] = []
+        self.results: list[Any] = []  # [id, failed, text and JSON]
+        self.result_media: list[Any] = []
+
+
+def said_by_client(name: str, agent_input: AgentInput) -> Said:
+    said = Said()
+    for message in agent_input.messages:
+        role = STANDARD_ROLES.get(message.role.lower())
+        items: list[Any] = []
+        for block in message.content:
+            match block:
+                case ToolUse():
+                    said.calls.append([block.name, block.input])
+                case ToolResult():
+                    media = [part for part in block.content if isinstance(part, Media) and not as_text(name, part)]
+                    said.result_media += [item(name, part) for part in media]
+                    rest = [item(name, part) for part in block.content if part not in media]
+                    said.results.append([block.is_error, [part for part in rest if part is not None]])
+                case _:
+                    items.append((block, item(name, block)))
+        kept = [(block, value) for block, value in items if value is not None]
+        values = [value for _, value in kept]
+        if role is None and (kept or any(isinstance(block, ToolResult) for block in message.content)):
+            starts_with_text = bool(kept) and isinstance(values[0], str) and is_text(name, kept[0][0])
+            if starts_with_text and first_kept(name, message.content) is kept[0][0]:
+                values[0] = f"[{message.role}]: {values[0]}"
+            else:
+                values.insert(0, f"[{message.role}]:")
+        hoisted = role in ("system", "developer") and name != "openai_chat"
+        (said.system if hoisted else said.plain).extend(values)
+    return said
+
+
+def first_kept(name: str, content: Any) -> Any:
+    return next(
+        (block for block in content if isinstance(block, ToolUse | ToolResult) or item(name, block) is not None), None
+    )
+
+
+def is_text(name: str, block: Any) -> bool:
+    return isinstance(block, Text) or (isinstance(block, Media) and as_text(name, block))
+
+
+def as_text(name: str, block: Media) -> bool:
+    inline = isinstance(block.source, Base64) and block.kind == "document"
+    return inline and name != "bedrock_converse" and block.format in TEXT_FORMATS
+
+
+def item(name: str, block: Any) -> Any:
+    """A block as it is looked for: a text, a token or URL, a native block; None for blank text."""
+    match block:
+        case Text():
+            return block.text if block.text.strip() else None
+        case Media(source=Base64() as source):
+            if as_text(name, block):
+                text = base64.b64decode(source.data).decode()
+                return text if text.strip() else None
+            return source.token
+        case Media():
+            return block.source.url
+        case Native():
+            return {block.kind: block.value}
+        case Json():
+            objects_only = name == "bedrock_converse" and not isinstance(block.value, dict)
+            return json.dumps(block.value, ensure_ascii=False) if objects_only or name == "openai_chat" else block
+    raise AssertionError(block)
+
+
+def said_to_provider(name: str, fields: dict[str, Any], lifted: set[str]) -> Said:
+    said = Said()
+    match name:
+        case "bedrock_converse":
+            said.system = [part["text"] for part in fields.get("system", [])]
+            for message in fields["messages"]:
+                for part in message["content"]:
+                    _bedrock(part, said)
+        case "openai_chat":
+            for message in fields["messages"]:
+                _openai(message, said, lifted)
+        case "gemini":
+            said.system = [part["text"] for part in fields.get("systemInstruction", {}).get("parts", [])]
+            for content in fields["contents"]:
+                for part in content["parts"]:
+                    _gemini(part, said)
+    return said
+
+
+def _bedrock(part: dict[str, Any], said: Said) -> None:
+    [(kind, value)] = part.items()
+    match kind:
+        case "toolUse":
+            said.calls.append([value["toolUseId"], value["name"], value["input"]])
+        case "toolResult":
+            texts = []
+            for inner in value["content"]:
+                [(inner_kind, inner_value)] = inner.items()
+                if inner_kind in ("text", "json"):
+                    texts += [] if inner_value in NEUTRAL_LIST else [inner_value]
+                else:
+                    said.result_media.append(_location(inner_value["source"]))
+            said.results.append([value["toolUseId"], value.get("status") == "error", texts])
+        case "text":
+            said.plain += [] if value in NEUTRAL else [value]
+        case "image" | "video" | "audio" | "document":
+            said.plain.append(_location(value["source"]))
+        case _:
+            said.plain.append(part)
+
+
+NEUTRAL_LIST = list(NEUTRAL)
+
+
+def _location(source: dict[str, Any]) -> str:
+    return str(source.get("bytes") or source["s3Location"]["uri"])
+
+
+def _openai(message: dict[str, Any], said: Said, lifted: set[str]) -> None:
+    values = []
+    for part in message["content"] or []:
+        match part["type"]:
+            case "text":
+                values.append(part["text"])
+            case "image_url":
+                values.append(part["image_url"]["url"].rpartition("base64,")[2])
+            case "file":
+                values.append(part["file"]["file_data"].rpartition("base64,")[2])
+            case "input_audio":
+                values.append(part["input_audio"]["data"])
+    if message["role"] == "tool":
+        texts = [value for value in values if value not in NEUTRAL]
+        said.results.append([message["tool_call_id"], TOOL_ERROR_TEXT in values[:1], texts])
+    else:
+        said.result_media += [value for value in values if value in lifted]
+        said.plain += [value for value in values if value not in lifted]
+    for call in message.get("tool_calls", []):
+        said.calls.append([call["id"], call["function"]["name"], json.loads(call["function"]["arguments"])])
+
+
+def _gemini(part: dict[str, Any], said: Said) -> None:
+    [(kind, value)] = part.items()
+    match kind:
+        case "text":
+            said.plain.append(value)
+        case "inlineData":
+            said.plain.append(value["data"])
+        case "fileData":
+            said.plain.append(value["fileUri"])
+        case "functionCall":
+            said.calls.append([value["id"], value["name"], value["args"]])
+        case "functionResponse":
+            [(outcome, output)] = value["response"].items()
+            said.results.append([value["id"], outcome == "error", output])
+            said.result_media += [inner["inlineData"]["data"] for inner in value.get("parts", [])]
+
+
+def results_as_sent(name: str, results: list[Any]) -> list[Any]:
+    """The client's results in the shape `said_to_provider` finds them."""
+    sent = []
+    for failed, parts in results:
+        values = [part.value if isinstance(part, Json) else part for part in parts]
+        whole: Any = values
+        if name == "gemini":
+            whole = values[0] if len(values) == 1 else values or ""
+        sent.append([failed, whole])
+    return sent
+
+
+@pytest.mark.parametrize("name", PROVIDERS)
+@given(agent_input=conversations(), allow_prefill=st.booleans())
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+def test_whole_or_refused(name: str, agent_input: AgentInput, allow_prefill: bool) -> None:
+    provider, check = PROVIDERS[name]
+    check_conversation(name, provider, check, agent_input, MappingOptions(allow_prefill=allow_prefill))
+
+
+def check_conversation(
+    name: str, provider: Provider, check: Any, agent_input: AgentInput, options: MappingOptions
+) -> None:
+    places = {"input"} | {message.at for message in agent_input.messages}
+    for message in agent_input.messages:
+        for block in message.content:
+            places |= {block.at, *(part.at for part in block.content)} if isinstance(block, ToolResult) else {block.at}
+    try:
+        request = provider.map(agent_input, options)
+    except Inexpressible as error:
+        refusal = error
+    else:
+        refusal = None
+    if refusal:
+        event("refused")
+        named = {problem.place for problem in refusal.problems}
+        assert named
+        assert named <= places
+        return
+    event("mapped")
+    assert provider.map(agent_input, options) == request
+    assert {notice.place for notice in request.notices} <= places
+    fields = provider.fields(request)
+    check(fill(fields, agent_input))
+    client = said_by_client(name, agent_input)
+    sent = said_to_provider(name, fields, set(client.result_media))
+    assert sent.system == client.system
+    assert sent.plain == client.plain
+    assert sent.result_media == client.result_media
+    assert [call[1:] for call in sent.calls] == client.calls
+    assert [result[1:] for result in sent.results] == results_as_sent(name, client.results)
+    assert [result[0] for result in sent.results] == ids_of_answers(agent_input, [call[0] for call in sent.calls])
+
+
+def ids_of_answers(agent_input: AgentInput, sent_ids: list[str]) -> list[str]:
+    """The sent ids of the calls that the results answer: by the client's id, first come first served."""
+    waiting: list[tuple[str, str]] = []
+    ids = iter(sent_ids)
+    answered = []
+    for message in agent_input.messages:
+        for block in message.content:
+            if isinstance(block, ToolUse):
+                waiting.append((block.id, next(ids)))
+            elif isinstance(block, ToolResult):
+                call = next(call for call in waiting if call[0] == block.id)
+                waiting.remove(call)
+                answered.append(call[1])
+    return answered

@@ -1,0 +1,100 @@
+"""Which provider a connector, model or agent speaks; recorded URLs among them."""
+
+import pytest
+
+from gateway.providers.base import ConnectorHints
+from gateway.providers.registry import provider, recognise
+
+BEDROCK, OPENAI, GEMINI = "bedrock/converse", "openai/v1/chat/completions", "gemini/v1beta/generatecontent"
+CLAUDE_BODY = (
+    '{"anthropic_version":"bedrock-2023-05-31","messages":'
+    '[{"role":"user","content":[{"type":"text","text":"${parameters.prompt}"}]}]}'
+)
+CONVERSE_BODY = '{"messages":[{"role":"user","content":[{"text":"${parameters.prompt}"}]}]}'
+CHAT_BODY = '{"model":"${parameters.model}","messages":[{"role":"user","content":"${parameters.prompt}"}]}'
+GEMINI_BODY = '{"contents":[{"role":"user","parts":[{"text":"${parameters.prompt}"}]}]}'
+
+NAMED = [
+    (ConnectorHints(model_provider="bedrock/converse"), BEDROCK),
+    (ConnectorHints(model_provider="OpenAI/v1/chat/completions"), OPENAI),
+    (ConnectorHints(model_provider="gemini/v1beta/generatecontent"), GEMINI),
+    (ConnectorHints(llm_interface="bedrock/converse/claude"), BEDROCK),
+    (ConnectorHints(llm_interface="bedrock/converse/deepseek_r1"), BEDROCK),
+    (ConnectorHints(llm_interface="openai/v1/chat/completions"), OPENAI),
+    (ConnectorHints(llm_interface="gemini/v1beta/generatecontent"), GEMINI),
+    (ConnectorHints(llm_interface="nosuch/interface"), ""),
+    (ConnectorHints(), ""),
+    # The stronger hint wins, and one that tells nothing gives way.
+    (ConnectorHints(model_provider="bedrock/converse", llm_interface="openai/v1/chat/completions"), BEDROCK),
+    (ConnectorHints(llm_interface="bedrock/converse/claude", url="https://x/v1/chat/completions"), BEDROCK),
+    (ConnectorHints(llm_interface="nosuch/interface", url="https://x/v1/chat/completions"), OPENAI),
+    (ConnectorHints(model_provider="nosuch", llm_interface="bedrock/converse/claude"), BEDROCK),
+]
+URLS = [
+    ("https://bedrock-runtime.us-east-1.amazonaws.com/model/anthropic.claude-3/converse", BEDROCK),
+    ("https://bedrock-runtime.${parameters.region}.amazonaws.com/model/${parameters.model}/converse", BEDROCK),
+    ("https://bedrock-runtime.us-east-1.amazonaws.com/model/x/converse-stream", BEDROCK),
+    ("http://127.0.0.1:18080/bedrock/model/${parameters.model}/converse", BEDROCK),
+    ("http://127.0.0.1:18080/fail/400/x/converse", BEDROCK),
+    ("http://127.0.0.1:1/converse", BEDROCK),
+    ("https://x/model/y/converse?trace=on", BEDROCK),
+    ("https://api.openai.com/v1/chat/completions", OPENAI),
+    ("http://127.0.0.1:18080/openai/v1/chat/completions", OPENAI),
+    ("https://me.openai.azure.com/openai/deployments/gpt/chat/completions?api-version=2024-06-01", OPENAI),
+    ("https://generativelanguage.googleapis.com/v1beta/openai/chat/completions", OPENAI),
+    ("https://bedrock-runtime.us-west-2.amazonaws.com/openai/v1/chat/completions", OPENAI),
+    ("https://${parameters.endpoint}/v1/chat/completions", OPENAI),
+    ("https://generativelanguage.googleapis.com/v1beta/models/gemini-2.5-flash:generateContent?key=k", GEMINI),
+    ("http://127.0.0.1:18080/gemini/v1beta/models/${parameters.model}:generateContent", GEMINI),
+    ("http://127.0.0.1:18083/v1beta/models/x:streamGenerateContent", GEMINI),
+    ("https://generativelanguage.googleapis.com/${parameters.path}", GEMINI),
+    ("http://127.0.0.1:18080/bedrock/model/anthropic.claude-v2/invoke", ""),
+    ("https://api.anthropic.com/v1/messages", ""),
+    ("https://api.openai.com/v1/completions", ""),
+    ("https://api.openai.com/v1/responses", ""),
+    ("https://generativelanguage.googleapis.com/v1beta/models/x:embedContent", ""),
+    ("https://generativelanguage.googleapis.com.evil.example/x", ""),
+    ("http://x", ""),
+    ("${parameters.url}", ""),
+]
+BODIES = [
+    (CONVERSE_BODY, BEDROCK),
+    ('{"messages": [{"role": "user", "content": [ {"text" : "x"} ]}]}', BEDROCK),
+    (GEMINI_BODY, GEMINI),
+    ('{"messages":${parameters.messages},"max_completion_tokens":9}', OPENAI),
+    (CHAT_BODY, ""),  # Claude's messages look the same
+    (CLAUDE_BODY, ""),
+    ('{"messages":${parameters.messages}}', ""),
+    ('{"prompt":"${parameters.prompt}"}', ""),
+]
+
+
+@pytest.mark.parametrize(("hints", "name"), NAMED)
+def test_by_name(hints: ConnectorHints, name: str) -> None:
+    assert recognise(hints) == name
+
+
+@pytest.mark.parametrize(("url", "name"), URLS)
+def test_by_url(url: str, name: str) -> None:
+    assert recognise(ConnectorHints(url=url)) == name
+    for other in (BEDROCK, OPENAI, GEMINI):
+        assert provider(other).recognises(ConnectorHints(url=url)) == (other == name)
+
+
+def test_service_name_bedrock_needs_converse_in_the_url() -> None:
+    url = "https://gw.example/model/x/converse/"
+    assert recognise(ConnectorHints(url=url, service_name="bedrock")) == BEDROCK
+    assert recognise(ConnectorHints(url="https://gw.example/model/x/invoke", service_name="bedrock")) == ""
+
+
+@pytest.mark.parametrize(("body", "name"), BODIES)
+def test_by_template(body: str, name: str) -> None:
+    assert recognise(ConnectorHints(request_body=body)) == name
+    assert recognise(ConnectorHints(request_body=body, url="http://x")) == name
+
+
+def test_the_url_of_another_api_outweighs_the_template() -> None:
+    url = "http://127.0.0.1:18080/bedrock/model/x/invoke"
+    for body in (CONVERSE_BODY, CLAUDE_BODY, GEMINI_BODY, CHAT_BODY):
+        assert recognise(ConnectorHints(url=url, request_body=body, service_name="bedrock")) == ""
+    assert recognise(ConnectorHints(url="http://x/openai/v1/chat/completions", request_body=CONVERSE_BODY)) == OPENAI

@@ -1,0 +1,135 @@
+"""Providers are found by entry point: ours, a third party's, and a broken one that must not stop the rest."""
+
+import sys
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+from gateway.providers import registry
+from gateway.providers.base import ConnectorHints, MappingOptions
+from gateway.providers.bedrock_converse import BedrockConverse
+from gateway.providers.registry import GROUP, BrokenProvider, Registry, UnknownProvider
+
+from .talk import parse
+
+OURS = ["bedrock/converse", "gemini/v1beta/generatecontent", "openai/v1/chat/completions"]
+
+ACME = '''
+from gateway.providers.base import Provider, ProviderRequest
+from gateway.unified.model import Text
+
+
+class Acme(Provider):
+    """A provider that takes lines."""
+
+    name = "acme/v1/lines"
+    messages_field = "lines"
+    content_field = "said"
+
+    def map(self, agent_input, options):
+        return ProviderRequest(
+            [
+                {"who": message.role, "said": [self.text_part(block.text)]}
+                for message in agent_input.messages
+                for block in message.content
+                if isinstance(block, Text)
+            ],
+            [],
+        )
+
+    def text_part(self, text):
+        return {"line": text}
+
+    def system_fields(self, texts):
+        return {}
+
+    def canonical(self, messages):
+        return messages
+
+    def recognises(self, hints):
+        return hints.url.endswith("/lines")
+'''
+
+
+@pytest.fixture
+def third_party(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder on sys.path, as an installed package is: a module and its dist-info."""
+    info = tmp_path / "acme_provider-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-provider\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[{GROUP}]\nacme/v1/lines = acme_provider:Acme\n")
+    (tmp_path / "acme_provider.py").write_text(ACME)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "acme_provider", raising=False)
+    registry.installed.cache_clear()
+    yield tmp_path
+    registry.installed.cache_clear()
+    sys.modules.pop("acme_provider", None)
+
+
+def test_a_third_party_adds_a_provider_with_one_class_and_an_entry_point(third_party: Path) -> None:
+    assert registry.names() == ["acme/v1/lines", *OURS]
+    assert [provider.name for provider in registry.providers()] == registry.names()
+    acme = registry.provider("ACME")
+    assert acme.fields(acme.map(parse("hi"), MappingOptions())) == {
+        "lines": [{"who": "user", "said": [{"line": "hi"}]}]
+    }
+    assert registry.recognise(ConnectorHints(url="https://acme.example/v1/lines")) == "acme/v1/lines"
+    assert registry.recognise(ConnectorHints(model_provider="openai/v1/chat/completions")) == OURS[2]
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("raise RuntimeError('boom')", "RuntimeError: boom"),
+        ("import no_such_module_of_acme", "ModuleNotFoundError"),
+        ("Other = 1", "AttributeError"),
+        ("class Acme: pass", "not a subclass"),
+        ("Acme = 1", "not a subclass"),
+        ("from gateway.providers.base import Provider\nclass Acme(Provider): pass", "abstract"),
+        ("from gateway.providers.gemini import Gemini as Acme", "its name is 'gemini/v1beta/generatecontent'"),
+    ],
+)
+def test_a_broken_third_party_says_why_and_stops_nobody(third_party: Path, source: str, reason: str) -> None:
+    (third_party / "acme_provider.py").write_text(source)
+    assert registry.names() == OURS
+    assert registry.recognise(ConnectorHints(model_provider="bedrock/converse")) == "bedrock/converse"
+    with pytest.raises(BrokenProvider, match=r"acme/v1/lines.*acme_provider:Acme") as error:
+        registry.provider("acme")
+    assert reason in str(error.value)
+    assert reason in registry.installed().broken["acme/v1/lines"]
+
+
+def test_two_entry_points_of_one_name() -> None:
+    ours = EntryPoint("bedrock/converse", "gateway.providers.bedrock_converse:BedrockConverse", GROUP)
+    found = Registry([ours, ours])
+    assert found.names() == ["bedrock/converse"]
+    assert found.broken == {}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "bedrock/converse",
+        "bedrock",
+        "BEDROCK",
+        " Bedrock/Converse ",
+        "bedrock/converse/claude",
+        "bedrock/converse/deepseek_r1",
+    ],
+)
+def test_names_and_aliases(name: str) -> None:
+    assert isinstance(registry.provider(name), BedrockConverse)
+
+
+def test_aliases_of_the_others() -> None:
+    assert registry.provider("OpenAI").name == "openai/v1/chat/completions"
+    assert registry.provider("gemini").name == "gemini/v1beta/generatecontent"
+
+
+@pytest.mark.parametrize("name", ["", "cohere", "bedrock/invoke", "bedrock/conversed", "open"])
+def test_an_unknown_name_lists_the_known_ones(name: str) -> None:
+    with pytest.raises(UnknownProvider) as error:
+        registry.provider(name)
+    assert str(error.value) == f"no provider {name!r}; known: {', '.join(OURS)}"

@@ -1,0 +1,128 @@
+import base64
+import json
+import os
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from gateway.errors import InvalidInput
+from gateway.unified.jsontext import decode_object
+from gateway.unified.lift import TOKEN, Unreadable, lift, put_back
+from gateway.unified.validate import Reading
+from tests.strategies import json_values
+
+# Bytes in which quotes and backslashes are common.
+bodies = st.lists(st.sampled_from([b'"', b"\\", b'\\"', b"a", b"bcd", b"{", b",", b" ", b"\xff", b"gwb"])).map(b"".join)
+
+
+@given(bodies | st.binary(), st.integers(1, 4))
+@example(b'"', 1)
+@example(b'"abc', 1)
+@example(b'"abc\\', 1)
+def test_putting_the_blobs_back_gives_the_body(body: bytes, threshold: int) -> None:
+    lifted = lift(body, threshold)
+    assert b"".join(put_back(lifted.text, lifted.blobs)) == body
+
+
+@given(bodies | st.binary(), st.integers(1, 4))
+def test_every_token_is_lifted_once_and_is_new(body: bytes, threshold: int) -> None:
+    lifted = lift(body, threshold)
+    assert lifted.prefix.encode() not in body
+    assert [match[0].decode() for match in TOKEN.finditer(lifted.text) if match[0].decode() in lifted.blobs] == list(
+        lifted.blobs
+    )
+
+
+@given(json_values(20), st.booleans(), st.integers(1, 3))
+def test_the_small_json_decodes_to_the_same_value(value: object, ascii_only: bool, threshold: int) -> None:
+    body = json.dumps({"value": value}, ensure_ascii=ascii_only).encode()
+    lifted = lift(body, threshold)
+    assert Reading(lifted).plain(decode_object(lifted), "") == json.loads(body)
+
+
+@given(json_values(20))
+def test_every_long_string_without_a_backslash_is_lifted(value: object) -> None:
+    body = json.dumps([value], ensure_ascii=False).encode()
+    strings: list[str] = []
+
+    def collect(node: object) -> None:
+        match node:
+            case str():
+                strings.append(node)
+            case list():
+                for item in node:
+                    collect(item)
+            case dict():
+                for key, item in node.items():
+                    strings.append(key)
+                    collect(item)
+
+    collect(value)
+    written = [json.dumps(string, ensure_ascii=False)[1:-1].encode() for string in strings]
+    expected = [string for string in written if len(string) >= 3 and b"\\" not in string]
+    assert [bytes(blob) for blob in lift(body, 3).blobs.values()] == expected
+
+
+def test_a_blob_is_a_view_on_the_body() -> None:
+    body = b'{"input":"' + b"A" * 4096 + b'"}'
+    (blob,) = lift(body).blobs.values()
+    assert blob.obj is body
+
+
+def test_a_text_can_not_spell_a_token_even_with_escapes() -> None:
+    payload = b"A" * 4096
+    plain = b'{"input":"%s","data":"' + payload + b'"}'
+    guess = lift(plain % b"").prefix + "0x"
+    escaped = "".join(f"\\u{ord(char):04x}" for char in guess).encode()
+    for text in (guess.encode(), escaped):
+        lifted = lift(plain % text)
+        assert decode_object(lifted)["input"] not in lifted.blobs
+
+
+def test_a_token_inside_a_lifted_string_makes_another_one() -> None:
+    kept = b'["%s"]'
+    first = lift(kept % (b"A" * 4096))
+    second = lift(kept % (first.prefix.encode() + b"A" * 4096))
+    assert second.prefix != first.prefix
+    assert b"".join(put_back(second.text, second.blobs)) == kept % (first.prefix.encode() + b"A" * 4096)
+
+
+@pytest.mark.parametrize(
+    ("blob", "message"),
+    [
+        (b"a" * 2048 + b"\xff", "invalid UTF-8 at byte 2048 of the string"),
+        (b"a" * 2048 + b"\xed\xa0\x80", "invalid UTF-8 at byte 2048 of the string"),
+        (b"a" * 2048 + b"\x00", "unescaped control character at character 2048 of the string"),
+        (b"a" * 2048 + b"\n", "unescaped control character at character 2048 of the string"),
+    ],
+)
+def test_a_blob_that_is_not_json_text_is_not_restored(blob: bytes, message: str) -> None:
+    lifted = lift(b'["' + blob + b'"]')
+    (token,) = lifted.blobs
+    with pytest.raises(Unreadable) as raised:
+        lifted.restore(token)
+    assert str(raised.value) == message
+
+
+def test_twenty_megabytes_leave_a_short_text() -> None:
+    image = base64.b64encode(os.urandom(15_000_000))
+    lifted = lift(b'{"a":"' + image + b'","b":"' + image + b'"}')
+    assert len(lifted.text) < 100
+    assert [blob == image for blob in lifted.blobs.values()] == [True, True]
+
+
+@pytest.mark.parametrize("body", [b'["' + b'","' * 500_000 + b'"]', b'["' + b'\\"' * 500_000 + b'"]', b'"' * 1_000_001])
+def test_many_short_strings(body: bytes) -> None:
+    assert lift(body).text == body
+
+
+def test_offset_is_the_place_in_the_body() -> None:
+    body = b'["' + b"A" * 3000 + b'", "' + b"B" * 5000 + b'" x]'
+    lifted = lift(body)
+    assert lifted.offset(lifted.text.index(b"x]")) == body.index(b"x]")
+
+
+def test_malformed_lifted_key_is_an_invalid_input() -> None:
+    with pytest.raises(InvalidInput):
+        decode_object(b'{"' + b"\xff" * 3000 + b'":1}')

@@ -1,0 +1,337 @@
+"""Each spelling and the model it means, compared whole. One-block cases stand at `input[0]`."""
+
+import json
+from typing import Any
+
+import pytest
+
+from gateway.unified.model import (
+    AgentInput,
+    Base64,
+    ContentBlock,
+    InputType,
+    Json,
+    Media,
+    Message,
+    Native,
+    Text,
+    ToolResult,
+    ToolUse,
+    Url,
+)
+from gateway.unified.request import read_execute
+
+PIXEL = "iVBORw0KGgo="
+
+
+def read(value: Any, ascii_only: bool = True) -> AgentInput:
+    agent_input = read_execute(json.dumps({"input": value}, ensure_ascii=ascii_only).encode()).input
+    assert agent_input is not None
+    return agent_input
+
+
+def token(value: Any, index: int = 0) -> str:
+    """The token of the `index`-th payload in a body without long strings."""
+    return f"{read_execute(json.dumps({'input': value}).encode()).lifted.prefix}{index}x"
+
+
+def inline(value: Any, data: str = PIXEL, index: int = 0) -> Base64:
+    return Base64(data.encode(), token(value, index))
+
+
+def image(fmt: str, source: Any, kind: Any = "image", name: str | None = None, at: str = "input[0]") -> Media:
+    return Media(kind, fmt, source, at, name)
+
+
+S3 = Url("s3://bucket/a.png")
+HTTPS = Url("https://example.com/a.png")
+OWNED = Url("s3://bucket/a.png", "123456789012")
+NAMED_S3 = {"uri": "s3://bucket/a.png", "bucketOwner": "123456789012"}
+
+# What stands in `source` of the expected model; INLINE is the payload PIXEL with its token.
+INLINE = object()
+MEDIA: dict[str, tuple[dict[str, Any], str, str, Any, str | None]] = {
+    "seeds, source": (
+        {"type": "image", "source": {"type": "base64", "format": "png", "data": PIXEL}}, "image", "png", INLINE, None),
+    "seeds, source url": (
+        {"type": "image", "source": {"type": "url", "format": "png", "data": HTTPS.url}}, "image", "png", HTTPS, None),
+    "seeds, image": (
+        {"type": "image", "image": {"type": "base64", "format": "png", "data": PIXEL}}, "image", "png", INLINE, None),
+    "seeds, video": (
+        {"type": "video", "video": {"type": "base64", "format": "mp4", "data": PIXEL}}, "video", "mp4", INLINE, None),
+    "seeds, document": (
+        {"type": "document", "document": {"type": "base64", "format": "pdf", "data": PIXEL}},
+        "document", "pdf", INLINE, None),
+    "audio": (
+        {"type": "audio", "source": {"type": "base64", "format": "wav", "data": PIXEL}}, "audio", "wav", INLINE, None),
+    "seeds, no type": ({"image": {"type": "url", "format": "png", "data": HTTPS.url}}, "image", "png", HTTPS, None),
+    "source type s3": (
+        {"type": "image", "source": {"type": "s3", "format": "png", "data": S3.url}}, "image", "png", S3, None),
+    "s3 url with owner": (
+        {"type": "image", "source": {"type": "url", "format": "png", "data": S3.url, "bucketOwner": "123456789012"}},
+        "image", "png", OWNED, None),
+    "gs url": (
+        {"type": "image", "source": {"type": "url", "format": "png", "data": "gs://b/a"}},
+        "image", "png", Url("gs://b/a"), None),
+    "converse bytes": ({"image": {"format": "png", "source": {"bytes": PIXEL}}}, "image", "png", INLINE, None),
+    "converse bytes with a type": (
+        {"type": "image", "image": {"format": "png", "source": {"bytes": PIXEL}}}, "image", "png", INLINE, None),
+    "strands encoded bytes": (
+        {"image": {"format": "png", "source": {"bytes": {"__bytes_encoded__": True, "data": PIXEL}}}},
+        "image", "png", INLINE, None),
+    "converse s3Location": (
+        {"image": {"format": "png", "source": {"s3Location": NAMED_S3}}}, "image", "png", OWNED, None),
+    "strands location": (
+        {"image": {"format": "png", "source": {"location": {"type": "s3", "uri": S3.url}}}}, "image", "png", S3, None),
+    "document name": (
+        {"document": {"format": "pdf", "name": "a b.pdf", "source": {"bytes": PIXEL}}},
+        "document", "pdf", INLINE, "a b.pdf"),
+    "document name, typed": (
+        {"type": "document", "name": "a", "source": {"type": "base64", "format": "pdf", "data": PIXEL}},
+        "document", "pdf", INLINE, "a"),
+    "anthropic base64": (
+        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PIXEL}},
+        "image", "png", INLINE, None),
+    "anthropic url": (
+        {"type": "image", "source": {"type": "url", "url": "https://h/a.JPG?x=1"}},
+        "image", "jpeg", Url("https://h/a.JPG?x=1"), None),
+    "anthropic document": (
+        {"type": "document", "title": "T",
+         "source": {"type": "base64", "media_type": "application/pdf", "data": PIXEL}},
+        "document", "pdf", INLINE, "T"),
+    "openai image_url, data": (
+        {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PIXEL}", "detail": "auto"}},
+        "image", "png", INLINE, None),
+    "openai image_url, https": (
+        {"type": "image_url", "image_url": {"url": HTTPS.url}}, "image", "png", HTTPS, None),
+    "openai image_url, string": ({"type": "image_url", "image_url": HTTPS.url}, "image", "png", HTTPS, None),
+    "openai input_audio": (
+        {"type": "input_audio", "input_audio": {"data": PIXEL, "format": "mp3"}}, "audio", "mp3", INLINE, None),
+    "openai file": (
+        {"type": "file", "file": {"file_data": f"data:application/pdf;base64,{PIXEL}", "filename": "a.pdf"}},
+        "document", "pdf", INLINE, "a.pdf"),
+    "openai file, format from its name": (
+        {"type": "file", "file": {"file_data": PIXEL, "filename": "notes.md"}}, "document", "md", INLINE, "notes.md"),
+    "format jpg": (
+        {"type": "image", "source": {"type": "base64", "format": "JPG", "data": PIXEL}}, "image", "jpeg", INLINE, None),
+    "format markdown": (
+        {"type": "document", "source": {"type": "base64", "format": "markdown", "data": PIXEL}},
+        "document", "md", INLINE, None),
+    "format htm": (
+        {"type": "document", "source": {"type": "base64", "format": "htm", "data": PIXEL}},
+        "document", "html", INLINE, None),
+    "format 3gp": (
+        {"type": "video", "source": {"type": "base64", "format": "3gp", "data": PIXEL}},
+        "video", "three_gp", INLINE, None),
+    "format as MIME type": (
+        {"type": "document", "source": {"type": "base64", "format": "text/plain; charset=utf-8", "data": PIXEL}},
+        "document", "txt", INLINE, None),
+    "data: prefix": (
+        {"type": "image", "source": {"type": "base64", "data": f"data:image/png;base64,{PIXEL}"}},
+        "image", "png", INLINE, None),
+    "data: prefix and format": (
+        {"type": "image", "source": {"type": "base64", "format": "jpg", "data": f"DATA:image/jpeg;BASE64,{PIXEL}"}},
+        "image", "jpeg", INLINE, None),
+    "data: prefix without a MIME type": (
+        {"type": "image", "source": {"type": "base64", "format": "png", "data": f"data:;base64,{PIXEL}"}},
+        "image", "png", INLINE, None),
+    "whitespace": (
+        {"type": "image", "source": {"type": "base64", "format": "png", "data": " iVBO\r\nRw0K\tGgo=\n"}},
+        "image", "png", INLINE, None),
+    "null members": (
+        {"type": "image", "text": None, "source": {"type": "base64", "format": "png", "data": PIXEL, "url": None}},
+        "image", "png", INLINE, None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", MEDIA)
+def test_media(case: str) -> None:
+    block, kind, fmt, source, name = MEDIA[case]
+    expected = image(fmt, inline([block]) if source is INLINE else source, kind, name)
+    assert read([block]) == AgentInput(InputType.CONTENT_BLOCKS, (Message("user", (expected,), "input"),))
+
+
+BLOCKS: dict[str, tuple[dict[str, Any], ContentBlock]] = {
+    "text": ({"type": "text", "text": " a\n"}, Text(" a\n", "input[0]")),
+    "text without a type": ({"text": "a"}, Text("a", "input[0]")),
+    "toolUse": (
+        {"toolUse": {"toolUseId": "t1", "name": "f", "input": {"a": [1, None]}}},
+        ToolUse("t1", "f", {"a": [1, None]}, "input[0]"),
+    ),
+    "toolUse with a type": (
+        {"type": "toolUse", "toolUse": {"toolUseId": "t1", "name": "f", "input": {}}},
+        ToolUse("t1", "f", {}, "input[0]"),
+    ),
+    "toolUse without an id": ({"toolUse": {"name": "f", "input": {}}}, ToolUse("", "f", {}, "input[0]")),
+    "tool_use": ({"type": "tool_use", "id": "t1", "name": "f", "input": {}}, ToolUse("t1", "f", {}, "input[0]")),
+    "toolResult": (
+        {"toolResult": {"toolUseId": "t1", "status": "error", "content": [{"text": "no"}, {"json": [{"a": 1}]}]}},
+        ToolResult(
+            "t1",
+            (
+                Text("no", "input[0].toolResult.content[0]"),
+                Json([{"a": 1}], "input[0].toolResult.content[1]"),
+            ),
+            True,
+            "input[0]",
+        ),
+    ),
+    "toolResult with media": (
+        {
+            "toolResult": {
+                "toolUseId": "t1",
+                "content": [{"video": {"format": "mp4", "source": {"s3Location": NAMED_S3}}}],
+            }
+        },
+        ToolResult("t1", (Media("video", "mp4", OWNED, "input[0].toolResult.content[0]"),), False, "input[0]"),
+    ),
+    "tool_result": (
+        {"type": "tool_result", "tool_use_id": "t1", "content": "ok", "is_error": False},
+        ToolResult("t1", (Text("ok", "input[0].content"),), False, "input[0]"),
+    ),
+    "reasoningContent": (
+        {"reasoningContent": {"redactedContent": {"__bytes_encoded__": True, "data": "QQ=="}}},
+        Native("reasoningContent", {"redactedContent": "QQ=="}, "input[0]"),
+    ),
+    "cachePoint": ({"cachePoint": {"type": "default"}}, Native("cachePoint", {"type": "default"}, "input[0]")),
+    "guardContent": (
+        {"guardContent": {"text": {"text": "a"}}},
+        Native("guardContent", {"text": {"text": "a"}}, "input[0]"),
+    ),
+    "citationsContent": (
+        {"citationsContent": {"content": [{"text": "a"}]}},
+        Native("citationsContent", {"content": [{"text": "a"}]}, "input[0]"),
+    ),
+    "searchResult": (
+        {"searchResult": {"source": "s", "title": "t", "content": [{"text": "a"}]}},
+        Native("searchResult", {"source": "s", "title": "t", "content": [{"text": "a"}]}, "input[0]"),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BLOCKS)
+def test_blocks(case: str) -> None:
+    block, expected = BLOCKS[case]
+    assert read([block]) == AgentInput(InputType.CONTENT_BLOCKS, (Message("user", (expected,), "input"),))
+
+
+CALL = {"id": "c1", "type": "function", "function": {"name": "get_weather", "arguments": '{"city":"Pa\\"ris"}'}}
+USE = {"city": 'Pa"ris'}
+MESSAGES: dict[str, tuple[dict[str, Any], Message]] = {
+    "content is a string": (
+        {"role": "user", "content": "a"}, Message("user", (Text("a", "input[0].content"),), "input[0]")),
+    "content is an array": (
+        {"role": "reviewer", "content": [{"text": "a"}, {"type": "text", "text": "b"}]},
+        Message("reviewer", (Text("a", "input[0].content[0]"), Text("b", "input[0].content[1]")), "input[0]")),
+    "toolCalls": (
+        {"role": "assistant", "content": [{"type": "text", "text": "checking"}], "toolCalls": [CALL]},
+        Message(
+            "assistant",
+            (Text("checking", "input[0].content[0]"), ToolUse("c1", "get_weather", USE, "input[0].toolCalls[0]")),
+            "input[0]")),
+    "toolCalls without content": (
+        {"role": "assistant", "toolCalls": [CALL]},
+        Message("assistant", (ToolUse("c1", "get_weather", USE, "input[0].toolCalls[0]"),), "input[0]")),
+    "toolCalls, content null": (
+        {"role": "assistant", "content": None, "toolCalls": [CALL]},
+        Message("assistant", (ToolUse("c1", "get_weather", USE, "input[0].toolCalls[0]"),), "input[0]")),
+    "toolCalls, content empty": (
+        {"role": "assistant", "content": [], "toolCalls": [CALL]},
+        Message("assistant", (ToolUse("c1", "get_weather", USE, "input[0].toolCalls[0]"),), "input[0]")),
+    "toolCalls, content blank": (
+        {"role": "assistant", "content": "", "toolCalls": [CALL]},
+        Message("assistant", (ToolUse("c1", "get_weather", USE, "input[0].toolCalls[0]"),), "input[0]")),
+    "arguments an object, no id, no type": (
+        {"role": "assistant", "toolCalls": [{"function": {"name": "f", "arguments": {"a": 1}}}]},
+        Message("assistant", (ToolUse("", "f", {"a": 1}, "input[0].toolCalls[0]"),), "input[0]")),
+    "arguments empty": (
+        {"role": "assistant", "toolCalls": [{"function": {"name": "f", "arguments": ""}}]},
+        Message("assistant", (ToolUse("", "f", {}, "input[0].toolCalls[0]"),), "input[0]")),
+    "tool_calls as the openai SDK dumps them": (
+        {"role": "assistant", "content": None, "refusal": None, "annotations": [], "audio": None,
+         "function_call": None, "tool_calls": [CALL]},
+        Message("assistant", (ToolUse("c1", "get_weather", USE, "input[0].tool_calls[0]"),), "input[0]")),
+    "no tool calls": (
+        {"role": "assistant", "content": "a", "tool_calls": []},
+        Message("assistant", (Text("a", "input[0].content"),), "input[0]")),
+    "toolCallId": (
+        {"role": "tool", "toolCallId": "c1", "content": [{"type": "text", "text": "sunny"}, {"text": "25C"}]},
+        Message(
+            "tool",
+            (ToolResult(
+                "c1", (Text("sunny", "input[0].content[0]"), Text("25C", "input[0].content[1]")), False, "input[0]"),),
+            "input[0]")),
+    "tool_call_id with a name": (
+        {"role": "tool", "tool_call_id": "c1", "name": "get_weather", "content": "sunny"},
+        Message(
+            "tool",
+            (ToolResult("c1", (Text("sunny", "input[0].content"),), False, "input[0]", "get_weather"),),
+            "input[0]")),
+    "a tool message of results": (
+        {"role": "tool", "content": [{"toolResult": {"toolUseId": "c1", "content": [{"text": "a"}]}}]},
+        Message(
+            "tool",
+            (ToolResult(
+                "c1", (Text("a", "input[0].content[0].toolResult.content[0]"),), False, "input[0].content[0]"),),
+            "input[0]")),
+    "bookkeeping": (
+        {"role": "user", "content": "a", "id": "1", "message_id": 3, "tracking_id": "t", "metadata": {"k": "v"},
+         "created_at": "now", "updated_at": "now", "type": "message"},
+        Message("user", (Text("a", "input[0].content"),), "input[0]")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", MESSAGES)
+def test_messages(case: str) -> None:
+    message, expected = MESSAGES[case]
+    assert read([message]) == AgentInput(InputType.MESSAGES, (expected,))
+
+
+@pytest.mark.parametrize("text", ["hi", " ${parameters.question} \n\"'😀", '{"a":1}', "x" * 5000, "é" * 3000])
+@pytest.mark.parametrize("ascii_only", [True, False])
+def test_text_arrives_exactly(text: str, ascii_only: bool) -> None:
+    expected = AgentInput(InputType.TEXT, (Message("user", (Text(text, "input"),), "input"),))
+    assert read(text, ascii_only) == expected
+
+
+def test_order_and_roles_are_kept() -> None:
+    roles = ["user", "system", "user", "Reviewer Nº 2", "assistant", "user"]
+    read_roles = [message.role for message in read([{"role": role, "content": "x"} for role in roles]).messages]
+    assert read_roles == roles
+
+
+def test_long_data_is_a_view_and_short_data_a_copy() -> None:
+    long = "AAAA" * 1000
+    value = [
+        {"type": "image", "source": {"type": "base64", "format": "png", "data": long}},
+        {"type": "image", "source": {"type": "base64", "format": "png", "data": PIXEL}},
+        {"type": "image", "source": {"type": "base64", "data": f"data:image/png;base64,{long}"}},
+    ]
+    request = read_execute(json.dumps({"input": value}).encode())
+    prefix = request.lifted.prefix
+    assert request.input is not None
+    sources = [block.source for block in request.input.messages[0].content if isinstance(block, Media)]
+    assert sources == [
+        Base64(long.encode(), f"{prefix}0x"),
+        Base64(PIXEL.encode(), f"{prefix}2x"),
+        Base64(long.encode(), f"{prefix}1x"),
+    ]
+    assert [type(source.data) for source in sources if isinstance(source, Base64)] == [memoryview, bytes, memoryview]
+
+
+def test_long_strings_come_back_where_they_are_text() -> None:
+    long = "x" * 5000
+    value = [
+        {"role": "assistant", "content": [{"toolUse": {"toolUseId": "t", "name": "f", "input": {long: [long]}}}]},
+        {"role": "user", "content": [{"toolResult": {"toolUseId": "t", "content": [{"json": {"a": long}}]}}]},
+        {"role": long, "content": [{"guardContent": {"text": long}}]},
+    ]
+    content = [message.content[0] for message in read(value).messages]
+    assert content == [
+        ToolUse("t", "f", {long: [long]}, "input[0].content[0]"),
+        ToolResult(
+            "t", (Json({"a": long}, "input[1].content[0].toolResult.content[0]"),), False, "input[1].content[0]"
+        ),
+        Native("guardContent", {"text": long}, "input[2].content[0]"),
+    ]
+    assert read(value).messages[2].role == long

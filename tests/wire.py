@@ -1,0 +1,133 @@
+"""Both ends of a conversation as raw bytes: an upstream that records and answers, and a client that just sends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+
+HOP_BY_HOP = {b"connection", b"keep-alive", b"proxy-connection", b"te", b"transfer-encoding", b"upgrade"}
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """A message taken apart by hand: its first line, its headers as they stood, its body without chunks."""
+
+    line: bytes
+    headers: tuple[tuple[bytes, bytes], ...]
+    body: bytes
+
+    def end_to_end(self) -> Parsed:
+        kept = tuple(pair for pair in self.headers if pair[0].lower() not in HOP_BY_HOP)
+        return Parsed(self.line, kept, self.body)
+
+    def values(self, name: str) -> list[bytes]:
+        return [value for key, value in self.headers if key.lower() == name.lower().encode()]
+
+
+async def read_message(reader: asyncio.StreamReader, *, bodyless: bool = False, to_end: bool = False) -> Parsed:
+    """The next message. to_end: one without a length goes on until the connection ends."""
+    head = await reader.readuntil(b"\r\n\r\n")
+    line, *lines = head[:-4].split(b"\r\n")
+    headers = tuple((name, value.strip(b" \t")) for name, _, value in (item.partition(b":") for item in lines))
+    found = {name.lower(): value for name, value in headers}
+    if bodyless:
+        body = b""
+    elif found.get(b"transfer-encoding", b"").lower() == b"chunked":
+        body = await _chunks(reader)
+    elif b"content-length" in found:
+        body = await reader.readexactly(int(found[b"content-length"]))
+    else:
+        body = await reader.read() if to_end else b""
+    return Parsed(line, headers, body)
+
+
+async def _chunks(reader: asyncio.StreamReader) -> bytes:
+    body = b""
+    while size := int((await reader.readuntil(b"\r\n")).partition(b";")[0], 16):
+        body += (await reader.readexactly(size + 2))[:-2]
+    while await reader.readuntil(b"\r\n") != b"\r\n":
+        pass
+    return body
+
+
+Script = Callable[["RecordingUpstream", asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@dataclass
+class RecordingUpstream:
+    """A cluster that records every request and answers with the next of `answers`, the last one for ever.
+
+    script: takes over the whole connection instead.
+    """
+
+    answers: Sequence[bytes] = (OK,)
+    script: Script | None = None
+    requests: list[Parsed] = field(default_factory=list)
+    connections: int = 0
+    gone: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def __aenter__(self) -> RecordingUpstream:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.port: int = self._server.sockets[0].getsockname()[1]
+        self._open: set[asyncio.StreamWriter] = set()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        for writer in self._open:
+            writer.transport.abort()
+        await self._server.wait_closed()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        self._open.add(writer)
+        try:
+            if self.script is not None:
+                await self.script(self, reader, writer)
+                return
+            while True:
+                self.requests.append(await read_message(reader))
+                answers = list(self.answers)
+                answer = answers[min(len(self.requests), len(answers)) - 1]
+                head, _, body = answer.partition(b"\r\n\r\n")
+                writer.write(head + b"\r\n\r\n" + (b"" if self.requests[-1].line.startswith(b"HEAD") else body))
+                await writer.drain()
+                if b"content-length" not in answer.lower() and b"chunked" not in answer.lower():
+                    return
+        except (asyncio.IncompleteReadError, ConnectionError):
+            self.gone.set()
+        finally:
+            self._open.discard(writer)
+            writer.close()
+
+
+async def talk(port: int, raw: bytes, *, bodyless: bool = False) -> Parsed:
+    """Send `raw` on a connection of its own and read one whole answer."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(raw)
+        await writer.drain()
+        return await read_message(reader, bodyless=bodyless, to_end=True)
+    finally:
+        writer.transport.abort()
+
+
+async def talk_to_end(port: int, raw: bytes) -> bytes:
+    """Send `raw` and read until the connection ends, however it ends."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    came = b""
+    try:
+        writer.write(raw)
+        while chunk := await reader.read(65536):
+            came += chunk
+    except ConnectionError:
+        pass
+    finally:
+        writer.transport.abort()
+    return came
