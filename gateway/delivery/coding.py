@@ -116,3 +116,15 @@ def dollars(text: str, helper: str, refer: str) -> tuple[str, dict[str, str]]:
         return f"{refer}{PREFIX}{name}}}"
 
     return _DOLLARS.sub(coded, text), helpers
+
+
+_CODED = re.compile(r"\$?\$\{parameters\.gw_([a-z]+)(\d*)\}")
+
+
+def decoded(text: str) -> str:
+    """What a question of an earlier turn said, as far as memory has it: `dollars` undone, media as ``[media]``."""
+
+    def said(match: re.Match[str]) -> str:
+        return "$" * int(match[2] or 1) if match[1] == "d" else "[media]"
+
+    return _CODED.sub(said, text)

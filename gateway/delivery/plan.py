@@ -10,7 +10,7 @@ from gateway.delivery import refusal
 from gateway.delivery.anatomy import Anatomy, dissected
 from gateway.delivery.candidate import Candidate, System
 from gateway.delivery.carriers import merged
-from gateway.delivery.coding import dump
+from gateway.delivery.coding import decoded, dump
 from gateway.delivery.proof import proves
 from gateway.delivery.rendering import RenderFailure, first_llm
 from gateway.delivery.strategies import STRATEGIES
@@ -128,9 +128,19 @@ def _first_proved(
         if found is not None:
             candidate, more = found
             parameters = {**extra, **_required(profile, params, question), **candidate.parameters}
-            kept = (*request.notices, *notices, *more, *candidate.notices)
+            stored = _stored(profile, parameters["question"], question)
+            kept = (*request.notices, *notices, *more, *candidate.notices, *stored)
             return Plan(candidate.strategy, provider.name, parameters, question, request, _unique(kept))
     return None
+
+
+def _stored(profile: AgentProfile, stored: str, question: str) -> Iterator[Notice]:
+    """What memory will hold in place of the plain question, where the agent's prompt leaves no other way."""
+    if profile.memory_type and stored != question:
+        if f"{PREFIX}gw_" in stored:
+            yield Notice("MEMORY_HOLDS_CODE", "the agent's memory stores the text with references in it")
+        else:
+            yield Notice("MEMORY_PARTIAL", "the agent's memory stores the last text block of the turn only")
 
 
 def _without_llm(agent_input: AgentInput, request: ProviderRequest) -> Plan | None:
@@ -166,7 +176,7 @@ def _tellings(agent_input: AgentInput, remembered: Remembered, roles: Mapping[st
 def _remembered(index: int, turn: tuple[str, str]) -> Iterator[Message]:
     for role, text in zip(("user", "assistant"), turn, strict=True):
         at = f"memory[{index}].{role}"
-        yield Message(role, (Text(text, at),), at)
+        yield Message(role, (Text(decoded(text), at),), at)
 
 
 def _proved(

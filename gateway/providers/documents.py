@@ -19,6 +19,7 @@ class DocumentNames:
     def __init__(self, findings: Findings) -> None:
         self._findings = findings
         self._taken: set[str] = set()
+        self._copies: dict[str, int] = {}
         self._count = 0
 
     def name(self, block: Media) -> str:
@@ -33,9 +34,9 @@ class DocumentNames:
         return name
 
     def _unique(self, wanted: str) -> str:
-        name, copy = wanted, 1
+        name = wanted
         while name in self._taken:
-            copy += 1
+            copy = self._copies[wanted] = self._copies.get(wanted, 1) + 1
             suffix = f"-{copy}"
             name = wanted[: MAX_LENGTH - len(suffix)] + suffix
         return name

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import groupby, islice
 
 from gateway.providers.capabilities import Capabilities, Role
 from gateway.providers.findings import Findings
@@ -41,12 +42,20 @@ def runs(turns: Iterable[Turn]) -> list[list[Turn]]:
 
 
 @dataclass(slots=True)
-class _Call:
-    """A call while its result is looked for. given: the client's id."""
+class _Calls:
+    """The calls of a run that still wait for their result, by the client's id; each list in the calls' order."""
 
-    given: str
-    use: ToolUse
-    answered: bool = False
+    open: dict[str, deque[ToolUse]] = field(default_factory=dict)
+
+    def take(self, result: ToolResult) -> ToolUse | None:
+        """The first call with the result's id; calls without ids are told apart by name, then order."""
+        waiting = self.open.get(result.id, deque())
+        call = next((use for use in waiting if result.id or result.name in ("", use.name)), None)
+        if call is not None:
+            waiting.remove(call)
+            if not waiting:
+                del self.open[result.id]
+        return call
 
 
 @dataclass(slots=True)
@@ -57,6 +66,7 @@ class _Ids:
     findings: Findings
     kept: frozenset[str]
     used: set[str] = field(default_factory=set)
+    copies: dict[str, int] = field(default_factory=dict)
     count: int = 0
 
     def next(self, use: ToolUse) -> str:
@@ -71,17 +81,21 @@ class _Ids:
             self.findings.note("TOOL_ID_CLEANED", use.at, f"The tool call's id is sent as {new!r}")
         return new
 
+    def forget(self) -> None:
+        """Lets ids be used again."""
+        self.used.clear()
+        self.copies.clear()
+
     def _free(self, wanted: str, given: str) -> bool:
         return wanted not in self.used and (wanted == given or wanted not in self.kept)
 
     def _vary(self, wanted: str) -> str:
-        copy = 2
         while True:
+            copy = self.copies[wanted] = self.copies.get(wanted, 1) + 1
             suffix = f"-{copy}"
             new = wanted[: self.limits.tool_id_length - len(suffix)] + suffix
             if self._free(new, ""):
                 return new
-            copy += 1
 
 
 def _clean(given: str, limits: Capabilities) -> str:
@@ -101,12 +115,12 @@ def pair(turns: list[Turn], limits: Capabilities, findings: Findings) -> list[Tu
     kept = frozenset(id for id in given if _clean(id, limits) == id)
     ids = _Ids(limits, findings, kept)
     done: list[Turn] = []
-    calls: list[_Call] = []
+    calls = _Calls()
     for run in runs(turns):
         if run[0].role == "assistant":
             if not limits.unique_tool_ids:
-                ids.used.clear()
-            calls = []
+                ids.forget()
+            calls = _Calls()
             _note_moved_calls(run, limits, findings)
             joined = run if limits.merges_turns else _joined(run, findings)
             done += [_with_call_ids(turn, ids, calls) for turn in joined]
@@ -118,7 +132,7 @@ def pair(turns: list[Turn], limits: Capabilities, findings: Findings) -> list[Tu
             done += answered
             _note_moved_results(run, findings)
             _refuse_unanswered(calls, findings)
-            calls = []
+            calls = _Calls()
     _refuse_unanswered(calls, findings)
     return done
 
@@ -130,62 +144,51 @@ def _joined(run: list[Turn], findings: Findings) -> list[Turn]:
     return [dataclasses.replace(run[0], content=tuple(block for turn in run for block in turn.content))]
 
 
-def _with_call_ids(turn: Turn, ids: _Ids, calls: list[_Call]) -> Turn:
+def _with_call_ids(turn: Turn, ids: _Ids, calls: _Calls) -> Turn:
     content: list[ContentBlock] = []
     for block in turn.content:
         if isinstance(block, ToolUse):
             given, block = block.id, dataclasses.replace(block, id=ids.next(block))
-            calls.append(_Call(given, block))
+            calls.open.setdefault(given, deque()).append(block)
         content.append(block)
     return dataclasses.replace(turn, content=tuple(content))
 
 
-def _with_result_ids(turn: Turn, calls: list[_Call], answers: list[ToolResult], findings: Findings) -> Turn:
+def _with_result_ids(turn: Turn, calls: _Calls, answers: list[ToolResult], findings: Findings) -> Turn:
     content: list[ContentBlock] = []
     for block in turn.content:
         if isinstance(block, ToolResult):
-            call = _call_of(block, calls)
+            call = calls.take(block)
             if call is None:
                 _refuse_unmatched(block, calls, findings)
             else:
-                call.answered = True
-                block = dataclasses.replace(block, id=call.use.id, name=call.use.name)
+                block = dataclasses.replace(block, id=call.id, name=call.name)
                 answers.append(block)
         content.append(block)
     return dataclasses.replace(turn, content=tuple(content))
 
 
-def _call_of(result: ToolResult, calls: list[_Call]) -> _Call | None:
-    """The first call still unanswered with the result's id; calls without ids are told apart by name, then order."""
-    open_calls = [call for call in calls if not call.answered and call.given == result.id]
-    if result.id:
-        return next(iter(open_calls), None)
-    return next((call for call in open_calls if result.name in ("", call.use.name)), None)
-
-
-def _refuse_unmatched(result: ToolResult, calls: list[_Call], findings: Findings) -> None:
-    open_ids = [call.given or "(no id)" for call in calls if not call.answered]
+def _refuse_unmatched(result: ToolResult, calls: _Calls, findings: Findings) -> None:
+    open_ids = [id or "(no id)" for id in islice(calls.open, 5)]
     findings.refuse(
         "TOOL_RESULT_UNMATCHED",
         result.at,
         "The tool result answers no call of the assistant's turn right before it",
-        expected=f"one of the ids {', '.join(open_ids)}"
-        if open_ids
-        else "an assistant turn with a tool call before it",
+        expected=f"one of the ids {', '.join(open_ids)}" if open_ids else "a turn with a tool call before it",
         received=result.id or "no id",
         help="Send the assistant's tool call before its result, under the same id, and answer each call once.",
     )
 
 
-def _refuse_unanswered(calls: list[_Call], findings: Findings) -> None:
-    for call in calls:
-        if not call.answered:
+def _refuse_unanswered(calls: _Calls, findings: Findings) -> None:
+    for given, uses in calls.open.items():
+        for use in uses:
             findings.refuse(
                 "TOOL_CALL_UNANSWERED",
-                call.use.at,
+                use.at,
                 "The tool call has no result in the turn after it",
                 expected="a tool result with the call's id before the assistant's next turn",
-                received=call.given or "a call without id",
+                received=given or "a call without id",
                 help="Send the tool's result right after the assistant's turn, or leave the call out.",
             )
 

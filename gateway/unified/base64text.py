@@ -7,13 +7,13 @@ import re
 
 import pybase64
 
+from gateway.unified.lift import Payload
+
 _SLICE = 1 << 20  # a multiple of 4: a slice is valid base64 by itself
 _ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/="
 _WHITESPACE = b" \t\r\n\f\v"
 _DATA_URL = re.compile(rb"data:([^,;\x00-\x1f\x7f-\xff]*)((?:;[^,;\x00-\x1f\x7f-\xff]*)*),", re.IGNORECASE)
 _LONGEST_PREFIX = 512
-
-Payload = bytes | memoryview
 
 
 def split_data_url(data: Payload) -> tuple[str | None, Payload]:

@@ -13,7 +13,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from gateway.unified import formats
-from gateway.unified.base64text import Payload, clean, split_data_url
+from gateway.unified.base64text import clean, split_data_url
+from gateway.unified.lift import Payload
 from gateway.unified.model import Base64, Media, MediaKind, Url
 from gateway.unified.validate import Fields, json_type, shorten
 

@@ -2,7 +2,9 @@
 names places in the input. No third outcome."""
 
 import base64
+import dataclasses
 import json
+import re
 from typing import Any
 
 import pytest
@@ -251,3 +253,41 @@ def ids_of_answers(agent_input: AgentInput, sent_ids: list[str]) -> list[str]:
                 waiting.remove(call)
                 answered.append(call[1])
     return answered
+
+
+@pytest.mark.parametrize("name", PROVIDERS)
+@given(agent_input=conversations())
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+def test_a_text_is_carried_whatever_it_says(name: str, agent_input: AgentInput) -> None:
+    """With a marker word in place of each text, the result is the same but for the words: delivery relies on it."""
+    provider, _ = PROVIDERS[name]
+    words: dict[str, str] = {}
+
+    def marked(block: Any) -> Any:
+        if isinstance(block, ToolResult):
+            return dataclasses.replace(block, content=tuple(marked(part) for part in block.content))
+        if not isinstance(block, Text) or not block.text.strip():
+            return block
+        marker = f"marker{len(words)}word"
+        words[marker] = block.text
+        return Text(marker, block.at)
+
+    messages = tuple(dataclasses.replace(m, content=tuple(marked(b) for b in m.content)) for m in agent_input.messages)
+    outcomes = [outcome(provider, talk) for talk in (agent_input, AgentInput(agent_input.type, messages))]
+    assert outcomes[0] == unmarked(outcomes[1], words)
+
+
+def outcome(provider: Provider, agent_input: AgentInput) -> Any:
+    try:
+        request = provider.map(agent_input, MappingOptions())
+    except Inexpressible as refusal:
+        return [(problem.place, problem.code) for problem in refusal.problems]
+    return [request.messages, request.system, [(notice.place, notice.code) for notice in request.notices]]
+
+
+def unmarked(value: Any, words: dict[str, str]) -> Any:
+    if isinstance(value, str):
+        return re.sub(r"marker\d+word", lambda match: words[match[0]], value)
+    if isinstance(value, dict):
+        return {name: unmarked(inner, words) for name, inner in value.items()}
+    return type(value)(unmarked(inner, words) for inner in value) if isinstance(value, list | tuple) else value

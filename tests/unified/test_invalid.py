@@ -89,6 +89,6 @@ def test_a_long_text_that_is_not_json_is_refused(raw: bytes, reason: str) -> Non
 @pytest.mark.parametrize("raw", [b"\n", b"\t", b"\x00", b"\xff", b"-", b"="])
 @pytest.mark.parametrize("prefix", [b"", b"data:image/png;base64,", b"data:image/png\n;base64,"])
 def test_long_data_with_a_foreign_byte_is_refused(raw: bytes, prefix: bytes) -> None:
-    data = prefix + b"A" * 4000 + raw + b"AAA"
+    data = prefix + b"A" * 4000 + raw + b"AAAA"
     body = b'{"input":[{"type":"image","source":{"type":"base64","format":"png","data":"' + data + b'"}}]}'
     assert [problem["field"] for problem in problems_of(body)] == ["input[0].source.data"]

@@ -104,6 +104,16 @@ def test_twenty_megabytes_of_base64(escape: str) -> None:
     assert block.source.data == data.replace("\\n", "").replace("\\/", "/").encode()
 
 
+@pytest.mark.parametrize("padding", [b"A===", b"AA==", b"AAA="])
+def test_padding_before_the_end_is_refused_wherever_it_stands(padding: bytes) -> None:
+    data = b"A" * (2**20 - 4) + padding + b"AAAA"
+    body = b'{"input":[{"type":"image","source":{"type":"base64","format":"png","data":"' + data + b'"}}]}'
+    with pytest.raises(InvalidInput) as raised:
+        read_execute(body)
+    place = 2**20 - 4 + padding.index(b"=")
+    assert raised.value.problems[0].reason == f"Not base64: padding at character {place}, before the end"
+
+
 def test_one_wrong_character_in_twenty_megabytes_is_named() -> None:
     data = b"A" * 15_000_000 + b"*" + b"A" * 4_999_999
     body = b'{"input":[{"type":"image","source":{"type":"base64","format":"png","data":"' + data + b'"}}]}'

@@ -1,0 +1,74 @@
+"""Tool calls without ids, which only the model can hold: paired by name, then order, under an id made up."""
+
+from typing import Any
+
+import pytest
+
+from gateway.providers.base import Inexpressible, MappingOptions
+from gateway.providers.bedrock_converse import BedrockConverse
+from gateway.providers.gemini import Gemini
+from gateway.providers.openai_chat import OpenAIChat
+from gateway.unified.model import AgentInput, ContentBlock, InputType, Message, Text, ToolResult, ToolUse
+
+
+def talk(*turns: tuple[str, tuple[ContentBlock, ...]]) -> AgentInput:
+    return AgentInput(InputType.MESSAGES, tuple(Message(r, c, f"input[{i}]") for i, (r, c) in enumerate(turns)))
+
+
+def result(text: str, id: str = "", name: str = "") -> ToolResult:
+    return ToolResult(id, (Text(text, "input[2].content[0].content"),), False, "input[2].content[0]", name)
+
+
+CALLS = (ToolUse("", "rain", {}, "input[1].content[0]"), ToolUse("", "snow", {}, "input[1].content[1]"))
+GO: tuple[str, tuple[ContentBlock, ...]] = ("user", (Text("go", "input[0].content[0]"),))
+BY_NAME = talk(GO, ("assistant", CALLS), ("tool", (result("s", name="snow"), result("r", name="rain"))))
+IN_ORDER = talk(GO, ("assistant", CALLS), ("tool", (result("r"), result("s"))))
+NOTICES = [("input[1].content[0]", "TOOL_ID_ADDED"), ("input[1].content[1]", "TOOL_ID_ADDED")]
+
+
+def mapped(provider: Any, agent_input: AgentInput) -> list[dict[str, Any]]:
+    request = provider.map(agent_input, MappingOptions())
+    assert [(notice.place, notice.code) for notice in request.notices] == NOTICES
+    messages: list[dict[str, Any]] = request.messages
+    return messages
+
+
+def test_gemini() -> None:
+    calls, results = mapped(Gemini(), BY_NAME)[1:]
+    assert [part["functionCall"]["id"] for part in calls["parts"]] == ["call_1", "call_2"]
+    assert [(p["functionResponse"]["id"], p["functionResponse"]["name"]) for p in results["parts"]] == [
+        ("call_2", "snow"),
+        ("call_1", "rain"),
+    ]
+    assert [part["functionResponse"]["id"] for part in mapped(Gemini(), IN_ORDER)[2]["parts"]] == ["call_1", "call_2"]
+
+
+def test_openai() -> None:
+    calls, first, second = mapped(OpenAIChat(), BY_NAME)[1:]
+    assert [call["id"] for call in calls["tool_calls"]] == ["call_1", "call_2"]
+    assert [first["tool_call_id"], second["tool_call_id"]] == ["call_2", "call_1"]
+
+
+def test_bedrock() -> None:
+    calls, results = mapped(BedrockConverse(), BY_NAME)[1:]
+    assert [part["toolUse"]["toolUseId"] for part in calls["content"]] == ["call_1", "call_2"]
+    assert [part["toolResult"]["toolUseId"] for part in results["content"]] == ["call_2", "call_1"]
+
+
+def test_an_id_made_up_is_nobody_elses() -> None:
+    calls = (ToolUse("", "rain", {}, "input[1].content[0]"), ToolUse("call_1", "snow", {}, "input[1].content[1]"))
+    agent_input = talk(GO, ("assistant", calls), ("tool", (result("s", id="call_1"), result("r"))))
+    _, sent, results = Gemini().map(agent_input, MappingOptions()).messages
+    assert [part["functionCall"]["id"] for part in sent["parts"]] == ["call_1-2", "call_1"]
+    assert [part["functionResponse"]["id"] for part in results["parts"]] == ["call_1", "call_1-2"]
+
+
+@pytest.mark.parametrize("provider", [BedrockConverse(), OpenAIChat(), Gemini()], ids=lambda p: p.name)
+def test_a_result_of_another_name_or_given_twice_is_refused(provider: Any) -> None:
+    for results, problems in (
+        ((result("r", name="hail"),), ["TOOL_RESULT_UNMATCHED", "TOOL_CALL_UNANSWERED", "TOOL_CALL_UNANSWERED"]),
+        ((result("r"), result("s"), result("t")), ["TOOL_RESULT_UNMATCHED"]),
+    ):
+        with pytest.raises(Inexpressible) as refusal:
+            provider.map(talk(GO, ("assistant", CALLS), ("tool", results)), MappingOptions())
+        assert [problem.code for problem in refusal.value.problems] == problems
