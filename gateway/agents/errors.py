@@ -1,7 +1,7 @@
 """Why an agent could not be read from the cluster: branches of `gateway.errors.UnresolvedAgent`.
 
     UnresolvedAgent            400
-    ├── AgentNotFound          404  forward the request as it came: the cluster gives its own answer
+    ├── AgentNotFound          404  the cluster has no such agent
     ├── LookupDenied           400  the credentials may not read a document
     └── LookupFailed           400  the cluster refused the lookup for another reason
         └── LookupUnavailable  502  the cluster failed while answering it (429 and 5xx)
@@ -36,7 +36,7 @@ class FailedLookup(UnresolvedAgent):
 
 
 class AgentNotFound(FailedLookup):
-    """There is no such agent. The handler forwards the request untouched, so that the cluster says it itself."""
+    """There is no such agent."""
 
     status = 404
 

@@ -86,7 +86,7 @@ class Resolver:
         """The agent's profile, as the caller (or the service account) may see it.
 
         Raises:
-            AgentNotFound: there is no such agent; forward the request untouched.
+            AgentNotFound: there is no such agent.
             LookupDenied, LookupFailed: see `gateway.agents.errors`.
             UnresolvedAgent: a document is missing or can't be read.
             UpstreamUnavailable, UpstreamTimeout: the cluster gave no answer.

@@ -36,6 +36,7 @@ QUESTION = "gwquestiongw"  # stands for the user's text while probing: letters o
 PROBE = "gwprobegw"
 _PLACEHOLDER = re.compile(r"\$\{parameters\.([^}:]+)(?::-[^}]*)?\}")
 
+_PROMPTS = ("prompt", "inputs")  # what agents keep their own prompt in
 _QUESTION_PLACE = re.compile(r"\$\{parameters\.question(?:\.toString\(\))?(?::-[^}]*)?\}")
 
 Path = tuple[str | int, ...]
@@ -157,8 +158,12 @@ class Anatomy:
         """The one parameter whose value has the question in it, once; None where that can't be told."""
         if self.profile.type == "plan_execute_and_reflect":
             return None
+        # A template that takes whole messages reaches the prompt only through what the gateway puts there.
+        return self._held(self.names) or self._held([name for name in _PROMPTS if name not in self.names])
+
+    def _held(self, names: list[str]) -> Holder | None:
         held = []
-        for name in self.names:
+        for name in names:
             parts = _QUESTION_PLACE.split(self.own.get(name, ""))
             if len(parts) > 2:
                 return None
@@ -170,6 +175,12 @@ class Anatomy:
     def legacy(self) -> Any:
         """The body for a plain `question`; None where the agent can't be called that way."""
         return self.render({"question": QUESTION})
+
+    @property
+    def lacks_prompt(self) -> bool:
+        """Whether nobody gave the agent a prompt, so that the request must (FACTS.md, 3.4.0: sending one mends it)."""
+        takes_one = self.is_flow or (self.calls_functions and self.profile.type != "plan_execute_and_reflect")
+        return takes_one and "prompt" not in self.own and self.legacy is None
 
     def frame(self, body: Any) -> Frame | None:
         """Where the question stands in `body`; None when it is not in one text of the provider's messages."""
@@ -250,7 +261,7 @@ class Anatomy:
         own = self.own.get(slot.name)
         if own is not None and is_strict_json(own):
             return _live(json.loads(own))
-        variable = next((name for name in ("prompt", "inputs") if name in self.values), "question")
+        variable = next((name for name in _PROMPTS if name in self.values), "question")
         part = _live(self.provider.text_part(f"{PREFIX}{variable}}}"))
         turn = {"role": "user", self.provider.content_field: [part]}
         return {Takes.ARRAY: [turn], Takes.TURN: turn, Takes.CONTENT: [part], Takes.HISTORY: []}[slot.takes]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -123,7 +124,9 @@ def _first_proved(
     if first_llm(profile, params)[0] is None:
         return _without_llm(agent_input, request)
     question = question_text(agent_input, options.roles)
-    for said, extra, notices in _tellings(agent_input, remembered, options.roles):
+    tellings = list(_tellings(agent_input, remembered, options.roles))
+    for prompt, (said, told, notices) in itertools.product(_prompts(profile, provider, params), tellings):
+        extra = {**prompt, **told}
         found = _proved(profile, provider, said, {**params, **extra}, options, question)
         if found is not None:
             candidate, more = found
@@ -141,6 +144,17 @@ def _stored(profile: AgentProfile, stored: str, question: str) -> Iterator[Notic
             yield Notice("MEMORY_HOLDS_CODE", "the agent's memory stores the text with references in it")
         else:
             yield Notice("MEMORY_PARTIAL", "the agent's memory stores the last text block of the turn only")
+
+
+def _prompts(profile: AgentProfile, provider: Provider, params: Mapping[str, str]) -> Iterator[dict[str, str]]:
+    """The agent as it is; and, where it has no prompt and can't be called without one, with the bare question."""
+    yield {}
+    try:
+        anatomy = dissected(profile, provider, params)
+        if anatomy.lacks_prompt:
+            yield {anatomy.key("prompt"): f"{PREFIX}question}}"}
+    except RenderFailure:
+        return
 
 
 def _without_llm(agent_input: AgentInput, request: ProviderRequest) -> Plan | None:

@@ -83,24 +83,22 @@ def _substitute(text: str, lookup: Lookup, prefix: str, open_names: list[str]) -
         pos = end + 1
 
 
-_ESCAPES = {'"': '\\"', "\\": "\\\\", "/": "\\/", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+class _Escapes(dict[int, str]):
+    """Character → its escape, filled as characters come."""
+
+    def __missing__(self, code: int) -> str:
+        units = chr(code).encode("utf-16-be", "surrogatepass")
+        escaped = "".join(f"\\u{units[i]:02X}{units[i + 1]:02X}" for i in range(0, len(units), 2))
+        self[code] = chr(code) if 0x20 <= code <= 0x7F else escaped
+        return self[code]
+
+
+_ESCAPES = _Escapes({ord(char): f"\\{letter}" for char, letter in zip('"\\/\b\f\n\r\t', '"\\/bfnrt', strict=True)})
 
 
 def escape_json(text: str) -> str:
     """`text` as commons-text `escapeJson` writes it into a JSON string: ``/`` as ``\\/``, non-ASCII as ``\\uXXXX``."""
-    if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text and "/" not in text:
-        return text
-    out: list[str] = []
-    for char in text:
-        escaped = _ESCAPES.get(char)
-        if escaped is not None:
-            out.append(escaped)
-        elif " " <= char <= "\x7f":
-            out.append(char)
-        else:
-            units = char.encode("utf-16-be", "surrogatepass")
-            out += [f"\\u{units[i]:02X}{units[i + 1]:02X}" for i in range(0, len(units), 2)]
-    return "".join(out)
+    return text.translate(_ESCAPES)
 
 
 def may_be_json(text: str) -> bool:

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from gateway.errors import Problem
+from gateway.notices import Notice
 from gateway.providers.base import ConnectorHints, Inexpressible, MappingOptions, Provider, ProviderRequest
+from gateway.providers.capabilities import STANDARD_ROLES
 from gateway.unified.model import AgentInput, Message, Text
 
 _HELP = "name the agent's provider in a rule of the gateway's configuration (agents.rules)"
@@ -40,11 +42,19 @@ class TextOnly(Provider):
         ]
         if problems:
             raise Inexpressible(problems)
-        return ProviderRequest([self._turn(message) for message in agent_input.messages], [])
+        notices = [
+            Notice("ROLE_MAPPED", f"The role {message.role!r} is sent as user, its name before the text", message.at)
+            for message in agent_input.messages
+            if _role(message, options) not in STANDARD_ROLES
+        ]
+        return ProviderRequest([self._turn(message, options) for message in agent_input.messages], [], tuple(notices))
 
-    def _turn(self, message: Message) -> dict[str, Any]:
-        texts = [block.text for block in message.content if isinstance(block, Text)]
-        return {"role": message.role.lower(), "content": [self.text_part(text) for text in texts if text.strip()]}
+    def _turn(self, message: Message, options: MappingOptions) -> dict[str, Any]:
+        role = _role(message, options)
+        texts = [block.text for block in message.content if isinstance(block, Text) and block.text.strip()]
+        if role not in STANDARD_ROLES:
+            role, texts = "user", [f"[{message.role}]: {text}" if not at else text for at, text in enumerate(texts)]
+        return {"role": role, "content": [self.text_part(text) for text in texts]}
 
     def text_part(self, text: str) -> dict[str, Any]:
         """A text by itself."""
@@ -65,3 +75,8 @@ class TextOnly(Provider):
     def fields(self, request: ProviderRequest) -> dict[str, Any]:
         """There are no body members to name."""
         return {}
+
+
+def _role(message: Message, options: MappingOptions) -> str:
+    """The client's role, or what the operator made of it; any case (`MappingOptions.roles`)."""
+    return options.roles.get(message.role, message.role).lower()

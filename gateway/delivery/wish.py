@@ -40,16 +40,16 @@ class Wish:
                     return cls(provider, turns, question, index, part, text)
         return cls(provider, turns, question, None, None, "")
 
-    def with_text_part(self) -> Wish | None:
-        """The same wish with an empty text at its end for the agent's prompt to stand in; None if it can't be."""
+    def with_text_part(self, text: str = "") -> Wish | None:
+        """The same wish with `text` at its end for the agent's prompt to stand around; None if it can't be."""
         if self.turn is not None:
             return self
         if not self.turns or self.turns[-1].get("role") != "user":
             return None
         field = self.provider.content_field
         parts = parts_of(self.provider, self.turns[-1])
-        last = {**self.turns[-1], field: [*parts, self.provider.text_part("")]}
-        return replace(self, turns=[*self.turns[:-1], last], turn=len(self.turns) - 1, part=len(parts))
+        last = {**self.turns[-1], field: [*parts, self.provider.text_part(text)]}
+        return replace(self, turns=[*self.turns[:-1], last], turn=len(self.turns) - 1, part=len(parts), text=text)
 
     @property
     def is_one_text(self) -> bool:

@@ -18,7 +18,10 @@ class InternalError(GatewayError):
 
 
 def respond(error: GatewayError, request_id: str, *, close: bool = False) -> web.Response:
-    """The answer for `error`. request_id: "" when it came to no request. close: the connection can't be used any further."""
+    """The answer for `error`.
+
+    request_id: "" when it came to no request. close: the connection can't be used any further.
+    """
     response = web.Response(
         status=error.status,
         body=msgspec.json.encode(error.body()),

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from aiohttp import web
-from aiohttp.web_protocol import RequestHandler
+from aiohttp.web_protocol import RequestHandler, _ErrInfo
 
 from gateway.config.schema import Limits
 from gateway.edge import errors
@@ -17,6 +17,14 @@ Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 class _Connection(RequestHandler):
     """One client's connection; answers what is no HTTP in the gateway's own shape."""
+
+    def data_received(self, data: bytes) -> None:
+        """Feed the parser; a body that turns out malformed ends there, where aiohttp would wait for more of it."""
+        super().data_received(data)
+        if self._current_request is not None and self._messages and isinstance(self._messages[-1][0], _ErrInfo):
+            content = self._current_request.content
+            if not content.is_eof():
+                content.set_exception(web.RequestPayloadError("malformed transfer-coding"))
 
     def handle_error(
         self,

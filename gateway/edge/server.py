@@ -201,10 +201,19 @@ async def _asked(answer: Answer, retry: Retry) -> tuple[list[bytes], Forward | N
             size += len(chunk)
             if size > RETRY_BODY:
                 return pieces, None
-        again = retry(answer.status, b"".join(pieces))
+        again = retry(answer.status, await _readable(answer, b"".join(pieces)))
     except BaseException:
         answer.close()
         raise
     if again is not None:
         answer.close()
     return pieces, again
+
+
+async def _readable(answer: Answer, body: bytes) -> bytes:
+    """A body of the cluster's with its content-encoding undone; as it came where that can't be."""
+    codings = [value.decode("latin-1") for name, value in answer.headers if name.lower() == b"content-encoding"]
+    try:
+        return await bodies.decode(body, codings, RETRY_BODY)
+    except GatewayError:
+        return body

@@ -78,7 +78,7 @@ class Handler:
         try:
             profile = await self._resolver.profile(call.agent_id, call.headers)
         except AgentNotFound:
-            return Forward()  # the cluster says it in its own words
+            raise  # a cluster that doesn't know `input` would call the request empty instead
         except UnresolvedAgent as error:
             if isinstance(error, FailedLookup) and error.cluster_status == 401:
                 return Forward()  # so that the client gets the cluster's own challenge

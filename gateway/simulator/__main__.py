@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
+import sys
 
 from gateway.simulator.core import VERSIONS
 from gateway.simulator.fixtures import seed
@@ -27,19 +29,22 @@ def _arguments() -> argparse.Namespace:
 async def _serve(arguments: argparse.Namespace) -> None:
     simulator = Simulator(arguments.version, not arguments.lenient, arguments.port, arguments.llm_port)
     async with simulator:
-        print(f"ML Commons {arguments.version} at {simulator.url}, its models at {simulator.llm_url}")
-        print(f"what the models received: {simulator.url}/received", flush=True)
+        _say(f"ML Commons {arguments.version} at {simulator.url}, its models at {simulator.llm_url}")
+        _say(f"what the models received: {simulator.url}/received")
         if arguments.seed:
-            print(json.dumps(await seed(simulator.url), indent=2), flush=True)
+            _say(json.dumps(await seed(simulator.url), indent=2))
         await asyncio.Event().wait()
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
 
 
 def main() -> None:
     """Serves until interrupted."""
-    try:
+    with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(_serve(_arguments()))
-    except KeyboardInterrupt:
-        pass
 
 
 if __name__ == "__main__":

@@ -197,8 +197,8 @@ class _Loop:
 
 
 _DEFAULTS = {
-    "stop": json.dumps(["\nObservation:", "\n\tObservation:"]),
-    "stop_sequences": json.dumps(["\n\nHuman:", "\nObservation:", "\n\tObservation:", "\n\nQuestion"]),
+    "stop": json.dumps(["[end of the turn]"]),
+    "stop_sequences": json.dumps(["[end of the turn]"]),
     "prompt.prefix": prompts.PREFIX,
     "prompt.suffix": prompts.SUFFIX,
     "prompt.format_instruction": prompts.FORMAT_INSTRUCTION,

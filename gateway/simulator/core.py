@@ -9,16 +9,18 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 
+from gateway.simulator.bodies import no_input, parse_object
 from gateway.simulator.chat import run_conversational
-from gateway.simulator.errors import Answer, ExecuteFailure, Json, RestFailure, illegal_argument, null_pointer
+from gateway.simulator.errors import Answer, ExecuteFailure, Json, illegal_argument, null_pointer
 from gateway.simulator.flow import run_conversational_flow, run_flow
+from gateway.simulator.interface_check import check_interface
 from gateway.simulator.llm import answer_any
 from gateway.simulator.memory import MemoryStore
 from gateway.simulator.plan import run_plan
 from gateway.simulator.predict import LlmReply, LlmRequest, Run, predict
 from gateway.simulator.render import Parameters
 from gateway.simulator.resources import Resources
-from gateway.simulator.values import read_body, to_parameters
+from gateway.simulator.values import to_parameters
 
 VERSIONS = ("2.19.0", "3.4.0")
 
@@ -85,8 +87,11 @@ class ClusterCore:
         Raises:
             Answer: the run failed; the exception carries the response.
         """
-        document = parse_object(body) if isinstance(body, bytes | str) else body
-        parameters = self._parameters(document)
+        document = parse_object(body, self.modern) if isinstance(body, bytes | str) else body
+        try:
+            parameters = self._parameters(document)
+        except (RecursionError, ValueError):  # nested too deeply, or a number beyond a double
+            raise no_input(self.modern) from None
         if parameters is None:
             raise illegal_argument("Agent input data can not be empty.")
         tensors = yield from self.run_agent(agent_id, parameters)
@@ -98,8 +103,7 @@ class ClusterCore:
             return None
         given = document["parameters"]
         if isinstance(given, list):
-            local = "mlInput" if self.modern else "<local4>"
-            raise _no_input(local)
+            raise no_input(self.modern)
         return to_parameters(given, self.modern) if isinstance(given, Mapping) else {}
 
     def run_agent(self, agent_id: str, parameters: Parameters) -> Run:
@@ -151,50 +155,5 @@ class ClusterCore:
         connector = model.get("connector") or self.resources.connectors.get(model.get("connector_id", ""))
         if connector is None:
             raise ExecuteFailure(404, "OpenSearchStatusException", "Failed to find connector")
+        check_interface(model, parameters, self.modern)
         return (yield from predict(connector, parameters, self.modern))
-
-
-def _no_input(local: str) -> RestFailure:
-    reason = (
-        'Cannot invoke "org.opensearch.ml.common.input.MLInput.setAlgorithm('
-        f'org.opensearch.ml.common.FunctionName)" because "{local}" is null'
-    )
-    return RestFailure(500, "null_pointer_exception", reason)
-
-
-_TOKENS = {"[": "START_ARRAY", '"': "VALUE_STRING", "n": "VALUE_NULL", "t": "VALUE_BOOLEAN", "f": "VALUE_BOOLEAN"}
-
-
-def parse_object(body: bytes | str) -> Json:
-    """The JSON object in a request's body; what follows it is ignored.
-
-    Raises:
-        RestFailure: 400 or 500, as the cluster answers each kind of bad body.
-    """
-    try:
-        text = body.decode() if isinstance(body, bytes) else body
-    except UnicodeDecodeError:
-        raise _no_input("<local4>") from None
-    if not text.strip():
-        raise RestFailure(400, "parse_exception", "request body is required")
-    first = text.lstrip()[0]
-    if first == "{":
-        try:
-            return read_body(text)  # type: ignore[no-any-return]
-        except (ValueError, RecursionError):
-            raise _no_input("<local4>") from None
-    token = _TOKENS.get(first) or ("VALUE_NUMBER" if first in "-0123456789" else None)
-    try:
-        read_body(text)
-    except ValueError:
-        token = None
-    if token is None:
-        word = text.split()[0]
-        reason = (
-            f"Unrecognized token '{word}': was expecting (JSON String, Number, Array, Object or token 'null', "
-            "'true' or 'false')\n at [Source: REDACTED (`StreamReadFeature.INCLUDE_SOURCE_IN_LOCATION` disabled); "
-            f"line: 1, column: {len(word) + 1}]"
-        )
-        raise RestFailure(400, "json_parse_exception", reason)
-    reason = f"Failed to parse object: expecting token of type [START_OBJECT] but found [{token}]"
-    raise RestFailure(400, "parsing_exception", reason, line=1, col=1)

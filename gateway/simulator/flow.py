@@ -50,9 +50,7 @@ def run_flow(core: ClusterCore, agent: Mapping[str, Any], parameters: Parameters
         raise illegal_argument("no tool configured")
     if len(specs) == 1:
         output = yield from _run(core, specs[0], parameters)
-        return [
-            _tensor("response", as_text(output, core.modern) if isinstance(output, str) else to_json(output, False))
-        ]
+        return [_tensor("response", output if isinstance(output, str) else to_json(output, False))]
     shown: list[Tensor] = []
     for position, spec in enumerate(specs, 1):
         output = yield from _run(core, spec, parameters)

@@ -41,7 +41,7 @@ _BEDROCK = Interface(
     response_filter="$.output.message.content[0].text",
     tool_template=(
         '{"toolSpec":{"name":"${tool.name}","description":"${tool.description}",'
-        '"inputSchema": {"json": ${tool.attributes.input_schema} } }}'
+        '"inputSchema":{"json":${tool.attributes.input_schema}}}}'
     ),
     tool_configs=', "toolConfig": {"tools": [${parameters._tools:-}]}',
     tool_calls_path="$.output.message.content[*].toolUse",
@@ -56,7 +56,7 @@ _OPENAI = Interface(
     response_filter="$.choices[0].message.content",
     tool_template=(
         '{"type": "function", "function": { "name": "${tool.name}", "description": "${tool.description}", '
-        '"parameters": ${tool.attributes.input_schema}, "strict": ${tool.attributes.strict:-false} } }'
+        '"parameters":${tool.attributes.input_schema},"strict":${tool.attributes.strict:-false}}}'
     ),
     tool_configs=', "tools": [${parameters._tools:-}], "parallel_tool_calls": false',
     tool_calls_path="$.choices[0].message.tool_calls",
@@ -94,6 +94,6 @@ def tool_call(interface: Interface, call: Mapping[str, Any]) -> tuple[str, str, 
 def tool_result(interface: Interface, call_id: str, text: str) -> str:
     """The message that carries a tool's output back to the model, as JSON text."""
     if interface is _BEDROCK:
-        result = {"toolUseId": call_id, "content": [{"text": text}]}
+        result = {"toolUseId": call_id, "content": [{"text": text}], "status": None}
         return to_json({"role": "user", "content": [{"toolResult": result}]}, True)
     return to_json({"role": "tool", "tool_call_id": call_id, "content": text}, True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gateway.simulator import jsonpath, prompts, tools
 from gateway.simulator.errors import illegal_argument
 from gateway.simulator.flow import history_limit, java_int
-from gateway.simulator.interfaces import DEFAULT_NO_ESCAPE, interface_of
+from gateway.simulator.interfaces import interface_of
 from gateway.simulator.lenient import is_json
 from gateway.simulator.predict import Run, Tensor
 from gateway.simulator.render import Parameters, fill
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from gateway.simulator.core import ClusterCore
 
 _MAX_STEPS = "20"
+# Unlike a function-calling agent's: `_chat_history` is escaped here (recorded: a bare list of messages is a 400).
+_NO_ESCAPE = "tool_configs,_tools"
 
 
 def run_plan(core: ClusterCore, agent: Mapping[str, Any], given: Parameters, running: str | None) -> Run:
@@ -32,7 +34,7 @@ def run_plan(core: ClusterCore, agent: Mapping[str, Any], given: Parameters, run
     done = [text or "" for turn in turns for text in (turn.input, turn.response)]
     if done:
         parameters["completed_steps"] = ", ".join(done)
-        template = parameters.get("planner_with_history_template") or prompts.REFLECT_TEMPLATE
+        template = parameters.get("planner_with_history_template") or prompts.WITH_HISTORY_TEMPLATE
     specs = tools.selected(agent, parameters) or ()
     made = hash_order([(tools.tool_name(spec), tools.create(spec, parameters, True)) for spec in specs])
     parameters["tools_prompt"] = "".join(f"[tool] {name}: {tool.description}\n" for name, tool in made.items())
@@ -48,7 +50,7 @@ def _set_up(parameters: Parameters) -> None:
     parameters.setdefault("planner_prompt", prompts.PLANNER_ROLE)
     parameters.setdefault("reflect_prompt", prompts.REFLECT_ROLE)
     parameters["plan_execute_reflect_response_format"] = prompts.RESPONSE_FORMAT
-    parameters["no_escape_params"] = DEFAULT_NO_ESCAPE
+    parameters["no_escape_params"] = _NO_ESCAPE
     interface = interface_of(parameters.get("_llm_interface"))
     if interface is not None and not parameters.get("llm_response_filter"):
         parameters["llm_response_filter"] = interface.response_filter

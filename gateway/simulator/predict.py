@@ -56,10 +56,18 @@ def predict(connector: Mapping[str, Any], parameters: Mapping[str, str | None], 
     reply = yield LlmRequest(
         url=fill(action["url"], values),
         headers={name: fill(value, secrets, "${") for name, value in (action.get("headers") or {}).items()},
-        body=body,
+        body=_on_the_wire(body),
         timeout=float((connector.get("client_config") or {}).get("read_timeout") or 30_000),
     )
     return data_map(reply, values.get("response_filter"))
+
+
+def _on_the_wire(body: str) -> str:
+    """`body` as UTF-8 carries it: half a surrogate pair becomes a question mark."""
+    if body.isascii():
+        return body
+    joined = body.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+    return joined.encode("utf-8", "replace").decode()
 
 
 def data_map(reply: LlmReply, response_filter: str | None) -> dict[str, Any]:

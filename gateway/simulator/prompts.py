@@ -36,3 +36,7 @@ REFLECT_TEMPLATE = (
     "[plan] [${parameters.steps}]\n[done] [${parameters.completed_steps}]\n${parameters.reflect_prompt}\n"
     "${parameters.plan_execute_reflect_response_format}"
 )
+WITH_HISTORY_TEMPLATE = (
+    "${parameters.tools_prompt}\n${parameters.planner_prompt}\n[objective] ${parameters.user_prompt}\n"
+    "[done] [${parameters.completed_steps}]\n${parameters.plan_execute_reflect_response_format}"
+)

@@ -40,8 +40,7 @@ def read_step(answer: Mapping[str, Any], tool_names: Iterable[str], modern: bool
         fields = _fields(text, modern)
     else:
         text = to_json(answer, modern)
-        fields = {name: to_json(answer[name], modern) for name in _FIELDS if name in answer}
-        fields = {name: as_text(answer[name], modern) for name in fields}
+        fields = {name: as_text(answer[name], modern) for name in _FIELDS if name in answer}
     action = fields.get("action")
     known = next((name for name in tool_names if action and name.lower() in action.lower()), None)
     final = fields.get("final_answer")

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.simulator.errors import Json, RestFailure, not_found
+from gateway.simulator.interface_check import default_interface
 from gateway.simulator.interfaces import INTERFACES
 from gateway.simulator.memory import new_id
 from gateway.simulator.values import to_parameters
@@ -34,6 +35,10 @@ class Resources:
         self.models: dict[str, Json] = {}
         self.agents: dict[str, Json] = {}
         self._groups: dict[str, list[str]] = {}
+
+    def all_of(self, kind: str) -> dict[str, Json]:
+        """Every connector, model or agent."""
+        return {"connector": self.connectors, "model": self.models, "agent": self.agents}[kind]
 
     # Connectors
 
@@ -100,9 +105,7 @@ class Resources:
         if body.get("connector_id") is not None:
             self._find(self.connectors, "connector", body["connector_id"])
         elif body.get("connector") is None:
-            raise _refused(
-                "You must provide connector content when creating a remote model without providing connector id!"
-            )
+            raise _refused("You must provide connector content when creating a remote model without a connector id!")
         model_id = new_id()
         versions = self._groups.setdefault(body["name"], [new_id()])
         versions.append(model_id)
@@ -118,11 +121,14 @@ class Resources:
             "deployed": deploy and not self.modern,
             "state": "REGISTERED",
         }
-        model |= {
-            name: body[name] for name in ("description", "connector_id", "interface") if body.get(name) is not None
-        }
+        kept = ("description", "connector_id", "interface")
+        model |= {name: body[name] for name in kept if body.get(name) is not None}
         if "connector" in body:
             model["connector"] = self._connector(body["connector"])
+        connector = model.get("connector") or self.connectors[model["connector_id"]]
+        interface = default_interface(connector)
+        if interface is not None:
+            model.setdefault("interface", interface)
         self.models[model_id] = model
         return {"task_id": new_id(), "status": "CREATED", "model_id": model_id}
 

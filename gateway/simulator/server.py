@@ -11,10 +11,11 @@ import aiohttp
 from aiohttp import web
 
 from gateway.simulator.core import ClusterCore
+from gateway.simulator.handlers import Request
 from gateway.simulator.llm import LlmEndpoints
 from gateway.simulator.llm.endpoints import Script, slowness
 from gateway.simulator.predict import LlmReply, LlmRequest
-from gateway.simulator.rest import Request, Response, respond
+from gateway.simulator.rest import Response, respond
 
 MAX_BODY = 100 * 1024 * 1024
 _LLM_MAX_BODY = 2 * MAX_BODY

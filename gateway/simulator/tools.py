@@ -55,7 +55,7 @@ class Tool:
 
 def tool_name(spec: Mapping[str, Any]) -> str:
     """The tool's name, or its type when it has none."""
-    return spec.get("name") or spec["type"]
+    return str(spec.get("name") or spec["type"])
 
 
 def selected(agent: Mapping[str, Any], parameters: Mapping[str, str | None]) -> list[Mapping[str, Any]] | None:

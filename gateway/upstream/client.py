@@ -198,8 +198,11 @@ class Upstream:
         assert protocol is not None
 
         async with asyncio.timeout(None) as deadline:
+            waiting = True
 
             def uploaded(_: object = None) -> None:
+                if not waiting:
+                    return
                 if _upload_fault(upload) is not None:
                     protocol.close()  # wakes the read below; `_exchange` then raises the fault
                 elif patience.header:
@@ -219,8 +222,7 @@ class Upstream:
                     if interim is not None:
                         interim(status_line(message.code, message.reason) + b"".join(_lines(message.raw_headers)))
             finally:
-                if upload is not None:
-                    upload.remove_done_callback(uploaded)
+                waiting = False
 
     async def exchange(self, method: str, target: str, headers: HeaderPairs, body: Buffers = ()) -> UpstreamResponse:
         """One short request of the gateway's own; see `gateway.execute.ports.ClusterReader`."""

@@ -127,7 +127,7 @@ class Api:
 def request_body(wire: Wire, template: str) -> str:
     """The connector's template: tutorial (prompt inside quotes), upgraded (``body``) or array (all turns)."""
     if template == "array":
-        turns = "${parameters.%s}" % wire.messages
+        turns = f"${{parameters.{wire.messages}}}"
     else:
         system = _OPENAI_SYSTEM if wire.name.startswith("openai") else ""
         turn = wire.turn if template == "tutorial" else "${parameters.body}"

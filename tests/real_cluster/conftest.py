@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from opensearchpy import OpenSearch
+
+from gateway.app import build
+from gateway.config.load import load
+from gateway.observe.logs import configure
 
 from . import cluster
 from .agents import Agent, Api, register_all
-from .llm import LLM
+from .delivered import Prompts, Send, canonical, execute_with, field_of
+from .llm import LLM, PLAN
+from .speech import Execute, turns
 from .unified import enabled, register_unified, unified_body
 
 
@@ -74,7 +84,7 @@ def container(api: Api) -> str:
 
 @pytest.fixture(scope="session")
 def unified_agents(api: Api, endpoint: LLM, container: str) -> dict[str, str]:
-    """Agents registered with a `model` block: name → agent_id, named like ``v1_bedrock``, ``v2_gemini``, ``per_openai``."""
+    """Agents with a `model` block: name → agent_id; named like ``v1_bedrock``, ``v2_gemini``, ``per_openai``."""
     kinds = {"v1": ("conversational", None), "v2": ("conversational_v2", container)}
     kinds["per"] = ("plan_execute_and_reflect", None)
     registered = {}
@@ -87,3 +97,68 @@ def unified_agents(api: Api, endpoint: LLM, container: str) -> dict[str, str]:
                 body = unified_body(name, type_, provider, memory, tools=kind != "v1")
                 registered[name] = register_unified(api, endpoint.url, body)
     return registered
+
+
+@pytest.fixture(scope="session")
+def gateway_url(real_cluster: str) -> Iterator[str]:
+    """A gateway before the real cluster, in a thread with a loop of its own."""
+    listen = {"data_port": 0, "admin_port": 0, "shutdown_seconds": 2}
+    settings = load(None, {}, {"listen": listen, "upstream": {"url": real_cluster}})
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+
+    def on_loop(work: Any) -> None:
+        asyncio.run_coroutine_threadsafe(work, loop).result()
+
+    gateway = build(settings, log=configure("error", "json"))
+    on_loop(gateway.start())
+    yield f"http://127.0.0.1:{gateway.data_port}"
+    on_loop(gateway.stop())
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+
+
+@pytest.fixture(scope="session")
+def through(gateway_url: str) -> Iterator[Send]:
+    """Sends an execute body to an agent through the gateway, with opensearch-py."""
+    with OpenSearch(gateway_url, timeout=20, max_retries=0) as client:
+        yield lambda agent_id, body: execute_with(client, agent_id, body)
+
+
+@pytest.fixture(scope="session")
+def direct(real_cluster: str) -> Iterator[Send]:
+    """The same, straight to the cluster."""
+    with OpenSearch(real_cluster, timeout=20, max_retries=0) as client:
+        yield lambda agent_id, body: execute_with(client, agent_id, body)
+
+
+@pytest.fixture(scope="session")
+def prompts(api: Api, agents: dict[str, Agent], endpoint: LLM) -> Prompts:
+    """(provider, type) → what the agent puts before and behind a question, as a plain question shows it."""
+    learned, mark = {}, "THE-QUESTION"
+    for agent in agents.values():
+        if agent.template != "tutorial":
+            continue
+        endpoint.taken()
+        endpoint.replies(PLAN)
+        api.execute(agent.agent_id, {"parameters": {"question": mark}})
+        (turn,) = canonical(agent.provider, turns(endpoint.taken()[0]))
+        (part,) = turn[field_of(agent.provider)]
+        before, _, after = part["text"].partition(mark)
+        learned[agent.provider, agent.type] = (before, after)
+    return learned
+
+
+@pytest.fixture
+def execute(api: Api, agents: dict[str, Agent], llm: LLM) -> Execute:
+    """Runs an agent by name with the given parameters: status, body, and what the LLM received."""
+
+    def run(name: str, **parameters: Any) -> tuple[int, Any, list[dict[str, Any]]]:
+        if "_per_" in name:
+            llm.replies(PLAN)
+        status, body = api.execute(agents[name].agent_id, {"parameters": parameters})
+        return status, body, llm.taken()
+
+    return run

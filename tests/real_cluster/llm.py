@@ -14,6 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 ANSWER = "the answer"
+PLAN = '{"steps": [], "result": "done"}'  # what a planner takes for the end of its work
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 DNE = "_chat_history,_tools,_interactions,tool_configs"  # what an agent itself sends unescaped (FACTS, 3.4)
+
+# Runs an agent by name with the given parameters: status, body, and what the LLM received.
+Execute = Callable[..., tuple[int, Any, list[dict[str, Any]]]]
 
 PROVIDERS = ("bedrock", "openai", "gemini")
 
@@ -90,7 +93,8 @@ def system(body: dict[str, Any]) -> str:
         return "".join(part["text"] for part in body["systemInstruction"]["parts"])
     if "system" in body:
         return "".join(part["text"] for part in body["system"])
-    return "".join(one["content"] for one in body["messages"] if one["role"] in ("developer", "system"))
+    said = [one["content"] for one in body["messages"] if one["role"] in ("developer", "system")]
+    return "".join(one if isinstance(one, str) else "".join(part["text"] for part in one) for one in said)
 
 
 def flow_prompt(words: str) -> str:

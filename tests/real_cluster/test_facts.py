@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from .agents import WIRES, Agent, Api
-from .llm import LLM
+from .llm import LLM, PLAN
 from .speech import (
     DNE,
     PNG,
     PROVIDERS,
+    Execute,
     cflow_prompt,
     dumps,
     escaped,
@@ -31,22 +32,6 @@ from .speech import (
 )
 
 pytestmark = pytest.mark.real_cluster
-
-Execute = Callable[..., tuple[int, Any, list[dict[str, Any]]]]
-PLAN = '{"steps": [], "result": "done"}'
-
-
-@pytest.fixture
-def execute(api: Api, agents: dict[str, Agent], llm: LLM) -> Execute:
-    """Runs an agent by name with the given parameters: status, body, and what the LLM received."""
-
-    def run(name: str, **parameters: Any) -> tuple[int, Any, list[dict[str, Any]]]:
-        if "_per_" in name:
-            llm.replies(PLAN)
-        status, body = api.execute(agents[name].agent_id, {"parameters": parameters})
-        return status, body, llm.taken()
-
-    return run
 
 
 def arrived(result: tuple[int, Any, list[dict[str, Any]]]) -> list[dict[str, Any]]:
@@ -219,7 +204,7 @@ def test_plan_execute_and_reflect_tutorial_text_turns_through_helper_parameters(
     execute: Execute, provider: str
 ) -> None:
     helpers = {f"gw_h{i}": dumps(one) for i, one in enumerate(past(provider))}
-    slots = "".join("${parameters.%s}," % name for name in helpers)
+    slots = "".join(f"${{parameters.{name}}}," for name in helpers)
     result = execute(f"{provider}_per_tutorial", question="q", _chat_history=slots, **helpers)
     assert arrived(result)[:-1] == past(provider)
     bare = execute(f"{provider}_per_tutorial", question="q", _chat_history=history(past(provider)))

@@ -1,4 +1,4 @@
-"""How a real 3.6.0 fills in templates, and what it remembers (FACTS, bullets under 3.4.0 and "Rendering, in detail")."""
+"""How a real 3.6.0 fills in templates, and what it remembers (FACTS, 3.4.0 and "Rendering, in detail")."""
 
 from __future__ import annotations
 
@@ -9,8 +9,22 @@ import pytest
 
 from .agents import MODEL, WIRES, Agent, Api, agent_body, connect, register
 from .llm import LLM, Failure, ToolCall
-from .speech import DNE, cflow_prompt, dumps, flow_prompt, history, image, message, past, prompted, system, text, turns
-from .test_facts import Execute, arrived, execute, memory_of, refused  # noqa: F401 (execute is a fixture)
+from .speech import (
+    DNE,
+    Execute,
+    cflow_prompt,
+    dumps,
+    flow_prompt,
+    history,
+    image,
+    message,
+    past,
+    prompted,
+    system,
+    text,
+    turns,
+)
+from .test_facts import arrived, memory_of, refused
 
 pytestmark = pytest.mark.real_cluster
 
@@ -46,7 +60,9 @@ def test_placeholder_is_expanded_in_question_chat_history_and_body(execute: Exec
     result = execute("bedrock_conv_tools_tutorial", question="q", _chat_history=history([prompted("bedrock", said)]))
     assert arrived(result) == [prompted("bedrock", expanded), prompted("bedrock", "q")]
     for body in (prompted("bedrock", said), dumps(prompted("bedrock", said))):
-        assert arrived(execute("bedrock_conv_tools_upgraded", question="q", body=body)) == [prompted("bedrock", expanded)]
+        assert arrived(execute("bedrock_conv_tools_upgraded", question="q", body=body)) == [
+            prompted("bedrock", expanded)
+        ]
 
 
 def test_placeholder_unknown_is_refused(execute: Execute) -> None:
@@ -205,7 +221,12 @@ def test_model_tool_inside_a_conversational_agent_inherits_the_requests_body(
 ) -> None:
     wire = WIRES["bedrock"]
     model_id = agents["bedrock_conv_tools_upgraded"].documents["agent"]["llm"]["model_id"]
-    parameters = {"model_id": model_id, "prompt": "the tool's own", "system_prompt": "s", "response_filter": wire.filter}
+    parameters = {
+        "model_id": model_id,
+        "prompt": "the tool's own",
+        "system_prompt": "s",
+        "response_filter": wire.filter,
+    }
     schema = '{"type":"object","properties":{"input":{"type":"string"}}}'
     tool = {"type": "MLModelTool", "name": "helper", "description": "helps", "parameters": parameters}
     agent_id = _variant(api, agents, tools=[tool | {"attributes": {"input_schema": schema}}])
@@ -261,9 +282,7 @@ def test_connector_for_claude_v2_gets_an_interface_that_requires_inputs(api: Api
         ('{"parameters": [1]}', 500, "null_pointer_exception"),
     ],
 )
-def test_malformed_bodies(
-    api: Api, agents: dict[str, Agent], llm: LLM, sent: str, status: int, words: str
-) -> None:
+def test_malformed_bodies(api: Api, agents: dict[str, Agent], llm: LLM, sent: str, status: int, words: str) -> None:
     got, answer = api.execute(agents["bedrock_conv_tools_tutorial"].agent_id, sent)
     assert (got, llm.taken()) == (status, [])
     assert words in str(answer)

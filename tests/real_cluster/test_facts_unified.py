@@ -97,9 +97,7 @@ def test_on_legacy_agent_ignores_input_beside_question(
     assert "from input" not in dumps(received)
 
 
-def test_on_legacy_agent_takes_the_3_4_bodies(
-    api: Api, agents: dict[str, Agent], unified_on: None, llm: LLM
-) -> None:
+def test_on_legacy_agent_takes_the_3_4_bodies(api: Api, agents: dict[str, Agent], unified_on: None, llm: LLM) -> None:
     before, turn = past("bedrock"), message("bedrock", "user", *spliced("bedrock"))
     forms: list[tuple[str, dict[str, Any], list[dict[str, Any]]]] = [
         ("tutorial", {}, [prompted("bedrock", "q")]),
@@ -210,9 +208,7 @@ def test_on_v2_question_is_500(
     refused(result, llm, 500, "V2 agents require executor-provided memory. Use runV2() instead.")
 
 
-def test_on_v2_ignores_its_system_prompt(
-    api: Api, unified_agents: dict[str, str], unified_on: None, llm: LLM
-) -> None:
+def test_on_v2_ignores_its_system_prompt(api: Api, unified_agents: dict[str, str], unified_on: None, llm: LLM) -> None:
     api.execute(unified_agents["v2_bedrock"], {"input": "hi"})
     assert system(llm.taken()[0]) == "You are a helpful assistant"
 
@@ -229,9 +225,7 @@ def test_on_v2_parallel_tool_calls_return_one_result(
     assert [one["toolResult"]["toolUseId"] for one in results] == ["c2"]
 
 
-def test_on_v2_does_not_validate(
-    api: Api, unified_agents: dict[str, str], unified_on: None, llm: LLM
-) -> None:
+def test_on_v2_does_not_validate(api: Api, unified_agents: dict[str, str], unified_on: None, llm: LLM) -> None:
     ends_in_assistant = MESSAGES[:2]
     status, answer = api.execute(unified_agents["v2_bedrock"], {"input": ends_in_assistant})
     assert status == 200, answer

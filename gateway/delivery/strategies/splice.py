@@ -39,9 +39,18 @@ def splice(anatomy: Anatomy, wish: Wish) -> Iterator[Candidate]:
     if not anatomy.raw_parameters or anatomy.legacy is None:
         return
     frame = anatomy.frame(anatomy.legacy)
-    filled = wish.with_text_part()
-    if frame is None or filled is None or len(frame.messages[frame.turn][wish.provider.content_field]) != 1:
+    if frame is None or len(frame.messages[frame.turn][wish.provider.content_field]) != 1:
         return
+    # Without a prompt around it, an empty text would stand alone, which providers refuse.
+    is_neutral = frame.is_bare and wish.turn is None
+    filled = wish.with_text_part(_TAIL if is_neutral else "")
+    if filled is None:
+        return
+    for candidate in _fitted(anatomy, filled, frame):
+        yield replace(candidate, notices=(*candidate.notices, _neutral("last"))) if is_neutral else candidate
+
+
+def _fitted(anatomy: Anatomy, filled: Wish, frame: Frame) -> Iterator[Candidate]:
     shape = Shape.of(anatomy, frame)
     slot = history_slot(anatomy)
     if anatomy.holder is not None:
@@ -196,8 +205,12 @@ def _padded(wish: Wish, shape: Shape) -> Iterator[tuple[Wish, tuple[Notice, ...]
         turns[-1] = {**turns[-1], field: [*last, provider.text_part(_TAIL)]}
         added.append("last")
     if added:
-        reason = f"a neutral text block was put {' and '.join(added)}, where this template must have text"
-        yield replace(wish, turns=turns, part=part), (Notice("NEUTRAL_TEXT_ADDED", reason),)
+        yield replace(wish, turns=turns, part=part), (_neutral(" and ".join(added)),)
+
+
+def _neutral(where: str) -> Notice:
+    reason = f"a neutral text block was put {where}, where this template must have text"
+    return Notice("NEUTRAL_TEXT_ADDED", reason)
 
 
 def _leading_media(anatomy: Anatomy, wish: Wish, shape: Shape) -> Iterator[Candidate]:

@@ -104,7 +104,7 @@ class _Conversation:
             need(role == "user", f"{place}: only a user message may hold it")
             an_object(inner, place, {"toolUseId", "content", "status", "type"}, ("toolUseId", "content"))
             need(_matches(_TOOL_ID, inner["toolUseId"]), f"{place}.toolUseId: does not match the pattern")
-            need(inner.get("status", "success") in ("success", "error"), f"{place}.status: unknown")
+            need(inner.get("status") in (None, "success", "error"), f"{place}.status: unknown")
             for index, part in enumerate(a_list(inner["content"], f"{place}.content")):
                 self._block(part, f"{place}.content.{index}", role, _RESULT_BLOCKS)
 
@@ -193,7 +193,7 @@ def _completion(content: list[dict[str, Any]], reason: str) -> dict[str, Any]:
 def invoke_answer(text: str, body: Any) -> dict[str, Any]:
     """An InvokeModel completion, in the shape its request asks for."""
     if isinstance(body, dict) and "prompt" in body:
-        return {"completion": text, "stop_reason": "stop_sequence"}
+        return {"type": "completion", "completion": text, "stop_reason": "stop_sequence", "stop": "\n\nHuman:"}
     content = [{"type": "text", "text": text}]
     usage = {"input_tokens": 11, "output_tokens": 7}
     return {"type": "message", "role": "assistant", "content": content, "stop_reason": "end_turn", "usage": usage}

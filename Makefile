@@ -1,0 +1,53 @@
+# `make help` lists what there is. Needs git, make and Python 3.11; everything else comes into .venv, versions locked.
+
+PYTHON ?= python3.11
+VENV := .venv
+PY := $(VENV)/bin/python
+STAMP := $(VENV)/.installed
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-all check format docs bench matrix cluster-ml clean
+
+help: ## show this
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(STAMP): requirements.lock pyproject.toml
+	test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	$(PY) -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	touch $@
+
+demo: $(STAMP) ## show unified input reaching the LLM through agents that don't know it (ARGS=--once: and end)
+	$(PY) -m gateway demo $(ARGS)
+
+test: $(STAMP) ## the tests, without the slow ones
+	$(PY) -m pytest -m "not slow and not real_cluster" $(ARGS)
+
+test-all: $(STAMP) ## the slow tests and those on a real ML Commons
+	$(PY) -m pytest -m "slow or real_cluster" $(ARGS)
+
+check: $(STAMP) ## lint, format, types, layers
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports
+
+format: $(STAMP) ## format the code, mend what lint can mend
+	$(VENV)/bin/ruff format .
+	$(VENV)/bin/ruff check --fix .
+
+docs: $(STAMP) ## write the generated parts of the documentation
+	$(PY) -m gateway.config.describe docs/configuration.md
+
+bench: $(STAMP) ## measure
+	$(PY) bench/run.py $(ARGS)
+
+matrix: $(STAMP) ## agents x templates x inputs: arrived, refused, lost, broken
+	$(PY) -m tests.matrix $(ARGS)
+
+cluster-ml: $(STAMP) ## fetch, start and stop a real ML Commons (ARGS=start|stop|…)
+	$(PY) tests/real_cluster/cluster.py $(ARGS)
+
+clean: ## remove the virtual environment and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

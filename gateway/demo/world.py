@@ -1,0 +1,70 @@
+"""The demo's world: for each generation a simulated cluster with models and agents, and a gateway before it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+from gateway import app
+from gateway.config.load import load
+from gateway.observe.logs import configure
+from gateway.simulator.fixtures import CONVERSATIONAL_FLOW_PROMPT, FLOW_PROMPT, seed
+from gateway.simulator.server import Simulator
+
+_BEDROCK, _OPENAI, _GEMINI = "bedrock/converse", "openai/v1/chat/completions", "gemini/v1beta/generatecontent"
+
+# Which of the seeded connectors each provider is shown through (see `gateway.simulator.fixtures`).
+CONNECTORS = {
+    "2.19.0": {_BEDROCK: "a", _OPENAI: "b", _GEMINI: "e2"},
+    "3.4.0": {_BEDROCK: "bedrock_tutorial", _OPENAI: "openai_tutorial", _GEMINI: "gemini_contents"},
+}
+_FUNCTION_CALLING = {"bedrock_tutorial", "openai_tutorial"}
+
+
+@dataclass(frozen=True)
+class Agent:
+    """An agent of the demo. prompt: its own words around the question, None for the cluster's built-in ones."""
+
+    id: str
+    type: str
+    provider: str
+    prompt: str | None
+
+
+@dataclass(frozen=True)
+class Place:
+    """A gateway with the cluster behind it."""
+
+    version: str
+    simulator: Simulator
+    url: str
+    agents: tuple[Agent, ...]
+
+
+@asynccontextmanager
+async def place(version: str, port: int) -> AsyncIterator[Place]:
+    """A seeded cluster of `version` and a gateway on `port` (0: any free one).
+
+    Raises:
+        OSError: the port is taken.
+    """
+    async with AsyncExitStack() as stack:
+        simulator = await stack.enter_async_context(Simulator(version))
+        settings = load(None, {}, {"listen": {"data_port": port, "admin_port": 0}, "upstream": {"url": simulator.url}})
+        gateway = app.build(settings, log=configure("error", "console"))
+        await gateway.start()
+        stack.push_async_callback(gateway.stop)
+        agents = tuple(_agents(version, await seed(simulator.url)))
+        yield Place(version, simulator, f"http://127.0.0.1:{gateway.data_port}", agents)
+
+
+def _agents(version: str, ids: dict[str, str]) -> Iterator[Agent]:
+    for provider, connector in CONNECTORS[version].items():
+        yield Agent(ids[f"flow-{connector}"], "flow", provider, FLOW_PROMPT)
+        prompt = CONVERSATIONAL_FLOW_PROMPT.replace("${parameters.chat_history:-}", "")
+        yield Agent(ids[f"cflow-{connector}"], "conversational_flow", provider, prompt)
+        if connector in _FUNCTION_CALLING:
+            yield Agent(ids[f"fc-{connector}"], "conversational", provider, "${parameters.question}")
+        else:
+            yield Agent(ids[f"conv-{connector}"], "conversational", provider, None)

@@ -1,0 +1,222 @@
+"""What each row of the REST table does. The third argument is the id in the path, if it has one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qsl
+
+from gateway.simulator.bodies import parse_object
+from gateway.simulator.core import ClusterCore
+from gateway.simulator.errors import Json, RestFailure
+from gateway.simulator.memory import Message, new_id, page
+from gateway.simulator.predict import LlmReply, LlmRequest
+from gateway.simulator.values import to_parameters
+
+SWITCH = "plugins.ml_commons.agent_framework_enabled"
+_KNOWN_SETTINGS = frozenset(
+    {
+        SWITCH,
+        "plugins.ml_commons.remote_inference.enabled",
+        "plugins.ml_commons.memory_feature_enabled",
+        "plugins.ml_commons.only_run_on_ml_node",
+        "plugins.ml_commons.connector.private_ip_enabled",
+        "plugins.ml_commons.connector_access_control_enabled",
+        "plugins.ml_commons.trusted_connector_endpoints_regex",
+    }
+)
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request; `target` is path and query as they came."""
+
+    method: str
+    target: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+
+    @property
+    def path(self) -> str:
+        """The path, undecoded."""
+        return self.target.partition("?")[0]
+
+    @property
+    def query(self) -> dict[str, str]:
+        """The query parameters."""
+        return dict(parse_qsl(self.target.partition("?")[2], keep_blank_values=True))
+
+    def json(self, core: ClusterCore) -> Json:
+        """The body as an object; an absent one is refused."""
+        return parse_object(self.body, core.modern)
+
+
+Handler = Callable[[ClusterCore, Request, str], Any]
+
+
+# The root and the settings
+
+
+def root(core: ClusterCore, request: Request, _: str) -> Json:
+    """The cluster's name and version."""
+    version = {"distribution": "opensearch", "number": core.version, "build_type": "simulated", "build_snapshot": False}
+    tagline = "The OpenSearch Project: https://opensearch.org/"
+    return {"name": "simulator", "cluster_name": "simulated", "version": version, "tagline": tagline}
+
+
+def health(core: ClusterCore, request: Request, _: str) -> Json:
+    """Always green."""
+    return {"cluster_name": "simulated", "status": "green", "timed_out": False, "number_of_nodes": 1}
+
+
+def put_settings(core: ClusterCore, request: Request, _: str) -> Json:
+    """Changes settings; only those of a short list are known."""
+    body = request.json(core)
+    for scope in ("persistent", "transient"):
+        for name, value in (body.get(scope) or {}).items():
+            if name not in _KNOWN_SETTINGS:
+                raise RestFailure(400, "settings_exception", f"{scope} setting [{name}], not recognized")
+            core.settings[name] = None if value is None else str(value).lower()
+    shown: dict[str, Any] = {"acknowledged": True, "persistent": {}, "transient": {}}
+    for scope in ("persistent", "transient"):
+        for name, value in (body.get(scope) or {}).items():
+            if value is not None:
+                _nest(shown[scope], name.split("."), str(value).lower())
+    return shown
+
+
+def _nest(node: dict[str, Any], names: list[str], value: str) -> None:
+    for name in names[:-1]:
+        node = node.setdefault(name, {})
+    node[names[-1]] = value
+
+
+# Running
+
+
+def execute(core: ClusterCore, request: Request, agent_id: str) -> Generator[LlmRequest, LlmReply, Any]:
+    """Runs an agent."""
+    result = yield from core.execution(agent_id, request.body)
+    if request.query.get("async") == "true":
+        # The task's end is not simulated: the run is over before this is answered.
+        tensors = result["inference_results"][0]["output"]
+        ids = {tensor["name"]: tensor["result"] for tensor in tensors if "result" in tensor}
+        return {"task_id": new_id(), "status": "RUNNING", "response": ids}
+    return result
+
+
+def execute_stream(core: ClusterCore, request: Request, agent_id: str) -> Json:
+    """Refused: the transport that streams is not installed."""
+    uri = f"unable to serve uri [{request.path}] and method [{request.method}]"
+    raise RestFailure(500, "illegal_state_exception", f"The engine does not support HTTP streaming, {uri}")
+
+
+def predict(core: ClusterCore, request: Request, model_id: str) -> Generator[LlmRequest, LlmReply, Any]:
+    """Calls a model without an agent."""
+    parameters = to_parameters(request.json(core).get("parameters") or {}, core.modern)
+    answer = yield from core.predict(model_id, parameters)
+    return {"inference_results": [{"output": [{"name": "response", "dataAsMap": answer}], "status_code": 200}]}
+
+
+def execute_algorithm(core: ClusterCore, request: Request, name: str) -> Json:
+    """Refused: agents are not run this way."""
+    raise RestFailure(400, "named_object_not_found_exception", f"[1:1] unknown field [{name.upper()}]")
+
+
+# Searching
+
+
+def search(kind: str) -> Handler:
+    """Searches all connectors, models or agents; only `ids` and `size` are understood."""
+
+    def run(core: ClusterCore, request: Request, _: str) -> Json:
+        body = request.json(core) if request.body else {}
+        found = core.resources.all_of(kind)
+        wanted = ((body.get("query") or {}).get("ids") or {}).get("values")
+        if wanted is not None:
+            found = {name: found[name] for name in wanted if name in found}
+        hits = [_hit(f".plugins-ml-{kind}", name, found[name]) for name in list(found)[: body.get("size", 10)]]
+        return _search_answer(hits, len(found))
+
+    return run
+
+
+def _hit(index: str, name: str, source: Json) -> Json:
+    hidden = ("credential", "deployed", "state")
+    shown = {key: value for key, value in source.items() if key not in hidden}
+    ids = {"_index": index, "_id": name, "_version": 1, "_seq_no": 1, "_primary_term": 1, "_score": 1.0}
+    return {**ids, "_source": shown}
+
+
+def _search_answer(hits: list[Json], total: int) -> Json:
+    return {
+        "took": 1,
+        "timed_out": False,
+        "_shards": {"total": 1, "successful": 1, "skipped": 0, "failed": 0},
+        "hits": {"total": {"value": total, "relation": "eq"}, "max_score": 1.0 if hits else None, "hits": hits},
+    }
+
+
+# Memory
+
+
+def create_memory(core: ClusterCore, request: Request, _: str) -> Json:
+    """A new memory."""
+    body = request.json(core) if request.body else {}
+    return {"memory_id": core.memory.create(body.get("name"), body.get("additional_info")).memory_id}
+
+
+def memories(core: ClusterCore, request: Request, _: str) -> Json:
+    """The memories, page by page."""
+    found, following = page(core.memory.newest(), request.query)
+    return _paged("memories", [memory.document() for memory in found], following)
+
+
+def update_memory(core: ClusterCore, request: Request, memory_id: str) -> Json:
+    """Renames a memory."""
+    memory = core.memory.get(memory_id)
+    body = request.json(core)
+    memory.name = body.get("name", memory.name)
+    memory.additional_info = body.get("additional_info", memory.additional_info)
+    shards = {"total": 1, "successful": 1, "failed": 0}
+    ids = {"_index": ".plugins-ml-memory-meta", "_id": memory_id, "_version": 2, "_seq_no": 1, "_primary_term": 1}
+    return {**ids, "result": "updated", "forced_refresh": True, "_shards": shards}
+
+
+def delete_memory(core: ClusterCore, request: Request, memory_id: str) -> Json:
+    """Removes a memory."""
+    core.memory.delete(memory_id)
+    return {"success": True}
+
+
+def add_message(core: ClusterCore, request: Request, memory_id: str) -> Json:
+    """Adds a finished turn to a memory."""
+    memory, body = core.memory.get(memory_id), request.json(core)
+    message = Message(memory_id, body.get("input"), body.get("response"), body.get("origin"))
+    message.prompt_template, message.additional_info = body.get("prompt_template"), body.get("additional_info")
+    return {"message_id": core.memory.add(memory, message).message_id}
+
+
+def messages(core: ClusterCore, request: Request, memory_id: str) -> Json:
+    """The turns of a memory, oldest first, page by page."""
+    found, following = page(list(core.memory.get(memory_id).messages.values()), request.query)
+    return _paged("messages", [message.document(core.modern) for message in found], following)
+
+
+def traces(core: ClusterCore, request: Request, message_id: str) -> Json:
+    """The steps of a turn, last first, page by page."""
+    found, following = page(core.memory.traces_of(message_id), request.query)
+    return _paged("traces", [message.document(core.modern) for message in found], following)
+
+
+def _paged(name: str, documents: list[Json], following: int | None) -> Json:
+    return {name: documents} if following is None else {name: documents, "next_token": following}
+
+
+def search_memory(core: ClusterCore, request: Request, memory_id: str) -> Json:
+    """All turns and steps of a memory, whatever the query."""
+    memory = core.memory.get(memory_id)
+    documents = {**memory.messages, **memory.traces}
+    hits = [_hit(".plugins-ml-memory-message", name, message.document(True)) for name, message in documents.items()]
+    return _search_answer(hits[:10], len(hits))

@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gateway.config.describe import effective, rows, table, updated
+from gateway.config.load import ConfigError, load
+from gateway.config.schema import Rule, Settings
+
+PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
+SHIPPED = Path(__file__).parents[2] / "config" / "gateway.yaml"
+
+
+def _problems(path: Path | None, environ: dict[str, str] | None = None) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        load(path, environ or {})
+    return [str(problem) for problem in caught.value.problems]
+
+
+def _file(folder: Path, text: str, name: str = "gateway.yaml") -> Path:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_no_file_gives_the_defaults() -> None:
+    settings = load(None, {})
+    assert settings == Settings()
+    assert (settings.listen.data_host, settings.listen.data_port) == ("127.0.0.1", 9209)
+    assert (settings.listen.admin_host, settings.listen.admin_port) == ("127.0.0.1", 9601)
+    assert settings.upstream.timeouts.execute == 0
+
+
+def test_the_shipped_file_is_right() -> None:
+    assert load(SHIPPED, {}) == Settings()
+
+
+def test_yaml_and_toml_say_the_same(tmp_path: Path) -> None:
+    yaml = _file(tmp_path, "listen: {data_port: 1}\nagents:\n  rules: [{agent: 'a*', provider: p}]\n  roles: {x: user}\n")
+    toml = _file(
+        tmp_path,
+        "[listen]\ndata_port = 1\n[agents]\nroles = {x = 'user'}\n[[agents.rules]]\nagent = 'a*'\nprovider = 'p'\n",
+        "gateway.toml",
+    )
+    assert load(yaml, {}) == load(toml, {})
+    assert load(yaml, {}).agents.rules == [Rule("a*", "p")]
+
+
+def test_environment_stands_over_the_file_and_options_over_both(tmp_path: Path) -> None:
+    path = _file(tmp_path, "logs: {level: error}\nlisten: {data_port: 1, admin_port: 2}\n")
+    environ = {
+        "GATEWAY__LOGS__LEVEL": "debug",
+        "gateway__listen__data_port": "3",
+        "GATEWAY__AGENTS__ALLOW_PREFILL": "true",
+        "GATEWAY__AGENTS__RULES": "[{agent: '007', delivery: describe}]",
+        "GATEWAY__LISTEN__DATA_HOST": "0",
+        "OTHER__LOGS__LEVEL": "loud",
+    }
+    settings = load(path, environ, {"listen": {"data_port": 4}})
+    assert settings.logs.level == "debug"
+    assert (settings.listen.data_host, settings.listen.data_port, settings.listen.admin_port) == ("0", 4, 2)
+    assert settings.agents.allow_prefill
+    assert settings.agents.rules == [Rule("007", delivery="describe")]
+
+
+def test_every_problem_is_told_with_its_path(tmp_path: Path) -> None:
+    path = _file(
+        tmp_path,
+        "listen: {data_prt: 1, admin_port: 99999}\nupstream: {url: 'http://u:hunter2@x', timeouts: {connect: soon}}\n"
+        "agents: {lookup: me, rules: [{agent: x}, {agnt: y}], roles: {a: b}}\nlimits: 3\nlogz: {}\n",
+    )
+    assert _problems(path, {"GATEWAY__LOGS__LEVEL": "loud"}) == [
+        "logz: unknown key; did you mean `logs`?; allowed: listen, upstream, limits, agents, answers, logs",
+        "listen.data_prt: unknown key; did you mean `data_port`?; allowed: data_host, data_port, admin_host, "
+        "admin_port, shutdown_seconds",
+        "listen.admin_port: is not allowed here; got 99999; allowed: a whole number from 0 to 65535",
+        "upstream.url: is not allowed here; got 'http://***@x'; allowed: text like ^https?://[^/?#@\\s]+/?$",
+        "upstream.timeouts.connect: is not allowed here; got 'soon'; allowed: a number of at least 0",
+        "limits: must be a section with keys; got 3",
+        "agents.lookup: is not allowed here; got 'me'; allowed: caller or service_account",
+        "agents.rules[1].agnt: unknown key; did you mean `agent`?; allowed: agent, provider, delivery",
+        "agents.rules[1].agent: is missing; allowed: text, not empty",
+        "agents.roles.a: is not allowed here; got 'b'; allowed: system or user or assistant or tool",
+        "logs.level: is not allowed here; got 'loud'; allowed: debug or info or warning or error; "
+        "from GATEWAY__LOGS__LEVEL",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "part"),
+    [
+        ("logs: {level: info}\nlogs: {}\n", "a.yaml", "the key 'logs' stands twice"),
+        ("logs: [", "a.yaml", "can't be parsed"),
+        ("- 1", "a.yaml", "must hold a mapping of sections"),
+        ("x", "a.toml", "can't be parsed"),
+    ],
+)
+def test_files_that_are_no_settings(text: str, name: str, part: str, tmp_path: Path) -> None:
+    [problem] = _problems(_file(tmp_path, text, name))
+    assert part in problem
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    assert "can't be read: No such file" in _problems(tmp_path / "none.yaml")[0]
+
+
+@pytest.mark.parametrize("url", ["http://x:99999", "ftp://x", "http://x/path", "x:9200", "http://a b"])
+def test_addresses_that_are_none(url: str) -> None:
+    assert _problems(None, {"GATEWAY__UPSTREAM__URL": url})[0].startswith("upstream.url: ")
+
+
+def test_environment_that_leads_into_a_value(tmp_path: Path) -> None:
+    path = _file(tmp_path, "logs: {level: info}")
+    [problem] = _problems(path, {"GATEWAY__LOGS__LEVEL__MORE": "x"})
+    assert problem == "logs.level.more: leads into a setting that has no keys; from GATEWAY__LOGS__LEVEL__MORE"
+
+
+ACCOUNT = "agents:\n  lookup: service_account\n  service_account: {username: u, password: %s}\n"
+
+
+def test_secrets_come_by_reference_and_are_never_shown(tmp_path: Path) -> None:
+    secret = _file(tmp_path, "from a file\n", "secret")
+    by_file = load(_file(tmp_path, ACCOUNT % f"{{file: {secret}}}"), {})
+    by_env = load(_file(tmp_path, ACCOUNT % "{env: PW}"), {"PW": "from the environment"})
+    assert by_file.agents.service_account.password.reveal() == "from a file"
+    assert by_env.agents.service_account.password.reveal() == "from the environment"
+    for settings in (by_file, by_env):
+        assert "from" not in effective(settings) + repr(settings)
+    assert "<env: PW>" in effective(by_env)
+
+
+@pytest.mark.parametrize("value", ["hunter2", "{env: NONE}", "{file: /nowhere/at/all}", "{env: A, file: B}", "{x: y}"])
+def test_secrets_that_are_none(value: str, tmp_path: Path) -> None:
+    [problem] = _problems(_file(tmp_path, ACCOUNT % value))
+    assert problem.startswith("agents.service_account.password: ")
+    assert "hunter2" not in problem
+
+
+def test_secret_in_the_environment_itself_is_refused() -> None:
+    [problem] = _problems(None, {"GATEWAY__AGENTS__SERVICE_ACCOUNT__PASSWORD": "hunter2"})
+    assert "GATEWAY__AGENTS__SERVICE_ACCOUNT__PASSWORD__ENV" in problem
+    assert "hunter2" not in problem
+
+
+def test_service_account_needs_its_account() -> None:
+    assert _problems(None, {"GATEWAY__AGENTS__LOOKUP": "service_account"}) == [
+        "agents.service_account.username: is needed when agents.lookup is service_account",
+        "agents.service_account.password: is needed when agents.lookup is service_account",
+    ]
+
+
+def test_every_setting_has_a_meaning_and_stands_in_the_documentation() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert all(meaning for _, _, _, meaning in rows())
+    assert table() in page
+    assert updated(page) == page

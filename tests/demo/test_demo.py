@@ -1,0 +1,131 @@
+"""`mlc-gateway demo` as a person runs it, and that it can't call lost what arrived or the other way round."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from gateway import app
+from gateway.cli import run
+from gateway.demo.arrival import difference, mapped, told
+from gateway.demo.said import bodies
+from gateway.execute.ports import ExecuteCall, Forward
+from gateway.providers import registry
+
+COMMAND = [sys.executable, "-m", "gateway", "demo"]
+PROVIDERS = ("bedrock/converse", "openai/v1/chat/completions", "gemini/v1beta/generatecontent")
+
+
+def _lines(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_everything_arrives_or_is_refused_as_it_must_be(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["demo", "--once", "--json"]) == 0
+    *outcomes, end = _lines(capfd.readouterr().out)
+    assert end == {"sum": {"arrived": 84, "refused": 6, "lost": 0}}
+    counted = Counter((o["cluster"], o["agent"], o["provider"], o["input"]) for o in outcomes)
+    agents = ("flow", "conversational_flow", "conversational")
+    assert counted == Counter(
+        (cluster, agent, provider, name)
+        for cluster in ("2.19.0", "3.4.0")
+        for agent in agents
+        for provider in PROVIDERS
+        for name in ("text", "image", "document", "video", "conversation")
+    )
+    refused = {
+        (o["provider"], o["input"], o["reason"].partition(":")[0]) for o in outcomes if o["outcome"] == "refused"
+    }
+    assert refused == {("openai/v1/chat/completions", "video", "MEDIA_KIND_UNSUPPORTED")}
+
+
+def test_tables_without_colours_when_piped(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["demo", "--once"]) == 0
+    shown = capfd.readouterr().out
+    assert "\x1b" not in shown
+    assert shown.endswith("84 arrived intact, 6 refused with their reason, 0 lost.\n")
+    for title in ("Plain text", "A picture (PNG)", "A document (PDF)", "A film (MP4)", "A conversation of four turns"):
+        assert f"{title}" in shown
+    assert "774 bytes, sha256" in shown.replace("\n", " ")
+
+
+def test_a_gateway_that_only_forwards_loses_everything(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    class Cache:
+        def invalidate(self, kind: str, id: str | None) -> None:
+            pass
+
+    async def forward(call: ExecuteCall) -> Forward:
+        return Forward()
+
+    monkeypatch.setattr(app, "_real_use_case", lambda: lambda *_: (forward, Cache()))
+    assert run(["demo", "--once", "--json"]) == 1
+    assert _lines(capfd.readouterr().out)[-1] == {"sum": {"arrived": 0, "refused": 0, "lost": 90}}
+
+
+def test_it_runs_on_with_lines_to_try_until_it_is_told_to_stop() -> None:
+    demo = subprocess.Popen([*COMMAND, "--port", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert demo.stdout is not None
+    seen: list[str] = []
+    for line in demo.stdout:
+        seen.append(line)
+        if line.startswith("Running"):
+            break
+    tries = [line.strip() for line in seen if line.strip().startswith("curl")]
+    shown = [subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=True).stdout for line in tries]
+    demo.send_signal(signal.SIGINT)
+    assert demo.wait(30) == 0
+    assert len(shown) == 6
+    for through, direct, received in (shown[:3], shown[3:]):
+        assert through.startswith("HTTP/1.1 200")
+        assert "X-MLC-Gateway-Delivery: strategy=" in through
+        assert json.loads(direct)["status"] == 400
+        assert "s3://pictures/cat.png" in received
+
+
+def test_a_taken_port_is_said(capfd: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        assert run(["demo", "--once", "--port", str(taken.getsockname()[1])]) == 1
+    assert "--port 0 any free one" in capfd.readouterr().err
+
+
+def _received(provider: str, name: str = "conversation") -> tuple[Any, list[dict[str, Any]], dict[str, Any]]:
+    made = registry.provider(provider)
+    turns = mapped(made, bodies()[name])
+    return made, turns, {made.messages_field: json.loads(json.dumps(turns))}
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_difference_sees_a_lost_part_a_lost_turn_a_changed_order_and_a_changed_prompt(provider: str) -> None:
+    made, turns, body = _received(provider)
+    field, came = made.content_field, body[made.messages_field]
+    prompt = "${parameters.question}"
+    assert difference(made, turns, body, prompt) == ""
+    assert difference(made, turns, {}, prompt) == "the LLM got no messages"
+    assert difference(made, turns, {made.messages_field: came[1:]}, prompt) == "7 turns were said, 6 arrived"
+    assert difference(made, turns, {made.messages_field: [came[2], came[1], came[0], *came[3:]]}, prompt)
+    without = [{**came[0], field: came[0][field][:1]}, *came[1:]]
+    assert difference(made, turns, {made.messages_field: without}, prompt) == "turn 1 arrived changed"
+    assert difference(made, turns, body, "Asked: ${parameters.question}") == "turn 7 arrived changed"
+    assert difference(made, turns, body, None) == "turn 7 arrived changed"  # the agent's own words are gone
+    last = {**came[-1], field: [made.text_part("Asked: How long")]}
+    assert difference(made, turns, {made.messages_field: [*came[:-1], last]}, None) == "turn 7 arrived changed"
+
+
+def test_base64_is_shown_as_its_length_and_hash() -> None:
+    shown = told(bodies()["image"]["input"])
+    assert shown == (
+        "Which bar of this chart is the highest?\n"
+        '{"type": "image", "source": {"type": "base64", "format": "png", '
+        '"data": "‹774 bytes, sha256 7c25ab8b2a3e›"}}'
+    )

@@ -1,0 +1,63 @@
+"""A gateway before a simulated cluster with its agents, and a client."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+import pytest
+
+from gateway.simulator.fixtures import seed_core
+from gateway.simulator.server import Simulator
+from tests.conftest import StartGateway
+
+PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+IMAGE = {"type": "image", "source": {"type": "base64", "format": "png", "data": PNG}}
+
+
+@dataclass
+class Place:
+    simulator: Simulator
+    agents: dict[str, str]
+    url: str
+    client: aiohttp.ClientSession
+
+    async def execute(self, agent: str, body: Any = None, **more: Any) -> aiohttp.ClientResponse:
+        """POST `body` to `agent`, a seeded agent's name or an id; the answer, its body read."""
+        if body is not None:
+            more["json"] = body
+        path = f"/_plugins/_ml/agents/{self.agents.get(agent, agent)}/_execute"
+        response = await self.client.post(path, **more)
+        await response.read()
+        return response
+
+
+StartPlace = Callable[..., Awaitable[Place]]
+
+
+@pytest.fixture
+async def start_place(start_gateway: StartGateway) -> AsyncIterator[StartPlace]:
+    """``await start_place("2.19.0", {"agents": {…}})``: the settings are laid over the defaults."""
+    started: list[Place] = []
+
+    async def start(version: str = "2.19.0", over: Any = None) -> Place:
+        simulator = Simulator(version)
+        await simulator.start()
+        gateway = await start_gateway(simulator.url, None, over)
+        url = f"http://127.0.0.1:{gateway.data_port}"
+        agents = seed_core(simulator.core, simulator.llm_url)
+        started.append(Place(simulator, agents, url, aiohttp.ClientSession(url)))
+        return started[-1]
+
+    yield start
+    for place in started:
+        await place.client.close()
+        await place.simulator.stop()
+
+
+@pytest.fixture
+async def place(start_place: StartPlace) -> Place:
+    """A 2.19 cluster behind a gateway with its default settings."""
+    return await start_place()

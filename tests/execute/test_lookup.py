@@ -1,0 +1,106 @@
+"""An agent that can't be read: refused, or delivered on the operator's word, and the answer says which."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import aiohttp
+import pytest
+
+from gateway.execute.delivered import DELIVERY, NOTICE
+from tests.conftest import StartGateway
+from tests.execute.cluster import FLOW, RAN, Client, Cluster, server_of
+from tests.execute.conftest import IMAGE
+
+BLOCKS = [{"type": "text", "text": "what is this?"}, IMAGE]
+ASSUME = {"agents": {"on_unproved": "assume", "rules": [{"agent": FLOW, "provider": "openai"}]}}
+Connect = Callable[[Any], Awaitable[Client]]
+
+
+@pytest.fixture
+async def connect(start_gateway: StartGateway) -> AsyncIterator[Connect]:
+    """``await connect(settings)``: a client of a gateway before a cluster of its own."""
+    ends: list[Callable[[], Awaitable[Any]]] = []
+
+    async def start(over: Any) -> Client:
+        cluster = Cluster()
+        server = server_of(cluster)
+        await server.start_server()
+        gateway = await start_gateway(str(server.make_url("")).rstrip("/"), None, over)
+        session = aiohttp.ClientSession(
+            f"http://127.0.0.1:{gateway.data_port}", headers={"Authorization": "Basic eHg6"}
+        )
+        ends.extend((session.close, server.close))
+        return Client(cluster, session)
+
+    yield start
+    for end in ends:
+        await end()
+
+
+async def test_a_lookup_is_made_with_the_callers_own_credentials(connect: Connect) -> None:
+    client = await connect({})
+    assert (await client.execute(FLOW, {"input": "hello"})).status == 200
+    assert {headers.get("Authorization") for headers in client.cluster.lookups} == {"Basic eHg6"}
+
+
+async def test_a_service_account_reads_where_the_operator_chose_it(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOOKUP_PASSWORD", "secret word")
+    account = {"username": "reader", "password": {"env": "LOOKUP_PASSWORD"}}
+    client = await connect({"agents": {"lookup": "service_account", "service_account": account}})
+    assert (await client.execute(FLOW, {"input": "hello"})).status == 200
+    expected = base64.b64encode(b"reader:secret word").decode()
+    assert {headers.get("Authorization") for headers in client.cluster.lookups} == {f"Basic {expected}"}
+
+
+async def test_a_denied_lookup_is_refused_with_the_permission_it_needs(connect: Connect) -> None:
+    client = await connect({})
+    client.cluster.lookup_status = 403
+    answer = await client.execute(FLOW, {"input": "hello"})
+    error = (await answer.json())["error"]
+    assert (answer.status, error["type"]) == (400, "UnresolvedAgent")
+    assert "cluster:admin/opensearch/ml/agents/get" in error["help"]
+    assert client.cluster.bodies == []
+
+
+async def test_a_denied_lookup_is_delivered_on_the_operators_word(connect: Connect) -> None:
+    client = await connect(ASSUME)
+    client.cluster.lookup_status = 403
+    answer = await client.execute(FLOW, {"input": BLOCKS, "parameters": {"mine": "stays"}})
+    assert (answer.status, await answer.json()) == RAN
+    expected = "strategy=assumed; provider=openai/v1/chat/completions; input=content_blocks; proved=no"
+    assert answer.headers[DELIVERY] == expected
+    assert answer.headers[NOTICE] == "NOT_PROVED"
+    (sent,) = client.cluster.sent
+    messages = json.loads(sent["parameters"].pop("messages"))
+    assert sent == {"parameters": {"mine": "stays", "question": "what is this?"}}
+    url = f"data:image/png;base64,{IMAGE['source']['data']}"
+    parts = [{"type": "text", "text": "what is this?"}, {"type": "image_url", "image_url": {"url": url}}]
+    assert messages == [{"role": "user", "content": parts}]
+
+
+async def test_no_rule_no_assumption(connect: Connect) -> None:
+    client = await connect({"agents": {"on_unproved": "assume"}})
+    client.cluster.lookup_status = 403
+    assert (await client.execute(FLOW, {"input": "hello"})).status == 400
+
+
+async def test_who_is_not_known_gets_the_clusters_own_challenge(connect: Connect) -> None:
+    client = await connect(ASSUME)
+    client.cluster.lookup_status = 401
+    client.cluster.answers = [(401, {"error": "Unauthorized", "status": 401})]
+    answer = await client.execute(FLOW, {"input": "hello"})
+    assert (answer.status, await answer.json()) == client.cluster.answers[0]
+    assert client.cluster.sent == [{"input": "hello"}]
+
+
+async def test_a_lookup_that_fails_for_now_is_a_502(connect: Connect) -> None:
+    client = await connect({})
+    client.cluster.lookup_status = 503
+    answer = await client.execute(FLOW, {"input": "hello"})
+    assert (answer.status, (await answer.json())["error"]["type"]) == (502, "UnresolvedAgent")

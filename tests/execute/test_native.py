@@ -1,0 +1,149 @@
+"""Clusters that know `input` themselves: a small cluster on loopback with 3.6.0's recorded documents and answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import pytest
+
+from gateway.execute.delivered import BOTH_SENT, DELIVERY, NOTICE
+from tests.conftest import StartGateway
+from tests.execute.cluster import RAN, V1, V2, Client, Cluster, server_of
+from tests.execute.conftest import IMAGE, PNG
+
+BLOCKS = [{"type": "text", "text": "what is this?"}, IMAGE]
+_OFF = (
+    "Standardized input cannot be used if unified agent API is not enabled. The agent must be created using unified "
+    "agent API. To enable, please update the setting plugins.ml_commons.unified_agent_api_enabled"
+)
+OFF = (
+    400,
+    {
+        "error": {
+            "root_cause": [{"type": "illegal_argument_exception", "reason": _OFF}],
+            "type": "illegal_argument_exception",
+            "reason": _OFF,
+        },
+        "status": 400,
+    },
+)
+NEEDS_V2 = (
+    500,
+    {
+        "status": 500,
+        "error": {
+            "type": "UnsupportedOperationException",
+            "reason": "System Error",
+            "details": "V2 agents require executor-provided memory. Use runV2() instead.",
+        },
+    },
+)
+
+
+@pytest.fixture(params=["gzip", "identity"])
+async def client(request: pytest.FixtureRequest, start_gateway: StartGateway) -> AsyncIterator[Client]:
+    """Recorded answers came compressed, as clients ask for it; both must work."""
+    cluster = Cluster()
+    server = server_of(cluster)
+    await server.start_server()
+    gateway = await start_gateway(str(server.make_url("")).rstrip("/"))
+    headers = {"Accept-Encoding": request.param}
+    async with aiohttp.ClientSession(f"http://127.0.0.1:{gateway.data_port}", headers=headers) as session:
+        yield Client(cluster, session)
+    await server.close()
+
+
+@pytest.mark.parametrize(("agent", "said"), [(V1, "hello"), (V2, "hello"), (V2, BLOCKS)])
+async def test_what_the_agent_takes_itself_goes_untouched(client: Client, agent: str, said: Any) -> None:
+    client.cluster.answers = [RAN]
+    answer = await client.execute(agent, {"input": said})
+    assert client.cluster.bodies == [json.dumps({"input": said}).encode()]
+    kind = "text" if said == "hello" else "content_blocks"
+    assert answer.headers[DELIVERY] == f"strategy=native; provider=bedrock/converse; input={kind}"
+    assert await answer.json() == RAN[1]
+
+
+@pytest.mark.parametrize("agent", [V1, V2])
+async def test_input_wins_over_the_question_on_every_version(client: Client, agent: str) -> None:
+    client.cluster.answers = [RAN]
+    answer = await client.execute(agent, {"input": "hello", "parameters": {"question": "old", "memory_id": "m"}})
+    assert client.cluster.sent == [{"input": "hello", "parameters": {"memory_id": "m"}}]
+    assert answer.headers["Warning"] == BOTH_SENT
+
+
+async def test_blocks_for_a_v1_agent_are_rewritten(client: Client) -> None:
+    client.cluster.answers = [RAN]
+    answer = await client.execute(V1, {"input": BLOCKS})
+    assert answer.status == 200, await answer.text()
+    (sent,) = client.cluster.sent
+    assert "input" not in sent
+    assert sent["parameters"]["question"] == "what is this?$${parameters.gw_s0}(end)"
+    assert PNG in sent["parameters"]["gw_s0"]
+    assert answer.headers[DELIVERY] == "strategy=splice; provider=bedrock/converse; input=content_blocks"
+    assert answer.headers[NOTICE] == "MEMORY_HOLDS_REFERENCE, NEUTRAL_TEXT_ADDED"
+
+
+@pytest.mark.parametrize("setting", [None, "true"])
+async def test_input_that_the_cluster_has_turned_off_is_rewritten_and_sent_once_more(
+    client: Client, setting: str | None
+) -> None:
+    client.cluster.api_on = setting
+    client.cluster.answers = [OFF, RAN]
+    answer = await client.execute(V1, {"input": "hello"})
+    assert (answer.status, await answer.json()) == RAN
+    first, second = client.cluster.sent
+    assert first == {"input": "hello"}
+    assert second["parameters"]["question"] == "hello"
+    assert "input" not in second
+    assert "strategy=native" not in answer.headers[DELIVERY]
+
+
+async def test_a_second_refusal_is_the_answer(client: Client) -> None:
+    client.cluster.answers = [OFF, OFF]
+    answer = await client.execute(V1, {"input": "hello"})
+    assert (answer.status, await answer.json()) == OFF
+    assert len(client.cluster.bodies) == 2
+
+
+async def test_any_other_error_of_the_cluster_is_the_answer(client: Client) -> None:
+    failed = (400, {"status": 400, "error": {"type": "x", "reason": "Invalid Request", "details": "no"}})
+    client.cluster.answers = [failed, RAN]
+    answer = await client.execute(V1, {"input": "hello"})
+    assert (answer.status, await answer.json()) == failed
+    assert len(client.cluster.bodies) == 1
+
+
+async def test_input_is_known_to_be_off_and_never_tried(client: Client) -> None:
+    client.cluster.api_on = "false"
+    client.cluster.answers = [RAN]
+    assert (await client.execute(V1, {"input": "hello"})).status == 200
+    (sent,) = client.cluster.sent
+    assert sent["parameters"]["question"] == "hello"
+
+
+async def test_a_question_for_a_v2_agent_becomes_input(client: Client) -> None:
+    client.cluster.answers = [NEEDS_V2, RAN]
+    answer = await client.execute(V2, {"parameters": {"question": "hello", "memory_id": "m"}})
+    assert (answer.status, await answer.json()) == RAN
+    assert client.cluster.sent == [
+        {"parameters": {"question": "hello", "memory_id": "m"}},
+        {"parameters": {"memory_id": "m"}, "input": "hello"},
+    ]
+    assert answer.headers[DELIVERY] == "strategy=native; provider=unknown; input=question"
+    assert NOTICE not in answer.headers
+
+
+async def test_without_a_question_there_is_nothing_to_turn_into_input(client: Client) -> None:
+    client.cluster.answers = [NEEDS_V2, RAN]
+    answer = await client.execute(V2, {"parameters": {"foo": "bar"}})
+    assert (answer.status, await answer.json()) == NEEDS_V2
+    assert len(client.cluster.bodies) == 1
+
+
+async def test_the_stream_endpoint_gets_the_parameters_it_wants_beside_input(client: Client) -> None:
+    client.cluster.answers = [RAN]
+    assert (await client.execute(V1, {"input": "hello"}, stream=True)).status == 200
+    assert client.cluster.sent == [{"input": "hello", "parameters": {}}]

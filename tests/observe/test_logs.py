@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import base64
+import io
+import json
+
+import pytest
+import structlog
+
+from gateway.observe.logs import configure, step
+from gateway.observe.redact import redact, shorten
+from tests.conftest import settings_for
+from tests.edge.use_case import UseCase
+from tests.wire import RecordingUpstream, talk
+
+IMAGE = base64.b64encode(bytes(range(256)) * 20).decode()
+
+
+def test_secrets_are_hidden_at_any_depth() -> None:
+    shown = redact({"headers": [{"Authorization": "Basic x", "cookie": "c", "X-Api-Key": "k"}], "password": b"p", "n": 1})
+    hidden = "[hidden]"
+    assert shown == {
+        "headers": [{"Authorization": hidden, "cookie": hidden, "X-Api-Key": hidden}],
+        "password": hidden,
+        "n": 1,
+    }
+
+
+def test_payloads_are_their_length_and_hash() -> None:
+    assert shorten("short") == "short"
+    assert shorten(IMAGE) == "[6828 characters, sha256 e2d5fb6d1c0b]" or shorten(IMAGE).startswith("[6828 characters, ")
+    assert shorten(memoryview(b"abc")) == "[3 bytes, sha256 ba7816bf8f01]"
+    assert IMAGE[:40] not in json.dumps(redact({"a": [{"data": IMAGE}]}))
+
+
+@pytest.mark.parametrize("style", ["json", "console"])
+def test_lines_carry_what_the_request_is_known_by(style: str) -> None:
+    stream = io.StringIO()
+    log = configure("debug", style, stream)  # type: ignore[arg-type]
+    with structlog.contextvars.bound_contextvars(request_id="r1"):
+        step(log, "mapped", provider="bedrock/converse", body=IMAGE, token="t")
+    line = stream.getvalue()
+    assert "r1" in line
+    assert "bedrock/converse" in line
+    assert IMAGE[:40] not in line
+    if style == "json":
+        fields = json.loads(line)
+        assert (fields["event"], fields["step"], fields["level"], fields["token"]) == ("step", "mapped", "debug", "[hidden]")
+
+
+def test_levels_below_the_configured_one_are_silent() -> None:
+    stream = io.StringIO()
+    step(configure("info", "json", stream), "mapped")
+    assert stream.getvalue() == ""
+
+
+async def test_requests_are_logged_with_the_clients_id_and_without_its_secrets() -> None:
+    from gateway.app import build
+
+    stream = io.StringIO()
+    async with RecordingUpstream() as upstream:
+        gateway = build(settings_for(upstream.url), UseCase(RuntimeError("boom")), configure("debug", "json", stream))
+        await gateway.start()
+        head = b"Host: c\r\nAuthorization: Basic c2VjcmV0\r\nX-Opaque-Id: caf\xe9\r\nX-Request-Id: mine\r\n"
+        await talk(gateway.data_port, b"GET /_cat?token=t0k3n HTTP/1.1\r\n" + head + b"\r\n")
+        call = b"POST /_plugins/_ml/agents/a/_execute HTTP/1.1\r\n"
+        await talk(gateway.data_port, call + head + b"Content-Length: 6\r\n\r\nsecret")
+        await gateway.stop()
+    written = stream.getvalue()
+    lines = [json.loads(line) for line in written.splitlines()]
+    requests = [line for line in lines if line["event"] == "request"]
+    assert [(line["intent"], line["path"], line["status"]) for line in requests] == [
+        ("passthrough", "/_cat", 200),
+        ("execute", "/_plugins/_ml/agents/a/_execute", 500),
+    ]
+    assert all(line["client_request_id"] == "mine" and line["opaque_id"] for line in requests)
+    [failure] = [line for line in lines if line["event"] == "internal error"]
+    assert failure["request_id"] == requests[1]["request_id"]
+    assert "boom" in failure["exception"]
+    assert not any(secret in written for secret in ("c2VjcmV0", "t0k3n", "secret"))

@@ -1,0 +1,203 @@
+"""The connection to the cluster, and what a client is told when it fails."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+from multidict import CIMultiDict
+
+from gateway.errors import UpstreamTimeout, UpstreamUnavailable
+from gateway.upstream.client import Upstream
+from tests.conftest import StartGateway, settings_for
+from tests.edge.use_case import UseCase
+from tests.wire import OK, RecordingUpstream, Script, read_message, talk, talk_to_end
+
+GET = b"GET / HTTP/1.1\r\nHost: c\r\n\r\n"
+EXECUTE = b"POST /_plugins/_ml/agents/a/_execute HTTP/1.1\r\nHost: c\r\nContent-Length: 2\r\n\r\n{}"
+
+
+def _after_head(raw: bytes, *, reset: bool = False, wait: bool = False) -> Script:
+    """An upstream that reads a request, sends `raw` and then hangs up, resets or falls silent."""
+
+    async def script(_: RecordingUpstream, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_message(reader)
+        writer.write(raw)
+        await writer.drain()
+        if wait:
+            await reader.read()
+        if reset:
+            writer.transport.abort()
+
+    return script
+
+
+BEFORE_THE_ANSWER = {
+    "hangs up": _after_head(b""),
+    "resets": _after_head(b"", reset=True),
+    "hangs up within the head": _after_head(b"HTTP/1.1 200 OK\r\nContent-"),
+    "resets within the head": _after_head(b"HTTP/1.1 200 OK\r\nContent-", reset=True),
+    "garbage": _after_head(b"\x00\xff nonsense\r\n\r\n"),
+    "not http": _after_head(b"SSH-2.0-x\r\n"),
+    "two lengths": _after_head(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab"),
+    "switches protocols unasked": _after_head(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n"),
+}
+
+
+@pytest.mark.parametrize("raw", [GET, EXECUTE], ids=["get", "execute"])
+@pytest.mark.parametrize("script", BEFORE_THE_ANSWER.values(), ids=BEFORE_THE_ANSWER.keys())
+async def test_fault_before_the_answer_is_a_502(script: Script, raw: bytes, start_gateway: StartGateway) -> None:
+    async with RecordingUpstream(script=script) as upstream:
+        gateway = await start_gateway(upstream.url, UseCase())
+        answer = await talk(gateway.data_port, raw)
+        assert answer.line == b"HTTP/1.1 502 Bad Gateway"
+        assert json.loads(answer.body)["error"]["type"] == "UpstreamUnavailable"
+        assert str(upstream.port).encode() not in answer.body
+        upstream.script = None
+        assert (await talk(gateway.data_port, raw)).body == b"ok"
+
+
+async def test_refused_connection_is_a_502(start_gateway: StartGateway) -> None:
+    async with RecordingUpstream() as upstream:
+        pass
+    gateway = await start_gateway(upstream.url, UseCase())
+    answer = await talk(gateway.data_port, GET)
+    assert answer.line == b"HTTP/1.1 502 Bad Gateway"
+
+
+async def test_tls_to_a_plain_port_is_a_502(start_gateway: StartGateway) -> None:
+    async with RecordingUpstream() as upstream:
+        gateway = await start_gateway(upstream.url.replace("http", "https"), UseCase())
+        assert (await talk(gateway.data_port, GET)).line == b"HTTP/1.1 502 Bad Gateway"
+
+
+async def test_silence_is_a_504(start_gateway: StartGateway) -> None:
+    async with RecordingUpstream(script=_after_head(b"", wait=True)) as upstream:
+        over = {"upstream": {"url": upstream.url, "timeouts": {"header": 0.05, "execute": 0.05}}}
+        gateway = await start_gateway(upstream.url, UseCase(), over)
+        for raw in (GET, EXECUTE):
+            answer = await talk(gateway.data_port, raw)
+            assert answer.line == b"HTTP/1.1 504 Gateway Timeout"
+            assert json.loads(answer.body)["error"]["type"] == "UpstreamTimeout"
+
+
+async def test_execute_has_a_patience_of_its_own(start_gateway: StartGateway) -> None:
+    async def script(_: RecordingUpstream, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_message(reader)
+        await asyncio.sleep(0.2)
+        writer.write(OK)
+
+    async with RecordingUpstream(script=script) as upstream:
+        over = {"upstream": {"url": upstream.url, "timeouts": {"header": 0.05, "idle": 0.05}}}
+        gateway = await start_gateway(upstream.url, UseCase(), over)
+        assert (await talk(gateway.data_port, GET)).line == b"HTTP/1.1 504 Gateway Timeout"
+        assert (await talk(gateway.data_port, EXECUTE)).body == b"ok"
+
+
+WITHIN_THE_BODY = {
+    "length, hangs up": _after_head(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc"),
+    "length, resets": _after_head(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc", reset=True),
+    "chunks, hangs up": _after_head(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"),
+    "chunks, bad size": _after_head(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nzz\r\n"),
+    "length, stalls": _after_head(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc", wait=True),
+    "chunks, stall": _after_head(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n", wait=True),
+}
+
+
+@pytest.mark.parametrize("script", WITHIN_THE_BODY.values(), ids=WITHIN_THE_BODY.keys())
+async def test_fault_within_the_body_cuts_the_client(script: Script, start_gateway: StartGateway) -> None:
+    async with RecordingUpstream(script=script) as upstream:
+        over = {"upstream": {"url": upstream.url, "timeouts": {"idle": 0.1}}}
+        gateway = await start_gateway(upstream.url, UseCase(), over)
+        came = await talk_to_end(gateway.data_port, GET)
+        assert not came.endswith(b"0\r\n\r\n")
+        assert b"Content-Length: 9" in came or b"Transfer-Encoding: chunked" in came or not came
+        assert b"502" not in came
+        assert 'status="0"} 1.0' in gateway.metrics.render().decode()
+        upstream.script = None
+        assert (await talk(gateway.data_port, GET)).body == b"ok"
+
+
+def _closing_after(requests: int) -> Script:
+    """Keeps a connection for so many requests, then closes it where it would have read the next."""
+
+    async def script(upstream: RecordingUpstream, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for _ in range(requests):
+            upstream.requests.append(await read_message(reader))
+            writer.write(OK)
+        await reader.readexactly(1)
+        writer.transport.abort()
+
+    return script
+
+
+async def test_safe_request_is_sent_again_on_a_stale_connection_and_no_other(start_gateway: StartGateway) -> None:
+    async with RecordingUpstream(script=_closing_after(1)) as upstream:
+        gateway = await start_gateway(upstream.url, UseCase())
+        assert [(await talk(gateway.data_port, GET)).body for _ in range(3)] == [b"ok"] * 3
+        assert upstream.connections == 3
+        post = b"POST /i HTTP/1.1\r\nHost: c\r\nContent-Length: 1\r\n\r\nx"
+        assert (await talk(gateway.data_port, post)).line == b"HTTP/1.1 502 Bad Gateway"
+
+
+async def test_early_answer_reaches_a_client_that_is_still_sending(start_gateway: StartGateway) -> None:
+    async def script(_: RecordingUpstream, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 413 Too Large\r\nContent-Length: 3\r\n\r\nbig")
+
+    async with RecordingUpstream(script=script) as upstream:
+        gateway = await start_gateway(upstream.url, UseCase())
+        raw = b"POST /_bulk HTTP/1.1\r\nHost: c\r\nContent-Length: 100\r\n\r\nonly some"
+        answer = await talk(gateway.data_port, raw)
+        assert (answer.line, answer.body) == (b"HTTP/1.1 413 Too Large", b"big")
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[tuple[Upstream, RecordingUpstream]]:
+    async with RecordingUpstream() as recording:
+        settings = settings_for(recording.url, {"upstream": {"url": recording.url, "timeouts": {"lookup": 0.2}}})
+        upstream = Upstream(settings.upstream, settings.limits)
+        await upstream.start()
+        yield upstream, recording
+        await upstream.close()
+
+
+async def test_get_json_sends_the_callers_headers(cluster: tuple[Upstream, RecordingUpstream]) -> None:
+    upstream, recording = cluster
+    recording.answers = [b'HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{"a":"b"}']
+    headers = CIMultiDict([("Authorization", "Basic x"), ("Cookie", "é"), ("Content-Length", "7"), ("Host", "other")])
+    assert await upstream.get_json("/_plugins/_ml/agents/a%20b", headers) == (200, {"a": "b"})
+    [request] = recording.requests
+    assert request.line == b"GET /_plugins/_ml/agents/a%20b HTTP/1.1"
+    assert request.headers == (
+        (b"Host", b"127.0.0.1:%d" % recording.port),
+        (b"Authorization", b"Basic x"),
+        (b"Cookie", "é".encode()),
+    )
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"no", b"\xff", b"[" * 100_000], ids=["empty", "list", "text", "ff", "deep"])
+async def test_get_json_of_no_object_is_none(body: bytes, cluster: tuple[Upstream, RecordingUpstream]) -> None:
+    upstream, recording = cluster
+    recording.answers = [b"HTTP/1.1 404 Not Found\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)]
+    assert await upstream.get_json("/x", {}) == (404, None)
+
+
+async def test_exchange_sends_a_body(cluster: tuple[Upstream, RecordingUpstream]) -> None:
+    upstream, recording = cluster
+    recording.answers = [b"HTTP/1.1 201 Created\r\nX-A: 1\r\nX-a: 2\r\nContent-Length: 2\r\n\r\nok"]
+    response = await upstream.exchange("POST", "/x?y", {"Content-Type": "a/b"}, [b"ab", memoryview(b"c")])
+    assert (response.status, response.body, response.headers.getall("x-a")) == (201, b"ok", ["1", "2"])
+    assert recording.requests[0].body == b"abc"
+
+
+async def test_exchange_has_an_end(cluster: tuple[Upstream, RecordingUpstream]) -> None:
+    upstream, recording = cluster
+    recording.script = _after_head(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc", wait=True)
+    with pytest.raises(UpstreamTimeout, match=r"GET /x within 0\.2 s"):
+        await upstream.exchange("GET", "/x", {})
+    recording.script = _after_head(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc")
+    with pytest.raises(UpstreamUnavailable):
+        await upstream.exchange("GET", "/x", {})
