@@ -17,13 +17,15 @@ from typing import Any
 
 from gateway.execute.body import payloads_of
 from gateway.providers import registry
-from gateway.providers.base import MappingOptions, Provider, ProviderRequest
+from gateway.providers.base import Inexpressible, MappingOptions, Provider, ProviderRequest
 from gateway.unified.model import AgentInput, Message, Text
+from gateway.unified.question import question_text
 from gateway.unified.request import parameters_as_strings
 from tests.delivery.world import Pairs, Sent, World
 
 ASKED, TOLD = "oraclequestionword", "oraclehistoryword"
 NEUTRAL = ("(attached:)", "(end)")
+STORED_OTHERWISE = {"MEMORY_HOLDS_CODE", "MEMORY_HOLDS_REFERENCE", "MEMORY_PARTIAL"}
 _ARRAY = re.compile(r'"(messages|contents|content)":\s*\$\{parameters\.(\w+)\}')
 
 
@@ -92,6 +94,9 @@ class Oracle:
         if not got:
             raise Mismatch("no LLM was called", broken="NO_LLM" not in codes)
         said = sent.input
+        stored = question_text(said, self.options.roles)
+        if sent.stored not in (None, stored) and not codes & STORED_OTHERWISE:
+            raise Mismatch(f"memory holds {sent.stored!r}, not {stored!r}")
         if "MEMORY_RETOLD" in codes:
             said = _retold(said, pairs)
             parameters, pairs = {**parameters, "message_history_limit": "0"}, ()
@@ -104,7 +109,10 @@ class Oracle:
         profile = self.world.profile(name)
         if profile.provider:
             provider = registry.provider(profile.provider)
-            mapped = _with_media(provider.map(said, self.options), sent.input)
+            try:
+                mapped = _with_media(provider.map(said, self.options), sent.input)
+            except Inexpressible as inexpressible:
+                raise Mismatch(f"sent, though the provider can't express it: {inexpressible}") from None
             mapped = replace(mapped, messages=provider.canonical(mapped.messages))
             _known(provider, frame[0], got[0], mapped, codes)
         else:
@@ -330,6 +338,8 @@ def _flattened(
 ) -> bool:
     """Whether the body is the agent's own, its question the last turn's text, its history the earlier turns."""
     turns = mapped.messages[_leading(mapped.messages) :] if not mapped.system else mapped.messages
+    if not all(_is_text(provider, part) for turn in turns for part in _parts(provider, turn)):
+        return False
     texts = [[part["text"] for part in _parts(provider, turn)] for turn in turns]
     question = "\n".join(text.strip() for text in texts[-1]) if len(texts[-1]) > 1 else texts[-1][0]
     names = ["Human:" if turn["role"] == "user" else "Assistant:" for turn in turns]

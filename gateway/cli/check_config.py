@@ -8,6 +8,7 @@ from pathlib import Path
 
 from gateway.config.describe import effective
 from gateway.config.load import ConfigError, load
+from gateway.execute.handler import check_rules
 
 NAME = "check-config"
 HELP = "Check the settings and print what they come to, secrets hidden; exit 2 when something is wrong."
@@ -24,6 +25,7 @@ def run(args: argparse.Namespace) -> int:
     """Print the effective settings; 0, or 2 with every problem on standard error."""
     try:
         settings = load(args.config)
+        check_rules(settings)
     except ConfigError as exc:
         return report(exc)
     sys.stdout.write(effective(settings))

@@ -39,14 +39,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print one JSON object: the rewrite (0), the error body of a refusal (1); 2 when a file can't be read."""
+    """Print one JSON object: the rewrite (0), the error body of a refusal (1); 2 when an option or a file is wrong."""
     try:
         body = Path(args.body).read_bytes() if args.body else sys.stdin.buffer.read()
         result = _result(body, args)
     except GatewayError as error:
         _print(error.body())
         return 1
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, registry.UnknownProvider, registry.BrokenProvider) as error:
         sys.stderr.write(f"mlc-gateway rewrite: {error}\n")
         return 2
     _print(result)

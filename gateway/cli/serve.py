@@ -33,11 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Serve; 0 after a clean stop, 1 when a port can't be had, 2 when the settings are wrong."""
     try:
-        settings = load(args.config, overrides=_overrides(args))
+        _run_loop(load(args.config, overrides=_overrides(args)))
     except ConfigError as exc:
         return report(exc)
-    try:
-        _run_loop(settings)
     except OSError as exc:
         sys.stderr.write(f"The gateway can't start: {exc}\n")
         return 1

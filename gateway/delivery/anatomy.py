@@ -107,11 +107,13 @@ class Anatomy:
         self.calls_functions = not self.is_flow and is_function_calling(profile, params)
         # A prompt that is substituted more than once needs its late placeholders escaped in the first pass.
         self.defer = "" if self.is_flow else "$"
-        self._llm_tools = sum(tool.model is not None for tool in llm_tools(profile, params)) if self.is_flow else 1
+        self.later_llms = [
+            tool for tool in llm_tools(profile, params) if self.is_flow and tool.model and tool is not self.tool
+        ]
 
     def key(self, name: str) -> str:
         """The request parameter that sets `name` for the first LLM call alone."""
-        if self._llm_tools > 1 and self.tool is not None and name not in self.params:
+        if self.later_llms and self.tool is not None and name not in self.params:
             return f"{self.tool.key}.{name}"
         return name
 
@@ -181,6 +183,12 @@ class Anatomy:
         """Whether nobody gave the agent a prompt, so that the request must (FACTS.md, 3.4.0: sending one mends it)."""
         takes_one = self.is_flow or (self.calls_functions and self.profile.type != "plan_execute_and_reflect")
         return takes_one and "prompt" not in self.own and self.legacy is None
+
+    @cached_property
+    def replays(self) -> bool:
+        """Whether what the agent's memory holds reaches its first LLM call."""
+        body = self.render(self.asking({}), Environment(history=PROBE))
+        return body is None or bool(list(locate(body, PROBE)))
 
     def frame(self, body: Any) -> Frame | None:
         """Where the question stands in `body`; None when it is not in one text of the provider's messages."""

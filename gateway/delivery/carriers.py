@@ -54,9 +54,10 @@ def in_holder(anatomy: Anatomy, referred_text: tuple[str, Parameters]) -> Parame
 def referred(anatomy: Anatomy, name: str, text: str, defer: str) -> tuple[str, Parameters]:
     """A reference to helper parameters that hold `text`, and those helpers.
 
-    Inserted raw where the cluster can (3.0 and later), else in pieces that it escapes.
+    Inserted raw where the cluster can (3.0 and later), else in pieces that it escapes; these serve every LLM tool of
+    a flow, while `no_escape_params` is sent to the first alone.
     """
-    if anatomy.raw_parameters:
+    if anatomy.raw_parameters and not anatomy.later_llms:
         return raw_reference(anatomy, {name: raw_text(text)}, defer)
     parts = pieces(text)
     helpers = {f"{name}{index}": part for index, part in enumerate(parts)}

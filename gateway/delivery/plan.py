@@ -68,6 +68,9 @@ def plan(
     if found is not None:
         return found
 
+    if remembered and _first_proved(profile, provider, agent_input, params, options, ()) is not None:
+        raise UndeliverableContent.of([refusal.MEMORY_NOT_SAFE])
+
     def deliverable(part: AgentInput) -> bool:
         try:
             return _first_proved(profile, provider, part, params, options, remembered) is not None
@@ -124,6 +127,8 @@ def _first_proved(
     if first_llm(profile, params)[0] is None:
         return _without_llm(agent_input, request)
     question = question_text(agent_input, options.roles)
+    if remembered and not dissected(profile, provider, params).replays:
+        remembered = ()
     tellings = list(_tellings(agent_input, remembered, options.roles))
     for prompt, (said, told, notices) in itertools.product(_prompts(profile, provider, params), tellings):
         extra = {**prompt, **told}
@@ -203,10 +208,10 @@ def _proved(
 ) -> tuple[Candidate, tuple[Notice, ...]] | None:
     try:
         anatomy = dissected(profile, provider, params)
-        for candidate, system, notices in _candidates(anatomy, agent_input, options, question):
+        for candidate, system, text in _candidates(anatomy, agent_input, options, question):
             whole = replace(candidate, parameters=merged(dict(candidate.parameters), dict(system.parameters)))
-            if not _takes_over(anatomy, whole) and proves(anatomy, whole, system):
-                return whole, (*notices, *system.notices)
+            if not _takes_over(anatomy, whole) and proves(anatomy, whole, system, {question, text}):
+                return whole, system.notices
     except RenderFailure:
         pass  # the agent itself can't be called; the refusal says so
     return None
@@ -214,7 +219,8 @@ def _proved(
 
 def _candidates(
     anatomy: Anatomy, agent_input: AgentInput, options: MappingOptions, question: str
-) -> Iterator[tuple[Candidate, System, tuple[Notice, ...]]]:
+) -> Iterator[tuple[Candidate, System, str]]:
+    """Candidates with how the system text is said, and the one text in them that stands for the question."""
     provider = anatomy.provider
     request = _mapped(provider, agent_input, options)
     needed = provider.required_members(request.messages)
@@ -226,7 +232,7 @@ def _candidates(
         wish = Wish.of(provider, told.turns, question)
         for strategy in STRATEGIES:
             for candidate in strategy(anatomy, wish):
-                yield candidate, told.system, ()
+                yield candidate, told.system, wish.text
 
 
 def _takes_over(anatomy: Anatomy, candidate: Candidate) -> bool:

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+from gateway.agents.profile import Tool
 from gateway.delivery.anatomy import QUESTION, Anatomy, locate
 from gateway.delivery.candidate import Candidate, System
 from gateway.delivery.coding import Joined
-from gateway.delivery.rendering import FLOW_TYPES, Environment, RenderFailure, call_values, first_call, parsed
+from gateway.delivery.rendering import (
+    FLOW_TYPES,
+    Environment,
+    RenderFailure,
+    call_values,
+    first_call,
+    parsed,
+    tool_call,
+)
 from gateway.providers.base import Provider
 
 # What a remembered turn or a tool's output may look like at its worst: quotes, JSON, a template's own signs.
@@ -27,8 +36,11 @@ def environments(anatomy: Anatomy, parameters: Mapping[str, str]) -> Iterator[En
         yield Environment(HOSTILE if remembers else None, HOSTILE)
 
 
-def proves(anatomy: Anatomy, candidate: Candidate, system: System) -> bool:
-    """Whether the candidate, with the system text's parameters, makes the input arrive in every environment."""
+def proves(anatomy: Anatomy, candidate: Candidate, system: System, question: Collection[str]) -> bool:
+    """Whether the candidate, with the system text's parameters, makes the input arrive in every environment.
+
+    question: the texts that may stand for the question in the calls of a flow's later LLM tools.
+    """
     request = {**anatomy.params, **candidate.parameters}
     for environment in environments(anatomy, candidate.parameters):
         wanted = candidate.expected(environment)
@@ -41,7 +53,30 @@ def proves(anatomy: Anatomy, candidate: Candidate, system: System) -> bool:
             return False
         if _normal(anatomy.provider, rendered, candidate.split) != _normal(anatomy.provider, wanted, candidate.split):
             return False
+        if not all(_keeps_its_prompt(anatomy, tool, request, environment, question) for tool in anatomy.later_llms):
+            return False
     return _tools_keep_their_prompt(anatomy, request)
+
+
+def _keeps_its_prompt(
+    anatomy: Anatomy, tool: Tool, request: Mapping[str, str], env: Environment, question: Collection[str]
+) -> bool:
+    """A later LLM tool of a flow takes the request's parameters too: its texts must stay, around the question."""
+    first = f"{anatomy.tool.key}." if anatomy.tool else ""
+    asking = {name.removeprefix(first): value for name, value in anatomy.asking({}).items()}
+    try:
+        before = tool_call(anatomy.profile, {**anatomy.params, **asking}, env, tool)
+    except RenderFailure:
+        return True  # the tool can't be called that way without the gateway either
+    try:
+        now = tool_call(anatomy.profile, request, env, tool)
+    except RenderFailure:
+        return False
+    texts = [_at(now, path) for path in locate(now, "")]
+    return all(
+        any(words in text for text in texts for words in (_at(before, path).replace(QUESTION, q) for q in question))
+        for path in locate(before, "")
+    )
 
 
 def _normal(provider: Provider, body: Any, split: bool) -> Any:

@@ -13,6 +13,12 @@ from gateway.providers.base import Provider
 from gateway.unified.model import AgentInput, ContentBlock, Media, Message, Native, Text, ToolResult, ToolUse
 
 _ASK = Text("x", "input")
+MEMORY_NOT_SAFE = Problem(
+    "parameters.memory_id",
+    "what this memory holds can't be told to the agent beside this input without being changed",
+    code="MEMORY_NOT_SAFE",
+    help='send "message_history_limit": "0" to leave the remembered turns out, or start a new memory',
+)
 
 
 def problems(
@@ -37,7 +43,7 @@ def problems(
         return found
     if not deliverable(_conversation(agent_input, [Message("user", (_ASK,), "input")])):
         reason = "this agent can't be called: its own prompt and connector don't render to a valid request"
-        return [Problem("", reason, code="AGENT_NOT_CALLABLE", help=remedy)]
+        return [Problem("input", reason, code="AGENT_NOT_CALLABLE", help=remedy)]
     kinds = sorted({type(block).__name__.lower() for m in agent_input.messages for block in m.content})
     if kinds == ["text"] and len(agent_input.messages) == 1:
         reason = "this text can't be put into the agent's template without being changed"

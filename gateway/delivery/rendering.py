@@ -115,11 +115,13 @@ def _unified_turn(profile: AgentProfile, question: str) -> str:
     return shape.replace("TEXT", text)
 
 
-def _flow(profile: AgentProfile, params: Mapping[str, str], env: Environment) -> dict[str, str]:
+def _flow(
+    profile: AgentProfile, params: Mapping[str, str], env: Environment, target: Tool | None = None
+) -> dict[str, str]:
     values = dict(params)
     if profile.type == "conversational_flow" and env.history is not None:
         values["chat_history"] = env.history
-    _, target = first_llm(profile, params)
+    target = target or first_llm(profile, params)[1]
     if target is None:
         raise RenderFailure("no tool of this flow calls an LLM")
     for tool in llm_tools(profile, params):
@@ -252,6 +254,17 @@ def first_call(profile: AgentProfile, params: Mapping[str, str], env: Environmen
     if model is None:
         raise RenderFailure("the agent calls no LLM")
     return parsed(model, call_values(profile, params, env), profile)
+
+
+def tool_call(profile: AgentProfile, params: Mapping[str, str], env: Environment, tool: Tool) -> Any:
+    """The body of the LLM call of a flow's `tool`, wherever it stands among the tools.
+
+    Raises:
+        RenderFailure: the cluster would answer an error instead.
+    """
+    if tool.model is None:
+        raise RenderFailure(f"the tool {tool.key} calls no LLM")
+    return parsed(tool.model, _flow(profile, params, env, tool), profile)
 
 
 def parsed(model: Model, values: Mapping[str, str], profile: AgentProfile) -> Any:

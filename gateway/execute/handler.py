@@ -12,6 +12,7 @@ from gateway.agents.memory import DEFAULT_LIMIT, MemoryReader
 from gateway.agents.profile import AgentProfile
 from gateway.agents.resolver import Resolver
 from gateway.agents.rules import Rule, rule_for
+from gateway.config.load import ConfigError, ConfigProblem
 from gateway.config.schema import Settings
 from gateway.delivery.plan import Plan, Remembered
 from gateway.errors import GatewayError, UnresolvedAgent
@@ -205,11 +206,34 @@ class _Cache:
 def build_handler(
     settings: Settings, cluster: ClusterReader, log: Logger, metrics: Metrics
 ) -> tuple[Handler, ProfileCache]:
-    """The use case and the cache it keeps, for the edge."""
+    """The use case and the cache it keeps, for the edge.
+
+    Raises:
+        ConfigError: as `check_rules`.
+    """
+    check_rules(settings)
     resolver = Resolver(
         cluster, settings.agents.cache_ttl, service_headers=_service_headers(settings), rules=_rules(settings)
     )
     return Handler(settings, resolver, MemoryReader(cluster), log, metrics), _Cache(resolver)
+
+
+def check_rules(settings: Settings) -> None:
+    """Look at the settings that only the installed providers can judge.
+
+    Raises:
+        ConfigError: a rule names a provider that is not there.
+    """
+    problems = []
+    for index, rule in enumerate(settings.agents.rules):
+        try:
+            if rule.provider:
+                registry.provider(rule.provider)
+        except (registry.UnknownProvider, registry.BrokenProvider) as error:
+            path = f"agents.rules[{index}].provider"
+            problems.append(ConfigProblem(path, str(error), repr(rule.provider), ", ".join(registry.names())))
+    if problems:
+        raise ConfigError(problems)
 
 
 def _rules(settings: Settings) -> tuple[Rule, ...]:

@@ -63,9 +63,18 @@ class Answer:
         self._connection = connection
         self._payload = payload
         self._upload = upload
+        self._closed = None if payload.is_eof() or connection.protocol is None else connection.protocol.closed
+        if self._closed is not None:
+            self._closed.add_done_callback(self._lost)
         self.status = message.code
         self.reason = message.reason
         self.headers: Sequence[RawHeader] = message.raw_headers
+
+    def _lost(self, closed: asyncio.Future[None]) -> None:
+        # A malformed chunk ends the connection, but aiohttp leaves the body waiting for more.
+        cause = closed.exception()
+        if not self._payload.is_eof() and self._payload.exception() is None:
+            self._payload.set_exception(aiohttp.ClientPayloadError(f"the connection is gone: {cause}"))
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """The body, piece by piece as it comes, transfer-coding undone and nothing else.
@@ -84,6 +93,8 @@ class Answer:
         complete = self._payload.is_eof() and (self._upload is None or self._upload.done())
         if self._upload is not None:
             self._upload.cancel()
+        if self._closed is not None:
+            self._closed.remove_done_callback(self._lost)
         if complete:
             self._connection.release()
         else:

@@ -69,6 +69,16 @@ def test_wrong_settings_end_with_2_and_every_problem(
     ]
 
 
+@pytest.mark.parametrize("command", ["check-config", "serve"])
+def test_rule_with_an_unknown_provider_ends_with_2(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "g.yaml"
+    path.write_text("agents: {rules: [{agent: a, provider: nobody/nothing}]}\n")
+    assert run([command, "-c", str(path)]) == 2
+    assert capsys.readouterr().err.startswith("agents.rules[0].provider: ")
+
+
 def test_bad_option_is_told_by_its_setting(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["serve", "--listen", "127.0.0.1:http", "--upstream", "nowhere"]) == 2
     shown = capsys.readouterr().err

@@ -37,7 +37,9 @@ def test_the_shipped_file_is_right() -> None:
 
 
 def test_yaml_and_toml_say_the_same(tmp_path: Path) -> None:
-    yaml = _file(tmp_path, "listen: {data_port: 1}\nagents:\n  rules: [{agent: 'a*', provider: p}]\n  roles: {x: user}\n")
+    yaml = _file(
+        tmp_path, "listen: {data_port: 1}\nagents:\n  rules: [{agent: 'a*', provider: p}]\n  roles: {x: user}\n"
+    )
     toml = _file(
         tmp_path,
         "[listen]\ndata_port = 1\n[agents]\nroles = {x = 'user'}\n[[agents.rules]]\nagent = 'a*'\nprovider = 'p'\n",

@@ -112,7 +112,7 @@ async def test_client_that_waits_for_100_is_told_to_go_on_and_the_cluster_is_not
         assert upstream.requests[0].values("expect") == []
 
 
-REFUSAL = b'HTTP/1.1 400 Bad Request\r\nX-First: 1\r\nContent-Length: 3\r\n\r\noff'
+REFUSAL = b"HTTP/1.1 400 Bad Request\r\nX-First: 1\r\nContent-Length: 3\r\n\r\noff"
 
 
 async def test_retry_is_asked_with_the_refusal_and_sent_once(start_gateway: StartGateway) -> None:

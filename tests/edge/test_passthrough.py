@@ -107,10 +107,10 @@ ANSWERS = {
     "204": b"HTTP/1.1 204 No Content\r\nX-A: 1\r\n\r\n",
     "304 with length": b"HTTP/1.1 304 Not Modified\r\nETag: x\r\nContent-Length: 100\r\n\r\n",
     "redirect is not followed": b"HTTP/1.1 302 Found\r\nLocation: /else\r\nContent-Length: 0\r\n\r\n",
-    "error": b'HTTP/1.1 500 Internal Server Error\r\ncontent-type: a/b\r\ncontent-length: 2\r\n\r\n{}',
-    "duplicates and case": b"HTTP/1.1 200 OK\r\nset-cookie: a=1\r\nSet-Cookie: b=2\r\nx-A: 1\r\nContent-Length: 0\r\n\r\n",
+    "error": b"HTTP/1.1 500 Internal Server Error\r\ncontent-type: a/b\r\ncontent-length: 2\r\n\r\n{}",
+    "duplicates and case": b"HTTP/1.1 200 OK\r\nset-cookie: a\r\nSet-Cookie: b\r\nx-A: 1\r\nContent-Length: 0\r\n\r\n",
     "obs-text": b"HTTP/1.1 200 OK\r\nX-A: caf\xe9\r\nContent-Length: 0\r\n\r\n",
-    "warnings": b'HTTP/1.1 200 OK\r\nWarning: 299 OpenSearch-2.19 "a"\r\nWarning: 299 x "b"\r\nContent-Length: 0\r\n\r\n',
+    "warnings": b'HTTP/1.1 200 OK\r\nWarning: 299 OS-2.19 "a"\r\nWarning: 299 x "b"\r\nContent-Length: 0\r\n\r\n',
     "gzip left alone": b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 4\r\n\r\n\x1f\x8b\x08\x00",
     "said to be gzip": b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabc",
     "hop-by-hop": b"HTTP/1.1 200 OK\r\nConnection: close, X-Hop\r\nKeep-Alive: 1\r\nContent-Length: 1\r\n\r\nx",
@@ -276,7 +276,7 @@ MALFORMED = {
     "latin-1 path": _request(b"GET /\xe9 HTTP/1.1"),
     "control in header": b"GET / HTTP/1.1\r\nHost: x\r\nX-A: a\x00b\r\n\r\n",
     "space before colon": b"GET / HTTP/1.1\r\nHost: x\r\nX-A : 1\r\n\r\n",
-    "length and chunked": b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "length and chunked": b"POST / HTTP/1.1\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
     "two lengths": b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd",
     "length no number": b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
     "bad chunk size": b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nabc\r\n0\r\n\r\n",
@@ -311,3 +311,25 @@ async def test_chunked_body_that_turns_bad_on_its_way_cuts_the_upstream_request(
         await asyncio.wait_for(upstream.gone.wait(), 10)
         assert not upstream.requests
         writer.close()
+
+
+async def test_stop_lets_requests_in_flight_finish_and_accepts_no_more(start_gateway: StartGateway) -> None:
+    arrived, go_on = asyncio.Event(), asyncio.Event()
+
+    async def script(_: RecordingUpstream, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        arrived.set()
+        await go_on.wait()
+        writer.write(OK)
+
+    async with RecordingUpstream(script=script) as upstream:
+        gateway = await start_gateway(upstream.url, UseCase(), {"listen": {"shutdown_seconds": 30}})
+        answer = asyncio.create_task(talk(gateway.data_port, _request(b"GET /slow HTTP/1.1")))
+        await arrived.wait()
+        stopping = asyncio.create_task(gateway.stop())
+        await asyncio.sleep(0.05)
+        with pytest.raises(ConnectionRefusedError):
+            await talk(gateway.data_port, _request(b"GET / HTTP/1.1"))
+        go_on.set()
+        assert (await answer).body == b"ok"
+        await stopping

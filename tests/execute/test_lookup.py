@@ -5,11 +5,13 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 
+from gateway.cli import run
 from gateway.execute.delivered import DELIVERY, NOTICE
 from tests.conftest import StartGateway
 from tests.execute.cluster import FLOW, RAN, Client, Cluster, server_of
@@ -47,11 +49,10 @@ async def test_a_lookup_is_made_with_the_callers_own_credentials(connect: Connec
     assert {headers.get("Authorization") for headers in client.cluster.lookups} == {"Basic eHg6"}
 
 
-async def test_a_service_account_reads_where_the_operator_chose_it(
-    connect: Connect, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("LOOKUP_PASSWORD", "secret word")
-    account = {"username": "reader", "password": {"env": "LOOKUP_PASSWORD"}}
+async def test_a_service_account_reads_where_the_operator_chose_it(connect: Connect, tmp_path: Path) -> None:
+    secret = tmp_path / "password"
+    secret.write_text("secret word")
+    account = {"username": "reader", "password": {"file": str(secret)}}
     client = await connect({"agents": {"lookup": "service_account", "service_account": account}})
     assert (await client.execute(FLOW, {"input": "hello"})).status == 200
     expected = base64.b64encode(b"reader:secret word").decode()
@@ -104,3 +105,15 @@ async def test_a_lookup_that_fails_for_now_is_a_502(connect: Connect) -> None:
     client.cluster.lookup_status = 503
     answer = await client.execute(FLOW, {"input": "hello"})
     assert (answer.status, (await answer.json())["error"]["type"]) == (502, "UnresolvedAgent")
+
+
+def test_a_rule_that_names_no_provider_is_refused_before_anything_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "gateway.yaml"
+    file.write_text("agents:\n  rules:\n    - {agent: a, provider: openai}\n    - {agent: b, provider: nobody}\n")
+    for command in ("check-config", "serve"):
+        assert run([command, "-c", str(file)]) == 2
+        (problem,) = capsys.readouterr().err.splitlines()
+        assert problem.startswith("agents.rules[1].provider: no provider 'nobody'")
+        assert "bedrock/converse" in problem

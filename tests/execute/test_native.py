@@ -83,7 +83,7 @@ async def test_blocks_for_a_v1_agent_are_rewritten(client: Client) -> None:
     assert sent["parameters"]["question"] == "what is this?$${parameters.gw_s0}(end)"
     assert PNG in sent["parameters"]["gw_s0"]
     assert answer.headers[DELIVERY] == "strategy=splice; provider=bedrock/converse; input=content_blocks"
-    assert answer.headers[NOTICE] == "MEMORY_HOLDS_REFERENCE, NEUTRAL_TEXT_ADDED"
+    assert "NEUTRAL_TEXT_ADDED" in answer.headers[NOTICE].split(", ")
 
 
 @pytest.mark.parametrize("setting", [None, "true"])

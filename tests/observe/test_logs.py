@@ -17,7 +17,9 @@ IMAGE = base64.b64encode(bytes(range(256)) * 20).decode()
 
 
 def test_secrets_are_hidden_at_any_depth() -> None:
-    shown = redact({"headers": [{"Authorization": "Basic x", "cookie": "c", "X-Api-Key": "k"}], "password": b"p", "n": 1})
+    shown = redact(
+        {"headers": [{"Authorization": "Basic x", "cookie": "c", "X-Api-Key": "k"}], "password": b"p", "n": 1}
+    )
     hidden = "[hidden]"
     assert shown == {
         "headers": [{"Authorization": hidden, "cookie": hidden, "X-Api-Key": hidden}],
@@ -45,7 +47,12 @@ def test_lines_carry_what_the_request_is_known_by(style: str) -> None:
     assert IMAGE[:40] not in line
     if style == "json":
         fields = json.loads(line)
-        assert (fields["event"], fields["step"], fields["level"], fields["token"]) == ("step", "mapped", "debug", "[hidden]")
+        assert (fields["event"], fields["step"], fields["level"], fields["token"]) == (
+            "step",
+            "mapped",
+            "debug",
+            "[hidden]",
+        )
 
 
 def test_levels_below_the_configured_one_are_silent() -> None:

@@ -1,9 +1,9 @@
 """A real ML Commons 3.6.0 on this machine: fetches the official binaries, runs them, stops them.
 
-    python tests/real_cluster/cluster.py fetch|start|stop|status [--unified-api] [--port N]
+    python tests/real_cluster/cluster.py [test|fetch|start|stop|status] [--unified-api] [--port N]
 
-Everything lives in `.cluster/` of the project. A start always begins with an empty data directory.
-See docs/real-cluster.md.
+Without a word it runs the tests in this directory. Everything lives in `.cluster/` of the project. A start always
+begins with an empty data directory. See docs/real-cluster.md.
 """
 
 from __future__ import annotations
@@ -299,11 +299,14 @@ def session(say: Callable[[str], None] = print) -> Iterator[dict[str, Any]]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="A real ML Commons 3.6.0 on this machine, for tests.")
-    parser.add_argument("command", choices=["fetch", "start", "stop", "status"])
+    commands = ["test", "fetch", "start", "stop", "status"]
+    parser.add_argument("command", nargs="?", choices=commands, default="test")
     parser.add_argument("--unified-api", action="store_true", help="start with the unified agent API enabled")
     parser.add_argument("--port", type=int, default=0, help="HTTP port (default: any free one)")
     options = parser.parse_args()
     try:
+        if options.command == "test":
+            return subprocess.call([sys.executable, "-m", "pytest", "-m", "real_cluster", Path(__file__).parent])
         if options.command == "fetch":
             fetch()
         elif options.command == "start":

@@ -75,8 +75,9 @@ def execute_with(client: OpenSearch, agent_id: str, body: Any) -> tuple[int, Any
 
 def execute_showing_headers(url: str, agent_id: str, body: Any) -> tuple[dict[str, str], Any]:
     """Headers and body of an execute that must succeed; opensearch-py does not show headers."""
-    sent = {"body": json.dumps(body), "headers": {"Content-Type": "application/json"}}
-    response = urllib3.request("POST", f"{url}/_plugins/_ml/agents/{agent_id}/_execute", **sent)
+    target = f"{url}/_plugins/_ml/agents/{agent_id}/_execute"
+    headers = {"Content-Type": "application/json"}
+    response = urllib3.request("POST", target, body=json.dumps(body), headers=headers)
     assert response.status == 200, response.data
     return dict(response.headers), response.json()
 

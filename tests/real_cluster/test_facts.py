@@ -59,7 +59,8 @@ def spliced(provider: str) -> list[dict[str, Any]]:
 
 def memory_of(body: Any) -> str:
     """The memory_id a run answered with."""
-    return next(out["result"] for out in body["inference_results"][0]["output"] if out["name"] == "memory_id")
+    memory_id: str = next(out["result"] for out in body["inference_results"][0]["output"] if out["name"] == "memory_id")
+    return memory_id
 
 
 # --- the 3.4 table: conversational with `_llm_interface`

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from .agents import Agent, Api
+from .agents import MODEL, Agent, Api
 from .llm import LLM, Failure, ToolCall
 from .speech import DNE, PNG, PROVIDERS, dumps, history, image, message, past, prompted, system, text, turns
 from .test_facts import splice, spliced
@@ -242,6 +242,29 @@ def test_on_v2_tool_call_runs_and_comes_back(
     first, second = llm.taken()
     assert turns(second)[: len(turns(first))] == turns(first)
     assert len(turns(second)) == len(turns(first)) + 2
+
+
+# --- on: what the cluster does to a placeholder in native input
+
+
+@pytest.mark.parametrize(
+    ("name", "as_blocks"),
+    [("v1_bedrock", False), ("v1_openai", False), ("v2_bedrock", False), ("v2_bedrock", True), ("v2_openai", True)],
+)
+def test_on_native_input_is_expanded_and_a_helper_parameter_guards_it(
+    api: Api, unified_agents: dict[str, str], unified_on: None, llm: LLM, name: str, as_blocks: bool
+) -> None:
+    guards = {"gw_p": "${parameters.", "skip_validating_missing_parameters": "true"}
+    for words, parameters, arrives in [
+        ("tell ${parameters.model}", {}, f"tell {MODEL if 'bedrock' in name else 'gpt-4o'}"),
+        ("tell ${parameters.gw_p}model}", guards, "tell ${parameters.model}"),
+    ]:
+        given = [{"type": "text", "text": words}] if as_blocks else words
+        status, answer = api.execute(unified_agents[name], {"input": given, "parameters": parameters})
+        assert status == 200, answer
+        ((turn,),) = [turns(body) for body in llm.taken()]
+        content = turn["content"]
+        assert (content if isinstance(content, str) else content[0]["text"]) == arrives
 
 
 # --- on: memory of V2

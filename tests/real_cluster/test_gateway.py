@@ -225,7 +225,7 @@ def test_on_unified_v1_gets_all_of_it(
     assert canonical(name, turns(llm.taken()[0])) == canonical(name, mapping(name, INPUTS[kind]))
 
 
-@pytest.mark.parametrize("kind", ["text", "blocks", "conversation"])
+@pytest.mark.parametrize("kind", INPUTS)
 @pytest.mark.parametrize("provider", ["bedrock", "openai"])
 def test_on_v2_takes_input_itself(
     unified_agents: dict[str, str], through: Send, unified_on_through: None, llm: LLM, provider: str, kind: str

@@ -19,16 +19,20 @@ GET = b"GET / HTTP/1.1\r\nHost: c\r\n\r\n"
 EXECUTE = b"POST /_plugins/_ml/agents/a/_execute HTTP/1.1\r\nHost: c\r\nContent-Length: 2\r\n\r\n{}"
 
 
-def _after_head(raw: bytes, *, reset: bool = False, wait: bool = False) -> Script:
-    """An upstream that reads a request, sends `raw` and then hangs up, resets or falls silent."""
+def _after_head(raw: bytes, *, then: bytes = b"", reset: bool = False, wait: bool = False) -> Script:
+    """An upstream that reads a request, sends `raw`, later `then`, and hangs up, resets or falls silent."""
 
     async def script(_: RecordingUpstream, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_message(reader)
         writer.write(raw)
         await writer.drain()
-        if wait:
+        if then:
+            await asyncio.sleep(0.05)
+            writer.write(then)
+        if wait or then:
             await reader.read()
         if reset:
+            await asyncio.sleep(0.05)  # a reset may overtake what was sent just before
             writer.transport.abort()
 
     return script
@@ -68,7 +72,11 @@ async def test_refused_connection_is_a_502(start_gateway: StartGateway) -> None:
 
 
 async def test_tls_to_a_plain_port_is_a_502(start_gateway: StartGateway) -> None:
-    async with RecordingUpstream() as upstream:
+    async def script(_: RecordingUpstream, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    async with RecordingUpstream(script=script) as upstream:
         gateway = await start_gateway(upstream.url.replace("http", "https"), UseCase())
         assert (await talk(gateway.data_port, GET)).line == b"HTTP/1.1 502 Bad Gateway"
 
@@ -100,7 +108,9 @@ WITHIN_THE_BODY = {
     "length, hangs up": _after_head(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc"),
     "length, resets": _after_head(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc", reset=True),
     "chunks, hangs up": _after_head(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"),
-    "chunks, bad size": _after_head(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nzz\r\n"),
+    "chunks, bad size": _after_head(
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n", then=b"zz\r\n"
+    ),
     "length, stalls": _after_head(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc", wait=True),
     "chunks, stall": _after_head(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n", wait=True),
 }
@@ -112,9 +122,7 @@ async def test_fault_within_the_body_cuts_the_client(script: Script, start_gatew
         over = {"upstream": {"url": upstream.url, "timeouts": {"idle": 0.1}}}
         gateway = await start_gateway(upstream.url, UseCase(), over)
         came = await talk_to_end(gateway.data_port, GET)
-        assert not came.endswith(b"0\r\n\r\n")
-        assert b"Content-Length: 9" in came or b"Transfer-Encoding: chunked" in came or not came
-        assert b"502" not in came
+        assert not came.endswith((b"0\r\n\r\n", b"}"))
         assert 'status="0"} 1.0' in gateway.metrics.render().decode()
         upstream.script = None
         assert (await talk(gateway.data_port, GET)).body == b"ok"
@@ -178,7 +186,9 @@ async def test_get_json_sends_the_callers_headers(cluster: tuple[Upstream, Recor
     )
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b"no", b"\xff", b"[" * 100_000], ids=["empty", "list", "text", "ff", "deep"])
+@pytest.mark.parametrize(
+    "body", [b"", b"[]", b"no", b"\xff", b"[" * 100_000], ids=["empty", "list", "text", "ff", "deep"]
+)
 async def test_get_json_of_no_object_is_none(body: bytes, cluster: tuple[Upstream, RecordingUpstream]) -> None:
     upstream, recording = cluster
     recording.answers = [b"HTTP/1.1 404 Not Found\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)]

@@ -1,0 +1,95 @@
+"""The matrix must see a delivery that is wrong: five wrong ones, each made by changing the real one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gateway.delivery import carriers, coding, plan
+from gateway.delivery.anatomy import Anatomy
+from gateway.delivery.candidate import Candidate
+from gateway.delivery.wish import Wish
+from gateway.execute import rewrite
+from gateway.unified.model import AgentInput, Text
+from tests.matrix import CASES, cells
+from tests.oracle import Outcome
+
+AGENTS = {
+    "2.19.0": ["flow-a", "cflow-a", "conv-a", "flow-b", "conv-e2", "flow-d", "conv-d"],
+    "3.4.0": ["flow-bedrock_tutorial", "conv-bedrock_tutorial", "fc-bedrock_tutorial", "fc-openai_upgraded"],
+}
+
+
+def outcomes() -> dict[Outcome, set[str]]:
+    """Which inputs ended how, over the agents above."""
+    found: dict[Outcome, set[str]] = {outcome: set() for outcome in Outcome}
+    for version, agents in AGENTS.items():
+        for cell in cells(version, agents):
+            found[cell.verdict.outcome].add(cell.case)
+    return found
+
+
+def plan_for(change: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The real plan, made for another conversation than the client's."""
+    real = plan.plan
+
+    def wrong(profile: Any, provider: Any, agent_input: AgentInput, *rest: Any) -> plan.Plan:
+        return real(profile, provider, change(agent_input), *rest)
+
+    monkeypatch.setattr(rewrite, "plan", wrong)
+
+
+def unproved(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "proves", lambda *_: True)
+
+
+def test_text_only_loses_media(monkeypatch: pytest.MonkeyPatch) -> None:
+    def texts(said: AgentInput) -> AgentInput:
+        kept = [replace(m, content=tuple(b for b in m.content if isinstance(b, Text))) for m in said.messages]
+        return replace(said, messages=tuple(m for m in kept if m.content) or said.messages)
+
+    plan_for(texts, monkeypatch)
+    found = outcomes()
+    assert {"text, image", "interleaved", "images in history", "PDF"} <= found[Outcome.LOST]
+    assert "plain text" not in found[Outcome.LOST] | found[Outcome.BROKEN]
+
+
+def test_dropped_history_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan_for(lambda said: replace(said, messages=said.messages[-1:]), monkeypatch)
+    found = outcomes()
+    assert {"conversation", "images in history", "two user turns"} <= found[Outcome.LOST]
+    assert "text, image" not in found[Outcome.LOST] | found[Outcome.BROKEN]
+
+
+def test_swapped_order_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    def swapped(said: AgentInput) -> AgentInput:
+        return replace(said, messages=tuple(replace(m, content=m.content[::-1]) for m in said.messages))
+
+    plan_for(swapped, monkeypatch)
+    found = outcomes()
+    assert {"text, image", "interleaved", "several texts", "two images"} <= found[Outcome.LOST]
+    assert "plain text" not in found[Outcome.LOST] | found[Outcome.BROKEN]
+
+
+def test_literal_text_breaks_the_agents_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    def literal(anatomy: Anatomy, wish: Wish) -> Iterator[Candidate]:
+        turns = {anatomy.provider.messages_field: json.dumps(wish.turns), "question": wish.question}
+        yield Candidate("messages", turns, lambda env: None)
+
+    unproved(monkeypatch)
+    monkeypatch.setattr(plan, "STRATEGIES", (literal,))
+    found = outcomes()
+    assert {"plain text", "text, image", "conversation"} <= found[Outcome.BROKEN]
+
+
+def test_text_without_guards_is_expanded_or_breaks_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    unproved(monkeypatch)
+    monkeypatch.setattr(carriers, "is_plain", lambda text: True)
+    monkeypatch.setattr(coding, "_string", lambda text: json.dumps(text, ensure_ascii=False))
+    found = outcomes()
+    assert {"${parameters.question}", "${parameters.}", "JSON object"} <= found[Outcome.BROKEN]
+    assert found[Outcome.LOST] | found[Outcome.BROKEN] < set(CASES)

@@ -1,0 +1,67 @@
+"""What the log tells of a rewrite at debug: every step, and never a secret nor a payload."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import aiohttp
+
+from gateway.app import build
+from gateway.observe.logs import configure
+from gateway.simulator.fixtures import seed_core
+from gateway.simulator.server import Simulator
+from tests.conftest import settings_for
+from tests.execute.conftest import IMAGE
+
+PAYLOAD = "QUJD" * 3000
+BIG = {"type": "image", "source": {"type": "base64", "format": "png", "data": PAYLOAD}}
+
+
+async def _logged(level: str, agent: str, body: Any) -> list[dict[str, Any]]:
+    written = io.StringIO()
+    async with Simulator("2.19.0") as simulator:
+        agents = seed_core(simulator.core, simulator.llm_url)
+        gateway = build(settings_for(simulator.url), log=configure(level, "json", written))
+        await gateway.start()
+        headers = {"Authorization": "Basic c2VjcmV0OnNlY3JldA==", "X-Opaque-Id": "mine"}
+        async with aiohttp.ClientSession(f"http://127.0.0.1:{gateway.data_port}", headers=headers) as client:
+            await (await client.post(f"/_plugins/_ml/agents/{agents[agent]}/_execute", json=body)).read()
+        await gateway.stop()
+    text = written.getvalue()
+    assert PAYLOAD[:64] not in text
+    assert "c2VjcmV0" not in text
+    return [json.loads(line) for line in text.splitlines()]
+
+
+async def test_debug_tells_every_step_under_one_request_id() -> None:
+    lines = await _logged("debug", "flow-a", {"input": [{"type": "text", "text": "hi"}, BIG]})
+    steps = {line["step"]: line for line in lines if line["event"] == "step"}
+    assert list(steps) == ["decoded", "profile", "planned"]
+    assert steps["decoded"]["input"] == "content_blocks"
+    assert (steps["profile"]["provider"], steps["profile"]["generation"]) == ("bedrock/converse", "text")
+    assert steps["planned"]["strategy"] == "wrap"
+    told = [line for line in lines if line["event"] in ("step", "request")]
+    assert len({line["request_id"] for line in told}) == 1
+    assert {line["opaque_id"] for line in told} == {"mine"}
+    (request,) = [line for line in lines if line["event"] == "request"]
+    assert (request["intent"], request["status"]) == ("execute", 200)
+
+
+async def test_a_refusal_tells_input_type_and_reason() -> None:
+    lines = await _logged("info", "flow-d", {"input": [{"type": "text", "text": "hi"}, BIG]})
+    refused = [line for line in lines if line["event"] == "refused" and "codes" in line]
+    assert [(line["input"], line["type"], line["codes"]) for line in refused] == [
+        ("content_blocks", "UndeliverableContent", ["MEDIA_NEEDS_UPGRADE"])
+    ]
+
+
+async def test_both_spellings_leave_one_deprecation_warning() -> None:
+    lines = await _logged("warning", "flow-a", {"input": "x", "parameters": {"question": "y"}})
+    assert [(line["event"], line["level"]) for line in lines] == [("deprecated", "warning")]
+
+
+async def test_short_payloads_are_not_told_either() -> None:
+    lines = await _logged("debug", "flow-a", {"input": [{"type": "text", "text": "hi"}, IMAGE]})
+    assert IMAGE["source"]["data"] not in json.dumps(lines)

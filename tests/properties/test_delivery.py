@@ -1,0 +1,71 @@
+"""Any valid conversation, any agent: the LLM gets exactly that, or the client a 400 that names the place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, event, given, settings
+from hypothesis import strategies as st
+
+from gateway.unified.model import InputType
+from tests.delivery.world import world
+from tests.matrix import VERSIONS
+from tests.oracle import Oracle, Outcome
+from tests.strategies import conversations, hostile_text, spelled, spoken_text
+
+ORACLES = {version: Oracle(world(version)) for version in VERSIONS}
+AGENTS = [(version, name) for version in VERSIONS for name in sorted(world(version).agents)]
+SUPPRESSED = [HealthCheck.too_slow, HealthCheck.data_too_large]
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> tuple[dict[str, Any], tuple[tuple[str, str], ...]]:
+    """An execute body, and what the memory it names holds."""
+    said = draw(
+        conversations(
+            tools=draw(st.booleans()),
+            system=draw(st.booleans()),
+            kinds=draw(st.sampled_from([(), ("image",), ("image", "document"), ("image", "document", "video", "audio")])),
+            roles=("user", "user", "reviewer"),
+        )
+    )
+    value = draw(spelled(said))
+    assert isinstance(value, str) or said.type is not InputType.TEXT
+    parameters: dict[str, Any] = {}
+    if draw(st.integers(0, 4)) == 0:
+        parameters["system_prompt"] = draw(st.sampled_from(["Say little.", "In \"brief\" $"]))
+    if draw(st.integers(0, 6)) == 0:
+        parameters["prompt"] = draw(st.sampled_from(["<${parameters.question}>", "${parameters.question}?"]))
+    if draw(st.integers(0, 6)) == 0:
+        parameters["question"] = draw(hostile_text())
+    pairs = draw(st.just(()) | st.lists(st.tuples(spoken_text(), spoken_text()), min_size=1, max_size=2).map(tuple))
+    return {"input": value, **({"parameters": parameters} if parameters else {})}, pairs
+
+
+def arrives_or_is_refused(
+    agent: tuple[str, str], request: tuple[dict[str, Any], tuple[tuple[str, str], ...]]
+) -> None:
+    (version, name), (body, pairs) = agent, request
+    place, oracle = world(version), ORACLES[version]
+    sent = place.send(name, body, pairs)
+    verdict = oracle.judge(name, body.get("parameters", {}), pairs, sent)
+    place.forget()
+    event(f"{verdict.outcome.value} {verdict.strategy}")
+    assert verdict.outcome in (Outcome.ARRIVED, Outcome.REFUSED), (verdict, sent.rewritten)
+    if sent.error is not None:
+        assert sent.error.status == 400
+        assert all(problem.place and problem.reason and problem.code for problem in sent.error.problems)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=SUPPRESSED)
+@given(st.sampled_from(AGENTS), requests())
+def test_a_conversation_arrives_whole_or_is_refused_with_its_place(agent: Any, request: Any) -> None:
+    arrives_or_is_refused(agent, request)
+
+
+@pytest.mark.slow
+@settings(max_examples=10_000, deadline=None, suppress_health_check=SUPPRESSED)
+@given(st.sampled_from(AGENTS), requests())
+def test_ten_thousand_conversations_arrive_whole_or_are_refused(agent: Any, request: Any) -> None:
+    arrives_or_is_refused(agent, request)
