@@ -14,6 +14,7 @@ from gateway.agents.resolver import Resolver
 from gateway.agents.rules import Rule, rule_for
 from gateway.config.load import ConfigError, ConfigProblem
 from gateway.config.schema import Settings
+from gateway.delivery.native import GUARDS
 from gateway.delivery.plan import Plan, Remembered
 from gateway.errors import GatewayError, UnresolvedAgent
 from gateway.execute import delivered
@@ -37,6 +38,7 @@ from gateway.unified.request import ExecuteRequest, RequestKind, read_execute
 
 # What clusters say when they did not run the agent because of how the input came (FACTS.md, 3.5 and later).
 _API_OFF = b"unified agent API is not enabled"
+_CODE_NOT_FILLED = b"placeholder not filled in payload: gw_d"
 _V2_ONLY = b"V2 agents require executor-provided memory"
 
 
@@ -95,20 +97,26 @@ class Handler:
             provider=profile.provider,
             told_by=profile.provider_source,
         )
-        if not is_native(profile, agent_input):
-            remembered, notices = await self._remembered(profile, request, call.headers)
-            return self._sent(request, agent_input, self._delivered(profile, request, agent_input, remembered, notices))
-        as_sent = self._sent(request, agent_input, native(profile, request, agent_input, call.streaming))
-        if profile.generation is Generation.UNIFIED_V2:
-            return as_sent
+        if is_native(profile, agent_input):
+            return await self._native(call, request, agent_input, profile)
+        remembered, notices = await self._remembered(profile, request, call.headers)
+        return self._sent(request, agent_input, self._delivered(profile, request, agent_input, remembered, notices))
+
+    async def _native(
+        self, call: ExecuteCall, request: ExecuteRequest, agent_input: AgentInput, profile: AgentProfile
+    ) -> Forward:
+        """The request as it came, and what to send once more should the cluster refuse it before running anything."""
         remembered, notices = await self._remembered(profile, request, call.headers)
 
         def once_more(status: int, answer: bytes) -> Forward | None:
-            if status != 400 or _API_OFF not in answer:
-                return None
-            sent = self._delivered(profile, request, agent_input, remembered, notices)
-            return self._sent(request, agent_input, sent)
+            if status == 400 and _CODE_NOT_FILLED in answer:
+                return self._sent(request, agent_input, native(profile, request, agent_input, call.streaming, GUARDS))
+            if status == 400 and _API_OFF in answer and profile.generation is not Generation.UNIFIED_V2:
+                sent = self._delivered(profile, request, agent_input, remembered, notices)
+                return self._sent(request, agent_input, sent)
+            return None
 
+        as_sent = self._sent(request, agent_input, native(profile, request, agent_input, call.streaming))
         return Forward(as_sent.body, as_sent.response_headers, once_more)
 
     def _delivered(
@@ -138,7 +146,12 @@ class Handler:
     ) -> tuple[Remembered, tuple[Notice, ...]]:
         """What the agent will replay for the caller's memory; nothing where it has none or can't be read."""
         memory_id = request.parameters.get("memory_id")
-        if not profile.memory_type or not isinstance(memory_id, str) or not memory_id:
+        if (
+            profile.generation is Generation.UNIFIED_V2
+            or not profile.memory_type
+            or not isinstance(memory_id, str)
+            or not memory_id
+        ):
             return (), ()
         limit = str(request.parameters.get("message_history_limit", DEFAULT_LIMIT))
         try:

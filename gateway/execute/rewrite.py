@@ -5,23 +5,31 @@ The gateway and the offline `mlc-gateway rewrite` both call this.
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gateway.agents.kinds import ABILITIES
+from gateway.agents.kinds import ABILITIES, Generation
 from gateway.agents.profile import AgentProfile
+from gateway.delivery.anatomy import replaced
 from gateway.delivery.describe import described
+from gateway.delivery.native import guarded
 from gateway.delivery.plan import Plan, Remembered, assumed, plan
+from gateway.delivery.template import PREFIX
 from gateway.delivery.textonly import TextOnly
 from gateway.errors import UndeliverableContent
 from gateway.execute.body import payloads_of, serialised, with_members
+from gateway.notices import Notice
 from gateway.providers import registry
 from gateway.providers.base import MappingOptions, Provider
-from gateway.unified.lift import Payload
+from gateway.unified.lift import Lifted, Payload
 from gateway.unified.model import AgentInput
 from gateway.unified.question import question_text
 from gateway.unified.request import ExecuteRequest, parameters_as_strings
+
+_PLACEHOLDER = re.compile(re.escape(PREFIX).encode())
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,20 +49,47 @@ class Policy:
 
 
 def is_native(profile: AgentProfile, agent_input: AgentInput) -> bool:
-    """Whether the agent takes this input itself, as far as its profile tells."""
-    return profile.unified_api is not False and agent_input.type.value in ABILITIES[profile.generation].native
+    """Whether the agent takes this input itself, as far as its profile tells.
+
+    A V1 agent takes text, but would expand placeholders in it; sent as a question, such text can be guarded.
+    """
+    if profile.unified_api is False or agent_input.type.value not in ABILITIES[profile.generation].native:
+        return False
+    return profile.generation is Generation.UNIFIED_V2 or PREFIX not in question_text(agent_input)
 
 
-def native(profile: AgentProfile, request: ExecuteRequest, agent_input: AgentInput, streaming: bool) -> Rewritten:
-    """The client's own request; without `question` where it sent both, as not every version lets `input` win."""
-    told = Plan("native", profile.provider, {}, question_text(agent_input), None)
-    if request.has_question:
-        rest = {name: value for name, value in request.parameters.items() if name != "question"}
-        return Rewritten(told, with_members(request.lifted, {"parameters": rest or ({} if streaming else None)}))
-    if streaming and not request.parameters:
-        # FACTS.md, 3.5 and later: the stream endpoint wants `parameters` beside `input`.
-        return Rewritten(told, with_members(request.lifted, {"parameters": {}}))
-    return Rewritten(told, None)
+def native(
+    profile: AgentProfile,
+    request: ExecuteRequest,
+    agent_input: AgentInput,
+    streaming: bool,
+    guards: Mapping[str, str] | None = None,
+) -> Rewritten:
+    """The client's own request, as it came where it can be.
+
+    guards: parameters to send with it (`GUARDS`, when the agent's memory turns out to hold coded text).
+
+    Changed are: `question` beside `input`, which goes, as not every version lets `input` win; placeholders in
+    the input's texts, which the cluster would expand; and missing `parameters` on the stream endpoint, which
+    wants them there (FACTS.md, 3.5 and later).
+    """
+    lifted = request.lifted
+    said, helpers = guarded(_texts_restored(json.loads(lifted.text)["input"], lifted))
+    helpers = {**(guards or {}), **helpers}
+    notices = (Notice("MEMORY_HOLDS_CODE", "the agent's memory stores the text with references in it"),)
+    told = Plan("native", profile.provider, {}, question_text(agent_input), None, notices if helpers else ())
+    if not (helpers or request.has_question or (streaming and not request.parameters)):
+        return Rewritten(told, None)
+    own = {name: value for name, value in request.parameters.items() if name != "question"}
+    parameters = {**own, **helpers}
+    change = {"input": said, "parameters": parameters if parameters or streaming else None}
+    return Rewritten(told, with_members(lifted, change))
+
+
+def _texts_restored(value: Any, lifted: Lifted) -> Any:
+    """`value` with those long strings put back that hold a placeholder; all others stay tokens."""
+    tokens = {token for token, blob in lifted.blobs.items() if _PLACEHOLDER.search(blob)}
+    return replaced(value, {token: lifted.restore(token) for token in tokens}) if tokens else value
 
 
 def rewritten(

@@ -1,0 +1,103 @@
+"""What the gateway has, the pages explain; what the pages explain, the gateway has."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import gateway
+from gateway.errors import GatewayError
+from gateway.observe.metrics import Metrics
+from tests.docs.cli_page import written
+from tests.docs.pages import DOCS, GATEWAY, ROOT, page
+
+_CODE = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)+")
+BRANCHES = ("gateway.agents.errors", "gateway.edge.admin", "gateway.edge.errors")  # of the tree of errors
+_OTHERS = ("simulator", "demo")  # their constants are providers' and clusters' words
+
+
+def codes_in_use() -> set[str]:
+    """Every short code in the gateway's source: a string of that form, wherever it stands."""
+    return {
+        node.value
+        for file in GATEWAY.rglob("*.py")
+        if file.relative_to(GATEWAY).parts[0] not in _OTHERS
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and _CODE.fullmatch(node.value)
+    }
+
+
+def documented() -> dict[str, str]:
+    """Short code → its entry."""
+    return dict(re.findall(r"^### (\S+)\n(.*?)(?=^##|\Z)", page("limitations.md"), re.MULTILINE | re.DOTALL))
+
+
+def test_every_code_is_explained_and_every_explained_code_exists() -> None:
+    assert "MEDIA_NEEDS_UPGRADE" in codes_in_use()
+    assert sorted(documented()) == sorted(codes_in_use())
+
+
+@pytest.mark.parametrize("code", sorted(documented()))
+def test_an_entry_has_cause_view_and_workaround(code: str) -> None:
+    items = re.findall(r"^- ([\w ]+):", documented()[code], re.MULTILINE)
+    assert items == ["Cause", "The client sees", "Workaround"]
+
+
+def _types(error: type[GatewayError]) -> Iterator[type[GatewayError]]:
+    yield error
+    for branch in error.__subclasses__():
+        yield from _types(branch)
+
+
+def test_every_error_type_is_explained_with_its_statuses() -> None:
+    for module in BRANCHES:
+        importlib.import_module(module)
+    statuses: dict[str, set[int]] = {}
+    for error in _types(GatewayError):
+        if error is not GatewayError and error.__module__.startswith("gateway."):
+            statuses.setdefault(error.type, set()).add(error.status)
+    rows = re.findall(r"^\| `(\w+)` \| ([\d, ]+) \|", page("limitations.md"), re.MULTILINE)
+    assert {name: {int(one) for one in told.split(",")} for name, told in rows} == statuses
+
+
+def test_every_metric_is_explained() -> None:
+    rendered = Metrics().render().decode()
+    names = {name.removesuffix("_created") for name in re.findall(r"^# TYPE (mlc_gateway_\w+)", rendered, re.MULTILINE)}
+    told = set(re.findall(r"mlc_gateway_\w+", page("configuration.md")))
+    assert names <= told, names - told
+
+
+def test_the_page_of_the_command_line_is_current() -> None:
+    assert page("cli.md") == written(), "python -m tests.docs.cli_page"
+
+
+def test_every_dependency_is_explained() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [*project["dependencies"], *(one for extra in project["optional-dependencies"].values() for one in extra)]
+    names = {re.split(r"[\s<>=!;\[]", one)[0].lower() for one in wanted}
+    told = set(re.findall(r"^\| `([\w.-]+)` \|", page("dependencies.md").lower(), re.MULTILINE))
+    assert told == names
+
+
+@pytest.mark.parametrize(
+    "file", sorted([*DOCS.glob("*.md"), ROOT / "README.md", ROOT / "CHANGELOG.md"]), ids=lambda f: f.name
+)
+def test_links_lead_somewhere(file: Path) -> None:
+    for target in re.findall(r"\]\(([^)#\s]+)(?:#[\w-]+)?\)", file.read_text()):
+        if not target.startswith(("http://", "https://")):
+            assert (file.parent / target).exists(), target
+
+
+def test_the_folders_of_the_architecture_are_there() -> None:
+    named = set(re.findall(r"^\| `([a-z]+)/` \|", page("architecture.md"), re.MULTILINE))
+    assert named == {path.name for path in GATEWAY.iterdir() if (path / "__init__.py").exists()}
+
+
+def test_the_changelog_tells_the_current_version() -> None:
+    assert f"## [{gateway.__version__}]" in page("CHANGELOG.md")
