@@ -39,6 +39,7 @@ format: $(STAMP) ## format the code, mend what lint can mend
 
 docs: $(STAMP) ## write the generated parts of the documentation
 	$(PY) -m gateway.config.describe docs/configuration.md
+	$(PY) -m tests.docs.cli_page
 
 bench: $(STAMP) ## measure
 	$(PY) bench/run.py $(ARGS)

@@ -9,6 +9,7 @@ tool outputs), symbols stand for them.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -47,6 +48,10 @@ _UNIFIED_TURNS = {
     "openai/v1/chat/completions": '{"role":"user","content":"TEXT"}',
     "gemini/v1beta/generatecontent": '{"role":"user","parts":[{"text":"TEXT"}]}',
 }
+
+
+# What a missing value makes `null`, quotes and all.
+_NULL_DEFAULT = re.compile(r'"\$\{parameters\.(\w+):-null\}"')
 
 
 class RenderFailure(Exception):
@@ -237,11 +242,10 @@ def payload(model: Model, values: Mapping[str, str], raw_parameters: bool) -> st
             return value
         raise RenderFailure(f"the parameter {name} may or may not count as JSON")
 
-    template = model.connector.request_body
-    for name in [name for name in (*values, *model.connector.parameters) if f'"{PREFIX}{name}:-null}}"' in template]:
-        if lookup(name) is None:
-            template = template.replace(f'"{PREFIX}{name}:-null}}"', "null")
-    return _substituted(template, lookup)
+    def null_or_quoted(found: re.Match[str]) -> str:
+        return "null" if lookup(found[1]) is None else found[0]
+
+    return _substituted(_NULL_DEFAULT.sub(null_or_quoted, model.connector.request_body), lookup)
 
 
 def first_call(profile: AgentProfile, params: Mapping[str, str], env: Environment) -> Any:
@@ -271,7 +275,7 @@ def parsed(model: Model, values: Mapping[str, str], profile: AgentProfile) -> An
     """The payload of `values` checked as the connector checks it: JSON, and no placeholder left in it."""
     text = payload(model, values, ABILITIES[profile.generation].raw_parameters)
     try:
-        body = json.loads(text, object_pairs_hook=_no_duplicates)
+        body = _strict(text)
     except (ValueError, RecursionError):
         raise RenderFailure("the rendered request is not valid JSON") from None
     if PREFIX in text and values.get("skip_validating_missing_parameters", "").lower() != "true":
@@ -283,9 +287,17 @@ def parsed(model: Model, values: Mapping[str, str], profile: AgentProfile) -> An
 def is_strict_json(text: str) -> bool:
     """Whether `text` is a JSON object or array by RFC 8259, without duplicate names."""
     try:
-        return isinstance(json.loads(text, object_pairs_hook=_no_duplicates), dict | list)
+        return isinstance(_strict(text), dict | list)
     except (ValueError, RecursionError):
         return False
+
+
+def _strict(text: str) -> Any:
+    return json.loads(text, object_pairs_hook=_no_duplicates, parse_constant=_no_constant)
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")
 
 
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

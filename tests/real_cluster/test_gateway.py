@@ -156,6 +156,8 @@ def test_remembered_turns_come_back_as_they_were_said(
     status, answer = through(agent.agent_id, {"input": "next", "parameters": {"memory_id": memory_id}})
     assert status == 200, answer
     told = [said("user", text_block(HOSTILE)), said("assistant", text_block("the answer"))]
+    if template == "array":
+        told = []  # this template has no place that the agent fills from its memory, with or without the gateway
     expected = mapping(agent.provider, [*told, said("user", text_block("next"))])
     assert canonical(agent.provider, turns(llm.taken()[0])) == canonical(agent.provider, expected)
 

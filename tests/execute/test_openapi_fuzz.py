@@ -1,0 +1,108 @@
+"""Schemathesis from `docs/openapi.yaml` against a running gateway: whatever comes, never a 5xx of the gateway's own."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from schemathesis import GenerationMode
+from schemathesis.config import GenerationConfig, SchemathesisConfig
+
+from gateway.app import build
+from gateway.observe.logs import configure
+from gateway.simulator.fixtures import seed_core
+from gateway.simulator.server import Simulator
+from tests.conftest import settings_for
+from tests.docs.pages import DOCS
+
+AGENTS = {
+    "2.19.0": ("flow-a", "cflow-d", "conv-e2", "flow-c"),
+    "3.4.0": ("fc-bedrock_tutorial", "flow-openai_upgraded"),
+}
+OWN = ("GatewayError", "InternalError", "UpstreamUnavailable", "UpstreamTimeout", "UnresolvedAgent")
+
+
+class World:
+    """A gateway before a simulated cluster, on a loop of its own, as schemathesis calls from outside."""
+
+    def __init__(self, version: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self.simulator = Simulator(version, strict=False)
+        self._call(self.simulator.start())
+        ids = seed_core(self.simulator.core, self.simulator.llm_url)
+        self.agents = [ids[name] for name in AGENTS[version]]
+        self._gateway = build(settings_for(self.simulator.url), log=configure("error", "json"))
+        self._call(self._gateway.start())
+        self.url = f"http://127.0.0.1:{self._gateway.data_port}"
+
+    def _call(self, coroutine: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(30)
+
+    def stop(self) -> None:
+        self._call(self._gateway.stop())
+        self._call(self.simulator.stop())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+
+
+@pytest.fixture(scope="module", params=["2.19.0", "3.4.0"])
+def world(request: pytest.FixtureRequest) -> Iterator[World]:
+    started = World(request.param)
+    yield started
+    started.stop()
+
+
+def _operations() -> list[Any]:
+    modes = GenerationConfig(modes=[GenerationMode.POSITIVE, GenerationMode.NEGATIVE])
+    config = SchemathesisConfig.from_dict({})
+    config.projects.default.generation = modes
+    schema = schemathesis.openapi.from_path(DOCS / "openapi.yaml", config=config)
+    return [found.ok() for found in schema.get_all_operations()]
+
+
+def _fuzz(world: World, operation: Any, examples: int) -> None:
+    statuses: set[int] = set()
+
+    @settings(
+        max_examples=examples,
+        deadline=None,
+        database=None,
+        derandomize=True,
+        phases=[Phase.explicit, Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(st.data())
+    def check(data: Any) -> None:
+        mode = data.draw(st.sampled_from([GenerationMode.POSITIVE, GenerationMode.NEGATIVE]))
+        case = data.draw(operation.as_strategy(generation_mode=mode))
+        case.path_parameters = {"agent_id": data.draw(st.sampled_from(world.agents))}
+        case.query = {}
+        response = case.call(base_url=world.url)
+        statuses.add(response.status_code)
+        error = response.json().get("error") if response.status_code >= 400 else {}
+        if response.status_code >= 500:
+            assert isinstance(error, dict), response.text
+            assert error["type"] not in OWN, response.text
+
+    check()
+    assert 400 in statuses
+    assert operation.path.endswith("/stream") or 200 in statuses
+
+
+@pytest.mark.parametrize("operation", _operations(), ids=lambda one: one.label)
+def test_never_a_5xx_of_the_gateways_own(world: World, operation: Any) -> None:
+    _fuzz(world, operation, 60)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("operation", _operations(), ids=lambda one: one.label)
+def test_never_a_5xx_of_the_gateways_own_at_length(world: World, operation: Any) -> None:
+    _fuzz(world, operation, 500)
