@@ -42,7 +42,7 @@ docs: $(STAMP) ## write the generated parts of the documentation
 	$(PY) -m tests.docs.cli_page
 
 bench: $(STAMP) ## measure
-	$(PY) bench/run.py $(ARGS)
+	$(PY) -m bench.run $(ARGS)
 
 matrix: $(STAMP) ## agents x templates x inputs: arrived, refused, lost, broken
 	$(PY) -m tests.matrix $(ARGS)

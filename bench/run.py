@@ -1,80 +1,298 @@
-"""What the rewrite costs, per size of the body: ``make bench``. A table to look at; it promises nothing.
+"""``make bench``: the gateway beside its peers, in one run, interleaved; medians; ratios first.
 
-The rewrite reads, validates, maps, plans and serialises. Beside it stands `json.loads` and `json.dumps` of the same
-body, which any rewriting in Python would have to do at least.
+ARGS="--quick" takes about a minute; ARGS="--only textbook,gateway" leaves the other peers out. The proxies run on
+one core each time, load and upstream on another; for latencies all run on one. Writes ``bench/results.md``.
 """
 
 from __future__ import annotations
 
-import base64
-import json
+import argparse
 import os
+import platform
 import statistics
+import sys
+import tempfile
 import time
-from collections.abc import Callable
-from typing import Any
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
+from bench import proxies
+from bench.figures import FIGURES, Figure
+from bench.load import Ask, Connection, many
+from bench.process import Process, allow_many_files, free_port
+from bench.rewrite import SIZES, fastest_json, image_body, median, profile, rewrite, text_body
+from bench.upstream import AGENT
 
-from gateway.agents.documents import read_profile
-from gateway.agents.profile import AgentProfile
-from gateway.execute.rewrite import Policy, rewritten
-from gateway.simulator.core import ClusterCore
-from gateway.simulator.fixtures import seed_core
-from gateway.unified.request import read_execute
-
-SIZES = {"1 kB": 1_000, "100 kB": 100_000, "1 MB": 1_000_000, "10 MB": 10_000_000}
-SECONDS = 1.0
-
-
-def _profile() -> AgentProfile:
-    """The seeded flow agent whose template takes messages."""
-    core = ClusterCore("2.19.0")
-    agent_id = seed_core(core)["flow-a"]
-    agent = core.resources.agent(agent_id)
-    model_id = agent["tools"][0]["parameters"]["model_id"]
-    model = core.resources.model(model_id)
-    connector = core.resources.connector(model["connector_id"])
-    return read_profile(agent_id, agent, {model_id: model}, {model["connector_id"]: connector}, (2, 19, 0))
+RESULTS = Path(__file__).parent / "results.md"
+BIG = 50 * 1024 * 1024
+EXECUTE = f"/_plugins/_ml/agents/{AGENT}/_execute"
+SMALL, LARGE = Ask("/bytes/1000"), Ask("/bytes/100000")
 
 
-def _body(size: int) -> bytes:
-    data = base64.b64encode(os.urandom(size * 3 // 4)).decode()
-    image = {"type": "image", "source": {"type": "base64", "format": "png", "data": data}}
-    return json.dumps({"input": [{"type": "text", "text": "What is this?"}, image]}).encode()
+class Bench:
+    """One run. raw: measurement → proxy → one value a round; figures: what the table shows; said: remarks."""
+
+    def __init__(self, names: list[str], folder: Path, rounds: int, seconds: float, requests: int, idle: int) -> None:
+        cores = sorted(os.sched_getaffinity(0))
+        self.proxy_core, self.load_core = {cores[-1]}, {cores[0]}
+        self.cores = cores
+        self.names = names
+        self.folder = folder
+        self.rounds, self.seconds, self.requests, self.idle = rounds, seconds, requests, idle
+        self.raw: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+        self.figures: dict[str, float] = {}
+        self.said: list[str] = []
+        self.versions: dict[str, str] = {}
+
+    def run(self) -> None:
+        """Start everything, measure everything, stop everything."""
+        os.sched_setaffinity(0, self.load_core)
+        port = free_port()
+        upstream = Process("upstream", [sys.executable, "-m", "bench.upstream", str(port)], port)
+        running: dict[str, Process] = {}
+        try:
+            upstream.wait_until_up()
+            upstream.pin(self.load_core)
+            for name in self.names:
+                try:
+                    running[name] = proxies.started(name, port, self.folder, self.proxy_core)
+                    self.versions[name] = proxies.version(name)
+                except proxies.Missing as missing:
+                    self._say(f"left out: {missing}")
+            for number in range(self.rounds):
+                self._round(number, running, upstream)
+            self._memory(running)
+            for process in running.values():
+                self._idle(process)
+        finally:
+            for process in [*running.values(), upstream]:
+                process.stop()
+        self._rewrite()
+        self._conclude()
+
+    def _say(self, words: str) -> None:
+        print(words, flush=True)
+        self.said.append(words)
+
+    def _round(self, number: int, running: dict[str, Process], upstream: Process) -> None:
+        order = list(running.values())
+        order = order[number % len(order) :] + order[: number % len(order)]
+        for ask, what in ((SMALL, "GET 1 KB"), (LARGE, "GET 100 KB")):
+            for process in order:
+                self._cpu(process, ask, what)
+        if "gateway" in running:
+            body = text_body(1000)
+            for path, what in (("/index/_search", "POST 1 KB"), (EXECUTE, "execute 1 KB")):
+                self._cpu(running["gateway"], Ask(path, body), what)
+        with self._on_one_core([*order, upstream]):
+            for name, port in [("direct", upstream.port), *((process.name, process.port) for process in order)]:
+                connection = Connection(port)
+                self.raw["p50 at concurrency 1"][name].append(connection.median(SMALL.raw(), self.requests))
+                connection.close()
+        print(f"round {number + 1} of {self.rounds} done", flush=True)
+
+    def _cpu(self, process: Process, ask: Ask, what: str) -> None:
+        """CPU time a request, as the kernel counts it for the proxy's process and its children."""
+        connection = Connection(process.port)  # warms up: profile cached, connections made
+        connection.exchange(ask.raw())
+        connection.close()
+        before = process.cpu()
+        answers = many(process.port, ask, self.seconds, self.load_core, self.folder)
+        self.raw[f"CPU, {what}"][process.name].append((process.cpu() - before) / max(answers, 1))
+
+    @contextmanager
+    def _on_one_core(self, processes: list[Process]) -> Iterator[None]:
+        """Everything, this process too, on one core."""
+        for process in processes:
+            process.pin(self.proxy_core)
+        os.sched_setaffinity(0, self.proxy_core)
+        yield
+        os.sched_setaffinity(0, self.load_core)
+        for process in processes:
+            process.pin(self.load_core if process.name == "upstream" else self.proxy_core)
+
+    def _memory(self, running: dict[str, Process]) -> None:
+        """Growth of the peak over what was there, for big bodies whose reader is slower than their sender."""
+        for process in running.values():
+            down = self._growth(process, Ask(f"/bytes/{BIG}").raw(), pause=0.0005)
+            self.raw["memory, 50 MB answer"][process.name].append(down)
+            up = self._growth(process, Ask("/slow", b"x" * BIG).raw())
+            self.raw["memory, 50 MB request"][process.name].append(up)
+        if "gateway" in running:
+            body = image_body(BIG)
+            grown = self._growth(running["gateway"], Ask(EXECUTE, body).raw())
+            self.figures["peak"] = grown / len(body)
+
+    def _growth(self, process: Process, raw: bytes, pause: float = 0.0) -> float:
+        grown = []
+        for _ in range(3):
+            connection = Connection(process.port)
+            connection.exchange(SMALL.raw())
+            before = process.memory()
+            process.forget_peak()
+            connection.exchange(raw, pause)
+            grown.append(max(0, process.memory("VmHWM") - before))
+            connection.close()
+        return statistics.median(grown)
+
+    def _idle(self, process: Process) -> None:
+        """Memory of a connection that has been answered once and stays open."""
+        time.sleep(0.2)
+        before = process.memory()
+        connections = []
+        try:
+            for _ in range(self.idle):
+                connections.append(Connection(process.port))
+                connections[-1].exchange(SMALL.raw())
+            self.raw["memory, idle connection"][process.name].append((process.memory() - before) / self.idle)
+        except (OSError, RuntimeError) as error:
+            self._say(f"idle connections of {process.name} not measured: {error}")
+        finally:
+            for connection in connections:
+                connection.close()
+
+    def _rewrite(self) -> None:
+        """The rewrite function against the fastest JSON library, both in this process."""
+        os.sched_setaffinity(0, self.proxy_core)
+        agent = profile()
+        library, round_trip = fastest_json()
+        for name, size in SIZES.items():
+            body = image_body(size)
+            seconds = min(self.seconds, 2.0)
+            mine = median(lambda body=body: rewrite(agent, body), seconds)  # type: ignore[misc]
+            theirs = median(lambda body=body: round_trip(body), seconds)  # type: ignore[misc]
+            self.raw[f"rewrite of an image, {name}"]["gateway"].append(mine)
+            self.raw[f"rewrite of an image, {name}"][library].append(theirs)
+        mine, theirs = (self._median("rewrite of an image, 10 MB", name) for name in ("gateway", library))
+        self.figures["rewrite"] = theirs / mine
+        if library != "orjson":
+            self._say("orjson can't be had: the rewrite is compared with the standard library's json")
+
+    def _median(self, what: str, name: str) -> float:
+        return statistics.median(self.raw[what][name])
+
+    def _conclude(self) -> None:
+        for key, what in (("textbook", "GET 1 KB"), ("envoy", "GET 1 KB"), ("nginx", "GET 100 KB")):
+            measured = self.raw[f"CPU, {what}"]
+            if measured["gateway"] and measured[key]:
+                pairs = zip(measured["gateway"], measured[key], strict=True)
+                self.figures[key] = statistics.median(mine / other for mine, other in pairs)
+        executed, passed = self.raw["CPU, execute 1 KB"]["gateway"], self.raw["CPU, POST 1 KB"]["gateway"]
+        if executed:
+            self.figures["execute"] = statistics.median(e / p for e, p in zip(executed, passed, strict=True))
+            self.figures["latency"] = self.added("gateway")
+            self.figures["down"] = self._median("memory, 50 MB answer", "gateway")
+            self.figures["up"] = self._median("memory, 50 MB request", "gateway")
+        if self.raw["memory, idle connection"]["gateway"]:
+            self.figures["idle"] = self._median("memory, idle connection", "gateway")
+        if len(self.cores) < 4:
+            self._say(
+                f"two workers vs one: not measured, as this machine has {len(self.cores)} cores and two must be free "
+                "beside those of load and upstream"
+            )
+
+    def added(self, name: str) -> float:
+        """Seconds that `name` adds to the median answer: of the rounds' differences the median."""
+        measured = self.raw["p50 at concurrency 1"]
+        return statistics.median(p - d for p, d in zip(measured[name], measured["direct"], strict=True))
+
+    def report(self) -> str:
+        """The results as Markdown."""
+        lines = [
+            "# Results of `make bench`",
+            "",
+            "One machine, one run; other machines give other numbers. The ratios carry over better than the rest.",
+            "",
+            "| figure | must | aim | measured |",
+            "|---|---|---|---|",
+            *(self._row(figure) for figure in FIGURES),
+            "",
+            "## Behind it",
+            "",
+            *self._details(),
+            "",
+            "## How",
+            "",
+            f"{_machine()}; {len(self.cores)} cores. Each proxy has one worker on one core, no access log "
+            "(the gateway: log level `warning`, all else at its defaults) and keeps its connections; load (16 "
+            "connections) and upstream share another core. CPU is what the kernel's scheduler counts for the proxy's "
+            f"process and its children, a request; medians of {self.rounds} interleaved rounds of {self.seconds:g} s. "
+            f"Latency: {self.requests} requests one after the other over one connection, all on one core; the time "
+            "straight to the upstream is taken off. Memory: growth of the peak (`VmHWM`) over what was resident "
+            "before, the reader slower than the sender; for idle connections growth of what is resident, over "
+            f"{self.idle} of them. `peak` holds the body itself.",
+            "",
+            "; ".join(f"{name}: {said}" for name, said in self.versions.items()) + ".",
+            *(f"\n{said[0].upper()}{said[1:]}." for said in self.said),
+        ]
+        return "\n".join(lines) + "\n"
+
+    def _row(self, figure: Figure) -> str:
+        value = self.figures.get(figure.key)
+        measured = "not measured"
+        if value is not None:
+            envoy = self.raw["p50 at concurrency 1"]["envoy"]
+            must = self.added("envoy") if figure.key == "latency" and envoy else None
+            beside = f" (Envoy: {figure.shown(must)})" if must is not None else ""
+            measured = f"{figure.shown(value)}{beside}: {figure.verdict(value, must)}"
+        return f"| {figure.name} | {figure.bound(figure.must)} | {figure.bound(figure.aim)} | {measured} |"
+
+    def _details(self) -> list[str]:
+        names = [
+            name for name in (*proxies.PROXIES, "direct", "orjson", "json") if any(m[name] for m in self.raw.values())
+        ]
+        lines = [f"| | {' | '.join(names)} |", f"|---|{'---|' * len(names)}"]
+        for what, measured in self.raw.items():
+            cells = [_shown(what, measured[name]) for name in names]
+            lines.append(f"| {what} | {' | '.join(cells)} |")
+        return lines
 
 
-def _median(run: Callable[[], Any]) -> float:
-    """Milliseconds of one run: the median of what fits in a second, at least five."""
-    run()
-    times: list[float] = []
-    end = time.perf_counter() + SECONDS
-    while len(times) < 5 or time.perf_counter() < end:
-        start = time.perf_counter()
-        run()
-        times.append((time.perf_counter() - start) * 1000)
-    return statistics.median(times)
+def _shown(what: str, values: list[float]) -> str:
+    if not values:
+        return ""
+    value = statistics.median(values)
+    if what.startswith("memory"):
+        return f"{value / 1e3:.1f} KB" if "idle" in what else f"{value / 1e6:+.1f} MB"
+    return f"{value * 1e3:.2f} ms" if value >= 1e-3 else f"{value * 1e6:.1f} µs"
+
+
+def _machine() -> str:
+    models = [
+        line.partition(":")[2].strip()
+        for line in Path("/proc/cpuinfo").read_text().splitlines()
+        if "model name" in line
+    ]
+    kernel = ".".join(platform.release().split(".")[:2])
+    return f"{models[0] if models else platform.machine()}, Linux {kernel}, Python {platform.python_version()}"
 
 
 def main() -> None:
-    profile = _profile()
-    table = Table(title="milliseconds, median", title_justify="left")
-    for column in ("body", "rewrite", "json.loads + json.dumps"):
-        table.add_column(column, justify="right")
-    for name, size in SIZES.items():
-        body = _body(size)
-
-        def rewrite(body: bytes = body) -> None:
-            request = read_execute(body)
-            assert request.input is not None
-            rewritten(profile, request, request.input, Policy())
-
-        def plain(body: bytes = body) -> None:
-            json.dumps(json.loads(body)).encode()
-
-        table.add_row(name, f"{_median(rewrite):.2f}", f"{_median(plain):.2f}")
-    Console().print(table)
+    """Measure, print the table and write it down."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="about a minute; rougher numbers")
+    parser.add_argument("--only", metavar="NAMES", help=f"comma list of {', '.join(proxies.PROXIES)}")
+    parser.add_argument("--rounds", type=int, help="interleaved rounds (5; quick: 2)")
+    parser.add_argument("--seconds", type=float, help="of load in each measurement (3; quick: 1)")
+    parser.add_argument("--requests", type=int, help="for a latency (2000; quick: 500)")
+    parser.add_argument("--idle", type=int, help="idle connections (2000; quick: 500)")
+    parser.add_argument("--output", type=Path, default=RESULTS, metavar="FILE", help="bench/results.md")
+    args = parser.parse_args()
+    names = args.only.split(",") if args.only else list(proxies.PROXIES)
+    if unknown := set(names) - set(proxies.PROXIES):
+        parser.error(f"no such proxy: {', '.join(sorted(unknown))}")
+    rounds, seconds, requests, idle = (2, 1.0, 500, 500) if args.quick else (5, 3.0, 2000, 2000)
+    idle = min(args.idle or idle, allow_many_files() // 2 - 200)
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(
+            names, Path(folder), args.rounds or rounds, args.seconds or seconds, args.requests or requests, idle
+        )
+        bench.run()
+    report = bench.report()
+    args.output.write_text(report)
+    print(report)
 
 
 if __name__ == "__main__":

@@ -9,11 +9,12 @@ from collections.abc import Callable
 from gateway.config.schema import Settings
 from gateway.edge.admin import AdminPort
 from gateway.edge.listener import Listener
-from gateway.edge.server import DataPort
+from gateway.edge.server import DataListener, DataPort
 from gateway.execute.ports import ExecuteHandler, ProfileCache
 from gateway.observe.logs import Logger, configure
 from gateway.observe.metrics import Metrics
 from gateway.upstream.client import Upstream
+from gateway.upstream.tls import on_data_port
 
 UseCase = Callable[[Settings, Upstream, Logger, Metrics], tuple[ExecuteHandler, ProfileCache]]
 
@@ -27,13 +28,20 @@ class Gateway:
     def __init__(self, settings: Settings, use_case: UseCase, log: Logger) -> None:
         self._log = log
         self.metrics = Metrics()
-        self.upstream = Upstream(settings.upstream, settings.limits)
+        self.upstream = Upstream(settings.upstream, settings.limits, log)
         execute, profiles = use_case(settings, self.upstream, log, self.metrics)
         self._admin_port = AdminPort(self.upstream, self.metrics)
         data_port = DataPort(settings, self.upstream, execute, profiles, log, self.metrics)
         listen = settings.listen
-        self._data = Listener(
-            data_port, listen.data_host, listen.data_port, settings.limits, log, listen.shutdown_seconds
+        self._data_tls = on_data_port(listen.tls, log)
+        self._data = DataListener(
+            data_port,
+            listen.data_host,
+            listen.data_port,
+            log,
+            listen.shutdown_seconds,
+            tls=self._data_tls.context if self._data_tls else None,
+            shared=listen.workers > 1,
         )
         self._admin = Listener(
             self._admin_port, listen.admin_host, listen.admin_port, settings.limits, log, _ADMIN_GRACE

@@ -7,8 +7,16 @@
     │     valid input that this agent, connector or provider can't be given whole
     ├── UnresolvedAgent              400     UnresolvedAgent
     │     what stands behind the agent can't be read or recognised, so nothing can be proved
+    ├── SignatureConflict            400     SignatureConflict
+    │     the client signed a request that the gateway changes, or signs itself
     ├── BodyTooLarge                 413     BodyTooLarge
     ├── UnsupportedEncoding          415     UnsupportedEncoding
+    ├── TooManyRequests              429     TooManyRequests
+    │     the client has as many requests running as it may
+    ├── Overloaded                   503     Overloaded
+    │     the gateway has as many requests running as it may
+    ├── CredentialsUnavailable       503     CredentialsUnavailable
+    │     the gateway is to sign requests to the cluster, but has no credentials for that
     ├── UpstreamUnavailable          502     UpstreamUnavailable
     └── UpstreamTimeout              504     UpstreamTimeout
 
@@ -59,6 +67,8 @@ class GatewayError(Exception):
     status: ClassVar[int] = 500
     type: ClassVar[str] = "GatewayError"
     help: ClassVar[str] = ""
+    retry_after: int = 0
+    """Seconds after which to try again, for the `Retry-After` header; 0: not said."""
 
     def __init__(self, reason: str, problems: Sequence[Problem] = (), help: str = "") -> None:
         super().__init__(reason)
@@ -112,6 +122,13 @@ class UnresolvedAgent(GatewayError):
     type = "UnresolvedAgent"
 
 
+class SignatureConflict(GatewayError):
+    """The client signed its request with SigV4, and that signature can't hold for what the cluster would get."""
+
+    status = 400
+    type = "SignatureConflict"
+
+
 class BodyTooLarge(GatewayError):
     """The body, or what it decompresses to, is over the configured limit."""
 
@@ -124,6 +141,27 @@ class UnsupportedEncoding(GatewayError):
 
     status = 415
     type = "UnsupportedEncoding"
+
+
+class TooManyRequests(GatewayError):
+    """The client has as many requests running, and waiting, as one client may."""
+
+    status = 429
+    type = "TooManyRequests"
+
+
+class Overloaded(GatewayError):
+    """The gateway has as many requests running, and waiting, as it may."""
+
+    status = 503
+    type = "Overloaded"
+
+
+class CredentialsUnavailable(GatewayError):
+    """Requests to the cluster are to be signed, but boto3's credential chain gives nothing to sign with."""
+
+    status = 503
+    type = "CredentialsUnavailable"
 
 
 class UpstreamUnavailable(GatewayError):

@@ -33,7 +33,7 @@ HOSTILE = (
     "$", "$$", "${", "}", "${parameters.question}", "${parameters.prompt:-x}", "$${parameters.x}", "${parameters.",
     "${credential.key}", '"', "'", "\\", "\\u0024", "\\n", "\n", "\r\n", "\t", "/", "<&>=", '{"a":1}', "{a:1}", "['x']",
     "[1;2]", " {", "null", '"},{"image":{}},{"text":"', "\u2028", "\u00a0", "\ufeff", "\x01", "\x7f", "é", "漢字", "😀",
-    "gwb0123456789abcdefx0x0x", "data:image/png;base64,QQ==", "%s", "{{x}}", "Human: ", "\nAssistant:",
+    "gwb_0123456789abcdefx0x0x", "data:image/png;base64,QQ==", "%s", "{{x}}", "Human: ", "\nAssistant:",
 )  # fmt: skip
 
 

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
-import importlib.util
 import sys
 from pathlib import Path
 from typing import Any
 
-from gateway import app
+from gateway import workers
 from gateway.cli.check_config import report
-from gateway.config.load import ConfigError, load
-from gateway.config.schema import Settings
+from gateway.config.load import ConfigError
+from gateway.config.source import Source
 
 NAME = "serve"
-HELP = "Run the gateway in front of a cluster, until SIGINT or SIGTERM."
+HELP = "Run the gateway in front of a cluster, until SIGINT or SIGTERM; SIGHUP reads the settings again."
 EXAMPLES = """  mlc-gateway serve --upstream http://127.0.0.1:9200
   mlc-gateway serve -c config/gateway.yaml --upstream https://search.example.org:9200
-  mlc-gateway serve --upstream http://127.0.0.1:9200 --listen 0.0.0.0:9209 --log-level debug"""
+  mlc-gateway serve --upstream http://127.0.0.1:9200 --listen 0.0.0.0:9209 --workers 4"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,13 +25,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--upstream", metavar="URL", help="the cluster's address")
     parser.add_argument("--listen", metavar="HOST:PORT", help="where to serve the cluster's API (127.0.0.1:9209)")
     parser.add_argument("--admin", metavar="HOST:PORT", help="where to serve health and metrics (127.0.0.1:9601)")
+    parser.add_argument("--workers", type=int, metavar="N", help="processes that share the port (1)")
     parser.add_argument("--log-level", metavar="LEVEL", help="debug, info, warning or error")
 
 
 def run(args: argparse.Namespace) -> int:
     """Serve; 0 after a clean stop, 1 when a port can't be had, 2 when the settings are wrong."""
     try:
-        _run_loop(load(args.config, overrides=_overrides(args)))
+        workers.run_loop(workers.serve(Source(args.config, _overrides(args))))
     except ConfigError as exc:
         return report(exc)
     except OSError as exc:
@@ -48,18 +47,11 @@ def _overrides(args: argparse.Namespace) -> dict[str, dict[str, Any]]:
         options["upstream"]["url"] = args.upstream
     if args.log_level:
         options["logs"]["level"] = args.log_level
+    if args.workers is not None:
+        options["listen"]["workers"] = args.workers
     for name, where in (("data", args.listen), ("admin", args.admin)):
         if where:
             host, _, port = where.rpartition(":")
             options["listen"][f"{name}_host"] = host.strip("[]") or "127.0.0.1"
             options["listen"][f"{name}_port"] = int(port) if port.isdecimal() else port
     return options
-
-
-def _run_loop(settings: Settings) -> None:
-    if importlib.util.find_spec("uvloop"):
-        import uvloop
-
-        uvloop.run(app.serve(settings))
-    else:
-        asyncio.run(app.serve(settings))

@@ -38,7 +38,7 @@ def allowed(kind: Any) -> str:
         return "a list"
     if get_origin(plain) is dict:
         return f"a mapping to {allowed(get_args(plain)[1])}"
-    if isinstance(plain, type) and issubclass(plain, msgspec.Struct):
+    if _is_section(plain):
         return "a section with keys"
     return _WORDS[plain] + _bounds([m for m in get_args(kind)[1:] if isinstance(m, msgspec.Meta)])
 
@@ -50,6 +50,8 @@ def _bounds(metas: list[msgspec.Meta]) -> str:
             words += f" from {meta.ge} to {meta.le}"
         elif meta.ge is not None:
             words += f" of at least {meta.ge}"
+        if meta.gt is not None:
+            words += f" above {meta.gt}"
         if meta.pattern:
             words += f" like {meta.pattern}"
         if meta.min_length:
@@ -67,12 +69,16 @@ def _rows(cls: Any, prefix: str) -> Iterator[tuple[str, str, str, str]]:
     for field in msgspec.structs.fields(cls):
         kind, path = types[field.name], prefix + field.name
         plain = bare(kind)
-        if isinstance(plain, type) and issubclass(plain, msgspec.Struct):
+        if _is_section(plain):
             yield from _rows(plain, f"{path}.")
             continue
         yield path, allowed(kind), _default(field), _meaning(kind)
-        if get_origin(plain) is list:
+        if get_origin(plain) is list and _is_section(get_args(plain)[0]):
             yield from _rows(get_args(plain)[0], f"{path}[].")
+
+
+def _is_section(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
 
 
 def _meaning(kind: Any) -> str:

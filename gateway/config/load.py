@@ -20,7 +20,7 @@ import msgspec
 import yaml
 
 from gateway.config.describe import allowed, bare
-from gateway.config.schema import Secret, Settings
+from gateway.config.schema import Account, Secret, ServiceAccount, Settings
 
 PREFIX = "GATEWAY__"
 _CREDENTIALS = re.compile(r"//[^/@\s]*@")
@@ -85,7 +85,7 @@ def load(
         if name.upper().startswith(PREFIX):
             keys = [key.lower() for key in name[len(PREFIX) :].split("__")]
             _put(data, keys, _FromEnvironment(text, name), problems)
-    data = _merge(data, overrides or {})
+    data = merge(data, overrides or {})
     settings = _Reader(environ, problems).struct(data, Settings, "")
     if settings is not None:
         problems += _contradictions(settings)
@@ -98,19 +98,29 @@ def load(
 def _contradictions(settings: Settings) -> list[ConfigProblem]:
     """Settings that are fine one by one, but not together."""
     problems: list[ConfigProblem] = []
-    try:
-        port = urlsplit(settings.upstream.url).port
-    except ValueError:
-        port = -1
-    if port == -1:
-        problems.append(ConfigProblem("upstream.url", "has a bad host or port", allowed="a port from 0 to 65535"))
-    account = settings.agents.service_account
+    urls = {"upstream.url": settings.upstream.url}
+    urls |= {f"upstream.nodes[{i}]": url for i, url in enumerate(settings.upstream.nodes)}
+    for path, url in urls.items():
+        try:
+            urlsplit(url).port  # noqa: B018  # reading it checks it
+        except ValueError:
+            problems.append(ConfigProblem(path, "has a bad host or port", allowed="a port from 0 to 65535"))
     if settings.agents.lookup == "service_account":
-        for name, given in (("username", account.username), ("password", account.password)):
-            if not given:
-                path = f"agents.service_account.{name}"
-                problems.append(ConfigProblem(path, "is needed when agents.lookup is service_account"))
+        account = settings.agents.service_account
+        problems += _incomplete("agents.service_account", account, "agents.lookup is service_account")
+    if settings.upstream.auth.mode == "basic":
+        problems += _incomplete("upstream.auth.basic", settings.upstream.auth.basic, "upstream.auth.mode is basic")
+    for section, tls in (("listen.tls", settings.listen.tls), ("upstream.tls", settings.upstream.tls)):
+        if tls.key_file and not tls.cert_file:
+            problems.append(ConfigProblem(f"{section}.cert_file", f"is needed with {section}.key_file"))
+    if settings.listen.tls.client_ca_file and not settings.listen.tls.cert_file:
+        problems.append(ConfigProblem("listen.tls.cert_file", "is needed with listen.tls.client_ca_file"))
     return problems
+
+
+def _incomplete(path: str, account: Account | ServiceAccount, when: str) -> list[ConfigProblem]:
+    given = {"username": bool(account.username), "password": bool(account.password)}
+    return [ConfigProblem(f"{path}.{name}", f"is needed when {when}") for name, there in given.items() if not there]
 
 
 def read_file(path: Path) -> dict[str, Any]:
@@ -158,11 +168,12 @@ def _put(data: dict[str, Any], keys: list[str], value: _FromEnvironment, problem
     data[keys[-1]] = value
 
 
-def _merge(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+def merge(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """`base` with `over` laid over it, section by section; neither is changed."""
     merged = dict(base)
     for key, value in over.items():
         inner = merged.get(key)
-        merged[key] = _merge(inner if isinstance(inner, dict) else {}, value) if isinstance(value, Mapping) else value
+        merged[key] = merge(inner if isinstance(inner, dict) else {}, value) if isinstance(value, Mapping) else value
     return merged
 
 

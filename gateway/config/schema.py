@@ -12,6 +12,8 @@ from msgspec import Meta, Struct
 Port = Annotated[int, Meta(ge=0, le=65535)]
 Seconds = Annotated[float, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
+Count = Annotated[int, Meta(ge=0)]
+NodeUrl = Annotated[str, Meta(pattern=r"^https?://[^/?#@\s]+/?$")]
 
 
 class Secret:
@@ -34,6 +36,37 @@ class Secret:
         return f"Secret({self.source})"
 
 
+TlsVersion = Literal["1.2", "1.3"]
+
+
+class ListenTls(Struct, frozen=True, forbid_unknown_fields=True):
+    """TLS on the data port. The files are read again when they change; new connections then use them."""
+
+    cert_file: Annotated[
+        str, Meta(description="PEM file of the gateway's certificate and its chain; empty: no TLS.")
+    ] = ""
+    key_file: Annotated[str, Meta(description="PEM file of its key; empty: it is in `cert_file`.")] = ""
+    client_ca_file: Annotated[
+        str, Meta(description="PEM file of authorities that sign clients' certificates; empty: clients show none.")
+    ] = ""
+    client_auth: Annotated[
+        Literal["required", "optional"],
+        Meta(description="Whether a client must show a certificate; one that is shown is checked either way."),
+    ] = "required"
+    min_version: Annotated[TlsVersion, Meta(description="Oldest version of TLS that is spoken.")] = "1.2"
+
+
+class ClientTimeouts(Struct, frozen=True, forbid_unknown_fields=True):
+    """How long to wait for a client of the data port; the connection is closed then."""
+
+    head: Annotated[Seconds, Meta(description="For the head of a request, from its first byte to its last.")] = 30.0
+    body: Annotated[Seconds, Meta(description="Between two pieces of a request's body.")] = 60.0
+    send: Annotated[Seconds, Meta(description="For the client to take more of an answer that it stopped reading.")] = (
+        300.0
+    )
+    keepalive: Annotated[Seconds, Meta(description="Between two requests on a connection.")] = 75.0
+
+
 class Listen(Struct, frozen=True, forbid_unknown_fields=True):
     """Where the gateway listens: the cluster's API on one port, its own pages on the other."""
 
@@ -41,9 +74,18 @@ class Listen(Struct, frozen=True, forbid_unknown_fields=True):
     data_port: Annotated[Port, Meta(description="Port of the cluster's API; 0 takes a free one.")] = 9209
     admin_host: Annotated[str, Meta(description="Address of health and metrics; keep it on loopback.")] = "127.0.0.1"
     admin_port: Annotated[Port, Meta(description="Port of health and metrics; 0 takes a free one.")] = 9601
+    workers: Annotated[
+        Positive, Meta(description="Processes that share the data port; more than one are started and watched by one.")
+    ] = 1
+    drain_seconds: Annotated[
+        Seconds,
+        Meta(description="How long a gateway told to stop, and no longer ready, still takes new connections."),
+    ] = 0.0
     shutdown_seconds: Annotated[
-        Seconds, Meta(description="How long requests in flight may take to finish once the gateway is told to stop.")
+        Seconds, Meta(description="How long requests in flight may take to finish after that.")
     ] = 30.0
+    tls: ListenTls = ListenTls()
+    timeouts: ClientTimeouts = ClientTimeouts()
 
 
 class Timeouts(Struct, frozen=True, forbid_unknown_fields=True):
@@ -60,10 +102,75 @@ class Timeouts(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Tls(Struct, frozen=True, forbid_unknown_fields=True):
-    """How the cluster's certificate is checked."""
+    """TLS to the cluster, where its address is https. The files are read again when they change."""
 
     verify: Annotated[bool, Meta(description="Check the cluster's certificate and host name.")] = True
     ca_file: Annotated[str, Meta(description="PEM file of authorities to trust in place of the system's.")] = ""
+    cert_file: Annotated[
+        str, Meta(description="PEM file of the certificate, and its chain, that the gateway shows; empty: none.")
+    ] = ""
+    key_file: Annotated[str, Meta(description="PEM file of its key; empty: it is in `cert_file`.")] = ""
+    server_name: Annotated[
+        str, Meta(description="Name asked for (SNI) and checked in the certificate; empty: the address's host.")
+    ] = ""
+    min_version: Annotated[TlsVersion, Meta(description="Oldest version of TLS that is spoken.")] = "1.2"
+
+
+class Account(Struct, frozen=True, forbid_unknown_fields=True):
+    """An account of the cluster's."""
+
+    username: Annotated[str, Meta(description="Its name.")] = ""
+    password: Annotated[Secret, Meta(description="Its password.")] = Secret()
+
+
+class SigV4(Struct, frozen=True, forbid_unknown_fields=True):
+    """Amazon's signature, Version 4, with credentials from boto3's chain."""
+
+    service: Annotated[
+        Literal["es", "aoss"],
+        Meta(description="What is called: OpenSearch Service (`es`) or OpenSearch Serverless (`aoss`)."),
+    ] = "es"
+    region: Annotated[str, Meta(description="Its region; empty: as boto3 finds it.")] = ""
+    profile: Annotated[str, Meta(description="Profile of the AWS configuration files; empty: as boto3 finds it.")] = ""
+
+
+class Auth(Struct, frozen=True, forbid_unknown_fields=True):
+    """Whose credentials reach the cluster: the client's own, or the gateway's in their place. Never both."""
+
+    mode: Annotated[
+        Literal["pass", "basic", "sigv4"],
+        Meta(
+            description="`pass`: the client's `Authorization` as it came. `basic`, `sigv4`: the gateway's in its place, "
+            "so that all clients are the same to the cluster."
+        ),
+    ] = "pass"
+    basic: Account = Account()
+    sigv4: SigV4 = SigV4()
+
+
+class Health(Struct, frozen=True, forbid_unknown_fields=True):
+    """Probes of the nodes. They run where there are several; one node is asked when the readiness page is."""
+
+    path: Annotated[
+        str, Meta(pattern=r"^/[!-~]*$", description="What is asked for; any answer below 500 is a good one.")
+    ] = "/"
+    interval: Annotated[Seconds, Meta(description="Between two rounds; 0 switches probes off.")] = 5.0
+    timeout: Annotated[float, Meta(gt=0, description="For one probe, whole.")] = 2.0
+    failures: Annotated[Positive, Meta(description="Failed probes in a row that take a node out.")] = 3
+    successes: Annotated[Positive, Meta(description="Good probes in a row that bring it back.")] = 2
+
+
+class Ejection(Struct, frozen=True, forbid_unknown_fields=True):
+    """When a node that fails real requests is left out for a while. It never leaves the cluster without a node."""
+
+    failures: Annotated[
+        Count, Meta(description="Requests in a row that got no valid answer; 0 switches ejection off.")
+    ] = 3
+    seconds: Annotated[Seconds, Meta(description="How long the first time; doubled each time it comes back bad.")] = 5.0
+    max_seconds: Annotated[Seconds, Meta(description="The longest it grows to.")] = 300.0
+    max_share: Annotated[
+        float, Meta(ge=0, le=1, description="Most nodes left out at a time, as a share; one may always be.")
+    ] = 0.5
 
 
 class Upstream(Struct, frozen=True, forbid_unknown_fields=True):
@@ -76,6 +183,10 @@ class Upstream(Struct, frozen=True, forbid_unknown_fields=True):
             description="The cluster's address: `http(s)://host[:port]`, without a path or credentials.",
         ),
     ] = "http://127.0.0.1:9200"
+    nodes: Annotated[
+        list[NodeUrl],
+        Meta(description="Addresses of several nodes of the cluster, in place of `url`; the least busy one is taken."),
+    ] = []
     host_header: Annotated[
         Literal["upstream", "client"],
         Meta(
@@ -86,6 +197,9 @@ class Upstream(Struct, frozen=True, forbid_unknown_fields=True):
     keepalive: Annotated[Seconds, Meta(description="How long an idle connection is kept.")] = 15.0
     timeouts: Timeouts = Timeouts()
     tls: Tls = Tls()
+    auth: Auth = Auth()
+    health: Health = Health()
+    ejection: Ejection = Ejection()
 
 
 class Limits(Struct, frozen=True, forbid_unknown_fields=True):
@@ -98,6 +212,27 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     nesting: Annotated[Positive, Meta(description="Deepest nesting of its JSON.")] = 100
     header_line: Annotated[Positive, Meta(description="Longest request line and longest header, either way.")] = 65_536
     headers: Annotated[Positive, Meta(description="Most headers in a message, either way.")] = 1_000
+    head: Annotated[Positive, Meta(description="Longest head of a message, all of its lines, either way.")] = 262_144
+
+
+class Admission(Struct, frozen=True, forbid_unknown_fields=True):
+    """How many requests may run at a time, in each worker process, and how many may wait."""
+
+    total: Annotated[Count, Meta(description="Most requests running at a time; 0: no limit.")] = 0
+    per_client: Annotated[
+        Count, Meta(description="Most of one client's requests running at a time, and waiting for that; 0: no limit.")
+    ] = 0
+    queue: Annotated[Count, Meta(description="Most requests that wait for their turn.")] = 1_000
+    queue_seconds: Annotated[Seconds, Meta(description="How long one waits before it is refused; 0 for ever.")] = 5.0
+    client_header: Annotated[
+        str,
+        Meta(
+            pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]*$",
+            description="Header that tells clients apart; empty: the peer's address. "
+            "Name one only where a proxy of yours sets it.",
+        ),
+    ] = ""
+    retry_after: Annotated[Positive, Meta(description="Seconds told to a refused client in `Retry-After`.")] = 1
 
 
 class ServiceAccount(Struct, frozen=True, forbid_unknown_fields=True):
@@ -171,6 +306,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     listen: Listen = Listen()
     upstream: Upstream = Upstream()
     limits: Limits = Limits()
+    admission: Admission = Admission()
     agents: Agents = Agents()
     answers: Answers = Answers()
     logs: Logs = Logs()

@@ -16,6 +16,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
+
 from gateway.delivery.template import PREFIX, may_be_json
 
 
@@ -63,8 +65,9 @@ def _dump(value: Any) -> Iterator[str]:
 
 
 def _string(text: str) -> str:
-    encoded = json.dumps(text, ensure_ascii=False)
-    return encoded if isinstance(text, Live) else encoded.replace("$", "\\u0024")
+    if isinstance(text, Live):
+        return json.dumps(text, ensure_ascii=False)
+    return msgspec.json.encode(text).decode().replace("$", "\\u0024")
 
 
 def raw_text(text: str) -> str:

@@ -107,8 +107,8 @@ def may_be_json(text: str) -> bool:
     Its parser is lenient and not worth copying (FACTS.md): the first character above U+0020 decides whether it
     may be an object or an array; nothing else ever goes in raw. Opening brackets alone can't be either.
     """
-    start = text.lstrip(_BLANK)
-    return start[:1] in ("{", "[") and bool(start.strip(_BLANK + "{["))
+    start = text.lstrip(BLANK)
+    return start[:1] in ("{", "[") and bool(start.strip(BLANK + "{["))
 
 
-_BLANK = "".join(map(chr, range(0x21)))
+BLANK = "".join(map(chr, range(0x21)))

@@ -27,7 +27,7 @@ class AdminPort:
     """Answers the requests of the admin port; an aiohttp handler."""
 
     def __init__(self, cluster: ClusterReader, metrics: Metrics) -> None:
-        self._cluster = cluster
+        self.cluster = cluster
         self._metrics = metrics
         self._checked = float("-inf")
         self._fault = ""
@@ -43,22 +43,22 @@ class AdminPort:
         return await page()
 
     async def _live(self) -> web.Response:
-        return _json(200, {"status": "live"})
+        return json_page(200, {"status": "live"})
 
     async def _ready(self) -> web.Response:
         if self.draining:
-            return _json(503, {"status": "draining"})
+            return json_page(503, {"status": "draining"})
         if time.monotonic() - self._checked > READY_FOR:
             self._fault = await self._upstream_fault()
             self._checked = time.monotonic()
         if self._fault:
-            return _json(503, {"status": "not ready", "upstream": self._fault})
-        return _json(200, {"status": "ready"})
+            return json_page(503, {"status": "not ready", "upstream": self._fault})
+        return json_page(200, {"status": "ready"})
 
     async def _upstream_fault(self) -> str:
         # Any answer below 500 shows that the cluster is there: a secured one answers 401 to the gateway.
         try:
-            response = await self._cluster.exchange("GET", "/", {})
+            response = await self.cluster.exchange("GET", "/", {})
         except GatewayError as exc:
             return exc.reason
         return f"The cluster answers {response.status}." if response.status >= 500 else ""
@@ -67,5 +67,6 @@ class AdminPort:
         return web.Response(body=self._metrics.render(), headers={"Content-Type": CONTENT_TYPE})
 
 
-def _json(status: int, document: dict[str, str]) -> web.Response:
+def json_page(status: int, document: dict[str, str]) -> web.Response:
+    """A page that is a JSON document."""
     return web.Response(status=status, body=msgspec.json.encode(document), headers={"Content-Type": "application/json"})

@@ -1,59 +1,28 @@
-"""The bodies of requests: streamed where they only pass, read within bounds where the gateway must know them."""
+"""Bodies that the gateway must know: their content-encodings undone, within bounds."""
 
 from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import AsyncIterator
-
-from aiohttp import ClientError, web
-from aiohttp.http_exceptions import HttpProcessingError
+from collections.abc import Sequence
 
 from gateway.errors import BodyTooLarge, InvalidInput, Problem, UnsupportedEncoding
 
 _OFF_LOOP = 256 * 1024
 """Compressed bytes above which decompression moves to a thread."""
 
-_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _MAX_CODINGS = 4
 _GZIP, _ZLIB, _RAW = 31, 15, -15
 
 
-async def stream(request: web.BaseRequest) -> AsyncIterator[bytes]:
-    """The body as it comes, transfer-coding undone and nothing else.
-
-    Raises:
-        InvalidInput: it breaks off or its chunks are malformed.
-    """
-    try:
-        while chunk := await request.content.readany():
-            yield chunk
-    except (web.RequestPayloadError, HttpProcessingError, ClientError) as exc:
-        raise InvalidInput("The request's body breaks off or its transfer-coding is malformed.") from exc
+async def decode(body: bytes, encodings: Sequence[str], limit: int) -> bytes:
+    """As `decoded`; a big body is unpacked off the loop."""
+    if len(body) > _OFF_LOOP and encodings:
+        return await asyncio.to_thread(decoded, body, encodings, limit)
+    return decoded(body, encodings, limit)
 
 
-async def read(request: web.BaseRequest, limit: int) -> bytes:
-    """The whole body, still in its content-encoding; a client that waits for a 100 is told to go on.
-
-    Raises:
-        BodyTooLarge: it is longer than `limit` bytes. InvalidInput: as `stream`.
-    """
-    declared = request.content_length
-    if declared is not None and declared > limit:
-        raise _too_large(limit, f"{declared} bytes")
-    if request.headers.get("Expect", "").lower() == "100-continue" and request.transport is not None:
-        request.transport.write(_CONTINUE)
-    pieces: list[bytes] = []
-    size = 0
-    async for piece in stream(request):
-        size += len(piece)
-        if size > limit:
-            raise _too_large(limit, f"more than {limit} bytes")
-        pieces.append(piece)
-    return b"".join(pieces)
-
-
-async def decode(body: bytes, encodings: list[str], limit: int) -> bytes:
+def decoded(body: bytes, encodings: Sequence[str], limit: int) -> bytes:
     """The body with its content-encodings undone. encodings: the values of its Content-Encoding headers.
 
     Raises:
@@ -70,8 +39,7 @@ async def decode(body: bytes, encodings: list[str], limit: int) -> bytes:
     for coding in reversed(codings):
         if not body:
             return body
-        unpack = _UNPACK[coding]
-        body = await asyncio.to_thread(unpack, body, limit) if len(body) > _OFF_LOOP else unpack(body, limit)
+        body = _UNPACK[coding](body, limit)
     return body
 
 
@@ -102,13 +70,14 @@ def _inflate(body: bytes, room: int, window: int, limit: int) -> tuple[bytes, by
     except zlib.error as exc:
         raise _corrupt(str(exc)) from exc
     if len(unpacked) > room:
-        raise _too_large(limit, f"more than {limit} bytes once decompressed")
+        raise too_large(limit, f"more than {limit} bytes once decompressed")
     if not inflater.eof:
         raise _corrupt("they end too early")
     return unpacked, inflater.unused_data
 
 
-def _too_large(limit: int, came: str) -> BodyTooLarge:
+def too_large(limit: int, came: str) -> BodyTooLarge:
+    """The error for a body over the limit. came: how much of it there is, in words."""
     place = Problem("", "the body is too large", expected=f"at most {limit} bytes", received=came)
     return BodyTooLarge(f"The request's body is too large: {came}, at most {limit} are allowed.", [place])
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
+
 import msgspec
 from aiohttp import web
 
 from gateway.errors import GatewayError, InvalidInput
+from gateway.upstream.grammar import Malformed
 
 REQUEST_ID = "X-Request-Id"
 
@@ -18,7 +21,7 @@ class InternalError(GatewayError):
 
 
 def respond(error: GatewayError, request_id: str, *, close: bool = False) -> web.Response:
-    """The answer for `error`.
+    """The answer for `error` on the admin port.
 
     request_id: "" when it came to no request. close: the connection can't be used any further.
     """
@@ -29,6 +32,8 @@ def respond(error: GatewayError, request_id: str, *, close: bool = False) -> web
     )
     if request_id:
         response.headers[REQUEST_ID] = request_id
+    if error.retry_after:
+        response.headers["Retry-After"] = str(error.retry_after)
     if close:
         response.force_close()
     return response
@@ -39,6 +44,64 @@ def internal(request_id: str) -> InternalError:
     return InternalError(f"The gateway failed on this request; its log has more under request id {request_id}.")
 
 
-def malformed(reason: str) -> InvalidInput:
-    """The error for a message that is no valid HTTP."""
-    return InvalidInput(f"The request is not valid HTTP: {reason}")
+class VersionNotSupported(GatewayError):
+    """The request's HTTP version is none the gateway speaks."""
+
+    status = 505
+    type = "VersionNotSupported"
+
+
+class TargetTooLong(GatewayError):
+    """The request's first line is over the configured limit."""
+
+    status = 414
+    type = "TargetTooLong"
+
+
+class HeadTooLarge(GatewayError):
+    """A header, all of them together or their number is over the configured limit."""
+
+    status = 431
+    type = "HeadTooLarge"
+
+
+class RequestTimeout(GatewayError):
+    """The client took too long to send its request."""
+
+    status = 408
+    type = "RequestTimeout"
+
+
+_KINDS: dict[int, type[GatewayError]] = {
+    kind.status: kind for kind in (InvalidInput, VersionNotSupported, TargetTooLong, HeadTooLarge)
+}
+
+
+def malformed(fault: Malformed) -> GatewayError:
+    """The error for a request that breaks a rule of HTTP."""
+    return _KINDS[fault.rule.status](f"The request is not valid HTTP: {fault}.")
+
+
+def late(what: str) -> RequestTimeout:
+    """The error for a client that stopped sending. what: did not come."""
+    return RequestTimeout(f"The client did not send {what} in time.")
+
+
+def answer(error: GatewayError, request_id: str, *, close: bool, bodyless: bool = False) -> bytes:
+    """The answer for `error` as it goes over the data port.
+
+    request_id: "" when it came to no request. close: the connection ends with it. bodyless: it answers a HEAD.
+    """
+    body = msgspec.json.encode(error.body())
+    lines = [
+        f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}",
+        "Content-Type: application/json; charset=UTF-8",
+        f"Content-Length: {len(body)}",
+    ]
+    if request_id:
+        lines.append(f"{REQUEST_ID}: {request_id}")
+    if error.retry_after:
+        lines.append(f"Retry-After: {error.retry_after}")
+    if close:
+        lines.append("Connection: close")
+    return "\r\n".join((*lines, "", "")).encode("ascii") + (b"" if bodyless else body)

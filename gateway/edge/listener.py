@@ -10,6 +10,8 @@ from aiohttp.web_protocol import RequestHandler, _ErrInfo
 
 from gateway.config.schema import Limits
 from gateway.edge import errors
+from gateway.edge.sockets import Door, bind
+from gateway.errors import InvalidInput
 from gateway.observe.logs import Logger
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
@@ -37,13 +39,13 @@ class _Connection(RequestHandler):
         if status >= 500 or request.writer.output_size > 0:
             raise ConnectionResetError("the client is gone") from exc
         reason = (message or "it can't be parsed").partition("\n")[0].strip().rstrip(":.")
-        return errors.respond(errors.malformed(f"{reason}."), request_id="", close=True)
+        return errors.respond(InvalidInput(f"The request is not valid HTTP: {reason}."), request_id="", close=True)
 
 
 class _Server(web.Server):
     def __init__(self, handler: Handler, limits: Limits) -> None:
         super().__init__(handler, handler_cancellation=True)
-        self._limits = limits
+        self.limits = limits
 
     def __call__(self) -> RequestHandler:
         return _Connection(
@@ -51,37 +53,40 @@ class _Server(web.Server):
             loop=asyncio.get_running_loop(),
             access_log=None,  # type: ignore[arg-type]  # the gateway logs requests itself
             auto_decompress=False,
-            max_line_size=self._limits.header_line,
-            max_field_size=self._limits.header_line,
-            max_headers=self._limits.headers,
+            max_line_size=self.limits.header_line,
+            max_field_size=self.limits.header_line,
+            max_headers=self.limits.headers,
         )
 
 
 class Listener:
-    """A port and what answers on it. grace: seconds that requests in flight get when it stops."""
+    """The admin port and what answers on it. grace: seconds that requests in flight get when it stops."""
 
-    def __init__(self, handler: Handler, host: str, port: int, limits: Limits, log: Logger, grace: float) -> None:
-        self._handler = handler
+    def __init__(
+        self,
+        handler: Handler,
+        host: str,
+        port: int,
+        limits: Limits,
+        log: Logger,
+        grace: float,
+    ) -> None:
         self._host = host
         self._port = port
-        self._limits = limits
         self._log = log
+        self._server = _Server(handler, limits)
         self._grace = grace
         self.port = 0
 
     async def start(self) -> None:
-        """Bind and listen; `port` then holds the port that was bound."""
-        self._runner = web.ServerRunner(_Server(self._handler, self._limits), shutdown_timeout=self._grace)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, self._host, self._port)
-        try:
-            await site.start()
-        except OSError:
-            await self._runner.cleanup()
-            raise
-        self.port = self._runner.addresses[0][1]
-        self._log.info("listening", address=f"{self._host}:{self.port}")
+        """Bind and listen; `port` then holds the port that was bound. Raises OSError: it can't be had."""
+        self._door = Door(await bind(self._host, self._port), self._server, None)
+        await self._door.open()
+        self.port = self._door.port
+        self._log.info("listening", address=f"{self._host}:{self.port}" if self.port else self._host)
 
     async def stop(self) -> None:
-        """Accept no more, let requests in flight finish within the grace period, then cut what is left."""
-        await self._runner.cleanup()
+        """Let nobody in, let requests in flight finish within the grace period, then cut what is left."""
+        await self._door.close()
+        self._server.pre_shutdown()
+        await self._server.shutdown(self._grace)

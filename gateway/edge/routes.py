@@ -71,6 +71,16 @@ _PASSTHROUGH = Route(Intent.PASSTHROUGH)
 _ROWS = tuple((method, tuple(pattern.split("/")), make) for method, pattern, make in _TABLE)
 
 
+_MARKS = (_ML.encode(), b"/_cluster/settings")
+
+
+def intent_of(method: bytes, target: bytes) -> Route:
+    """The route of a request as it came. target: with its query."""
+    if not target.startswith(_MARKS):
+        return _PASSTHROUGH
+    return route(method.decode("ascii"), target.partition(b"?")[0].decode("utf-8", "surrogateescape"))
+
+
 def route(method: str, path: str) -> Route:
     """The route of a request. path: the raw target without its query."""
     if not path.startswith((_ML, "/_cluster/settings")):

@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-import time
-import uuid
-from collections.abc import Mapping
-
-import structlog
-from aiohttp import web
-from aiohttp.http import HttpVersion10, HttpVersion11
+import asyncio
+import logging
+import ssl
 
 from gateway.config.schema import Settings
-from gateway.edge import body as bodies
-from gateway.edge import errors, headers
-from gateway.edge.routes import Intent, Route, route
+from gateway.edge import errors
+from gateway.edge.admission import Admission
+from gateway.edge.connection import ClientConnection
+from gateway.edge.exchange import Exchange
+from gateway.edge.execution import Execution
+from gateway.edge.requests import Request
+from gateway.edge.routes import Intent, intent_of
+from gateway.edge.sockets import Door, bind
 from gateway.errors import GatewayError
-from gateway.execute.ports import ExecuteCall, ExecuteHandler, Forward, ProfileCache, Retry
+from gateway.execute.ports import ExecuteCall, ExecuteHandler, Forward, ProfileCache
 from gateway.observe.logs import Logger
 from gateway.observe.metrics import Metrics
-from gateway.upstream.client import Answer, Body, Patience, RawHeader, Upstream
-from gateway.upstream.relay import RelayResponse, relay
-
-RETRY_BODY = 64 * 1024
-"""Most bytes of an error answer that the execute use case is shown."""
+from gateway.upstream.client import Upstream, head_limits
+from gateway.upstream.nodes import may_retry
+from gateway.upstream.signing import refuse_rewrite
+from gateway.upstream.sweeper import Sweeper
 
 
 class DataPort:
-    """Answers the requests of the data port; an aiohttp handler."""
+    """What all connections of the data port share. connections: all that are open."""
 
     def __init__(
         self,
@@ -37,183 +37,211 @@ class DataPort:
         log: Logger,
         metrics: Metrics,
     ) -> None:
-        self._settings = settings
-        self._upstream = upstream
-        self._execute = execute
-        self._profiles = profiles
+        self.connections: set[ClientConnection] = set()
+        self.draining = False
+        self.loop: asyncio.AbstractEventLoop
         self._log = log
+        self._verbose = log.is_enabled_for(logging.DEBUG)
         self._metrics = metrics
-        patience = settings.upstream.timeouts.execute
-        self._run_patience = Patience(patience, patience)
+        self.use(settings, upstream, execute, profiles)
 
-    async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
-        """The answer to `request`; never raises but for a connection that is gone."""
-        request_id = uuid.uuid4().hex[:16]
-        structlog.contextvars.bind_contextvars(request_id=request_id, **_known_as(request.headers))
-        path = request.raw_path.partition("?")[0].encode("utf-8", "replace").decode()
-        where = route(request.method, request.raw_path.partition("?")[0])
-        started = time.monotonic()
-        status = 0
-        with self._metrics.in_flight.track_inprogress():
-            try:
-                response = await self._answer(request, where, request_id)
-                status = 0 if isinstance(response, RelayResponse) and response.cut else response.status
-                return response
-            finally:
-                self._metrics.request(where.intent.value, status)
-                level = self._log.debug if where.intent is Intent.PASSTHROUGH else self._log.info
-                seconds = round(time.monotonic() - started, 6)
-                level("request", intent=where.intent.value, method=request.method, path=path, status=status, s=seconds)
+    def use(self, settings: Settings, upstream: Upstream, execute: ExecuteHandler, profiles: ProfileCache) -> None:
+        """Go by these settings from the next request on; those under way end where they began."""
+        self.upstream = upstream
+        self.profiles = profiles
+        self.limits = settings.limits
+        self.head_limits = head_limits(settings.limits)
+        self.timeouts = settings.listen.timeouts
+        self._execute = execute
+        self._own_host = settings.upstream.host_header == "upstream"
+        self._admission = Admission(settings.admission)
+        self._client_header = settings.admission.client_header.lower().encode("ascii")
 
-    async def _answer(self, request: web.BaseRequest, where: Route, request_id: str) -> web.StreamResponse:
-        if fault := _unrelayable(request):
-            return errors.respond(errors.malformed(fault), request_id, close=True)
-        try:
-            match where.intent:
-                case Intent.EXECUTE | Intent.EXECUTE_STREAM:
-                    return await self._run(request, where, request_id)
-                case Intent.WRITE:
-                    return await self._write(request, where)
-                case Intent.PASSTHROUGH:
-                    return await self._pass(request, where)
-        except GatewayError as exc:
-            log = self._log.warning if exc.status >= 500 else self._log.info
-            log("refused", type=exc.type, reason=exc.reason, problems=[problem.as_dict() for problem in exc.problems])
-            return self._failed(request, exc, request_id)
-        except ConnectionError:
-            raise  # the client is gone
-        except Exception:
-            self._log.exception("internal error", method=request.method)
-            return self._failed(request, errors.internal(request_id), request_id)
+    def start(self) -> None:
+        """Bind it to the running loop."""
+        self.loop = asyncio.get_running_loop()
+        self.clock = self.loop.time
+        timeouts = self.timeouts
+        waits = (timeouts.head, timeouts.body, timeouts.send, timeouts.keepalive)
+        self._sweeper = Sweeper(self.connections, waits)
+        self._sweeper.start()
 
-    def _failed(self, request: web.BaseRequest, error: GatewayError, request_id: str) -> web.StreamResponse:
-        if request.writer.output_size > 0:  # an answer has begun: only cutting it is honest
-            if request.transport is not None:
-                request.transport.abort()
-            raise ConnectionResetError("the answer had begun") from error
-        return errors.respond(error, request_id, close=request.body_exists and not request.content.is_eof())
+    def stop(self) -> None:
+        """Cut what is left."""
+        self._sweeper.stop()
+        for connection in list(self.connections):
+            connection.cut_off()
 
-    async def _pass(self, request: web.BaseRequest, where: Route) -> RelayResponse:
-        answer = await self._send(request, where)
-        return await relay(request, answer, headers.end_to_end(answer.headers))
+    # For connections and exchanges
 
-    async def _write(self, request: web.BaseRequest, where: Route) -> RelayResponse:
-        # Forgotten before the client knows that its write is done, and also when it did not wait for that.
-        try:
-            answer = await self._send(request, where)
-        finally:
-            self._profiles.invalidate(where.kind, where.id or None)
-        return await relay(request, answer, headers.end_to_end(answer.headers))
+    def exchange(self, client: ClientConnection, request: Request) -> Exchange:
+        """What answers `request`."""
+        where = intent_of(request.method, request.target)
+        self._metrics.in_flight.inc()
+        auth = self.upstream.auth
+        if where.intent in _RUNS or (auth is not None and auth.needs_body and request.has_body):
+            return Execution(self, client, request, where)
+        return Exchange(self, client, request, where)
 
-    async def _send(self, request: web.BaseRequest, where: Route) -> Answer:
-        chunked = "Transfer-Encoding" in request.headers
-        onward = self._onward(request)
-        if chunked:
-            onward.append((b"Transfer-Encoding", b"chunked"))
-        body: Body = bodies.stream(request) if request.body_exists else ()
-        with self._metrics.upstream(where.intent.value):
-            return await self._upstream.send(
-                request.method, _target(request), onward, body, chunked=chunked, interim=_interim(request)
-            )
+    async def decide(self, call: ExecuteCall, exchange: Exchange) -> Forward:
+        """What to send for a request that was read whole.
 
-    async def _run(self, request: web.BaseRequest, where: Route, request_id: str) -> RelayResponse:
-        limits = self._settings.limits
-        raw = await bodies.read(request, limits.body)
-        body = await bodies.decode(raw, request.headers.getall("Content-Encoding", []), limits.decompressed)
-        call = ExecuteCall(
-            agent_id=where.id,
-            method=request.method,
-            raw_target=request.raw_path,
-            headers=request.headers,
-            body=body,
-            request_id=request_id,
-            streaming=where.intent is Intent.EXECUTE_STREAM,
-        )
+        Raises:
+            GatewayError: the request is refused.
+        """
+        if exchange.route.intent not in _RUNS:  # read only to be signed
+            return Forward()
         forward = await self._execute(call)
-        answer = await self._forward(request, where, forward, raw)
-        before: list[bytes] = []
-        if answer.status >= 400 and forward.retry is not None:
-            before, again = await _asked(answer, forward.retry)
-            if again is not None:
-                before, forward = [], again
-                answer = await self._forward(request, where, forward, raw)
-        onward = headers.with_added(headers.end_to_end(answer.headers), forward.response_headers)
-        return await relay(request, answer, onward, before)
+        if forward.body is not None and self.upstream.auth is None:
+            refuse_rewrite(exchange.request.target, exchange.request.pairs())
+        return forward
 
-    async def _forward(self, request: web.BaseRequest, where: Route, forward: Forward, raw: bytes) -> Answer:
-        body = [raw] if forward.body is None else forward.body
-        onward = headers.with_body(self._onward(request), sum(map(len, body)), replaced=forward.body is not None)
-        with self._metrics.upstream(where.intent.value):
-            return await self._upstream.send(
-                request.method, _target(request), onward, body, patience=self._run_patience
-            )
+    def admit(self, exchange: Exchange) -> None:
+        """Let the exchange go when it is its turn."""
+        if not self._admission.limited:
+            exchange.go()
+            return
 
-    def _onward(self, request: web.BaseRequest) -> list[RawHeader]:
-        onward = headers.end_to_end(request.raw_headers)
-        if self._settings.upstream.host_header == "client" and "Host" in request.headers:
-            return onward
-        return headers.with_host(onward, self._upstream.authority)
+        def then(refusal: GatewayError | None) -> None:
+            if refusal is None:
+                exchange.go()
+            else:
+                exchange.refuse(refusal)
+
+        try:
+            ticket = exchange.ticket = self._admission.enter(self._key(exchange), then)
+        except GatewayError as refusal:
+            exchange.refuse(refusal)
+            return
+        if ticket.admitted:
+            exchange.go()
+        elif not exchange.complete:
+            exchange.client.pause_reading()
+
+    def _key(self, exchange: Exchange) -> str:
+        """What tells a client from others: its own header where one is configured, else its address."""
+        if self._client_header:
+            for name, value in exchange.request.pairs():
+                if name.lower() == self._client_header:
+                    return value.decode("latin-1")
+        peer = exchange.client.transport.get_extra_info("peername")
+        return str(peer[0]) if peer else ""
+
+    def send(self, exchange: Exchange) -> None:
+        """Send the exchange's request to the cluster."""
+        self.upstream.send(exchange)
+
+    def repeatable(self, request: Request) -> bool:
+        """Whether a request that is passed through may be sent twice when a kept connection proves to be dead."""
+        return not request.has_body and may_retry(request.method.decode("ascii"), True, False, request.target)
+
+    def host(self, request: Request, authority: bytes) -> bytes:
+        """`Host` for the cluster; empty: the client's own goes on."""
+        return authority if self._own_host or request.host is None else b""
+
+    def head_came(self, exchange: Exchange) -> None:
+        """The cluster has answered."""
+        self._metrics.waited(exchange.route.intent.value, self.clock() - exchange.started)
+
+    def failed(self, exchange: Exchange, error: GatewayError) -> None:
+        """Log why an exchange ended in an error of the gateway's own."""
+        log = self._log.warning if error.status >= 500 else self._log.info
+        problems = [problem.as_dict() for problem in error.problems]
+        log("refused", request_id=exchange.request_id, type=error.type, reason=error.reason, problems=problems)
+
+    def internal(self, exchange: Exchange) -> GatewayError:
+        """Log a fault of the gateway's own, within its handler; what the client is told."""
+        self._log.exception("internal error", request_id=exchange.request_id, method=exchange.method.decode("ascii"))
+        return errors.internal(exchange.request_id)
+
+    def refused(self, error: GatewayError) -> None:
+        """What came was no request."""
+        self._metrics.request(Intent.PASSTHROUGH.value, error.status)
+        self._log.info("refused", type=error.type, reason=error.reason)
+
+    def finished(self, exchange: Exchange) -> None:
+        """The exchange is over, however it ended."""
+        if exchange.ticket is not None:
+            exchange.ticket.leave()
+        intent = exchange.route.intent
+        self._metrics.in_flight.dec()
+        self._metrics.request(intent.value, exchange.status)
+        if intent is not Intent.PASSTHROUGH or self._verbose:
+            self._told(exchange)
+
+    def _told(self, exchange: Exchange) -> None:
+        level = self._log.debug if exchange.route.intent is Intent.PASSTHROUGH else self._log.info
+        request = exchange.request
+        level(
+            "request",
+            request_id=exchange.request_id,
+            intent=exchange.route.intent.value,
+            method=request.method.decode("ascii"),
+            path=request.target.partition(b"?")[0].decode("utf-8", "replace"),
+            status=exchange.status,
+            s=round(self.clock() - exchange.started, 6),
+        )
 
 
-def _unrelayable(request: web.BaseRequest) -> str:
-    """Why the request can't be relayed as it is, "" when it can."""
-    if request.method == "CONNECT":
-        return "the gateway opens no tunnels, so CONNECT is not relayed."
-    if request.version < HttpVersion10:
-        return "its version is below HTTP/1.0."
-    codings = [coding.strip().lower() for coding in request.headers.getall("Transfer-Encoding", [])]
-    if codings and codings != ["chunked"]:
-        return f"the transfer-coding {', '.join(codings)} is not relayed; only chunked is."
-    return ""
+_RUNS = (Intent.EXECUTE, Intent.EXECUTE_STREAM)
 
 
-def _target(request: web.BaseRequest) -> bytes:
-    return request.raw_path.encode("utf-8", "surrogateescape")
+class DataListener:
+    """The listening sockets of the data port. grace: seconds that requests in flight get when it stops.
 
+    tls: None for plain HTTP. shared: other processes listen on the same port.
+    """
 
-def _known_as(names: Mapping[str, str]) -> dict[str, str]:
-    """The client's own names for its request, for the log."""
-    own = {"opaque_id": names.get("X-Opaque-Id"), "client_request_id": names.get(errors.REQUEST_ID)}
-    return {key: value.encode("utf-8", "replace").decode() for key, value in own.items() if value}
+    def __init__(
+        self,
+        data_port: DataPort,
+        host: str,
+        port: int,
+        log: Logger,
+        grace: float,
+        *,
+        tls: ssl.SSLContext | None = None,
+        shared: bool = False,
+    ) -> None:
+        self._data_port = data_port
+        self._host = host
+        self._port = port
+        self._log = log
+        self._tls = tls
+        self._shared = shared
+        self.grace = grace
+        self.port = 0
 
+    async def start(self) -> None:
+        """Bind and listen; `port` then holds the port that was bound. Raises OSError: it can't be had."""
+        sockets = await bind(self._host, self._port, shared=self._shared)
+        self._data_port.start()
+        self._door = Door(sockets, lambda: ClientConnection(self._data_port), self._tls)
+        await self._door.open()
+        self.port = self._door.port
+        self._log.info("listening", address=f"{self._host}:{self.port}")
 
-def _interim(request: web.BaseRequest) -> _Interim | None:
-    """What passes 1xx answers on: they exist from HTTP/1.1 on (RFC 9110, 15.2)."""
-    return _Interim(request) if request.version >= HttpVersion11 else None
+    def drain(self) -> None:
+        """From now on each answer asks its client to close the connection."""
+        self._data_port.draining = True
 
+    async def stop(self, linger: float = 0) -> None:
+        """Let nobody in, let requests in flight finish within the grace period, then cut what is left.
 
-class _Interim:
-    def __init__(self, request: web.BaseRequest) -> None:
-        self._request = request
+        linger: seconds that idle connections are kept, so that a request just on its way on one is answered.
+        """
+        self.drain()
+        await self._door.close()
+        port = self._data_port
+        until = port.clock() + self.grace
+        await self._emptied(min(until, until - self.grace + linger))
+        for connection in [connection for connection in port.connections if connection.idle]:
+            connection.close()
+        await self._emptied(until)
+        port.stop()
+        await asyncio.sleep(0)
 
-    def __call__(self, head: bytes) -> None:
-        if self._request.transport is not None:
-            self._request.transport.write(head + b"\r\n")
-
-
-async def _asked(answer: Answer, retry: Retry) -> tuple[list[bytes], Forward | None]:
-    """What `retry` says to an error answer, and the beginning of its body; the answer is closed if it is given up."""
-    pieces: list[bytes] = []
-    try:
-        size = 0
-        async for chunk in answer.chunks():
-            pieces.append(chunk)
-            size += len(chunk)
-            if size > RETRY_BODY:
-                return pieces, None
-        again = retry(answer.status, await _readable(answer, b"".join(pieces)))
-    except BaseException:
-        answer.close()
-        raise
-    if again is not None:
-        answer.close()
-    return pieces, again
-
-
-async def _readable(answer: Answer, body: bytes) -> bytes:
-    """A body of the cluster's with its content-encoding undone; as it came where that can't be."""
-    codings = [value.decode("latin-1") for name, value in answer.headers if name.lower() == b"content-encoding"]
-    try:
-        return await bodies.decode(body, codings, RETRY_BODY)
-    except GatewayError:
-        return body
+    async def _emptied(self, until: float) -> None:
+        """Wait until no connection is left, but no longer than `until`."""
+        while self._data_port.connections and self._data_port.clock() < until:
+            await asyncio.sleep(0.02)  # connections are too many to tell each that it is the last

@@ -6,14 +6,16 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import msgspec
+
 from gateway.unified.lift import Lifted, Payload, put_back
 from gateway.unified.model import AgentInput, Base64, Media, ToolResult
 
 
 def serialised(members: Mapping[str, Any], payloads: Mapping[str, Payload]) -> list[Payload]:
     """`members` as JSON in pieces, each token of `payloads` replaced by its bytes."""
-    text = json.dumps(members, ensure_ascii=False, separators=(",", ":"))
-    return put_back(text.encode(), payloads)
+    text = msgspec.json.encode(members)
+    return put_back(text, payloads) if payloads else [text]
 
 
 def payloads_of(agent_input: AgentInput) -> dict[str, Payload]:

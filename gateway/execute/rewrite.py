@@ -16,7 +16,8 @@ from gateway.agents.profile import AgentProfile
 from gateway.delivery.anatomy import replaced
 from gateway.delivery.describe import described
 from gateway.delivery.native import guarded
-from gateway.delivery.plan import Plan, Remembered, assumed, plan
+from gateway.delivery.plan import Plan, Remembered, assumed
+from gateway.delivery.reuse import planned
 from gateway.delivery.template import PREFIX
 from gateway.delivery.textonly import TextOnly
 from gateway.errors import UndeliverableContent
@@ -107,12 +108,12 @@ def rewritten(
     provider = registry.provider(profile.provider) if profile.provider else TextOnly()
     params = parameters_as_strings(request.parameters)
     try:
-        found = plan(profile, provider, agent_input, params, policy.options, remembered)
+        found = planned(profile, provider, agent_input, params, policy.options, remembered)
     except UndeliverableContent:
         words, notices = described(agent_input)
         if not policy.describe or not notices:
             raise
-        found = plan(profile, provider, words, params, policy.options, remembered)
+        found = planned(profile, provider, words, params, policy.options, remembered)
         found = replace(found, notices=(*found.notices, *notices))
     return Rewritten(found, _body(request, agent_input, found.parameters))
 

@@ -37,7 +37,7 @@ def configure(level: str, style: Literal["json", "console"], stream: TextIO | No
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
         cache_logger_on_first_use=True,
     )
-    return logger
+    return logger.bind()  # so that a call below the level costs nothing
 
 
 def _redact(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

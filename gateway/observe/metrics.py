@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
-
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
@@ -55,9 +53,9 @@ class Metrics:
         """One limitation was told to a client."""
         self._notices.labels(code).inc()
 
-    def upstream(self, intent: str) -> AbstractContextManager[object]:
-        """Times the wait for the head of the cluster's answer."""
-        return self._upstream.labels(intent).time()
+    def waited(self, intent: str, seconds: float) -> None:
+        """The head of the cluster's answer came so long after the request."""
+        self._upstream.labels(intent).observe(seconds)
 
     def render(self) -> bytes:
         """All counters in Prometheus' text format."""

@@ -71,6 +71,8 @@ class Registry:
             BrokenProvider: it is installed, but can't be loaded.
             UnknownProvider: there is none.
         """
+        if name in self._providers:
+            return self._providers[name]
         wanted = name.strip().lower()
         known = [*self._providers, *self._broken]
         longer = max((n for n in known if f"{wanted}/".startswith(f"{n}/")), key=len, default="")

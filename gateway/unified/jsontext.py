@@ -11,7 +11,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,7 +69,7 @@ def decode_text(text: str, place: str, problems: Problems) -> Any:
     try:
         if _too_many_values(text.encode()):
             raise ValueError(_TOO_MANY)
-        value = _loads(text, Lifted(b"", {}, ""))
+        value = _loads(text, Lifted(b"", {}))
         check(value, found, MAX_DEPTH, place)
     except (ValueError, RecursionError) as error:
         found.add(place, f"Not valid JSON: {_words(error)}", "JSON text", shorten(text))
@@ -121,17 +121,26 @@ def check(value: Any, problems: Problems, max_depth: int = MAX_DEPTH, place: str
                 for key in getattr(item, "keys_repeated", ()):
                     problems.add(child(at, key), "The key stands there more than once", "unique keys", shorten(key))
                 for key in item:
-                    _check_string(key, child(at, key), problems, "key")
-                waiting += [(element, child(at, key), depth + 1) for key, element in reversed(item.items())]
+                    if not _is_safe(key):
+                        _check_string(key, child(at, key), problems, "key")
+                children = [(element, child(at, key), depth + 1) for key, element in _worth_a_look(item)]
+                waiting += reversed(children)
 
 
-def _worth_a_look(items: list[Any]) -> Iterator[tuple[int, Any]]:
-    return ((index, item) for index, item in enumerate(items) if not isinstance(item, (bool, int, float, type(None))))
+def _worth_a_look(value: list[Any] | dict[str, Any]) -> Iterator[tuple[Any, Any]]:
+    """Index or key, and item, of all but those that can't be wrong."""
+    items = enumerate(value) if isinstance(value, list) else value.items()
+    return ((at, item) for at, item in items if not isinstance(item, _SCALARS) and not _is_safe(item))
+
+
+_SCALARS = (bool, int, float, type(None))
+
+
+def _is_safe(item: Any) -> bool:
+    return isinstance(item, str) and item.isascii() and "\x00" not in item
 
 
 def _check_string(text: str, place: str, problems: Problems, what: str) -> None:
-    if text.isascii() and "\x00" not in text:
-        return
     unsafe = _UNSAFE.search(text)
     if unsafe:
         name = "U+0000" if unsafe[0] == "\x00" else f"the lone surrogate U+{ord(unsafe[0]):04X}"
@@ -139,18 +148,27 @@ def _check_string(text: str, place: str, problems: Problems, what: str) -> None:
 
 
 def _loads(text: str, lifted: Lifted) -> Any:
+    if not lifted.blobs:
+        return _DECODER.decode(text)
+
     def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         # A lifted key is put back at once: two equal ones have different tokens.
-        if lifted.blobs:
-            pairs = [(lifted.restore(key), value) for key, value in pairs]
-        decoded = dict(pairs)
-        if len(decoded) == len(pairs):
-            return decoded
-        repeated = _Repeated(decoded)
-        repeated.keys_repeated = tuple(key for key, times in Counter(key for key, _ in pairs).items() if times > 1)
-        return repeated
+        return _members([(lifted.restore(key), value) for key, value in pairs])
 
-    return json.loads(text, object_pairs_hook=members, parse_int=_integer, parse_float=_float, parse_constant=_constant)
+    return _decoder(members).decode(text)
+
+
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    decoded = dict(pairs)
+    if len(decoded) == len(pairs):
+        return decoded
+    repeated = _Repeated(decoded)
+    repeated.keys_repeated = tuple(key for key, times in Counter(key for key, _ in pairs).items() if times > 1)
+    return repeated
+
+
+def _decoder(members: Callable[[list[tuple[str, Any]]], dict[str, Any]]) -> json.JSONDecoder:
+    return json.JSONDecoder(object_pairs_hook=members, parse_int=_integer, parse_float=_float, parse_constant=_constant)
 
 
 def _integer(digits: str) -> int | _BadNumber:
@@ -169,8 +187,13 @@ def _constant(name: str) -> _BadNumber:
     return _BadNumber(name, f"{name} is not a JSON number", "a number, a string or null")
 
 
+_DECODER = _decoder(_members)
+
+
 def _too_many_values(text: bytes) -> bool:
     """Whether the decoded form would need many times the memory of `text`; separators inside strings don't count."""
+    if len(text) <= MAX_VALUES:
+        return False
     return _separators(text) > MAX_VALUES and _separators(_STRING.sub(b'""', text)) > MAX_VALUES
 
 

@@ -7,7 +7,8 @@ for every `threshold` bytes.
 
 A token must not occur anywhere else, or a client's text could be taken for it. Its middle is a digest of what is
 left of the body: text that spells a token, with or without JSON escapes, would have to contain its own digest.
-The lifted strings have no escapes, so for them a plain search is enough.
+The lifted strings have no escapes, so for them a plain search is enough; and as every token has an underscore,
+which base64 has not, a search for that one byte is enough for most of them.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from itertools import count
 Payload = bytes | memoryview
 
 THRESHOLD = 2048
-TOKEN = re.compile(rb"gwb[0-9a-f]{16}x[0-9]+x[0-9]+x")
+TOKEN = re.compile(rb"gwb_[0-9a-f]{16}x[0-9]+x[0-9]+x")
 _REST_OF_STRING = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _CONTROL = re.compile(r"[\x00-\x1f]")
 
@@ -35,13 +36,20 @@ class Lifted:
     """A body without its long strings.
 
     text: what is left, JSON if the body was. blobs: token → the string's bytes (a view on the body), in the
-    order in which they stood. prefix: what every token of this body begins with.
+    order in which they stood.
     """
 
     text: bytes
     blobs: dict[str, memoryview]
-    prefix: str
+    _prefix: str = field(default="", compare=False)
     _minted: int = field(default=0)
+
+    @property
+    def prefix(self) -> str:
+        """What every token of this body begins with; where nothing was lifted, made when it is first asked for."""
+        if not self._prefix:
+            self._prefix = _unused_prefix(self.text, [], [self.text])
+        return self._prefix
 
     def mint(self) -> str:
         """A new token for a payload that was not lifted, because it is short or was written with escapes."""
@@ -72,16 +80,18 @@ class Lifted:
         return position + sum(len(self.blobs[token]) - len(token) for token in tokens if token in self.blobs)
 
 
-def lift(body: bytes, threshold: int = THRESHOLD) -> Lifted:
+def lift(body: bytes | bytearray, threshold: int = THRESHOLD) -> Lifted:
     """`body` with its long strings replaced by tokens. Never fails: what is not JSON comes back as it is.
 
     Args:
-        body: the request body.
+        body: the request body; a bytearray must not change as long as the result is used.
         threshold: the shortest string that is lifted, in bytes without the quotes; at least 1.
     """
-    spans = _long_strings(body, threshold)
+    spans = _long_strings(body, threshold) if len(body) > threshold else []
+    if not spans:
+        return Lifted(bytes(body), {})
     kept = _kept(body, spans)
-    prefix = _unused_prefix(body, kept)
+    prefix = _unused_prefix(body, spans, kept)
     view = memoryview(body)
     blobs = {f"{prefix}{index}x": view[start:end] for index, (start, end) in enumerate(spans)}
     pieces = [kept[0]]
@@ -106,7 +116,7 @@ def put_back(text: bytes, payloads: Mapping[str, Payload]) -> list[Payload]:
     return pieces
 
 
-def _long_strings(body: bytes, threshold: int) -> list[tuple[int, int]]:
+def _long_strings(body: bytes | bytearray, threshold: int) -> list[tuple[int, int]]:
     """Start and end (without the quotes) of every string to lift."""
     # Strings whose first stretch without a backslash is short; anything may follow a backslash.
     short_strings = re.compile(rb'(?:[^"]*+"[^"\\]{0,%d}+(?:\\.[^"\\]*+)*+")*+[^"]*+' % (threshold - 1), re.DOTALL)
@@ -127,16 +137,24 @@ def _long_strings(body: bytes, threshold: int) -> list[tuple[int, int]]:
     return spans
 
 
-def _kept(body: bytes, spans: list[tuple[int, int]]) -> list[bytes]:
+def _kept(body: bytes | bytearray, spans: list[tuple[int, int]]) -> list[bytes]:
     """The stretches of `body` before, between and behind `spans`: one more than there are spans."""
     starts = [0, *(end for _, end in spans)]
     ends = [*(start for start, _ in spans), len(body)]
-    return [body[start:end] for start, end in zip(starts, ends, strict=True)]
+    return [bytes(body[start:end]) for start, end in zip(starts, ends, strict=True)]
 
 
-def _unused_prefix(body: bytes, kept: list[bytes]) -> str:
+def _unused_prefix(body: bytes | bytearray, spans: list[tuple[int, int]], kept: list[bytes]) -> str:
     digest = blake2b(digest_size=8)
     for piece in kept:
         digest.update(piece)
-    prefixes = (f"gwb{digest.hexdigest()}x{nonce}x" for nonce in count())
-    return next(prefix for prefix in prefixes if prefix.encode() not in body)
+    # None of these bytes is a quote, so what occurs in the body occurs in one stretch or one string of it.
+    suspects = [(start, end) for start, end in spans if body.find(b"_", start, end) >= 0]
+
+    def is_unused(prefix: bytes) -> bool:
+        return not (
+            any(prefix in piece for piece in kept) or any(body.find(prefix, start, end) >= 0 for start, end in suspects)
+        )
+
+    prefixes = (f"gwb_{digest.hexdigest()}x{nonce}x" for nonce in count())
+    return next(prefix for prefix in prefixes if is_unused(prefix.encode()))

@@ -30,8 +30,8 @@ class InputType(Enum):
 class Base64:
     """Inline media: standard base64 with padding, no `data:` prefix, no whitespace.
 
-    data: the base64 text as ASCII bytes. token: ASCII letters and digits only (so no escaping, at any depth,
-    changes it), occurs nowhere else in the request.
+    data: the base64 text as ASCII bytes. token: ASCII letters, digits and underscores only (so no escaping, at
+    any depth, changes it), occurs nowhere else in the request.
     """
 
     data: bytes | memoryview

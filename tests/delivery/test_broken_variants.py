@@ -40,7 +40,7 @@ def plan_for(change: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def wrong(profile: Any, provider: Any, agent_input: AgentInput, *rest: Any) -> plan.Plan:
         return real(profile, provider, change(agent_input), *rest)
 
-    monkeypatch.setattr(rewrite, "plan", wrong)
+    monkeypatch.setattr(rewrite, "planned", wrong)
 
 
 def unproved(monkeypatch: pytest.MonkeyPatch) -> None:

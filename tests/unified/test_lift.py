@@ -13,7 +13,8 @@ from gateway.unified.validate import Reading
 from tests.strategies import json_values
 
 # Bytes in which quotes and backslashes are common.
-bodies = st.lists(st.sampled_from([b'"', b"\\", b'\\"', b"a", b"bcd", b"{", b",", b" ", b"\xff", b"gwb"])).map(b"".join)
+_PIECES = [b'"', b"\\", b'\\"', b"a", b"bcd", b"{", b",", b" ", b"\xff", b"gwb_"]
+bodies = st.lists(st.sampled_from(_PIECES)).map(b"".join)
 
 
 @given(bodies | st.binary(), st.integers(1, 4))
@@ -68,6 +69,14 @@ def test_a_blob_is_a_view_on_the_body() -> None:
     body = b'{"input":"' + b"A" * 4096 + b'"}'
     (blob,) = lift(body).blobs.values()
     assert blob.obj is body
+
+
+def test_a_bytearray_is_lifted_uncopied() -> None:
+    body = bytearray(b'{"input":"' + b"A" * 4096 + b'"}')
+    lifted = lift(body)
+    (blob,) = lifted.blobs.values()
+    assert blob.obj is body
+    assert b"".join(put_back(lifted.text, lifted.blobs)) == body
 
 
 def test_a_text_can_not_spell_a_token_even_with_escapes() -> None:

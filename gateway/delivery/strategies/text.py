@@ -15,7 +15,7 @@ from gateway.delivery.strategies.expect import with_turns
 from gateway.delivery.wish import Turn, Wish, parts_of, text_of
 from gateway.notices import Notice
 
-_FLAT = "gwhistorygw"
+FLAT = "gwhistorygw"
 
 
 def plain(anatomy: Anatomy, text: str, question: str, notices: tuple[Notice, ...] = ()) -> Iterator[Candidate]:
@@ -77,8 +77,8 @@ def flat(anatomy: Anatomy, wish: Wish) -> Iterator[Candidate]:
     notices += (Notice("HISTORY_FLATTENED", "earlier turns arrive as text in the agent's chat_history"),)
 
     def expected(env: Environment) -> Any:
-        body = anatomy.render({"question": QUESTION, "chat_history": _FLAT}, env)
-        return replaced(body, {QUESTION: joined, _FLAT: told}) if list(locate(body, _FLAT)) else None
+        body = anatomy.render({"question": QUESTION, "chat_history": FLAT}, env)
+        return replaced(body, {QUESTION: joined, FLAT: told}) if list(locate(body, FLAT)) else None
 
     for history in _histories(anatomy, told):
         for parameters in carriers(anatomy, joined, wish.question):

@@ -1,0 +1,1 @@
+"""What the gateway costs beside its peers: ``make bench`` (see ``docs/performance.md``)."""

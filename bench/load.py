@@ -1,0 +1,166 @@
+"""Load: requests over kept connections, counted. ``wrk`` where it is installed, else a small generator of our own."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+CONNECTIONS = 16
+# What opensearch-py sends with each request.
+HEADERS = {
+    "Accept": "*/*",
+    "Accept-Encoding": "identity",
+    "Content-Type": "application/json",
+    "User-Agent": "opensearch-py/3.0.0 (Python 3.11.7)",
+    "Connection": "keep-alive",
+}
+_DONE = re.compile(r"(\d+) requests in")
+_FAULT = re.compile(r"(Non-2xx.*|Socket errors:.*)")
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A request: GET of `path`, or with a body its POST."""
+
+    path: str
+    body: bytes = b""
+
+    def raw(self) -> bytes:
+        """The bytes on the wire."""
+        method = "POST" if self.body else "GET"
+        head = f"{method} {self.path} HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+        head += "".join(f"{name}: {value}\r\n" for name, value in HEADERS.items())
+        if self.body:
+            head += f"Content-Length: {len(self.body)}\r\n"
+        return f"{head}\r\n".encode() + self.body
+
+
+def many(port: int, ask: Ask, seconds: float, core: set[int], folder: Path) -> int:
+    """Send `ask` over 16 connections for some seconds; the number of answers. Raises RuntimeError on any fault."""
+    wrk = shutil.which("wrk")
+    if wrk is None:
+        command = [sys.executable, "-m", "bench.load", str(port), str(seconds)]
+        said = subprocess.run(command, input=ask.raw(), capture_output=True, check=True)
+        return int(said.stdout)
+    script = folder / "ask.lua"
+    lines = [f'wrk.headers["{name}"] = "{value}"' for name, value in HEADERS.items()]
+    if ask.body:
+        lines += ['wrk.method = "POST"', f"wrk.body = [==[{ask.body.decode()}]==]"]
+    script.write_text("\n".join(lines))
+    pinned = ["taskset", "-c", ",".join(map(str, core))] if shutil.which("taskset") else []
+    options = ["-t1", f"-c{CONNECTIONS}", f"-d{max(1, round(seconds))}s", "-s", str(script)]
+    url = f"http://127.0.0.1:{port}{ask.path}"
+    said_text = subprocess.run([*pinned, wrk, *options, url], capture_output=True, text=True, check=True).stdout
+    if fault := _FAULT.search(said_text):
+        raise RuntimeError(f"{ask.path}: {fault[1]}")
+    done = _DONE.search(said_text)
+    assert done is not None
+    return int(done[1])
+
+
+class _Client(asyncio.Protocol):
+    """One connection that asks again as soon as the answer is whole (it must give its length)."""
+
+    def __init__(self, raw: bytes, tally: list[int]) -> None:
+        self.raw = raw
+        self.tally = tally
+        self.head = b""
+        self.left = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self.transport = transport
+        transport.write(self.raw)
+
+    def data_received(self, data: bytes) -> None:
+        if not self.left:
+            self.head += data
+            head, end, body = self.head.partition(b"\r\n\r\n")
+            if not end:
+                return
+            self.head = b""
+            self.left, data = length(head), body
+        self.left -= len(data)
+        if self.left == 0:
+            self.tally[0] += 1
+            self.transport.write(self.raw)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.tally[1] += 1
+
+
+async def _own(port: int, raw: bytes, seconds: float) -> int:
+    loop = asyncio.get_running_loop()
+    tally = [0, 0]
+    made = [await loop.create_connection(lambda: _Client(raw, tally), "127.0.0.1", port) for _ in range(CONNECTIONS)]
+    await asyncio.sleep(seconds)
+    if tally[1]:
+        raise RuntimeError(f"{tally[1]} connections were cut")
+    for transport, _ in made:
+        transport.abort()
+    return tally[0]
+
+
+def length(head: bytes) -> int:
+    """The length of a body as the head of a 200 says it; raises RuntimeError for any other answer."""
+    if not head.startswith(b"HTTP/1.1 200"):
+        raise RuntimeError(f"not a 200: {head[:200]!r}")
+    found = re.search(rb"\r\ncontent-length: *(\d+)", head, re.IGNORECASE)
+    if found is None:
+        raise RuntimeError("an answer without its length")
+    return int(found[1])
+
+
+class Connection:
+    """One kept connection, blocking, for latencies and big bodies."""
+
+    def __init__(self, port: int) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port), 60)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def close(self) -> None:
+        self.socket.close()
+
+    def exchange(self, raw: bytes, pause: float = 0.0) -> int:
+        """Send a request, read the whole answer; its length. pause: seconds to wait after each 256 KiB of it."""
+        self.socket.sendall(raw)
+        data = b""
+        while b"\r\n\r\n" not in data:
+            data += self._some()
+        head, _, body = data.partition(b"\r\n\r\n")
+        size = length(head)
+        left = size - len(body)
+        while left:
+            left -= len(self._some())
+            if pause:
+                time.sleep(pause)
+        return size
+
+    def _some(self) -> bytes:
+        data = self.socket.recv(1 << 18)
+        if not data:
+            raise RuntimeError("the connection was cut")
+        return data
+
+    def median(self, raw: bytes, times: int) -> float:
+        """Seconds from request to whole answer, the median of `times` after some that don't count."""
+        for _ in range(times // 5 + 1):
+            self.exchange(raw)
+        taken = []
+        for _ in range(times):
+            start = time.perf_counter()
+            self.exchange(raw)
+            taken.append(time.perf_counter() - start)
+        return sorted(taken)[times // 2]
+
+
+if __name__ == "__main__":
+    import uvloop
+
+    print(uvloop.run(_own(int(sys.argv[1]), sys.stdin.buffer.read(), float(sys.argv[2]))))

@@ -1,0 +1,1 @@
+"""Peers that are code of our own."""

@@ -1,0 +1,156 @@
+"""Plans for plain texts: proved once for an agent with a specimen, then used for every text like it.
+
+A plan never looks into a text but for signs that mean something to the cluster: ``$``, braces and ``:-`` of
+placeholders, and an opening bracket at the start, which may be JSON. A text without them differs from the
+specimen only in characters that JSON writes as they are or escapes, and the specimen has some of every such
+kind: a quote, a backslash, a control character, one beyond ASCII. So wherever the specimen's proof shows it
+arriving whole, the text in its place arrives whole:
+
+- escaped by the gateway or by the cluster, at any depth, it is what it was once the JSON is parsed again;
+- put between the words of a prompt, it closes, opens and defaults no placeholder, whatever stands around it;
+- it holds no probe word, so the proof would have found the same places.
+
+Anything else is planned anew: a conversation, media, remembered turns, a text with such signs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gateway.agents.profile import AgentProfile
+from gateway.delivery.anatomy import PROBE, QUESTION, Path, locate, with_value
+from gateway.delivery.coding import raw_text
+from gateway.delivery.plan import Plan, Remembered, plan
+from gateway.delivery.strategies.text import FLAT
+from gateway.delivery.template import BLANK
+from gateway.errors import UndeliverableContent
+from gateway.providers.base import MappingOptions, Provider, ProviderRequest
+from gateway.unified.model import AgentInput, Text
+
+# From Unicode's private use area, so that no agent's own words are among them.
+SPECIMEN = '\uf8f1"\\\n\uf8f2'
+_CODED = raw_text(SPECIMEN)
+_TRACE = re.compile(r"[\uf8f1\uf8f2]|\\u[fF]8[fF][12]")
+_SIGNS = ("$", "{", "}", ":-", SPECIMEN[0], SPECIMEN[-1])
+_WORDS = (QUESTION, PROBE, FLAT)
+
+_MOST = 512
+_LONGEST = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """What the planner said of the specimen; None where its plan can't be used for another text.
+
+    places: where the specimen stands in the provider's messages.
+    """
+
+    profile: AgentProfile
+    plan: Plan | None
+    places: tuple[Path, ...] = ()
+
+
+_kept: OrderedDict[tuple[object, ...], _Kept] = OrderedDict()
+
+
+def planned(
+    profile: AgentProfile,
+    provider: Provider,
+    agent_input: AgentInput,
+    params: Mapping[str, str],
+    options: MappingOptions,
+    remembered: Remembered = (),
+) -> Plan:
+    """The plan that `plan` makes, without its proof where one has been made for a text of the same kind.
+
+    Raises:
+        UndeliverableContent: as `plan`.
+    """
+    text = None if remembered or "user" in options.roles else _plain_text(agent_input)
+    if text is not None and sum(map(len, params.values())) <= _LONGEST:
+        kept = _of_specimen(profile, provider, agent_input, params, options)
+        if kept.plan is not None:
+            return _filled(kept.plan, kept.places, text)
+    return plan(profile, provider, agent_input, params, options, remembered)
+
+
+def is_plain_text(text: str) -> bool:
+    """Whether the specimen's proof holds for `text`."""
+    start = text.lstrip(BLANK)
+    if not start or start[0] == "[" or any(sign in text for sign in _SIGNS):
+        return False
+    return "gw" not in text or not any(word in text for word in _WORDS)
+
+
+def _plain_text(agent_input: AgentInput) -> str | None:
+    """The one plain text that is all of the input; None for any other input."""
+    match agent_input.messages:
+        case (message,) if message.role == "user":
+            match message.content:
+                case (Text(text=text),) if is_plain_text(text):
+                    return text
+    return None
+
+
+def _of_specimen(
+    profile: AgentProfile,
+    provider: Provider,
+    agent_input: AgentInput,
+    params: Mapping[str, str],
+    options: MappingOptions,
+) -> _Kept:
+    (message,) = agent_input.messages
+    (block,) = message.content
+    key = (id(profile), provider.name, message.at, block.at, *sorted(params.items()))
+    kept = _kept.get(key)
+    if kept is None or kept.profile is not profile:
+        message = replace(message, content=(Text(SPECIMEN, block.at),))
+        specimen = replace(agent_input, messages=(message,))
+        kept = _kept[key] = _Kept(profile, *_usable(profile, provider, specimen, params, options))
+        if len(_kept) > _MOST:
+            _kept.popitem(last=False)
+    _kept.move_to_end(key)
+    return kept
+
+
+def _usable(
+    profile: AgentProfile,
+    provider: Provider,
+    specimen: AgentInput,
+    params: Mapping[str, str],
+    options: MappingOptions,
+) -> tuple[Plan | None, tuple[Path, ...]]:
+    try:
+        found = plan(profile, provider, specimen, params, options)
+    except UndeliverableContent:
+        return None, ()  # the text itself is planned, so that the problems are about it
+    request = found.request
+    places = tuple(locate(request.messages, SPECIMEN)) if request is not None else ()
+    rest = [_replaced(value, "", "") for value in found.parameters.values()]
+    if request is not None:
+        rest.append(repr(_put(request.messages, places, "")))
+    return (None if any(map(_TRACE.search, rest)) else found), places
+
+
+def _filled(known: Plan, places: tuple[Path, ...], text: str) -> Plan:
+    coded = raw_text(text)
+    request = known.request
+    if request is not None:
+        request = ProviderRequest(_put(request.messages, places, text), request.system, request.notices)
+    parameters = {name: _replaced(value, text, coded) for name, value in known.parameters.items()}
+    return Plan(known.strategy, known.provider, parameters, text, request, known.notices)
+
+
+def _put(messages: Any, places: tuple[Path, ...], text: str) -> Any:
+    for place in places:
+        messages = with_value(messages, place, text)
+    return messages
+
+
+def _replaced(value: str, text: str, coded: str) -> str:
+    """`value` with `text` for the specimen, and `coded` where that stands as the inside of a JSON string."""
+    return value.replace(_CODED, coded).replace(SPECIMEN, text)

@@ -1,0 +1,202 @@
+"""How many requests run at a time: a cap for all, a cap per client, and a bounded queue in front of each.
+
+A request first needs a place among its client's own, then one among all. Whoever finds none waits its turn: at its
+client's cap in that client's line (at most as long as the cap itself), after that in the common line; both together
+are no longer than `admission.queue`. So a client that floods the gateway fills its own line and is told 429, and
+only a crowd of clients fills the common one, which is a 503.
+
+Every step takes constant time and no task; where no cap is set, nothing is counted at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Protocol
+
+from gateway.config.schema import Admission as AdmissionSettings
+from gateway.errors import GatewayError, Overloaded, TooManyRequests
+
+Then = Callable[[GatewayError | None], None]
+"""Called once, later: with None when it is the request's turn, or with why it never will be."""
+
+
+class Timer(Protocol):
+    """What `Later` gives; asyncio's TimerHandle."""
+
+    def cancel(self) -> None:
+        """Don't call any more."""
+
+
+Later = Callable[[float, Callable[[], None]], Timer]
+
+
+class Ticket:
+    """A request's place. admitted: it may run now. `leave` must be called in the end, whatever became of it."""
+
+    __slots__ = ("_admission", "_client", "_line", "_then", "_timer", "admitted")
+
+    def __init__(self, admission: Admission | None, client: _Client | None = None) -> None:
+        self.admitted = True
+        self._admission = admission
+        self._client = client
+        self._line: OrderedDict[Ticket, None] | None = None
+        self._then: Then | None = None
+        self._timer: Timer | None = None
+
+    def leave(self) -> None:
+        """The request is done, or has gone away while it waited; calling it again does nothing."""
+        if self._admission is not None:
+            admission, self._admission = self._admission, None
+            admission.left(self)
+
+    def settle(self) -> Then | None:
+        """End the wait; whom to tell, if nobody has been told yet."""
+        if self._timer is not None:
+            self._timer.cancel()
+        then, self._timer, self._then = self._then, None, None
+        return then
+
+
+class _Client:
+    """One client with requests here. held: of its places; line: its requests that wait for one."""
+
+    __slots__ = ("held", "key", "line")
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.held = 0
+        self.line: OrderedDict[Ticket, None] = OrderedDict()
+
+
+_FREE = Ticket(None)
+
+
+def _call_later(seconds: float, then: Callable[[], None]) -> Timer:
+    return asyncio.get_running_loop().call_later(seconds, then)
+
+
+class Admission:
+    """Counts the requests that run and those that wait. later: calls back after so many seconds."""
+
+    def __init__(self, settings: AdmissionSettings, later: Later = _call_later) -> None:
+        self._settings = settings
+        self._total = settings.total
+        self._per_client = settings.per_client
+        self._later = later
+        self._clients: dict[str, _Client] = {}
+        self._line: OrderedDict[Ticket, None] = OrderedDict()
+        self.limited = bool(settings.total or settings.per_client)
+        self.running = 0
+        self.waiting = 0
+
+    def enter(self, key: str, then: Then) -> Ticket:
+        """A ticket for one request; where it is not admitted at once, `then` is called later.
+
+        key: what tells the client from others.
+
+        Raises:
+            TooManyRequests, Overloaded: there is no room to wait either.
+        """
+        if not self.limited:
+            return _FREE
+        client = self._clients.get(key) or _Client(key)
+        ticket = Ticket(self, client)
+        if self._per_client and client.held >= self._per_client:
+            if len(client.line) >= self._per_client or self.waiting >= self._settings.queue:
+                raise self._refusal(TooManyRequests)
+            self._wait(ticket, client.line, then)
+        elif self._full():
+            if self.waiting >= self._settings.queue:
+                raise self._refusal(Overloaded)
+            client.held += 1
+            self._wait(ticket, self._line, then)
+        else:
+            client.held += 1
+            self.running += 1
+        self._clients[key] = client
+        return ticket
+
+    def left(self, ticket: Ticket) -> None:
+        """Free the place of `ticket`, running or waiting; `Ticket.leave` calls it."""
+        if ticket._line is None:
+            self.running -= 1
+        ticket.settle()
+        self._advance(self._freed(ticket))
+
+    def _full(self) -> bool:
+        return bool(self._total) and self.running >= self._total
+
+    def _wait(self, ticket: Ticket, line: OrderedDict[Ticket, None], then: Then) -> None:
+        ticket.admitted = False
+        ticket._then = then
+        self._join(ticket, line)
+        if seconds := self._settings.queue_seconds:
+            ticket._timer = self._later(seconds, lambda: self._expire(ticket))
+
+    def _join(self, ticket: Ticket, line: OrderedDict[Ticket, None]) -> None:
+        line[ticket] = None
+        ticket._line = line
+        self.waiting += 1
+
+    def _part(self, ticket: Ticket) -> None:
+        if ticket._line is not None:
+            del ticket._line[ticket]
+            ticket._line = None
+            self.waiting -= 1
+
+    def _expire(self, ticket: Ticket) -> None:
+        assert ticket._client is not None
+        kind = TooManyRequests if ticket._line is ticket._client.line else Overloaded
+        ticket._admission = None
+        self._advance(self._freed(ticket))
+        self._tell(ticket, self._refusal(kind))
+
+    def _freed(self, ticket: Ticket) -> _Client:
+        """Take `ticket` out of its line and give up its place among its client's, if it had one."""
+        client = ticket._client
+        assert client is not None
+        if ticket._line is not client.line:
+            client.held -= 1
+        self._part(ticket)
+        return client
+
+    def _advance(self, client: _Client) -> None:
+        """Let those go on for whom there is a place now: first whoever waits in the common line."""
+        ready: list[Ticket] = []
+        while self._line and not self._full():
+            self._run(next(iter(self._line)), ready)
+        while client.line and client.held < self._per_client:
+            ticket = next(iter(client.line))
+            client.held += 1
+            if self._full():
+                self._part(ticket)
+                self._join(ticket, self._line)
+            else:
+                self._run(ticket, ready)
+        if not client.held and not client.line:
+            del self._clients[client.key]
+        for ticket in ready:
+            self._tell(ticket, None)
+
+    def _run(self, ticket: Ticket, ready: list[Ticket]) -> None:
+        self._part(ticket)
+        self.running += 1
+        ticket.admitted = True
+        ready.append(ticket)
+
+    def _tell(self, ticket: Ticket, refusal: GatewayError | None) -> None:
+        then = ticket.settle()
+        if then is not None:
+            then(refusal)
+
+    def _refusal(self, kind: type[TooManyRequests] | type[Overloaded]) -> GatewayError:
+        if kind is TooManyRequests:
+            error: GatewayError = TooManyRequests(
+                f"This client has {self._per_client} requests running, the most it may; try again later."
+            )
+        else:
+            error = Overloaded(f"The gateway has {self._total} requests running, the most it may; try again later.")
+        error.retry_after = self._settings.retry_after
+        return error

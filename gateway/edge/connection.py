@@ -1,0 +1,310 @@
+"""One client's connection to the data port: requests in, one after the other, and whatever answers them out.
+
+An idle connection is this object and its transport, nothing else: no task, no timer, no buffer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from gateway.edge import errors
+from gateway.edge.requests import Request
+from gateway.errors import GatewayError
+from gateway.upstream.framing import Body
+from gateway.upstream.grammar import Malformed, fault_so_far
+from gateway.upstream.sweeper import NEVER
+
+if TYPE_CHECKING:
+    from gateway.edge.exchange import Exchange
+    from gateway.edge.server import DataPort
+
+_END = b"\r\n\r\n"
+_HELD = 64 * 1024
+"""Bytes of pipelined requests that are read ahead while one is being answered."""
+_LINGER = 2.0
+"""Seconds in which a client may take in the last answer, while what it still sends is thrown away: closing at once
+would reset the connection, and the answer with it (RFC 9112, 9.6)."""
+
+
+class State(Enum):
+    """What the next bytes from the client are."""
+
+    HEAD = "a request's head"
+    BODY = "more of a request's body"
+    ANSWER = "pipelined requests: one is being answered"
+    TUNNEL = "another protocol's"
+    CLOSING = "nothing of interest any more"
+
+
+class ClientConnection(asyncio.Protocol):
+    """A client's connection; `exchange` answers the request that is being dealt with, None between requests."""
+
+    __slots__ = (
+        "_body", "_held", "_partial", "_port", "_state", "deadline", "exchange", "stalled", "transport",
+    )  # fmt: skip
+
+    transport: asyncio.Transport
+
+    def __init__(self, port: DataPort) -> None:
+        self._port = port
+        self._state = State.HEAD
+        self._partial: bytearray | None = None
+        self._body: Body | None = None
+        self._held = b""
+        self.exchange: Exchange | None = None
+        self.stalled = False
+        self.deadline = NEVER
+
+    @property
+    def idle(self) -> bool:
+        """Between two requests."""
+        return self._state is State.HEAD and self._partial is None
+
+    def _within(self, seconds: float) -> None:
+        self.deadline = self._port.clock() + seconds if seconds else NEVER
+
+    # From the loop
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client is there; its first request must come as soon as any other's rest."""
+        self.transport = transport  # type: ignore[assignment]
+        self._port.connections.add(self)
+        self._within(self._port.timeouts.head)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes from the client."""
+        state = self._state
+        if state is State.HEAD:
+            self._read_head(data)
+        elif state is State.BODY:
+            self._read_body(data)
+        elif state is State.ANSWER:
+            self._held += data
+            if len(self._held) > _HELD:
+                self.transport.pause_reading()
+        elif state is State.TUNNEL and self.exchange is not None:
+            self.exchange.upload(data, False)
+
+    def eof_received(self) -> bool:
+        """The client sends no more, which is how one that has gone away looks: what it asked for is dropped."""
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone."""
+        self._port.connections.discard(self)
+        self._state = State.CLOSING
+        self.deadline = NEVER
+        if (exchange := self.exchange) is not None:
+            self.exchange = None
+            exchange.client_lost()
+
+    def pause_writing(self) -> None:
+        """The client does not read."""
+        self.stalled = True
+        self._within(self._port.timeouts.send)
+        if self.exchange is not None:
+            self.exchange.client_writable(False)
+
+    def resume_writing(self) -> None:
+        """The client reads again."""
+        self.stalled = False
+        self.deadline = NEVER
+        if self.exchange is not None:
+            self.exchange.client_writable(True)
+        elif self._state is State.ANSWER:
+            self._next()
+        elif self._state is State.HEAD:
+            self._within(self._port.timeouts.keepalive)
+
+    def expired(self) -> None:
+        """The client was waited for long enough."""
+        if self._state is State.CLOSING or self.stalled:
+            self.transport.abort()
+        elif self._state is State.BODY and self.exchange is not None:
+            self.exchange.spoiled(errors.late("the rest of the request's body"))
+        elif self.idle:
+            self.transport.close()
+        else:
+            self.refuse(errors.late("the rest of the request's head"))
+
+    # Reading
+
+    def _read_head(self, data: bytes) -> None:
+        part = self._partial
+        if part is None:
+            if data.startswith(b"\r\n"):  # left over by the body of old clients (RFC 9112, 2.2)
+                data = data[2:]
+            end = data.find(_END) + 4
+            if end < 4:
+                self._partial = bytearray(data)
+                self._within(self._port.timeouts.head)
+                self._check_partial(self._partial, 0)
+                return
+        else:
+            start = max(len(part) - 3, 0)
+            part += data
+            if part.startswith(b"\r\n"):
+                del part[:2]
+            end = part.find(_END, start) + 4
+            if end < 4:
+                self._check_partial(part, start)
+                return
+            data, self._partial = bytes(part), None
+        try:
+            if end > self._port.head_limits.head:
+                raise Malformed("head-size")
+            self._begin(Request(data[:end], self._port.head_limits), data[end:])
+        except Malformed as exc:
+            self.refuse(errors.malformed(exc))
+
+    def _check_partial(self, part: bytearray, start: int) -> None:
+        """A head that is not whole: can it still become one?"""
+        limits = self._port.head_limits
+        fault = fault_so_far(part, start)
+        if not fault and len(part) > limits.line and part.find(b"\r\n") < 0:
+            fault = "target-size"
+        if not fault and len(part) > limits.head:
+            fault = "head-size"
+        if fault:
+            self.refuse(errors.malformed(Malformed(fault)))
+
+    def _begin(self, request: Request, rest: bytes) -> None:
+        exchange = self._port.exchange(self, request)
+        body = request.body(exchange.reads_body)
+        piece = b""
+        if body is None:
+            self._held = rest
+            self._state = State.ANSWER
+        else:
+            piece = body.feed(rest) if rest else b""
+            if body.done:
+                self._held = body.rest
+                self._state = State.ANSWER
+            else:
+                self._body = body
+                self._state = State.BODY
+        self.exchange = exchange
+        if self._state is State.ANSWER:
+            self.deadline = NEVER
+        else:
+            self._within(self._port.timeouts.body)
+        exchange.begin(piece, self._state is State.ANSWER)
+
+    def _read_body(self, data: bytes) -> None:
+        body, exchange = self._body, self.exchange
+        assert body is not None and exchange is not None
+        try:
+            piece = body.feed(data)
+        except Malformed as exc:
+            exchange.spoiled(errors.malformed(exc))
+            return
+        if body.done:
+            self._held = body.rest
+            self._body = None
+            self._state = State.ANSWER
+            self.deadline = NEVER
+        else:
+            self._within(self._port.timeouts.body)
+        exchange.upload(piece, body.done)
+
+    # For exchanges
+
+    def pause_reading(self) -> None:
+        """Take no more of the request's body for now; the client is not waited for meanwhile."""
+        self.deadline = NEVER
+        if self._state is not State.CLOSING:
+            self.transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Go on with the request's body."""
+        if self._state is State.CLOSING or len(self._held) > _HELD:
+            return
+        self.transport.resume_reading()
+        if self._state is State.BODY:
+            self._within(self._port.timeouts.body)
+
+    def tunnel(self) -> None:
+        """From now on, bytes of another protocol go to the exchange."""
+        self._state = State.TUNNEL
+        held, self._held = self._held, b""
+        if held and self.exchange is not None:
+            self.exchange.upload(held, False)
+
+    def done(self, keep: bool) -> None:
+        """The answer is complete. keep: another request may follow on this connection."""
+        self.exchange = None
+        if self._state is State.BODY:
+            self._linger()
+        elif self._state is not State.ANSWER:
+            return
+        elif not keep:
+            self._state = State.CLOSING
+            self._within(self._port.timeouts.send)
+            self.transport.close()
+        elif self._held:
+            if not self.stalled:  # not at once: a chain of short answers would be as deep as it is long
+                self._port.loop.call_soon(self._next)
+        else:
+            self._state = State.HEAD
+            if not self.stalled:
+                self._within(self._port.timeouts.keepalive)
+
+    def _next(self) -> None:
+        """Go on with what was held."""
+        if self._state is not State.ANSWER or self.exchange is not None:
+            return
+        held, self._held = self._held, b""
+        self._state = State.HEAD
+        self.transport.resume_reading()
+        if held:
+            self._read_head(held)
+        else:
+            self._within(self._port.timeouts.keepalive)
+
+    def refuse(self, error: GatewayError, exchange: Exchange | None = None) -> None:
+        """Answer with the gateway's own error; the connection goes on only if the request was read whole."""
+        keep = self._state is State.ANSWER and exchange is not None and exchange.may_keep()
+        request_id = exchange.request_id if exchange is not None else ""
+        bodyless = exchange is not None and exchange.method == b"HEAD"
+        self.transport.write(errors.answer(error, request_id, close=not keep, bodyless=bodyless))
+        if exchange is None:
+            self._port.refused(error)
+            self._linger()
+        elif keep:
+            self.done(True)
+        else:
+            self.exchange = None
+            self._linger()
+
+    def cut(self) -> None:
+        """End the connection in the middle of an answer, so that what came of it can't look whole."""
+        self.exchange = None
+        self._state = State.CLOSING
+        self.transport.abort()
+
+    def cut_off(self) -> None:
+        """End the connection and whatever it was for."""
+        exchange = self.exchange
+        self.cut()
+        if exchange is not None:
+            exchange.client_lost()
+
+    def close(self) -> None:
+        """Send what is left to send, then close."""
+        self.exchange = None
+        self._state = State.CLOSING
+        self._within(self._port.timeouts.send)
+        self.transport.close()
+
+    def _linger(self) -> None:
+        self._state = State.CLOSING
+        self._body = self._partial = None
+        self._held = b""
+        if not self.transport.can_write_eof():
+            self.transport.close()
+        elif not self.transport.is_closing():
+            self.transport.write_eof()
+            self.transport.resume_reading()
+            self._within(_LINGER)

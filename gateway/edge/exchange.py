@@ -1,0 +1,235 @@
+"""One request of the data port and its answer, passed on as they come.
+
+Everything happens in the loop's callbacks, from either connection; a slow side holds the other one back.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING
+
+from gateway.edge.requests import Request
+from gateway.edge.routes import Intent, Route
+from gateway.errors import GatewayError
+from gateway.upstream.answers import BODYLESS, Head
+from gateway.upstream.connection import Buffers, Outbound
+
+if TYPE_CHECKING:
+    from gateway.edge.admission import Ticket
+    from gateway.edge.connection import ClientConnection
+    from gateway.edge.server import DataPort
+
+_JOIN = 64 * 1024
+"""Bytes up to which a head and a piece of body are put together for one write; above, the copy costs more."""
+_LAST_CHUNK = b"0\r\n\r\n"
+
+
+class Exchange(Outbound):
+    """A request that is passed through. status: of the answer; 0 as long as there is none, or when it was cut."""
+
+    __slots__ = (
+        "_answered", "_chunk", "_id", "_keep", "_pending", "_port", "client", "request", "route", "started", "status",
+        "ticket",
+    )  # fmt: skip
+
+    reads_body = False
+    """Whether the data of its body are wanted rather than the body as it came."""
+
+    def __init__(self, port: DataPort, client: ClientConnection, request: Request, route: Route) -> None:
+        super().__init__(request.method, request.target, port.upstream.patience)
+        self.client = client
+        self.request = request
+        self.route = route
+        self.started = port.clock()
+        self.status = 0
+        self.ticket: Ticket | None = None
+        self.upgrade = request.upgrade
+        self.decode = request.minor == 0
+        self._port = port
+        self._answered = self._chunk = self._keep = False
+        self._id = ""
+        self._pending: list[bytes] = []
+
+    @property
+    def request_id(self) -> str:
+        """What the log and the gateway's own answers call this request."""
+        if not self._id:
+            self._id = uuid.uuid4().hex[:16]
+        return self._id
+
+    # From the client
+
+    def begin(self, piece: bytes, complete: bool) -> None:
+        """The head has come, with what is there of the body. complete: that is all of it."""
+        self.complete = complete
+        if piece:
+            self._pending.append(piece)
+        self._port.admit(self)
+
+    def go(self) -> None:
+        """It is this request's turn."""
+        self.repeatable = self._port.repeatable(self.request)
+        self._port.send(self)
+        if self.connection is None and not self.complete:
+            self.client.pause_reading()  # until the connection is there
+
+    def upload(self, piece: bytes, complete: bool) -> None:
+        """More of the request's body has come."""
+        self.complete = complete
+        if self.connection is not None:
+            self.connection.write([piece])
+        else:
+            self._pending.append(piece)
+
+    def spoiled(self, error: GatewayError) -> None:
+        """The rest of the request's body will not come, or is malformed: neither end may take it for whole."""
+        self.abandon()
+        self._fail(error)
+
+    def client_lost(self) -> None:
+        """The client has gone: so has the request; in a tunnel, what it said last still goes on."""
+        if self.status == 101 and self.connection is not None:
+            self.connection.close()
+        self.abandon()
+        self.status = 0
+        self._finished()
+
+    def client_writable(self, writable: bool) -> None:
+        """The client stopped or began to take more of the answer."""
+        if self.connection is not None:
+            if writable:
+                self.connection.resume_reading()
+            else:
+                self.connection.pause_reading()
+
+    def may_keep(self) -> bool:
+        """Whether the client's connection can be used again after this request."""
+        return self.request.keep_alive and self.complete and not self._port.draining
+
+    # Towards the cluster
+
+    def parts(self, authority: bytes) -> tuple[list[bytes], Buffers]:
+        """See `Outbound`: the client's own lines but those that end here."""
+        pieces, self._pending = self._pending, []
+        return self.request.onward(self._port.host(self.request, authority)), pieces
+
+    def on_connection(self) -> None:
+        """See `Outbound`."""
+        if not self.complete or self._pending:
+            for piece in self._pending:
+                self.upload(piece, self.complete)
+            self._pending = []
+            self.client.resume_reading()
+
+    def on_writable(self, writable: bool) -> None:
+        """See `Outbound`: the client's side follows."""
+        if writable:
+            self.client.resume_reading()
+        elif not self.complete or self.status == 101:
+            self.client.pause_reading()
+
+    # From the cluster
+
+    def on_interim(self, head: Head) -> None:
+        """See `Outbound`. Only HTTP/1.1 has such answers (RFC 9110, 15.2)."""
+        if self.request.minor:
+            self.client.transport.write(b"\r\n".join((head.first_line()[:-2], *head.end_to_end(), b"\r\n")))
+
+    def on_head(self, head: Head, piece: bytes, complete: bool) -> None:
+        """See `Outbound`."""
+        self._forget()  # before the client knows that its write is done
+        self._port.head_came(self)
+        self._answered = True
+        self.status = head.status
+        if head.status == 101:
+            self.client.transport.write(head.raw + piece)
+            self.client.tunnel()
+            return
+        start = self._start_of(head)
+        if self._chunk:
+            piece = _chunked(piece, complete)
+        if len(piece) <= _JOIN:
+            self.client.transport.write(start + piece)
+        else:
+            self.client.transport.writelines((start, piece))
+        if complete:
+            self._end()
+
+    def on_body(self, piece: bytes, complete: bool) -> None:
+        """See `Outbound`."""
+        if self._chunk:
+            piece = _chunked(piece, complete)
+        if piece:
+            self.client.transport.write(piece)
+        if complete:
+            self._end()
+
+    def on_failure(self, error: GatewayError) -> None:
+        """See `Outbound`."""
+        self._fail(error)
+
+    def added(self) -> list[bytes]:
+        """Header lines of the gateway's own."""
+        return []
+
+    def _start_of(self, head: Head) -> bytes:
+        """The answer's head as this hop sends it: framing and connection are this hop's own (RFC 9112, 6 and 9)."""
+        modern = self.request.minor == 1
+        bodyless = self.method == b"HEAD" or head.status in BODYLESS
+        keep = self.may_keep()
+        own = self.added()
+        if not bodyless and head.length is None:
+            self._chunk = modern and not head.chunked
+            keep = keep and modern
+            if modern and (self._chunk or not head.plain):
+                own.append(b"Transfer-Encoding: chunked")
+        if not keep and modern:
+            own.append(b"Connection: close")
+        elif keep and not modern:
+            own.append(b"Connection: keep-alive")
+        self._keep = keep
+        as_it_came = head.plain and head.minor == 1 and (not head.chunked or (modern and not bodyless))
+        if not as_it_came:
+            return head.first_line() + b"\r\n".join((*head.end_to_end(), *own, b"\r\n"))
+        return head.raw[:-2] + b"\r\n".join((*own, b"\r\n")) if own else head.raw
+
+    def _end(self) -> None:
+        self._finished()
+        if self.status == 101:
+            self.client.close()
+        else:
+            self.client.done(self._keep)
+
+    def _fail(self, error: GatewayError) -> None:
+        if self._answered:  # only cutting it is honest
+            self._log(error)
+            self.status = 0
+            self._finished()
+            self.client.cut()
+        else:
+            self.refuse(error)
+
+    def refuse(self, error: GatewayError) -> None:
+        """Answer with an error of the gateway's own."""
+        self._log(error)
+        self.status = error.status
+        self._finished()
+        self.client.refuse(error, self)
+
+    def _log(self, error: GatewayError) -> None:
+        self._port.failed(self, error)
+
+    def _forget(self) -> None:
+        if self.route.intent is Intent.WRITE:
+            self._port.profiles.invalidate(self.route.kind, self.route.id or None)
+
+    def _finished(self) -> None:
+        if not self._answered:
+            self._forget()  # the cluster may have done what it did not say
+        self._port.finished(self)
+
+
+def _chunked(piece: bytes, complete: bool) -> bytes:
+    """A piece of a body without a length, in a chunk of its own."""
+    chunk = b"%x\r\n%b\r\n" % (len(piece), piece) if piece else b""
+    return chunk + _LAST_CHUNK if complete else chunk

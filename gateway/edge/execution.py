@@ -1,0 +1,201 @@
+"""A request that runs an agent: read whole, shown to the use case, sent as that says, perhaps once more."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from typing import TYPE_CHECKING
+
+import structlog
+from multidict import CIMultiDict, CIMultiDictProxy
+
+from gateway.edge import body as bodies
+from gateway.edge import errors, headers
+from gateway.edge.exchange import Exchange
+from gateway.edge.requests import Request
+from gateway.edge.routes import Intent, Route
+from gateway.errors import GatewayError
+from gateway.execute.ports import ExecuteCall, Forward
+from gateway.upstream.answers import Head
+from gateway.upstream.connection import Buffers
+from gateway.upstream.framing import Chunked
+
+if TYPE_CHECKING:
+    from gateway.edge.connection import ClientConnection
+    from gateway.edge.server import DataPort
+
+RETRY_BODY = 64 * 1024
+"""Most bytes of an error answer that the execute use case is shown."""
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+class Execution(Exchange):
+    """An exchange whose request the gateway answers for: its body is held, and may be another on its way on."""
+
+    __slots__ = ("_body", "_forward", "_held", "_held_head", "_retry", "_task")
+
+    reads_body = True
+
+    def __init__(self, port: DataPort, client: ClientConnection, request: Request, route: Route) -> None:
+        super().__init__(port, client, request, route)
+        self.patience = port.upstream.run_patience
+        # Its bytes become the body without another copy, and it grows no further than what has come.
+        self._body = io.BytesIO()
+        self._forward = Forward()
+        self._task: asyncio.Task[None] | None = None
+        self._held_head: Head | None = None
+        self._held: list[bytes] = []
+        self._retry = False
+
+    def go(self) -> None:
+        """See `Exchange`: read the body first."""
+        limit = self._port.limits.body
+        length = self.request.length
+        if length is not None and length > limit:
+            self.refuse(bodies.too_large(limit, f"{length} bytes"))
+            return
+        if self.request.expects and not self.complete and not self._pending:
+            self.client.transport.write(_CONTINUE)
+        pending, self._pending = self._pending, []
+        self.upload(b"".join(pending), self.complete)
+
+    def upload(self, piece: bytes, complete: bool) -> None:
+        """See `Exchange`."""
+        self.complete = complete
+        if self.ticket is not None and not self.ticket.admitted:
+            self._pending.append(piece)
+            return
+        self._body.write(piece)
+        if self._body.tell() > (limit := self._port.limits.body):
+            self.refuse(bodies.too_large(limit, f"more than {limit} bytes"))
+        elif complete:
+            self._task = self._port.loop.create_task(self._run())
+
+    def abandon(self) -> None:
+        """See `Outbound`."""
+        if self._task is not None:
+            self._task.cancel()
+        super().abandon()
+
+    async def _run(self) -> None:
+        request = self.request
+        names = _decoded(request)
+        structlog.contextvars.bind_contextvars(request_id=self.request_id, **known_as(names))
+        try:
+            raw = self._body.getvalue()
+            self._body = io.BytesIO()
+            codings = names.getall("Content-Encoding", [])
+            body = await bodies.decode(raw, codings, self._port.limits.decompressed)
+            call = ExecuteCall(
+                agent_id=self.route.id,
+                method=request.method.decode("ascii"),
+                raw_target=request.target.decode("utf-8", "surrogateescape"),
+                headers=CIMultiDictProxy(names),
+                body=body,
+                request_id=self.request_id,
+                streaming=self.route.intent is Intent.EXECUTE_STREAM,
+            )
+            forward = await self._port.decide(call, self)
+        except GatewayError as exc:
+            self._task = None
+            self.refuse(exc)
+        except Exception:
+            self._task = None
+            self.refuse(self._port.internal(self))
+        else:
+            self._task = None
+            self._retry = forward.retry is not None
+            self._send(forward, raw)
+
+    def _send(self, forward: Forward, raw: bytes) -> None:
+        self._forward = forward
+        self._body = io.BytesIO(raw)  # shares its bytes
+        self._port.send(self)
+
+    def parts(self, authority: bytes) -> tuple[list[bytes], Buffers]:
+        """See `Outbound`."""
+        body = self._forward.body
+        pieces: Buffers = [self._body.getvalue()] if body is None else body
+        lines = self.request.onward(self._port.host(self.request, authority))
+        lines = headers.with_body(lines, sum(map(len, pieces)), replaced=body is not None)
+        return lines, [piece for piece in pieces if piece]
+
+    def added(self) -> list[bytes]:
+        """See `Exchange`."""
+        return headers.lines_of(self._forward.response_headers)
+
+    def on_head(self, head: Head, piece: bytes, complete: bool) -> None:
+        """See `Outbound`: an error answer is held until the use case has said whether it is the last word."""
+        if self._retry and head.status >= 400:
+            self._held_head = head
+            self._hold(piece, complete)
+        else:
+            super().on_head(head, piece, complete)
+
+    def on_body(self, piece: bytes, complete: bool) -> None:
+        """See `Outbound`."""
+        if self._held_head is not None:
+            self._hold(piece, complete)
+        else:
+            super().on_body(piece, complete)
+
+    def _hold(self, piece: bytes, complete: bool) -> None:
+        head = self._held_head
+        assert head is not None
+        self._held.append(piece)
+        if complete:
+            self._ask(head)
+        elif sum(map(len, self._held)) > RETRY_BODY:
+            self._release(head, False)
+
+    def _release(self, head: Head, complete: bool) -> None:
+        piece = b"".join(self._held)
+        self._held.clear()
+        self._held_head = None
+        self._retry = False
+        super().on_head(head, piece, complete)
+
+    def _ask(self, head: Head) -> None:
+        """Ask the use case what it makes of an error answer, once."""
+        retry = self._forward.retry
+        assert retry is not None
+        piece = b"".join(self._held)
+        if len(piece) > RETRY_BODY:
+            self._release(head, True)
+            return
+        try:
+            again = retry(head.status, _readable(head, piece, self.decode))
+        except GatewayError as exc:
+            self.refuse(exc)
+        except Exception:
+            self.refuse(self._port.internal(self))
+        else:
+            if again is None:
+                self._release(head, True)
+                return
+            self._held.clear()
+            self._held_head = None
+            self._retry = False
+            self._send(again, self._body.getvalue())
+
+
+def known_as(names: CIMultiDict[str]) -> dict[str, str]:
+    """The client's own names for its request, for the log."""
+    own = {"opaque_id": names.get("X-Opaque-Id"), "client_request_id": names.get(errors.REQUEST_ID)}
+    return {key: value.encode("utf-8", "replace").decode() for key, value in own.items() if value}
+
+
+def _decoded(request: Request) -> CIMultiDict[str]:
+    pairs = request.pairs()
+    return CIMultiDict((name.decode("ascii"), value.decode("utf-8", "surrogateescape")) for name, value in pairs)
+
+
+def _readable(head: Head, body: bytes, decoded: bool) -> bytes:
+    """The data of an answer's body with its codings undone; as they came where that can't be."""
+    if head.chunked and not decoded:
+        body = Chunked(decode=True).feed(body)
+    codings = [value.decode("latin-1") for name, value in head.pairs() if name.lower() == b"content-encoding"]
+    try:
+        return bodies.decoded(body, codings, RETRY_BODY)
+    except GatewayError:
+        return body

@@ -1,0 +1,332 @@
+"""One connection to a node of the cluster: a request out, its answer back as it comes, then the next one.
+
+Everything happens in the loop's callbacks: no task and no future stands behind a request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import select
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from gateway.errors import GatewayError, UpstreamTimeout, UpstreamUnavailable
+from gateway.upstream.answers import Head
+from gateway.upstream.framing import Body, ToEnd
+from gateway.upstream.grammar import HeadLimits, Malformed, fault_so_far
+from gateway.upstream.nodes import Kind
+from gateway.upstream.sweeper import NEVER
+
+if TYPE_CHECKING:
+    from gateway.upstream.pool import Pool
+
+Buffers = Sequence[bytes | memoryview]
+
+_JOIN = 64 * 1024
+"""Bytes up to which a head and a piece of body are put together for one write; above, the copy costs more."""
+
+
+class Patience(NamedTuple):
+    """Seconds to wait: for the answer's head once the request is out, and between pieces of its body; 0 for ever."""
+
+    header: float
+    idle: float
+
+
+class Outbound:
+    """A request on its way to the cluster; told of its answer by the `on_` methods, in the loop's callbacks.
+
+    method, target: as sent. patience: how long to wait. decode: hand on the data of a chunked answer, not its chunks.
+    repeatable: it may be sent again when a kept connection proves to be dead. upgrade: it asks for a tunnel.
+    complete: its body has been handed over whole.
+    """
+
+    __slots__ = (
+        "complete", "connecting", "connection", "decode", "method", "patience", "repeatable", "target", "upgrade",
+    )  # fmt: skip
+
+    def __init__(self, method: bytes, target: bytes, patience: Patience) -> None:
+        self.method = method
+        self.target = target
+        self.patience = patience
+        self.decode = self.repeatable = self.upgrade = False
+        self.complete = True
+        self.connection: Connection | None = None
+        self.connecting: asyncio.Task[None] | None = None
+
+    def parts(self, authority: bytes) -> tuple[list[bytes], Buffers]:
+        """What to send: header lines and what there is of the body. authority: the node's host and port."""
+        raise NotImplementedError
+
+    def on_connection(self) -> None:
+        """What `parts` gave has been sent; more of the body may follow."""
+
+    def on_interim(self, head: Head) -> None:
+        """A 1xx answer came."""
+
+    def on_head(self, head: Head, piece: bytes, complete: bool) -> None:
+        """The answer came. piece: what is there of its body. complete: that is all of it."""
+        raise NotImplementedError
+
+    def on_body(self, piece: bytes, complete: bool) -> None:
+        """More of the answer's body came."""
+        raise NotImplementedError
+
+    def on_failure(self, error: GatewayError) -> None:
+        """No answer, or no more of it, will come."""
+        raise NotImplementedError
+
+    def on_writable(self, writable: bool) -> None:
+        """The cluster stopped or began to take more of the request's body."""
+
+    def abandon(self) -> None:
+        """Cut the exchange short; no `on_` method is called any more."""
+        if self.connecting is not None:
+            self.connecting.cancel()
+        if self.connection is not None:
+            self.connection.abandon()
+
+
+class Connection(asyncio.Protocol):
+    """A connection of a pool: idle, or busy with one `Outbound`."""
+
+    __slots__ = (
+        "_answered", "_body", "_clock", "_limits", "_partial", "_persistent", "_poll", "_tunnel", "deadline", "outbound",
+        "pool", "reused", "transport",
+    )  # fmt: skip
+
+    def __init__(self, pool: Pool, limits: HeadLimits) -> None:
+        self.pool = pool
+        self.transport: asyncio.Transport
+        self.outbound: Outbound | None = None
+        self.deadline = NEVER
+        self.reused = False
+        self._limits = limits
+        self._poll = select.poll()
+        self._clock = asyncio.get_running_loop().time
+        self._forget()
+
+    def _forget(self) -> None:
+        self._answered = self._tunnel = False
+        self._persistent = True
+        self._partial: bytearray | None = None
+        self._body: Body | None = None
+
+    # Towards the cluster
+
+    def usable(self) -> bool:
+        """Whether an idle connection still is: open, and nothing there to be read that nobody asked for."""
+        return not self.transport.is_closing() and not self._poll.poll(0)
+
+    def start(self, outbound: Outbound, lines: list[bytes], pieces: Buffers) -> None:
+        """Send a request; the connection is idle. lines: its header lines. pieces: what there is of its body."""
+        self.outbound = outbound
+        outbound.connection = self
+        self.pool.node.pending += 1
+        head = b"\r\n".join((b"%b %b HTTP/1.1" % (outbound.method, outbound.target), *lines, b"\r\n"))
+        if len(pieces) == 1 and len(pieces[0]) <= _JOIN:
+            self.write([head + pieces[0]])
+        else:
+            self.write([head, *pieces])
+        outbound.on_connection()
+
+    def write(self, pieces: Buffers) -> None:
+        """Send more of the request, the last of it when the outbound is complete."""
+        if len(pieces) == 1:
+            self.transport.write(pieces[0])
+        else:
+            self.transport.writelines(pieces)
+        outbound = self.outbound
+        if outbound is not None and outbound.complete and self._body is None:
+            self.deadline = self._clock() + outbound.patience.header if outbound.patience.header else NEVER
+
+    def abandon(self) -> None:
+        """Cut the connection in the middle of its exchange."""
+        self._let_go()
+        self.transport.abort()
+
+    def close(self) -> None:
+        """Send what is left to send, then close."""
+        self._let_go()
+        self.transport.close()
+
+    def _let_go(self) -> None:
+        if self.outbound is not None:
+            self.outbound.connection = self.outbound = None
+            self.pool.node.pending -= 1
+
+    def pause_reading(self) -> None:
+        """Take no more of the answer for now; the wait for it ends, too."""
+        self.transport.pause_reading()
+        self.deadline = NEVER
+
+    def resume_reading(self) -> None:
+        """Go on with the answer."""
+        self.transport.resume_reading()
+        self._wait_for_more()
+
+    def _wait_for_more(self) -> None:
+        outbound = self.outbound
+        if outbound is not None and outbound.patience.idle and not self._tunnel:
+            self.deadline = self._clock() + outbound.patience.idle
+
+    # From the loop
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The connection is there."""
+        self.transport = transport  # type: ignore[assignment]
+        self._poll.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
+
+    def pause_writing(self) -> None:
+        """The cluster takes no more for now."""
+        if self.outbound is not None:
+            self.outbound.on_writable(False)
+
+    def resume_writing(self) -> None:
+        """The cluster takes more again."""
+        if self.outbound is not None:
+            self.outbound.on_writable(True)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes of the answer; on an idle connection they are a fault and end it."""
+        outbound = self.outbound
+        if outbound is None:
+            self.transport.abort()
+            return
+        try:
+            if self._body is not None:
+                piece = self._body.feed(data)
+                if self._body.done:
+                    self._finished(outbound, self._body, None, piece)
+                else:
+                    self._wait_for_more()
+                    outbound.on_body(piece, False)
+            elif self._tunnel:
+                outbound.on_body(data, False)
+            else:
+                self._answered = True
+                self._read_head(outbound, data)
+        except Malformed as exc:
+            self._fail(
+                UpstreamUnavailable(f"The cluster can't be used: its answer is not valid HTTP: {exc}."), "invalid"
+            )
+
+    def _read_head(self, outbound: Outbound, data: bytes) -> None:
+        start = 0
+        if self._partial is not None:
+            start = max(len(self._partial) - 3, 0)
+            self._partial += data
+            if self._partial.find(b"\r\n\r\n", start) >= 0:
+                data, self._partial, start = bytes(self._partial), None, 0
+        while self._partial is None:
+            end = data.find(b"\r\n\r\n") + 4
+            if end < 4:
+                self._partial = bytearray(data)
+                break
+            head = Head(data[:end], self._limits)
+            if len(head.raw) > self._limits.head:
+                raise Malformed("head-size")
+            data = data[end:]
+            if head.status >= 200:
+                self._answer(outbound, head, data)
+                return
+            if head.status == 101:
+                self._switch(outbound, head, data)
+                return
+            outbound.on_interim(head)
+        self._check_partial(self._partial, start)
+
+    def _check_partial(self, part: bytearray, start: int) -> None:
+        """A head that is not whole: can it still become one?"""
+        if not part.startswith(b"HTTP/1."[: len(part)]):
+            raise Malformed("status-line")
+        if len(part) > self._limits.head:
+            raise Malformed("head-size")
+        if fault := fault_so_far(part, start):
+            raise Malformed(fault)
+
+    def _answer(self, outbound: Outbound, head: Head, data: bytes) -> None:
+        self.pool.node.report(True)
+        body = self._body = head.body(outbound.method, outbound.decode)
+        self._persistent = head.persistent
+        piece = body.feed(data) if data else b""
+        if body.done:
+            self._finished(outbound, body, head, piece)
+        else:
+            self._wait_for_more()
+            outbound.on_head(head, piece, False)
+
+    def _switch(self, outbound: Outbound, head: Head, data: bytes) -> None:
+        if not outbound.upgrade:
+            raise Malformed("switch")
+        self._tunnel = True
+        self.deadline = NEVER
+        outbound.on_head(head, data, False)
+
+    def _finished(self, outbound: Outbound, body: Body, head: Head | None, piece: bytes) -> None:
+        self.deadline = NEVER
+        # What came behind the answer is nobody's: RFC 9112, 6.3 wants it neither used nor kept for the next request.
+        reusable = self._persistent and outbound.complete and not body.rest and not isinstance(body, ToEnd)
+        self._let_go()
+        if reusable:
+            self._forget()
+            self.pool.give_back(self)
+        else:
+            self.transport.abort()
+        if head is None:
+            outbound.on_body(piece, True)
+        else:
+            outbound.on_head(head, piece, True)
+
+    def eof_received(self) -> bool:
+        """The cluster sends no more: the end of a body without a length, a fault anywhere else."""
+        self._ended()
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone."""
+        self.deadline = NEVER
+        self.pool.discard(self)
+        if exc is None:
+            self._ended()
+        elif self.outbound is not None:
+            self._fail(_broken(self._answered), "reset")
+
+    def _ended(self) -> None:
+        outbound = self.outbound
+        if outbound is None:
+            self.transport.close()
+        elif isinstance(self._body, ToEnd):
+            self._finished(outbound, self._body, None, b"")
+        elif self._tunnel:
+            self.close()
+            outbound.on_body(b"", True)
+        else:
+            self._fail(_broken(self._answered), "reset")
+
+    def expired(self) -> None:
+        """The deadline has passed: of an idle connection or of an answer."""
+        if self.outbound is None:
+            self.transport.close()
+        else:
+            self._fail(UpstreamTimeout("The cluster did not answer in time."), "timeout")
+
+    def _fail(self, error: GatewayError, kind: Kind) -> None:
+        outbound = self.outbound
+        if outbound is None:
+            return
+        self._let_go()
+        self.transport.abort()
+        # RFC 9112, 9.3.1: a kept connection may have been closed while the request was under way.
+        stale = self.reused and not self._answered and kind == "reset"
+        if not stale:
+            self.pool.node.report(False, kind)
+        if stale and outbound.repeatable:
+            self.pool.again(outbound)
+        else:
+            outbound.on_failure(error)
+
+
+def _broken(answered: bool) -> UpstreamUnavailable:
+    what = "its answer broke off" if answered else "it closed the connection without an answer"
+    return UpstreamUnavailable(f"The cluster can't be used: {what}.")

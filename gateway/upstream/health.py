@@ -1,0 +1,42 @@
+"""The probe of a node: one small request on a connection of its own, so that it says nothing about the pool."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+
+from gateway.config.schema import Health
+from gateway.upstream.nodes import Node
+
+Context = Callable[[], ssl.SSLContext | None]
+
+
+class Prober:
+    """Asks nodes whether they are well. tls: the context for nodes with TLS, asked anew for each probe."""
+
+    def __init__(self, health: Health, tls: Context) -> None:
+        self._path = health.path.encode("ascii")
+        self._timeout = health.timeout
+        self._tls = tls
+
+    async def __call__(self, node: Node) -> bool:
+        """Whether the node answers, below 500, in time: a secured cluster answers 401, one without a manager 503."""
+        try:
+            async with asyncio.timeout(self._timeout):
+                return 200 <= await self._status(node) < 500
+        except (OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            return False
+
+    async def _status(self, node: Node) -> int:
+        context = self._tls() if node.tls else None
+        reader, writer = await asyncio.open_connection(node.host, node.port, ssl=context)
+        try:
+            writer.write(
+                b"GET %b HTTP/1.1\r\nHost: %b\r\nUser-Agent: mlc-gateway\r\nConnection: close\r\n\r\n"
+                % (self._path, node.authority)
+            )
+            version, status, *_ = (await reader.readuntil(b"\r\n")).split()
+            return int(status) if version.startswith(b"HTTP/1.") else 0
+        finally:
+            writer.transport.abort()

@@ -1,0 +1,212 @@
+"""The cluster's nodes: which one the next request goes to, and which are left out for now.
+
+The rules are plain decisions over counters and a clock that is handed in; `gateway.upstream.health` does the
+probing. A node is left out for two reasons, kept apart:
+
+- *down*: its probes failed `health.failures` times in a row; it is back after `health.successes` good ones;
+- *ejected*: `ejection.failures` requests in a row got no valid answer from it; it is back after `ejection.seconds`,
+  doubled each time it comes back bad, and then on probation: one failure ejects it again.
+
+Ejection never takes more than `ejection.max_share` of the nodes (one is always allowed), and never the last. When
+probes say that all are down, all are tried all the same: a wrong probe must not stop the traffic.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import time
+from collections.abc import Awaitable, Callable, Container, Sequence
+from typing import Literal
+
+from yarl import URL
+
+from gateway.config.schema import Ejection, Health
+from gateway.config.schema import Upstream as UpstreamSettings
+from gateway.errors import UpstreamUnavailable
+from gateway.observe.logs import Logger
+
+Kind = Literal["", "connect", "reset", "invalid", "timeout"]
+"""How a request failed: no connection, cut off, no valid answer, no answer in time; "" when it did not."""
+
+Clock = Callable[[], float]
+Probe = Callable[["Node"], Awaitable[bool]]
+
+SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+"""Methods that may be sent again (RFC 9110, 9.2.2). PUT and DELETE are idempotent too, but the cluster's answer to
+the second one is another (`updated`, `not_found`), and that would not be the answer to what the client did."""
+
+_CURSOR = b"/_search/scroll"
+"""Reading from a scroll moves it on, GET or not: repeated, a page would be lost."""
+
+
+def may_retry(method: str, sent: bool, is_execute: bool, target: bytes = b"") -> bool:
+    """Whether a request that got no answer may be sent again, to this or to another node.
+
+    sent: some byte of it was written to a connection. is_execute: it runs an agent, whose tools may have acted.
+    target: its path, undecoded; a GET that moves a scroll on is not safe.
+    """
+    if is_execute:
+        return False
+    return not sent or (method in SAFE and not target.startswith(_CURSOR))
+
+
+class Node:
+    """One node: where it is, and how it has fared.
+
+    pending: requests it is working on; whoever sends one counts it up and down.
+    """
+
+    __slots__ = (
+        "_failures",
+        "_nodes",
+        "_probes",
+        "authority",
+        "down",
+        "ejected_until",
+        "ejections",
+        "host",
+        "pending",
+        "port",
+        "tls",
+    )
+
+    def __init__(self, url: str, nodes: NodeSet) -> None:
+        where = URL(url)
+        self.host = where.host or ""
+        self.port = where.port or 0
+        self.tls = where.scheme == "https"
+        self.authority = where.raw_authority.encode("ascii")
+        self.pending = 0
+        self.down = False
+        self.ejected_until = float("-inf")
+        self.ejections = 0
+        self._failures = 0
+        self._probes = 0
+        self._nodes = nodes
+
+    def __repr__(self) -> str:
+        return f"Node({self.authority.decode()})"
+
+    def available(self, now: float) -> bool:
+        """Whether it is neither down nor ejected."""
+        return not self.down and self.ejected_until <= now
+
+    def report(self, ok: bool, kind: Kind = "") -> None:
+        """What became of a request: any valid answer is ok, whatever its status; a kept connection that turned out
+        to be closed, and a client that went away, are not reported."""
+        if ok:
+            self._failures = 0
+        else:
+            self._failures += 1
+            self._nodes.failed(self, self._failures, kind)
+
+    def probed(self, ok: bool, health: Health) -> bool:
+        """Count a probe; True when the node came back or went down by it. `_probes` counts those against its state."""
+        if ok is not self.down:
+            self._probes = 0
+            return False
+        self._probes += 1
+        if self._probes < (health.successes if ok else health.failures):
+            return False
+        self._probes = 0
+        self.down = not ok
+        return True
+
+    def eject(self, now: float, settings: Ejection) -> float:
+        """Leave it out from `now` on; the seconds that takes."""
+        last = self._span(settings)
+        self.ejections = self.ejections + 1 if now - self.ejected_until < last else 1
+        self.ejected_until = now + self._span(settings)
+        self._failures = settings.failures - 1  # on probation when it is back
+        return self.ejected_until - now
+
+    def _span(self, settings: Ejection) -> float:
+        return min(settings.seconds * 2.0 ** min(self.ejections - 1, 60), settings.max_seconds)
+
+
+class NodeSet:
+    """All nodes of the cluster. `start` runs the probes, where there are several nodes; `close` ends them.
+
+    probe: asks a node whether it is well; without one nothing is probed. clock: seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        settings: UpstreamSettings,
+        probe: Probe | None = None,
+        log: Logger | None = None,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        self.nodes: Sequence[Node] = tuple(Node(url, self) for url in settings.nodes or [settings.url])
+        self._health = settings.health
+        self._ejection = settings.ejection
+        self._probe = probe
+        self._log = log
+        self._clock = clock
+        self._turn = 0
+        self._task: asyncio.Task[None] | None = None
+
+    def pick(self, exclude: Container[Node] = ()) -> Node:
+        """The node for the next request: the one with the least pending, in turn where several have as few.
+
+        exclude: nodes that this request was tried on. Nodes that are out serve only when no other is left.
+
+        Raises:
+            UpstreamUnavailable: all are excluded.
+        """
+        nodes = self.nodes
+        if len(nodes) == 1 and nodes[0] not in exclude:
+            return nodes[0]
+        self._turn = (self._turn + 1) % len(nodes)
+        now = self._clock()
+        best: Node | None = None
+        rank = (True, 0)
+        for node in (*nodes[self._turn :], *nodes[: self._turn]):
+            its = (not node.available(now), node.pending)
+            if node not in exclude and (best is None or its < rank):
+                best, rank = node, its
+        if best is None:
+            raise UpstreamUnavailable("The cluster can't be used: no node is left to try.")
+        return best
+
+    def failed(self, node: Node, times: int, kind: Kind) -> None:
+        """Eject `node` if it failed often enough and the rest can do without it. times: in a row."""
+        now = self._clock()
+        settings = self._ejection
+        if not settings.failures or times < settings.failures or node.ejected_until > now:
+            return
+        out = sum(other.ejected_until > now for other in self.nodes)
+        left = any(other is not node and other.available(now) for other in self.nodes)
+        if left and out < max(1, int(settings.max_share * len(self.nodes))):
+            seconds = node.eject(now, settings)
+            if self._log is not None:
+                self._log.warning("node ejected", node=repr(node), seconds=seconds, failures=times, kind=kind)
+
+    def available(self) -> int:
+        """How many nodes are neither down nor ejected."""
+        now = self._clock()
+        return sum(node.available(now) for node in self.nodes)
+
+    async def start(self) -> None:
+        """Begin to probe, if there is anything to choose between."""
+        if self._probe is not None and len(self.nodes) > 1 and self._health.interval:
+            self._task = asyncio.create_task(self._run(self._probe), name="probes")
+
+    async def close(self) -> None:
+        """End the probes."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    async def _run(self, probe: Probe) -> None:
+        while True:
+            await asyncio.gather(*(self._ask(node, probe) for node in self.nodes))
+            # Gateways that started together must not probe together for ever.
+            await asyncio.sleep(self._health.interval * random.uniform(0.9, 1.1))
+
+    async def _ask(self, node: Node, probe: Probe) -> None:
+        if node.probed(await probe(node), self._health) and self._log is not None:
+            self._log.warning("node down" if node.down else "node up", node=repr(node))

@@ -1,0 +1,50 @@
+"""One timer for many connections, in place of one timer a request."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Protocol
+
+NEVER = float("inf")
+_LONGEST, _SHORTEST = 0.5, 0.01
+
+
+class Timed(Protocol):
+    """Something with a deadline, in seconds of the loop's clock; `NEVER` when it waits for nothing."""
+
+    deadline: float
+
+    def expired(self) -> None:
+        """The deadline has passed; it is `NEVER` by now."""
+
+
+class Sweeper:
+    """Looks at `members` every so often and tells those whose deadline has passed.
+
+    timeouts: the seconds in use; a deadline is kept to about a quarter of the shortest, at worst half a second.
+    """
+
+    def __init__(self, members: Iterable[Timed], timeouts: Iterable[float]) -> None:
+        self._members = members
+        self._period = max(_SHORTEST, min([_LONGEST, *(seconds / 4 for seconds in timeouts if seconds)]))
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._loop = asyncio.get_running_loop()
+        self._timer = self._loop.call_later(self._period, self._sweep)
+
+    def stop(self) -> None:
+        """Look no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _sweep(self) -> None:
+        now = self._loop.time()
+        for member in [member for member in self._members if member.deadline < now]:
+            member.deadline = NEVER
+            member.expired()
+        if self._timer is not None:
+            self._timer = self._loop.call_later(self._period, self._sweep)

@@ -1,0 +1,173 @@
+"""TLS whose files may change while the gateway runs: to the cluster, and on the data port.
+
+A `TlsSource` has one `SSLContext` for good, to be given to the event loop once. Each handshake then uses what the
+files said last: new connections get new certificates, open ones stay as they are. Files that don't make a whole
+(half written, key and certificate of different pairs) leave the old ones in use, and the log says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from gateway.config.load import ConfigError, ConfigProblem
+from gateway.config.schema import ListenTls, Tls
+from gateway.observe.logs import Logger
+
+POLL = 10.0
+"""Seconds between two looks at the files."""
+
+_VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
+_Stamp = tuple[tuple[int, int, int], ...]
+
+
+class _Latest(ssl.SSLContext):
+    """Stands for another context, which may be exchanged; the event loops ask a context for nothing but `wrap_bio`."""
+
+    inner: ssl.SSLContext
+    server_name: str
+
+    def wrap_bio(self, *args: Any, **kwargs: Any) -> ssl.SSLObject:
+        if self.server_name:
+            kwargs["server_hostname"] = self.server_name
+        return self.inner.wrap_bio(*args, **kwargs)
+
+
+class TlsSource:
+    """The TLS of one side, made from files by `make`, which raises ConfigError when they can't be used.
+
+    name: what the log calls it. files: those to watch. server_name: asked for and checked in place of the host.
+    """
+
+    def __init__(
+        self, name: str, make: Callable[[], ssl.SSLContext], files: Iterable[str], log: Logger, server_name: str = ""
+    ) -> None:
+        self._name = name
+        self._make = make
+        self._files = [Path(file) for file in files if file]
+        self._log = log
+        self._stamp = self._stamped()
+        self._latest = _Latest(ssl.PROTOCOL_TLS_CLIENT)
+        self._latest.inner, self._latest.server_name = make(), server_name
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        """What to give to the event loop, once and for good."""
+        return self._latest
+
+    def become(self, other: TlsSource) -> None:
+        """Take over the files of `other` and what they mean; open connections stay as they are."""
+        self._make, self._files, self._stamp = other._make, other._files, other._stamp
+        self._latest.inner, self._latest.server_name = other._latest.inner, other._latest.server_name
+
+    def refresh(self) -> bool:
+        """Read the files again if any has changed; whether new ones are in use now. Blocks on files."""
+        stamp = self._stamped()
+        if stamp == self._stamp:
+            return False
+        self._stamp = stamp
+        try:
+            inner = self._make()
+        except ConfigError as exc:
+            self._log.error("certificates kept", tls=self._name, problems=[str(problem) for problem in exc.problems])
+            return False
+        self._latest.inner = inner
+        self._log.info("certificates renewed", tls=self._name)
+        return True
+
+    def _stamped(self) -> _Stamp:
+        return tuple(_stat(file) for file in self._files)
+
+
+def to_cluster(settings: Tls, log: Logger) -> TlsSource:
+    """TLS for connections to the cluster.
+
+    Raises:
+        ConfigError: a file can't be used.
+    """
+    files = (settings.ca_file, settings.cert_file, settings.key_file)
+    return TlsSource("upstream", lambda: _client_context(settings), files, log, settings.server_name)
+
+
+def on_data_port(settings: ListenTls, log: Logger) -> TlsSource | None:
+    """TLS for the data port; None when it speaks plain HTTP.
+
+    Raises:
+        ConfigError: a file can't be used.
+    """
+    if not settings.cert_file:
+        return None
+    files = (settings.cert_file, settings.key_file, settings.client_ca_file)
+    return TlsSource("listen", lambda: _server_context(settings), files, log)
+
+
+async def watch(sources: Callable[[], Sequence[TlsSource]], interval: float = POLL) -> None:
+    """Look at the files of `sources` every `interval` seconds, until cancelled."""
+    while True:
+        await asyncio.sleep(interval)
+        for source in sources():
+            await asyncio.to_thread(source.refresh)
+
+
+def _client_context(settings: Tls) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = _VERSIONS[settings.min_version]
+    context.set_alpn_protocols(["http/1.1"])
+    if not settings.verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    elif settings.ca_file:
+        _authorities(context, "upstream.tls.ca_file", settings.ca_file)
+    else:
+        context.load_default_certs()
+    if settings.cert_file:
+        _identity(context, "upstream.tls", settings.cert_file, settings.key_file)
+    return context
+
+
+def _server_context(settings: ListenTls) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = _VERSIONS[settings.min_version]
+    context.set_alpn_protocols(["http/1.1"])
+    _identity(context, "listen.tls", settings.cert_file, settings.key_file)
+    if settings.client_ca_file:
+        _authorities(context, "listen.tls.client_ca_file", settings.client_ca_file)
+        context.verify_mode = ssl.CERT_REQUIRED if settings.client_auth == "required" else ssl.CERT_OPTIONAL
+    return context
+
+
+def _identity(context: ssl.SSLContext, path: str, cert_file: str, key_file: str) -> None:
+    # Without a password to give, an encrypted key would make OpenSSL ask at the terminal.
+    try:
+        context.load_cert_chain(cert_file, key_file or None, password=_no_password)
+    except (OSError, ValueError) as exc:
+        files = f"{cert_file} and {key_file}" if key_file else cert_file
+        raise ConfigError([ConfigProblem(f"{path}.cert_file", f"{files} can't be used: {_said(exc)}")]) from exc
+
+
+def _no_password() -> str:
+    raise ValueError("the key is encrypted")
+
+
+def _authorities(context: ssl.SSLContext, path: str, file: str) -> None:
+    try:
+        context.load_verify_locations(cafile=file)
+    except OSError as exc:
+        raise ConfigError([ConfigProblem(path, f"{file} can't be used: {_said(exc)}")]) from exc
+
+
+def _said(exc: Exception) -> str:
+    if isinstance(exc, ssl.SSLError):
+        return (exc.reason or "not PEM").lower().replace("_", " ")
+    return getattr(exc, "strerror", None) or str(exc)
+
+
+def _stat(file: Path) -> tuple[int, int, int]:
+    try:
+        found = file.stat()
+    except OSError:
+        return 0, 0, 0
+    return found.st_mtime_ns, found.st_size, found.st_ino

@@ -1,0 +1,195 @@
+"""Against an upstream of our own: what it receives is what the client sent, what the client gets is what it sent.
+
+Compared whole: first line, headers in their order, number and spelling, body. Apart are only what RFC 9112 and
+9110, 7.6.1 end at each hop (Connection and what it names, Keep-Alive, TE, the chunks), whitespace around a header's
+value (RFC 9110, 5.5: no part of it), and Host, which is the cluster's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.conftest import StartGateway
+from tests.edge.use_case import UseCase
+from tests.exactness.table import ANSWERS, HEAD_ANSWERS, REQUESTS, get, post
+from tests.smuggling.ends import answers_in, byte_by_byte, converse, whole
+from tests.wire import HOP_BY_HOP, OK, Parsed, RecordingUpstream, read_message
+
+SMALL = 5_000
+"""Bytes up to which a message is also sent one by one."""
+
+FEEDS = {"whole": whole, "byte by byte": byte_by_byte}
+LAST = b"GET /last HTTP/1.1\r\nHost: client.example\r\nConnection: close\r\n\r\n"
+
+
+def pairs(table: dict[str, bytes]) -> list[tuple[str, str]]:
+    """Each name whole, and byte by byte where it is short."""
+    return [(name, feed) for name, raw in table.items() for feed in FEEDS if feed == "whole" or len(raw) < SMALL]
+
+
+def kept(message: Parsed) -> Parsed:
+    """The message without what ends at this hop: the fixed names, and those `Connection` lists (less what frames)."""
+    named = {name.strip().lower() for value in message.values("connection") for name in value.split(b",")}
+    gone = HOP_BY_HOP | (named - {b"host", b"content-length", b"content-type", b"content-encoding"})
+    return Parsed(message.line, tuple(p for p in message.headers if p[0].lower() not in gone), message.body)
+
+
+def as_cluster_should_see(raw: bytes, sent: Parsed, authority: bytes) -> Parsed:
+    headers = tuple((name, authority if name.lower() == b"host" else value) for name, value in sent.headers)
+    if not sent.values("host"):
+        headers = ((b"Host", authority), *headers)
+    return Parsed(sent.line.replace(b" HTTP/1.0", b" HTTP/1.1"), headers, sent.body)
+
+
+async def parse(raw: bytes, *, bodyless: bool = False) -> Parsed:
+    reader = asyncio.StreamReader()
+    reader.feed_data(raw)
+    reader.feed_eof()
+    return await read_message(reader, bodyless=bodyless, to_end=True)
+
+
+@pytest.mark.parametrize(("name", "feed"), pairs(REQUESTS))
+async def test_request_arrives_as_it_was_sent(name: str, feed: str, start_gateway: StartGateway) -> None:
+    raw = REQUESTS[name]
+    async with RecordingUpstream() as upstream:
+        gateway = await start_gateway(upstream.url, UseCase())
+        last = b"" if "http/1.0" in name or name == "connection close" else LAST
+        came, closed = await converse(gateway.data_port, raw + last, FEEDS[feed])
+        if name == "http/1.0 that keeps alive":
+            assert not closed, "HTTP/1.0 with keep-alive stays open"
+        else:
+            assert closed
+        received, *more = upstream.requests
+        assert [request.line for request in more] == ([b"GET /last HTTP/1.1"] if last else [])
+    assert kept(received) == as_cluster_should_see(raw, kept(await parse(raw.lstrip())), upstream.url[7:].encode())
+    chunked = b"transfer-encoding:" in raw.lower()
+    assert received.values("transfer-encoding") == ([b"chunked"] if chunked else [])
+    assert came.count(b"HTTP/1.") == 1 + bool(last)
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+async def test_host_of_the_client_goes_on_where_so_configured(name: str, start_gateway: StartGateway) -> None:
+    raw = REQUESTS[name]
+    if b"Host:" not in raw or len(raw) > SMALL:
+        return
+    async with RecordingUpstream() as upstream:
+        gateway = await start_gateway(upstream.url, UseCase(), {"upstream": {"host_header": "client"}})
+        await converse(gateway.data_port, raw + LAST, whole)
+        assert upstream.requests[0].values("host")[0] in (b"client.example", b"other.example", b"other.example:9")
+
+
+def expected_of(direct: Parsed) -> Parsed:
+    """The answer as it should come: in HTTP/1.1, which the gateway speaks (RFC 9110, 2.5)."""
+    return kept(Parsed(b"HTTP/1.1" + direct.line[8:], direct.headers, direct.body))
+
+
+@pytest.mark.parametrize(("name", "feed"), pairs(ANSWERS))
+@pytest.mark.parametrize("version", [b"1.1", b"1.0"], ids=["to 1.1", "to 1.0"])
+async def test_answer_arrives_as_it_was_sent(name: str, feed: str, version: bytes, start_gateway: StartGateway) -> None:
+    raw = ANSWERS[name]
+
+    async def script(_: RecordingUpstream, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_message(reader)
+        pieces = [raw] if feed == "whole" else [raw[n : n + 1] for n in range(len(raw))]
+        for piece in pieces:
+            writer.write(piece)
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+
+    bodyless = name.startswith(("204", "304"))
+    async with RecordingUpstream(script=script) as upstream:
+        gateway = await start_gateway(upstream.url, UseCase())
+        request = b"GET / HTTP/%b\r\nHost: x\r\nConnection: close\r\n\r\n" % version
+        came, closed = await converse(gateway.data_port, request, whole)
+        assert closed
+    [answer] = await answers_in(came, bodyless=bodyless)
+    assert kept(answer) == expected_of(await parse(raw, bodyless=bodyless))
+    if version == b"1.0":
+        assert answer.values("transfer-encoding") == []
+
+
+@pytest.mark.parametrize("name", HEAD_ANSWERS)
+async def test_answer_to_head_arrives_as_it_was_sent(name: str, start_gateway: StartGateway) -> None:
+    async with RecordingUpstream([HEAD_ANSWERS[name]]) as upstream:
+        gateway = await start_gateway(upstream.url, UseCase())
+        head = b"HEAD /x HTTP/1.1\r\nHost: x\r\n\r\n"
+        came, closed = await converse(
+            gateway.data_port, head * 2 + head.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"), whole
+        )
+        assert closed
+        answers = await answers_in(came, bodyless=True)
+        assert len(upstream.requests) == 3
+    expected = expected_of(await parse(HEAD_ANSWERS[name], bodyless=True))
+    assert [kept(answer) for answer in answers] == [expected] * 3
+
+
+@pytest.mark.parametrize("feed", FEEDS)
+async def test_pipelined_requests_are_answered_in_order(feed: str, start_gateway: StartGateway) -> None:
+    async def script(upstream: RecordingUpstream, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            request = await read_message(reader)
+            upstream.requests.append(request)
+            said = request.line + b"|" + request.body
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(said), said))
+
+    raw = [
+        get(b"/1"),
+        post(b"Content-Length: 3", body=b"abc"),
+        get(b"/2"),
+        post(b"Transfer-Encoding: chunked", body=b"3\r\ndef\r\n0\r\nX-T: 1\r\n\r\n"),
+        b"\r\n" + get(b"/3"),
+        post(b"Content-Length: 0"),
+        LAST,
+    ]
+    async with RecordingUpstream(script=script) as upstream:
+        gateway = await start_gateway(upstream.url, UseCase())
+        came, closed = await converse(gateway.data_port, b"".join(raw), FEEDS[feed])
+        assert closed
+        sent = [await parse(one.lstrip()) for one in raw]
+        assert [(one.line, one.body) for one in upstream.requests] == [(one.line, one.body) for one in sent]
+        assert [answer.body for answer in await answers_in(came)] == [one.line + b"|" + one.body for one in sent]
+
+
+async def test_expect_100_continue_waits_for_the_clusters_word(start_gateway: StartGateway) -> None:
+    async def script(_: RecordingUpstream, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        assert b"\r\nExpect: 100-continue\r\n" in head
+        writer.write(b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n")
+        assert await reader.readexactly(3) == b"abc"
+        writer.write(OK)
+
+    async with RecordingUpstream(script=script) as upstream:
+        gateway = await start_gateway(upstream.url, UseCase())
+        reader, writer = await asyncio.open_connection("127.0.0.1", gateway.data_port)
+        writer.write(post(b"Expect: 100-continue", b"Content-Length: 3"))
+        assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n"
+        assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        writer.write(b"abc")
+        assert (await read_message(reader)).body == b"ok"
+        writer.close()
+
+
+async def test_a_final_answer_in_place_of_100_ends_the_wait(start_gateway: StartGateway) -> None:
+    async def script(upstream: RecordingUpstream, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 417 Expectation Failed\r\nContent-Length: 0\r\n\r\n")
+        await reader.read()
+        upstream.gone.set()
+
+    async with RecordingUpstream(script=script) as upstream:
+        gateway = await start_gateway(upstream.url, UseCase())
+        came, closed = await converse(gateway.data_port, post(b"Expect: 100-continue", b"Content-Length: 3"), whole)
+        [answer] = await answers_in(came)
+        assert closed
+        assert answer.line == b"HTTP/1.1 417 Expectation Failed"
+        await asyncio.wait_for(upstream.gone.wait(), 5)
+
+
+async def test_interim_answers_never_reach_a_client_of_http_1_0(start_gateway: StartGateway) -> None:
+    async with RecordingUpstream([b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n" + OK]) as upstream:
+        gateway = await start_gateway(upstream.url, UseCase())
+        came, closed = await converse(gateway.data_port, b"GET / HTTP/1.0\r\nHost: x\r\n\r\n", whole)
+        [answer] = await answers_in(came)
+        assert (closed, answer.body) == (True, b"ok")

@@ -1,0 +1,59 @@
+"""A gateway in front of faulty upstreams, and proof that nothing of it is left when it has stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import os
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from gateway.app import Gateway, build
+from gateway.observe.logs import configure
+from tests.conftest import settings_for
+from tests.edge.use_case import UseCase
+from tests.faults.upstream import FaultyUpstream, settled
+
+SHORT = {"connect": 2.0, "header": 0.1, "idle": 0.1, "execute": 0.1}
+"""Time limits, so that what lasts is noticed soon."""
+
+
+def sockets() -> set[str]:
+    """The process's open sockets, by their number in the kernel."""
+    found = set()
+    for one in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):
+            found.add(str(one.readlink()))
+    return {name for name in found if name.startswith("socket:")}
+
+
+def resident() -> int:
+    """Bytes of memory in use."""
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+@contextlib.asynccontextmanager
+async def standing(
+    *upstreams: FaultyUpstream, over: Mapping[str, Any] | None = None, **upstream: Any
+) -> AsyncIterator[Gateway]:
+    """A gateway that leaves no socket and no task behind. upstream: settings of that section."""
+    gc.collect()
+    tasks, files = asyncio.all_tasks(), sockets()
+    async with contextlib.AsyncExitStack() as stack:
+        for one in upstreams:
+            await stack.enter_async_context(one)
+        urls = [one.url for one in upstreams]
+        section = {"timeouts": SHORT, "nodes": urls if len(urls) > 1 else [], **upstream}
+        url = urls[0] if urls else "http://127.0.0.1:1"
+        settings = settings_for(url, {**(over or {}), "upstream": {"url": url, **section}})
+        gateway = build(settings, UseCase(), configure("error", "json"))
+        await gateway.start()
+        try:
+            yield gateway
+        finally:
+            await gateway.stop()
+    assert await settled(lambda: asyncio.all_tasks() <= tasks), asyncio.all_tasks() - tasks
+    assert await settled(lambda: sockets() <= files), sockets() - files

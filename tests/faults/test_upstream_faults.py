@@ -1,0 +1,104 @@
+"""Each way a cluster can fail: what the client is told is true, nothing is left over, the next request works."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.faults.client import Ask, once
+from tests.faults.standing import standing
+from tests.faults.upstream import BAD, CUT, FAULTS, LATE, WHOLE, FaultyUpstream, reset, settled
+
+EXECUTE = b"/_plugins/_ml/agents/a/_execute"
+ASKS = {
+    "get": Ask(b"g", size=4000),
+    "post": Ask(b"p", b"POST", body=b"0123456789" * 300_000, chunked=True, size=4000),
+    "execute": Ask(b"e", b"POST", EXECUTE, body=b'{"parameters":{}}', size=4000),
+}
+
+
+@pytest.mark.parametrize("kind", ASKS)
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_fault(fault: str, kind: str) -> None:
+    plain = ASKS[kind]
+    ask = Ask(plain.id, plain.method, plain.target, plain.body, fault, plain.size, chunked=plain.chunked)
+    upstream = FaultyUpstream()
+    async with standing(upstream) as gateway:
+        async with asyncio.timeout(10):
+            saw = await once(gateway.data_port, ask)
+        assert saw.verdict(ask) in FAULTS[fault].seen
+        assert upstream.seen[ask.id] <= (2 if kind == "get" else 1)  # sent again only where that is safe
+        again = await once(gateway.data_port, plain)
+        assert again.verdict(plain) == WHOLE
+        assert await settled(lambda: len(upstream.open) <= 1)  # only a connection that is in order is kept
+
+
+# A stop in the middle is a whole answer to a client of HTTP/1.0, unless the connection is reset.
+SHORT_BODIES = [name for name, fault in FAULTS.items() if CUT in fault.seen]
+
+
+@pytest.mark.parametrize("fault", SHORT_BODIES)
+async def test_no_short_answer_looks_whole_to_an_old_client(fault: str) -> None:
+    ask = Ask(b"o", fault=fault, version=b"1.0")
+    async with standing(FaultyUpstream()) as gateway:
+        saw = await once(gateway.data_port, ask)
+    assert saw.verdict(ask) in (CUT, BAD, LATE)
+
+
+async def test_refused_connection() -> None:
+    ask = Ask(b"r")
+    async with FaultyUpstream() as dead:
+        pass
+    async with standing(url=dead.url) as gateway:
+        assert (await once(gateway.data_port, ask)).verdict(ask) == BAD
+        assert (await once(gateway.data_port, ASKS["execute"])).verdict(ASKS["execute"]) == BAD
+
+
+async def test_connections_closed_as_soon_as_they_are_there() -> None:
+    upstream = FaultyUpstream(close_next=10)
+    async with standing(upstream) as gateway:
+        assert (await once(gateway.data_port, ASKS["post"])).verdict(ASKS["post"]) == BAD
+        upstream.close_next = 10
+        assert (await once(gateway.data_port, ASKS["get"])).verdict(ASKS["get"]) == BAD
+        upstream.close_next = 0
+        assert (await once(gateway.data_port, ASKS["get"])).verdict(ASKS["get"]) == WHOLE
+
+
+async def test_no_answer_to_connect() -> None:
+    """A full backlog: the connection is never accepted."""
+    import socket
+
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        port = listener.getsockname()[1]
+        fill = [socket.socket() for _ in range(3)]
+        for one in fill:
+            one.setblocking(False)
+            one.connect_ex(("127.0.0.1", port))
+        ask = Ask(b"x")
+        async with standing(url=f"http://127.0.0.1:{port}", timeouts={"connect": 0.2}) as gateway:
+            assert (await once(gateway.data_port, ask)).verdict(ask) in (LATE, BAD)
+        for one in fill:
+            one.close()
+
+
+async def test_bytes_that_nobody_asked_for_never_reach_the_next_client() -> None:
+    upstream = FaultyUpstream()
+    async with standing(upstream) as gateway:
+        for number in range(30):
+            fault = "a second answer nobody asked for" if number % 2 else "more bytes than its length says"
+            for ask in (Ask(b"%d" % number, fault=fault, size=number * 100), Ask(b"next%d" % number, size=50)):
+                assert (await once(gateway.data_port, ask)).verdict(ask) == WHOLE
+
+
+async def test_kept_connections_that_all_die_at_once_cost_no_safe_request() -> None:
+    upstream = FaultyUpstream()
+    async with standing(upstream) as gateway:
+        asks = [Ask(b"%d" % number, size=500) for number in range(20)]
+        for _ in range(3):
+            saw = await asyncio.gather(*(once(gateway.data_port, ask) for ask in asks))
+            assert [one.verdict(ask) for one, ask in zip(saw, asks, strict=True)] == [WHOLE] * len(asks)
+            for connection in list(upstream.open):
+                reset(connection.transport)

@@ -1,0 +1,85 @@
+"""A gateway in a process of its own, as operators run it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+PATIENCE = 20
+
+
+class Process:
+    """``mlc-gateway serve`` with `settings` in a file; `events` are the lines of its log so far."""
+
+    def __init__(self, folder: Path, settings: dict[str, Any]) -> None:
+        self.file = folder / "gateway.yaml"
+        self.events: list[dict[str, Any]] = []
+        self._more = asyncio.Condition()
+        self.write(settings)
+
+    def write(self, settings: dict[str, Any] | str) -> None:
+        """Put new settings into the file."""
+        if isinstance(settings, dict):
+            listen = {"data_port": 0, "admin_port": 0, "shutdown_seconds": 5, **settings.get("listen", {})}
+            settings = json.dumps({**settings, "listen": listen})
+        self.file.write_text(settings)
+
+    async def __aenter__(self) -> Process:
+        environ = {name: value for name, value in os.environ.items() if not name.upper().startswith("GATEWAY__")}
+        self.process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "gateway", "serve", "-c", str(self.file), stderr=asyncio.subprocess.PIPE, env=environ
+        )
+        self._reading = asyncio.create_task(self._read())
+        return self
+
+    async def __aexit__(self, *_: type[BaseException] | TracebackType | BaseException | None) -> None:
+        if self.process.returncode is None:
+            self.process.kill()
+            await self.process.wait()
+        await self._reading
+
+    async def _read(self) -> None:
+        assert self.process.stderr is not None
+        async for line in self.process.stderr:
+            with contextlib.suppress(ValueError):
+                async with self._more:
+                    self.events.append(json.loads(line))
+                    self._more.notify_all()
+
+    async def event(self, name: str, count: int = 1) -> list[dict[str, Any]]:
+        """The first `count` lines of the log with this event, awaited."""
+
+        def found() -> list[dict[str, Any]]:
+            return [event for event in self.events if event["event"] == name]
+
+        async with asyncio.timeout(PATIENCE), self._more:
+            await self._more.wait_for(lambda: len(found()) >= count)
+        return found()[:count]
+
+    async def ports(self, workers: int = 1) -> tuple[int, int]:
+        """The data port and the admin port, once all listen."""
+        supervised = workers > 1
+        count = 2 * workers + 1 if supervised else 2
+        told = [event for event in await self.event("listening", count) if not event["address"].startswith("unix:")]
+        admin = [port(event) for event in told if not supervised or "worker" not in event][0]
+        [data] = {port(event) for event in told} - {admin}
+        return data, admin
+
+    async def ended(self) -> int:
+        """Its exit status, awaited."""
+        async with asyncio.timeout(PATIENCE):
+            return await self.process.wait()
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+
+def port(event: dict[str, Any]) -> int:
+    return int(event["address"].rpartition(":")[2])

@@ -1,0 +1,75 @@
+"""SIGTERM under load: no request is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.lifecycle.load import Tally, client, echo, seen
+from tests.lifecycle.process import PATIENCE, Process
+from tests.wire import RecordingUpstream, read_message, talk
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_no_request_is_lost(tmp_path: Path, workers: int) -> None:
+    async with RecordingUpstream(script=echo) as upstream:
+        settings = {"upstream": {"url": upstream.url}, "listen": {"workers": workers}, "logs": {"level": "info"}}
+        async with Process(tmp_path, settings) as gateway:
+            port, _ = await gateway.ports(workers)
+            tally = Tally()
+            async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as clients:
+                for number in range(6):
+                    clients.create_task(client(f"quick{number}", port, tally))
+                for number in range(4):
+                    clients.create_task(client(f"slow{number}", port, tally, "?slow"))
+                while len(tally.answered) < 300:
+                    await asyncio.sleep(0.01)
+                gateway.signal(signal.SIGTERM)
+            assert await gateway.ended() == 0
+    assert tally.lost == []
+    assert not seen(upstream) & set(tally.unaccepted)
+    assert Counter(tally.answered) == Counter(seen(upstream))
+    assert (tally.refused, tally.told_to_close >= 10) == (10, True)
+    assert sum(path.startswith("/slow") for path in tally.answered) >= 4
+
+
+async def test_readiness_goes_first_and_new_connections_are_still_taken_for_a_while(tmp_path: Path) -> None:
+    async with RecordingUpstream(script=echo) as upstream:
+        settings = {"upstream": {"url": upstream.url}, "listen": {"drain_seconds": 0.5}}
+        async with Process(tmp_path, settings) as gateway:
+            port, admin = await gateway.ports()
+            ready = b"GET /health/ready HTTP/1.1\r\nHost: a\r\n\r\n"
+            assert (await talk(admin, ready)).line == b"HTTP/1.1 200 OK"
+            gateway.signal(signal.SIGTERM)
+            while (await talk(admin, ready)).body != b'{"status":"draining"}':
+                pass
+            answer = await talk(port, b"GET /late HTTP/1.1\r\nHost: c\r\n\r\n")
+            assert (answer.body, answer.values("Connection")) == (b"/late" * 50, [b"close"])
+            assert await gateway.ended() == 0
+
+
+async def test_an_idle_connection_is_closed_and_one_that_takes_too_long_is_cut(tmp_path: Path) -> None:
+    async def silent(upstream: RecordingUpstream, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        upstream.requests.append(await read_message(reader))
+        await reader.read()
+
+    async with RecordingUpstream(script=silent) as upstream:
+        settings = {"upstream": {"url": upstream.url}, "listen": {"shutdown_seconds": 0.5}}
+        async with Process(tmp_path, settings) as gateway:
+            port, _ = await gateway.ports()
+            idle, idle_writer = await asyncio.open_connection("127.0.0.1", port)
+            stuck, stuck_writer = await asyncio.open_connection("127.0.0.1", port)
+            stuck_writer.write(b"GET / HTTP/1.1\r\nHost: c\r\n\r\n")
+            while not upstream.requests:
+                await asyncio.sleep(0.01)
+            gateway.signal(signal.SIGTERM)
+            assert await gateway.ended() == 0
+            assert await idle.read() == b""
+            with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+                await read_message(stuck)
+            idle_writer.close()
+            stuck_writer.close()

@@ -1,0 +1,74 @@
+"""Each request of the table is refused, the connection closed, and the cluster gets none of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from tests.conftest import StartGateway
+from tests.edge.use_case import UseCase
+from tests.smuggling.ends import FEEDS, Witness, answers_in, converse
+from tests.smuggling.table import HEADER_LINE, HEADERS, REFUSED, ROWS, Row
+from tests.wire import RecordingUpstream, talk
+
+FOLLOWER = b"GET /follower HTTP/1.1\r\nHost: x\r\n\r\n"
+OVER = {"limits": {"header_line": HEADER_LINE, "headers": HEADERS}}
+
+
+@pytest.mark.parametrize("feed", FEEDS)
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
+async def test_request_is_refused(row: Row, feed: str, start_gateway: StartGateway) -> None:
+    witness = Witness()
+    async with RecordingUpstream(script=witness) as upstream:
+        gateway = await start_gateway(upstream.url, UseCase(), OVER)
+        came, closed = await converse(gateway.data_port, row.raw + FOLLOWER, FEEDS[feed])
+        if row.phase == "head":
+            assert bytes(witness.seen) == b""
+        elif witness.open:  # the head had gone on: the request must be cut, not ended
+            await asyncio.wait_for(witness.idle.wait(), 5)
+        assert witness.requests == []
+        assert b"/follower" not in witness.seen
+        assert closed, "the connection was left open"
+        [answer] = await answers_in(came)
+        status = int(answer.line.split()[1])
+        assert status in REFUSED
+        assert answer.values("connection") == [b"close"] or answer.line.startswith(b"HTTP/1.0 ")
+        assert json.loads(answer.body)["status"] == status
+
+        sound = await talk(gateway.data_port, FOLLOWER)
+        assert (sound.body, [request.line for request in witness.requests]) == (b"ok", [FOLLOWER.partition(b"\r")[0]])
+
+
+SOUND = {
+    "nothing special": b"GET /follower HTTP/1.1\r\nHost: x\r\n\r\n",
+    "an empty line before it": b"\r\nGET /follower HTTP/1.1\r\nHost: x\r\n\r\n",
+    "optional whitespace": b"GET /follower HTTP/1.1\r\nHost: \t x \t\r\nX-A:1\r\nX-B:\r\n\r\n",
+    "host with a port": b"GET /follower HTTP/1.1\r\nHost: x.example:9200\r\n\r\n",
+    "host an IPv6 address": b"GET /follower HTTP/1.1\r\nHost: [::1]:9200\r\n\r\n",
+    "host empty": b"GET /follower HTTP/1.1\r\nHost:\r\n\r\n",
+    "length with zeros before it": b"POST /follower HTTP/1.1\r\nHost: x\r\nContent-Length: 0005\r\n\r\nabcde",
+    "chunked": b"POST /follower HTTP/1.1\r\nHost: x\r\ntransfer-encoding: Chunked\r\n\r\n5\r\nabcde\r\n0\r\n\r\n",
+    "upper-case hexadecimal": b"POST /follower HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    b"0A\r\nabcdeabcde\r\n00\r\n\r\n",
+    "extensions": b"POST /follower HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    b'5;a=1;b;c="d e"\r\nabcde\r\n0;z\r\n\r\n',
+    "trailers": b"POST /follower HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    b"5\r\nabcde\r\n0\r\nX-T: 1\r\nX-U:\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("feed", FEEDS)
+@pytest.mark.parametrize("raw", SOUND.values(), ids=SOUND.keys())
+async def test_sound_request_is_not_refused(raw: bytes, feed: str, start_gateway: StartGateway) -> None:
+    """The table would hold, too, if all requests were refused."""
+    witness = Witness()
+    async with RecordingUpstream(script=witness) as upstream:
+        gateway = await start_gateway(upstream.url, UseCase(), OVER)
+        last = b"GET /last HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+        came, closed = await converse(gateway.data_port, raw + last, FEEDS[feed])
+        assert closed
+        assert [answer.body for answer in await answers_in(came)] == [b"ok", b"ok"]
+        first = raw.lstrip().split(b"\r\n")[0]
+        assert [request.line for request in witness.requests] == [first, b"GET /last HTTP/1.1"]
