@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import event, given, settings
+from hypothesis import event, given, note, settings
 from hypothesis import strategies as st
 
 from gateway.agents.kinds import Generation
@@ -44,6 +44,7 @@ def parameters(draw: st.DrawFn) -> dict[str, str]:
 def test_what_is_foretold_is_what_the_llm_receives(agent: tuple[str, str], params: dict[str, str]) -> None:
     version, name = agent
     place = world(version)
+    note(f"{agent} {params}")
     profile = place.profile(name)
     try:
         foretold = first_call(profile, params, Environment(tool_output=LISTED))
@@ -94,7 +95,8 @@ def test_selected_tools_choose_and_order() -> None:
     [
         ((2, 19, 0), {}, {"a": "tool", "b": "config"}),
         ((2, 19, 0), {"a": "request", "b": "request"}, {"a": "request", "b": "config"}),
-        ((2, 19, 0), {"a": "request", "one.a": "named"}, {"a": "named", "b": "config", "one.a": "named"}),
+        ((2, 19, 0), {"one.a": "named"}, {"a": "named", "b": "config", "one.a": "named"}),
+        ((3, 4, 0), {"a": "request", "one.a": "named"}, {"a": "named", "b": "config", "one.a": "named"}),
         ((2, 19, 0), {"MLModelTool.a": "typed"}, {"a": "typed", "b": "config", "MLModelTool.a": "typed"}),
         ((3, 4, 0), {"MLModelTool.a": "typed"}, {"a": "tool", "b": "config", "MLModelTool.a": "typed"}),
         ((3, 4, 0), {"one.a": "named"}, {"a": "named", "b": "config", "one.a": "named"}),
@@ -103,6 +105,12 @@ def test_selected_tools_choose_and_order() -> None:
 def test_whose_parameter_wins(version: tuple[int, ...], request_values: dict[str, str], expected: Any) -> None:
     tool = Tool("MLModelTool", "one", {"a": "tool"}, {"b": "config"})
     assert tool_values(flow(tool, version=version), tool, request_values) == expected
+
+
+def test_on_2x_nobody_knows_which_of_two_parameters_wins() -> None:
+    tool = Tool("MLModelTool", "one")
+    with pytest.raises(RenderFailure, match="^both a and one.a are sent$"):
+        tool_values(flow(tool), tool, {"a": "request", "one.a": "named"})
 
 
 def test_the_output_of_an_earlier_tool_is_escaped() -> None:
