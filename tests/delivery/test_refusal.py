@@ -8,8 +8,8 @@ import pytest
 
 from gateway.errors import Problem, UndeliverableContent
 from gateway.execute.rewrite import Policy
+from tests.delivery.cases import CALL, CASES, IMAGE, OTHER_IMAGE, RESULT, VIDEO, text, turn
 from tests.delivery.world import World, world
-from tests.matrix import CALL, CASES, IMAGE, OTHER_IMAGE, RESULT, VIDEO, text, turn
 
 OLD, NEW = "2.19.0", "3.4.0"
 
@@ -101,19 +101,41 @@ def test_what_the_provider_can_not_say_is_told_in_its_words() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "problem"),
     [
-        ("gw_q", "x", ("parameters.gw_q", "names that start with gw_ are the gateway's own", "another name", "gw_q", "RESERVED_NAME")),
+        (
+            "gw_q",
+            "x",
+            (
+                "parameters.gw_q",
+                "names that start with gw_ are the gateway's own",
+                "another name",
+                "gw_q",
+                "RESERVED_NAME",
+            ),
+        ),
         (
             "model_id",
             "other",
-            ("parameters.model_id", "this parameter changes the LLM behind the agent, so what it takes is not known", "", "other", "MODEL_OVERRIDDEN"),
+            (
+                "parameters.model_id",
+                "this parameter changes the LLM behind the agent, so what it takes is not known",
+                "",
+                "other",
+                "MODEL_OVERRIDDEN",
+            ),
         ),
         (
             "llm.model_id",
             "other",
-            ("parameters.llm.model_id", "this parameter changes the LLM behind the agent, so what it takes is not known", "", "other", "MODEL_OVERRIDDEN"),
+            (
+                "parameters.llm.model_id",
+                "this parameter changes the LLM behind the agent, so what it takes is not known",
+                "",
+                "other",
+                "MODEL_OVERRIDDEN",
+            ),
         ),
     ],
-)  # fmt: skip
+)
 def test_parameters_under_which_nothing_can_be_promised(name: str, value: str, problem: tuple[str, ...]) -> None:
     place = world(NEW)
     error = place.send("flow-bedrock_tutorial", {"input": "a", "parameters": {name: value}}).error
@@ -162,5 +184,8 @@ def test_an_operator_may_have_media_described() -> None:
     assert sent.rewritten is not None
     assert sent.executed is not None
     plan = sent.rewritten.plan
-    assert [(notice.code, notice.place) for notice in plan.notices] == [("TEXT_JOINED", ""), ("MEDIA_DESCRIBED", "input[1]")]
+    assert [(notice.code, notice.place) for notice in plan.notices] == [
+        ("TEXT_JOINED", ""),
+        ("MEDIA_DESCRIBED", "input[1]"),
+    ]
     assert "What is this?\\n[image (png, 70 bytes) was not delivered]" in sent.executed.llm_bodies[0]

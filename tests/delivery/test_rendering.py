@@ -18,9 +18,21 @@ from tests.strategies import hostile_text, json_values
 
 FLOWS = ("flow", "cflow", "own", "bare", "lister", "two")
 CALLING = ("fc",)  # whose prompt is its own; the words built into the cluster are not ours to know
-AGENTS = [(v, name) for v in VERSIONS for name in sorted(world(v).agents) if name.partition("-")[0] in (*FLOWS, *CALLING)]
+AGENTS = [
+    (v, name) for v in VERSIONS for name in sorted(world(v).agents) if name.partition("-")[0] in (*FLOWS, *CALLING)
+]
 
-NAMES = ("prompt", "messages", "contents", "body", "system_prompt", "_chat_history", "chat_history", "gw_a", "llm.prompt")
+NAMES = (
+    "prompt",
+    "messages",
+    "contents",
+    "body",
+    "system_prompt",
+    "_chat_history",
+    "chat_history",
+    "gw_a",
+    "llm.prompt",
+)
 VALUES = (
     hostile_text(3)
     | st.sampled_from(["${parameters.question}", "${parameters.gw_a}", "<$${parameters.gw_a}>", "${parameters.gw_a},"])
@@ -109,7 +121,7 @@ def test_whose_parameter_wins(version: tuple[int, ...], request_values: dict[str
 
 def test_on_2x_nobody_knows_which_of_two_parameters_wins() -> None:
     tool = Tool("MLModelTool", "one")
-    with pytest.raises(RenderFailure, match="^both a and one.a are sent$"):
+    with pytest.raises(RenderFailure, match=r"^both a and one\.a are sent$"):
         tool_values(flow(tool), tool, {"a": "request", "one.a": "named"})
 
 
@@ -119,9 +131,15 @@ def test_the_output_of_an_earlier_tool_is_escaped() -> None:
 
 
 FAILURES = {
-    "a value that may or may not be JSON": ({"question": "{a:1}"}, "the parameter question may or may not count as JSON"),
+    "a value that may or may not be JSON": (
+        {"question": "{a:1}"},
+        "the parameter question may or may not count as JSON",
+    ),
     "a placeholder that nobody fills": ({"question": "${parameters.x}"}, "the placeholder x is not filled"),
-    "a cycle": ({"question": "${parameters.question}"}, "placeholders lead back to themselves: prompt -> question -> question"),
+    "a cycle": (
+        {"question": "${parameters.question}"},
+        "placeholders lead back to themselves: prompt -> question -> question",
+    ),
     "broken JSON": ({"question": '{"a":1}'}, "the rendered request is not valid JSON"),
 }
 
@@ -140,7 +158,8 @@ def test_a_missing_value_with_the_default_null_becomes_null() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "strict"), [("{}", True), ("[1]", True), ("[NaN]", False), ('{"a":1,"a":2}', False), ("1", False), ("{a:1}", False)]
+    ("text", "strict"),
+    [("{}", True), ("[1]", True), ("[NaN]", False), ('{"a":1,"a":2}', False), ("1", False), ("{a:1}", False)],
 )
 def test_strict_json(text: str, strict: bool) -> None:
     assert is_strict_json(text) is strict
