@@ -21,12 +21,11 @@ from gateway.providers.base import Inexpressible, MappingOptions, Provider, Prov
 from gateway.unified.model import AgentInput, Message, Text
 from gateway.unified.question import question_text
 from gateway.unified.request import parameters_as_strings
+from tests.delivery.frames import ASKED, TOLD, Frames, Mismatch, parsed, replaced
 from tests.delivery.world import Pairs, Sent, World
 
-ASKED, TOLD = "oraclequestionword", "oraclehistoryword"
 NEUTRAL = ("(attached:)", "(end)")
 STORED_OTHERWISE = {"MEMORY_HOLDS_CODE", "MEMORY_HOLDS_REFERENCE", "MEMORY_PARTIAL"}
-_ARRAY = re.compile(r'"(messages|contents|content)":\s*\$\{parameters\.(\w+)\}')
 
 
 class Outcome(Enum):
@@ -46,22 +45,13 @@ class Verdict:
     notices: tuple[str, ...] = ()
 
 
-class Mismatch(Exception):
-    """The LLM received something else; `broken` when the agent's own part of the request suffered."""
-
-    def __init__(self, why: str, broken: bool = False) -> None:
-        super().__init__(why)
-        self.broken = broken
-
-
 class Oracle:
     """Judges requests to the agents of one world."""
 
     def __init__(self, world: World, options: MappingOptions | None = None) -> None:
         self.world = world
         self.options = options or MappingOptions()
-        self._frames: dict[str, list[Any] | None] = {}
-        self._twins: dict[str, str] = {}
+        self.frames = Frames(world)
 
     def judge(self, name: str, parameters: Mapping[str, Any], pairs: Pairs, sent: Sent) -> Verdict:
         """The verdict on `sent`, a request with the caller's `parameters` to the agent `name`.
@@ -83,14 +73,12 @@ class Oracle:
             return Verdict(outcome, str(mismatch), plan.strategy, codes)
         return Verdict(Outcome.ARRIVED, "", plan.strategy, codes)
 
-    def _compare(
-        self, name: str, parameters: dict[str, str], pairs: Pairs, sent: Sent, codes: frozenset[str]
-    ) -> None:
+    def _compare(self, name: str, parameters: dict[str, str], pairs: Pairs, sent: Sent, codes: frozenset[str]) -> None:
         assert sent.executed is not None
         assert sent.input is not None
         if sent.executed.status != 200:
             raise Mismatch(f"{sent.executed.status} {json.dumps(sent.executed.body)[:600]}", broken=True)
-        got = [_parsed(body) for body in sent.executed.llm_bodies]
+        got = [parsed(body) for body in sent.executed.llm_bodies]
         if not got:
             raise Mismatch("no LLM was called", broken="NO_LLM" not in codes)
         said = sent.input
@@ -103,7 +91,7 @@ class Oracle:
         if "SYSTEM_FOLDED" in codes:
             said = _folded(said)
         flat = "HISTORY_FLATTENED" in codes
-        frame = self._frame(name, parameters, pairs, flat)
+        frame = self.frames.of(name, parameters, pairs, flat)
         if frame is None:
             raise Mismatch("the agent can't be asked at all", broken=True)
         profile = self.world.profile(name)
@@ -114,63 +102,12 @@ class Oracle:
             except Inexpressible as inexpressible:
                 raise Mismatch(f"sent, though the provider can't express it: {inexpressible}") from None
             mapped = replace(mapped, messages=provider.canonical(mapped.messages))
-            _known(provider, frame[0], got[0], mapped, codes)
+            beside = {name: value for name, value in frame[0].items() if name != provider.messages_field}
+            # Where the agent has the question beside the messages too (in its system text), it stands there as text.
+            _known(provider, {**frame[0], **replaced(beside, {ASKED: stored})}, got[0], mapped, codes)
         else:
             _unknown(frame[0], got[0], said, codes)
         _later(frame[1:], got[1:], said)
-
-    def _frame(self, name: str, parameters: dict[str, str], pairs: Pairs, flat: bool) -> list[Any] | None:
-        """The bodies of all LLM calls for the question `ASKED` (and, if `flat`, the history `TOLD`)."""
-        key = json.dumps([name, parameters, list(pairs), flat])
-        if key not in self._frames:
-            self._frames[key] = self._find_frame(name, parameters, pairs, flat)
-        return self._frames[key]
-
-    def _find_frame(self, name: str, parameters: dict[str, str], pairs: Pairs, flat: bool) -> list[Any] | None:
-        world, agent_id = self.world, self.world.agents[name]
-        plain = {**parameters, "question": ASKED, **({"chat_history": TOLD} if flat else {})}
-        direct = world.ask(agent_id, plain, pairs)
-        if direct.status == 200 and direct.llm_bodies:
-            return [_parsed(body) for body in direct.llm_bodies]
-        if '"prompt"' not in json.dumps(world.core.resources.agent(agent_id)):
-            prompted = world.ask(agent_id, {"prompt": "${parameters.question}", **plain}, pairs)
-            if prompted.status == 200 and prompted.llm_bodies:
-                return [_parsed(body) for body in prompted.llm_bodies]
-        variable, literal = self._array(name)
-        if not variable:
-            return None
-        asked = world.ask(agent_id, {**plain, "prompt": "x", variable: literal}, pairs)
-        if asked.status != 200 or not asked.llm_bodies:
-            return None
-        prompts = [_parsed(body)["frame"] for body in world.ask(self._twin(name), plain, pairs).llm_bodies]
-        first = _replaced(_parsed(asked.llm_bodies[0]), {ASKED: prompts[0] if prompts else ASKED})
-        return [first, *(later for later in prompts[1:])]
-
-    def _array(self, name: str) -> tuple[str, str]:
-        """The template's variable for whole messages (or one's content), and a plain question in that form."""
-        profile = self.world.profile(name)
-        found = _ARRAY.search(profile.models[0].connector.request_body)
-        if found is None or not profile.provider:
-            return "", ""
-        provider = registry.provider(profile.provider)
-        part = provider.text_part(ASKED)
-        turn = {"role": "user", provider.content_field: [part]}
-        return found[2], json.dumps([part] if found[1] == "content" else [turn])
-
-    def _twin(self, name: str) -> str:
-        """The same agent behind a connector that sends its prompt and nothing else."""
-        if name not in self._twins:
-            resources = self.world.core.resources
-            agent = json.loads(json.dumps(resources.agent(self.world.agents[name])))
-            for model in self.world.profile(name).models:
-                connector = json.loads(json.dumps(resources.connector(model.connector.id)))
-                connector["credential"] = {"key": "not-a-secret"}
-                connector["actions"][0]["request_body"] = '{"frame":"${parameters.prompt}"}'
-                made = resources.create_connector(connector)
-                twin = resources.register_model({"name": f"twin-{name}", "function_name": "remote", **made}, True)
-                agent = json.loads(json.dumps(agent).replace(model.id, twin["model_id"]))
-            self._twins[name] = resources.register_agent({**agent, "name": f"twin-{name}"})["agent_id"]
-        return self._twins[name]
 
 
 def _known(provider: Provider, frame: Any, got: Any, mapped: ProviderRequest, codes: frozenset[str]) -> None:
@@ -282,9 +219,7 @@ def _asked(provider: Provider, turns: list[Any]) -> tuple[int, int] | None:
     return None
 
 
-def _wrapped(
-    provider: Provider, turns: list[Any], start: tuple[int, int, str], end: tuple[int, int, str]
-) -> list[Any]:
+def _wrapped(provider: Provider, turns: list[Any], start: tuple[int, int, str], end: tuple[int, int, str]) -> list[Any]:
     copy = json.loads(json.dumps(turns))
     turn, part, words = start
     holder = _parts(provider, copy[turn])
@@ -333,9 +268,7 @@ def _texts_joined(provider: Provider, turns: list[Any]) -> Iterator[list[Any]]:
         yield [*turns[:-1], {**turns[-1], provider.content_field: [provider.text_part(words)]}]
 
 
-def _flattened(
-    provider: Provider, wanted: Any, seen: Any, mapped: ProviderRequest, codes: frozenset[str]
-) -> bool:
+def _flattened(provider: Provider, wanted: Any, seen: Any, mapped: ProviderRequest, codes: frozenset[str]) -> bool:
     """Whether the body is the agent's own, its question the last turn's text, its history the earlier turns."""
     turns = mapped.messages[_leading(mapped.messages) :] if not mapped.system else mapped.messages
     if not all(_is_text(provider, part) for turn in turns for part in _parts(provider, turn)):
@@ -429,7 +362,11 @@ def _later(frame: Sequence[Any], got: Sequence[Any], said: AgentInput) -> None:
 
 
 def _retold(said: AgentInput, pairs: Pairs) -> AgentInput:
-    turns = [Message(role, (Text(text, ""),), "") for pair in pairs for role, text in zip(("user", "assistant"), pair)]
+    turns = [
+        Message(role, (Text(text, ""),), "")
+        for pair in pairs
+        for role, text in zip(("user", "assistant"), pair, strict=True)
+    ]
     return replace(said, messages=(*turns, *said.messages))
 
 
@@ -462,23 +399,6 @@ def _is_text(provider: Provider, part: Any) -> bool:
     return isinstance(part, dict) and isinstance(part.get("text"), str) and part == provider.text_part(part["text"])
 
 
-def _parsed(body: str) -> Any:
-    """Strict JSON: no duplicate names, no NaN."""
-
-    def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        if len(dict(pairs)) != len(pairs):
-            raise ValueError("duplicate names")
-        return dict(pairs)
-
-    def constant(name: str) -> Any:
-        raise ValueError(name)
-
-    try:
-        return json.loads(body, object_pairs_hook=members, parse_constant=constant)
-    except (ValueError, RecursionError) as error:
-        raise Mismatch(f"the LLM received no JSON ({error}): {body[:300]}", broken=True) from None
-
-
 def _exact(value: Any) -> str:
     return json.dumps(value, sort_keys=True)
 
@@ -493,16 +413,3 @@ def _strings(value: Any) -> Iterator[str]:
         case list():
             for item in value:
                 yield from _strings(item)
-
-
-def _replaced(value: Any, words: Mapping[str, str]) -> Any:
-    match value:
-        case str():
-            for word, text in words.items():
-                value = value.replace(word, text)
-            return value
-        case dict():
-            return {name: _replaced(member, words) for name, member in value.items()}
-        case list():
-            return [_replaced(item, words) for item in value]
-    return value

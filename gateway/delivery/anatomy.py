@@ -257,7 +257,8 @@ class Anatomy:
         if self.legacy is None:
             for slot in self.slots:
                 if slot.takes is not Takes.HISTORY:
-                    asked.setdefault(self.key(slot.name), json.dumps(self.base(slot)))
+                    if slot.name not in asked:
+                        asked.setdefault(self.key(slot.name), json.dumps(self.base(slot)))
                     break
         return asked
 

@@ -25,7 +25,9 @@ def described(agent_input: AgentInput) -> tuple[AgentInput, tuple[Notice, ...]]:
 def _note(media: Media) -> str:
     name = f" {media.name!r}" if media.name else ""
     if isinstance(media.source, Base64):
-        size = f", {len(media.source.data) * 3 // 4} bytes"
+        data = media.source.data
+        padding = bytes(data[-2:]).count(b"=")
+        size = f", {len(data) * 3 // 4 - padding} bytes"
     else:
         size = f" at {media.source.url}"
     return f"[{media.kind}{name} ({media.format}{size}) was not delivered]"

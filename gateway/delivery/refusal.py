@@ -13,6 +13,7 @@ from gateway.providers.base import Provider
 from gateway.unified.model import AgentInput, ContentBlock, Media, Message, Native, Text, ToolResult, ToolUse
 
 _ASK = Text("x", "input")
+_EXPECTED = {"HISTORY_NEEDS_UPGRADE": "one user turn", "SYSTEM_NEEDS_SLOT": "user and assistant turns"}
 MEMORY_NOT_SAFE = Problem(
     "parameters.memory_id",
     "what this memory holds can't be told to the agent beside this input without being changed",
@@ -34,7 +35,7 @@ def problems(
     """
     remedy = upgrade(profile, provider, params)
     found = [
-        Problem(place, reason, expected="text", received=received, code=code, help=remedy)
+        Problem(place, reason, expected=_EXPECTED.get(code, "text"), received=received, code=code, help=remedy)
         for code, reason, places, sample in _parts(agent_input)
         if places and not deliverable(sample)
         for place, received in places
@@ -44,6 +45,12 @@ def problems(
     if not deliverable(_conversation(agent_input, [Message("user", (_ASK,), "input")])):
         reason = "this agent can't be called: its own prompt and connector don't render to a valid request"
         return [Problem("input", reason, code="AGENT_NOT_CALLABLE", help=remedy)]
+    last = agent_input.messages[-1]
+    is_answer = all(isinstance(block, ToolResult) for block in last.content)
+    if last.role.lower() in ("assistant", "tool") or is_answer:
+        reason = "the agent's own prompt stands around a question, and this conversation ends without one"
+        help = "end the conversation with a user turn"
+        return [Problem(last.at, reason, "a user turn", last.role, "QUESTION_MISSING", help)]
     kinds = sorted({type(block).__name__.lower() for m in agent_input.messages for block in m.content})
     if kinds == ["text"] and len(agent_input.messages) == 1:
         reason = "this text can't be put into the agent's template without being changed"

@@ -140,15 +140,22 @@ def tool_values(profile: AgentProfile, tool: Tool, values: Mapping[str, str]) ->
     """What a flow hands to one of its tools: its own parameters, the request's over them, its config over all.
 
     A request parameter ``<tool>.x`` is that tool's `x` (2.19 and 3.4; on 2.x the tool's type serves as well).
+
+    Raises:
+        RenderFailure: the request has `x` and ``<tool>.x`` on 2.x, where the order of a hash table decides.
     """
     merged = {**tool.parameters, **values}
     prefixes = [f"{tool.key}."]
-    if not ABILITIES[profile.generation].raw_parameters:
+    is_classic = not ABILITIES[profile.generation].raw_parameters
+    if is_classic:
         prefixes.append(f"{tool.type}.")
     for name, value in values.items():
         for prefix in prefixes:
             if name.startswith(prefix):
-                merged[name.removeprefix(prefix)] = value
+                own = name.removeprefix(prefix)
+                if is_classic and values.get(own, value) != value:
+                    raise RenderFailure(f"both {own} and {name} are sent")
+                merged[own] = value
     merged.update(tool.config)
     return merged
 

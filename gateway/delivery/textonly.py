@@ -9,7 +9,7 @@ from gateway.errors import Problem
 from gateway.notices import Notice
 from gateway.providers.base import ConnectorHints, Inexpressible, MappingOptions, Provider, ProviderRequest
 from gateway.providers.capabilities import STANDARD_ROLES
-from gateway.unified.model import AgentInput, Message, Text
+from gateway.unified.model import AgentInput, Media, Message, Native, Text
 
 _HELP = "name the agent's provider in a rule of the gateway's configuration (agents.rules)"
 
@@ -32,7 +32,7 @@ class TextOnly(Provider):
                 block.at,
                 "no provider is known for this agent, so only text can be delivered to it",
                 expected="text",
-                received=type(block).__name__.lower(),
+                received=block.kind if isinstance(block, Media | Native) else type(block).__name__.lower(),
                 code="PROVIDER_UNKNOWN",
                 help=_HELP,
             )

@@ -15,7 +15,8 @@ from gateway.delivery.candidate import Candidate
 from gateway.delivery.wish import Wish
 from gateway.execute import rewrite
 from gateway.unified.model import AgentInput, Text
-from tests.matrix import CASES, cells
+from tests.delivery.cases import CASES
+from tests.matrix import cells
 from tests.oracle import Outcome
 
 AGENTS = {

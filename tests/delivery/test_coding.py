@@ -77,9 +77,7 @@ def test_dumped_json_is_the_value_and_holds_no_dollar(value: object) -> None:
 
 def test_live_text_keeps_its_placeholders_and_plain_text_beside_it_does_not() -> None:
     joined = Joined((Live('"${parameters.prompt}": '), "$ ${parameters.x}", Live("!")))
-    assert dump([{"text": joined}]) == (
-        '[{"text":"\\"${parameters.prompt}\\": \\u0024 \\u0024{parameters.x}!"}]'
-    )
+    assert dump([{"text": joined}]) == ('[{"text":"\\"${parameters.prompt}\\": \\u0024 \\u0024{parameters.x}!"}]')
 
 
 def test_not_a_number_is_no_json() -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from fnmatch import fnmatchcase
 from functools import cache
 
 import pytest
 
 from tests import matrix
+from tests.delivery.cases import CASES, FLOOR, Case
 from tests.delivery.world import world
-from tests.matrix import CASES, DOCS, FLOOR, VERSIONS, Cell
+from tests.matrix import DOCS, VERSIONS, Cell
 from tests.oracle import Outcome
 
 
@@ -38,8 +41,6 @@ def test_arrives_as_widely_as_the_floor(version: str) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_row_of_the_floor_is_met_by_an_agent(version: str) -> None:
-    from fnmatch import fnmatchcase
-
     names = world(version).agents
     assert [pattern for pattern, _ in FLOOR[version] if not any(fnmatchcase(name, pattern) for name in names)] == []
 
@@ -64,8 +65,6 @@ def test_the_page_in_the_docs_is_current() -> None:
 def test_the_command_prints_json_and_its_exit_code_tells(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import json
-
     few = {name: CASES[name] for name in ("plain text", "text, image")}
     monkeypatch.setattr(matrix, "cells", lambda version: whole_few(version, few))
     assert matrix.main(["--json", "--version", "2.19.0"]) == 0
@@ -77,5 +76,5 @@ def test_the_command_prints_json_and_its_exit_code_tells(
 REAL_CELLS = matrix.cells
 
 
-def whole_few(version: str, few: dict[str, matrix.Case]) -> list[Cell]:
+def whole_few(version: str, few: dict[str, Case]) -> list[Cell]:
     return list(REAL_CELLS(version, ["flow-d"], few))

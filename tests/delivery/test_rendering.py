@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import event, given, settings
+from hypothesis import event, given, note, settings
 from hypothesis import strategies as st
 
 from gateway.agents.kinds import Generation
@@ -18,9 +18,21 @@ from tests.strategies import hostile_text, json_values
 
 FLOWS = ("flow", "cflow", "own", "bare", "lister", "two")
 CALLING = ("fc",)  # whose prompt is its own; the words built into the cluster are not ours to know
-AGENTS = [(v, name) for v in VERSIONS for name in sorted(world(v).agents) if name.partition("-")[0] in (*FLOWS, *CALLING)]
+AGENTS = [
+    (v, name) for v in VERSIONS for name in sorted(world(v).agents) if name.partition("-")[0] in (*FLOWS, *CALLING)
+]
 
-NAMES = ("prompt", "messages", "contents", "body", "system_prompt", "_chat_history", "chat_history", "gw_a", "llm.prompt")
+NAMES = (
+    "prompt",
+    "messages",
+    "contents",
+    "body",
+    "system_prompt",
+    "_chat_history",
+    "chat_history",
+    "gw_a",
+    "llm.prompt",
+)
 VALUES = (
     hostile_text(3)
     | st.sampled_from(["${parameters.question}", "${parameters.gw_a}", "<$${parameters.gw_a}>", "${parameters.gw_a},"])
@@ -44,6 +56,7 @@ def parameters(draw: st.DrawFn) -> dict[str, str]:
 def test_what_is_foretold_is_what_the_llm_receives(agent: tuple[str, str], params: dict[str, str]) -> None:
     version, name = agent
     place = world(version)
+    note(f"{agent} {params}")
     profile = place.profile(name)
     try:
         foretold = first_call(profile, params, Environment(tool_output=LISTED))
@@ -94,7 +107,8 @@ def test_selected_tools_choose_and_order() -> None:
     [
         ((2, 19, 0), {}, {"a": "tool", "b": "config"}),
         ((2, 19, 0), {"a": "request", "b": "request"}, {"a": "request", "b": "config"}),
-        ((2, 19, 0), {"a": "request", "one.a": "named"}, {"a": "named", "b": "config", "one.a": "named"}),
+        ((2, 19, 0), {"one.a": "named"}, {"a": "named", "b": "config", "one.a": "named"}),
+        ((3, 4, 0), {"a": "request", "one.a": "named"}, {"a": "named", "b": "config", "one.a": "named"}),
         ((2, 19, 0), {"MLModelTool.a": "typed"}, {"a": "typed", "b": "config", "MLModelTool.a": "typed"}),
         ((3, 4, 0), {"MLModelTool.a": "typed"}, {"a": "tool", "b": "config", "MLModelTool.a": "typed"}),
         ((3, 4, 0), {"one.a": "named"}, {"a": "named", "b": "config", "one.a": "named"}),
@@ -105,15 +119,27 @@ def test_whose_parameter_wins(version: tuple[int, ...], request_values: dict[str
     assert tool_values(flow(tool, version=version), tool, request_values) == expected
 
 
+def test_on_2x_nobody_knows_which_of_two_parameters_wins() -> None:
+    tool = Tool("MLModelTool", "one")
+    with pytest.raises(RenderFailure, match=r"^both a and one\.a are sent$"):
+        tool_values(flow(tool), tool, {"a": "request", "one.a": "named"})
+
+
 def test_the_output_of_an_earlier_tool_is_escaped() -> None:
     agent = flow(LISTER, llm("one", prompt="${parameters.lister.output}?"))
     assert first_call(agent, {}, Environment(tool_output='a "b"')) == {"p": 'a \\"b\\"?'}
 
 
 FAILURES = {
-    "a value that may or may not be JSON": ({"question": "{a:1}"}, "the parameter question may or may not count as JSON"),
+    "a value that may or may not be JSON": (
+        {"question": "{a:1}"},
+        "the parameter question may or may not count as JSON",
+    ),
     "a placeholder that nobody fills": ({"question": "${parameters.x}"}, "the placeholder x is not filled"),
-    "a cycle": ({"question": "${parameters.question}"}, "placeholders lead back to themselves: prompt -> question -> question"),
+    "a cycle": (
+        {"question": "${parameters.question}"},
+        "placeholders lead back to themselves: prompt -> question -> question",
+    ),
     "broken JSON": ({"question": '{"a":1}'}, "the rendered request is not valid JSON"),
 }
 
@@ -132,7 +158,8 @@ def test_a_missing_value_with_the_default_null_becomes_null() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "strict"), [("{}", True), ("[1]", True), ("[NaN]", False), ('{"a":1,"a":2}', False), ("1", False), ("{a:1}", False)]
+    ("text", "strict"),
+    [("{}", True), ("[1]", True), ("[NaN]", False), ('{"a":1,"a":2}', False), ("1", False), ("{a:1}", False)],
 )
 def test_strict_json(text: str, strict: bool) -> None:
     assert is_strict_json(text) is strict

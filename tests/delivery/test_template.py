@@ -71,12 +71,12 @@ def test_substitution(template: str) -> None:
 
 @pytest.mark.parametrize("template", ["${parameters.loop}", "a ${parameters.x} ${parameters.pool}"])
 def test_a_cycle_is_an_infinite_loop(template: str) -> None:
-    with pytest.raises(InfiniteLoop, match="loop.*pool|pool.*loop"):
+    with pytest.raises(InfiniteLoop, match=r"loop.*pool|pool.*loop"):
         substitute(template, VALUES)
 
 
 def test_a_value_that_names_itself_is_an_infinite_loop() -> None:
-    with pytest.raises(InfiniteLoop, match="^question -> question$"):
+    with pytest.raises(InfiniteLoop, match=r"^question -> question$"):
         substitute("${parameters.question}", {"question": "say ${parameters.question}"})
 
 
@@ -104,6 +104,8 @@ def test_what_the_cluster_takes_for_json_is_never_missed(text: str) -> None:
     assert may_be_json(text) or not is_json(text)
 
 
-@pytest.mark.parametrize(("text", "may"), [("{", False), (" [[ {", False), ("{}", True), ("\x00[1", True), ("a{}", False)])
+@pytest.mark.parametrize(
+    ("text", "may"), [("{", False), (" [[ {", False), ("{}", True), ("\x00[1", True), ("a{}", False)]
+)
 def test_what_might_be_json(text: str, may: bool) -> None:
     assert may_be_json(text) is may

@@ -222,7 +222,7 @@ async def test_describe_puts_a_note_where_the_operator_chose_it(start_place: Sta
     assert answer.status == 200
     assert answer.headers[NOTICE] == "TEXT_JOINED, MEDIA_DESCRIBED"
     (received,) = place.simulator.received
-    note = "[image (png, 72 bytes) was not delivered]"
+    note = "[image (png, 70 bytes) was not delivered]"
     assert received["messages"][0]["content"] == [{"text": asked(f"what is this?\n{note}")}]
     assert (await place.execute("flow-e", {"input": BLOCKS})).status == 400
 

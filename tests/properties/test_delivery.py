@@ -26,7 +26,9 @@ def requests(draw: st.DrawFn) -> tuple[dict[str, Any], tuple[tuple[str, str], ..
         conversations(
             tools=draw(st.booleans()),
             system=draw(st.booleans()),
-            kinds=draw(st.sampled_from([(), ("image",), ("image", "document"), ("image", "document", "video", "audio")])),
+            kinds=draw(
+                st.sampled_from([(), ("image",), ("image", "document"), ("image", "document", "video", "audio")])
+            ),
             roles=("user", "user", "reviewer"),
         )
     )
@@ -34,7 +36,7 @@ def requests(draw: st.DrawFn) -> tuple[dict[str, Any], tuple[tuple[str, str], ..
     assert isinstance(value, str) or said.type is not InputType.TEXT
     parameters: dict[str, Any] = {}
     if draw(st.integers(0, 4)) == 0:
-        parameters["system_prompt"] = draw(st.sampled_from(["Say little.", "In \"brief\" $"]))
+        parameters["system_prompt"] = draw(st.sampled_from(["Say little.", 'In "brief" $']))
     if draw(st.integers(0, 6)) == 0:
         parameters["prompt"] = draw(st.sampled_from(["<${parameters.question}>", "${parameters.question}?"]))
     if draw(st.integers(0, 6)) == 0:
@@ -43,9 +45,7 @@ def requests(draw: st.DrawFn) -> tuple[dict[str, Any], tuple[tuple[str, str], ..
     return {"input": value, **({"parameters": parameters} if parameters else {})}, pairs
 
 
-def arrives_or_is_refused(
-    agent: tuple[str, str], request: tuple[dict[str, Any], tuple[tuple[str, str], ...]]
-) -> None:
+def arrives_or_is_refused(agent: tuple[str, str], request: tuple[dict[str, Any], tuple[tuple[str, str], ...]]) -> None:
     (version, name), (body, pairs) = agent, request
     place, oracle = world(version), ORACLES[version]
     sent = place.send(name, body, pairs)

@@ -166,13 +166,17 @@ def _around_question(
         def expected(env: Environment, whole: Wish = whole) -> Any:
             return framed(anatomy, whole, anatomy.frame(anatomy.render({"question": QUESTION}, env)))
 
-        yield Candidate(
-            "splice",
-            merged({**spliced, "question": wish.question}, parameters),
-            expected,
-            (*notices, *_split(shape, padded)),
-            split=shape.is_string,
-        )
+        questions = [{"question": wish.question}]
+        if anatomy.later_llms:  # these take the question too, and can't take every text as it is
+            questions.append(coded_question(anatomy, wish.question))
+        for question in questions:
+            yield Candidate(
+                "splice",
+                merged(spliced, question, parameters),
+                expected,
+                (*notices, *_split(shape, padded)),
+                split=shape.is_string,
+            )
 
 
 def _spliced(anatomy: Anatomy, before: str, words: str, behind: str) -> Parameters:

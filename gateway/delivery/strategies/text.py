@@ -24,9 +24,15 @@ def plain(anatomy: Anatomy, text: str, question: str, notices: tuple[Notice, ...
     def expected(env: Environment) -> Any:
         return replaced(anatomy.render({"question": QUESTION}, env), {QUESTION: text})
 
-    if list(locate(anatomy.legacy, QUESTION)):
+    if _is_asked(anatomy):
         for parameters in carriers(anatomy, text, question):
             yield Candidate("text", parameters, expected, notices)
+
+
+def _is_asked(anatomy: Anatomy) -> bool:
+    """Whether a plain question stands in a message; where the messages are not known, whether it stands anywhere."""
+    field = anatomy.provider.messages_field
+    return any(not field or path[0] == field for path in locate(anatomy.legacy, QUESTION))
 
 
 def text(anatomy: Anatomy, wish: Wish) -> Iterator[Candidate]:
@@ -57,7 +63,12 @@ def text(anatomy: Anatomy, wish: Wish) -> Iterator[Candidate]:
 def flat(anatomy: Anatomy, wish: Wish) -> Iterator[Candidate]:
     """Text only, its parts joined by newlines and earlier turns told as `chat_history` in the agent's prompt."""
     said = [_texts(wish, turn) for turn in wish.turns]
-    if not said or any(texts is None for texts in said) or wish.turns[-1].get("role") != "user":
+    if (
+        not _is_asked(anatomy)
+        or not said
+        or any(texts is None for texts in said)
+        or wish.turns[-1].get("role") != "user"
+    ):
         return
     last = said[-1] or []
     joined = last[0] if len(last) == 1 else "\n".join(part.strip() for part in last)

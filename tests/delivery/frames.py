@@ -1,0 +1,118 @@
+"""What an agent puts around a question: found by asking it a harmless word, never by reading its templates.
+
+An agent that can't be asked plainly (its connector takes whole messages) is asked with messages, and a twin of it
+behind a connector that sends nothing but the prompt tells what its prompt makes of the word.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from gateway.providers import registry
+from tests.delivery.world import Pairs, World
+
+ASKED, TOLD = "oraclequestionword", "oraclehistoryword"
+_ARRAY = re.compile(r'"(messages|contents|content)":\s*\$\{parameters\.(\w+)\}')
+
+
+class Mismatch(Exception):
+    """The LLM received something else; `broken` when the agent's own part of the request suffered."""
+
+    def __init__(self, why: str, broken: bool = False) -> None:
+        super().__init__(why)
+        self.broken = broken
+
+
+class Frames:
+    """The frames of one world's agents, each found once."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self._frames: dict[str, list[Any] | None] = {}
+        self._twins: dict[str, str] = {}
+
+    def of(self, name: str, parameters: dict[str, str], pairs: Pairs, flat: bool) -> list[Any] | None:
+        """The bodies of all LLM calls for the question `ASKED` (and, if `flat`, the history `TOLD`)."""
+        key = json.dumps([name, parameters, list(pairs), flat])
+        if key not in self._frames:
+            self._frames[key] = self._find_frame(name, parameters, pairs, flat)
+        return self._frames[key]
+
+    def _find_frame(self, name: str, parameters: dict[str, str], pairs: Pairs, flat: bool) -> list[Any] | None:
+        world, agent_id = self.world, self.world.agents[name]
+        plain = {**parameters, "question": ASKED, **({"chat_history": TOLD} if flat else {})}
+        direct = world.ask(agent_id, plain, pairs)
+        if direct.status == 200 and ASKED in "".join(direct.llm_bodies[:1]):
+            return [parsed(body) for body in direct.llm_bodies]
+        if '"prompt"' not in json.dumps(world.core.resources.agent(agent_id)):
+            prompted = world.ask(agent_id, {"prompt": "${parameters.question}", **plain}, pairs)
+            if prompted.status == 200 and ASKED in "".join(prompted.llm_bodies[:1]):
+                return [parsed(body) for body in prompted.llm_bodies]
+        variable, literal = self._array(name)
+        if not variable:
+            return None
+        asked = world.ask(agent_id, {**plain, "prompt": "x", variable: literal}, pairs)
+        if asked.status != 200 or not asked.llm_bodies:
+            return None
+        prompts = [parsed(body)["frame"] for body in world.ask(self._twin(name), plain, pairs).llm_bodies]
+        first = replaced(parsed(asked.llm_bodies[0]), {ASKED: prompts[0] if ASKED in "".join(prompts[:1]) else ASKED})
+        return [first, *(later for later in prompts[1:])]
+
+    def _array(self, name: str) -> tuple[str, str]:
+        """The template's variable for whole messages (or one's content), and a plain question in that form."""
+        profile = self.world.profile(name)
+        found = _ARRAY.search(profile.models[0].connector.request_body)
+        if found is None or not profile.provider:
+            return "", ""
+        provider = registry.provider(profile.provider)
+        part = provider.text_part(ASKED)
+        turn = {"role": "user", provider.content_field: [part]}
+        return found[2], json.dumps([part] if found[1] == "content" else [turn])
+
+    def _twin(self, name: str) -> str:
+        """The same agent behind a connector that sends its prompt and nothing else."""
+        if name not in self._twins:
+            resources = self.world.core.resources
+            agent = json.loads(json.dumps(resources.agent(self.world.agents[name])))
+            for model in self.world.profile(name).models:
+                connector = json.loads(json.dumps(resources.connector(model.connector.id)))
+                connector["credential"] = {"key": "not-a-secret"}
+                connector["actions"][0]["request_body"] = '{"frame":"${parameters.prompt}"}'
+                made = resources.create_connector(connector)
+                twin = resources.register_model({"name": f"twin-{name}", "function_name": "remote", **made}, True)
+                agent = json.loads(json.dumps(agent).replace(model.id, twin["model_id"]))
+            self._twins[name] = resources.register_agent({**agent, "name": f"twin-{name}"})["agent_id"]
+        return self._twins[name]
+
+
+def parsed(body: str) -> Any:
+    """Strict JSON: no duplicate names, no NaN."""
+
+    def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len(dict(pairs)) != len(pairs):
+            raise ValueError("duplicate names")
+        return dict(pairs)
+
+    def constant(name: str) -> Any:
+        raise ValueError(name)
+
+    try:
+        return json.loads(body, object_pairs_hook=members, parse_constant=constant)
+    except (ValueError, RecursionError) as error:
+        raise Mismatch(f"the LLM received no JSON ({error}): {body[:300]}", broken=True) from None
+
+
+def replaced(value: Any, words: Mapping[str, str]) -> Any:
+    match value:
+        case str():
+            for word, text in words.items():
+                value = value.replace(word, text)
+            return value
+        case dict():
+            return {name: replaced(member, words) for name, member in value.items()}
+        case list():
+            return [replaced(item, words) for item in value]
+    return value

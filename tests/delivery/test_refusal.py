@@ -1,0 +1,191 @@
+"""What a client reads when his input can't reach the LLM: every problem, whole."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.errors import Problem, UndeliverableContent
+from gateway.execute.rewrite import Policy
+from tests.delivery.cases import CALL, CASES, IMAGE, OTHER_IMAGE, RESULT, VIDEO, text, turn
+from tests.delivery.world import World, world
+
+OLD, NEW = "2.19.0", "3.4.0"
+
+
+def upgrade(place: World, agent: str) -> str:
+    model = place.profile(agent).models[0]
+    return (
+        f'let connector {model.connector.id} of model {model.id} send "messages":${{parameters.messages}} and give it '
+        'the parameter "messages" with one user turn holding ${parameters.prompt}: old callers are not affected, and '
+        "every input type arrives; see docs/limitations.md"
+    )
+
+
+def media(at: str, received: str) -> tuple[str, ...]:
+    return (at, "this agent's connector has no place for media", "text", received, "MEDIA_NEEDS_UPGRADE")
+
+
+def earlier(at: str, role: str) -> tuple[str, ...]:
+    reason = "this agent's connector and prompt have no place for earlier turns"
+    return (at, reason, "one user turn", role, "HISTORY_NEEDS_UPGRADE")
+
+
+def tool(at: str, received: str) -> tuple[str, ...]:
+    return (at, "this agent's connector can't carry tool calls and results", "text", received, "TOOLS_NEED_UPGRADE")
+
+
+REFUSED: dict[str, tuple[str, str, Any, list[tuple[str, ...]]]] = {
+    "one image": (OLD, "flow-d", [text("a"), IMAGE], [media("input[1]", "image (png)")]),
+    "every image and video": (
+        OLD,
+        "conv-d",
+        [IMAGE, text("a"), OTHER_IMAGE, VIDEO],
+        [media("input[0]", "image (png)"), media("input[2]", "image (jpeg)"), media("input[3]", "video (mp4)")],
+    ),
+    "earlier turns": (
+        OLD,
+        "flow-d",
+        [turn("user", "a"), turn("assistant", "b"), turn("user", "c")],
+        [earlier("input[0]", "user"), earlier("input[1]", "assistant")],
+    ),
+    "media and earlier turns": (
+        OLD,
+        "flow-d",
+        [turn("user", text("a"), IMAGE), turn("assistant", "b"), turn("user", "c")],
+        [media("input[0].content[1]", "image (png)"), earlier("input[0]", "user"), earlier("input[1]", "assistant")],
+    ),
+    "tools": (
+        NEW,
+        "conv-bedrock_tutorial",
+        [turn("user", "a"), turn("assistant", CALL), turn("user", RESULT, text("c"))],
+        [tool("input[1].content[0]", "tool use"), tool("input[2].content[0]", "tool result")],
+    ),
+    "a planner and media": (NEW, "per-bedrock_tutorial", [text("a"), IMAGE], [media("input[1]", "image (png)")]),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_every_problem_is_told_with_its_place_and_what_to_do(kind: str) -> None:
+    version, agent, said, expected = REFUSED[kind]
+    place = world(version)
+    error = place.send(agent, {"input": said}).error
+    assert isinstance(error, UndeliverableContent)
+    remedy = upgrade(place, agent)
+    assert error.problems == tuple(Problem(*problem, remedy) for problem in expected)
+    assert error.hint == remedy
+
+
+def test_media_for_an_unknown_provider() -> None:
+    error = world(OLD).send("flow-c", {"input": [text("a"), IMAGE]}).error
+    assert error is not None
+    assert error.problems == (
+        Problem(
+            "input[1]",
+            "no provider is known for this agent, so only text can be delivered to it",
+            "text",
+            "image",
+            "PROVIDER_UNKNOWN",
+            "name the agent's provider in a rule of the gateway's configuration (agents.rules)",
+        ),
+    )
+
+
+def test_what_the_provider_can_not_say_is_told_in_its_words() -> None:
+    error = world(OLD).send("flow-b", CASES["video"].body).error
+    assert isinstance(error, UndeliverableContent)
+    assert [(problem.place, problem.code) for problem in error.problems] == [("input[0]", "MEDIA_KIND_UNSUPPORTED")]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "problem"),
+    [
+        (
+            "gw_q",
+            "x",
+            (
+                "parameters.gw_q",
+                "names that start with gw_ are the gateway's own",
+                "another name",
+                "gw_q",
+                "RESERVED_NAME",
+            ),
+        ),
+        (
+            "model_id",
+            "other",
+            (
+                "parameters.model_id",
+                "this parameter changes the LLM behind the agent, so what it takes is not known",
+                "",
+                "other",
+                "MODEL_OVERRIDDEN",
+            ),
+        ),
+        (
+            "llm.model_id",
+            "other",
+            (
+                "parameters.llm.model_id",
+                "this parameter changes the LLM behind the agent, so what it takes is not known",
+                "",
+                "other",
+                "MODEL_OVERRIDDEN",
+            ),
+        ),
+    ],
+)
+def test_parameters_under_which_nothing_can_be_promised(name: str, value: str, problem: tuple[str, ...]) -> None:
+    place = world(NEW)
+    error = place.send("flow-bedrock_tutorial", {"input": "a", "parameters": {name: value}}).error
+    assert isinstance(error, UndeliverableContent)
+    at, reason, expected, received, code = problem
+    expected = expected or place.model("bedrock_tutorial")
+    assert error.problems == (Problem(at, reason, expected, received, code),)
+
+
+def test_a_prompt_of_the_callers_without_the_question_leaves_no_place_for_it() -> None:
+    place = world(OLD)
+    error = place.send("flow-d", {"input": "a", "parameters": {"prompt": "fixed"}}).error
+    assert isinstance(error, UndeliverableContent)
+    reason = "this agent can't be called: its own prompt and connector don't render to a valid request"
+    assert error.problems == (Problem("input", reason, code="AGENT_NOT_CALLABLE", help=upgrade(place, "flow-d")),)
+
+
+def test_a_memory_that_can_not_be_told() -> None:
+    poisoned = (("say ${parameters.question}", "no"),)
+    error = world(NEW).send("conv-gemini_text", {"input": [text("a"), IMAGE]}, poisoned).error
+    assert isinstance(error, UndeliverableContent)
+    assert error.problems == (
+        Problem(
+            "parameters.memory_id",
+            "what this memory holds can't be told to the agent beside this input without being changed",
+            code="MEMORY_NOT_SAFE",
+            help='send "message_history_limit": "0" to leave the remembered turns out, or start a new memory',
+        ),
+    )
+
+
+@pytest.mark.parametrize("case", ["ends with assistant", "tool result last"])
+def test_a_conversation_without_a_question_for_the_agents_prompt(case: str) -> None:
+    error = world(OLD).send("flow-b", CASES[case].body).error
+    assert isinstance(error, UndeliverableContent)
+    last = len(CASES[case].input) - 1
+    reason = "the agent's own prompt stands around a question, and this conversation ends without one"
+    help = "end the conversation with a user turn"
+    role = CASES[case].input[last]["role"]
+    assert error.problems == (Problem(f"input[{last}]", reason, "a user turn", role, "QUESTION_MISSING", help),)
+
+
+def test_an_operator_may_have_media_described() -> None:
+    place = world(OLD)
+    sent = place.send("flow-d", {"input": [text("What is this?"), IMAGE]}, policy=Policy(describe=True))
+    assert sent.rewritten is not None
+    assert sent.executed is not None
+    plan = sent.rewritten.plan
+    assert [(notice.code, notice.place) for notice in plan.notices] == [
+        ("TEXT_JOINED", ""),
+        ("MEDIA_DESCRIBED", "input[1]"),
+    ]
+    assert "What is this?\\n[image (png, 70 bytes) was not delivered]" in sent.executed.llm_bodies[0]
