@@ -34,7 +34,7 @@ class Figure:
     def bound(self, value: float | None) -> str:
         """A bound as the table shows it."""
         sign = "" if value is None else "≥ " if self.at_least else "≤ "
-        return sign + self.shown(value).removesuffix(".0").replace("1/3.5", "1/3.5")
+        return sign + self.shown(value).removesuffix(".0")
 
     def verdict(self, value: float, must: float | None = None) -> str:
         """Which of the bounds `value` keeps. must: the bound where another measurement sets it."""

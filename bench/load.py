@@ -42,11 +42,11 @@ class Ask:
         return f"{head}\r\n".encode() + self.body
 
 
-def many(port: int, ask: Ask, seconds: float, core: set[int], folder: Path) -> int:
-    """Send `ask` over 16 connections for some seconds; the number of answers. Raises RuntimeError on any fault."""
+def many(port: int, ask: Ask, seconds: float, core: set[int], folder: Path, connections: int = CONNECTIONS) -> int:
+    """Send `ask` over `connections` for some seconds; the number of answers. Raises RuntimeError on any fault."""
     wrk = shutil.which("wrk")
     if wrk is None:
-        command = [sys.executable, "-m", "bench.load", str(port), str(seconds)]
+        command = [sys.executable, "-m", "bench.load", str(port), str(seconds), str(connections)]
         said = subprocess.run(command, input=ask.raw(), capture_output=True, check=True)
         return int(said.stdout)
     script = folder / "ask.lua"
@@ -55,7 +55,7 @@ def many(port: int, ask: Ask, seconds: float, core: set[int], folder: Path) -> i
         lines += ['wrk.method = "POST"', f"wrk.body = [==[{ask.body.decode()}]==]"]
     script.write_text("\n".join(lines))
     pinned = ["taskset", "-c", ",".join(map(str, core))] if shutil.which("taskset") else []
-    options = ["-t1", f"-c{CONNECTIONS}", f"-d{max(1, round(seconds))}s", "-s", str(script)]
+    options = ["-t1", f"-c{connections}", f"-d{max(1, round(seconds))}s", "-s", str(script)]
     url = f"http://127.0.0.1:{port}{ask.path}"
     said_text = subprocess.run([*pinned, wrk, *options, url], capture_output=True, text=True, check=True).stdout
     if fault := _FAULT.search(said_text):
@@ -95,10 +95,10 @@ class _Client(asyncio.Protocol):
         self.tally[1] += 1
 
 
-async def _own(port: int, raw: bytes, seconds: float) -> int:
+async def _own(port: int, raw: bytes, seconds: float, connections: int) -> int:
     loop = asyncio.get_running_loop()
     tally = [0, 0]
-    made = [await loop.create_connection(lambda: _Client(raw, tally), "127.0.0.1", port) for _ in range(CONNECTIONS)]
+    made = [await loop.create_connection(lambda: _Client(raw, tally), "127.0.0.1", port) for _ in range(connections)]
     await asyncio.sleep(seconds)
     if tally[1]:
         raise RuntimeError(f"{tally[1]} connections were cut")
@@ -163,4 +163,4 @@ class Connection:
 if __name__ == "__main__":
     import uvloop
 
-    print(uvloop.run(_own(int(sys.argv[1]), sys.stdin.buffer.read(), float(sys.argv[2]))))
+    print(uvloop.run(_own(int(sys.argv[1]), sys.stdin.buffer.read(), float(sys.argv[2]), int(sys.argv[3]))))

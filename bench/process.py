@@ -34,7 +34,8 @@ class Process:
         while time.monotonic() < end:
             if self._popen.poll() is not None:
                 assert self._popen.stderr is not None
-                raise RuntimeError(f"{self.name} ended: {self._popen.stderr.read().decode(errors='replace')[-400:]}")
+                words = self._popen.stderr.read().decode(errors="replace").strip().splitlines()
+                raise RuntimeError(f"{self.name} ended: {words[-1] if words else 'without a word'}")
             try:
                 socket.create_connection(("127.0.0.1", self.port), 1).close()
                 return

@@ -7,6 +7,7 @@ import json
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -167,16 +168,16 @@ PROXIES: dict[str, Callable[[Start], list[str]]] = {
 }
 
 
-def started(name: str, upstream: int, folder: Path, cores: set[int]) -> Process:
-    """The proxy `name`, up and running on `cores`.
+def started(name: str, upstream: int, folder: Path, cores: set[int], workers: int = 1) -> Process:
+    """The proxy `name`, up and running on `cores`. workers: the gateway's.
 
     Raises:
         Missing: it is not there, and can't be had.
     """
-    own = folder / name
-    own.mkdir(parents=True)
+    own = Path(tempfile.mkdtemp(prefix=name, dir=folder))
     start = Start(free_port(), upstream, own)
-    process = Process(name, PROXIES[name](start), start.port)
+    settings = {"GATEWAY__LISTEN__WORKERS": str(workers)} if workers > 1 else {}
+    process = Process(name, PROXIES[name](start), start.port, settings)
     try:
         process.wait_until_up()
     except RuntimeError as error:

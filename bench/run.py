@@ -66,6 +66,8 @@ class Bench:
             self._memory(running)
             for process in running.values():
                 self._idle(process)
+            if "gateway" in running:
+                self._workers(port, upstream)
         finally:
             for process in [*running.values(), upstream]:
                 process.stop()
@@ -153,6 +155,26 @@ class Bench:
             for connection in connections:
                 connection.close()
 
+    def _workers(self, port: int, upstream: Process) -> None:
+        """Answers a second of two workers on two cores against those of one on one; load and upstream elsewhere."""
+        if len(self.cores) < 4:
+            self._say(
+                f"two workers vs one: not measured, as this machine has {len(self.cores)} cores and two must be free "
+                "beside those of load and upstream"
+            )
+            return
+        upstream.pin({self.cores[1]})
+        answers = []
+        for workers in (1, 2):
+            cores = set(self.cores[-workers:])
+            process = proxies.started("gateway", port, self.folder, cores, workers)
+            try:
+                process.pin(cores)
+                answers.append(many(process.port, SMALL, self.seconds, self.load_core, self.folder, 64))
+            finally:
+                process.stop()
+        self.figures["workers"] = answers[1] / answers[0]
+
     def _rewrite(self) -> None:
         """The rewrite function against the fastest JSON library, both in this process."""
         os.sched_setaffinity(0, self.proxy_core)
@@ -187,11 +209,6 @@ class Bench:
             self.figures["up"] = self._median("memory, 50 MB request", "gateway")
         if self.raw["memory, idle connection"]["gateway"]:
             self.figures["idle"] = self._median("memory, idle connection", "gateway")
-        if len(self.cores) < 4:
-            self._say(
-                f"two workers vs one: not measured, as this machine has {len(self.cores)} cores and two must be free "
-                "beside those of load and upstream"
-            )
 
     def added(self, name: str) -> float:
         """Seconds that `name` adds to the median answer: of the rounds' differences the median."""

@@ -98,19 +98,29 @@ class Supervisor:
         pause = _FIRST
         while not self._told.is_set():
             began = loop.time()
-            process = await asyncio.create_subprocess_exec(*self._command(number), stdin=asyncio.subprocess.PIPE)
-            self._running[number] = process
-            status = await process.wait()
-            del self._running[number]
-            self._socket(number).unlink(missing_ok=True)
+            ended = await self._run_once(number)
             if self._told.is_set():
                 return
             pause = _FIRST if loop.time() - began > _STEADY else pause
             self._port.restarted(number)
-            self._log.error("worker ended", worker=number, pid=process.pid, status=status, again_in=pause)
+            self._log.error("worker ended", worker=number, again_in=pause, **ended)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._told.wait(), pause)
             pause = min(pause * 2, _LONGEST)
+
+    async def _run_once(self, number: int) -> dict[str, int | str]:
+        """Start worker `number` and wait for its end; what the log says of that."""
+        try:
+            process = await asyncio.create_subprocess_exec(*self._command(number), stdin=asyncio.subprocess.PIPE)
+        except OSError as exc:  # no process, no memory
+            return {"reason": str(exc)}
+        self._running[number] = process
+        if self._told.is_set():  # it was not there yet when the others were told
+            _signal(process, signal.SIGTERM)
+        status = await process.wait()
+        del self._running[number]
+        self._socket(number).unlink(missing_ok=True)
+        return {"pid": process.pid, "status": status}
 
     def _command(self, number: int) -> list[str]:
         over = {"listen": {"data_port": self._data_port, "admin_host": f"{UNIX}{self._socket(number)}"}}
@@ -125,7 +135,7 @@ class Supervisor:
         listen = self._settings.listen
         waiting = [asyncio.ensure_future(process.wait()) for process in self._running.values()]
         if waiting:
-            await asyncio.wait(waiting, timeout=listen.drain_seconds + listen.shutdown_seconds + app.LINGER + _GRACE)
+            await asyncio.wait(waiting, timeout=listen.drain_seconds + listen.shutdown_seconds + _GRACE)
         for process in self._running.values():
             self._log.error("worker killed", pid=process.pid)
             _signal(process, signal.SIGKILL)
@@ -188,5 +198,14 @@ def run_loop(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
         asyncio.run(main())
 
 
+def _main(number: int, source: Source) -> int:
+    try:
+        run_loop(lambda: app.serve(source.load, worker=number))
+    except (ConfigError, OSError) as exc:
+        sys.stderr.write(f"Worker {number} can't start: {exc}\n")
+        return 1
+    return 0
+
+
 if __name__ == "__main__":
-    run_loop(lambda: app.serve(Source.read(sys.argv[2]).load, worker=int(sys.argv[1])))
+    sys.exit(_main(int(sys.argv[1]), Source.read(sys.argv[2])))

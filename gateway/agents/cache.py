@@ -43,6 +43,11 @@ class SharedCache(Generic[K, V]):
             flight.add_done_callback(self._landed)
         return await asyncio.shield(flight)
 
+    def peek(self, key: K) -> V | None:
+        """The value kept for `key`, if there is one."""
+        entry = self._entries.get(key)
+        return entry[1] if entry is not None and self._clock() < entry[0] else None
+
     def drop(self, matches: Callable[[K, V | None], bool]) -> None:
         """Forget every value for which `matches(key, value)`; a load still under way is asked about with None.
 

@@ -140,8 +140,8 @@ class Auth(Struct, frozen=True, forbid_unknown_fields=True):
     mode: Annotated[
         Literal["pass", "basic", "sigv4"],
         Meta(
-            description="`pass`: the client's `Authorization` as it came. `basic`, `sigv4`: the gateway's in its place, "
-            "so that all clients are the same to the cluster."
+            description="`pass`: the client's `Authorization` as it came. `basic`, `sigv4`: the gateway's in its "
+            "place; to the cluster, all clients are then the same."
         ),
     ] = "pass"
     basic: Account = Account()

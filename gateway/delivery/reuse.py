@@ -36,7 +36,8 @@ SPECIMEN = '\uf8f1"\\\n\uf8f2'
 _CODED = raw_text(SPECIMEN)
 _TRACE = re.compile(r"[\uf8f1\uf8f2]|\\u[fF]8[fF][12]")
 _SIGNS = ("$", "{", "}", ":-", SPECIMEN[0], SPECIMEN[-1])
-_WORDS = (QUESTION, PROBE, FLAT)
+WORDS = (QUESTION, PROBE, FLAT)
+"""What the planner probes with: a text that has one of them is planned for itself."""
 
 _MOST = 512
 _LONGEST = 4096
@@ -83,7 +84,7 @@ def is_plain_text(text: str) -> bool:
     start = text.lstrip(BLANK)
     if not start or start[0] == "[" or any(sign in text for sign in _SIGNS):
         return False
-    return "gw" not in text or not any(word in text for word in _WORDS)
+    return "gw" not in text or not any(word in text for word in WORDS)
 
 
 def _plain_text(agent_input: AgentInput) -> str | None:

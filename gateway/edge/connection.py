@@ -6,6 +6,10 @@ An idle connection is this object and its transport, nothing else: no task, no t
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
+import struct
+import time
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -23,9 +27,12 @@ if TYPE_CHECKING:
 _END = b"\r\n\r\n"
 _HELD = 64 * 1024
 """Bytes of pipelined requests that are read ahead while one is being answered."""
+_AT_ONCE = struct.pack("ii", 1, 0)
 _LINGER = 2.0
 """Seconds in which a client may take in the last answer, while what it still sends is thrown away: closing at once
 would reset the connection, and the answer with it (RFC 9112, 9.6)."""
+
+_RESET = struct.pack("ii", 1, 0)
 
 
 class State(Enum):
@@ -39,16 +46,19 @@ class State(Enum):
 
 
 class ClientConnection(asyncio.Protocol):
-    """A client's connection; `exchange` answers the request that is being dealt with, None between requests."""
+    """A client's connection.
+
+    exchange: answers the request that is being dealt with, None between requests. port: what the next one goes to.
+    """
 
     __slots__ = (
-        "_body", "_held", "_partial", "_port", "_state", "deadline", "exchange", "stalled", "transport",
+        "_body", "_held", "_partial", "_state", "deadline", "exchange", "port", "stalled", "transport",
     )  # fmt: skip
 
     transport: asyncio.Transport
 
     def __init__(self, port: DataPort) -> None:
-        self._port = port
+        self.port = port
         self._state = State.HEAD
         self._partial: bytearray | None = None
         self._body: Body | None = None
@@ -63,15 +73,15 @@ class ClientConnection(asyncio.Protocol):
         return self._state is State.HEAD and self._partial is None
 
     def _within(self, seconds: float) -> None:
-        self.deadline = self._port.clock() + seconds if seconds else NEVER
+        self.deadline = time.monotonic() + seconds if seconds else NEVER
 
     # From the loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client is there; its first request must come as soon as any other's rest."""
         self.transport = transport  # type: ignore[assignment]
-        self._port.connections.add(self)
-        self._within(self._port.timeouts.head)
+        self.port.connections.add(self)
+        self._within(self.port.timeouts.head)
 
     def data_received(self, data: bytes) -> None:
         """Bytes from the client."""
@@ -93,7 +103,7 @@ class ClientConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone."""
-        self._port.connections.discard(self)
+        self.port.connections.discard(self)
         self._state = State.CLOSING
         self.deadline = NEVER
         if (exchange := self.exchange) is not None:
@@ -103,7 +113,7 @@ class ClientConnection(asyncio.Protocol):
     def pause_writing(self) -> None:
         """The client does not read."""
         self.stalled = True
-        self._within(self._port.timeouts.send)
+        self._within(self.port.timeouts.send)
         if self.exchange is not None:
             self.exchange.client_writable(False)
 
@@ -116,7 +126,7 @@ class ClientConnection(asyncio.Protocol):
         elif self._state is State.ANSWER:
             self._next()
         elif self._state is State.HEAD:
-            self._within(self._port.timeouts.keepalive)
+            self._within(self.port.timeouts.keepalive)
 
     def expired(self) -> None:
         """The client was waited for long enough."""
@@ -139,7 +149,7 @@ class ClientConnection(asyncio.Protocol):
             end = data.find(_END) + 4
             if end < 4:
                 self._partial = bytearray(data)
-                self._within(self._port.timeouts.head)
+                self._within(self.port.timeouts.head)
                 self._check_partial(self._partial, 0)
                 return
         else:
@@ -153,15 +163,15 @@ class ClientConnection(asyncio.Protocol):
                 return
             data, self._partial = bytes(part), None
         try:
-            if end > self._port.head_limits.head:
+            if end > self.port.reader.limits.head:
                 raise Malformed("head-size")
-            self._begin(Request(data[:end], self._port.head_limits), data[end:])
+            self._begin(self.port.reader.read(data[:end]), data[end:])
         except Malformed as exc:
             self.refuse(errors.malformed(exc))
 
     def _check_partial(self, part: bytearray, start: int) -> None:
         """A head that is not whole: can it still become one?"""
-        limits = self._port.head_limits
+        limits = self.port.reader.limits
         fault = fault_so_far(part, start)
         if not fault and len(part) > limits.line and part.find(b"\r\n") < 0:
             fault = "target-size"
@@ -171,8 +181,8 @@ class ClientConnection(asyncio.Protocol):
             self.refuse(errors.malformed(Malformed(fault)))
 
     def _begin(self, request: Request, rest: bytes) -> None:
-        exchange = self._port.exchange(self, request)
-        body = request.body(exchange.reads_body)
+        exchange = self.port.exchange(self, request)
+        body = request.fields.body(exchange.reads_body)
         piece = b""
         if body is None:
             self._held = rest
@@ -189,12 +199,13 @@ class ClientConnection(asyncio.Protocol):
         if self._state is State.ANSWER:
             self.deadline = NEVER
         else:
-            self._within(self._port.timeouts.body)
+            self._within(self.port.timeouts.body)
         exchange.begin(piece, self._state is State.ANSWER)
 
     def _read_body(self, data: bytes) -> None:
         body, exchange = self._body, self.exchange
-        assert body is not None and exchange is not None
+        assert body is not None
+        assert exchange is not None
         try:
             piece = body.feed(data)
         except Malformed as exc:
@@ -206,7 +217,7 @@ class ClientConnection(asyncio.Protocol):
             self._state = State.ANSWER
             self.deadline = NEVER
         else:
-            self._within(self._port.timeouts.body)
+            self._within(self.port.timeouts.body)
         exchange.upload(piece, body.done)
 
     # For exchanges
@@ -223,7 +234,7 @@ class ClientConnection(asyncio.Protocol):
             return
         self.transport.resume_reading()
         if self._state is State.BODY:
-            self._within(self._port.timeouts.body)
+            self._within(self.port.timeouts.body)
 
     def tunnel(self) -> None:
         """From now on, bytes of another protocol go to the exchange."""
@@ -241,15 +252,15 @@ class ClientConnection(asyncio.Protocol):
             return
         elif not keep:
             self._state = State.CLOSING
-            self._within(self._port.timeouts.send)
+            self._within(self.port.timeouts.send)
             self.transport.close()
         elif self._held:
             if not self.stalled:  # not at once: a chain of short answers would be as deep as it is long
-                self._port.loop.call_soon(self._next)
+                asyncio.get_running_loop().call_soon(self._next)
         else:
             self._state = State.HEAD
             if not self.stalled:
-                self._within(self._port.timeouts.keepalive)
+                self._within(self.port.timeouts.keepalive)
 
     def _next(self) -> None:
         """Go on with what was held."""
@@ -261,7 +272,7 @@ class ClientConnection(asyncio.Protocol):
         if held:
             self._read_head(held)
         else:
-            self._within(self._port.timeouts.keepalive)
+            self._within(self.port.timeouts.keepalive)
 
     def refuse(self, error: GatewayError, exchange: Exchange | None = None) -> None:
         """Answer with the gateway's own error; the connection goes on only if the request was read whole."""
@@ -270,7 +281,7 @@ class ClientConnection(asyncio.Protocol):
         bodyless = exchange is not None and exchange.method == b"HEAD"
         self.transport.write(errors.answer(error, request_id, close=not keep, bodyless=bodyless))
         if exchange is None:
-            self._port.refused(error)
+            self.port.refused(error)
             self._linger()
         elif keep:
             self.done(True)
@@ -279,9 +290,14 @@ class ClientConnection(asyncio.Protocol):
             self._linger()
 
     def cut(self) -> None:
-        """End the connection in the middle of an answer, so that what came of it can't look whole."""
+        """End the connection in the middle of an answer, so that what came of it can't look whole.
+
+        With a reset: an orderly end is the end of the body to a client of HTTP/1.0 (RFC 9112, 6.3).
+        """
         self.exchange = None
         self._state = State.CLOSING
+        with contextlib.suppress(OSError):
+            self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         self.transport.abort()
 
     def cut_off(self) -> None:
@@ -295,7 +311,7 @@ class ClientConnection(asyncio.Protocol):
         """Send what is left to send, then close."""
         self.exchange = None
         self._state = State.CLOSING
-        self._within(self._port.timeouts.send)
+        self._within(self.port.timeouts.send)
         self.transport.close()
 
     def _linger(self) -> None:

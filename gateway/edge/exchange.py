@@ -5,6 +5,7 @@ Everything happens in the loop's callbacks, from either connection; a slow side 
 
 from __future__ import annotations
 
+import time
 import uuid
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from gateway.edge.routes import Intent, Route
 from gateway.errors import GatewayError
 from gateway.upstream.answers import BODYLESS, Head
 from gateway.upstream.connection import Buffers, Outbound
+from gateway.upstream.nodes import may_retry
 
 if TYPE_CHECKING:
     from gateway.edge.admission import Ticket
@@ -40,10 +42,10 @@ class Exchange(Outbound):
         self.client = client
         self.request = request
         self.route = route
-        self.started = port.clock()
+        self.started = time.monotonic()
         self.status = 0
         self.ticket: Ticket | None = None
-        self.upgrade = request.upgrade
+        self.upgrade = request.fields.upgrade
         self.decode = request.minor == 0
         self._port = port
         self._answered = self._chunk = self._keep = False
@@ -68,7 +70,6 @@ class Exchange(Outbound):
 
     def go(self) -> None:
         """It is this request's turn."""
-        self.repeatable = self._port.repeatable(self.request)
         self._port.send(self)
         if self.connection is None and not self.complete:
             self.client.pause_reading()  # until the connection is there
@@ -104,14 +105,25 @@ class Exchange(Outbound):
 
     def may_keep(self) -> bool:
         """Whether the client's connection can be used again after this request."""
-        return self.request.keep_alive and self.complete and not self._port.draining
+        return self.request.fields.keep_alive and self.complete and not self._port.draining
 
     # Towards the cluster
 
-    def parts(self, authority: bytes) -> tuple[list[bytes], Buffers]:
+    def parts(self, authority: bytes) -> tuple[bytes, Buffers]:
         """See `Outbound`: the client's own lines but those that end here."""
-        pieces, self._pending = self._pending, []
-        return self.request.onward(self._port.host(self.request, authority)), pieces
+        pieces: Buffers = ()
+        if self._pending:
+            pieces, self._pending = self._pending, []
+        return self.lines(authority), pieces
+
+    def lines(self, authority: bytes) -> bytes:
+        """The client's own header lines as they go on."""
+        fields = self.request.fields
+        return fields.onward(authority if self._port.own_host or fields.host is None else b"")
+
+    def repeatable(self) -> bool:
+        """See `Outbound`."""
+        return not self.request.has_body and may_retry(self.method.decode("ascii"), True, False, self.target)
 
     def on_connection(self) -> None:
         """See `Outbound`."""

@@ -12,7 +12,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from gateway.edge import body as bodies
 from gateway.edge import errors, headers
 from gateway.edge.exchange import Exchange
-from gateway.edge.requests import Request
+from gateway.edge.requests import Fields, Request
 from gateway.edge.routes import Intent, Route
 from gateway.errors import GatewayError
 from gateway.execute.ports import ExecuteCall, Forward
@@ -50,11 +50,11 @@ class Execution(Exchange):
     def go(self) -> None:
         """See `Exchange`: read the body first."""
         limit = self._port.limits.body
-        length = self.request.length
+        length = self.request.fields.length
         if length is not None and length > limit:
             self.refuse(bodies.too_large(limit, f"{length} bytes"))
             return
-        if self.request.expects and not self.complete and not self._pending:
+        if self.request.fields.expects and not self.complete and not self._pending:
             self.client.transport.write(_CONTINUE)
         pending, self._pending = self._pending, []
         self.upload(b"".join(pending), self.complete)
@@ -69,7 +69,13 @@ class Execution(Exchange):
         if self._body.tell() > (limit := self._port.limits.body):
             self.refuse(bodies.too_large(limit, f"more than {limit} bytes"))
         elif complete:
-            self._task = self._port.loop.create_task(self._run())
+            raw = self._body.getvalue()
+            forward = self._port.at_once(self, raw)
+            if forward is not None:
+                self._retry = forward.retry is not None
+                self._send(forward, raw)
+            else:
+                self._task = asyncio.get_running_loop().create_task(self._run())
 
     def abandon(self) -> None:
         """See `Outbound`."""
@@ -79,8 +85,8 @@ class Execution(Exchange):
 
     async def _run(self) -> None:
         request = self.request
-        names = _decoded(request)
-        structlog.contextvars.bind_contextvars(request_id=self.request_id, **known_as(names))
+        names = _decoded(request.fields)
+        structlog.contextvars.bind_contextvars(request_id=self.request_id, **known_as(request.fields))
         try:
             raw = self._body.getvalue()
             self._body = io.BytesIO()
@@ -112,13 +118,17 @@ class Execution(Exchange):
         self._body = io.BytesIO(raw)  # shares its bytes
         self._port.send(self)
 
-    def parts(self, authority: bytes) -> tuple[list[bytes], Buffers]:
+    def parts(self, authority: bytes) -> tuple[bytes, Buffers]:
         """See `Outbound`."""
         body = self._forward.body
         pieces: Buffers = [self._body.getvalue()] if body is None else body
-        lines = self.request.onward(self._port.host(self.request, authority))
+        lines = self.lines(authority)[:-4].split(b"\r\n")
         lines = headers.with_body(lines, sum(map(len, pieces)), replaced=body is not None)
-        return lines, [piece for piece in pieces if piece]
+        return b"\r\n".join((*lines, b"\r\n")), [piece for piece in pieces if piece]
+
+    def repeatable(self) -> bool:
+        """See `Outbound`: an agent's tools may have acted."""
+        return False
 
     def added(self) -> list[bytes]:
         """See `Exchange`."""
@@ -179,14 +189,17 @@ class Execution(Exchange):
             self._send(again, self._body.getvalue())
 
 
-def known_as(names: CIMultiDict[str]) -> dict[str, str]:
+_NAMES = {b"x-opaque-id": "opaque_id", errors.REQUEST_ID.lower().encode(): "client_request_id"}
+
+
+def known_as(fields: Fields) -> dict[str, str]:
     """The client's own names for its request, for the log."""
-    own = {"opaque_id": names.get("X-Opaque-Id"), "client_request_id": names.get(errors.REQUEST_ID)}
-    return {key: value.encode("utf-8", "replace").decode() for key, value in own.items() if value}
+    found = ((_NAMES.get(name.lower()), value) for name, value in fields.pairs())
+    return {key: value.decode("utf-8", "replace") for key, value in found if key and value}
 
 
-def _decoded(request: Request) -> CIMultiDict[str]:
-    pairs = request.pairs()
+def _decoded(fields: Fields) -> CIMultiDict[str]:
+    pairs = fields.pairs()
     return CIMultiDict((name.decode("ascii"), value.decode("utf-8", "surrogateescape")) for name, value in pairs)
 
 

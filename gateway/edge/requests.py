@@ -32,43 +32,39 @@ _TUNNELS = frozenset({b"websocket"})
 """What a connection may be upgraded to. Not `h2c`: its requests would pass unseen."""
 
 
-class Request:
-    """A request's head.
+class Fields:
+    """The header fields of a request; never changed, as many requests may share them.
 
-    method, target: as they came. minor: of HTTP/1. lines: its field lines as they stand. host: the value of its
-    Host, None without one. length: its Content-Length. keep_alive: its client wants to send more on the connection.
-    expects: it waits for a 100. upgrade: it asks for a tunnel that can be relayed.
+    lines: as they stand. host: the value of Host, None without one. length: Content-Length. chunked: its transfer
+    coding. keep_alive: its client wants to send more on the connection. expects: it waits for a 100. upgrade: it asks
+    for a tunnel that can be relayed. limits: those it kept.
     """
 
     __slots__ = (
-        "_dropped", "_host_at", "_kept", "_limits", "chunked", "expects", "host", "keep_alive", "length", "lines", "method",
-        "minor", "target", "upgrade",
+        "_dropped", "_host_at", "_kept", "_onward", "chunked", "expects", "host", "keep_alive", "length", "limits",
+        "lines", "upgrade",
     )  # fmt: skip
 
-    def __init__(self, head: bytes, limits: HeadLimits) -> None:
-        match = _LINE.match(head)
-        if match is None:
-            raise Malformed(fault_in_line(head[: head.index(b"\r\n")]))
-        self.method, self.target, major, minor = match.groups()
-        if major != b"1" or minor not in b"01":
-            raise Malformed("version")
-        self.minor = int(minor)
-        self._limits = limits
-        if match.end() > limits.line:
-            raise Malformed("target-size")
-        self.lines = fields_of(head, match.end(), limits)
+    def __init__(self, head: bytes, start: int, minor: int, limits: HeadLimits) -> None:
+        self.limits = limits
+        self.lines = fields_of(head, start, limits)
         self.host: bytes | None = None
         self.length: int | None = None
         self.chunked = self.expects = self.upgrade = False
+        self._onward: tuple[bytes, bytes] | None = None
         self._host_at = 0
         self._kept: list[bytes] = []
         self._dropped: set[bytes] = set()
-        self._read_fields()
-        self._check()
-        close = self._dropped and b"close" in self._dropped
-        self.keep_alive = not close if self.minor else b"keep-alive" in self._dropped and not close
+        self._read(minor)
+        if self.chunked and self.length is not None:
+            raise Malformed("length-and-coding")
+        if self.host is None and minor == 1:
+            raise Malformed("host-missing")
+        if self.host is not None and not _is_host(self.host):
+            raise Malformed("host")
+        self.keep_alive = b"close" not in self._dropped and (minor == 1 or b"keep-alive" in self._dropped)
 
-    def _read_fields(self) -> None:
+    def _read(self, minor: int) -> None:
         kept = self._kept
         upgrades = b""
         for line in self.lines:
@@ -92,63 +88,39 @@ class Request:
             elif name == b"transfer-encoding":
                 if self.chunked:
                     raise Malformed("coding-twice")
-                check_coding(value, self.minor)
+                check_coding(value, minor)
                 self.chunked = True
             elif name == b"expect":
-                self.expects = self.minor == 1 and value.strip(b" \t").lower() == b"100-continue"
+                self.expects = minor == 1 and value.strip(b" \t").lower() == b"100-continue"
                 kept.append(line)
             elif name == b"upgrade":
                 upgrades = value.strip(b" \t").lower()
-        self.upgrade = upgrades in _TUNNELS and b"upgrade" in self._dropped and self._may_upgrade()
-
-    def _may_upgrade(self) -> bool:
-        return self.minor == 1 and not self.chunked and not self.length
-
-    def _check(self) -> None:
-        if self.chunked and self.length is not None:
-            raise Malformed("length-and-coding")
-        if self.host is None:
-            if self.minor:
-                raise Malformed("host-missing")
-        elif not _is_host(self.host):
-            raise Malformed("host")
-        if self.target[0] != 47 or self.method == b"CONNECT":  # not "/": not in origin-form
-            self._check_form()
-
-    def _check_form(self) -> None:
-        """The forms a target takes besides a path (RFC 9112, 3.2)."""
-        if self.method == b"CONNECT":
-            raise Malformed("connect")
-        if self.target == b"*" and self.method == b"OPTIONS":
-            return
-        absolute = _ABSOLUTE.match(self.target)
-        if absolute is None:
-            raise Malformed("target-form")
-        if self.host is not None and absolute[1].lower() != self.host.lower():
-            raise Malformed("host-differs")
-        if not absolute[1] or not _is_host(absolute[1]):
-            raise Malformed("host")
-
-    @property
-    def has_body(self) -> bool:
-        """Whether a body follows."""
-        return self.chunked or bool(self.length)
+        bare = minor == 1 and not self.chunked and not self.length
+        self.upgrade = bare and upgrades in _TUNNELS and b"upgrade" in self._dropped
 
     def body(self, decode: bool) -> Body | None:
-        """What reads its body, None when it has none. decode: as `Chunked`."""
+        """What reads the body, None when there is none. decode: as `Chunked`."""
         if self.chunked:
-            return Chunked(decode, self._dropped - PROTECTED, self._limits)
+            return Chunked(decode, self._dropped - PROTECTED, self.limits)
         return Length(self.length) if self.length else None
 
-    def onward(self, host: bytes) -> list[bytes]:
-        """The field lines that go to the cluster, in their order and spelling. host: in place of its own Host, if any."""
+    def onward(self, host: bytes) -> bytes:
+        """The lines that go to the cluster, in their order and spelling, each with its CRLF, and an empty one.
+
+        host: in place of its own Host; empty: that one stays.
+        """
+        known = self._onward
+        if known is None or known[0] != host:
+            known = self._onward = host, b"\r\n".join((*self._going(host), b"\r\n"))
+        return known[1]
+
+    def _going(self, host: bytes) -> list[bytes]:
         kept = self._kept
-        if host:
-            if self.host is None:
-                kept = [b"Host: " + host, *kept]
-            else:
-                at = self._host_at
-                kept = [*kept[:at], kept[at][:5] + b" " + host, *kept[at + 1 :]]
+        if host and self.host is None:
+            kept = [b"Host: " + host, *kept]
+        elif host:
+            at = self._host_at
+            kept = [*kept[:at], kept[at][:5] + b" " + host, *kept[at + 1 :]]
         if self._dropped:
             kept = without(kept, self._dropped - PROTECTED)
         if self.chunked:
@@ -158,8 +130,84 @@ class Request:
         return kept
 
     def pairs(self) -> list[RawHeader]:
-        """Names and values of all its fields."""
+        """Names and values of all fields."""
         return [pair(line) for line in self.lines]
+
+
+class Reader:
+    """Reads requests' heads. Clients repeat their header fields from request to request: the last ones are kept.
+
+    So are the credentials among them, as long as they would be in a client's connection; see `_MOST` and `_LONGEST`.
+    """
+
+    _MOST = 256
+    _LONGEST = 4096
+
+    def __init__(self, limits: HeadLimits) -> None:
+        self.limits = limits
+        self._known: dict[tuple[bytes, bytes], Fields] = {}
+
+    def read(self, head: bytes) -> Request:
+        """The request of a head, which ends in its empty line.
+
+        Raises:
+            Malformed: it breaks a rule.
+        """
+        match = _LINE.match(head)
+        if match is None:
+            raise Malformed(fault_in_line(head[: head.index(b"\r\n")]))
+        method, target, major, minor = match.groups()
+        if major != b"1" or minor not in b"01":
+            raise Malformed("version")
+        start = match.end()
+        if start > self.limits.line:
+            raise Malformed("target-size")
+        key = minor, head[start:]
+        fields = self._known.get(key)
+        if fields is None:
+            fields = Fields(head, start, int(minor), self.limits)
+            self._keep(key, fields)
+        if target[0] != 47 or method == b"CONNECT":  # not "/": not in origin-form
+            _check_form(method, target, fields.host)
+        return Request(method, target, int(minor), fields)
+
+    def _keep(self, key: tuple[bytes, bytes], fields: Fields) -> None:
+        if len(key[1]) <= self._LONGEST:
+            if len(self._known) >= self._MOST:
+                self._known.clear()
+            self._known[key] = fields
+
+
+class Request:
+    """A request's head. method, target: as they came. minor: of its version, HTTP/1."""
+
+    __slots__ = ("fields", "method", "minor", "target")
+
+    def __init__(self, method: bytes, target: bytes, minor: int, fields: Fields) -> None:
+        self.method = method
+        self.target = target
+        self.minor = minor
+        self.fields = fields
+
+    @property
+    def has_body(self) -> bool:
+        """Whether a body follows."""
+        return self.fields.chunked or bool(self.fields.length)
+
+
+def _check_form(method: bytes, target: bytes, host: bytes | None) -> None:
+    """The forms a target takes besides a path (RFC 9112, 3.2)."""
+    if method == b"CONNECT":
+        raise Malformed("connect")
+    if target == b"*" and method == b"OPTIONS":
+        return
+    absolute = _ABSOLUTE.match(target)
+    if absolute is None:
+        raise Malformed("target-form")
+    if host is not None and absolute[1].lower() != host.lower():
+        raise Malformed("host-differs")
+    if not absolute[1] or not _is_host(absolute[1]):
+        raise Malformed("host")
 
 
 def fault_in_line(line: bytes) -> str:

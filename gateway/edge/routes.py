@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
+from functools import lru_cache
 from urllib.parse import unquote
 
 
-class Intent(Enum):
+class Intent(StrEnum):
     """What the gateway does with a request.
 
     EXECUTE, EXECUTE_STREAM: read it, ask the execute use case, forward what that says.
@@ -78,7 +79,18 @@ def intent_of(method: bytes, target: bytes) -> Route:
     """The route of a request as it came. target: with its query."""
     if not target.startswith(_MARKS):
         return _PASSTHROUGH
-    return route(method.decode("ascii"), target.partition(b"?")[0].decode("utf-8", "surrogateescape"))
+    path = target.partition(b"?")[0]
+    return (_kept if len(path) <= _LONGEST else _routed)(method, path)
+
+
+_LONGEST = 256  # of the paths whose routes are kept
+
+
+def _routed(method: bytes, path: bytes) -> Route:
+    return route(method.decode("ascii"), path.decode("utf-8", "surrogateescape"))
+
+
+_kept = lru_cache(1024)(_routed)
 
 
 def route(method: str, path: str) -> Route:

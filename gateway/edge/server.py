@@ -5,22 +5,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+import time
 
 from gateway.config.schema import Settings
 from gateway.edge import errors
 from gateway.edge.admission import Admission
 from gateway.edge.connection import ClientConnection
 from gateway.edge.exchange import Exchange
-from gateway.edge.execution import Execution
-from gateway.edge.requests import Request
+from gateway.edge.execution import Execution, known_as
+from gateway.edge.requests import Reader, Request
 from gateway.edge.routes import Intent, intent_of
 from gateway.edge.sockets import Door, bind
-from gateway.errors import GatewayError
-from gateway.execute.ports import ExecuteCall, ExecuteHandler, Forward, ProfileCache
+from gateway.errors import GatewayError, UnresolvedAgent
+from gateway.execute.ports import AtOnce, ExecuteCall, ExecuteHandler, Forward, ProfileCache
 from gateway.observe.logs import Logger
 from gateway.observe.metrics import Metrics
 from gateway.upstream.client import Upstream, head_limits
-from gateway.upstream.nodes import may_retry
 from gateway.upstream.signing import refuse_rewrite
 from gateway.upstream.sweeper import Sweeper
 
@@ -39,32 +39,42 @@ class DataPort:
     ) -> None:
         self.connections: set[ClientConnection] = set()
         self.draining = False
-        self.loop: asyncio.AbstractEventLoop
+        self._running = 0
+        self._last = asyncio.Event()
         self._log = log
-        self._verbose = log.is_enabled_for(logging.DEBUG)
+        self._tells = log.is_enabled_for(logging.INFO)
+        self._tells_all = log.is_enabled_for(logging.DEBUG)
         self._metrics = metrics
-        self.use(settings, upstream, execute, profiles)
-
-    def use(self, settings: Settings, upstream: Upstream, execute: ExecuteHandler, profiles: ProfileCache) -> None:
-        """Go by these settings from the next request on; those under way end where they began."""
         self.upstream = upstream
         self.profiles = profiles
         self.limits = settings.limits
-        self.head_limits = head_limits(settings.limits)
+        self.reader = Reader(head_limits(settings.limits))
         self.timeouts = settings.listen.timeouts
         self._execute = execute
-        self._own_host = settings.upstream.host_header == "upstream"
+        self._at_once: AtOnce | None = getattr(execute, "at_once", None)
+        self.own_host = settings.upstream.host_header == "upstream"
         self._admission = Admission(settings.admission)
         self._client_header = settings.admission.client_header.lower().encode("ascii")
+        times = self.timeouts
+        self._sweeper = Sweeper(self.connections, (times.head, times.body, times.send, times.keepalive))
 
     def start(self) -> None:
-        """Bind it to the running loop."""
-        self.loop = asyncio.get_running_loop()
-        self.clock = self.loop.time
-        timeouts = self.timeouts
-        waits = (timeouts.head, timeouts.body, timeouts.send, timeouts.keepalive)
-        self._sweeper = Sweeper(self.connections, waits)
+        """Begin to keep time."""
         self._sweeper.start()
+
+    def hand_over(self, heir: DataPort) -> None:
+        """Give all connections to `heir`; what is being answered on them ends here."""
+        heir.connections |= self.connections
+        for connection in self.connections:
+            connection.port = heir
+        self.connections.clear()
+        self.stop()
+
+    async def ended(self) -> None:
+        """Wait until no exchange is under way."""
+        while self._running:
+            self._last.clear()
+            await self._last.wait()
 
     def stop(self) -> None:
         """Cut what is left."""
@@ -77,11 +87,26 @@ class DataPort:
     def exchange(self, client: ClientConnection, request: Request) -> Exchange:
         """What answers `request`."""
         where = intent_of(request.method, request.target)
-        self._metrics.in_flight.inc()
+        self._metrics.began()
+        self._running += 1
         auth = self.upstream.auth
         if where.intent in _RUNS or (auth is not None and auth.needs_body and request.has_body):
             return Execution(self, client, request, where)
         return Exchange(self, client, request, where)
+
+    def at_once(self, exchange: Exchange, body: bytes) -> Forward | None:
+        """What to send for a request that was read whole, where that is known without waiting."""
+        request = exchange.request
+        if self._at_once is None or exchange.route.intent is not Intent.EXECUTE or b"?" in request.target:
+            return None
+        forward = self._at_once(exchange.route.id, request.fields.lines, body)
+        if (
+            forward is not None
+            and self.upstream.auth is None
+            and any(b"AWS4-" in line for line in request.fields.lines)
+        ):
+            return None  # signed by its client: `decide` refuses it
+        return forward
 
     async def decide(self, call: ExecuteCall, exchange: Exchange) -> Forward:
         """What to send for a request that was read whole.
@@ -91,9 +116,15 @@ class DataPort:
         """
         if exchange.route.intent not in _RUNS:  # read only to be signed
             return Forward()
-        forward = await self._execute(call)
-        if forward.body is not None and self.upstream.auth is None:
-            refuse_rewrite(exchange.request.target, exchange.request.pairs())
+        passes = self.upstream.auth is None  # the client's own credentials, and its signature, go on
+        try:
+            forward = await self._execute(call)
+        except UnresolvedAgent:
+            if passes:  # the agent was to be read with them
+                refuse_rewrite(exchange.request.target, exchange.request.fields.pairs())
+            raise
+        if forward.body is not None and passes:
+            refuse_rewrite(exchange.request.target, exchange.request.fields.pairs())
         return forward
 
     def admit(self, exchange: Exchange) -> None:
@@ -121,7 +152,7 @@ class DataPort:
     def _key(self, exchange: Exchange) -> str:
         """What tells a client from others: its own header where one is configured, else its address."""
         if self._client_header:
-            for name, value in exchange.request.pairs():
+            for name, value in exchange.request.fields.pairs():
                 if name.lower() == self._client_header:
                     return value.decode("latin-1")
         peer = exchange.client.transport.get_extra_info("peername")
@@ -131,32 +162,27 @@ class DataPort:
         """Send the exchange's request to the cluster."""
         self.upstream.send(exchange)
 
-    def repeatable(self, request: Request) -> bool:
-        """Whether a request that is passed through may be sent twice when a kept connection proves to be dead."""
-        return not request.has_body and may_retry(request.method.decode("ascii"), True, False, request.target)
-
-    def host(self, request: Request, authority: bytes) -> bytes:
-        """`Host` for the cluster; empty: the client's own goes on."""
-        return authority if self._own_host or request.host is None else b""
-
     def head_came(self, exchange: Exchange) -> None:
         """The cluster has answered."""
-        self._metrics.waited(exchange.route.intent.value, self.clock() - exchange.started)
+        self._metrics.waited(exchange.route.intent, time.monotonic() - exchange.started)
 
     def failed(self, exchange: Exchange, error: GatewayError) -> None:
         """Log why an exchange ended in an error of the gateway's own."""
         log = self._log.warning if error.status >= 500 else self._log.info
         problems = [problem.as_dict() for problem in error.problems]
-        log("refused", request_id=exchange.request_id, type=error.type, reason=error.reason, problems=problems)
+        known = known_as(exchange.request.fields)
+        log("refused", request_id=exchange.request_id, **known, type=error.type, reason=error.reason, problems=problems)
 
     def internal(self, exchange: Exchange) -> GatewayError:
         """Log a fault of the gateway's own, within its handler; what the client is told."""
-        self._log.exception("internal error", request_id=exchange.request_id, method=exchange.method.decode("ascii"))
+        known = known_as(exchange.request.fields)
+        method = exchange.method.decode("ascii")
+        self._log.exception("internal error", **{"request_id": exchange.request_id, **known}, method=method)
         return errors.internal(exchange.request_id)
 
     def refused(self, error: GatewayError) -> None:
         """What came was no request."""
-        self._metrics.request(Intent.PASSTHROUGH.value, error.status)
+        self._metrics.request(Intent.PASSTHROUGH, error.status)
         self._log.info("refused", type=error.type, reason=error.reason)
 
     def finished(self, exchange: Exchange) -> None:
@@ -164,9 +190,12 @@ class DataPort:
         if exchange.ticket is not None:
             exchange.ticket.leave()
         intent = exchange.route.intent
-        self._metrics.in_flight.dec()
-        self._metrics.request(intent.value, exchange.status)
-        if intent is not Intent.PASSTHROUGH or self._verbose:
+        self._metrics.ended()
+        self._running -= 1
+        if not self._running:
+            self._last.set()
+        self._metrics.request(intent, exchange.status)
+        if self._tells_all or (self._tells and intent is not Intent.PASSTHROUGH):
             self._told(exchange)
 
     def _told(self, exchange: Exchange) -> None:
@@ -175,14 +204,17 @@ class DataPort:
         level(
             "request",
             request_id=exchange.request_id,
-            intent=exchange.route.intent.value,
+            **known_as(request.fields),
+            intent=str(exchange.route.intent),
             method=request.method.decode("ascii"),
             path=request.target.partition(b"?")[0].decode("utf-8", "replace"),
             status=exchange.status,
-            s=round(self.clock() - exchange.started, 6),
+            s=round(time.monotonic() - exchange.started, 6),
         )
 
 
+_LAST_CALL = 0.25
+"""Seconds that idle connections have left when the port stops: a request that is under way on one is answered."""
 _RUNS = (Intent.EXECUTE, Intent.EXECUTE_STREAM)
 
 
@@ -199,7 +231,6 @@ class DataListener:
         port: int,
         log: Logger,
         grace: float,
-        *,
         tls: ssl.SSLContext | None = None,
         shared: bool = False,
     ) -> None:
@@ -221,11 +252,19 @@ class DataListener:
         self.port = self._door.port
         self._log.info("listening", address=f"{self._host}:{self.port}")
 
+    def replace(self, data_port: DataPort, grace: float) -> None:
+        """Answer from `data_port` from the next request on, on connections that are open, too."""
+        old, self._data_port = self._data_port, data_port
+        self.grace = grace
+        data_port.draining = old.draining
+        data_port.start()
+        old.hand_over(data_port)
+
     def drain(self) -> None:
         """From now on each answer asks its client to close the connection."""
         self._data_port.draining = True
 
-    async def stop(self, linger: float = 0) -> None:
+    async def stop(self, linger: float = _LAST_CALL) -> None:
         """Let nobody in, let requests in flight finish within the grace period, then cut what is left.
 
         linger: seconds that idle connections are kept, so that a request just on its way on one is answered.
@@ -233,7 +272,7 @@ class DataListener:
         self.drain()
         await self._door.close()
         port = self._data_port
-        until = port.clock() + self.grace
+        until = time.monotonic() + self.grace
         await self._emptied(min(until, until - self.grace + linger))
         for connection in [connection for connection in port.connections if connection.idle]:
             connection.close()
@@ -243,5 +282,5 @@ class DataListener:
 
     async def _emptied(self, until: float) -> None:
         """Wait until no connection is left, but no longer than `until`."""
-        while self._data_port.connections and self._data_port.clock() < until:
-            await asyncio.sleep(0.02)  # connections are too many to tell each that it is the last
+        while self._data_port.connections and time.monotonic() < until:  # noqa: ASYNC110  # seldom and short
+            await asyncio.sleep(0.02)

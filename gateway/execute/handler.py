@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from gateway.agents.errors import AgentNotFound, FailedLookup
 from gateway.agents.kinds import Generation
+from gateway.agents.lookup import AUTH_HEADERS
 from gateway.agents.memory import DEFAULT_LIMIT, MemoryReader
 from gateway.agents.profile import AgentProfile
 from gateway.agents.resolver import Resolver
@@ -18,6 +19,7 @@ from gateway.delivery.native import GUARDS
 from gateway.delivery.plan import Plan, Remembered
 from gateway.errors import GatewayError, UnresolvedAgent
 from gateway.execute import delivered
+from gateway.execute.plain import SPECIMEN_BODY, PlainTexts, headers_of, text_of
 from gateway.execute.ports import ClusterReader, ExecuteCall, Forward, ProfileCache, Retry
 from gateway.execute.rewrite import (
     Policy,
@@ -41,6 +43,8 @@ _API_OFF = b"unified agent API is not enabled"
 _CODE_NOT_FILLED = b"placeholder not filled in payload: gw_d"
 _V2_ONLY = b"V2 agents require executor-provided memory"
 
+_TELLING = frozenset(name.encode() for name in AUTH_HEADERS)
+
 
 class Handler:
     """Reads a request, learns what stands behind the agent, and says what to send."""
@@ -56,6 +60,8 @@ class Handler:
         self._rules = _rules(settings)
         agents = settings.agents
         self._options = MappingOptions(agents.roles, agents.allow_prefill)
+        self._plain = PlainTexts()
+        self._explains = settings.logs.level == "debug"  # then every step of every rewrite is told
 
     async def __call__(self, call: ExecuteCall) -> Forward:
         """What to send for `call`.
@@ -100,7 +106,28 @@ class Handler:
         if is_native(profile, agent_input):
             return await self._native(call, request, agent_input, profile)
         remembered, notices = await self._remembered(profile, request, call.headers)
-        return self._sent(request, agent_input, self._delivered(profile, request, agent_input, remembered, notices))
+        sent = self._delivered(profile, request, agent_input, remembered, notices)
+        if text_of(call.body) is not None and self._plain.get(profile) is None:
+            self._learn(profile)
+        return self._sent(request, agent_input, sent)
+
+    def at_once(self, agent_id: str, lines: Iterable[bytes], body: bytes) -> Forward | None:
+        """See `gateway.execute.ports.AtOnce`."""
+        text = text_of(body)
+        headers = headers_of(lines, _TELLING) if text is not None and not self._explains else None
+        profile = self._resolver.known(agent_id, headers) if headers is not None else None
+        ready = self._plain.get(profile) if profile is not None else None
+        if ready is None or text is None:
+            return None
+        self._count(ready.plan)
+        return ready.forward(text)
+
+    def _learn(self, profile: AgentProfile) -> None:
+        request = read_execute(SPECIMEN_BODY)
+        assert request.input is not None
+        sent = self._delivered(profile, request, request.input, (), ())
+        told = delivered.headers(self._settings.answers, sent.plan, request.input.type.value, False)
+        self._plain.learn(profile, sent.plan, Forward(sent.body, told))
 
     async def _native(
         self, call: ExecuteCall, request: ExecuteRequest, agent_input: AgentInput, profile: AgentProfile
@@ -175,9 +202,7 @@ class Handler:
 
     def _sent(self, request: ExecuteRequest, agent_input: AgentInput, sent: Rewritten) -> Forward:
         plan, kind = sent.plan, agent_input.type.value
-        self._metrics.rewritten(plan.provider, plan.strategy, "sent")
-        for notice in plan.notices:
-            self._metrics.notice(notice.code)
+        self._count(plan)
         step(
             self._log,
             "planned",
@@ -187,6 +212,11 @@ class Handler:
             notices=[f"{notice.code} {notice.place}".strip() for notice in plan.notices],
         )
         return Forward(sent.body, delivered.headers(self._settings.answers, plan, kind, request.has_question))
+
+    def _count(self, plan: Plan) -> None:
+        self._metrics.rewritten(plan.provider, plan.strategy, "sent")
+        for notice in plan.notices:
+            self._metrics.notice(notice.code)
 
     def _refused(self, call: ExecuteCall, agent_input: AgentInput, error: GatewayError) -> None:
         codes = sorted({problem.code for problem in error.problems if problem.code})

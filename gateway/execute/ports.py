@@ -60,6 +60,16 @@ class ExecuteHandler(Protocol):
         """
 
 
+class AtOnce(Protocol):
+    """The part of the use case that takes no waiting; an `ExecuteHandler` may have it as `at_once`."""
+
+    def __call__(self, agent_id: str, lines: Iterable[bytes], body: bytes) -> Forward | None:
+        """What to send for a whole body, as the handler would say; None where the handler has to be asked.
+
+        lines: the request's field lines. Never raises, and never stands in for a refusal.
+        """
+
+
 class ProfileCache(Protocol):
     """What the use case remembers of agents, models and connectors."""
 

@@ -24,8 +24,34 @@ _SPECIAL = HOP_BY_HOP | {b"content-length"}
 BODYLESS = frozenset({204, 304})
 
 
+class Heads:
+    """Reads answers' heads; the last ones are kept, as answers to like requests have like heads."""
+
+    _MOST = 256
+    _LONGEST = 2048
+
+    def __init__(self, limits: HeadLimits) -> None:
+        self.limits = limits
+        self._known: dict[bytes, Head] = {}
+
+    def read(self, raw: bytes) -> Head:
+        """The head `raw`, which ends in its empty line.
+
+        Raises:
+            Malformed: it breaks a rule.
+        """
+        head = self._known.get(raw)
+        if head is None:
+            head = Head(raw, self.limits)
+            if len(raw) <= self._LONGEST:
+                if len(self._known) >= self._MOST:
+                    self._known.clear()
+                self._known[raw] = head
+        return head
+
+
 class Head:
-    """An answer's head.
+    """An answer's head; never changed, as many answers may share it.
 
     raw: as it came, up to its empty line and with it. lines: its field lines. length: its Content-Length.
     chunked: its transfer coding. persistent: the connection can be used again. plain: no header of it ends at this
@@ -55,6 +81,8 @@ class Head:
                 self._note(name, value)
         if self.chunked and self.length is not None:
             raise Malformed("length-and-coding")
+        if self.chunked and (self.status == 204 or self.status < 200):
+            raise Malformed("coding-without-body")
         self.persistent = b"close" not in self.listed and (self.minor == 1 or b"keep-alive" in self.listed)
 
     def _note(self, name: bytes, value: bytes) -> None:

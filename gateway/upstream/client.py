@@ -19,7 +19,7 @@ from gateway.config.schema import Upstream as UpstreamSettings
 from gateway.errors import GatewayError, UpstreamTimeout, UpstreamUnavailable
 from gateway.execute.ports import HeaderPairs, UpstreamResponse
 from gateway.observe.logs import Logger
-from gateway.upstream.answers import Head
+from gateway.upstream.answers import Head, Heads
 from gateway.upstream.connection import Buffers, Connection, Outbound, Patience
 from gateway.upstream.grammar import HeadLimits, RawHeader, pair
 from gateway.upstream.health import Prober
@@ -44,7 +44,7 @@ class Upstream:
 
     def __init__(self, settings: UpstreamSettings, limits: Limits, log: Logger | None = None) -> None:
         self._settings = settings
-        self._limits = head_limits(limits)
+        self._heads = Heads(head_limits(limits))
         self._log: Logger = log or structlog.get_logger()
         self._connections: set[Connection] = set()
         self._pools: dict[Node, Pool] = {}
@@ -72,7 +72,7 @@ class Upstream:
                 self.tls.context if self.tls and node.tls else None,
                 self._settings.connections,
                 self._settings.keepalive,
-                self._limits,
+                self._heads,
                 self._connections,
                 self._again,
             )
@@ -107,6 +107,8 @@ class Upstream:
 
     async def _begin(self, outbound: Outbound, pool: Pool) -> None:
         try:
+            if self.auth is not None:
+                await self.auth.ready()  # before a connection is taken, which may close while it waits
             connection = await self._connected(pool)
             node = connection.pool.node
             lines, pieces = outbound.parts(node.authority)
@@ -116,6 +118,8 @@ class Upstream:
                 except BaseException:
                     connection.pool.give_back(connection)
                     raise
+                while connection.transport.is_closing():  # it closed while a large body was hashed
+                    connection = await self._connected(connection.pool)
         except GatewayError as exc:
             outbound.connecting = None
             outbound.on_failure(exc)
@@ -140,12 +144,11 @@ class Upstream:
                 raise failure
             pool = self._pools[self.nodes.pick(tried)]
 
-    async def _signed(
-        self, auth: Authenticator, outbound: Outbound, lines: list[bytes], pieces: Buffers
-    ) -> list[bytes]:
-        body = pieces if outbound.complete else None
-        fields = await auth.sign(outbound.method, outbound.target, [pair(line) for line in lines], body)
-        return [b"%b: %b" % field for field in fields]
+    async def _signed(self, auth: Authenticator, outbound: Outbound, lines: bytes, pieces: Buffers) -> bytes:
+        fields = [pair(line) for line in lines[:-4].split(b"\r\n")]
+        chunked = any(name.lower() == b"transfer-encoding" for name, _ in fields)  # the pieces are chunks, not data
+        body = pieces if outbound.complete and not chunked else None
+        return _joined(await auth.sign(outbound.method, outbound.target, fields, body))
 
     async def exchange(self, method: str, target: str, headers: HeaderPairs, body: Buffers = ()) -> UpstreamResponse:
         """One short request of the gateway's own; see `gateway.execute.ports.ClusterReader`."""
@@ -181,6 +184,10 @@ _OWN = frozenset({b"host", b"content-length", b"transfer-encoding", b"connection
 """Headers of a request of the gateway's own that follow from it, never from the caller."""
 
 
+def _joined(fields: list[RawHeader]) -> bytes:
+    return b"".join((*(b"%b: %b\r\n" % field for field in fields), b"\r\n"))
+
+
 class _Whole(Outbound):
     """A request whose answer is awaited whole. answer: its head and its body's data."""
 
@@ -191,14 +198,16 @@ class _Whole(Outbound):
     ) -> None:
         super().__init__(method, target, patience)
         self.decode = True
-        self.repeatable = not body and may_retry(method.decode("ascii"), True, False, target)
         self.answer: asyncio.Future[tuple[Head, bytes]] = asyncio.get_running_loop().create_future()
         self._fields = fields
         self._body = body
         self._pieces: list[bytes] = []
 
-    def parts(self, authority: bytes) -> tuple[list[bytes], Buffers]:
-        return [b"%b: %b" % field for field in ((b"Host", authority), *self._fields)], self._body
+    def parts(self, authority: bytes) -> tuple[bytes, Buffers]:
+        return _joined([(b"Host", authority), *self._fields]), self._body
+
+    def repeatable(self) -> bool:
+        return not self._body and may_retry(self.method.decode("ascii"), True, False, self.target)
 
     def on_head(self, head: Head, piece: bytes, complete: bool) -> None:
         self._head = head

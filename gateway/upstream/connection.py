@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import select
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from gateway.errors import GatewayError, UpstreamTimeout, UpstreamUnavailable
-from gateway.upstream.answers import Head
+from gateway.upstream.answers import Head, Heads
 from gateway.upstream.framing import Body, ToEnd
-from gateway.upstream.grammar import HeadLimits, Malformed, fault_so_far
+from gateway.upstream.grammar import Malformed, fault_so_far
 from gateway.upstream.nodes import Kind
 from gateway.upstream.sweeper import NEVER
 
@@ -37,26 +38,32 @@ class Outbound:
     """A request on its way to the cluster; told of its answer by the `on_` methods, in the loop's callbacks.
 
     method, target: as sent. patience: how long to wait. decode: hand on the data of a chunked answer, not its chunks.
-    repeatable: it may be sent again when a kept connection proves to be dead. upgrade: it asks for a tunnel.
-    complete: its body has been handed over whole.
+    upgrade: it asks for a tunnel. complete: its body has been handed over whole.
     """
 
     __slots__ = (
-        "complete", "connecting", "connection", "decode", "method", "patience", "repeatable", "target", "upgrade",
+        "complete", "connecting", "connection", "decode", "method", "patience", "target", "upgrade",
     )  # fmt: skip
 
     def __init__(self, method: bytes, target: bytes, patience: Patience) -> None:
         self.method = method
         self.target = target
         self.patience = patience
-        self.decode = self.repeatable = self.upgrade = False
+        self.decode = self.upgrade = False
         self.complete = True
         self.connection: Connection | None = None
         self.connecting: asyncio.Task[None] | None = None
 
-    def parts(self, authority: bytes) -> tuple[list[bytes], Buffers]:
-        """What to send: header lines and what there is of the body. authority: the node's host and port."""
+    def parts(self, authority: bytes) -> tuple[bytes, Buffers]:
+        """What to send: header lines, the empty one included, and what there is of the body.
+
+        authority: the node's host and port.
+        """
         raise NotImplementedError
+
+    def repeatable(self) -> bool:
+        """Whether it may be sent again, when a kept connection proved to be dead."""
+        return False
 
     def on_connection(self) -> None:
         """What `parts` gave has been sent; more of the body may follow."""
@@ -91,19 +98,18 @@ class Connection(asyncio.Protocol):
     """A connection of a pool: idle, or busy with one `Outbound`."""
 
     __slots__ = (
-        "_answered", "_body", "_clock", "_limits", "_partial", "_persistent", "_poll", "_tunnel", "deadline", "outbound",
-        "pool", "reused", "transport",
+        "_answered", "_body", "_heads", "_partial", "_persistent", "_poll", "_tunnel", "deadline",
+        "outbound", "pool", "reused", "transport",
     )  # fmt: skip
 
-    def __init__(self, pool: Pool, limits: HeadLimits) -> None:
+    def __init__(self, pool: Pool, heads: Heads) -> None:
         self.pool = pool
         self.transport: asyncio.Transport
         self.outbound: Outbound | None = None
         self.deadline = NEVER
         self.reused = False
-        self._limits = limits
+        self._heads = heads
         self._poll = select.poll()
-        self._clock = asyncio.get_running_loop().time
         self._forget()
 
     def _forget(self) -> None:
@@ -114,20 +120,22 @@ class Connection(asyncio.Protocol):
 
     # Towards the cluster
 
-    def usable(self) -> bool:
-        """Whether an idle connection still is: open, and nothing there to be read that nobody asked for."""
-        return not self.transport.is_closing() and not self._poll.poll(0)
+    def disturbed(self) -> bool:
+        """Whether there is something to be read from it: the end, or bytes that nobody asked for."""
+        return bool(self._poll.poll(0))
 
-    def start(self, outbound: Outbound, lines: list[bytes], pieces: Buffers) -> None:
-        """Send a request; the connection is idle. lines: its header lines. pieces: what there is of its body."""
+    def start(self, outbound: Outbound, lines: bytes, pieces: Buffers) -> None:
+        """Send a request; the connection is idle. lines, pieces: its `parts`."""
         self.outbound = outbound
         outbound.connection = self
         self.pool.node.pending += 1
-        head = b"\r\n".join((b"%b %b HTTP/1.1" % (outbound.method, outbound.target), *lines, b"\r\n"))
-        if len(pieces) == 1 and len(pieces[0]) <= _JOIN:
-            self.write([head + pieces[0]])
+        head = b"%b %b HTTP/1.1\r\n%b" % (outbound.method, outbound.target, lines)
+        if not pieces:
+            self.write((head,))
+        elif len(pieces) == 1 and len(pieces[0]) <= _JOIN:
+            self.write((head + pieces[0],))
         else:
-            self.write([head, *pieces])
+            self.write((head, *pieces))
         outbound.on_connection()
 
     def write(self, pieces: Buffers) -> None:
@@ -138,7 +146,7 @@ class Connection(asyncio.Protocol):
             self.transport.writelines(pieces)
         outbound = self.outbound
         if outbound is not None and outbound.complete and self._body is None:
-            self.deadline = self._clock() + outbound.patience.header if outbound.patience.header else NEVER
+            self.deadline = time.monotonic() + outbound.patience.header if outbound.patience.header else NEVER
 
     def abandon(self) -> None:
         """Cut the connection in the middle of its exchange."""
@@ -151,8 +159,9 @@ class Connection(asyncio.Protocol):
         self.transport.close()
 
     def _let_go(self) -> None:
-        if self.outbound is not None:
-            self.outbound.connection = self.outbound = None
+        outbound, self.outbound = self.outbound, None
+        if outbound is not None:
+            outbound.connection = None
             self.pool.node.pending -= 1
 
     def pause_reading(self) -> None:
@@ -168,7 +177,7 @@ class Connection(asyncio.Protocol):
     def _wait_for_more(self) -> None:
         outbound = self.outbound
         if outbound is not None and outbound.patience.idle and not self._tunnel:
-            self.deadline = self._clock() + outbound.patience.idle
+            self.deadline = time.monotonic() + outbound.patience.idle
 
     # From the loop
 
@@ -223,8 +232,8 @@ class Connection(asyncio.Protocol):
             if end < 4:
                 self._partial = bytearray(data)
                 break
-            head = Head(data[:end], self._limits)
-            if len(head.raw) > self._limits.head:
+            head = self._heads.read(data[:end])
+            if len(head.raw) > self._heads.limits.head:
                 raise Malformed("head-size")
             data = data[end:]
             if head.status >= 200:
@@ -240,7 +249,7 @@ class Connection(asyncio.Protocol):
         """A head that is not whole: can it still become one?"""
         if not part.startswith(b"HTTP/1."[: len(part)]):
             raise Malformed("status-line")
-        if len(part) > self._limits.head:
+        if len(part) > self._heads.limits.head:
             raise Malformed("head-size")
         if fault := fault_so_far(part, start):
             raise Malformed(fault)
@@ -321,7 +330,7 @@ class Connection(asyncio.Protocol):
         stale = self.reused and not self._answered and kind == "reset"
         if not stale:
             self.pool.node.report(False, kind)
-        if stale and outbound.repeatable:
+        if stale and outbound.repeatable():
             self.pool.again(outbound)
         else:
             outbound.on_failure(error)

@@ -49,6 +49,7 @@ RULES = {
     "coding": Rule(400, "its transfer coding is not chunked, once", "RFC 9112, 6.1 and 6.3 (4)"),
     "coding-twice": Rule(400, "it has more than one Transfer-Encoding", "RFC 9112, 6.1"),
     "coding-in-1.0": Rule(400, "it has a transfer coding, which HTTP/1.0 does not know", "RFC 9112, 6.1"),
+    "coding-without-body": Rule(502, "it has a transfer coding, and a status that has no body", "RFC 9112, 6.1"),
     "chunk-size": Rule(400, "a chunk's size is no hexadecimal number", "RFC 9112, 7.1"),
     "chunk-line": Rule(400, "a chunk's size line is longer than 1 KiB", "RFC 9112, 7.1.1"),
     "chunk-extension": Rule(400, "a chunk's extension is malformed", "RFC 9112, 7.1.1"),

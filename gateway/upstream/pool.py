@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import time
 from collections import deque
 from collections.abc import Callable
 
+from gateway.upstream.answers import Heads
 from gateway.upstream.connection import Connection, Outbound
-from gateway.upstream.grammar import HeadLimits
 from gateway.upstream.nodes import Node
+
+_BRIEF = 0.001
 
 
 class Pool:
-    """Connections to `node`. tls: None for plain HTTP. limit: most at a time. keepalive: seconds that an idle one is kept.
+    """Connections to `node`. tls: None for plain HTTP. limit: most at a time. keepalive: seconds idle.
 
     everyone: takes part of the sweep. again: sends an outbound on a new connection.
     """
@@ -24,7 +27,7 @@ class Pool:
         tls: ssl.SSLContext | None,
         limit: int,
         keepalive: float,
-        limits: HeadLimits,
+        heads: Heads,
         everyone: set[Connection],
         again: Callable[[Outbound], None],
     ) -> None:
@@ -33,18 +36,20 @@ class Pool:
         self.again = again
         self._limit = limit
         self._keepalive = keepalive
-        self._limits = limits
+        self._heads = heads
         self._everyone = everyone
         self._idle: list[Connection] = []
         self._open = 0
         self._waiting: deque[asyncio.Future[Connection | None]] = deque()
-        self._clock = asyncio.get_running_loop().time
 
     def take(self) -> Connection | None:
         """An idle connection, the one used last, or None."""
         while self._idle:
             connection = self._idle.pop()
-            if connection.usable():
+            # Bytes that nobody asked for, or the end, may have come since the loop last looked: looking again costs a
+            # call of the system's, so it is done where there was time for it.
+            idle = time.monotonic() - connection.deadline + self._keepalive
+            if not connection.transport.is_closing() and (idle < _BRIEF or not connection.disturbed()):
                 connection.reused = True
                 return connection
             connection.transport.abort()
@@ -58,7 +63,7 @@ class Pool:
                 connection.reused = True
                 waiting.set_result(connection)
                 return
-        connection.deadline = self._clock() + self._keepalive
+        connection.deadline = time.monotonic() + self._keepalive
         self._idle.append(connection)
 
     def discard(self, connection: Connection) -> None:
@@ -101,7 +106,7 @@ class Pool:
         made: list[Connection] = []
 
         def make() -> Connection:
-            made.append(Connection(self, self._limits))
+            made.append(Connection(self, self._heads))
             return made[-1]
 
         try:

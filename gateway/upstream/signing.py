@@ -89,15 +89,15 @@ def client_signature(raw_target: bytes, headers: Sequence[RawHeader]) -> str:
 
 
 def refuse_rewrite(raw_target: bytes, headers: Sequence[RawHeader]) -> None:
-    """Refuse to change a request that its client signed, where the signature would be sent on.
+    """Refuse to use and change a request that its client signed, where the signature would be sent on.
 
     Raises:
         SignatureConflict: it is signed.
     """
     if place := client_signature(raw_target, headers):
         raise SignatureConflict(
-            f"The request is signed with SigV4 ({place}) and its body has to be rewritten for this agent, so the "
-            "signature would not hold.",
+            f"The request is signed with SigV4 ({place}). For its `input` the gateway has to read the agent and to "
+            "rewrite the body, and the signature would not hold for that.",
             help="Let the gateway sign (`upstream.auth.mode: sigv4`) and send the request to it unsigned, or run this "
             "agent without `input`.",
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterable
 from typing import Protocol
 
@@ -11,7 +12,7 @@ _LONGEST, _SHORTEST = 0.5, 0.01
 
 
 class Timed(Protocol):
-    """Something with a deadline, in seconds of the loop's clock; `NEVER` when it waits for nothing."""
+    """Something with a deadline, in seconds of `time.monotonic`; `NEVER` when it waits for nothing."""
 
     deadline: float
 
@@ -32,8 +33,7 @@ class Sweeper:
 
     def start(self) -> None:
         """Begin to look."""
-        self._loop = asyncio.get_running_loop()
-        self._timer = self._loop.call_later(self._period, self._sweep)
+        self._timer = asyncio.get_running_loop().call_later(self._period, self._sweep)
 
     def stop(self) -> None:
         """Look no more."""
@@ -42,9 +42,9 @@ class Sweeper:
             self._timer = None
 
     def _sweep(self) -> None:
-        now = self._loop.time()
+        now = time.monotonic()
         for member in [member for member in self._members if member.deadline < now]:
             member.deadline = NEVER
             member.expired()
         if self._timer is not None:
-            self._timer = self._loop.call_later(self._period, self._sweep)
+            self.start()

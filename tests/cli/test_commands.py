@@ -64,7 +64,7 @@ def test_wrong_settings_end_with_2_and_every_problem(
     path.write_text("logs: {level: loud}\nnope: 1\n")
     assert run([command, "-c", str(path)]) == 2
     assert capsys.readouterr().err.splitlines() == [
-        "nope: unknown key; allowed: listen, upstream, limits, agents, answers, logs",
+        "nope: unknown key; allowed: listen, upstream, limits, admission, agents, answers, logs",
         "logs.level: is not allowed here; got 'loud'; allowed: debug or info or warning or error",
     ]
 

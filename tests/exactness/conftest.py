@@ -1,15 +1,110 @@
-"""What is sent and compared here runs on both event loops the gateway may run on."""
+"""The loops these tests run on, and a gateway of its own process before the real cluster."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 import pytest
 import uvloop
+
+from tests.exactness.tap import Tap
+from tests.real_cluster.conftest import real_cluster
+
+__all__ = ["real_cluster"]
 
 
 def pytest_asyncio_loop_factories(
     config: pytest.Config, item: pytest.Item
 ) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """What is sent and compared here runs on both event loops the gateway may run on."""
     return {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+@dataclass(frozen=True)
+class Served:
+    """A gateway as users run it. pid: of its process, the parent of workers if it has any."""
+
+    port: int
+    pid: int
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+
+@contextmanager
+def served(upstream: str, *options: str) -> Iterator[Served]:
+    """``python -m gateway serve`` before `upstream`, from the moment it listens."""
+    port, admin = free_port(), free_port()
+    listen = ["--listen", f"127.0.0.1:{port}", "--admin", f"127.0.0.1:{admin}", "--log-level", "warning"]
+    command = [sys.executable, "-m", "gateway", "serve", "--upstream", upstream, *listen, *options]
+    process = subprocess.Popen(command, env={**os.environ, "PYTHONUNBUFFERED": "1"})
+    try:
+        _wait(process, port)
+        yield Served(port, process.pid)
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def _wait(process: subprocess.Popen[bytes], port: int) -> None:
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            return
+        except OSError:
+            assert process.poll() is None, "the gateway did not start"
+            assert time.monotonic() < deadline, "the gateway does not listen"
+            time.sleep(0.05)
+
+
+@dataclass(frozen=True)
+class World:
+    """The real cluster, three times tapped: direct, before the gateway, and behind it."""
+
+    cluster: int
+    direct: Tap
+    before: Tap
+    behind: Tap
+    gateway: Served
+
+
+@pytest.fixture(scope="session")
+def world(real_cluster: str) -> Iterator[World]:
+    port = int(real_cluster.rpartition(":")[2])
+    with Tap(port) as direct, Tap(port) as behind, served(behind.url) as gateway, Tap(gateway.port) as before:
+        yield World(port, direct, before, behind, gateway)
+
+
+class Ledger:
+    """How much was compared; told at the end of the run."""
+
+    def __init__(self) -> None:
+        self.compared: dict[str, int] = {}
+
+    def add(self, what: str, count: int) -> None:
+        self.compared[what] = self.compared.get(what, 0) + count
+
+
+@pytest.fixture(scope="session")
+def ledger(pytestconfig: pytest.Config) -> Iterator[Ledger]:
+    book = Ledger()
+    yield book
+    capture = pytestconfig.pluginmanager.getplugin("capturemanager")
+    with capture.global_and_fixture_disabled():
+        for what, count in book.compared.items():
+            print(f"\nexactness: {what}: {count} requests compared, differences 0", end="", flush=True)

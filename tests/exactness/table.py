@@ -157,7 +157,7 @@ ANSWERS = {
     "304 with length": b"HTTP/1.1 304 Not Modified\r\nETag: x\r\nContent-Length: 100\r\n\r\n",
     "304 without": b'HTTP/1.1 304 Not Modified\r\nETag: W/"x"\r\n\r\n',
     "a redirect": b"HTTP/1.1 302 Found\r\nLocation: //else/%7e?\r\nContent-Length: 0\r\n\r\n",
-    "401": b'HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Basic realm="x"\r\nWWW-Authenticate: y\r\ncontent-length: 0\r\n\r\n',
+    "401": b'HTTP/1.1 401 No\r\nWWW-Authenticate: Basic realm="x"\r\nWWW-Authenticate: y\r\ncontent-length: 0\r\n\r\n',
     "500": b"HTTP/1.1 500 Internal Server Error\r\ncontent-type: a/b\r\ncontent-length: 2\r\n\r\n{}",
     "503 with retry-after": b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 7\r\ncontent-length: 0\r\n\r\n",
     "duplicates in odd case": OK
@@ -177,7 +177,7 @@ ANSWERS = {
     "date and server": OK
     + b"Date: Sat, 01 Jan 2000 00:00:00 GMT\r\nServer: os\r\nVia: 1.1 x\r\nContent-Length: 0\r\n\r\n",
     "hop-by-hop headers": OK
-    + b"Connection: close, X-Hop\r\nX-Hop: 1\r\nKeep-Alive: timeout=1\r\nProxy-Connection: x\r\nContent-Length: 1\r\n\r\nx",
+    + b"Connection: close, X-Hop\r\nX-Hop: 1\r\nKeep-Alive: timeout=1\r\nContent-Length: 1\r\n\r\nx",
     "no type": OK + b"Content-Length: 9\r\n\r\n<p>hi</p>",
     "3 MB": OK + b"Content-Length: 3000000\r\n\r\n" + b"0123456789" * 300_000,
     "3 MB in chunks": OK

@@ -97,7 +97,7 @@ class Client:
             saw = await read(reader, bodyless=ask.method == b"HEAD")
         except ConnectionError:
             saw = Saw()
-        if not saw.kept:
+        if not saw.kept or ask.version == b"1.0":  # which is not kept unless asked for
             self.close()
         return saw
 

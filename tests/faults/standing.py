@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.app import Gateway, build
+from gateway.execute.ports import ExecuteCall, Forward
 from gateway.observe.logs import configure
 from tests.conftest import settings_for
 from tests.edge.use_case import UseCase
@@ -35,6 +36,13 @@ def resident() -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
+class Forgetful(UseCase):
+    """Passes every execute on, and remembers none."""
+
+    async def execute(self, call: ExecuteCall) -> Forward:
+        return Forward()
+
+
 @contextlib.asynccontextmanager
 async def standing(
     *upstreams: FaultyUpstream, over: Mapping[str, Any] | None = None, **upstream: Any
@@ -49,7 +57,7 @@ async def standing(
         section = {"timeouts": SHORT, "nodes": urls if len(urls) > 1 else [], **upstream}
         url = urls[0] if urls else "http://127.0.0.1:1"
         settings = settings_for(url, {**(over or {}), "upstream": {"url": url, **section}})
-        gateway = build(settings, UseCase(), configure("error", "json"))
+        gateway = build(settings, Forgetful(), configure("error", "json"))
         await gateway.start()
         try:
             yield gateway

@@ -141,6 +141,7 @@ class FaultyUpstream:
     """The cluster. seen: how often each `X-Id` arrived whole; close_next: so many connections are reset at once."""
 
     tls: object = None
+    port: int = 0
     accepted: int = 0
     close_next: int = 0
     open: set[Connection] = field(default_factory=set)
@@ -148,8 +149,8 @@ class FaultyUpstream:
 
     async def __aenter__(self) -> FaultyUpstream:
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: Connection(self), "127.0.0.1", 0, ssl=self.tls)  # type: ignore
-        self.port: int = self._server.sockets[0].getsockname()[1]
+        self._server = await loop.create_server(lambda: Connection(self), "127.0.0.1", self.port, ssl=self.tls)  # type: ignore
+        self.port = self._server.sockets[0].getsockname()[1]
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -172,11 +173,15 @@ Act = Callable[[Connection, Request], Awaitable[None]]
 
 @dataclass(frozen=True)
 class Fault:
-    """One way to fail. seen: what a client may see of it; lasting: it takes a time limit to notice it."""
+    """One way to fail. seen: what a client may see of it; lasting: it takes a time limit to notice it.
+
+    after: it strikes a little after the answer, and might hit a request that is under way by then.
+    """
 
     act: Act
     seen: frozenset[str]
-    lasting: bool
+    lasting: bool = False
+    after: bool = False
 
 
 FAULTS: dict[str, Fault] = {}
@@ -184,10 +189,10 @@ EARLY: dict[str, Act] = {}
 """Those that fail before the request is all there."""
 
 
-def _fault(*seen: str, early: bool = False, lasting: bool = False) -> Callable[[Act], Act]:
+def _fault(*seen: str, early: bool = False, lasting: bool = False, after: bool = False) -> Callable[[Act], Act]:
     def add(act: Act) -> Act:
         name = act.__name__.replace("_", " ")  # type: ignore[attr-defined]
-        FAULTS[name] = Fault(act, frozenset(seen), lasting)
+        FAULTS[name] = Fault(act, frozenset(seen), lasting, after)
         if early:
             EARLY[name] = act
         return act
@@ -294,21 +299,21 @@ async def a_second_answer_nobody_asked_for(c: Connection, r: Request) -> None:
     c.whole(r, POISON)
 
 
-@_fault(WHOLE)
+@_fault(WHOLE, after=True)
 async def a_second_answer_a_little_later(c: Connection, r: Request) -> None:
     c.whole(r)
     await asyncio.sleep(0.005)
     c.send(POISON)
 
 
-@_fault(WHOLE)
+@_fault(WHOLE, after=True)
 async def closes_the_kept_connection(c: Connection, r: Request) -> None:
     c.whole(r)
     await asyncio.sleep(0.002)
     c.transport.close()
 
 
-@_fault(WHOLE)
+@_fault(WHOLE, after=True)
 async def resets_the_kept_connection(c: Connection, r: Request) -> None:
     c.whole(r)
     await c.sent()
@@ -323,6 +328,8 @@ async def resets_within_the_request(c: Connection, _: Request) -> None:
 @_fault(BAD, LATE, early=True, lasting=True)
 async def stops_reading(c: Connection, _: Request) -> None:
     c.transport.pause_reading()
+    await asyncio.sleep(0.4)
+    c.transport.resume_reading()  # else it would never learn that the other end is gone
     await asyncio.Event().wait()
 
 

@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -68,7 +69,7 @@ class Process:
         supervised = workers > 1
         count = 2 * workers + 1 if supervised else 2
         told = [event for event in await self.event("listening", count) if not event["address"].startswith("unix:")]
-        admin = [port(event) for event in told if not supervised or "worker" not in event][0]
+        admin = next(port(event) for event in told if not supervised or "worker" not in event)
         [data] = {port(event) for event in told} - {admin}
         return data, admin
 
@@ -79,6 +80,13 @@ class Process:
 
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for what nobody tells."""
+    async with asyncio.timeout(PATIENCE):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
 
 
 def port(event: dict[str, Any]) -> int:

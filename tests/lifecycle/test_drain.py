@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.lifecycle.load import Tally, client, echo, seen
-from tests.lifecycle.process import PATIENCE, Process
+from tests.lifecycle.process import PATIENCE, Process, until
 from tests.wire import RecordingUpstream, read_message, talk
 
 
@@ -26,8 +26,7 @@ async def test_no_request_is_lost(tmp_path: Path, workers: int) -> None:
                     clients.create_task(client(f"quick{number}", port, tally))
                 for number in range(4):
                     clients.create_task(client(f"slow{number}", port, tally, "?slow"))
-                while len(tally.answered) < 300:
-                    await asyncio.sleep(0.01)
+                await until(lambda: len(tally.answered) >= 300)
                 gateway.signal(signal.SIGTERM)
             assert await gateway.ended() == 0
     assert tally.lost == []
@@ -64,8 +63,7 @@ async def test_an_idle_connection_is_closed_and_one_that_takes_too_long_is_cut(t
             idle, idle_writer = await asyncio.open_connection("127.0.0.1", port)
             stuck, stuck_writer = await asyncio.open_connection("127.0.0.1", port)
             stuck_writer.write(b"GET / HTTP/1.1\r\nHost: c\r\n\r\n")
-            while not upstream.requests:
-                await asyncio.sleep(0.01)
+            await until(lambda: bool(upstream.requests))
             gateway.signal(signal.SIGTERM)
             assert await gateway.ended() == 0
             assert await idle.read() == b""

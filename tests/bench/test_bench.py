@@ -1,0 +1,52 @@
+"""The benchmark runs from end to end; what it measures is not judged here."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench.figures import FIGURES, Figure
+from bench.rewrite import image_body, profile, rewrite, text_body
+from tests.docs.pages import ROOT
+
+QUICK = ["--quick", "--rounds", "1", "--seconds", "0.3", "--requests", "20", "--idle", "20"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="reads CPU times from Linux's /proc")
+def test_a_run_fills_the_table(tmp_path: Path) -> None:
+    results = tmp_path / "results.md"
+    command = [sys.executable, "-m", "bench.run", *QUICK, "--only", "textbook,gateway", "--output", str(results)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=120)
+    rows = dict(re.findall(r"^\| (.+?) \| .*? \| .*? \| (.*?) \|$", results.read_text(), re.MULTILINE))
+    assert [figure.name for figure in FIGURES] == [name for name in rows if name in {f.name for f in FIGURES}]
+    missing = {figure.key for figure in FIGURES if rows[figure.name] == "not measured"}
+    assert missing - {"workers"} == {"envoy", "nginx"}
+    assert re.fullmatch(r"1/\d+\.\d: .+", rows["GET 1 KB, CPU vs textbook aiohttp"])
+
+
+@pytest.mark.parametrize(
+    ("value", "must", "verdict"),
+    [(0.5, None, "aim met"), (0.6, None, "aim met"), (0.9, None, "must met"), (1.1, None, "**missed**")],
+)
+def test_a_verdict_on_a_ratio(value: float, must: float | None, verdict: str) -> None:
+    assert Figure("envoy", "", 1.0, 0.6, "×").verdict(value, must) == verdict
+
+
+def test_a_verdict_on_what_must_be_high_and_on_what_another_sets() -> None:
+    faster = Figure("rewrite", "", 2.0, 3.5, "×", at_least=True)
+    assert [faster.verdict(value) for value in (4.0, 2.5, 1.5)] == ["aim met", "must met", "**missed**"]
+    latency = Figure("latency", "", None, 45e-6, "µs")
+    assert [latency.verdict(value, 90e-6) for value in (40e-6, 80e-6, 95e-6)] == ["aim met", "must met", "**missed**"]
+
+
+def test_what_is_rewritten_reaches_the_agent() -> None:
+    for body in (text_body(1000), image_body(3000)):
+        sent = b"".join(rewrite(profile(), body))
+        assert b'"question":' in sent
+        assert b'"messages":' in sent
+    assert len(text_body(1000)) in range(980, 1001)

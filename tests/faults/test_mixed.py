@@ -1,0 +1,53 @@
+"""Requests of all kinds with 5 % faults: no wrong answer, nothing sent twice that must not be, nothing left over."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+
+import pytest
+
+from tests.faults.mix import Mix
+from tests.faults.standing import resident, sockets, standing
+from tests.faults.upstream import WHOLE, FaultyUpstream, settled
+
+MB = 1024 * 1024
+LIMITS = {"connect": 5, "header": 0.6, "idle": 0.6, "execute": 0.6}
+"""Seconds: short, as each fault that lasts takes as long, but not so short that a busy machine makes faults itself."""
+
+
+PARTS = 5
+
+
+async def _run(requests: int) -> Mix:
+    """The mix in parts, with memory and sockets taken after each: what grows does so from part to part."""
+    upstream = FaultyUpstream()
+    async with standing(upstream, timeouts=LIMITS) as gateway:
+        tasks, levels = asyncio.all_tasks(), []
+        mix = Mix(gateway.data_port, upstream)
+        for _ in range(PARTS):
+            await mix.run(requests // PARTS)
+            assert await settled(lambda: asyncio.all_tasks() <= tasks), asyncio.all_tasks() - tasks
+            assert mix.repeated() == []
+            assert mix.wrong == []
+            gc.collect()
+            levels.append((resident() / MB, len(sockets())))
+        print(
+            f"\n{requests} requests: {dict(mix.verdicts)}, {mix.gone} clients gone, {mix.spared} POSTs on a dying"
+            f" connection; MB and sockets: {[f'{memory:.1f} {count}' for memory, count in levels]}"
+        )
+        assert mix.spared < requests / 200
+        assert levels[-1][0] - levels[1][0] < 4
+        assert max(count for _, count in levels) <= 2 * 32 + 32  # clients' and the pool's at most
+    return mix
+
+
+async def test_two_thousand() -> None:
+    mix = await _run(2_000)
+    assert mix.verdicts[WHOLE] > 1_800
+
+
+@pytest.mark.slow
+async def test_a_hundred_thousand() -> None:
+    mix = await _run(100_000)
+    assert mix.verdicts[WHOLE] > 94_000

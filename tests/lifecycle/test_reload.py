@@ -1,0 +1,127 @@
+"""SIGHUP: the settings are swapped whole, or not at all, and no request notices."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import ssl
+from pathlib import Path
+from typing import Any
+
+from tests.lifecycle.load import Tally, client, echo
+from tests.lifecycle.process import PATIENCE, Process
+from tests.tls.certificates import Pki
+from tests.wire import RecordingUpstream, read_message, talk
+
+ASK = b"GET / HTTP/1.1\r\nHost: c\r\n\r\n"
+
+
+def answering(name: str) -> RecordingUpstream:
+    return RecordingUpstream([f"HTTP/1.1 200 OK\r\nContent-Length: {len(name)}\r\n\r\n{name}".encode()])
+
+
+def upstream(url: str) -> dict[str, Any]:
+    return {"upstream": {"url": url}}
+
+
+async def test_the_next_request_is_served_by_the_new_settings_on_open_connections_too(tmp_path: Path) -> None:
+    async with answering("old") as old, answering("new") as new, Process(tmp_path, upstream(old.url)) as gateway:
+        port, admin = await gateway.ports()
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(ASK)
+        assert (await read_message(reader)).body == b"old"
+        gateway.write({**upstream(new.url), "logs": {"level": "debug"}})
+        gateway.signal(signal.SIGHUP)
+        await gateway.event("settings reloaded")
+        writer.write(ASK)
+        assert (await read_message(reader)).body == b"new"
+        assert (await talk(port, ASK)).body == b"new"
+        assert (await talk(admin, b"GET /health/ready HTTP/1.1\r\nHost: a\r\n\r\n")).body == b'{"status":"ready"}'
+        assert [event["intent"] for event in await gateway.event("request", 2)] == ["passthrough"] * 2
+        writer.close()
+
+
+async def test_what_is_wrong_or_fixed_leaves_the_old_settings_in_force(tmp_path: Path) -> None:
+    async with answering("old") as old, answering("new") as new, Process(tmp_path, upstream(old.url)) as gateway:
+        port, _ = await gateway.ports()
+        bad: list[tuple[Any, list[str]]] = [
+            ({**upstream(new.url), "logs": {"level": "loud"}}, ["logs.level: is not allowed here; "]),
+            ("upstream: [", ["settings: "]),
+            ({**upstream(new.url), "agents": {"rules": [{"agent": "a", "provider": "no"}]}}, ["agents.rules[0].prov"]),
+            ({"upstream": {"url": "https://x", "tls": {"ca_file": "/no"}}}, ["upstream.tls.ca_file: /no can't be us"]),
+            (
+                {**upstream(new.url), "listen": {"workers": 2, "data_port": 1, "admin_host": "::1"}},
+                [
+                    "listen.data_port: can't change without a restart",
+                    "listen.admin_host: can't change without a restart",
+                    "listen.workers: can't change without a restart",
+                ],
+            ),
+        ]
+        for count, (settings, problems) in enumerate(bad, 1):
+            gateway.write(settings)
+            gateway.signal(signal.SIGHUP)
+            told = (await gateway.event("settings kept", count))[-1]["problems"]
+            assert [text[: len(start)] for text, start in zip(told, problems, strict=True)] == problems
+            assert (await talk(port, ASK)).body == b"old"
+        assert new.requests == []
+
+
+async def test_requests_in_flight_end_under_the_settings_they_began_under(tmp_path: Path) -> None:
+    slow = RecordingUpstream(script=echo)
+    async with slow as old, answering("new") as new, Process(tmp_path, upstream(old.url)) as gateway:
+        port, _ = await gateway.ports()
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /a?slow HTTP/1.1\r\nHost: c\r\n\r\n")
+        head = await reader.readuntil(b"\r\n\r\n")
+        gateway.write(upstream(new.url))
+        gateway.signal(signal.SIGHUP)
+        await gateway.event("settings reloaded")
+        assert (head[:15], await reader.readexactly(350)) == (b"HTTP/1.1 200 OK", b"/a?slow" * 50)
+        writer.write(ASK)
+        assert (await read_message(reader)).body == b"new"
+        writer.close()
+
+
+async def test_reloads_under_load_lose_nothing(tmp_path: Path) -> None:
+    async with RecordingUpstream(script=echo) as cluster, Process(tmp_path, upstream(cluster.url)) as gateway:
+        port, _ = await gateway.ports()
+        tally = Tally()
+        async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as clients:
+            for number in range(4):
+                clients.create_task(client(f"c{number}", port, tally, "?slow" if number == 0 else ""))
+            for count in range(1, 6):
+                gateway.signal(signal.SIGHUP)
+                await gateway.event("settings reloaded", count)
+            gateway.signal(signal.SIGTERM)
+        assert await gateway.ended() == 0
+    assert tally.lost == []
+    assert len(tally.answered) == len(cluster.requests)
+
+
+async def test_new_certificates_are_used_after_a_reload(tmp_path: Path) -> None:
+    pki = Pki(tmp_path)
+
+    def settings(name: str) -> dict[str, Any]:
+        cert, key = pki.issue(name, "127.0.0.1", f"{name}.test")
+        return {**upstream(cluster.url), "listen": {"tls": {"cert_file": cert, "key_file": key}}}
+
+    async def names(port: int) -> list[str]:
+        context = ssl.create_default_context(cafile=pki.ca_file)
+        _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+        shown = writer.get_extra_info("peercert")["subjectAltName"]
+        writer.close()
+        return [value for _, value in shown]
+
+    async with answering("x") as cluster, Process(tmp_path, settings("one")) as gateway:
+        port, _ = await gateway.ports()
+        assert "one.test" in await names(port)
+        gateway.write(settings("two"))
+        gateway.signal(signal.SIGHUP)
+        await gateway.event("settings reloaded")
+        assert "two.test" in await names(port)
+        gateway.write({**upstream(cluster.url)})
+        gateway.signal(signal.SIGHUP)
+        [kept] = await gateway.event("settings kept")
+        assert kept["problems"] == ["listen.tls.cert_file: can't change without a restart"]
+        assert "two.test" in await names(port)

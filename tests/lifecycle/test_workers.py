@@ -1,0 +1,125 @@
+"""Several workers on one port: watched, restarted, told, and counted one by one."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from gateway.edge.supervision import merged
+from gateway.observe.metrics import Metrics
+from tests.lifecycle.process import Process, until
+from tests.wire import RecordingUpstream, talk
+
+ASK = b"GET /x HTTP/1.1\r\nHost: c\r\n\r\n"
+
+
+@asynccontextmanager
+async def two_workers(folder: Path, **more: Any) -> AsyncIterator[tuple[Process, int, int]]:
+    """A gateway of two workers, its data port and its admin port."""
+    async with RecordingUpstream() as upstream:
+        settings = {"upstream": {"url": upstream.url}, "listen": {"workers": 2}, **more}
+        async with Process(folder, settings) as gateway:
+            yield gateway, *await gateway.ports(2)
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+async def page(port: int, path: str) -> str:
+    return (await talk(port, f"GET {path} HTTP/1.1\r\nHost: a\r\n\r\n".encode())).body.decode()
+
+
+async def test_connections_are_spread_metrics_name_the_worker_and_all_reload_or_none(tmp_path: Path) -> None:
+    async with two_workers(tmp_path) as (gateway, port, admin), RecordingUpstream() as other:
+        assert await page(admin, "/health/live") == '{"status":"live"}'
+        assert await page(admin, "/health/ready") == '{"status":"ready","workers":"2 of 2"}'
+        for _ in range(40):
+            assert (await talk(port, ASK)).body == b"ok"
+        text = await page(admin, "/metrics")
+        found = re.findall(
+            r'^mlc_gateway_requests_total\{worker="(\d)",intent="pass.*",status="200"\} (.*)', text, re.M
+        )
+        counts = {worker: float(count) for worker, count in found}
+        assert set(counts) == {"0", "1"}
+        assert sum(counts.values()) == 40
+        assert re.findall(r"^mlc_gateway_worker_up.*", text, re.M) == [
+            'mlc_gateway_worker_up{worker="0"} 1.0',
+            'mlc_gateway_worker_up{worker="1"} 1.0',
+        ]
+
+        gateway.write({"upstream": {"url": other.url}, "listen": {"workers": 2}, "nope": 1})
+        gateway.signal(signal.SIGHUP)
+        [kept] = await gateway.event("settings kept")
+        assert ("worker" in kept, kept["problems"][0].partition(";")[0]) == (False, "nope: unknown key")
+        gateway.write({"upstream": {"url": other.url}, "listen": {"workers": 2}})
+        gateway.signal(signal.SIGHUP)
+        reloaded = await gateway.event("settings reloaded", 2)
+        assert sorted(event["worker"] for event in reloaded) == [0, 1]
+        for count in range(1, 11):
+            await talk(port, ASK)
+            assert len(other.requests) == count
+        assert Counter(event["event"] for event in gateway.events)["settings kept"] == 1
+
+
+async def test_a_worker_that_ends_is_started_again_and_one_whose_supervisor_ends_stops(tmp_path: Path) -> None:
+    async with two_workers(tmp_path) as (gateway, port, admin):
+        before = children(gateway.process.pid)
+        os.kill(before[0], signal.SIGKILL)
+        [ended] = await gateway.event("worker ended")
+        assert (ended["pid"], ended["status"]) == (before[0], -9)
+        assert (await talk(port, ASK)).body == b"ok"
+        await gateway.event("listening", 7)  # both ports of both workers, the admin port, and both of the new one
+        after = children(gateway.process.pid)
+        assert (len(after), before[1] in after, before[0] in after) == (2, True, False)
+        text = await page(admin, "/metrics")
+        restarts = re.findall(r'^mlc_gateway_worker_restarts_total\{worker="(\d)"\} (.*)', text, re.M)
+        assert dict(restarts) == {"0": "0.0", "1": "0.0"} | {str(ended["worker"]): "1.0"}
+        # And all end with their supervisor, however it ends: their standard input does.
+        gateway.signal(signal.SIGKILL)
+        await gateway.process.wait()
+        await until(lambda: not any(map(alive, after)))
+        with socket.socket() as one:  # nobody holds the port any more
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            one.bind(("127.0.0.1", port))
+
+
+async def test_a_port_that_is_taken_ends_the_start(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        settings = {"listen": {"workers": 2, "data_port": taken.getsockname()[1]}}
+        async with Process(tmp_path, settings) as gateway:
+            assert await gateway.ended() == 1
+            assert gateway.events == []
+
+
+def test_pages_are_merged_sample_by_sample() -> None:
+    one, two = Metrics(), Metrics()
+    one.request("execute", 200)
+    two.request("execute", 200)
+    two.request("passthrough", 0)
+    page = merged({"0": one.render().decode(), "1": two.render().decode()})
+    samples = [line for line in page.splitlines() if line.startswith("mlc_gateway_requests_total")]
+    assert samples == [
+        'mlc_gateway_requests_total{worker="0",intent="execute",status="200"} 1.0',
+        'mlc_gateway_requests_total{worker="1",intent="execute",status="200"} 1.0',
+        'mlc_gateway_requests_total{worker="1",intent="passthrough",status="0"} 1.0',
+    ]
+    assert 'mlc_gateway_in_flight{worker="1"} 0.0' in page.splitlines()
+    comments = Counter(line for line in page.splitlines() if line.startswith("#"))
+    assert set(comments.values()) == {1}

@@ -1,0 +1,201 @@
+"""Through the gateway: the cluster gets one set of credentials, and a signature that holds for what it got."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+from requests_aws4auth import AWS4Auth
+
+from gateway.execute.ports import Forward
+from tests.conftest import StartGateway
+from tests.edge.use_case import UseCase
+from tests.wire import Parsed, RecordingUpstream, talk
+
+EXECUTE = "/_plugins/_ml/agents/a1/_execute"
+SIGNED = b"AWS4-HMAC-SHA256 Credential=A/20260101/r/es/aws4_request, SignedHeaders=host, Signature=0"
+
+
+@pytest.fixture(autouse=True)
+def _credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / "none"))
+    monkeypatch.delenv("AWS_PROFILE", raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "token")
+
+
+def sigv4(service: str = "es", **more: Any) -> dict[str, Any]:
+    return {"upstream": {"auth": {"mode": "sigv4", "sigv4": {"service": service, "region": "eu-west-1"}}, **more}}
+
+
+def request(method: str, target: str, *headers: bytes, body: bytes = b"", chunked: bool = False) -> bytes:
+    framing = [b"Transfer-Encoding: chunked"] if chunked else [b"Content-Length: %d" % len(body)] if body else []
+    if chunked:
+        body = b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
+    line = f"{method} {target} HTTP/1.1".encode()
+    return b"\r\n".join((line, b"Host: client.example", *headers, *framing, b"", body))
+
+
+def checked(received: Parsed, service: str = "es", unsigned: bool = False) -> None:
+    """What the service does: compute the signature anew from what came, and compare."""
+    method, target, _ = received.line.decode().split()
+    [given] = received.values("Authorization")
+    [payload] = received.values("X-Amz-Content-SHA256")
+    expected = "UNSIGNED-PAYLOAD" if unsigned else hashlib.sha256(received.body).hexdigest()
+    assert payload.decode() == expected
+    names = given.decode().partition("SignedHeaders=")[2].partition(",")[0].split(";")
+    auth = AWS4Auth("AKIDEXAMPLE", "secret", "eu-west-1", service, session_token="token")
+    again: Any = requests.Request(method, "https://x/").prepare()
+    again.url = f"https://x{target}"
+    again.headers.clear()
+    again.headers.update({name: received.values(name)[0].decode() for name in names})
+    headers, signed = AWS4Auth.get_canonical_headers(again, names)
+    text = "\n".join(
+        (method, auth.amz_cano_path(target.partition("?")[0]), auth.amz_cano_querystring(target.partition("?")[2]))
+    )
+    auth.regenerate_signing_key(date=received.values("X-Amz-Date")[0].decode()[:8])
+    whole = auth.get_sig_string(again, f"{text}\n{headers}\n{signed}\n{expected}", auth.signing_key.scope)
+    signature = hmac.new(auth.signing_key.key, whole.encode(), hashlib.sha256).hexdigest()
+    assert given.decode().endswith(f"Signature={signature}")
+    assert set(names) >= {"host", "x-amz-date", "x-amz-content-sha256", "x-amz-security-token"}
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        request("GET", "/"),
+        request("GET", "/a%2Fb//c/../d?q=a+b&pretty&x=*"),
+        request("HEAD", "/i"),
+        request("POST", "/_bulk", b"Content-Type: application/x-ndjson", body=b'{"index":{}}\n{}\n'),
+        request("PUT", "/i/_doc/1", b"content-type: application/json", body=b"{}", chunked=True),
+        request("DELETE", "/i", b"Authorization: Basic YTpi", b"authorization: Bearer x", b"x-amz-date: 1"),
+        request("GET", "/", b"Authorization: " + SIGNED),
+        request("POST", EXECUTE, b"Content-Type: application/json", body=b'{"parameters":{}}'),
+    ],
+)
+async def test_what_reaches_the_service_is_signed_as_it_stands(start_gateway: StartGateway, raw: bytes) -> None:
+    async with RecordingUpstream() as upstream:
+        gateway = await start_gateway(upstream.url, UseCase(), sigv4())
+        assert (await talk(gateway.data_port, raw, bodyless=raw.startswith(b"HEAD"))).line == b"HTTP/1.1 200 OK"
+        [received] = upstream.requests
+    assert received.line == raw.partition(b"\r\n")[0]
+    assert received.values("Host") == [f"127.0.0.1:{upstream.port}".encode()]
+    assert received.body in raw
+    checked(received)
+
+
+async def test_a_rewritten_body_is_what_is_signed(start_gateway: StartGateway) -> None:
+    use_case = UseCase(Forward([b'{"parameters":', memoryview(b"{}}")]))
+    async with RecordingUpstream() as upstream:
+        gateway = await start_gateway(upstream.url, use_case, sigv4())
+        raw = request("POST", EXECUTE, b"Authorization: " + SIGNED, body=b'{"input":"x"}')
+        assert (await talk(gateway.data_port, raw)).line == b"HTTP/1.1 200 OK"
+        [received] = upstream.requests
+    assert received.body == b'{"parameters":{}}'
+    checked(received)
+
+
+async def test_serverless_streams_bodies_unsigned(start_gateway: StartGateway) -> None:
+    async with RecordingUpstream() as upstream:
+        gateway = await start_gateway(upstream.url, UseCase(), sigv4("aoss"))
+        await talk(gateway.data_port, request("POST", "/_bulk", body=b"{}\n", chunked=True))
+        await talk(gateway.data_port, request("GET", "/"))
+    streamed, empty = upstream.requests
+    checked(streamed, "aoss", unsigned=True)
+    checked(empty, "aoss")
+
+
+async def test_a_body_the_signature_needs_is_limited(start_gateway: StartGateway) -> None:
+    async with RecordingUpstream() as upstream:
+        gateway = await start_gateway(upstream.url, UseCase(), {**sigv4(), "limits": {"body": 10}})
+        answer = await talk(gateway.data_port, request("POST", "/_bulk", body=b"x" * 11))
+        assert answer.line == b"HTTP/1.1 413 Request Entity Too Large"
+        assert upstream.requests == []
+
+
+async def test_lookups_of_the_gateways_own_are_signed_too(start_gateway: StartGateway) -> None:
+    async with RecordingUpstream() as upstream:
+        gateway = await start_gateway(upstream.url, UseCase(), sigv4())
+        await gateway.upstream.get_json("/_plugins/_ml/agents/a1", {"Authorization": "Basic YTpi"})
+        [received] = upstream.requests
+    checked(received)
+
+
+async def test_without_credentials_requests_are_refused_with_503(
+    start_gateway: StartGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    async with RecordingUpstream() as upstream:
+        gateway = await start_gateway(upstream.url, UseCase(), sigv4())
+        answer = await talk(gateway.data_port, request("GET", "/"))
+        assert answer.line == b"HTTP/1.1 503 Service Unavailable"
+        assert b"CredentialsUnavailable" in answer.body
+        assert b"secret" not in answer.body
+        assert upstream.requests == []
+
+
+async def test_basic_takes_the_place_of_the_clients_own(start_gateway: StartGateway, tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("p\n")
+    account = {"username": "u", "password": {"file": str(tmp_path / "password")}}
+    async with RecordingUpstream() as upstream:
+        over = {"upstream": {"auth": {"mode": "basic", "basic": account}}}
+        gateway = await start_gateway(upstream.url, UseCase(), over)
+        await talk(gateway.data_port, request("POST", "/i", b"Authorization: Bearer x", body=b"{}"))
+        [received] = upstream.requests
+    assert received.values("Authorization") == [b"Basic " + base64.b64encode(b"u:p")]
+
+
+async def test_a_signature_in_the_query_is_refused_where_the_gateway_puts_its_own(start_gateway: StartGateway) -> None:
+    async with RecordingUpstream() as upstream:
+        gateway = await start_gateway(upstream.url, UseCase(), sigv4())
+        answer = await talk(gateway.data_port, request("GET", "/?X-Amz-Signature=ab"))
+        assert answer.line == b"HTTP/1.1 400 Bad Request"
+        assert b'"type":"SignatureConflict"' in answer.body
+        assert (await talk(gateway.data_port, request("GET", "/"))).line == b"HTTP/1.1 200 OK"
+        assert len(upstream.requests) == 1
+
+
+async def test_a_clients_signature_passes_where_nothing_changes(start_gateway: StartGateway) -> None:
+    async with RecordingUpstream() as upstream:
+        gateway = await start_gateway(upstream.url, UseCase(), {"upstream": {"host_header": "client"}})
+        raw = request("POST", EXECUTE, b"X-Amz-Date: 1", b"Authorization: " + SIGNED, body=b"{}")
+        assert (await talk(gateway.data_port, raw)).line == b"HTTP/1.1 200 OK"
+        [received] = upstream.requests
+    assert received.values("Host") == [b"client.example"]
+    assert received.values("Authorization") == [SIGNED]
+
+
+@pytest.mark.parametrize(
+    ("target", "headers"),
+    [(EXECUTE, [b"Authorization: " + SIGNED]), (f"{EXECUTE}?X-Amz-Signature=ab", [])],
+    ids=["header", "query"],
+)
+async def test_a_clients_signature_on_a_rewritten_request_is_refused(
+    start_gateway: StartGateway, target: str, headers: list[bytes]
+) -> None:
+    async with RecordingUpstream() as upstream:
+        gateway = await start_gateway(upstream.url, UseCase(Forward([b"{}"])))
+        answer = await talk(gateway.data_port, request("POST", target, *headers, body=b'{"input":"x"}'))
+        assert answer.line == b"HTTP/1.1 400 Bad Request"
+        assert b'"type":"SignatureConflict"' in answer.body
+        assert b"the signature would not hold for that" in answer.body
+        assert upstream.requests == []
+
+
+async def test_an_agent_that_a_clients_signature_cant_read_is_told_as_that(start_gateway: StartGateway) -> None:
+    refusal = b"HTTP/1.1 403 Forbidden\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
+    async with RecordingUpstream([refusal]) as upstream:
+        gateway = await start_gateway(upstream.url)
+        headers = [b"Content-Type: application/json", b"Authorization: " + SIGNED]
+        answer = await talk(gateway.data_port, request("POST", EXECUTE, *headers, body=b'{"input":"x"}'))
+        assert answer.line == b"HTTP/1.1 400 Bad Request"
+        assert b'"type":"SignatureConflict"' in answer.body
+        assert {sent.line.split()[0] for sent in upstream.requests} == {b"GET"}

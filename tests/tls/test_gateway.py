@@ -1,0 +1,87 @@
+"""TLS all the way: client, gateway and cluster, each with a certificate of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from gateway.app import build
+from gateway.config.load import ConfigError
+from gateway.observe.logs import configure
+from tests.conftest import StartGateway, settings_for
+from tests.tls.certificates import Pki
+from tests.wire import Parsed, RecordingUpstream, read_message, talk
+
+HOST = "127.0.0.1"
+
+
+@asynccontextmanager
+async def secured(upstream: RecordingUpstream, pki: Pki) -> AsyncIterator[str]:
+    """`upstream` behind TLS that asks for certificates of our authority; its address."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=pki.ca_file)
+    context.load_cert_chain(*pki.issue("cluster", HOST))
+    context.verify_mode = ssl.CERT_REQUIRED
+    async with upstream, await asyncio.start_server(upstream._serve, HOST, 0, ssl=context) as server:
+        yield f"https://{HOST}:{server.sockets[0].getsockname()[1]}"
+
+
+async def ask(port: int, context: ssl.SSLContext) -> Parsed:
+    reader, writer = await asyncio.open_connection(HOST, port, ssl=context)
+    try:
+        writer.write(b"GET /a%2fb?x HTTP/1.1\r\nHost: c\r\n\r\n")
+        return await read_message(reader)
+    finally:
+        writer.transport.abort()
+
+
+async def test_both_sides_show_and_check_certificates(start_gateway: StartGateway, pki: Pki) -> None:
+    cert, key = pki.issue("gateway", HOST)
+    outward_cert, outward_key = pki.issue("outward", "gateway.test")
+    tls = {"ca_file": pki.ca_file, "cert_file": outward_cert, "key_file": outward_key}
+    context = ssl.create_default_context(cafile=pki.ca_file)
+    context.load_cert_chain(*pki.issue("client", "client.test"))
+    upstream = RecordingUpstream()
+    async with secured(upstream, pki) as url:
+        over = {
+            "listen": {"tls": {"cert_file": cert, "key_file": key, "client_ca_file": pki.ca_file}},
+            "upstream": {"tls": tls},
+        }
+        gateway = await start_gateway(url, None, over)
+        assert (await ask(gateway.data_port, context)).body == b"ok"
+        assert upstream.requests[0].line == b"GET /a%2fb?x HTTP/1.1"
+        with pytest.raises((ssl.SSLError, ConnectionError, asyncio.IncompleteReadError)):
+            await ask(gateway.data_port, ssl.create_default_context(cafile=pki.ca_file))
+        assert len(upstream.requests) == 1
+
+
+@pytest.mark.parametrize("wrong", ["authority", "name", "no certificate"])
+async def test_a_cluster_that_does_not_check_out_is_a_502(start_gateway: StartGateway, pki: Pki, wrong: str) -> None:
+    cert, key = pki.issue("outward", "gateway.test")
+    tls = {"ca_file": pki.ca_file, "cert_file": cert, "key_file": key}
+    tls |= {"authority": {"ca_file": pki.other_ca_file}, "name": {"server_name": "x.test"}}.get(wrong, {})
+    if wrong == "no certificate":
+        del tls["cert_file"], tls["key_file"]
+    upstream = RecordingUpstream()
+    async with secured(upstream, pki) as url:
+        gateway = await start_gateway(url, None, {"upstream": {"tls": tls}})
+        answer = await talk(gateway.data_port, b"GET / HTTP/1.1\r\nHost: c\r\n\r\n")
+        assert answer.line == b"HTTP/1.1 502 Bad Gateway"
+        assert b"UpstreamUnavailable" in answer.body
+        assert upstream.requests == []
+
+
+async def test_plain_http_on_a_port_with_tls_ends_the_connection(start_gateway: StartGateway, pki: Pki) -> None:
+    cert, key = pki.issue("gateway", HOST)
+    gateway = await start_gateway("http://127.0.0.1:1", None, {"listen": {"tls": {"cert_file": cert, "key_file": key}}})
+    with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+        await talk(gateway.data_port, b"GET / HTTP/1.1\r\nHost: c\r\n\r\n")
+
+
+def test_a_gateway_without_its_certificate_is_not_built(pki: Pki) -> None:
+    settings = settings_for("http://x", {"listen": {"tls": {"cert_file": str(pki.folder / "none")}}})
+    with pytest.raises(ConfigError, match=r"listen\.tls\.cert_file"):
+        build(settings, None, configure("error", "json"))
