@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all check format docs bench matrix cluster-ml clean
+.PHONY: help demo test test-all check format audit docs bench matrix cluster-ml clean
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ check: $(STAMP) ## lint, format, types, layers
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
 
+audit: $(STAMP) ## known vulnerabilities in the locked dependencies
+	$(PY) -m tests.security.audit
+
 format: $(STAMP) ## format the code, mend what lint can mend
 	$(VENV)/bin/ruff format .
 	$(VENV)/bin/ruff check --fix .
@@ -40,6 +43,7 @@ format: $(STAMP) ## format the code, mend what lint can mend
 docs: $(STAMP) ## write the generated parts of the documentation
 	$(PY) -m gateway.config.describe docs/configuration.md
 	$(PY) -m tests.docs.cli_page
+	$(PY) -m tests.smuggling.page
 
 bench: $(STAMP) ## measure
 	$(PY) -m bench.run $(ARGS)

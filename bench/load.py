@@ -121,7 +121,7 @@ class Connection:
     """One kept connection, blocking, for latencies and big bodies."""
 
     def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), 60)
+        self.socket = socket.create_connection(("127.0.0.1", port), 20)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def close(self) -> None:

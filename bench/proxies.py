@@ -65,6 +65,7 @@ daemon off; master_process off; worker_processes 1; pid {folder}/nginx.pid; erro
 events {{ worker_connections 8192; }}
 http {{
   access_log off; keepalive_requests 1000000; client_max_body_size 0; proxy_request_buffering off;
+  proxy_buffers 16 16k; proxy_max_temp_file_size 0;
   client_body_temp_path {folder}/b; proxy_temp_path {folder}/p; fastcgi_temp_path {folder}/f;
   uwsgi_temp_path {folder}/u; scgi_temp_path {folder}/s;
   upstream cluster {{ server 127.0.0.1:{upstream}; keepalive 256; keepalive_requests 1000000; }}

@@ -12,7 +12,6 @@ import platform
 import statistics
 import sys
 import tempfile
-import time
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -63,9 +62,11 @@ class Bench:
                     self._say(f"left out: {missing}")
             for number in range(self.rounds):
                 self._round(number, running, upstream)
-            self._memory(running)
-            for process in running.values():
-                self._idle(process)
+            for name in running:
+                with self._fresh(name, port) as process:
+                    self._memory(process)
+                with self._fresh(name, port) as process:
+                    self._idle(process)
             if "gateway" in running:
                 self._workers(port, upstream)
         finally:
@@ -98,7 +99,10 @@ class Bench:
     def _cpu(self, process: Process, ask: Ask, what: str) -> None:
         """CPU time a request, as the kernel counts it for the proxy's process and its children."""
         connection = Connection(process.port)  # warms up: profile cached, connections made
-        connection.exchange(ask.raw())
+        try:
+            connection.exchange(ask.raw())
+        except OSError as error:
+            raise RuntimeError(f"{process.name} does not answer {ask.path}: {error}") from error
         connection.close()
         before = process.cpu()
         answers = many(process.port, ask, self.seconds, self.load_core, self.folder)
@@ -115,40 +119,50 @@ class Bench:
         for process in processes:
             process.pin(self.load_core if process.name == "upstream" else self.proxy_core)
 
-    def _memory(self, running: dict[str, Process]) -> None:
+    @contextmanager
+    def _fresh(self, name: str, upstream: int) -> Iterator[Process]:
+        """The proxy anew: memory that an earlier measurement left behind would hide what this one takes."""
+        process = proxies.started(name, upstream, self.folder, self.proxy_core)
+        connection = Connection(process.port)
+        for _ in range(100):
+            connection.exchange(SMALL.raw())
+        connection.close()
+        yield process
+        process.stop()
+
+    def _memory(self, process: Process) -> None:
         """Growth of the peak over what was there, for big bodies whose reader is slower than their sender."""
-        for process in running.values():
-            down = self._growth(process, Ask(f"/bytes/{BIG}").raw(), pause=0.0005)
-            self.raw["memory, 50 MB answer"][process.name].append(down)
-            up = self._growth(process, Ask("/slow", b"x" * BIG).raw())
-            self.raw["memory, 50 MB request"][process.name].append(up)
-        if "gateway" in running:
+        self.raw["memory, 50 MB answer"][process.name].append(
+            self._growth(process, Ask(f"/bytes/{BIG}").raw(), pause=0.0005)
+        )
+        self.raw["memory, 50 MB request"][process.name].append(self._growth(process, Ask("/slow", b"x" * BIG).raw()))
+        if process.name == "gateway":
+            self._growth(process, Ask(EXECUTE, image_body(1000)).raw())
             body = image_body(BIG)
-            grown = self._growth(running["gateway"], Ask(EXECUTE, body).raw())
-            self.figures["peak"] = grown / len(body)
+            self.figures["peak"] = self._growth(process, Ask(EXECUTE, body).raw()) / len(body)
 
     def _growth(self, process: Process, raw: bytes, pause: float = 0.0) -> float:
-        grown = []
-        for _ in range(3):
-            connection = Connection(process.port)
-            connection.exchange(SMALL.raw())
-            before = process.memory()
-            process.forget_peak()
-            connection.exchange(raw, pause)
-            grown.append(max(0, process.memory("VmHWM") - before))
-            connection.close()
-        return statistics.median(grown)
+        connection = Connection(process.port)
+        before = process.memory()
+        process.forget_peak()
+        connection.exchange(raw, pause)
+        grown = process.memory("VmHWM") - before
+        connection.close()
+        return max(0, grown)
 
     def _idle(self, process: Process) -> None:
         """Memory of a connection that has been answered once and stays open."""
-        time.sleep(0.2)
-        before = process.memory()
         connections = []
         try:
-            for _ in range(self.idle):
+            before = 0
+            for number in range(-self.idle // 5, self.idle):  # the first fifth uses up what is free already
+                if number == 0:
+                    before = process.memory()
                 connections.append(Connection(process.port))
                 connections[-1].exchange(SMALL.raw())
-            self.raw["memory, idle connection"][process.name].append((process.memory() - before) / self.idle)
+            grown = process.memory() - before
+            connections[0].exchange(SMALL.raw())  # it is still there
+            self.raw["memory, idle connection"][process.name].append(grown / self.idle)
         except (OSError, RuntimeError) as error:
             self._say(f"idle connections of {process.name} not measured: {error}")
         finally:
@@ -239,7 +253,7 @@ class Bench:
             f"Latency: {self.requests} requests one after the other over one connection, all on one core; the time "
             "straight to the upstream is taken off. Memory: growth of the peak (`VmHWM`) over what was resident "
             "before, the reader slower than the sender; for idle connections growth of what is resident, over "
-            f"{self.idle} of them. `peak` holds the body itself.",
+            f"{self.idle} of them. The rewrite's peak includes the body itself.",
             "",
             "; ".join(f"{name}: {said}" for name, said in self.versions.items()) + ".",
             *(f"\n{said[0].upper()}{said[1:]}." for said in self.said),

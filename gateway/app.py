@@ -9,10 +9,11 @@ import signal
 from collections.abc import Callable, Coroutine, Iterator
 
 from gateway.config.load import ConfigError, ConfigProblem
-from gateway.config.schema import Settings
-from gateway.edge.admin import AdminPort
+from gateway.config.schema import Listen, Secret, Settings
+from gateway.edge.admin import AdminPort, Guard
 from gateway.edge.listener import Listener
 from gateway.edge.server import DataListener, DataPort
+from gateway.edge.sockets import UNIX
 from gateway.execute.ports import ExecuteHandler, ProfileCache
 from gateway.observe.logs import Logger, configure
 from gateway.observe.metrics import Metrics
@@ -58,6 +59,7 @@ class Gateway:
         self._background: set[asyncio.Task[None]] = set()
         self._tls = on_data_port(settings.listen.tls, log)
         self._admin_port = AdminPort(self.upstream, self.metrics)
+        self._guard = Guard(self._admin_port, _token(settings.listen))
         listen = settings.listen
         self._data = DataListener(
             self._now.port,
@@ -68,9 +70,7 @@ class Gateway:
             self._tls.context if self._tls else None,
             listen.workers > 1,
         )
-        self._admin = Listener(
-            self._admin_port, listen.admin_host, listen.admin_port, settings.limits, log, _ADMIN_GRACE
-        )
+        self._admin = Listener(self._guard, listen.admin_host, listen.admin_port, settings.limits, log, _ADMIN_GRACE)
 
     @property
     def settings(self) -> Settings:
@@ -132,6 +132,7 @@ class Gateway:
             self._tls.become(tls)
         self._data.replace(new.port, settings.listen.shutdown_seconds)
         self._admin_port.cluster = new.upstream
+        self._guard.token = _token(settings.listen)
         self._do(old.retire())
 
     async def stop(self) -> None:
@@ -156,6 +157,11 @@ class Gateway:
         task.add_done_callback(self._background.discard)
 
 
+def _token(listen: Listen) -> Secret:
+    """What the admin port asks for: nothing of the supervisor, to whom a worker talks over a socket of their own."""
+    return Secret() if listen.admin_host.startswith(UNIX) else listen.admin_token
+
+
 def build(settings: Settings, use_case: UseCase | None = None, log: Logger | None = None) -> Gateway:
     """A gateway for `settings`, not started. use_case: what decides on execute requests, the real one by default.
 
@@ -168,8 +174,14 @@ def build(settings: Settings, use_case: UseCase | None = None, log: Logger | Non
 
 def _real_use_case() -> UseCase:
     from gateway.execute.handler import build_handler  # here, so that tests of the edge need none of it
+    from gateway.media.fetch import Fetcher
 
-    return build_handler
+    def use_case(
+        settings: Settings, cluster: Upstream, log: Logger, metrics: Metrics
+    ) -> tuple[ExecuteHandler, ProfileCache]:
+        return build_handler(settings, cluster, log, metrics, Fetcher(settings.media))
+
+    return use_case
 
 
 def check(settings: Settings, log: Logger) -> None:

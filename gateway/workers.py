@@ -22,6 +22,7 @@ from gateway import app
 from gateway.config.load import ConfigError
 from gateway.config.schema import Settings
 from gateway.config.source import Source
+from gateway.edge.admin import Guard
 from gateway.edge.listener import Listener
 from gateway.edge.sockets import UNIX, bind
 from gateway.edge.supervision import Answer, SupervisorPort
@@ -50,6 +51,7 @@ class Supervisor:
         self._running: dict[int, asyncio.subprocess.Process] = {}
         self._told = asyncio.Event()
         self._port = SupervisorPort(settings.listen.workers, self._ask)
+        self._guard = Guard(self._port, settings.listen.admin_token)
 
     async def run(self) -> None:
         """Run until SIGINT or SIGTERM.
@@ -63,7 +65,7 @@ class Supervisor:
         reserved = await bind(listen.data_host, listen.data_port, shared=True)
         self._data_port: int = reserved[0].getsockname()[1]
         limits = self._settings.limits
-        admin = Listener(self._port, listen.admin_host, listen.admin_port, limits, self._log, 1.0)
+        admin = Listener(self._guard, listen.admin_host, listen.admin_port, limits, self._log, 1.0)
         with tempfile.TemporaryDirectory(prefix="mlc-gateway-") as folder, contextlib.ExitStack() as undo:
             self._folder = Path(folder)
             for one in reserved:
@@ -150,6 +152,7 @@ class Supervisor:
             self._log.error("settings kept", problems=[str(problem) for problem in exc.problems])
             return
         self._settings = settings
+        self._guard.token = settings.listen.admin_token
         for number, process in self._running.items():
             if self._socket(number).exists():  # one that is still starting reads them anyway
                 _signal(process, signal.SIGHUP)

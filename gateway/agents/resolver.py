@@ -95,13 +95,14 @@ class Resolver:
         fingerprint = self._credentials.fingerprint(headers)
         return await self._profiles.get((agent_id, fingerprint), lambda: self._read(agent_id, headers, fingerprint))
 
-    def known(self, agent_id: str, credentials: Mapping[str, str]) -> AgentProfile | None:
-        """The agent's profile if it is kept for this caller; as `profile`, without asking the cluster.
+    def caller(self, headers: Mapping[str, str]) -> bytes:
+        """What callers are told apart by; never empty."""
+        own = self._credentials.of(headers) if self._service_headers is None else self._service_headers
+        return self._credentials.fingerprint(own)
 
-        credentials: of the caller's headers those that say who it is (`AUTH_HEADERS`), in lower case.
-        """
-        headers = credentials if self._service_headers is None else self._service_headers
-        return self._profiles.peek((agent_id, self._credentials.fingerprint(headers)))
+    def known(self, agent_id: str, caller: bytes) -> AgentProfile | None:
+        """The agent's profile if it is kept for this `caller`; as `profile`, without asking the cluster."""
+        return self._profiles.peek((agent_id, caller))
 
     def invalidate(self, kind: Kind, id_: str | None = None) -> None:
         """Forget what a write may have changed; call it once the write's answer is there, whatever it says.

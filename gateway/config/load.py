@@ -10,8 +10,9 @@ import difflib
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 from urllib.parse import urlsplit
@@ -20,7 +21,7 @@ import msgspec
 import yaml
 
 from gateway.config.describe import allowed, bare
-from gateway.config.schema import Account, Secret, ServiceAccount, Settings
+from gateway.config.schema import Account, Listen, Secret, ServiceAccount, Settings
 
 PREFIX = "GATEWAY__"
 _CREDENTIALS = re.compile(r"//[^/@\s]*@")
@@ -113,9 +114,35 @@ def _contradictions(settings: Settings) -> list[ConfigProblem]:
     for section, tls in (("listen.tls", settings.listen.tls), ("upstream.tls", settings.upstream.tls)):
         if tls.key_file and not tls.cert_file:
             problems.append(ConfigProblem(f"{section}.cert_file", f"is needed with {section}.key_file"))
+    problems += _open_doors(settings.listen)
     if settings.listen.tls.client_ca_file and not settings.listen.tls.cert_file:
         problems.append(ConfigProblem("listen.tls.cert_file", "is needed with listen.tls.client_ca_file"))
     return problems
+
+
+def _open_doors(listen: Listen) -> Iterator[ConfigProblem]:
+    """What would let in, or believe, more than was meant."""
+    token = listen.admin_token
+    if not is_local(listen.admin_host) and not token:
+        yield ConfigProblem("listen.admin_token", "is needed when listen.admin_host is not a loopback address")
+    if token and not token.reveal().isascii():
+        yield ConfigProblem("listen.admin_token", "must be ASCII, as it stands in a header")
+    for i, network in enumerate(listen.trusted_proxies):
+        try:
+            ip_network(network)
+        except ValueError:
+            path = f"listen.trusted_proxies[{i}]"
+            yield ConfigProblem(path, "is no network", repr(network), "an address, or one with a prefix: 10.0.0.0/8")
+
+
+def is_local(host: str) -> bool:
+    """Whether only this machine reaches a socket bound to `host`: a loopback address or a socket in the file system."""
+    if host == "localhost" or host.startswith("unix:"):
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _incomplete(path: str, account: Account | ServiceAccount, when: str) -> list[ConfigProblem]:
@@ -196,7 +223,7 @@ class _Reader:
         if value is None:
             value = {}
         if not isinstance(value, dict):
-            self.problem(path, "must be a section with keys", value)
+            self.problem(path, "must be a section with keys", "" if _holds_secret(cls) else value)
             return None
         types = get_type_hints(cls, include_extras=True)
         for key in value:
@@ -260,6 +287,14 @@ class _Reader:
         except (OSError, UnicodeDecodeError) as exc:
             self.problem(path, f"the file {where} can't be read: {getattr(exc, 'strerror', None) or 'not UTF-8'}")
             return Secret()
+
+
+def _holds_secret(kind: Any) -> bool:
+    """Whether a secret has its place in this section, so that what stands there instead may be one."""
+    plain = bare(kind)
+    if isinstance(plain, type) and issubclass(plain, msgspec.Struct):
+        return any(map(_holds_secret, get_type_hints(plain, include_extras=True).values()))
+    return plain is Secret
 
 
 def _join(path: str, key: str) -> str:

@@ -13,6 +13,7 @@ Port = Annotated[int, Meta(ge=0, le=65535)]
 Seconds = Annotated[float, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
 Count = Annotated[int, Meta(ge=0)]
+HostGlob = Annotated[str, Meta(pattern=r"^[a-z0-9*?_.-]+(:[0-9]{1,5})?$")]
 NodeUrl = Annotated[str, Meta(pattern=r"^https?://[^/?#@\s]+/?$")]
 
 
@@ -72,8 +73,13 @@ class Listen(Struct, frozen=True, forbid_unknown_fields=True):
 
     data_host: Annotated[str, Meta(description="Address of the port that carries the cluster's API.")] = "127.0.0.1"
     data_port: Annotated[Port, Meta(description="Port of the cluster's API; 0 takes a free one.")] = 9209
-    admin_host: Annotated[str, Meta(description="Address of health and metrics; keep it on loopback.")] = "127.0.0.1"
+    admin_host: Annotated[
+        str, Meta(description="Address of health and metrics; one that is not loopback needs `admin_token`.")
+    ] = "127.0.0.1"
     admin_port: Annotated[Port, Meta(description="Port of health and metrics; 0 takes a free one.")] = 9601
+    admin_token: Annotated[
+        Secret, Meta(description="Bearer token that `/metrics` asks for; health stays open, for probes.")
+    ] = Secret()
     workers: Annotated[
         Positive, Meta(description="Processes that share the data port; more than one are started and watched by one.")
     ] = 1
@@ -84,6 +90,17 @@ class Listen(Struct, frozen=True, forbid_unknown_fields=True):
     shutdown_seconds: Annotated[
         Seconds, Meta(description="How long requests in flight may take to finish after that.")
     ] = 30.0
+    forwarded: Annotated[
+        Literal["pass", "drop", "append"],
+        Meta(
+            description="`X-Forwarded-*`, `X-Real-IP` and `Forwarded`: `pass` as they came; `drop` those of untrusted "
+            "peers; `append` the peer's address, after dropping those."
+        ),
+    ] = "pass"
+    trusted_proxies: Annotated[
+        list[str],
+        Meta(description="Networks (`10.0.0.0/8`) of proxies before the gateway whose word on the client counts."),
+    ] = []
     tls: ListenTls = ListenTls()
     timeouts: ClientTimeouts = ClientTimeouts()
 
@@ -93,7 +110,9 @@ class Timeouts(Struct, frozen=True, forbid_unknown_fields=True):
 
     connect: Annotated[Seconds, Meta(description="To get a connection, the wait for a free one included.")] = 5.0
     header: Annotated[Seconds, Meta(description="From the end of the request to the answer's head.")] = 300.0
-    idle: Annotated[Seconds, Meta(description="Between two pieces of an answer's body.")] = 300.0
+    idle: Annotated[
+        Seconds, Meta(description="Between two pieces of an answer's body, or of a request's that the cluster takes.")
+    ] = 300.0
     execute: Annotated[
         Seconds,
         Meta(description="In place of `header` and `idle` on `_execute`; 0, as an agent may think for minutes."),
@@ -228,7 +247,7 @@ class Admission(Struct, frozen=True, forbid_unknown_fields=True):
         str,
         Meta(
             pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]*$",
-            description="Header that tells clients apart; empty: the peer's address. "
+            description="Header that tells clients apart; empty: their addresses, as `listen.trusted_proxies` tell. "
             "Name one only where a proxy of yours sets it.",
         ),
     ] = ""
@@ -283,6 +302,31 @@ class Agents(Struct, frozen=True, forbid_unknown_fields=True):
     ] = {}
 
 
+class MediaByUrl(Struct, frozen=True, forbid_unknown_fields=True):
+    """Media that a client names by URL where the LLM's API takes none: fetched by the gateway and sent inline."""
+
+    fetch: Annotated[bool, Meta(description="Fetch them; otherwise such a request is refused.")] = False
+    hosts: Annotated[
+        list[HostGlob],
+        Meta(
+            description="Hosts to fetch from: globs on the name in lower case (`*.example.com`; `xn--` form where it "
+            "is not ASCII), with `:port` where that is not the scheme's own. Needed to fetch anything."
+        ),
+    ] = []
+    http: Annotated[bool, Meta(description="Fetch http URLs too: what comes may have been changed on the way.")] = False
+    redirects: Annotated[Count, Meta(description="Most redirects of a fetch; each is checked like the first URL.")] = 3
+    max_count: Annotated[Positive, Meta(description="Most media fetched for a request.")] = 20
+    max_bytes: Annotated[Positive, Meta(description="Largest medium.")] = 20_971_520
+    max_total_bytes: Annotated[Positive, Meta(description="Largest sum of a request's fetched media.")] = 52_428_800
+    seconds: Annotated[float, Meta(gt=0, description="For one medium, whole, redirects included.")] = 15.0
+    total_seconds: Annotated[
+        float, Meta(gt=0, description="For all of a request's media, the wait for their turn included.")
+    ] = 30.0
+    concurrency: Annotated[
+        Positive, Meta(description="Most fetches at a time, over all requests, in each worker process.")
+    ] = 8
+
+
 class Answers(Struct, frozen=True, forbid_unknown_fields=True):
     """What the gateway adds to the answer of a rewritten request."""
 
@@ -308,5 +352,6 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     limits: Limits = Limits()
     admission: Admission = Admission()
     agents: Agents = Agents()
+    media: MediaByUrl = MediaByUrl()
     answers: Answers = Answers()
     logs: Logs = Logs()

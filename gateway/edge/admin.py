@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hmac
 import time
+from collections.abc import Awaitable, Callable
 
 import msgspec
 from aiohttp import web
 
+from gateway.config.schema import Secret
 from gateway.edge import errors
 from gateway.errors import GatewayError
 from gateway.execute.ports import ClusterReader
@@ -21,6 +24,39 @@ class NotFound(GatewayError):
 
     status = 404
     type = "NotFound"
+
+
+class Unauthorized(GatewayError):
+    """The admin port's page needs its token."""
+
+    status = 401
+    type = "Unauthorized"
+
+
+class Guard:
+    """Stands before an admin port's `handler`: asks for `token`, where there is one, on all but the health pages.
+
+    Those tell whether the gateway serves and nothing else, and probes can't hold secrets well.
+    """
+
+    def __init__(self, handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]], token: Secret) -> None:
+        self._handler = handler
+        self.token = token
+
+    async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
+        """The handler's answer, or 401."""
+        if self.token and not request.raw_path.startswith("/health/") and not self._knows(request):
+            refusal = Unauthorized("This page needs the admin port's token: Authorization: Bearer, listen.admin_token.")
+            response = errors.respond(refusal, request_id="")
+            response.headers["WWW-Authenticate"] = "Bearer"
+            return response
+        return await self._handler(request)
+
+    def _knows(self, request: web.BaseRequest) -> bool:
+        given = request.headers.getall("Authorization", [])
+        scheme, _, token = given[0].partition(" ") if len(given) == 1 else ("", "", "")
+        told = token.strip().encode("utf-8", "surrogateescape")
+        return hmac.compare_digest(told, self.token.reveal().encode()) and scheme.lower() == "bearer"
 
 
 class AdminPort:

@@ -99,7 +99,7 @@ class ClientConnection(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         """The client sends no more, which is how one that has gone away looks: what it asked for is dropped."""
-        return False
+        return self._state is State.TUNNEL and self.exchange is not None and self.exchange.client_ended()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone."""

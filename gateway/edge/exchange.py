@@ -30,8 +30,8 @@ class Exchange(Outbound):
     """A request that is passed through. status: of the answer; 0 as long as there is none, or when it was cut."""
 
     __slots__ = (
-        "_answered", "_chunk", "_id", "_keep", "_pending", "_port", "client", "request", "route", "started", "status",
-        "ticket",
+        "_answered", "_chunk", "_half_open", "_id", "_keep", "_pending", "_port", "client", "request", "route",
+        "started", "status", "ticket",
     )  # fmt: skip
 
     reads_body = False
@@ -46,9 +46,10 @@ class Exchange(Outbound):
         self.status = 0
         self.ticket: Ticket | None = None
         self.upgrade = request.fields.upgrade
+        self.expects = request.fields.expectation
         self.decode = request.minor == 0
         self._port = port
-        self._answered = self._chunk = self._keep = False
+        self._answered = self._chunk = self._half_open = self._keep = False
         self._id = ""
         self._pending: list[bytes] = []
 
@@ -94,6 +95,22 @@ class Exchange(Outbound):
         self.abandon()
         self.status = 0
         self._finished()
+
+    def client_ended(self) -> bool:
+        """The client says no more in a tunnel; whether the cluster still may."""
+        if self._half_open or self.connection is None or not self.connection.transport.can_write_eof():
+            return False
+        self.connection.transport.write_eof()
+        self._half_open = True
+        return True
+
+    def on_end(self) -> bool:
+        """See `Outbound`: the other half of a tunnel."""
+        if self._half_open or not self.client.transport.can_write_eof():
+            return False
+        self.client.transport.write_eof()
+        self._half_open = True
+        return True
 
     def client_writable(self, writable: bool) -> None:
         """The client stopped or began to take more of the answer."""

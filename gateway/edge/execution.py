@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 RETRY_BODY = 64 * 1024
 """Most bytes of an error answer that the execute use case is shown."""
+_AS_IT_CAME = Forward()
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -39,9 +40,10 @@ class Execution(Exchange):
     def __init__(self, port: DataPort, client: ClientConnection, request: Request, route: Route) -> None:
         super().__init__(port, client, request, route)
         self.patience = port.upstream.run_patience
+        self.expects = False  # the gateway meets it
         # Its bytes become the body without another copy, and it grows no further than what has come.
         self._body = io.BytesIO()
-        self._forward = Forward()
+        self._forward = _AS_IT_CAME
         self._task: asyncio.Task[None] | None = None
         self._held_head: Head | None = None
         self._held: list[bytes] = []
@@ -58,6 +60,8 @@ class Execution(Exchange):
             self.client.transport.write(_CONTINUE)
         pending, self._pending = self._pending, []
         self.upload(b"".join(pending), self.complete)
+        if not self.complete:
+            self.client.resume_reading()  # it was told to wait if the request was
 
     def upload(self, piece: bytes, complete: bool) -> None:
         """See `Exchange`."""

@@ -74,12 +74,14 @@ class Listener:
         self._host = host
         self._port = port
         self._log = log
-        self._server = _Server(handler, limits)
+        self._handler = handler
+        self._limits = limits
         self._grace = grace
         self.port = 0
 
     async def start(self) -> None:
         """Bind and listen; `port` then holds the port that was bound. Raises OSError: it can't be had."""
+        self._server = _Server(self._handler, self._limits)
         self._door = Door(await bind(self._host, self._port), self._server, None)
         await self._door.open()
         self.port = self._door.port

@@ -36,21 +36,23 @@ class Fields:
     """The header fields of a request; never changed, as many requests may share them.
 
     lines: as they stand. host: the value of Host, None without one. length: Content-Length. chunked: its transfer
-    coding. keep_alive: its client wants to send more on the connection. expects: it waits for a 100. upgrade: it asks
-    for a tunnel that can be relayed. limits: those it kept.
+    coding. keep_alive: its client wants to send more on the connection. expectation: it has an Expect. expects: it
+    waits for a 100. upgrade: it asks for a tunnel that can be relayed. limits: those it kept. caller: who asks
+    (`AtOnce.caller`), None until somebody wants to know.
     """
 
     __slots__ = (
-        "_dropped", "_host_at", "_kept", "_onward", "chunked", "expects", "host", "keep_alive", "length", "limits",
-        "lines", "upgrade",
+        "_dropped", "_host_at", "_kept", "_onward", "caller", "chunked", "expectation", "expects", "host", "keep_alive",
+        "length", "limits", "lines", "upgrade",
     )  # fmt: skip
 
     def __init__(self, head: bytes, start: int, minor: int, limits: HeadLimits) -> None:
         self.limits = limits
         self.lines = fields_of(head, start, limits)
         self.host: bytes | None = None
+        self.caller: bytes | None = None
         self.length: int | None = None
-        self.chunked = self.expects = self.upgrade = False
+        self.chunked = self.expectation = self.expects = self.upgrade = False
         self._onward: tuple[bytes, bytes] | None = None
         self._host_at = 0
         self._kept: list[bytes] = []
@@ -91,6 +93,7 @@ class Fields:
                 check_coding(value, minor)
                 self.chunked = True
             elif name == b"expect":
+                self.expectation = True
                 self.expects = minor == 1 and value.strip(b" \t").lower() == b"100-continue"
                 kept.append(line)
             elif name == b"upgrade":

@@ -13,6 +13,7 @@ from gateway.edge.admission import Admission
 from gateway.edge.connection import ClientConnection
 from gateway.edge.exchange import Exchange
 from gateway.edge.execution import Execution, known_as
+from gateway.edge.forwarded import Forwarding
 from gateway.edge.requests import Reader, Request
 from gateway.edge.routes import Intent, intent_of
 from gateway.edge.sockets import Door, bind
@@ -51,9 +52,10 @@ class DataPort:
         self.reader = Reader(head_limits(settings.limits))
         self.timeouts = settings.listen.timeouts
         self._execute = execute
-        self._at_once: AtOnce | None = getattr(execute, "at_once", None)
+        self._at_once = execute if isinstance(execute, AtOnce) else None
         self.own_host = settings.upstream.host_header == "upstream"
         self._admission = Admission(settings.admission)
+        self._forwarding = Forwarding(settings.listen)
         self._client_header = settings.admission.client_header.lower().encode("ascii")
         times = self.timeouts
         self._sweeper = Sweeper(self.connections, (times.head, times.body, times.send, times.keepalive))
@@ -86,6 +88,8 @@ class DataPort:
 
     def exchange(self, client: ClientConnection, request: Request) -> Exchange:
         """What answers `request`."""
+        if self._forwarding.changes:
+            request = self._forwarding.of(request, _peer(client))
         where = intent_of(request.method, request.target)
         self._metrics.began()
         self._running += 1
@@ -99,14 +103,10 @@ class DataPort:
         request = exchange.request
         if self._at_once is None or exchange.route.intent is not Intent.EXECUTE or b"?" in request.target:
             return None
-        forward = self._at_once(exchange.route.id, request.fields.lines, body)
-        if (
-            forward is not None
-            and self.upstream.auth is None
-            and any(b"AWS4-" in line for line in request.fields.lines)
-        ):
-            return None  # signed by its client: `decide` refuses it
-        return forward
+        fields = request.fields
+        if fields.caller is None:
+            fields.caller = self._at_once.caller(fields.lines)
+        return self._at_once.at_once(exchange.route.id, fields.caller, body) if fields.caller else None
 
     async def decide(self, call: ExecuteCall, exchange: Exchange) -> Forward:
         """What to send for a request that was read whole.
@@ -155,8 +155,7 @@ class DataPort:
             for name, value in exchange.request.fields.pairs():
                 if name.lower() == self._client_header:
                     return value.decode("latin-1")
-        peer = exchange.client.transport.get_extra_info("peername")
-        return str(peer[0]) if peer else ""
+        return self._forwarding.client(exchange.request.fields.lines, _peer(exchange.client))
 
     def send(self, exchange: Exchange) -> None:
         """Send the exchange's request to the cluster."""
@@ -216,6 +215,12 @@ class DataPort:
 _LAST_CALL = 0.25
 """Seconds that idle connections have left when the port stops: a request that is under way on one is answered."""
 _RUNS = (Intent.EXECUTE, Intent.EXECUTE_STREAM)
+
+
+def _peer(client: ClientConnection) -> str:
+    """The address at the other end of a connection; "" where there is none."""
+    peer = client.transport.get_extra_info("peername")
+    return str(peer[0]) if peer else ""
 
 
 class DataListener:

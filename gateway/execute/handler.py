@@ -19,8 +19,9 @@ from gateway.delivery.native import GUARDS
 from gateway.delivery.plan import Plan, Remembered
 from gateway.errors import GatewayError, UnresolvedAgent
 from gateway.execute import delivered
+from gateway.execute.media import Inliner
 from gateway.execute.plain import SPECIMEN_BODY, PlainTexts, headers_of, text_of
-from gateway.execute.ports import ClusterReader, ExecuteCall, Forward, ProfileCache, Retry
+from gateway.execute.ports import ClusterReader, ExecuteCall, Forward, MediaFetcher, ProfileCache, Retry
 from gateway.execute.rewrite import (
     Policy,
     Rewritten,
@@ -50,7 +51,13 @@ class Handler:
     """Reads a request, learns what stands behind the agent, and says what to send."""
 
     def __init__(
-        self, settings: Settings, resolver: Resolver, memory: MemoryReader, log: Logger, metrics: Metrics
+        self,
+        settings: Settings,
+        resolver: Resolver,
+        memory: MemoryReader,
+        log: Logger,
+        metrics: Metrics,
+        fetch: MediaFetcher | None = None,
     ) -> None:
         self._settings = settings
         self._resolver = resolver
@@ -60,6 +67,7 @@ class Handler:
         self._rules = _rules(settings)
         agents = settings.agents
         self._options = MappingOptions(agents.roles, agents.allow_prefill)
+        self._media = Inliner(self._options, fetch, log)
         self._plain = PlainTexts()
         self._explains = settings.logs.level == "debug"  # then every step of every rewrite is told
 
@@ -91,7 +99,7 @@ class Handler:
         except UnresolvedAgent as error:
             if isinstance(error, FailedLookup) and error.cluster_status == 401:
                 return Forward()  # so that the client gets the cluster's own challenge
-            assumed = self._assumed(call.agent_id, request, agent_input)
+            assumed = await self._assumed(call.agent_id, request, agent_input)
             if assumed is None:
                 raise
             return assumed
@@ -106,17 +114,27 @@ class Handler:
         if is_native(profile, agent_input):
             return await self._native(call, request, agent_input, profile)
         remembered, notices = await self._remembered(profile, request, call.headers)
-        sent = self._delivered(profile, request, agent_input, remembered, notices)
+
+        def deliver(said: AgentInput) -> Rewritten:
+            return rewritten(profile, request, said, Policy(self._options), remembered)
+
+        describes = self._describes(profile)
+        agent_input, fetched = await self._media.inlined(profile.provider, request, agent_input, deliver, describes)
+        sent = self._delivered(profile, request, agent_input, remembered, (*notices, *fetched))
         if text_of(call.body) is not None and self._plain.get(profile) is None:
             self._learn(profile)
         return self._sent(request, agent_input, sent)
 
-    def at_once(self, agent_id: str, lines: Iterable[bytes], body: bytes) -> Forward | None:
+    def caller(self, lines: Iterable[bytes]) -> bytes:
         """See `gateway.execute.ports.AtOnce`."""
-        text = text_of(body)
-        headers = headers_of(lines, _TELLING) if text is not None and not self._explains else None
-        profile = self._resolver.known(agent_id, headers) if headers is not None else None
+        headers = None if self._explains else headers_of(lines, _TELLING)
+        return b"" if headers is None else self._resolver.caller(headers)
+
+    def at_once(self, agent_id: str, caller: bytes, body: bytes) -> Forward | None:
+        """See `gateway.execute.ports.AtOnce`."""
+        profile = self._resolver.known(agent_id, caller)
         ready = self._plain.get(profile) if profile is not None else None
+        text = text_of(body) if ready is not None else None
         if ready is None or text is None:
             return None
         self._count(ready.plan)
@@ -154,19 +172,27 @@ class Handler:
         remembered: Remembered,
         notices: tuple[Notice, ...],
     ) -> Rewritten:
-        rule = rule_for(profile.id, profile.name, self._rules)
-        policy = Policy(self._options, describe=rule is not None and rule.delivery == "describe")
+        policy = Policy(self._options, self._describes(profile))
         sent = rewritten(profile, request, agent_input, policy, remembered)
         return Rewritten(_noted(sent.plan, notices), sent.body)
 
-    def _assumed(self, agent_id: str, request: ExecuteRequest, agent_input: AgentInput) -> Forward | None:
+    def _describes(self, profile: AgentProfile) -> bool:
+        rule = rule_for(profile.id, profile.name, self._rules)
+        return rule is not None and rule.delivery == "describe"
+
+    async def _assumed(self, agent_id: str, request: ExecuteRequest, agent_input: AgentInput) -> Forward | None:
         """The operator's word for an agent that can't be read; None where he said nothing."""
         rule = rule_for(agent_id, "", self._rules)
         if self._settings.agents.on_unproved != "assume" or rule is None or not rule.provider:
             return None
         provider = registry.provider(rule.provider)
-        sent = rewritten_unproved(provider, request, agent_input, Policy(self._options))
-        return self._sent(request, agent_input, sent)
+
+        def deliver(said: AgentInput) -> Rewritten:
+            return rewritten_unproved(provider, request, said, Policy(self._options))
+
+        agent_input, fetched = await self._media.inlined(rule.provider, request, agent_input, deliver)
+        sent = deliver(agent_input)
+        return self._sent(request, agent_input, Rewritten(_noted(sent.plan, fetched), sent.body))
 
     async def _remembered(
         self, profile: AgentProfile, request: ExecuteRequest, headers: Mapping[str, str]
@@ -247,9 +273,11 @@ class _Cache:
 
 
 def build_handler(
-    settings: Settings, cluster: ClusterReader, log: Logger, metrics: Metrics
+    settings: Settings, cluster: ClusterReader, log: Logger, metrics: Metrics, fetch: MediaFetcher | None = None
 ) -> tuple[Handler, ProfileCache]:
     """The use case and the cache it keeps, for the edge.
+
+    fetch: used where the settings let media be fetched.
 
     Raises:
         ConfigError: as `check_rules`.
@@ -258,7 +286,8 @@ def build_handler(
     resolver = Resolver(
         cluster, settings.agents.cache_ttl, service_headers=_service_headers(settings), rules=_rules(settings)
     )
-    return Handler(settings, resolver, MemoryReader(cluster), log, metrics), _Cache(resolver)
+    fetch = fetch if settings.media.fetch else None
+    return Handler(settings, resolver, MemoryReader(cluster), log, metrics, fetch), _Cache(resolver)
 
 
 def check_rules(settings: Settings) -> None:

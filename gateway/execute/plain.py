@@ -25,7 +25,7 @@ _SPECIMEN = SPECIMEN.encode()
 _START = re.compile(rb'[ \t\r\n]*+\{[ \t\r\n]*+"input"[ \t\r\n]*+:[ \t\r\n]*+"')
 _END = re.compile(rb'"[ \t\r\n]*+\}[ \t\r\n]*+')
 _SPECIAL = bytes(range(0x20)) + b'"\\${}'
-_WORDS = tuple(word.encode() for word in WORDS)
+_QUESTION, _PROBE, _FLAT = (word.encode() for word in WORDS)
 _JSON = frozenset({b"application/json", b"application/json; charset=utf-8"})
 _MOST = 1000
 
@@ -45,7 +45,7 @@ class Ready:
 
 
 class PlainTexts:
-    """What is ready, by profile; the least recently used goes first."""
+    """What is ready, by profile; what was learnt first goes first."""
 
     def __init__(self) -> None:
         self._ready: OrderedDict[int, Ready] = OrderedDict()
@@ -53,10 +53,7 @@ class PlainTexts:
     def get(self, profile: AgentProfile) -> Ready | None:
         """What is ready for the agent; None when nothing has been learnt of this very profile."""
         ready = self._ready.get(id(profile))
-        if ready is None or ready.profile is not profile:
-            return None
-        self._ready.move_to_end(id(profile))
-        return ready
+        return ready if ready is not None and ready.profile is profile else None
 
     def learn(self, profile: AgentProfile, plan: Plan, forward: Forward) -> None:
         """Keep what was made of `SPECIMEN_BODY`."""
@@ -76,7 +73,13 @@ def text_of(body: bytes) -> bytes | None:
     text = body[start.end() : end]
     if len(text.translate(None, _SPECIAL)) < len(text) or (b":" in text and b":-" in text):
         return None
-    if any(word in text for word in _WORDS) or text[:1] in b" [" or not (text.isascii() or _is_plain(text)):
+    if (
+        _QUESTION in text
+        or _PROBE in text
+        or _FLAT in text
+        or text[:1] in b" ["
+        or not (text.isascii() or _is_plain(text))
+    ):
         return None
     return text
 
@@ -104,7 +107,7 @@ def headers_of(lines: Iterable[bytes], wanted: Collection[bytes]) -> dict[str, s
         elif name == b"content-encoding":
             return None
         elif name in wanted:
-            if name.decode() in found or value.strip().startswith(b"AWS4"):
+            if name.decode() in found or b"AWS4-" in value:
                 return None
             found[name.decode()] = value.strip().decode("utf-8", "surrogateescape")
     return found if is_json else None

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from multidict import CIMultiDict, CIMultiDictProxy
+
+from gateway.unified.model import Media
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +62,15 @@ class ExecuteHandler(Protocol):
         """
 
 
+@runtime_checkable
 class AtOnce(Protocol):
-    """The part of the use case that takes no waiting; an `ExecuteHandler` may have it as `at_once`."""
+    """The part of the use case that takes no waiting; an `ExecuteHandler` may have it too. It never refuses."""
 
-    def __call__(self, agent_id: str, lines: Iterable[bytes], body: bytes) -> Forward | None:
-        """What to send for a whole body, as the handler would say; None where the handler has to be asked.
+    def caller(self, lines: Iterable[bytes]) -> bytes:
+        """Who asks, by the request's field lines: equal for equal credentials; empty where `at_once` can't help."""
 
-        lines: the request's field lines. Never raises, and never stands in for a refusal.
-        """
+    def at_once(self, agent_id: str, caller: bytes, body: bytes) -> Forward | None:
+        """What to send for a whole body, as the handler would say; None where the handler has to be asked."""
 
 
 class ProfileCache(Protocol):
@@ -77,6 +80,17 @@ class ProfileCache(Protocol):
         """Forget one document, or with id None all of its kind. kind: agents, models, connectors or cluster.
 
         ``cluster`` is the cluster's settings: whether it takes the unified input may have changed.
+        """
+
+
+class MediaFetcher(Protocol):
+    """Media of the web, for providers that take them inline only."""
+
+    async def __call__(self, blocks: Sequence[Media]) -> Sequence[bytes]:
+        """The base64 text (ASCII, padded) of each block, in order; the source of each is an http(s) `Url`.
+
+        Raises:
+            UndeliverableContent: some can't be fetched; each is a problem with its block's place.
         """
 
 

@@ -25,7 +25,7 @@ def configure(level: str, style: Literal["json", "console"], stream: TextIO | No
     if style == "console":
         renderer = structlog.dev.ConsoleRenderer(colors=(stream or sys.stderr).isatty())
     logger: Logger = structlog.wrap_logger(
-        structlog.PrintLogger(stream or sys.stderr),
+        structlog.WriteLogger(stream or sys.stderr),  # one write a line, as workers share the stream
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,

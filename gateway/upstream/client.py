@@ -99,8 +99,17 @@ class Upstream:
         else:
             self._start(outbound, pool)
 
-    def _again(self, outbound: Outbound) -> None:
-        self._start(outbound, self._pools[self.nodes.pick()])
+    def _again(self, outbound: Outbound, node: Node, stale: bool) -> bool:
+        """Send a request that `node` lost once more, if that can help.
+
+        stale: a kept connection was dead, which says nothing of the node; else only another node helps, once.
+        """
+        if not stale:
+            if outbound.moved or len(self.nodes.nodes) == 1:
+                return False
+            outbound.moved = True
+        self._start(outbound, self._pools[self.nodes.pick(() if stale else (node,))])
+        return True
 
     def _start(self, outbound: Outbound, pool: Pool) -> None:
         outbound.connecting = asyncio.get_running_loop().create_task(self._begin(outbound, pool))

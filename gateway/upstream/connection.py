@@ -26,6 +26,10 @@ Buffers = Sequence[bytes | memoryview]
 _JOIN = 64 * 1024
 """Bytes up to which a head and a piece of body are put together for one write; above, the copy costs more."""
 
+_LONG = 4096
+"""Bytes of a head from which on the cluster may find it too long (netty: 4 KB of request line, 8 KB of headers)."""
+_REFUSALS = frozenset({400, 413, 414, 431})
+
 
 class Patience(NamedTuple):
     """Seconds to wait: for the answer's head once the request is out, and between pieces of its body; 0 for ever."""
@@ -38,18 +42,19 @@ class Outbound:
     """A request on its way to the cluster; told of its answer by the `on_` methods, in the loop's callbacks.
 
     method, target: as sent. patience: how long to wait. decode: hand on the data of a chunked answer, not its chunks.
-    upgrade: it asks for a tunnel. complete: its body has been handed over whole.
+    upgrade: it asks for a tunnel. expects: it has an `Expect`. complete: its body has been handed over whole. moved:
+    a node lost it, another has it.
     """
 
     __slots__ = (
-        "complete", "connecting", "connection", "decode", "method", "patience", "target", "upgrade",
+        "complete", "connecting", "connection", "decode", "expects", "method", "moved", "patience", "target", "upgrade",
     )  # fmt: skip
 
     def __init__(self, method: bytes, target: bytes, patience: Patience) -> None:
         self.method = method
         self.target = target
         self.patience = patience
-        self.decode = self.upgrade = False
+        self.decode = self.expects = self.moved = self.upgrade = False
         self.complete = True
         self.connection: Connection | None = None
         self.connecting: asyncio.Task[None] | None = None
@@ -62,7 +67,7 @@ class Outbound:
         raise NotImplementedError
 
     def repeatable(self) -> bool:
-        """Whether it may be sent again, when a kept connection proved to be dead."""
+        """Whether it may be sent again when the connection was lost before anything of an answer came."""
         return False
 
     def on_connection(self) -> None:
@@ -78,6 +83,10 @@ class Outbound:
     def on_body(self, piece: bytes, complete: bool) -> None:
         """More of the answer's body came."""
         raise NotImplementedError
+
+    def on_end(self) -> bool:
+        """The cluster says no more in a tunnel; whether it is still to be told something."""
+        return False
 
     def on_failure(self, error: GatewayError) -> None:
         """No answer, or no more of it, will come."""
@@ -98,8 +107,8 @@ class Connection(asyncio.Protocol):
     """A connection of a pool: idle, or busy with one `Outbound`."""
 
     __slots__ = (
-        "_answered", "_body", "_heads", "_partial", "_persistent", "_poll", "_tunnel", "deadline",
-        "outbound", "pool", "reused", "transport",
+        "_answered", "_body", "_continued", "_heads", "_long", "_partial", "_persistent", "_poll", "_tunnel",
+        "deadline", "outbound", "pool", "reused", "transport",
     )  # fmt: skip
 
     def __init__(self, pool: Pool, heads: Heads) -> None:
@@ -113,7 +122,7 @@ class Connection(asyncio.Protocol):
         self._forget()
 
     def _forget(self) -> None:
-        self._answered = self._tunnel = False
+        self._answered = self._continued = self._long = self._tunnel = False
         self._persistent = True
         self._partial: bytearray | None = None
         self._body: Body | None = None
@@ -130,6 +139,7 @@ class Connection(asyncio.Protocol):
         outbound.connection = self
         self.pool.node.pending += 1
         head = b"%b %b HTTP/1.1\r\n%b" % (outbound.method, outbound.target, lines)
+        self._long = len(head) > _LONG
         if not pieces:
             self.write((head,))
         elif len(pieces) == 1 and len(pieces[0]) <= _JOIN:
@@ -187,14 +197,21 @@ class Connection(asyncio.Protocol):
         self._poll.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
 
     def pause_writing(self) -> None:
-        """The cluster takes no more for now."""
+        """The cluster takes no more for now; it is not waited for any longer than for a piece of an answer."""
         if self.outbound is not None:
+            if self._uploading():
+                self._wait_for_more()
             self.outbound.on_writable(False)
 
     def resume_writing(self) -> None:
         """The cluster takes more again."""
         if self.outbound is not None:
+            if self._uploading():
+                self.deadline = NEVER
             self.outbound.on_writable(True)
+
+    def _uploading(self) -> bool:
+        return self.outbound is not None and not self.outbound.complete and self._body is None
 
     def data_received(self, data: bytes) -> None:
         """Bytes of the answer; on an idle connection they are a fault and end it."""
@@ -242,6 +259,7 @@ class Connection(asyncio.Protocol):
             if head.status == 101:
                 self._switch(outbound, head, data)
                 return
+            self._continued |= head.status == 100
             outbound.on_interim(head)
         self._check_partial(self._partial, start)
 
@@ -257,13 +275,20 @@ class Connection(asyncio.Protocol):
     def _answer(self, outbound: Outbound, head: Head, data: bytes) -> None:
         self.pool.node.report(True)
         body = self._body = head.body(outbound.method, outbound.decode)
-        self._persistent = head.persistent
+        self._persistent = head.persistent and not self._deaf_after(outbound, head.status)
         piece = body.feed(data) if data else b""
         if body.done:
             self._finished(outbound, body, head, piece)
         else:
             self._wait_for_more()
             outbound.on_head(head, piece, False)
+
+    def _deaf_after(self, outbound: Outbound, status: int) -> bool:
+        """Whether the cluster may read what follows as something else, or not at all. Measured on OpenSearch 3.6.0:
+
+        after a 417 it takes the body for the next request, after refusing a head for its length it hears no more.
+        """
+        return (outbound.expects and not self._continued) or (self._long and status in _REFUSALS)
 
     def _switch(self, outbound: Outbound, head: Head, data: bytes) -> None:
         if not outbound.upgrade:
@@ -287,31 +312,31 @@ class Connection(asyncio.Protocol):
         else:
             outbound.on_head(head, piece, True)
 
-    def eof_received(self) -> bool:
-        """The cluster sends no more: the end of a body without a length, a fault anywhere else."""
-        self._ended()
-        return False
-
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is gone."""
+        """The connection is gone; within an exchange, that is a fault.
+
+        Its orderly end came by `eof_received`. One that did not is a reset or, over TLS, an end that TLS did not
+        vouch for: RFC 9112, 9.8 takes no body without a length for whole then.
+        """
         self.deadline = NEVER
         self.pool.discard(self)
-        if exc is None:
-            self._ended()
-        elif self.outbound is not None:
-            self._fail(_broken(self._answered), "reset")
+        self._fail(_broken(self._answered), "reset")
 
-    def _ended(self) -> None:
+    def eof_received(self) -> bool:
+        """The cluster sends no more: the end of a body without a length or of half a tunnel, a fault anywhere else."""
         outbound = self.outbound
         if outbound is None:
             self.transport.close()
         elif isinstance(self._body, ToEnd):
             self._finished(outbound, self._body, None, b"")
         elif self._tunnel:
+            if outbound.on_end():
+                return True
             self.close()
             outbound.on_body(b"", True)
         else:
             self._fail(_broken(self._answered), "reset")
+        return False
 
     def expired(self) -> None:
         """The deadline has passed: of an idle connection or of an answer."""
@@ -326,13 +351,11 @@ class Connection(asyncio.Protocol):
             return
         self._let_go()
         self.transport.abort()
-        # RFC 9112, 9.3.1: a kept connection may have been closed while the request was under way.
-        stale = self.reused and not self._answered and kind == "reset"
+        lost = kind == "reset" and not self._answered
+        stale = lost and self.reused  # RFC 9112, 9.3.1: a kept connection may have been closed meanwhile
         if not stale:
             self.pool.node.report(False, kind)
-        if stale and outbound.repeatable():
-            self.pool.again(outbound)
-        else:
+        if not (lost and outbound.repeatable() and self.pool.again(outbound, self.pool.node, stale)):
             outbound.on_failure(error)
 
 

@@ -78,7 +78,7 @@ VALUE = rb"[^\x00-\x08\x0a-\x1f\x7f]"
 
 _FIELDS = re.compile(rb"(?:%b++:%b*+\r\n)*+" % (TOKEN, VALUE))
 _NAME = re.compile(rb"%b+" % TOKEN)
-_LENGTH = re.compile(rb" *([0-9]{1,18}) *")
+_LENGTH = re.compile(rb"[ \t]*([0-9]{1,18})[ \t]*")
 _LONE = re.compile(rb"\r(?!\n|\Z)|(?<!\r)\n|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 HOP_BY_HOP = frozenset(
@@ -86,8 +86,12 @@ HOP_BY_HOP = frozenset(
 )
 """RFC 9110, 7.6.1, and HTTP2-Settings, which is only ever sent with `Upgrade: h2c` (RFC 7540, 3.2.1)."""
 
-PROTECTED = frozenset({b"host", b"content-length", b"content-encoding", b"content-type"})
-"""What `Connection` may not name: without these the next hop would read another message than this one did."""
+PROTECTED = frozenset(
+    {b"host", b"content-length", b"content-encoding", b"content-type", b"forwarded"}
+    | {b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto"}
+)
+"""What `Connection` may not name: without these the next hop would read another message than this one did, or would
+not learn from whom it came."""
 
 
 class HeadLimits(NamedTuple):
@@ -139,7 +143,7 @@ def fault_so_far(part: bytes | bytearray, start: int) -> str:
 
 
 def read_length(value: bytes) -> int:
-    """The number of a Content-Length. Only spaces may stand around it, where RFC 9110 would allow tabs."""
+    """The number of a Content-Length (RFC 9110, 8.6), white space around it (5.5) left out."""
     match = _LENGTH.fullmatch(value)
     if match is None:
         raise Malformed("length")
@@ -150,7 +154,7 @@ def check_coding(value: bytes, minor: int) -> None:
     """That a Transfer-Encoding is `chunked` and nothing else, in HTTP/1.1."""
     if minor == 0:
         raise Malformed("coding-in-1.0")
-    if value.strip(b" ").lower() != b"chunked":
+    if value.strip(b" \t").lower() != b"chunked":
         raise Malformed("coding")
 
 

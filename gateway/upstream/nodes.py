@@ -37,7 +37,7 @@ SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods that may be sent again (RFC 9110, 9.2.2). PUT and DELETE are idempotent too, but the cluster's answer to
 the second one is another (`updated`, `not_found`), and that would not be the answer to what the client did."""
 
-_CURSOR = b"/_search/scroll"
+_CURSOR = b"_search/scroll"
 """Reading from a scroll moves it on, GET or not: repeated, a page would be lost."""
 
 
@@ -45,11 +45,12 @@ def may_retry(method: str, sent: bool, is_execute: bool, target: bytes = b"") ->
     """Whether a request that got no answer may be sent again, to this or to another node.
 
     sent: some byte of it was written to a connection. is_execute: it runs an agent, whose tools may have acted.
-    target: its path, undecoded; a GET that moves a scroll on is not safe.
+    target: its path, undecoded; a GET that moves a scroll on is not safe. Going to another node because a connection
+    can't be made is no repetition: that is open to all.
     """
     if is_execute:
         return False
-    return not sent or (method in SAFE and not target.startswith(_CURSOR))
+    return not sent or (method in SAFE and _CURSOR not in target)
 
 
 class Node:

@@ -18,7 +18,7 @@ _BRIEF = 0.001
 class Pool:
     """Connections to `node`. tls: None for plain HTTP. limit: most at a time. keepalive: seconds idle.
 
-    everyone: takes part of the sweep. again: sends an outbound on a new connection.
+    everyone: takes part of the sweep. again: sends an outbound once more, see `Upstream`.
     """
 
     def __init__(
@@ -29,7 +29,7 @@ class Pool:
         keepalive: float,
         heads: Heads,
         everyone: set[Connection],
-        again: Callable[[Outbound], None],
+        again: Callable[[Outbound, Node, bool], bool],
     ) -> None:
         self.node = node
         self._tls = tls

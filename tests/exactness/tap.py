@@ -89,6 +89,13 @@ class Tap:
         found = [pair for line in self._lines for pair in _exchanges(line)]
         return [exchange for _, exchange in sorted(found, key=lambda pair: pair[0])]
 
+    def forget(self) -> None:
+        """Drop what was recorded; to be asked between exchanges."""
+        for line in self._lines:
+            line.sent.clear()
+            line.came.clear()
+            line.marks.clear()
+
 
 def _exchanges(line: _Line) -> list[tuple[int, Exchange]]:
     """What the line carried, which then forgets it; a connection may carry more later."""

@@ -8,13 +8,14 @@ value (RFC 9110, 5.5: no part of it), and Host, which is the cluster's own.
 from __future__ import annotations
 
 import asyncio
+import re
 
 import pytest
 
 from tests.conftest import StartGateway
 from tests.edge.use_case import UseCase
 from tests.exactness.table import ANSWERS, HEAD_ANSWERS, REQUESTS, get, post
-from tests.smuggling.ends import answers_in, byte_by_byte, converse, whole
+from tests.smuggling.ends import Witness, answers_in, byte_by_byte, converse, whole
 from tests.wire import HOP_BY_HOP, OK, Parsed, RecordingUpstream, read_message, talk
 
 SMALL = 5_000
@@ -67,6 +68,44 @@ async def test_request_arrives_as_it_was_sent(name: str, feed: str, start_gatewa
     chunked = b"transfer-encoding:" in raw.lower()
     assert received.values("transfer-encoding") == ([b"chunked"] if chunked else [])
     assert came.count(b"HTTP/1.") == 1 + bool(last)
+
+
+def chunked(table: dict[str, bytes]) -> list[tuple[str, str]]:
+    return [(name, feed) for name, feed in pairs(table) if b"transfer-encoding:" in table[name].lower()]
+
+
+def without_extensions(body: bytes) -> bytes:
+    return re.sub(rb"(?m)^([0-9A-Fa-f]+)[ \t]*;[^\r]*", rb"\1", body)
+
+
+@pytest.mark.parametrize(("name", "feed"), chunked(REQUESTS))
+async def test_chunks_arrive_as_they_were_sent(name: str, feed: str, start_gateway: StartGateway) -> None:
+    """Trailers, too; extensions are of the hop (RFC 9112, 7.1.1)."""
+    raw, witness = REQUESTS[name], Witness()
+    async with RecordingUpstream(script=witness) as upstream:
+        gateway = await start_gateway(upstream.url, UseCase())
+        await converse(gateway.data_port, raw + LAST, FEEDS[feed])
+        body = without_extensions(raw.partition(b"\r\n\r\n")[2])
+        assert bytes(witness.seen).partition(b"\r\n\r\n")[2].startswith(body + b"GET /last ")
+
+
+@pytest.mark.parametrize(("name", "feed"), chunked(ANSWERS))
+async def test_chunks_of_an_answer_arrive_as_they_were_sent(name: str, feed: str, start_gateway: StartGateway) -> None:
+    raw = ANSWERS[name]
+
+    async def script(_: RecordingUpstream, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_message(reader)
+        for piece in [raw] if feed == "whole" else [raw[n : n + 1] for n in range(len(raw))]:
+            writer.write(piece)
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        await reader.read()
+
+    async with RecordingUpstream(script=script) as upstream:
+        gateway = await start_gateway(upstream.url, UseCase())
+        came, closed = await converse(gateway.data_port, get(b"/", b"Connection: close"), whole)
+        assert closed
+        assert came.partition(b"\r\n\r\n")[2] == without_extensions(raw.partition(b"\r\n\r\n")[2])
 
 
 @pytest.mark.parametrize("name", ["no header but Host", "odd-cased Host", "Host last", "http/1.0"])

@@ -19,7 +19,7 @@ from tests.exactness.tap import take
 from tests.smuggling.ends import converse, whole
 from tests.wire import Parsed
 
-pytestmark = pytest.mark.real_cluster
+pytestmark = [pytest.mark.real_cluster, pytest.mark.asyncio(loop_factories=["asyncio"])]
 
 JSON = b"Content-Type: application/json"
 MATCH_ALL = b'{"query":{"match_all":{}}}'
@@ -44,13 +44,12 @@ OWN = {
     "search in chunks with extensions and trailers": post(
         JSON,
         b"Transfer-Encoding: chunked",
-        body=b"6;a=b\r\n%b\r\n14;c\r\n%b\r\n0\r\nX-T: 1\r\n\r\n" % (MATCH_ALL[:6], MATCH_ALL[6:]),
+        body=b'6;a;b="c d"\r\n%b\r\n14;c\r\n%b\r\n0\r\nX-T: 1\r\n\r\n' % (MATCH_ALL[:6], MATCH_ALL[6:]),
         target=SEARCH,
     ),
     "search, packed": post(
         JSON, b"Content-Encoding: gzip", b"Content-Length: %d" % len(PACKED), body=PACKED, target=SEARCH
     ),
-    "search, said to be packed": post(JSON, b"Content-Encoding: gzip", LENGTH, body=MATCH_ALL, target=SEARCH),
     "search without a type": post(LENGTH, body=MATCH_ALL, target=SEARCH),
     "search of another type": post(b"Content-Type: text/plain", LENGTH, body=MATCH_ALL, target=SEARCH),
     "search with two types": post(JSON, b"Content-Type: application/yaml", LENGTH, body=MATCH_ALL, target=SEARCH),
@@ -73,9 +72,20 @@ OWN = {
     "a document, semicolon": get(b"/i/_doc/1;x=y"),
     "cat": get(b"/_cat/count/i?h=count"),
 }
-RAW = REQUESTS | OWN
-UNSEEN = {"http/1.0 that keeps alive"}
-"""Left out: OpenSearch keeps the connection, and so does the gateway; `test_loopback` has it."""
+UNANSWERED = {
+    "a method of our own": REQUESTS["a method of our own"],
+    "a method in lower case": REQUESTS["a method in lower case"],
+    "said to be packed": post(JSON, b"Content-Encoding: gzip", LENGTH, body=MATCH_ALL, target=SEARCH),
+}
+"""To these OpenSearch closes the connection without an answer."""
+
+ELSEWHERE = UNANSWERED.keys() | {
+    "http/1.0 that keeps alive",  # the connection stays open, direct and through: `test_loopback` has it
+    "chunks with extensions",  # netty refuses `a=b`, which RFC 9112, 7.1.1 allows; extensions end at the gateway
+    "delete",  # of the index itself
+    "said to be gzip",  # as in `UNANSWERED`
+}
+RAW = {name: raw for name, raw in (REQUESTS | OWN).items() if name not in ELSEWHERE}
 
 
 @pytest.fixture(scope="module")
@@ -89,12 +99,13 @@ def index(world: World) -> Iterator[None]:
         with urllib.request.urlopen(urllib.request.Request(url, raw, headers, method=method), timeout=30) as answer:
             assert answer.status < 300
 
+    call("DELETE", "/i?ignore_unavailable=true")
     call("PUT", "/i", {"settings": {"number_of_replicas": 0}, "mappings": {"dynamic": "false"}})
     for id in ("1", "a%2Fb", "gr%C3%B6%C3%9Fe", "a%2Bb", "a%20b"):
         call("PUT", f"/i/_doc/{id}?refresh=true", {"id": id})
     call("PUT", "/i/_doc/long?refresh=true", {"words": "many words " * 500})
     yield
-    call("DELETE", "/i,-.*")
+    call("DELETE", "/i")
 
 
 async def ask(port: int, raw: bytes) -> Parsed:
@@ -114,11 +125,20 @@ def comparable(answer: Parsed) -> Parsed:
 
 
 @pytest.mark.usefixtures("index")
-@pytest.mark.parametrize("name", [name for name in RAW if name not in UNSEEN])
+@pytest.mark.parametrize("name", RAW)
 async def test_the_same_answer_direct_and_through(name: str, world: World, ledger: Ledger) -> None:
     direct = comparable(await ask(world.cluster, RAW[name]))
     assert comparable(await ask(world.gateway.port, RAW[name])) == direct
     ledger.add("raw sockets", 1)
+
+
+@pytest.mark.usefixtures("index")
+@pytest.mark.parametrize("raw", UNANSWERED.values(), ids=UNANSWERED.keys())
+async def test_no_answer_direct_is_502_through(raw: bytes, world: World, ledger: Ledger) -> None:
+    assert await converse(world.cluster, raw, whole) == (b"", True)
+    came, _ = await converse(world.gateway.port, raw, whole)
+    assert take(came, 0)[0].line == b"HTTP/1.1 502 Bad Gateway"
+    ledger.add("raw sockets, no answer", 1)
 
 
 @pytest.mark.usefixtures("index")

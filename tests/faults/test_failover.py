@@ -53,7 +53,8 @@ async def _load(gateway: Gateway, upstreams: list[FaultyUpstream], requests: int
 
 async def test_a_node_that_dies_under_load_costs_no_wrong_answer_and_repeats_nothing() -> None:
     upstreams = _three()
-    async with standing(*upstreams, health={"interval": 0}) as gateway:
+    patient = {"connect": 10, "header": 10, "idle": 10, "execute": 10}
+    async with standing(*upstreams, health={"interval": 0}, timeouts=patient) as gateway:
         saw = await _load(gateway, upstreams, 3_000, at=1_000)
         assert saw["get"] == saw["head"] == {WHOLE: 600}
         for kind in ("bulk", "execute", "scroll"):  # at most those under way at the node, and told so
@@ -82,10 +83,23 @@ async def test_a_node_that_refuses_connections_is_passed_over(kind: str) -> None
 async def test_an_execute_that_got_no_answer_is_not_sent_again(fault: str) -> None:
     upstreams = _three()
     async with standing(*upstreams, health={"interval": 0}) as gateway:
-        for number in range(6):
+        for number in range(3):
             ask = Ask(b"%d" % number, b"POST", RUN, b"{}", fault)
             assert (await once(gateway.data_port, ask)).verdict(ask) in (BAD, LATE)
             assert _arrived(upstreams, ask.id) == 1
+
+
+@pytest.mark.parametrize(("kind", "told"), [("get", WHOLE), ("head", WHOLE), ("bulk", BAD), ("scroll", BAD)])
+async def test_a_node_that_loses_requests_loses_no_safe_one(kind: str, told: str) -> None:
+    """Each connection to it is reset as soon as it is there."""
+    upstreams = _three()
+    upstreams[0].close_next = 1_000
+    async with standing(*upstreams, health={"interval": 0}, ejection={"failures": 0}) as gateway:
+        verdicts = []
+        for number in range(9):
+            ask = KINDS[kind](b"%d" % number)
+            verdicts.append((await once(gateway.data_port, ask)).verdict(ask))
+        assert set(verdicts) == {told, WHOLE}
 
 
 async def test_with_no_node_left_the_client_is_told_and_served_again_when_one_is_back() -> None:

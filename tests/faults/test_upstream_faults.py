@@ -27,6 +27,7 @@ async def test_fault(fault: str) -> None:
             saw = await asyncio.gather(*(once(gateway.data_port, ask) for ask in asks))
         assert {one.verdict(ask) for one, ask in zip(saw, asks, strict=True)} <= FAULTS[fault].seen
         assert max(upstream.seen[POST.id], upstream.seen[RUN.id]) <= 1  # never sent again
+        upstream.over.set()
         if FAULTS[fault].after:
             assert await settled(lambda: not upstream.open)
         for ask in ASKS:
@@ -63,6 +64,25 @@ async def test_connections_closed_as_soon_as_they_are_there() -> None:
         assert (await once(gateway.data_port, GET)).verdict(GET) == BAD
         upstream.close_next = 0
         assert (await once(gateway.data_port, GET)).verdict(GET) == WHOLE
+
+
+async def test_no_request_waits_on_a_connection_that_was_reset_at_once() -> None:
+    upstream = FaultyUpstream(close_next=1_000)
+    forever = {"connect": 2, "header": 0, "idle": 0, "execute": 0}
+    async with standing(upstream, timeouts=forever) as gateway, asyncio.timeout(10):
+        for ask in ASKS:
+            saw = await asyncio.gather(*(once(gateway.data_port, ask) for _ in range(100)))
+            assert {one.verdict(ask) for one in saw} == {BAD}
+
+
+@pytest.mark.parametrize("target", [POST.target, RUN.target], ids=["post", "execute"])
+async def test_a_big_upload_that_is_not_taken_in_ends(target: bytes) -> None:
+    ask = dataclasses.replace(POST, target=target, body=b"0123456789" * 3_000_000, fault="stops reading")
+    upstream = FaultyUpstream()
+    async with standing(upstream) as gateway:
+        async with asyncio.timeout(2):
+            assert (await once(gateway.data_port, ask)).verdict(ask) == LATE
+        upstream.over.set()
 
 
 async def test_no_answer_to_connect() -> None:

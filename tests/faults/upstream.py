@@ -138,7 +138,8 @@ class Connection(asyncio.Protocol):
 
 @dataclass
 class FaultyUpstream:
-    """The cluster. seen: how often each `X-Id` arrived whole; close_next: so many connections are reset at once."""
+    """The cluster. seen: how often each `X-Id` arrived whole; close_next: so many connections are reset at once;
+    over: those that stopped reading go on."""
 
     tls: object = None
     port: int = 0
@@ -146,6 +147,7 @@ class FaultyUpstream:
     close_next: int = 0
     open: set[Connection] = field(default_factory=set)
     seen: Counter[bytes] = field(default_factory=Counter)
+    over: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def __aenter__(self) -> FaultyUpstream:
         loop = asyncio.get_running_loop()
@@ -328,7 +330,8 @@ async def resets_within_the_request(c: Connection, _: Request) -> None:
 @_fault(BAD, LATE, early=True, lasting=True)
 async def stops_reading(c: Connection, _: Request) -> None:
     c.transport.pause_reading()
-    await asyncio.sleep(0.4)
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(c.upstream.over.wait(), 1)
     c.transport.resume_reading()  # else it would never learn that the other end is gone
     await asyncio.Event().wait()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 import signal
@@ -17,11 +16,12 @@ PATIENCE = 20
 
 
 class Process:
-    """``mlc-gateway serve`` with `settings` in a file; `events` are the lines of its log so far."""
+    """``mlc-gateway serve`` with `settings` in a file; `events` are the lines of its log so far, `said` any others."""
 
     def __init__(self, folder: Path, settings: dict[str, Any]) -> None:
         self.file = folder / "gateway.yaml"
         self.events: list[dict[str, Any]] = []
+        self.said: list[str] = []
         self._more = asyncio.Condition()
         self.write(settings)
 
@@ -38,21 +38,32 @@ class Process:
             sys.executable, "-m", "gateway", "serve", "-c", str(self.file), stderr=asyncio.subprocess.PIPE, env=environ
         )
         self._reading = asyncio.create_task(self._read())
+        self._limit = asyncio.timeout(3 * PATIENCE)  # no test hangs, whatever it waits for
+        await self._limit.__aenter__()
         return self
 
-    async def __aexit__(self, *_: type[BaseException] | TracebackType | BaseException | None) -> None:
-        if self.process.returncode is None:
-            self.process.kill()
-            await self.process.wait()
-        await self._reading
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self._limit.__aexit__(kind, exc, trace)
+        finally:
+            if self.process.returncode is None:
+                self.process.kill()
+                await self.process.wait()
+            await self._reading
 
     async def _read(self) -> None:
         assert self.process.stderr is not None
         async for line in self.process.stderr:
-            with contextlib.suppress(ValueError):
-                async with self._more:
-                    self.events.append(json.loads(line))
-                    self._more.notify_all()
+            try:
+                event = json.loads(line)
+            except ValueError:  # not from the log, or torn
+                self.said.append(line.decode())
+                continue
+            async with self._more:
+                self.events.append(event)
+                self._more.notify_all()
 
     async def event(self, name: str, count: int = 1) -> list[dict[str, Any]]:
         """The first `count` lines of the log with this event, awaited."""
@@ -60,8 +71,11 @@ class Process:
         def found() -> list[dict[str, Any]]:
             return [event for event in self.events if event["event"] == name]
 
-        async with asyncio.timeout(PATIENCE), self._more:
-            await self._more.wait_for(lambda: len(found()) >= count)
+        try:
+            async with asyncio.timeout(PATIENCE), self._more:
+                await self._more.wait_for(lambda: len(found()) >= count)
+        except TimeoutError:
+            raise AssertionError(f"no {name} ({count}) in {self.events}; it said {self.said}") from None
         return found()[:count]
 
     async def ports(self, workers: int = 1) -> tuple[int, int]:

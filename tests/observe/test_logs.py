@@ -85,3 +85,15 @@ async def test_requests_are_logged_with_the_clients_id_and_without_its_secrets()
     assert failure["request_id"] == requests[1]["request_id"]
     assert "boom" in failure["exception"]
     assert not any(secret in written for secret in ("c2VjcmV0", "t0k3n", "secret"))
+
+
+def test_a_line_is_one_write_as_worker_processes_share_the_stream() -> None:
+    class Writes(io.StringIO):
+        def write(self, text: str) -> int:
+            writes.append(text)
+            return len(text)
+
+    writes: list[str] = []
+    configure("info", "json", Writes()).info("a", b=1)
+    [line] = writes
+    assert line.endswith("\n")

@@ -12,7 +12,7 @@ import pytest
 import requests
 from requests_aws4auth import AWS4Auth
 
-from gateway.execute.ports import Forward
+from gateway.execute.ports import ExecuteCall, Forward
 from tests.conftest import StartGateway
 from tests.edge.use_case import UseCase
 from tests.wire import Parsed, RecordingUpstream, talk
@@ -188,6 +188,30 @@ async def test_a_clients_signature_on_a_rewritten_request_is_refused(
         assert b'"type":"SignatureConflict"' in answer.body
         assert b"the signature would not hold for that" in answer.body
         assert upstream.requests == []
+
+
+class Eager:
+    """A use case that knows at once what to send."""
+
+    async def __call__(self, call: ExecuteCall) -> Forward:
+        return self.at_once()
+
+    def at_once(self, *_: object) -> Forward:
+        return Forward([b"{}"])
+
+    def invalidate(self, kind: str, id: str | None) -> None: ...
+
+
+@pytest.mark.parametrize(("over", "status"), [({}, b"400 Bad Request"), (sigv4(), b"200 OK")], ids=["pass", "sigv4"])
+async def test_what_is_known_at_once_is_no_way_around(
+    start_gateway: StartGateway, over: dict[str, Any], status: bytes
+) -> None:
+    use_case = Eager()
+    async with RecordingUpstream() as upstream:
+        gateway = await start_gateway(upstream.url, lambda *_: (use_case, use_case), over)
+        raw = request("POST", EXECUTE, b"Authorization: " + SIGNED, body=b'{"input":"x"}')
+        assert (await talk(gateway.data_port, raw)).line == b"HTTP/1.1 " + status
+        assert len(upstream.requests) == (status == b"200 OK")
 
 
 async def test_an_agent_that_a_clients_signature_cant_read_is_told_as_that(start_gateway: StartGateway) -> None:

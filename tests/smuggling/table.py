@@ -183,6 +183,7 @@ REQUEST_LINES = [
     Row("an absolute target without a host", "RFC 9110, 4.2.1", _line(b"GET http:///row HTTP/1.1")),
     Row("an absolute target with credentials", "RFC 9110, 4.2.4", _line(b"GET http://u@x/row HTTP/1.1")),
     Row("an absolute target of another scheme", "3.2.2", _line(b"GET ftp://x/row HTTP/1.1")),
+    Row("an absolute target of another host than Host", "3.2.2", _line(b"GET http://y/row HTTP/1.1")),
     Row("a tunnel", "RFC 9110, 9.3.6", _line(b"CONNECT x:80 HTTP/1.1")),
     Row("a parenthesis in the method", "RFC 9110, 9.1", _line(b"GE(T /row HTTP/1.1")),
     Row("a control character in the method", "RFC 9110, 9.1", _line(b"GE\x01T /row HTTP/1.1")),
@@ -285,6 +286,9 @@ CHUNKS = [
     ("bare LF behind a trailer", "7.1.2", b"5\r\nabcde\r\n0\r\nX-T: 1\n\r\n"),
     ("bare CR in a trailer", "7.1.2", b"5\r\nabcde\r\n0\r\nX-T: 1\rX-U: 2\r\n\r\n"),
     ("NUL in a trailer", "7.1.2", b"5\r\nabcde\r\n0\r\nX-T: \x00\r\n\r\n"),
+    ("Content-Length in a trailer", "RFC 9110, 6.5.1", b"5\r\nabcde\r\n0\r\nContent-Length: 5\r\n\r\n"),
+    ("Transfer-Encoding in a trailer", "RFC 9110, 6.5.1", b"5\r\nabcde\r\n0\r\nTransfer-Encoding: x\r\n\r\n"),
+    ("Host in a trailer", "RFC 9110, 6.5.1", b"5\r\nabcde\r\n0\r\nHost: y\r\n\r\n"),
     ("a trailer too long", "7.1.2", b"5\r\nabcde\r\n0\r\nX-T: " + b"a" * (2 * HEADER_LINE) + b"\r\n\r\n"),
     ("too many trailers", "7.1.2", b"5\r\nabcde\r\n0\r\n" + b"X-T: 1\r\n" * (2 * HEADERS) + b"\r\n"),
 ]

@@ -41,6 +41,22 @@ async def test_request_is_refused(row: Row, feed: str, start_gateway: StartGatew
         assert (sound.body, [request.line for request in witness.requests]) == (b"ok", [FOLLOWER.partition(b"\r")[0]])
 
 
+EXECUTE = b"POST /_plugins/_ml/agents/a/_execute HTTP"
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row.phase == "body"], ids=lambda row: row.id)
+async def test_nothing_of_a_malformed_execute_goes_on(row: Row, start_gateway: StartGateway) -> None:
+    """The gateway reads the body of an execute first, so not even its head reaches the cluster."""
+    witness, handler = Witness(), UseCase()
+    async with RecordingUpstream(script=witness) as upstream:
+        gateway = await start_gateway(upstream.url, handler, OVER)
+        raw = row.raw.replace(b"POST /row HTTP", EXECUTE)
+        came, closed = await converse(gateway.data_port, raw + FOLLOWER, FEEDS["whole"])
+        [answer] = await answers_in(came)
+        assert (bytes(witness.seen), handler.calls, closed) == (b"", [], True)
+        assert int(answer.line.split()[1]) in REFUSED
+
+
 SOUND = {
     "nothing special": b"GET /follower HTTP/1.1\r\nHost: x\r\n\r\n",
     "an empty line before it": b"\r\nGET /follower HTTP/1.1\r\nHost: x\r\n\r\n",

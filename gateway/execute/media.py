@@ -1,0 +1,115 @@
+"""Media that a provider takes inline only: which they are, and the conversation with their bytes in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from gateway.errors import Problem, UndeliverableContent
+from gateway.execute.ports import MediaFetcher
+from gateway.notices import Notice
+from gateway.observe.logs import Logger, step
+from gateway.providers import registry
+from gateway.providers.base import Inexpressible, MappingOptions, Provider
+from gateway.unified.model import AgentInput, Base64, ContentBlock, Media, Source, ToolResult, Url
+from gateway.unified.request import ExecuteRequest
+
+_SCHEMES = ("http", "https")
+_STAND_IN = b"eA=="
+_ALLOW = "or let the gateway fetch it: settings media.fetch and media.hosts"
+
+
+class Inliner:
+    """Puts media into a conversation that the provider doesn't take by their URLs. fetch: None where that is off."""
+
+    def __init__(self, options: MappingOptions, fetch: MediaFetcher | None, log: Logger) -> None:
+        self._options = options
+        self._fetch = fetch
+        self._log = log
+
+    async def inlined(
+        self,
+        provider: str | None,
+        request: ExecuteRequest,
+        agent_input: AgentInput,
+        deliver: Callable[[AgentInput], object],
+        describes: bool = False,
+    ) -> tuple[AgentInput, tuple[Notice, ...]]:
+        """`agent_input` with those media fetched that `provider` takes inline only, and what to say of that.
+
+        Nothing is fetched for an input that can't be delivered anyway: small stand-ins show that first, and the input
+        comes back as it is, to be refused. deliver: raises UndeliverableContent for such an input. describes: what
+        can't be delivered is put into words instead.
+
+        Raises:
+            UndeliverableContent: a medium can't be fetched, or none may be.
+        """
+        blocks = _by_url(agent_input) if provider else []
+        problems = _problems(registry.provider(provider), agent_input, self._options) if blocks and provider else []
+        places = {problem.place for problem in problems}
+        blocks = [block for block in blocks if block.at in places]
+        if not blocks:
+            return agent_input, ()
+        mint = request.lifted.mint
+        try:
+            deliver(_with_bytes(agent_input, blocks, [_STAND_IN] * len(blocks), mint))
+        except UndeliverableContent:
+            return agent_input, ()
+        if self._fetch is not None:
+            texts = await self._fetch(blocks)
+            step(self._log, "fetched", media=[block.at for block in blocks], base64_bytes=sum(map(len, texts)))
+            return _with_bytes(agent_input, blocks, texts, mint), tuple(map(_notice, blocks))
+        if describes:
+            return agent_input, ()
+        ways_out = [replace(problem, help=f"{problem.help.rstrip('.')}, {_ALLOW}.") for problem in problems]
+        raise UndeliverableContent.of(ways_out)
+
+
+def _by_url(agent_input: AgentInput) -> list[Media]:
+    return [block for block in _media(agent_input) if isinstance(block.source, Url) and block.source.scheme in _SCHEMES]
+
+
+def _problems(provider: Provider, agent_input: AgentInput, options: MappingOptions) -> Sequence[Problem]:
+    try:
+        provider.map(agent_input, options)
+    except Inexpressible as error:
+        return error.problems
+    return ()
+
+
+def _with_bytes(
+    agent_input: AgentInput, blocks: Sequence[Media], texts: Sequence[bytes], mint: Callable[[], str]
+) -> AgentInput:
+    """`agent_input` with the base64 `texts` in place of the URLs of `blocks`. mint: makes tokens."""
+    sources = {block.at: Base64(text, mint()) for block, text in zip(blocks, texts, strict=True)}
+    messages = (
+        replace(message, content=tuple(_sourced(block, sources) for block in message.content))
+        for message in agent_input.messages
+    )
+    return replace(agent_input, messages=tuple(messages))
+
+
+def _notice(block: Media) -> Notice:
+    return Notice("MEDIA_FETCHED", f"The {block.kind} was fetched by the gateway and is sent inline", block.at)
+
+
+def _media(agent_input: AgentInput) -> Iterator[Media]:
+    for message in agent_input.messages:
+        for block in message.content:
+            for part in block.content if isinstance(block, ToolResult) else (block,):
+                if isinstance(part, Media):
+                    yield part
+
+
+def _sourced(block: ContentBlock, sources: Mapping[str, Source]) -> ContentBlock:
+    match block:
+        case ToolResult():
+            parts = (_media_sourced(part, sources) if isinstance(part, Media) else part for part in block.content)
+            return replace(block, content=tuple(parts))
+        case Media():
+            return _media_sourced(block, sources)
+    return block
+
+
+def _media_sourced(block: Media, sources: Mapping[str, Source]) -> Media:
+    return replace(block, source=sources.get(block.at, block.source))

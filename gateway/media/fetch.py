@@ -1,0 +1,193 @@
+"""Fetches media for a request: from allowed hosts at public addresses, within bounds, and says why where it can't.
+
+Every hop, redirects included, opens a connection of its own, for which the host is resolved once: the addresses
+that are judged are the ones connected to, so a DNS answer that changes in between changes nothing. Nothing goes
+along with a request but the URL: no credentials, cookies or referrer, and no proxy from the environment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable, Sequence
+
+import aiohttp
+import pybase64
+from aiohttp.abc import AbstractResolver, ResolveResult
+from yarl import URL
+
+from gateway.config.schema import MediaByUrl
+from gateway.errors import Problem, UndeliverableContent
+from gateway.media import magic
+from gateway.media.addresses import is_public
+from gateway.media.targets import Targets
+from gateway.media.unfetchable import Unfetchable
+from gateway.unified.model import Media, Url
+
+_HEADERS = {"User-Agent": "mlc-gateway", "Accept": "*/*", "Accept-Encoding": "identity"}
+_REDIRECTS = (301, 302, 303, 307, 308)
+_HELP = "Send it as base64."
+
+
+class CheckedResolver(AbstractResolver):
+    """Names to addresses, all of which are public, or none is told."""
+
+    def __init__(self, inner: AbstractResolver, allowed: Callable[[str], bool]) -> None:
+        self._inner = inner
+        self._allowed = allowed
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        """The addresses of `host`.
+
+        Raises:
+            Unfetchable: one of them is not public. OSError: there are none.
+        """
+        found = await self._inner.resolve(host, port, family)
+        if not all(self._allowed(result["host"]) for result in found):
+            # Which address it is stays unsaid: it may be a name inside the operator's network.
+            raise Unfetchable("the URL's host has an address that is not a public one", received=host)
+        return found
+
+    async def close(self) -> None:
+        """Close the resolver that is asked."""
+        await self._inner.close()
+
+
+class _Budget:
+    """The bytes that the media of one request may still take."""
+
+    def __init__(self, total: int) -> None:
+        self._total = self._left = total
+
+    def take(self, size: int) -> None:
+        self._left -= size
+        if self._left < 0:
+            raise Unfetchable("the media of the request are too large together", f"at most {self._total} bytes")
+
+
+class Fetcher:
+    """Fetches what a provider takes inline only; see `gateway.execute.ports.MediaFetcher`.
+
+    resolver: makes what names are looked up with. allowed: whether an address may be connected to. tls: what
+    servers' certificates are checked with; True for the system's authorities.
+    """
+
+    def __init__(
+        self,
+        settings: MediaByUrl,
+        resolver: Callable[[], AbstractResolver] = aiohttp.ThreadedResolver,
+        allowed: Callable[[str], bool] = is_public,
+        tls: ssl.SSLContext | bool = True,
+    ) -> None:
+        self._limits = settings
+        self._targets = Targets(settings)
+        self._resolver = resolver
+        self._allowed = allowed
+        self._tls = tls
+        self._slots = asyncio.Semaphore(settings.concurrency)
+
+    async def __call__(self, blocks: Sequence[Media]) -> list[bytes]:
+        """The base64 text of each block; all have a `Url` as source.
+
+        Raises:
+            UndeliverableContent: some can't be fetched or are not what they should be; each is a problem.
+        """
+        most = self._limits.max_count
+        if len(blocks) > most:
+            fault = Unfetchable("too many media would have to be fetched", f"at most {most}", str(len(blocks)))
+            raise UndeliverableContent.of([_problem(block, fault) for block in blocks[most:]])
+        budget = _Budget(self._limits.max_total_bytes)
+        deadline = asyncio.get_running_loop().time() + self._limits.total_seconds
+        async with self._session() as session, asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self._fetched(session, block, budget, deadline)) for block in blocks]
+        results = [task.result() for task in tasks]
+        if problems := [result for result in results if isinstance(result, Problem)]:
+            raise UndeliverableContent.of(problems)
+        return [result for result in results if isinstance(result, bytes)]
+
+    def _session(self) -> aiohttp.ClientSession:
+        connector = aiohttp.TCPConnector(
+            resolver=CheckedResolver(self._resolver(), self._allowed),
+            use_dns_cache=False,
+            force_close=True,
+            limit=0,
+            ssl=self._tls,
+        )
+        return aiohttp.ClientSession(
+            connector=connector,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            headers=_HEADERS,
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
+            auto_decompress=False,
+            trust_env=False,
+        )
+
+    async def _fetched(
+        self, session: aiohttp.ClientSession, block: Media, budget: _Budget, deadline: float
+    ) -> bytes | Problem:
+        try:
+            async with asyncio.timeout_at(deadline), self._slots, asyncio.timeout(self._limits.seconds):
+                assert isinstance(block.source, Url)
+                content_type, data = await self._loaded(session, block.source.url, budget)
+            magic.check(block.kind, block.format, content_type, data)
+        except Unfetchable as fault:
+            return _problem(block, fault)
+        except TimeoutError:
+            return _problem(block, Unfetchable("it took too long", f"within {self._limits.seconds:g} seconds"))
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            return _problem(block, Unfetchable(_told(error)))
+        return pybase64.b64encode(data)
+
+    async def _loaded(self, session: aiohttp.ClientSession, written: str, budget: _Budget) -> tuple[str, bytearray]:
+        """Content type and bytes of what stands at a URL."""
+        url: URL = self._targets.first(written)
+        for _ in range(self._limits.redirects + 1):
+            async with session.get(url, allow_redirects=False) as response:
+                location = response.headers.get("Location")
+                if response.status not in _REDIRECTS or location is None:
+                    return response.headers.get("Content-Type", ""), await self._body(response, budget)
+            url = self._targets.next(url, location)
+        raise Unfetchable("its host redirects too often", f"at most {self._limits.redirects} redirects")
+
+    async def _body(self, response: aiohttp.ClientResponse, budget: _Budget) -> bytearray:
+        if response.status != 200:
+            raise Unfetchable(f"its host answered with status {response.status}", "200", str(response.status))
+        coding = response.headers.get("Content-Encoding", "identity").strip().lower()
+        if coding != "identity":
+            raise Unfetchable("its host sent it compressed, though asked not to", "no content coding", coding[:40])
+        most = self._limits.max_bytes
+        data = bytearray()
+        if (response.content_length or 0) > most:
+            raise Unfetchable("it is too large", f"at most {most} bytes", f"{response.content_length} bytes")
+        async for chunk in response.content.iter_any():
+            budget.take(len(chunk))
+            data += chunk
+            if len(data) > most:
+                raise Unfetchable("it is too large", f"at most {most} bytes", "more")
+        return data
+
+
+def _told(error: Exception) -> str:
+    """What went wrong on the way, without the addresses and paths that the libraries' own words hold."""
+    match error:
+        case aiohttp.ClientConnectorDNSError():
+            return "its host's name can't be resolved"
+        case aiohttp.ClientSSLError():
+            return "no secure connection to its host: its certificate or its TLS is not accepted"
+        case aiohttp.ClientConnectorError():
+            return "its host can't be connected to"
+    return "its host's answer breaks off or is not HTTP"
+
+
+def _problem(block: Media, fault: Unfetchable) -> Problem:
+    return Problem(
+        block.at,
+        f"The {block.kind} can't be fetched: {fault.reason}",
+        fault.expected,
+        fault.received,
+        code="MEDIA_NOT_FETCHED",
+        help=f"{_HELP} {fault.help}".strip(),
+    )

@@ -1,0 +1,74 @@
+"""Which URLs may be fetched, as far as the URL itself tells; its host's addresses are `gateway.media.addresses`'s.
+
+A URL is parsed once, by yarl, and the object that was judged is the one that aiohttp connects to: there is no
+second reading that could see another host in it.
+"""
+
+from __future__ import annotations
+
+import re
+from fnmatch import fnmatchcase
+
+from yarl import URL
+
+from gateway.config.schema import MediaByUrl
+from gateway.media.unfetchable import Unfetchable
+
+_LABEL = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
+_NAME = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(?:\.{_LABEL})+")
+# A host whose last label is a number is an IPv4 address, in one of its many spellings (WHATWG URL, "ends in a
+# number checker").
+_NUMBER = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)")
+_HELP = "The operator allows hosts in the setting media.hosts."
+
+
+class Targets:
+    """The URLs that the settings allow."""
+
+    def __init__(self, settings: MediaByUrl) -> None:
+        self._schemes = ("https", "http") if settings.http else ("https",)
+        self._hosts = [_host_and_port(pattern) for pattern in settings.hosts]
+
+    def first(self, written: str) -> URL:
+        """The client's URL.
+
+        Raises:
+            Unfetchable: it may not be fetched.
+        """
+        return self._checked(_parsed(written, None))
+
+    def next(self, url: URL, location: str) -> URL:
+        """Where an answer from `url` redirects to.
+
+        Raises:
+            Unfetchable: that may not be fetched.
+        """
+        return self._checked(_parsed(location, url))
+
+    def _checked(self, url: URL) -> URL:
+        if url.scheme not in self._schemes:
+            help = "" if url.scheme != "http" else "The operator allows http with the setting media.http."
+            raise Unfetchable("the URL's scheme is not one of those fetched", " or ".join(self._schemes), help=help)
+        if url.raw_user is not None or url.raw_password is not None:
+            raise Unfetchable("the URL holds credentials, and none are sent", "a URL without a user")
+        host = url.raw_host or ""
+        if not _NAME.fullmatch(host) or _NUMBER.fullmatch(host):
+            raise Unfetchable("the URL's host is not a full domain name", "a name such as media.example.com", host)
+        default = 443 if url.scheme == "https" else 80
+        if not any(fnmatchcase(host, glob) and url.port == (port or default) for glob, port in self._hosts):
+            shown = host if url.port == default else f"{host}:{url.port}"
+            raise Unfetchable("the URL's host is not one that media may be fetched from", received=shown, help=_HELP)
+        return url
+
+
+def _parsed(written: str, base: URL | None) -> URL:
+    try:
+        url = URL(written)
+        return (base.join(url) if base is not None else url).with_fragment(None)
+    except ValueError:
+        raise Unfetchable("the URL can't be read", "an absolute URL") from None
+
+
+def _host_and_port(pattern: str) -> tuple[str, int | None]:
+    host, _, port = pattern.partition(":")
+    return host, int(port) if port else None

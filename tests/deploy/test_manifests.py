@@ -1,0 +1,141 @@
+"""What is shipped to run the gateway elsewhere: linted, valid by the schemas of its readers, and true of the code."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from gateway.config.load import load
+from gateway.config.schema import Settings
+from tests.docs.pages import ROOT
+
+KUBERNETES = ROOT / "deploy" / "kubernetes"
+MANIFESTS = sorted(KUBERNETES.glob("*.yaml"))
+SHIPPED = [*MANIFESTS, ROOT / "docker" / "compose.yaml", ROOT / "config" / "gateway.yaml"]
+DOCKERFILE = ROOT / "docker" / "Dockerfile"
+VERSIONS = ("1.29", "1.33", "1.36")
+YAMLLINT = (
+    "{extends: default, rules: {document-start: disable, line-length: {max: 120}, braces: {max-spaces-inside: 1}}}"
+)
+
+
+@pytest.fixture(scope="module")
+def parts() -> dict[str, Any]:
+    """Kind → its manifest."""
+    documents = [yaml.safe_load(file.read_text()) for file in MANIFESTS]
+    return {document["kind"]: document for document in documents}
+
+
+def _tool(name: str) -> str:
+    return str(Path(sys.executable).parent / name)
+
+
+def test_the_dockerfile_passes_hadolint() -> None:
+    done = subprocess.run([_tool("hadolint"), str(DOCKERFILE)], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("file", SHIPPED, ids=lambda file: file.name)
+def test_yamllint_is_content(file: Path) -> None:
+    command = [sys.executable, "-m", "yamllint", "--strict", "-d", YAMLLINT, str(file)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("file", MANIFESTS, ids=lambda file: file.name)
+def test_kubernetes_takes_it(file: Path, version: str) -> None:
+    kubernetes_validate.validate(yaml.safe_load(file.read_text()), version, strict=True)
+
+
+def test_the_check_against_the_schema_can_fail(parts: dict[str, Any]) -> None:
+    wrong = yaml.safe_load(yaml.safe_dump(parts["Deployment"]))
+    wrong["spec"]["template"]["spec"]["containers"][0]["livenessprobe"] = {}
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(wrong, VERSIONS[0], strict=True)
+
+
+def test_all_parts_are_there_and_select_the_same_pods(parts: dict[str, Any]) -> None:
+    assert set(parts) == {
+        "ConfigMap", "Deployment", "HorizontalPodAutoscaler", "NetworkPolicy", "PodDisruptionBudget", "Service",
+    }  # fmt: skip
+    labels = parts["Deployment"]["spec"]["template"]["metadata"]["labels"]
+    assert parts["Deployment"]["spec"]["selector"]["matchLabels"] == labels
+    assert parts["Service"]["spec"]["selector"] == labels
+    assert parts["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"] == labels
+    assert parts["NetworkPolicy"]["spec"]["podSelector"]["matchLabels"] == labels
+    target = parts["HorizontalPodAutoscaler"]["spec"]["scaleTargetRef"]
+    assert target == {"apiVersion": "apps/v1", "kind": "Deployment", "name": parts["Deployment"]["metadata"]["name"]}
+
+
+def test_the_settings_are_the_gateways_and_fit_the_pod(parts: dict[str, Any], tmp_path: Path) -> None:
+    settings = _settings(parts, tmp_path)
+    pod = parts["Deployment"]["spec"]["template"]["spec"]
+    [container] = pod["containers"]
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    assert ports == {"http": settings.listen.data_port, "admin": settings.listen.admin_port}
+    assert pod["terminationGracePeriodSeconds"] > settings.listen.drain_seconds + settings.listen.shutdown_seconds
+    readiness = container["readinessProbe"]
+    assert settings.listen.drain_seconds > readiness["periodSeconds"] * readiness["failureThreshold"]
+    assert readiness["timeoutSeconds"] > settings.upstream.timeouts.lookup
+    mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+    assert container["args"] == ["serve", "-c", f"{mounts['config']}/gateway.yaml"]
+    assert settings.listen.admin_token.reveal() == "t"
+    assert set(mounts) == {volume["name"] for volume in pod["volumes"]}
+
+
+def _settings(parts: dict[str, Any], folder: Path) -> Settings:
+    """The settings of the ConfigMap, with its secrets in `folder`."""
+    (folder / "admin-token").write_text("t\n")
+    file = folder / "gateway.yaml"
+    file.write_text(parts["ConfigMap"]["data"]["gateway.yaml"].replace("/etc/mlc-gateway/secrets", str(folder)))
+    return load(file, {})
+
+
+def test_the_pod_may_do_nothing_it_need_not(parts: dict[str, Any]) -> None:
+    """Kubernetes' pod security standard "restricted", and a root file system nobody writes to."""
+    pod = parts["Deployment"]["spec"]["template"]["spec"]
+    [container] = pod["containers"]
+    assert pod["automountServiceAccountToken"] is False
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert container["resources"]["limits"]["memory"]
+    user = re.search(r"^USER (\d+):\d+$", DOCKERFILE.read_text(), re.MULTILINE)
+    assert user is not None
+    assert int(user[1]) == pod["securityContext"]["runAsUser"] != 0
+
+
+def test_what_the_dockerfile_copies_is_in_its_context() -> None:
+    ignored = (ROOT / "docker" / "Dockerfile.dockerignore").read_text().splitlines()
+    let_in = {line[1:] for line in ignored if line.startswith("!")}
+    copied = set()
+    for line in re.findall(r"^COPY (?!--from)(.*) \S+$", DOCKERFILE.read_text(), re.MULTILINE):
+        copied |= {name.removeprefix("./") for name in line.split()}
+    assert copied == let_in
+    assert all((ROOT / name).exists() for name in copied)
+
+
+def test_compose_names_what_there_is() -> None:
+    services = yaml.safe_load((ROOT / "docker" / "compose.yaml").read_text())["services"]
+    assert services["opensearch"]["image"] == "opensearchproject/opensearch:2.19.3"
+    gateway = services["gateway"]
+    environ = gateway["environment"]
+    assert load(None, environ).upstream.url == "http://opensearch:9200"
+    assert (ROOT / "docker" / gateway["build"]["context"] / gateway["build"]["dockerfile"]).resolve() == DOCKERFILE
+    for name in ("llm", "seed"):
+        compile("\n".join(services[name]["command"]), name, "exec")
+        assert services[name]["image"] == gateway["image"]
+    for service in services.values():
+        assert set(service.get("depends_on", {})) <= set(services)

@@ -1,0 +1,96 @@
+"""Metrics beyond loopback need a token; the health pages stay open, for probes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from gateway.cli import run
+from gateway.config.load import ConfigError, is_local, load
+from tests.conftest import StartGateway, settings_for
+from tests.edge.use_case import UseCase
+from tests.wire import Parsed, RecordingUpstream, talk
+
+GET = b"GET %b HTTP/1.1\r\nHost: a\r\n%b\r\n"
+TOKEN = "s3cr3t-t0ken"
+
+
+@pytest.mark.parametrize(
+    ("host", "local"),
+    [("127.0.0.1", True), ("127.9.9.9", True), ("::1", True), ("localhost", True), ("unix:/a", True), ("", False),
+     ("0.0.0.0", False), ("::", False), ("10.0.0.1", False), ("localhost.example.org", False)],
+)  # fmt: skip
+def test_what_is_local(host: str, local: bool) -> None:
+    assert is_local(host) is local
+
+
+def test_start_is_refused_without_a_token_beyond_loopback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "gateway.yaml"
+    file.write_text("listen: {admin_host: 0.0.0.0}")
+    said = "listen.admin_token: is needed when listen.admin_host is not a loopback address\n"
+    for command in (["check-config"], ["serve"]):
+        assert run([*command, "-c", str(file)]) == 2
+        assert capsys.readouterr().err == said
+
+
+def test_a_token_lets_it_start() -> None:
+    listen = {"admin_host": "0.0.0.0", "admin_token": {"env": "TOKEN"}}
+    assert load(None, {"TOKEN": TOKEN}, {"listen": listen}).listen.admin_token.reveal() == TOKEN
+    with pytest.raises(ConfigError):
+        load(None, {"TOKEN": ""}, {"listen": listen})
+
+
+@pytest.fixture
+def token_file(tmp_path: Path) -> Path:
+    file = tmp_path / "token"
+    file.write_text(f"{TOKEN}\n")
+    return file
+
+
+@pytest.mark.parametrize(
+    ("header", "status"),
+    [
+        (b"", 401),
+        (b"Authorization: Bearer s3cr3t-t0ken\r\n", 200),
+        (b"authorization: bearer  s3cr3t-t0ken\r\n", 200),
+        (b"Authorization: Bearer s3cr3t-t0keN\r\n", 401),
+        (b"Authorization: Bearer s3cr3t-t0ke\r\n", 401),
+        (b"Authorization: Bearer\r\n", 401),
+        (b"Authorization: Basic s3cr3t-t0ken\r\n", 401),
+        (b"Authorization: s3cr3t-t0ken\r\n", 401),
+        (b"Authorization: Bearer \xff\r\n", 401),
+        (b"Authorization: Bearer s3cr3t-t0ken\r\nAuthorization: Bearer x\r\n", 401),
+    ],
+)
+async def test_who_sees_the_metrics(header: bytes, status: int, token_file: Path, start_gateway: StartGateway) -> None:
+    async with RecordingUpstream() as upstream:
+        over = {"listen": {"admin_token": {"file": str(token_file)}}}
+        gateway = await start_gateway(upstream.url, UseCase(), over)
+        metrics = await talk(gateway.admin_port, GET % (b"/metrics", header))
+        nowhere = await talk(gateway.admin_port, GET % (b"/", header))
+        health = [await talk(gateway.admin_port, GET % (b"/health/" + page, header)) for page in (b"live", b"ready")]
+    assert _status(metrics) == status
+    assert _status(nowhere) == (401 if status == 401 else 404)
+    assert [_status(answer) for answer in health] == [200, 200]
+    if status == 401:
+        assert json.loads(metrics.body)["error"]["type"] == "Unauthorized"
+        assert metrics.values("www-authenticate") == [b"Bearer"]
+
+
+async def test_a_reload_changes_the_token(token_file: Path, start_gateway: StartGateway) -> None:
+    async with RecordingUpstream() as upstream:
+        over = {"listen": {"admin_token": {"file": str(token_file)}}}
+        gateway = await start_gateway(upstream.url, UseCase(), over)
+        await asyncio.to_thread(token_file.write_text, "another")
+        port = {"data_port": gateway.settings.listen.data_port, "admin_port": gateway.settings.listen.admin_port}
+        await gateway.reload(settings_for(upstream.url, {"listen": {**over["listen"], **port}}), gateway.log)
+        old = await talk(gateway.admin_port, GET % (b"/metrics", f"Authorization: Bearer {TOKEN}\r\n".encode()))
+        new = await talk(gateway.admin_port, GET % (b"/metrics", b"Authorization: Bearer another\r\n"))
+    assert (_status(old), _status(new)) == (401, 200)
+
+
+def _status(answer: Parsed) -> int:
+    return int(answer.line.split()[1])
