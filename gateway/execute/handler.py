@@ -84,13 +84,21 @@ class Handler:
             return Forward(retry=self._as_input(request))
         if request.has_question:
             self._log.warning("deprecated", agent=call.agent_id, reason="both input and parameters.question were sent")
+        provider = ""
         try:
-            return await self._unified(call, request, request.input)
+            profile = await self._profile(call, request, request.input)
+            if isinstance(profile, Forward):
+                return profile
+            provider = profile.provider
+            return await self._unified(call, request, request.input, profile)
         except GatewayError as error:
-            self._refused(call, request.input, error)
+            self._refused(call, request.input, provider, error)
             raise
 
-    async def _unified(self, call: ExecuteCall, request: ExecuteRequest, agent_input: AgentInput) -> Forward:
+    async def _profile(
+        self, call: ExecuteCall, request: ExecuteRequest, agent_input: AgentInput
+    ) -> AgentProfile | Forward:
+        """What stands behind the agent; or what to send where that can't be read."""
         step(self._log, "decoded", input=agent_input.type.value, messages=len(agent_input.messages))
         try:
             profile = await self._resolver.profile(call.agent_id, call.headers)
@@ -111,6 +119,11 @@ class Handler:
             provider=profile.provider,
             told_by=profile.provider_source,
         )
+        return profile
+
+    async def _unified(
+        self, call: ExecuteCall, request: ExecuteRequest, agent_input: AgentInput, profile: AgentProfile
+    ) -> Forward:
         if is_native(profile, agent_input):
             return await self._native(call, request, agent_input, profile)
         remembered, notices = await self._remembered(profile, request, call.headers)
@@ -244,13 +257,15 @@ class Handler:
         for notice in plan.notices:
             self._metrics.notice(notice.code)
 
-    def _refused(self, call: ExecuteCall, agent_input: AgentInput, error: GatewayError) -> None:
+    def _refused(self, call: ExecuteCall, agent_input: AgentInput, provider: str, error: GatewayError) -> None:
         codes = sorted({problem.code for problem in error.problems if problem.code})
-        self._metrics.rewritten("", "", error.type)
+        self._metrics.rewritten(provider, "", error.type)
         self._log.warning(
             "refused",
             agent=call.agent_id,
             input=agent_input.type.value,
+            provider=provider or "unknown",
+            strategy="none",
             type=error.type,
             codes=codes,
             reason=error.reason,

@@ -49,12 +49,12 @@ async def test_debug_tells_every_step_under_one_request_id() -> None:
     assert (request["intent"], request["status"]) == ("execute", 200)
 
 
-async def test_a_refusal_tells_input_type_and_reason() -> None:
+async def test_a_refusal_tells_input_type_provider_strategy_and_reason() -> None:
     lines = await _logged("info", "flow-d", {"input": [{"type": "text", "text": "hi"}, BIG]})
     refused = [line for line in lines if line["event"] == "refused" and "codes" in line]
-    assert [(line["input"], line["type"], line["codes"]) for line in refused] == [
-        ("content_blocks", "UndeliverableContent", ["MEDIA_NEEDS_UPGRADE"])
-    ]
+    told = [(line["input"], line["provider"], line["strategy"], line["type"], line["codes"]) for line in refused]
+    assert told == [("content_blocks", "bedrock/converse", "none", "UndeliverableContent", ["MEDIA_NEEDS_UPGRADE"])]
+    assert "no place for media" in refused[0]["reason"]
 
 
 async def test_both_spellings_leave_one_deprecation_warning() -> None:
