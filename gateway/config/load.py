@@ -117,6 +117,8 @@ def _contradictions(settings: Settings) -> list[ConfigProblem]:
     problems += _open_doors(settings.listen)
     if settings.listen.tls.client_ca_file and not settings.listen.tls.cert_file:
         problems.append(ConfigProblem("listen.tls.cert_file", "is needed with listen.tls.client_ca_file"))
+    if settings.media.fetch and not settings.media.hosts:
+        problems.append(ConfigProblem("media.hosts", "is needed when media.fetch is on"))
     return problems
 
 

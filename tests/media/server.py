@@ -62,9 +62,10 @@ class MediaServer:
     server_names: list[str | None] = field(default_factory=list)
     running: int = 0
     most_running: int = 0
+    _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
 
     async def __aenter__(self) -> MediaServer:
-        self._runner = web.ServerRunner(web.Server(self._serve), shutdown_timeout=0)
+        self._runner = web.ServerRunner(web.Server(self._serve), shutdown_timeout=0.1)
         await self._runner.setup()
         site = web.TCPSite(self._runner, self.host, self.port, ssl_context=self._tls() if self.secure else None)
         await site.start()
@@ -72,16 +73,22 @@ class MediaServer:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        for task in self._tasks:
+            task.cancel()
         await self._runner.cleanup()
 
     def _tls(self) -> ssl.SSLContext:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        self.authority.issue_cert(HOST, f"*.{HOST}").configure_cert(context)
+        self.authority.issue_cert(HOST, f"*.{HOST}", f"*.cdn.{HOST}").configure_cert(context)
         context.sni_callback = lambda _socket, name, _context: self.server_names.append(name)
         return context
 
     async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
-        self.requests.append((request.raw_path if hasattr(request, "raw_path") else request.path_qs, dict(request.headers)))
+        self.requests.append((request.path, dict(request.headers)))
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
         self.running += 1
         self.most_running = max(self.running, self.most_running)
         try:

@@ -48,7 +48,7 @@ async def test_nothing_goes_along_but_the_url(
     server.serve("/png")
     url = server.redirect("/first", "/png#part", Set_Cookie="a=b; Path=/")
     await server.fetcher()([medium(url + "#part")])
-    sent = {"Host": f"{HOST}:{server.port}", **HEADERS}
+    sent = {"Host": f"{HOST}:{server.port}", **HEADERS, "Connection": "close"}
     assert server.requests == [("/first", sent), ("/png", sent)]
     assert server.server_names == [HOST, HOST]
 
@@ -104,11 +104,7 @@ async def test_hosts_and_ports_are_those_that_the_operator_names(
     names = Names({host: [["127.0.0.1"]]})
     fetch = server.fetcher(names, hosts=[one.format(port=server.port) for one in hosts])
     if allowed:
-        try:
-            await fetch([medium(server.url("/png", host))])
-        except UndeliverableContent as error:  # the certificate is for one level of names
-            assert host == "a.cdn.media.test"
-            assert "certificate" in error.reason
+        await fetch([medium(server.url("/png", host))])
         assert names.asked == [host]
     else:
         said = await reason(fetch, server.url("/png", host))
@@ -198,20 +194,24 @@ async def test_a_declared_size_is_refused_before_its_body(server: MediaServer) -
 
 
 async def test_an_undeclared_size_is_refused_where_it_passes_the_limit(server: MediaServer) -> None:
-    sent = 0
+    cut_off = asyncio.Event()
 
     async def endless(request: web.Request) -> web.StreamResponse:
-        nonlocal sent
         response = web.StreamResponse(headers={"Content-Type": "image/png"})
         await response.prepare(request)
         await response.write(PNG)
-        while True:
-            await response.write(bytes(65536))
-            sent += 65536
+        try:
+            while True:
+                await response.write(bytes(65536))
+                await asyncio.sleep(0)
+        except ConnectionError:
+            cut_off.set()
+        return response
 
     server.pages["/bomb"] = endless
     assert await reason(server.fetcher(max_bytes=100_000), server.url("/bomb")) == "it is too large"
-    assert sent < 50_000_000  # the rest is never read; what buffers take in passing is
+    async with asyncio.timeout(5):
+        await cut_off.wait()
 
 
 @pytest.mark.parametrize("coding", ["gzip", "deflate", "br", "x-other"])
@@ -317,24 +317,20 @@ async def test_every_failure_is_told_with_its_place_and_none_with_the_query(serv
 
 
 async def test_a_client_that_goes_away_ends_the_fetch(server: MediaServer) -> None:
-    started, ended = asyncio.Event(), asyncio.Event()
+    started = asyncio.Event()
 
     async def hangs(_: web.Request) -> web.Response:
         started.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            ended.set()
+        await asyncio.Event().wait()
         return web.Response()
 
     server.pages["/png"] = hangs
     task = asyncio.create_task(server.fetcher()([medium(server.url("/png"))]))
     await started.wait()
-    before = asyncio.all_tasks()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert not any("_fetched" in repr(one) for one in asyncio.all_tasks()), before
+    assert not any("_fetched" in repr(one) for one in asyncio.all_tasks())
 
 
 async def test_wrong_type_and_wrong_bytes_are_told(server: MediaServer) -> None:

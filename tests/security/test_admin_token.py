@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from gateway.cli import run
 from gateway.config.load import ConfigError, is_local, load
 from tests.conftest import StartGateway, settings_for
 from tests.edge.use_case import UseCase
+from tests.lifecycle.process import Process
 from tests.wire import Parsed, RecordingUpstream, talk
 
 GET = b"GET %b HTTP/1.1\r\nHost: a\r\n%b\r\n"
@@ -90,6 +92,20 @@ async def test_a_reload_changes_the_token(token_file: Path, start_gateway: Start
         old = await talk(gateway.admin_port, GET % (b"/metrics", f"Authorization: Bearer {TOKEN}\r\n".encode()))
         new = await talk(gateway.admin_port, GET % (b"/metrics", b"Authorization: Bearer another\r\n"))
     assert (_status(old), _status(new)) == (401, 200)
+
+
+async def test_a_supervisor_asks_for_it_too(token_file: Path, tmp_path: Path) -> None:
+    listen = {"workers": 2, "admin_token": {"file": str(token_file)}}
+    async with Process(tmp_path, {"listen": listen}) as gateway:
+        _, admin = await gateway.ports(workers=2)
+        strange = await talk(admin, GET % (b"/metrics", b""))
+        known = await talk(admin, GET % (b"/metrics", f"Authorization: Bearer {TOKEN}\r\n".encode()))
+        live = await talk(admin, GET % (b"/health/live", b""))
+        gateway.signal(signal.SIGTERM)
+        assert await gateway.ended() == 0
+    assert [_status(answer) for answer in (strange, known, live)] == [401, 200, 200]
+    for worker in (b"0", b"1"):
+        assert b'mlc_gateway_worker_up{worker="%b"} 1.0' % worker in known.body
 
 
 def _status(answer: Parsed) -> int:

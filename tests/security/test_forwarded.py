@@ -12,6 +12,7 @@ from gateway.config.load import ConfigError
 from gateway.edge.forwarded import Hop, client_of, onward
 from tests.conftest import StartGateway, settings_for
 from tests.edge.use_case import UseCase
+from tests.execute.cluster import FLOW, ML, Cluster, server_of
 from tests.wire import RecordingUpstream, talk
 
 TRUSTED = [ip_network("10.0.0.0/8"), ip_network("fd00::/8")]
@@ -114,10 +115,26 @@ async def test_on_the_wire(
     assert request.values("x-a") == [b"b"]
 
 
+async def test_lookups_carry_what_the_request_will(start_gateway: StartGateway) -> None:
+    cluster = Cluster()
+    async with server_of(cluster) as server:
+        gateway = await start_gateway(f"http://127.0.0.1:{server.port}", None, {"listen": {"forwarded": "append"}})
+        body = b'{"input": "hi"}'
+        head = (
+            b"POST %bagents/%b/_execute HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 1.1.1.1\r\n"
+            b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+        )
+        request = head % (ML.encode(), FLOW.encode(), len(body)) + body
+        assert [(await talk(gateway.data_port, request)).line for _ in range(2)] == [b"HTTP/1.1 200 OK"] * 2
+    told = {value for lookup in cluster.lookups for name, value in lookup.items() if name.lower() == "x-forwarded-for"}
+    assert told == {"127.0.0.1"}
+    assert len(cluster.bodies) == 2
+
+
 async def test_a_head_at_its_limit_still_goes_on(start_gateway: StartGateway) -> None:
-    host = b"h" * 900
+    host = b"h" * 990
     async with RecordingUpstream() as upstream:
-        over = {"listen": {"forwarded": "append"}, "limits": {"header_line": 1000, "head": 1000, "headers": 1}}
+        over = {"listen": {"forwarded": "append"}, "limits": {"header_line": 1000, "head": 1050, "headers": 1}}
         gateway = await start_gateway(upstream.url, UseCase(), over)
         assert (await talk(gateway.data_port, b"GET / HTTP/1.1\r\nHost: %b\r\n\r\n" % host)).body == b"ok"
     assert upstream.requests[0].values("x-forwarded-host") == [host]

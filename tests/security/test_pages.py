@@ -1,0 +1,33 @@
+"""The pages on security and scaling name settings and places that exist."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from gateway.config.describe import rows
+from tests.docs.pages import ROOT, page
+
+SECTIONS = {row[0].partition(".")[0] for row in rows()}
+
+
+@pytest.mark.parametrize("name", ["threat-model.md", "scale-out.md"])
+def test_settings_named_exist(name: str) -> None:
+    settings = {row[0] for row in rows()}
+    parents = {setting.rpartition(".")[0] for setting in settings}
+    named = {word for word in re.findall(r"`([a-z]+(?:\.[a-z0-9_]+)+)", page(name)) if word.split(".")[0] in SECTIONS}
+    assert len(named) > 5
+    assert named <= settings | parents
+
+
+@pytest.mark.parametrize("name", ["threat-model.md", "scale-out.md"])
+def test_headings_linked_to_exist(name: str) -> None:
+    for file, heading in re.findall(r"\]\(([\w.-]*\.md)?#([\w-]+)\)", page(name)):
+        headings = re.findall(r"^#+ (.+)$", page(file or name), re.MULTILINE)
+        assert heading in {re.sub(r"[^\w -]", "", one).lower().replace(" ", "-") for one in headings}
+
+
+def test_tests_named_exist() -> None:
+    [named] = re.findall(r"`(tests/[\w/]+\.py)`", page("threat-model.md"))
+    assert (ROOT / named).exists()
