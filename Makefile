@@ -22,7 +22,7 @@ demo: $(STAMP) ## show unified input reaching the LLM through agents that don't 
 	$(PY) -m gateway demo $(ARGS)
 
 test: $(STAMP) ## the tests, without the slow ones
-	$(PY) -m pytest -m "not slow and not real_cluster" $(ARGS)
+	$(PY) -m pytest -n auto --dist loadfile -m "not slow and not real_cluster" $(ARGS)
 
 test-all: $(STAMP) ## the slow tests and those on a real ML Commons
 	$(PY) -m pytest -m "slow or real_cluster" $(ARGS)
