@@ -251,10 +251,13 @@ def _without_neutral(provider: Provider, seen: dict[str, Any], codes: frozenset[
     for starts, ends in ((True, False), (False, True), (True, True)):
         turns = []
         for turn in seen[field]:
+            if turn.get("role") != "user":
+                turns.append(turn)
+                continue
             parts = _parts(provider, turn)
-            if turn.get("role") == "user" and starts and parts[:1] == [lead]:
+            if starts and parts[:1] == [lead]:
                 parts = parts[1:]
-            if turn.get("role") == "user" and ends and parts[-1:] == [tail]:
+            if ends and parts[-1:] == [tail]:
                 parts = parts[:-1]
             turns.append({**turn, content: parts})
         yield {**seen, field: turns}
