@@ -51,11 +51,6 @@ class Wish:
         last = {**self.turns[-1], field: [*parts, self.provider.text_part(text)]}
         return replace(self, turns=[*self.turns[:-1], last], turn=len(self.turns) - 1, part=len(parts), text=text)
 
-    @property
-    def is_one_text(self) -> bool:
-        """Whether all there is to say is the question."""
-        return len(self.turns) == 1 and self.turn == 0 and len(parts_of(self.provider, self.turns[0])) == 1
-
     def written(
         self, text: str | Joined, around: tuple[list[Any], list[Any]] = ([], []), last: Mapping[str, Any] | None = None
     ) -> list[Turn]:

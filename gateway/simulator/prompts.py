@@ -25,7 +25,6 @@ PLANNER_SYSTEM = "<built-in system prompt of the planner>"
 EXECUTOR_SYSTEM = "<built-in system prompt of the executor>"
 PLANNER_ROLE = "<built-in prompt of the planner>"
 REFLECT_ROLE = "<built-in prompt of the reflection>"
-WITH_HISTORY_ROLE = "<built-in prompt of the planner with history>"
 RESPONSE_FORMAT = "[answer as JSON with the fields steps and result]"
 PLANNER_TEMPLATE = (
     "${parameters.tools_prompt}\n${parameters.planner_prompt}\n[objective] ${parameters.user_prompt}\n"
