@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from gateway.simulator.bodies import no_input, parse_object
 from gateway.simulator.chat import run_conversational
+from gateway.simulator.documents import mcp_is_off
 from gateway.simulator.errors import Answer, ExecuteFailure, Json, illegal_argument, null_pointer
 from gateway.simulator.flow import run_conversational_flow, run_flow
 from gateway.simulator.interface_check import check_interface
@@ -20,6 +21,8 @@ from gateway.simulator.plan import run_plan
 from gateway.simulator.predict import LlmReply, LlmRequest, Run, predict
 from gateway.simulator.render import Parameters
 from gateway.simulator.resources import Resources
+from gateway.simulator.search import Searches
+from gateway.simulator.settings import MCP_SWITCH, Settings
 from gateway.simulator.values import to_parameters
 
 VERSIONS = ("2.19.0", "3.4.0")
@@ -37,19 +40,26 @@ class ClusterCore:
     """A simulated cluster, of version 2.19.0 or 3.4.0.
 
     `llm` answers the connectors' calls; by default every call succeeds with a short text in the shape of the
-    provider the URL names. `tool_outputs` says what a tool of a type puts out (index listers only).
+    provider the URL names. `tool_outputs` says what a tool of a type puts out (index listers only). A write shows in
+    ``_search`` `refresh_seconds` later (``core.resources.refresh_seconds`` changes that while it runs).
     """
 
-    def __init__(self, version: str = "2.19.0", llm: Callable[[LlmRequest], LlmReply] | None = None) -> None:
+    def __init__(
+        self,
+        version: str = "2.19.0",
+        llm: Callable[[LlmRequest], LlmReply] | None = None,
+        refresh_seconds: float = 0.0,
+    ) -> None:
         if version not in VERSIONS:
             raise ValueError(f"version must be one of {', '.join(VERSIONS)}, not {version}")
         self.version = version
         self.modern = version.startswith("3.")
-        self.resources = Resources(self.modern)
+        self.settings = Settings(self.modern)
+        self.resources = Resources(self.modern, self.settings, refresh_seconds)
+        self.searches = Searches(self.resources)
         self.memory = MemoryStore(self.modern)
         self.llm = llm or answer_any
         self.tool_outputs: dict[str, str] = {}
-        self.settings: dict[str, str | None] = {}
 
     def execute(self, agent_id: str, body: Mapping[str, Any] | bytes | str) -> Executed:
         """POST ``/_plugins/_ml/agents/{agent_id}/_execute``: runs the agent to its end."""
@@ -114,6 +124,9 @@ class ClusterCore:
                 raise ExecuteFailure(404, "ResourceNotFoundException", "Agent index not found")
             details = f"Failed to find agent with the provided agent id: {agent_id}"
             raise ExecuteFailure(404, "OpenSearchStatusException", details)
+        wants_mcp = self.modern and "mcp_connectors" in (agent.get("parameters") or {})
+        if wants_mcp and not self.settings.is_on(MCP_SWITCH):
+            raise ExecuteFailure(500, "OpenSearchException", mcp_is_off().body["error"]["reason"])
         running = self._begin_turn(agent, parameters)
         match agent["type"].lower():
             case "flow":
@@ -151,7 +164,8 @@ class ClusterCore:
         model = self.resources.models.get(model_id or "")
         if model is None:
             raise ExecuteFailure(404, "OpenSearchStatusException", "Failed to find model")
-        model["deployed"] = True
+        if not self.resources.is_deployed(model_id or ""):
+            self.resources.deploy_model(model_id or "")
         connector = model.get("connector") or self.resources.connectors.get(model.get("connector_id", ""))
         if connector is None:
             raise ExecuteFailure(404, "OpenSearchStatusException", "Failed to find connector")

@@ -12,20 +12,8 @@ from gateway.simulator.core import ClusterCore
 from gateway.simulator.errors import Json, RestFailure
 from gateway.simulator.memory import Message, new_id, page
 from gateway.simulator.predict import LlmReply, LlmRequest
+from gateway.simulator.search import answer, hit
 from gateway.simulator.values import to_parameters
-
-SWITCH = "plugins.ml_commons.agent_framework_enabled"
-_KNOWN_SETTINGS = frozenset(
-    {
-        SWITCH,
-        "plugins.ml_commons.remote_inference.enabled",
-        "plugins.ml_commons.memory_feature_enabled",
-        "plugins.ml_commons.only_run_on_ml_node",
-        "plugins.ml_commons.connector.private_ip_enabled",
-        "plugins.ml_commons.connector_access_control_enabled",
-        "plugins.ml_commons.trusted_connector_endpoints_regex",
-    }
-)
 
 
 @dataclass(frozen=True)
@@ -70,26 +58,15 @@ def health(core: ClusterCore, request: Request, _: str) -> Json:
     return {"cluster_name": "simulated", "status": "green", "timed_out": False, "number_of_nodes": 1}
 
 
+def get_settings(core: ClusterCore, request: Request, _: str) -> Json:
+    """The settings, with their defaults where asked for."""
+    query = request.query
+    return core.settings.shown(query.get("flat_settings") == "true", query.get("include_defaults") == "true")
+
+
 def put_settings(core: ClusterCore, request: Request, _: str) -> Json:
     """Changes settings; only those of a short list are known."""
-    body = request.json(core)
-    for scope in ("persistent", "transient"):
-        for name, value in (body.get(scope) or {}).items():
-            if name not in _KNOWN_SETTINGS:
-                raise RestFailure(400, "settings_exception", f"{scope} setting [{name}], not recognized")
-            core.settings[name] = None if value is None else str(value).lower()
-    shown: dict[str, Any] = {"acknowledged": True, "persistent": {}, "transient": {}}
-    for scope in ("persistent", "transient"):
-        for name, value in (body.get(scope) or {}).items():
-            if value is not None:
-                _nest(shown[scope], name.split("."), str(value).lower())
-    return shown
-
-
-def _nest(node: dict[str, Any], names: list[str], value: str) -> None:
-    for name in names[:-1]:
-        node = node.setdefault(name, {})
-    node[names[-1]] = value
+    return core.settings.change(request.json(core))
 
 
 # Running
@@ -128,34 +105,32 @@ def execute_algorithm(core: ClusterCore, request: Request, name: str) -> Json:
 
 
 def search(kind: str) -> Handler:
-    """Searches all connectors, models or agents; only `ids` and `size` are understood."""
+    """Searches all connectors, models or agents."""
 
     def run(core: ClusterCore, request: Request, _: str) -> Json:
-        body = request.json(core) if request.body else {}
-        found = core.resources.all_of(kind)
-        wanted = ((body.get("query") or {}).get("ids") or {}).get("values")
-        if wanted is not None:
-            found = {name: found[name] for name in wanted if name in found}
-        hits = [_hit(f".plugins-ml-{kind}", name, found[name]) for name in list(found)[: body.get("size", 10)]]
-        return _search_answer(hits, len(found))
+        if not request.body.strip():
+            raise RestFailure(400, "parse_exception", "request body or source parameter is required")
+        return core.searches.search(kind, request.json(core))
 
     return run
 
 
-def _hit(index: str, name: str, source: Json) -> Json:
-    hidden = ("credential", "deployed", "state")
-    shown = {key: value for key, value in source.items() if key not in hidden}
-    ids = {"_index": index, "_id": name, "_version": 1, "_seq_no": 1, "_primary_term": 1, "_score": 1.0}
-    return {**ids, "_source": shown}
+def open_point(core: ClusterCore, request: Request, index: str) -> Json:
+    """Opens a point in time on an index of the plugin."""
+    return core.searches.open_point(index, request.query.get("keep_alive"))
 
 
-def _search_answer(hits: list[Json], total: int) -> Json:
-    return {
-        "took": 1,
-        "timed_out": False,
-        "_shards": {"total": 1, "successful": 1, "skipped": 0, "failed": 0},
-        "hits": {"total": {"value": total, "relation": "eq"}, "max_score": 1.0 if hits else None, "hits": hits},
-    }
+def close_points(core: ClusterCore, request: Request, _: str) -> Json:
+    """Closes points in time."""
+    return core.searches.close_points(request.json(core))
+
+
+def undeploy(core: ClusterCore, request: Request, model_id: str) -> Json:
+    """Undeploys the model of the path, or those the body names."""
+    body = request.json(core) if request.body else {}
+    if body.get("node_ids"):
+        raise RestFailure(400, "illegal_argument_exception", "Don't allow custom deployment plan")
+    return core.resources.undeploy_models(body.get("model_ids") or ([model_id] if model_id else None))
 
 
 # Memory
@@ -218,5 +193,5 @@ def search_memory(core: ClusterCore, request: Request, memory_id: str) -> Json:
     """All turns and steps of a memory, whatever the query."""
     memory = core.memory.get(memory_id)
     documents = {**memory.messages, **memory.traces}
-    hits = [_hit(".plugins-ml-memory-message", name, message.document(True)) for name, message in documents.items()]
-    return _search_answer(hits[:10], len(hits))
+    hits = [hit(".plugins-ml-memory-message", name, message.document(True)) for name, message in documents.items()]
+    return answer(hits[:10], len(hits))

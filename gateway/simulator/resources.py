@@ -1,44 +1,89 @@
-"""Connectors, models and agents: registering, changing and showing them."""
+"""Connectors, models and agents: registering, changing, showing and removing them."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from typing import Any, NamedTuple
 
+from gateway.simulator import documents
+from gateway.simulator.documents import refused
 from gateway.simulator.errors import Json, RestFailure, not_found
+from gateway.simulator.fields import Document
 from gateway.simulator.interface_check import default_interface
-from gateway.simulator.interfaces import INTERFACES
 from gateway.simulator.memory import new_id
-from gateway.simulator.values import to_parameters
+from gateway.simulator.query import matcher
+from gateway.simulator.settings import MCP_SWITCH, SAFE_DELETE, Settings
 
 NODE = "node-1-of-the-simulator"
-_CLASSIC_TYPES = ("flow", "conversational", "conversational_flow")
-_MODERN_TYPES = (*_CLASSIC_TYPES, "plan_execute_and_reflect")
-_WITH_LLM = ("conversational", "plan_execute_and_reflect")
+INDEX = {"agent": ".plugins-ml-agent", "model": ".plugins-ml-model", "connector": ".plugins-ml-connector"}
+_IN_MESSAGE = 10
 
 
-def _millis() -> int:
-    return time.time_ns() // 1_000_000
+class _Write(NamedTuple):
+    """A write `_search` may not know of yet; `before` is what it shows till then, None for nothing."""
 
-
-def _refused(reason: str) -> RestFailure:
-    return RestFailure(400, "illegal_argument_exception", reason)
+    time: float
+    kind: str
+    id: str
+    before: Json | None
 
 
 class Resources:
-    """The documents of a cluster, by id."""
+    """The documents of a cluster, by id.
 
-    def __init__(self, modern: bool) -> None:
+    A write is seen by ``_search`` after `refresh_seconds`, by GET at once; a model registered with ``deploy=true`` is
+    deployed after `deploy_seconds` (recorded: on 3.x it still shows as registered right after). `clock` counts both.
+    """
+
+    def __init__(self, modern: bool, settings: Settings | None = None, refresh_seconds: float = 0.0) -> None:
         self.modern = modern
+        self.settings = settings or Settings(modern)
+        self.refresh_seconds = refresh_seconds
+        self.deploy_seconds = 0.0
+        self.clock: Callable[[], float] = time.monotonic
         self.connectors: dict[str, Json] = {}
         self.models: dict[str, Json] = {}
         self.agents: dict[str, Json] = {}
         self._groups: dict[str, list[str]] = {}
+        self._fresh: list[_Write] = []
 
-    def all_of(self, kind: str) -> dict[str, Json]:
-        """Every connector, model or agent."""
+    # What `_search` sees
+
+    def searchable(self, kind: str) -> dict[str, Json]:
+        """The documents of a kind as ``_search`` finds them now, by id: without credentials."""
+        seen = self.current(kind)
+        horizon = self.clock() - self.refresh_seconds
+        self._fresh = [write for write in self._fresh if write.time > horizon]
+        for write in reversed(self._fresh):
+            if write.kind == kind and write.before is not None:
+                seen[write.id] = write.before
+            elif write.kind == kind:
+                seen.pop(write.id, None)
+        return deepcopy(seen)
+
+    def current(self, kind: str) -> dict[str, Json]:
+        """The documents of a kind as GET shows them now, by id."""
+        return {name: self._shown(kind, name) for name in self._all_of(kind)}
+
+    def _all_of(self, kind: str) -> dict[str, Json]:
         return {"connector": self.connectors, "model": self.models, "agent": self.agents}[kind]
+
+    def _shown(self, kind: str, name: str) -> Json:
+        return {"connector": self.connector, "model": self.model, "agent": self.agent}[kind](name)
+
+    def _writing(self, kind: str, name: str) -> None:
+        """Is called before a document changes."""
+        if self.refresh_seconds > 0:
+            before = deepcopy(self._shown(kind, name)) if name in self._all_of(kind) else None
+            self._fresh.append(_Write(self.clock(), kind, name, before))
+
+    def _found_by(self, kind: str, query: Json) -> list[str]:
+        """The ids a search of the cluster's own comes to; it knows no more than anybody's."""
+        wanted = matcher(query)
+        found = self.searchable(kind).items()
+        return [name for name, source in found if wanted(Document(kind, name, source))][:_IN_MESSAGE]
 
     # Connectors
 
@@ -46,70 +91,56 @@ class Resources:
         """Registers a connector; ``{"connector_id": …}``.
 
         Raises:
-            RestFailure: 400 for a URL that is no http(s) address.
+            RestFailure: as `documents.check_connector`, and 400 for a URL that is no http(s) address.
         """
+        documents.check_connector(body, self.modern, self.settings.is_on(MCP_SWITCH))
+        document = documents.connector_document(body, self.modern)
         connector_id = new_id()
-        stamp = _millis()
-        self.connectors[connector_id] = {**self._connector(body), "created_time": stamp, "last_updated_time": stamp}
+        self._writing("connector", connector_id)
+        stamp = self.millis()
+        self.connectors[connector_id] = {**document, "created_time": stamp, "last_updated_time": stamp}
         return {"connector_id": connector_id}
-
-    def _connector(self, body: Mapping[str, Any]) -> Json:
-        document: Json = {name: body[name] for name in ("name", "description", "protocol") if name in body}
-        document["version"] = str(body.get("version", "1"))
-        if body.get("parameters") is not None:
-            document["parameters"] = to_parameters(body["parameters"], self.modern)
-        document["actions"] = [_action(action) for action in body.get("actions") or ()]
-        for name in ("credential", "client_config"):
-            if body.get(name):
-                document[name] = dict(body[name])
-        return document
 
     def connector(self, connector_id: str) -> Json:
         """The connector as GET shows it: its credential never."""
-        document = self._find(self.connectors, "connector", connector_id)
-        return {name: value for name, value in document.items() if name != "credential"}
+        return _without_credential(self._find(self.connectors, "connector", connector_id))
 
     def update_connector(self, connector_id: str, body: Mapping[str, Any]) -> Json:
         """Changes a connector no deployed model uses; its credential is kept."""
         document = self._find(self.connectors, "connector", connector_id)
-        users = [
-            model_id
-            for model_id, model in self.models.items()
-            if model.get("connector_id") == connector_id and model["deployed"]
-        ]
+        using = self._found_by("model", {"match": {"connector_id": connector_id}})
+        users = [name for name in using if name in self.models and self.is_deployed(name)]
         if users:
             named = f"{len(users)} models are still using this connector, please undeploy the models first: "
             raise RestFailure(400, "status_exception", f"{named}[{', '.join(users)}]")
-        self._change_connector(document, body)
-        return _written(".plugins-ml-connector", connector_id, "updated")
-
-    def _change_connector(self, document: Json, body: Mapping[str, Any]) -> None:
-        parameters = {**document.get("parameters", {}), **to_parameters(body.get("parameters") or {}, self.modern)}
-        changed = {name: body[name] for name in ("name", "description", "credential", "client_config") if name in body}
-        document.update(changed, last_updated_time=_millis())
-        if parameters:
-            document["parameters"] = parameters
-        if "actions" in body:
-            document["actions"] = [_action(action) for action in body["actions"]]
+        self._writing("connector", connector_id)
+        documents.change_connector(document, body, self.modern)
+        document["last_updated_time"] = self.millis()
+        return self._written("connector", connector_id, "updated")
 
     def delete_connector(self, connector_id: str) -> Json:
-        """Removes a connector."""
-        self._find(self.connectors, "connector", connector_id)
-        del self.connectors[connector_id]
-        return _written(".plugins-ml-connector", connector_id, "deleted")
+        """Removes a connector no model names; one that isn't there is "not_found", with 200."""
+        users = self._found_by("model", {"match": {"connector_id": connector_id}})
+        if users:
+            named = f"{len(users)} models are still using this connector, please delete or update the models first: "
+            raise RestFailure(409, "status_exception", f"{named}[{', '.join(users)}]")
+        return self._delete("connector", connector_id)
 
     # Models
 
     def register_model(self, body: Mapping[str, Any], deploy: bool) -> Json:
         """Registers a remote model with a connector of its own or a standalone one."""
+        if body.get("name") is None:
+            raise refused("model name is null")
         if body.get("connector_id") is not None:
-            self._find(self.connectors, "connector", body["connector_id"])
+            if body["connector_id"] not in self.connectors:
+                raise RestFailure(404, "status_exception", f"Failed to find connector:{body['connector_id']}")
         elif body.get("connector") is None:
-            raise _refused("You must provide connector content when creating a remote model without a connector id!")
+            raise refused("You must provide connector content when creating a remote model without a connector id!")
         model_id = new_id()
         versions = self._groups.setdefault(body["name"], [new_id()])
         versions.append(model_id)
-        stamp = _millis()
+        stamp = self.millis()
         model: Json = {
             "name": body["name"],
             "model_group_id": body.get("model_group_id") or versions[0],
@@ -117,125 +148,137 @@ class Resources:
             "model_version": str(len(versions) - 1),
             "created_time": stamp,
             "last_updated_time": stamp,
-            # From 3.0 a model deploys in the background: it shows as registered until it is used.
-            "deployed": deploy and not self.modern,
-            "state": "REGISTERED",
+            _STATE: _State(deploys_at=self.clock() + self.deploy_seconds if deploy else None),
         }
         kept = ("description", "connector_id", "interface")
         model |= {name: body[name] for name in kept if body.get(name) is not None}
         if "connector" in body:
-            model["connector"] = self._connector(body["connector"])
+            model["connector"] = documents.connector_document(body["connector"], self.modern)
         connector = model.get("connector") or self.connectors[model["connector_id"]]
         interface = default_interface(connector)
         if interface is not None:
             model.setdefault("interface", interface)
+        self._writing("model", model_id)
         self.models[model_id] = model
         return {"task_id": new_id(), "status": "CREATED", "model_id": model_id}
 
     def model(self, model_id: str) -> Json:
         """The model as GET shows it."""
         document = self._find(self.models, "model", model_id)
-        shown = {name: value for name, value in document.items() if name not in ("deployed", "state", "connector")}
-        if document["deployed"]:
-            shown |= {
-                "model_state": "DEPLOYED",
-                "last_deployed_time": document["last_updated_time"],
-                "auto_redeploy_retry_times": 0,
-                "planning_worker_node_count": 1,
-                "current_worker_node_count": 1,
-                "planning_worker_nodes": [NODE],
-                "deploy_to_all_nodes": True,
-            }
-        else:
-            shown["model_state"] = document["state"]
+        shown = {name: value for name, value in document.items() if name != _STATE}
+        shown |= self._shown_state(model_id, document)
         if "connector" in document:
-            inner = document["connector"]
-            shown["connector"] = {name: value for name, value in inner.items() if name != "credential"}
+            shown["connector"] = _without_credential(document["connector"])
         return {**shown, "is_hidden": False}
 
+    def _shown_state(self, model_id: str, document: Json) -> Json:
+        state: _State = document[_STATE]
+        deployed = self.is_deployed(model_id)
+        if not deployed and not state.undeployed:
+            return {"model_state": "REGISTERED"}
+        workers = int(deployed)
+        shown: Json = {
+            "model_state": "DEPLOYED" if deployed else "UNDEPLOYED",
+            "last_deployed_time": document["last_updated_time"],
+            "auto_redeploy_retry_times": 0,
+            "planning_worker_node_count": workers,
+            "current_worker_node_count": workers,
+            "deploy_to_all_nodes": True,
+        }
+        return {**shown, "planning_worker_nodes": [NODE]} if deployed else shown
+
+    def is_deployed(self, model_id: str) -> bool:
+        """Whether the model is deployed by now."""
+        due = self.models[model_id][_STATE].deploys_at
+        return due is not None and due <= self.clock()
+
     def update_model(self, model_id: str, body: Mapping[str, Any]) -> Json:
-        """Changes a model, deployed or not."""
+        """Changes a model, deployed or not: its connector's parameters are merged, its actions replaced.
+
+        Whether a `connector_id` exists is not looked at, as on a real 3.6.0.
+        """
+        if body.get("connector") is not None and body.get("connector_id") is not None:
+            reason = "Model cannot have both stand-alone connector and internal connector. "
+            raise RestFailure(400, "status_exception", f"{reason}Please check your update input body.")
         if model_id not in self.models:
             reason = f"Failed to find model to update with the provided model id: {model_id}"
             raise RestFailure(404, "status_exception", reason)
         model = self.models[model_id]
-        if "connector" in body:
-            if "connector" not in model:
-                raise RestFailure(500, "null_pointer_exception", _NO_INNER_CONNECTOR)
-            inner = model["connector"]
-            self._change_connector(inner, body["connector"])
-            inner.pop("last_updated_time", None)
-        if "connector_id" in body:
-            self._find(self.connectors, "connector", body["connector_id"])
+        if body.get("connector_id") and "connector_id" not in model:
+            raise RestFailure(400, "status_exception", _NO_CONNECTOR_ID)
+        if body.get("connector") is not None and "connector" not in model:
+            raise self._no_inner_connector()
+        self._writing("model", model_id)
+        if body.get("connector") is not None:
+            documents.change_connector(model["connector"], body["connector"], self.modern)
         changed = {name: body[name] for name in ("name", "description", "connector_id", "interface") if name in body}
-        model.update(changed, last_updated_time=_millis(), model_id=model_id)
-        return _written(".plugins-ml-model", model_id, "updated")
+        model.update(changed, last_updated_time=self.millis(), model_id=model_id)
+        return self._written("model", model_id, "updated")
+
+    def _no_inner_connector(self) -> RestFailure:
+        if self.modern:
+            return RestFailure(400, "status_exception", _NO_INNER_CONNECTOR)
+        return RestFailure(500, "null_pointer_exception", _NULL_INNER_CONNECTOR)
 
     def deploy_model(self, model_id: str) -> Json:
         """Deploys a model."""
-        self._find(self.models, "model", model_id)["deployed"] = True
+        self._require_model(model_id)
+        self._writing("model", model_id)
+        self.models[model_id][_STATE] = _State(deploys_at=self.clock())
         return {"task_id": new_id(), "task_type": "DEPLOY_MODEL", "status": "COMPLETED"}
 
-    def undeploy_model(self, model_id: str) -> Json:
-        """Undeploys a model; its next use deploys it again."""
-        model = self._find(self.models, "model", model_id)
-        model.update(deployed=False, state="UNDEPLOYED")
-        return {NODE: {"stats": {model_id: "undeployed"}}}
+    def undeploy_models(self, model_ids: list[str] | None) -> Json:
+        """Undeploys models; the next use of one deploys it again. What no node runs is "not_found"."""
+        if not model_ids:
+            raise refused("Must set specific model ids to undeploy")
+        if len(model_ids) == 1:
+            self._require_model(model_ids[0])
+        return {NODE: {"stats": {model_id: self._undeploy(model_id) for model_id in model_ids}}}
+
+    def _undeploy(self, model_id: str) -> str:
+        if model_id not in self.models or not self.is_deployed(model_id):
+            return "not_found"
+        self._writing("model", model_id)
+        self.models[model_id][_STATE] = _State(undeployed=True)
+        return "undeployed"
+
+    def _require_model(self, model_id: str) -> None:
+        if model_id not in self.models:
+            raise RestFailure(404, "status_exception", "Failed to find model")
 
     def delete_model(self, model_id: str) -> Json:
-        """Removes a model."""
-        self._find(self.models, "model", model_id)
-        del self.models[model_id]
-        return {**_written(".plugins-ml-model", model_id, "deleted"), "forced_refresh": True}
+        """Removes a model that is not deployed; with the switch on, only if no agent's tool uses it."""
+        self._require_model(model_id)
+        if self.is_deployed(model_id):
+            raise RestFailure(400, "status_exception", _STILL_DEPLOYED)
+        if self.settings.is_on(SAFE_DELETE):
+            users = self._found_by("agent", {"term": {"tools.parameters.model_id": model_id}})
+            if users:
+                named = f"{len(users)} agents are still using this model, please delete or update the agents first, "
+                raise RestFailure(409, "status_exception", f"{named}all visible agents are: [{', '.join(users)}]")
+        return self._delete("model", model_id)
 
     # Agents
 
     def register_agent(self, body: Mapping[str, Any]) -> Json:
-        """Registers an agent; ``{"agent_id": …}``.
+        """Registers an agent, a planner with an executor of its own; ``{"agent_id": …}``.
 
         Raises:
-            RestFailure: 400 for a type or an interface the version doesn't know, or a missing model.
+            RestFailure: as `documents.check_agent`.
         """
-        kind = str(body.get("type", ""))
-        if kind.lower() not in (_MODERN_TYPES if self.modern else _CLASSIC_TYPES):
-            raise _refused(f"{kind} is not a valid Agent Type")
-        document = self._agent(body)
-        if kind.lower() in _WITH_LLM and "llm" not in document:
-            raise _refused(f"We need model information for the {kind.lower()} agent type")
-        interface = (document.get("parameters") or {}).get("_llm_interface")
-        if self.modern and interface is not None and interface not in INTERFACES:
-            raise _refused(f"Invalid _llm_interface: {interface}")
-        names = [tool.get("name") or tool["type"] for tool in document.get("tools", ())]
-        doubles = [name for position, name in enumerate(names) if name in names[:position]]
-        if doubles:
-            raise _refused(f"Duplicate tool defined: {doubles[0]}")
-        if kind.lower() == "plan_execute_and_reflect" and "executor_agent_id" not in document.get("parameters", {}):
-            executor = self.register_agent({**body, "type": "conversational", "name": f"{body['name']} (executor)"})
-            document.setdefault("parameters", {})["executor_agent_id"] = executor["agent_id"]
+        documents.check_agent(body, self.modern, self.settings.is_on(MCP_SWITCH))
+        document = documents.agent_document(body, self.modern)
+        planner = document["type"].lower() == "plan_execute_and_reflect"
+        if planner and "executor_agent_id" not in document["parameters"]:
+            document["parameters"]["executor_agent_id"] = self._add_agent(documents.executor_of(deepcopy(document)))
+        return {"agent_id": self._add_agent(document)}
+
+    def _add_agent(self, document: Json) -> str:
         agent_id = new_id()
-        stamp = _millis()
+        self._writing("agent", agent_id)
+        stamp = self.millis()
         self.agents[agent_id] = {**document, "created_time": stamp, "last_updated_time": stamp, "is_hidden": False}
-        return {"agent_id": agent_id}
-
-    def _agent(self, body: Mapping[str, Any]) -> Json:
-        kept = ("name", "type", "description", "app_type", "memory")
-        document: Json = {name: body[name] for name in kept if body.get(name) is not None}
-        if body.get("llm") is not None:
-            document["llm"] = {"model_id": body["llm"].get("model_id")}
-            if body["llm"].get("parameters") is not None:
-                document["llm"]["parameters"] = to_parameters(body["llm"]["parameters"], self.modern)
-        if body.get("parameters") is not None:
-            document["parameters"] = to_parameters(body["parameters"], self.modern)
-        if body.get("tools"):
-            document["tools"] = [self._tool(tool) for tool in body["tools"]]
-        return document
-
-    def _tool(self, body: Mapping[str, Any]) -> Json:
-        tool: Json = {name: body[name] for name in ("type", "name", "description") if body.get(name) is not None}
-        for name in ("parameters", "config", "attributes"):
-            if body.get(name) is not None:
-                tool[name] = to_parameters(body[name], self.modern)
-        return {**tool, "include_output_in_agent_response": bool(body.get("include_output_in_agent_response", False))}
+        return agent_id
 
     def agent(self, agent_id: str) -> Json:
         """The agent as GET shows it."""
@@ -243,42 +286,66 @@ class Resources:
 
     def update_agent(self, agent_id: str, body: Mapping[str, Any]) -> Json:
         """Changes an agent (3.x)."""
-        self._find(self.agents, "agent", agent_id).update(self._agent(body), last_updated_time=_millis())
-        return _written(".plugins-ml-agent", agent_id, "updated")
+        if agent_id not in self.agents:
+            raise RestFailure(404, "status_exception", f"Failed to get agent with ID {agent_id}")
+        changed = deepcopy(self.agents[agent_id])
+        documents.change_agent(changed, body, self.modern)
+        self._writing("agent", agent_id)
+        self.agents[agent_id] = {**changed, "last_updated_time": self.millis()}
+        return self._written("agent", agent_id, "updated")
 
     def delete_agent(self, agent_id: str) -> Json:
         """Removes an agent."""
-        self._find(self.agents, "agent", agent_id)
-        del self.agents[agent_id]
-        return {**_written(".plugins-ml-agent", agent_id, "deleted"), "forced_refresh": True}
+        if agent_id not in self.agents:
+            words = "Fail to find ml agent" if self.agents else "Failed to get agent index"
+            raise RestFailure(404, "status_exception", words)
+        return self._delete("agent", agent_id)
 
-    def _find(self, documents: dict[str, Json], what: str, given: str) -> Json:
-        if given not in documents:
+    # All three
+
+    def millis(self) -> int:
+        """The time as documents carry it."""
+        return time.time_ns() // 1_000_000
+
+    def _find(self, found: dict[str, Json], what: str, given: str) -> Json:
+        if given not in found:
             raise not_found(what, given)
-        return documents[given]
+        return found[given]
+
+    def _delete(self, kind: str, name: str) -> Json:
+        self._writing(kind, name)
+        known = self._all_of(kind).pop(name, None) is not None
+        return {**self._written(kind, name, "deleted" if known else "not_found"), "forced_refresh": True}
+
+    def _written(self, kind: str, name: str, result: str) -> Json:
+        shards = {"total": 1, "successful": 1, "failed": 0}
+        ids = {"_index": INDEX[kind], "_id": name, "_version": 2, "_seq_no": 1, "_primary_term": 1}
+        refreshed = {"forced_refresh": True} if self.modern else {}
+        return {**ids, "result": result, **refreshed, "_shards": shards}
 
 
+class _State(NamedTuple):
+    """Whether a model is deployed: since or from when (of the clock), and whether it was and is no more."""
+
+    deploys_at: float | None = None
+    undeployed: bool = False
+
+
+_STATE = "(state)"
+
+
+def _without_credential(document: Json) -> Json:
+    return {name: value for name, value in document.items() if name != "credential"}
+
+
+_STILL_DEPLOYED = "Model cannot be deleted in deploying or deployed state. Try undeploy model first then delete"
+_NO_CONNECTOR_ID = "This remote does not have a connector_id field, maybe it uses an internal connector."
 _NO_INNER_CONNECTOR = (
+    "Cannot update connector settings for this model. The model was created with a connector_id and does not have an "
+    "inline connector."
+)
+_NULL_INNER_CONNECTOR = (
     'Cannot invoke "org.opensearch.ml.common.connector.Connector.update('
     'org.opensearch.ml.common.transport.connector.MLCreateConnectorInput, java.util.function.BiFunction)" because '
     '"<local12>" is null'
 )
-
-
-def _action(body: Mapping[str, Any]) -> Json:
-    if not str(body.get("url", "")).startswith(("http://", "https://")):
-        named = "Connector URL is not matching the trusted connector endpoint regex, URL is: "
-        raise _refused(f"{named}{body.get('url')}")
-    return {**body, "action_type": str(body["action_type"]).upper()}
-
-
-def _written(index: str, document_id: str, result: str) -> Json:
-    return {
-        "_index": index,
-        "_id": document_id,
-        "_version": 2,
-        "result": result,
-        "_shards": {"total": 1, "successful": 1, "failed": 0},
-        "_seq_no": 1,
-        "_primary_term": 1,
-    }

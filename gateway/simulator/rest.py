@@ -16,6 +16,7 @@ from gateway.simulator.core import ClusterCore
 from gateway.simulator.errors import Answer, RestFailure, no_handler, wrong_method
 from gateway.simulator.handlers import Handler, Request
 from gateway.simulator.predict import LlmReply, LlmRequest
+from gateway.simulator.settings import SWITCH
 
 PREFIX = "/_plugins/_ml/"
 _COMMON = frozenset({"pretty", "human", "error_trace", "filter_path", "format"})
@@ -70,8 +71,8 @@ def _check(core: ClusterCore, request: Request, query: frozenset[str]) -> None:
     media_type = request.headers.get("content-type", "")
     if request.body and media_type.partition(";")[0].strip().lower() not in _MEDIA_TYPES:
         raise Answer(406, {"error": f"Content-Type header [{media_type}] is not supported", "status": 406})
-    if "/agents" in request.path and core.settings.get(handlers.SWITCH) == "false":
-        reason = f'Agent Framework is currently disabled. To enable it, update the setting "{handlers.SWITCH}" to true.'
+    if "/agents" in request.path and not core.settings.is_on(SWITCH):
+        reason = f'Agent Framework is currently disabled. To enable it, update the setting "{SWITCH}" to true.'
         raise RestFailure(500, "illegal_state_exception", reason)
 
 
@@ -88,7 +89,7 @@ def _kept(node: Any, paths: list[list[str]]) -> Any:
         return None
     result = {}
     for name, value in node.items():
-        deeper = [path[1:] for path in paths if path and path[0] in (name, "*", "**")]
+        deeper = [rest for path in paths for rest in _following(path, name)]
         if any(not path for path in deeper):
             result[name] = value
         elif deeper:
@@ -96,6 +97,14 @@ def _kept(node: Any, paths: list[list[str]]) -> Any:
             if kept not in (None, {}, []):
                 result[name] = kept
     return result
+
+
+def _following(path: list[str], name: str) -> list[list[str]]:
+    """What is left of a path below a key called `name`; nothing where it doesn't lead there."""
+    if path[0] == "**":
+        return [path, *(_following(path[1:], name) if path[1:] else [[]])]
+    pattern = re.escape(path[0]).replace(r"\*", ".*")
+    return [path[1:]] if re.fullmatch(pattern, name) else []
 
 
 # The table: method, path, query parameters of its own, what is done. The only group of a path is an id.
@@ -111,7 +120,10 @@ def _row(method: str, path: str, handler: Handler, *query: str) -> Row:
 _BOTH: list[Row] = [
     _row("GET", "/", handlers.root),
     _row("GET", "/_cluster/health", handlers.health),
+    _row("GET", "/_cluster/settings", handlers.get_settings, "flat_settings", "include_defaults"),
     _row("PUT", "/_cluster/settings", handlers.put_settings, "flat_settings"),
+    _row("POST", "/{id}/_search/point_in_time", handlers.open_point, "keep_alive"),
+    _row("DELETE", "/_search/point_in_time", handlers.close_points),
     _row("POST", "connectors/_create", lambda core, request, _: core.resources.create_connector(request.json(core))),
     *(
         _row(method, f"{kind}s/_search", handlers.search(kind))
@@ -133,7 +145,8 @@ _BOTH: list[Row] = [
     _row("PUT", "models/{id}", lambda core, request, id: core.resources.update_model(id, request.json(core))),
     _row("DELETE", "models/{id}", lambda core, _, id: core.resources.delete_model(id)),
     _row("POST", "models/{id}/_deploy", lambda core, _, id: core.resources.deploy_model(id)),
-    _row("POST", "models/{id}/_undeploy", lambda core, _, id: core.resources.undeploy_model(id)),
+    _row("POST", "models/{id}/_undeploy", handlers.undeploy),
+    _row("POST", "models/_undeploy", handlers.undeploy),
     _row("POST", "models/{id}/_predict", handlers.predict),
     _row("POST", "_execute/{id}", handlers.execute_algorithm),
     _row("POST", "agents/_register", lambda core, request, _: core.resources.register_agent(request.json(core))),

@@ -25,11 +25,18 @@ class Simulator:
     """A cluster of one version with its models, on loopback ports of their own.
 
     ``async with Simulator("2.19.0") as simulator:`` gives `url` (the cluster) and `llm_url` (the models). `strict`
-    models refuse what their provider would refuse; otherwise they take any body.
+    models refuse what their provider would refuse; otherwise they take any body. `refresh_seconds`: see `ClusterCore`.
     """
 
-    def __init__(self, version: str = "2.19.0", strict: bool = True, port: int = 0, llm_port: int = 0) -> None:
-        self.core = ClusterCore(version)
+    def __init__(
+        self,
+        version: str = "2.19.0",
+        strict: bool = True,
+        port: int = 0,
+        llm_port: int = 0,
+        refresh_seconds: float = 0.0,
+    ) -> None:
+        self.core = ClusterCore(version, refresh_seconds=refresh_seconds)
         self.llm = LlmEndpoints(strict)
         self.url = self.llm_url = ""
         self._ports = (port, llm_port)

@@ -1,7 +1,7 @@
 """The tools of an agent: how their parameters are put together, and what running one yields.
 
-An MLModelTool calls a model; the index listers answer with a fixed table; every other type is unknown, which the
-cluster says when the agent runs, not when it is registered.
+An MLModelTool calls a model; the tools that look at indices answer with a fixed table; every other type is unknown,
+which the cluster says when the agent runs, not when it is registered.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def selected(agent: Mapping[str, Any], parameters: Mapping[str, str | None]) -> 
 
 def known_types(modern: bool) -> frozenset[str]:
     """The tool types that run."""
-    return frozenset({MODEL_TOOL, "ListIndexTool" if modern else "CatIndexTool"})
+    return frozenset({MODEL_TOOL, "ListIndexTool" if modern else "CatIndexTool", "IndexMappingTool", "SearchIndexTool"})
 
 
 def create(spec: Mapping[str, Any], parameters: Parameters, modern: bool) -> Tool:

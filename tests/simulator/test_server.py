@@ -65,6 +65,8 @@ async def test_documents_can_be_read_changed_and_deleted(simulator: Simulator, c
         assert response.status == (405 if simulator.core.version == "2.19.0" else 200)
     async with client.post(f"{ML}/agents/_search", json={"query": {"ids": {"values": [agent_id]}}}) as response:
         assert [hit["_id"] for hit in (await response.json())["hits"]["hits"]] == [agent_id]
+    async with client.post(f"{ML}/models/{model_id}/_undeploy") as response:
+        assert response.status == 200
     for path in (f"agents/{agent_id}", f"models/{model_id}", f"connectors/{connector_id}"):
         async with client.delete(f"{ML}/{path}") as response:
             assert (await response.json())["result"] == "deleted"
