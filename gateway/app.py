@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import os
 import signal
+import time
 from collections.abc import Callable, Coroutine, Iterator
+from typing import NamedTuple
 
 from gateway.config.load import ConfigError, ConfigProblem
 from gateway.config.schema import Listen, Secret, Settings
@@ -14,13 +17,23 @@ from gateway.edge.admin import AdminPort, Guard
 from gateway.edge.listener import Listener
 from gateway.edge.server import DataListener, DataPort
 from gateway.edge.sockets import UNIX
-from gateway.execute.ports import ExecuteHandler, ProfileCache
+from gateway.execute.ports import ExecuteHandler, ManageHandler, ProfileCache
 from gateway.observe.logs import Logger, configure
 from gateway.observe.metrics import Metrics
+from gateway.observe.nodes import Nodes
 from gateway.upstream.client import Upstream
 from gateway.upstream.tls import TlsSource, on_data_port, to_cluster, watch
 
-UseCase = Callable[[Settings, Upstream, Logger, Metrics], tuple[ExecuteHandler, ProfileCache]]
+
+class UseCases(NamedTuple):
+    """What decides on requests. manage: None, where agents are managed without the gateway's help."""
+
+    execute: ExecuteHandler
+    profiles: ProfileCache
+    manage: ManageHandler | None = None
+
+
+UseCase = Callable[[Settings, Upstream, Logger, Metrics], UseCases | tuple[ExecuteHandler, ProfileCache]]
 
 _ADMIN_GRACE = 1.0
 _GARBAGE = 20_000
@@ -36,12 +49,18 @@ class _Generation:
         self.settings = settings
         self.log = log
         self.upstream = Upstream(settings.upstream, settings.limits, log)
-        execute, profiles = use_case(settings, self.upstream, log, metrics)
-        self.port = DataPort(settings, self.upstream, execute, profiles, log, metrics)
+        execute, profiles, self.manage = UseCases(*use_case(settings, self.upstream, log, metrics))
+        self.port = DataPort(settings, self.upstream, execute, profiles, log, metrics, self.manage)
+
+    async def ended(self) -> None:
+        """Wait until the last request is answered, and what one began to make is made or undone."""
+        await self.port.ended()
+        if self.manage is not None:
+            await self.manage.ended()
 
     async def retire(self) -> None:
         """Close once the last request is answered."""
-        await self.port.ended()
+        await self.ended()
         await self.upstream.close()
 
 
@@ -54,9 +73,12 @@ class Gateway:
 
     def __init__(self, settings: Settings, use_case: UseCase, log: Logger) -> None:
         self.metrics = Metrics()
+        self.metrics.registry.register(Nodes(lambda: self.upstream.nodes.states()))
         self._use_case = use_case
         self._now = _Generation(settings, use_case, log, self.metrics)
         self._background: set[asyncio.Task[None]] = set()
+        self._hurried = asyncio.Event()
+        self._retiring: set[asyncio.Task[None]] = set()
         self._tls = on_data_port(settings.listen.tls, log)
         self._admin_port = AdminPort(self.upstream, self.metrics)
         self._guard = Guard(self._admin_port, _token(settings.listen))
@@ -127,20 +149,26 @@ class Gateway:
         except ConfigError:
             await new.upstream.close()
             raise
+        new.upstream.nodes.inherit(self.upstream.nodes)
         old, self._now = self._now, new
         if self._tls is not None and tls is not None:
             self._tls.become(tls)
         self._data.replace(new.port, settings.listen.shutdown_seconds)
         self._admin_port.cluster = new.upstream
         self._guard.token = _token(settings.listen)
-        self._do(old.retire())
+        retiring = self._do(old.retire())
+        self._retiring.add(retiring)
+        retiring.add_done_callback(self._retiring.discard)
 
     async def stop(self) -> None:
         """Say so on the readiness page, accept no more, finish what is in flight up to the deadline, close."""
         self._admin_port.draining = True
         self._data.drain()
-        await asyncio.sleep(self.settings.listen.drain_seconds)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._hurried.wait(), self.settings.listen.drain_seconds)
+        until = time.monotonic() + self.settings.listen.shutdown_seconds
         await self._data.stop()
+        await self._finished(until)
         await self._admin.stop()
         for task in self._background:
             task.cancel()
@@ -148,13 +176,30 @@ class Gateway:
         await self.upstream.close()
         self.log.info("stopped")
 
+    async def _finished(self, until: float) -> None:
+        """Let what clients that have gone asked for come to its end, but no longer than `until` or a hurry."""
+        last = [*self._retiring, asyncio.create_task(self._now.ended())]
+        ended = asyncio.gather(*last, return_exceptions=True)
+        hurried = asyncio.create_task(self._hurried.wait())
+        patience = max(until - time.monotonic(), 0)
+        await asyncio.wait((ended, hurried), timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+        for task in (*last, hurried):
+            task.cancel()
+        await asyncio.gather(*last, hurried, return_exceptions=True)
+
+    def hurry(self) -> None:
+        """Cut short what `stop` does, now or when it is called: wait for nothing in flight."""
+        self.log.warning("drain cut short", connections=self._data.hurry())
+        self._hurried.set()
+
     def _certificates(self) -> list[TlsSource]:
         return [source for source in (self._tls, self.upstream.tls) if source is not None]
 
-    def _do(self, work: Coroutine[None, None, None]) -> None:
+    def _do(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
+        return task
 
 
 def _token(listen: Listen) -> Secret:
@@ -175,11 +220,13 @@ def build(settings: Settings, use_case: UseCase | None = None, log: Logger | Non
 def _real_use_case() -> UseCase:
     from gateway.execute.handler import build_handler  # here, so that tests of the edge need none of it
     from gateway.media.fetch import Fetcher
+    from gateway.register.handler import Manager
 
-    def use_case(
-        settings: Settings, cluster: Upstream, log: Logger, metrics: Metrics
-    ) -> tuple[ExecuteHandler, ProfileCache]:
-        return build_handler(settings, cluster, log, metrics, Fetcher(settings.media))
+    def use_case(settings: Settings, cluster: Upstream, log: Logger, metrics: Metrics) -> UseCases:
+        execute, profiles = build_handler(settings, cluster, log, metrics, Fetcher(settings.media))
+        wanted = settings.registration.enabled
+        manage = Manager(settings, cluster, execute, profiles, log, metrics) if wanted else None
+        return UseCases(execute, profiles, manage)
 
     return use_case
 
@@ -216,26 +263,60 @@ def _changed(old: Settings, new: Settings) -> Iterator[str]:
         yield "listen.tls.cert_file"
 
 
+_ECHO = 0.3
+"""Seconds within which a signal is the same one: Ctrl-C comes from the terminal and from a parent that hands it on."""
+
+
+class StopSignals:
+    """SIGINT and SIGTERM. told: one has come. hurry: called when another one comes, once."""
+
+    def __init__(self, hurry: Callable[[], None] | None) -> None:
+        self.told = asyncio.Event()
+        self._hurry = hurry
+        self._since = 0.0
+        loop = asyncio.get_running_loop()
+        for name in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(name, self._come)
+
+    def _come(self) -> None:
+        now = asyncio.get_running_loop().time()
+        if not self.told.is_set():
+            self.told.set()
+            self._since = now
+        elif self._hurry is not None and now - self._since > _ECHO:
+            hurry, self._hurry = self._hurry, None
+            hurry()
+
+
 Load = Callable[[], Settings]
 
 
 async def serve(load: Load, worker: int | None = None) -> None:
-    """Run a gateway until SIGINT or SIGTERM; SIGHUP loads the settings anew.
+    """Run a gateway until SIGINT or SIGTERM; another one cuts the drain short. SIGHUP loads the settings anew.
 
-    load: reads the settings; may block. worker: its number among the processes of a supervisor.
+    load: reads the settings; may block. worker: its number among the processes of a supervisor, which alone tells it to
+    hurry, by a byte on its standard input: a signal to the whole process group reaches it directly, too.
 
     Raises:
         ConfigError, OSError: as `build` and `Gateway.start`.
     """
     settings = load()
     gateway = build(settings, log=_log(settings, worker))
-    told, hang_up = asyncio.Event(), asyncio.Event()
+    hang_up = asyncio.Event()
+    stop = StopSignals(gateway.hurry if worker is None else None)
     loop = asyncio.get_running_loop()
-    for name in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(name, told.set)
     loop.add_signal_handler(signal.SIGHUP, hang_up.set)
+
+    def supervised() -> None:
+        said = os.read(0, 1)
+        if said:
+            gateway.hurry()
+        else:  # standard input ends with the supervisor
+            loop.remove_reader(0)
+        stop.told.set()
+
     if worker is not None:
-        loop.add_reader(0, told.set)  # standard input ends with the supervisor
+        loop.add_reader(0, supervised)
     await gateway.start()
     # What is there now stays: the collector need not look through it again, nor through each request's few objects.
     gc.collect()
@@ -243,10 +324,8 @@ async def serve(load: Load, worker: int | None = None) -> None:
     gc.set_threshold(_GARBAGE, 20, 20)
     reloading = asyncio.create_task(_reload_when(hang_up, gateway, load, worker))
     try:
-        await told.wait()
+        await stop.told.wait()
     finally:
-        if worker is not None:
-            loop.remove_reader(0)
         reloading.cancel()
         await asyncio.gather(reloading, return_exceptions=True)
         await gateway.stop()

@@ -9,6 +9,10 @@
     │     what stands behind the agent can't be read or recognised, so nothing can be proved
     ├── SignatureConflict            400     SignatureConflict
     │     the client signed a request that the gateway changes, or signs itself
+    ├── IdempotencyKeyReused         422     IdempotencyKeyReused
+    │     another registration was made under this key
+    ├── RegistrationFailed           502     RegistrationFailed
+    │     a step of a registration was refused; the status is the one the cluster answered with
     ├── BodyTooLarge                 413     BodyTooLarge
     ├── UnsupportedEncoding          415     UnsupportedEncoding
     ├── TooManyRequests              429     TooManyRequests
@@ -64,7 +68,7 @@ class Problem:
 class GatewayError(Exception):
     """An answer of the gateway's own: an HTTP status, a stable type and one or more problems."""
 
-    status: ClassVar[int] = 500
+    status: int = 500
     type: ClassVar[str] = "GatewayError"
     help: ClassVar[str] = ""
     retry_after: int = 0
@@ -127,6 +131,24 @@ class SignatureConflict(GatewayError):
 
     status = 400
     type = "SignatureConflict"
+
+
+class IdempotencyKeyReused(GatewayError):
+    """The caller registered another agent under the same `Idempotency-Key`."""
+
+    status = 422
+    type = "IdempotencyKeyReused"
+
+
+class RegistrationFailed(GatewayError):
+    """The cluster refused a step of a registration; what was made before is undone, or named by a problem."""
+
+    status = 502
+    type = "RegistrationFailed"
+
+    def __init__(self, reason: str, status: int, problems: Sequence[Problem] = (), help: str = "") -> None:
+        super().__init__(reason, problems, help)
+        self.status = status
 
 
 class BodyTooLarge(GatewayError):

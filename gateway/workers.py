@@ -49,12 +49,11 @@ class Supervisor:
         self._settings = settings
         self._log = log
         self._running: dict[int, asyncio.subprocess.Process] = {}
-        self._told = asyncio.Event()
         self._port = SupervisorPort(settings.listen.workers, self._ask)
         self._guard = Guard(self._port, settings.listen.admin_token)
 
     async def run(self) -> None:
-        """Run until SIGINT or SIGTERM.
+        """Run until SIGINT or SIGTERM; another one cuts the drain short.
 
         Raises:
             OSError: a port can't be had.
@@ -90,8 +89,7 @@ class Supervisor:
             tasks.add(task)
             task.add_done_callback(tasks.discard)
 
-        for name in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(name, self._told.set)
+        self._told = app.StopSignals(self._hurry).told
         loop.add_signal_handler(signal.SIGHUP, reload)
 
     async def _keep(self, number: int) -> None:
@@ -131,6 +129,19 @@ class Supervisor:
     def _socket(self, number: int) -> Path:
         return self._folder / f"{number}.sock"
 
+    def _hurry(self) -> None:
+        """Have the workers end at once, and kill those that don't."""
+        self._log.warning("drain cut short", workers=len(self._running))
+        for process in self._running.values():
+            if process.stdin is not None:
+                process.stdin.write(b"!")
+        asyncio.get_running_loop().call_later(_GRACE, self._kill_all)
+
+    def _kill_all(self) -> None:
+        for process in self._running.values():
+            self._log.error("worker killed", pid=process.pid)
+            _signal(process, signal.SIGKILL)
+
     async def _stop_all(self) -> None:
         for process in self._running.values():
             _signal(process, signal.SIGTERM)
@@ -138,9 +149,7 @@ class Supervisor:
         waiting = [asyncio.ensure_future(process.wait()) for process in self._running.values()]
         if waiting:
             await asyncio.wait(waiting, timeout=listen.drain_seconds + listen.shutdown_seconds + _GRACE)
-        for process in self._running.values():
-            self._log.error("worker killed", pid=process.pid)
-            _signal(process, signal.SIGKILL)
+        self._kill_all()
 
     async def _reload(self) -> None:
         """Tell the workers to reload, if the settings are right and can change; else none of them does."""

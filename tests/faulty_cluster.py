@@ -38,7 +38,7 @@ _ERROR_BODY = json.dumps({"error": {"root_cause": [_ERROR], **_ERROR}, "status":
 class Fault:
     """What happens to requests of a method ("" for any) whose path with query the pattern matches from its start.
 
-    kind: "error": 500 with JSON, no effect; "refused": the connection is closed at once, no effect; "stall": never
+    kind: "error": `status` with `body`, no effect; "refused": the connection is closed at once, no effect; "stall": never
     answered, no effect; "lost": done, but the connection is cut before the answer; "late": done, answered after
     `seconds`; "truncated": done, half the answer.
     nth: which of the matching requests is the first (from 1); times: how many of them.
@@ -50,6 +50,8 @@ class Fault:
     nth: int = 1
     times: int = 1
     seconds: float = 1.0
+    status: int = 500
+    body: bytes = _ERROR_BODY
     matched: int = 0
 
     def strikes(self, method: str, target: str) -> bool:
@@ -127,8 +129,8 @@ class FaultyCluster:
         kind = fault.kind if fault else None
         seen = Seen(method, target, headers, message.body, kind)
         self.seen.append(seen)
-        if kind == "error":
-            writer.write(_head(500, {"content-type": "application/json"}, len(_ERROR_BODY)) + _ERROR_BODY)
+        if fault and kind == "error":
+            writer.write(_head(fault.status, {"content-type": "application/json"}, len(fault.body)) + fault.body)
             return True
         if kind == "stall":
             await reader.read()  # till the client gives up

@@ -17,6 +17,11 @@ MODULES = {
     "demo": "gateway.cli.demo",
     "rewrite": "gateway.cli.rewrite",
     "check-config": "gateway.cli.check_config",
+    "agents": "gateway.cli.agents",
+    "upgrade": "gateway.cli.upgrade",
+    "rollback": "gateway.cli.rollback",
+    "promote": "gateway.cli.promote",
+    "cleanup": "gateway.cli.cleanup",
 }
 
 

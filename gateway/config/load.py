@@ -117,9 +117,18 @@ def _contradictions(settings: Settings) -> list[ConfigProblem]:
     problems += _open_doors(settings.listen)
     if settings.listen.tls.client_ca_file and not settings.listen.tls.cert_file:
         problems.append(ConfigProblem("listen.tls.cert_file", "is needed with listen.tls.client_ca_file"))
+    problems += _circular(settings.agents.aliases)
     if settings.media.fetch and not settings.media.hosts:
         problems.append(ConfigProblem("media.hosts", "is needed when media.fetch is on"))
     return problems
+
+
+def _circular(aliases: Mapping[str, str]) -> Iterator[ConfigProblem]:
+    """Aliases of aliases: which agent runs would depend on how often one looks."""
+    for old, new in aliases.items():
+        if new in aliases:
+            allowed = "the id of an agent that is no alias itself"
+            yield ConfigProblem(f"agents.aliases.{old}", "leads to another alias", repr(new), allowed)
 
 
 def _open_doors(listen: Listen) -> Iterator[ConfigProblem]:

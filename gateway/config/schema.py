@@ -13,6 +13,7 @@ Port = Annotated[int, Meta(ge=0, le=65535)]
 Seconds = Annotated[float, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
 Count = Annotated[int, Meta(ge=0)]
+AgentId = Annotated[str, Meta(pattern=r"^[!-~]+$")]
 HostGlob = Annotated[str, Meta(pattern=r"^[a-z0-9*?_.-]+(:[0-9]{1,5})?$")]
 NodeUrl = Annotated[str, Meta(pattern=r"^https?://[^/?#@\s]+/?$")]
 
@@ -296,10 +297,38 @@ class Agents(Struct, frozen=True, forbid_unknown_fields=True):
         bool, Meta(description="Let a conversation end with an assistant turn where the provider allows it.")
     ] = False
     rules: Annotated[list[Rule], Meta(description="Rules per agent, first match first.")] = []
+    aliases: Annotated[
+        dict[str, AgentId],
+        Meta(description="Agents that stand in for others: `_execute` of an old id runs the new (`old-id: new-id`)."),
+    ] = {}
     roles: Annotated[
         dict[str, Literal["system", "user", "assistant", "tool"]],
         Meta(description="Roles of your clients that mean a standard one: `reviewer: user`."),
     ] = {}
+
+
+class Registrations(Struct, frozen=True, forbid_unknown_fields=True):
+    """Registering agents with a `model` or an `mcp` block, running one without registering it, and deleting them."""
+
+    enabled: Annotated[
+        bool, Meta(description="Do what the cluster can't; off: such requests pass through like any other.")
+    ] = True
+    timeout: Annotated[float, Meta(gt=0, description="For one call of a registration to the cluster, whole.")] = 60.0
+    visible_within: Annotated[
+        float,
+        Meta(
+            gt=0,
+            description="How long a search is repeated until it shows what was made; longer than the cluster's "
+            "refresh interval.",
+        ),
+    ] = 5.0
+    retry_window: Annotated[
+        Seconds,
+        Meta(
+            description="How long an equal registration of the same caller, without an `Idempotency-Key`, counts as a "
+            "retry and gets the agent that is there; 0: never."
+        ),
+    ] = 300.0
 
 
 class MediaByUrl(Struct, frozen=True, forbid_unknown_fields=True):
@@ -352,6 +381,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     limits: Limits = Limits()
     admission: Admission = Admission()
     agents: Agents = Agents()
+    registration: Registrations = Registrations()
     media: MediaByUrl = MediaByUrl()
     answers: Answers = Answers()
     logs: Logs = Logs()

@@ -236,10 +236,23 @@ class ClientConnection(asyncio.Protocol):
         if self._state is State.BODY:
             self._within(self.port.timeouts.body)
 
+    def held_back(self) -> int:
+        """See `Guest`."""
+        if self.transport.is_reading() or self.transport.is_closing():
+            return -1
+        number: int = self.transport.get_extra_info("socket").fileno()
+        return number
+
+    def vanished(self, cut: bool) -> None:
+        """See `Guest`: as `eof_received`; in a tunnel, what was said before an orderly end still goes on first."""
+        if cut or self._state is not State.TUNNEL:
+            self.transport.abort()
+
     def tunnel(self) -> None:
         """From now on, bytes of another protocol go to the exchange."""
         self._state = State.TUNNEL
         held, self._held = self._held, b""
+        self.transport.resume_reading()
         if held and self.exchange is not None:
             self.exchange.upload(held, False)
 

@@ -8,6 +8,7 @@ import msgspec
 from aiohttp import web
 
 from gateway.errors import GatewayError, InvalidInput
+from gateway.execute.ports import Answer
 from gateway.upstream.grammar import Malformed
 
 REQUEST_ID = "X-Request-Id"
@@ -92,16 +93,28 @@ def answer(error: GatewayError, request_id: str, *, close: bool, bodyless: bool 
 
     request_id: "" when it came to no request. close: the connection ends with it. bodyless: it answers a HEAD.
     """
-    body = msgspec.json.encode(error.body())
+    again = {"Retry-After": str(error.retry_after)} if error.retry_after else {}
+    own = Answer(error.status, again, msgspec.json.encode(error.body()))
+    return whole(own, request_id, close=close, bodyless=bodyless)
+
+
+def whole(answer: Answer, request_id: str, *, close: bool, bodyless: bool = False) -> bytes:
+    """An answer of the gateway's own as it goes over the data port; the arguments as for `answer`."""
     lines = [
-        f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}",
+        f"HTTP/1.1 {answer.status} {_phrase(answer.status)}",
         "Content-Type: application/json; charset=UTF-8",
-        f"Content-Length: {len(body)}",
+        f"Content-Length: {len(answer.body)}",
     ]
     if request_id:
         lines.append(f"{REQUEST_ID}: {request_id}")
-    if error.retry_after:
-        lines.append(f"Retry-After: {error.retry_after}")
+    lines += (f"{name}: {value}" for name, value in answer.headers.items())
     if close:
         lines.append("Connection: close")
-    return "\r\n".join((*lines, "", "")).encode("ascii") + (b"" if bodyless else body)
+    return "\r\n".join((*lines, "", "")).encode("utf-8") + (b"" if bodyless else answer.body)
+
+
+def _phrase(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return ""

@@ -10,7 +10,7 @@ import uuid
 from typing import TYPE_CHECKING
 
 from gateway.edge.requests import Request
-from gateway.edge.routes import Intent, Route
+from gateway.edge.routes import WRITES, Route
 from gateway.errors import GatewayError
 from gateway.upstream.answers import BODYLESS, Head
 from gateway.upstream.connection import Buffers, Outbound
@@ -249,7 +249,7 @@ class Exchange(Outbound):
         self._port.failed(self, error)
 
     def _forget(self) -> None:
-        if self.route.intent is Intent.WRITE:
+        if self.route.intent in WRITES:
             self._port.profiles.invalidate(self.route.kind, self.route.id or None)
 
     def _finished(self) -> None:

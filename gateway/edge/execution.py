@@ -1,10 +1,11 @@
-"""A request that runs an agent: read whole, shown to the use case, sent as that says, perhaps once more."""
+"""A request that runs or manages an agent: read whole, shown to the use case, sent or answered as that says."""
 
 from __future__ import annotations
 
 import asyncio
 import io
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import structlog
 from multidict import CIMultiDict, CIMultiDictProxy
@@ -13,9 +14,9 @@ from gateway.edge import body as bodies
 from gateway.edge import errors, headers
 from gateway.edge.exchange import Exchange
 from gateway.edge.requests import Fields, Request
-from gateway.edge.routes import Intent, Route
+from gateway.edge.routes import MANAGED, RUNS, Intent, Route
 from gateway.errors import GatewayError
-from gateway.execute.ports import ExecuteCall, Forward
+from gateway.execute.ports import Answer, ExecuteCall, Forward
 from gateway.upstream.answers import Head
 from gateway.upstream.connection import Buffers
 from gateway.upstream.framing import Chunked
@@ -28,6 +29,7 @@ RETRY_BODY = 64 * 1024
 """Most bytes of an error answer that the execute use case is shown."""
 _AS_IT_CAME = Forward()
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_AGENT = b"X-MLC-Agent"
 
 
 class Execution(Exchange):
@@ -39,7 +41,7 @@ class Execution(Exchange):
 
     def __init__(self, port: DataPort, client: ClientConnection, request: Request, route: Route) -> None:
         super().__init__(port, client, request, route)
-        self.patience = port.upstream.run_patience
+        self.patience = port.upstream.run_patience if route.intent in RUNS else port.upstream.patience
         self.expects = False  # the gateway meets it
         # Its bytes become the body without another copy, and it grows no further than what has come.
         self._body = io.BytesIO()
@@ -94,18 +96,7 @@ class Execution(Exchange):
         try:
             raw = self._body.getvalue()
             self._body = io.BytesIO()
-            codings = names.getall("Content-Encoding", [])
-            body = await bodies.decode(raw, codings, self._port.limits.decompressed)
-            call = ExecuteCall(
-                agent_id=self.route.id,
-                method=request.method.decode("ascii"),
-                raw_target=request.target.decode("utf-8", "surrogateescape"),
-                headers=CIMultiDictProxy(names),
-                body=body,
-                request_id=self.request_id,
-                streaming=self.route.intent is Intent.EXECUTE_STREAM,
-            )
-            forward = await self._port.decide(call, self)
+            said = await self._decided(raw, names)
         except GatewayError as exc:
             self._task = None
             self.refuse(exc)
@@ -114,8 +105,39 @@ class Execution(Exchange):
             self.refuse(self._port.internal(self))
         else:
             self._task = None
-            self._retry = forward.retry is not None
-            self._send(forward, raw)
+            if isinstance(said, Answer):
+                self._reply(said)
+            else:
+                self._retry = said.retry is not None
+                self._send(said, raw)
+
+    async def _decided(self, raw: bytes, names: CIMultiDict[str]) -> Forward | Answer:
+        """What the use case says to the body. One that can't be unpacked is refused, unless the cluster may know it."""
+        codings = names.getall("Content-Encoding", [])
+        try:
+            body = await bodies.decode(raw, codings, self._port.limits.decompressed)
+        except GatewayError:
+            if self.route.intent in MANAGED:
+                return _AS_IT_CAME
+            raise
+        call = ExecuteCall(
+            agent_id=self.route.id,
+            method=self.request.method.decode("ascii"),
+            raw_target=self.request.target.decode("utf-8", "surrogateescape"),
+            headers=CIMultiDictProxy(names),
+            body=body,
+            request_id=self.request_id,
+            streaming=self.route.intent is Intent.EXECUTE_STREAM,
+        )
+        return await self._port.decide(call, self)
+
+    def _reply(self, answer: Answer) -> None:
+        """Answer in the cluster's place."""
+        self.status = answer.status
+        keep = self.may_keep()
+        self._finished()
+        self.client.transport.write(errors.whole(answer, self.request_id, close=not keep))
+        self.client.done(keep)
 
     def _send(self, forward: Forward, raw: bytes) -> None:
         self._forward = forward
@@ -136,7 +158,10 @@ class Execution(Exchange):
 
     def added(self) -> list[bytes]:
         """See `Exchange`."""
-        return headers.lines_of(self._forward.response_headers)
+        lines = headers.lines_of(self._forward.response_headers)
+        if self.route.aliased:
+            lines.append(b"%b: %b" % (_AGENT, quote(self.route.id).encode("ascii")))
+        return lines
 
     def on_head(self, head: Head, piece: bytes, complete: bool) -> None:
         """See `Outbound`: an error answer is held until the use case has said whether it is the last word."""
@@ -190,7 +215,10 @@ class Execution(Exchange):
             self._held.clear()
             self._held_head = None
             self._retry = False
-            self._send(again, self._body.getvalue())
+            if isinstance(again, Answer):
+                self._reply(again)
+            else:
+                self._send(again, self._body.getvalue())
 
 
 _NAMES = {b"x-opaque-id": "opaque_id", errors.REQUEST_ID.lower().encode(): "client_request_id"}

@@ -17,34 +17,44 @@ class Intent(StrEnum):
     """What the gateway does with a request.
 
     EXECUTE, EXECUTE_STREAM: read it, ask the execute use case, forward what that says.
+    REGISTER, QUICK_EXECUTE, UPDATE_AGENT, DELETE_AGENT: read it, ask the use case that manages agents; where there is
+    none, as a WRITE.
     WRITE: pass it through; when it succeeded, forget what the cache holds of its subject.
     PASSTHROUGH: pass it through, untouched.
     """
 
     EXECUTE = "execute"
     EXECUTE_STREAM = "execute_stream"
+    REGISTER = "register"
+    QUICK_EXECUTE = "quick_execute"
+    UPDATE_AGENT = "update_agent"
+    DELETE_AGENT = "delete_agent"
     WRITE = "write"
     PASSTHROUGH = "passthrough"
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A request's intent; kind and id of the document it is about, "" where there is none."""
+    """A request's intent; kind and id of the document it is about, "" where there is none.
+
+    aliased: the id is not the one the client sent, but the one that `agents.aliases` put in its place.
+    """
 
     intent: Intent
     kind: str = ""
     id: str = ""
+    aliased: bool = False
 
+
+RUNS = (Intent.EXECUTE, Intent.EXECUTE_STREAM)
+MANAGED = (Intent.REGISTER, Intent.QUICK_EXECUTE, Intent.UPDATE_AGENT, Intent.DELETE_AGENT)
+WRITES = (Intent.WRITE, *MANAGED)
 
 Make = Callable[[str], Route]
 
 
-def _execute(id: str) -> Route:
-    return Route(Intent.EXECUTE, "agents", id)
-
-
-def _stream(id: str) -> Route:
-    return Route(Intent.EXECUTE_STREAM, "agents", id)
+def _agent(intent: Intent) -> Make:
+    return lambda id: Route(intent, "agents", id)
 
 
 def _write(kind: str) -> Make:
@@ -53,12 +63,13 @@ def _write(kind: str) -> Make:
 
 _ML = "/_plugins/_ml"
 _TABLE: tuple[tuple[str, str, Make], ...] = (
-    ("POST", f"{_ML}/agents/{{id}}/_execute", _execute),
-    ("POST", f"{_ML}/agents/{{id}}/_execute/stream", _stream),
+    ("POST", f"{_ML}/agents/{{id}}/_execute", _agent(Intent.EXECUTE)),
+    ("POST", f"{_ML}/agents/{{id}}/_execute/stream", _agent(Intent.EXECUTE_STREAM)),
     # An id that was unknown may be known after a registration, so the cache forgets that too.
-    ("POST", f"{_ML}/agents/_register", _write("agents")),
-    ("PUT", f"{_ML}/agents/{{id}}", _write("agents")),
-    ("DELETE", f"{_ML}/agents/{{id}}", _write("agents")),
+    ("POST", f"{_ML}/agents/_register", _agent(Intent.REGISTER)),
+    ("POST", f"{_ML}/agents/_execute", _agent(Intent.QUICK_EXECUTE)),
+    ("PUT", f"{_ML}/agents/{{id}}", _agent(Intent.UPDATE_AGENT)),
+    ("DELETE", f"{_ML}/agents/{{id}}", _agent(Intent.DELETE_AGENT)),
     ("POST", f"{_ML}/models/_register", _write("models")),
     ("PUT", f"{_ML}/models/{{id}}", _write("models")),
     ("DELETE", f"{_ML}/models/{{id}}", _write("models")),

@@ -6,6 +6,8 @@ import asyncio
 import logging
 import ssl
 import time
+from dataclasses import replace
+from urllib.parse import quote
 
 from gateway.config.schema import Settings
 from gateway.edge import errors
@@ -14,15 +16,16 @@ from gateway.edge.connection import ClientConnection
 from gateway.edge.exchange import Exchange
 from gateway.edge.execution import Execution, known_as
 from gateway.edge.forwarded import Forwarding
+from gateway.edge.presence import Presence
 from gateway.edge.requests import Reader, Request
-from gateway.edge.routes import Intent, intent_of
+from gateway.edge.routes import MANAGED, RUNS, Intent, Route, intent_of
 from gateway.edge.sockets import Door, bind
 from gateway.errors import GatewayError, UnresolvedAgent
-from gateway.execute.ports import AtOnce, ExecuteCall, ExecuteHandler, Forward, ProfileCache
+from gateway.execute.ports import Answer, AtOnce, ExecuteCall, ExecuteHandler, Forward, ManageHandler, ProfileCache
 from gateway.observe.logs import Logger
 from gateway.observe.metrics import Metrics
 from gateway.upstream.client import Upstream, head_limits
-from gateway.upstream.signing import refuse_rewrite
+from gateway.upstream.signing import client_signature, refuse_rewrite
 from gateway.upstream.sweeper import Sweeper
 
 
@@ -37,6 +40,7 @@ class DataPort:
         profiles: ProfileCache,
         log: Logger,
         metrics: Metrics,
+        manage: ManageHandler | None = None,
     ) -> None:
         self.connections: set[ClientConnection] = set()
         self.draining = False
@@ -53,16 +57,21 @@ class DataPort:
         self.timeouts = settings.listen.timeouts
         self._execute = execute
         self._at_once = execute if isinstance(execute, AtOnce) else None
+        self._manage = manage
+        self._asked = RUNS if manage is None else (*RUNS, *MANAGED)
+        self._aliases = settings.agents.aliases
         self.own_host = settings.upstream.host_header == "upstream"
         self._admission = Admission(settings.admission)
         self._forwarding = Forwarding(settings.listen)
         self._client_header = settings.admission.client_header.lower().encode("ascii")
         times = self.timeouts
         self._sweeper = Sweeper(self.connections, (times.head, times.body, times.send, times.keepalive))
+        self._presence = Presence(self.connections)
 
     def start(self) -> None:
-        """Begin to keep time."""
+        """Begin to keep time, and to look who is there."""
         self._sweeper.start()
+        self._presence.start()
 
     def hand_over(self, heir: DataPort) -> None:
         """Give all connections to `heir`; what is being answered on them ends here."""
@@ -81,6 +90,7 @@ class DataPort:
     def stop(self) -> None:
         """Cut what is left."""
         self._sweeper.stop()
+        self._presence.stop()
         for connection in list(self.connections):
             connection.cut_off()
 
@@ -94,7 +104,9 @@ class DataPort:
         self._metrics.began()
         self._running += 1
         auth = self.upstream.auth
-        if where.intent in _RUNS or (auth is not None and auth.needs_body and request.has_body):
+        if self._aliases and where.intent in RUNS and where.id in self._aliases:
+            request, where = aliased(request, where, self._aliases[where.id])
+        if where.intent in self._asked or (auth is not None and auth.needs_body and request.has_body):
             return Execution(self, client, request, where)
         return Exchange(self, client, request, where)
 
@@ -108,15 +120,18 @@ class DataPort:
             fields.caller = self._at_once.caller(fields.lines)
         return self._at_once.at_once(exchange.route.id, fields.caller, body) if fields.caller else None
 
-    async def decide(self, call: ExecuteCall, exchange: Exchange) -> Forward:
+    async def decide(self, call: ExecuteCall, exchange: Exchange) -> Forward | Answer:
         """What to send for a request that was read whole.
 
         Raises:
             GatewayError: the request is refused.
         """
-        if exchange.route.intent not in _RUNS:  # read only to be signed
-            return Forward()
         passes = self.upstream.auth is None  # the client's own credentials, and its signature, go on
+        if exchange.route.intent not in RUNS:
+            signed = passes and bool(client_signature(exchange.request.target, exchange.request.fields.pairs()))
+            return await self._managed(exchange.route.intent, replace(call, signed=signed))
+        if exchange.route.aliased and passes:
+            refuse_rewrite(exchange.request.target, exchange.request.fields.pairs())
         try:
             forward = await self._execute(call)
         except UnresolvedAgent:
@@ -126,6 +141,20 @@ class DataPort:
         if forward.body is not None and passes:
             refuse_rewrite(exchange.request.target, exchange.request.fields.pairs())
         return forward
+
+    async def _managed(self, intent: Intent, call: ExecuteCall) -> Forward | Answer:
+        manage = self._manage
+        if manage is not None:
+            match intent:
+                case Intent.REGISTER:
+                    return await manage.register(call)
+                case Intent.QUICK_EXECUTE:
+                    return await manage.quick_execute(call)
+                case Intent.UPDATE_AGENT:
+                    return await manage.update_agent(call)
+                case Intent.DELETE_AGENT:
+                    return await manage.delete_agent(call)
+        return Forward()  # read only to be signed
 
     def admit(self, exchange: Exchange) -> None:
         """Let the exchange go when it is its turn."""
@@ -214,7 +243,14 @@ class DataPort:
 
 _LAST_CALL = 0.25
 """Seconds that idle connections have left when the port stops: a request that is under way on one is answered."""
-_RUNS = (Intent.EXECUTE, Intent.EXECUTE_STREAM)
+
+
+def aliased(request: Request, where: Route, agent_id: str) -> tuple[Request, Route]:
+    """The request for another agent: only the id in its target differs."""
+    before, mark, rest = request.target.partition(b"/agents/")
+    behind = rest.partition(b"/")[2]
+    target = b"%b%b%b/%b" % (before, mark, quote(agent_id, safe="").encode("ascii"), behind)
+    return Request(request.method, target, request.minor, request.fields), replace(where, id=agent_id, aliased=True)
 
 
 def _peer(client: ClientConnection) -> str:
@@ -245,6 +281,7 @@ class DataListener:
         self._log = log
         self._tls = tls
         self._shared = shared
+        self._hurried = False
         self.grace = grace
         self.port = 0
 
@@ -269,6 +306,11 @@ class DataListener:
         """From now on each answer asks its client to close the connection."""
         self._data_port.draining = True
 
+    def hurry(self) -> int:
+        """Wait for nothing when it stops, or any longer if it does so now; the connections that are cut by that."""
+        self._hurried = True
+        return len(self._data_port.connections)
+
     async def stop(self, linger: float = _LAST_CALL) -> None:
         """Let nobody in, let requests in flight finish within the grace period, then cut what is left.
 
@@ -287,5 +329,5 @@ class DataListener:
 
     async def _emptied(self, until: float) -> None:
         """Wait until no connection is left, but no longer than `until`."""
-        while self._data_port.connections and time.monotonic() < until:  # noqa: ASYNC110  # seldom and short
-            await asyncio.sleep(0.02)
+        while self._data_port.connections and time.monotonic() < until and not self._hurried:  # noqa: ASYNC110  # seldom and short
+            await asyncio.sleep(0.005)

@@ -36,3 +36,9 @@ def with_members(lifted: Lifted, change: Mapping[str, Any]) -> list[Payload]:
     members = {**json.loads(lifted.text), **change}
     kept = {name: value for name, value in members.items() if value is not None}
     return serialised(kept, lifted.blobs)
+
+
+def is_json(content_type: str) -> bool:
+    """Whether the cluster reads the body as JSON: only then is it the gateway's to read."""
+    media_type = content_type.partition(";")[0].strip().lower()
+    return media_type in ("application/json", "application/vnd.opensearch+json") or media_type.endswith("+json")

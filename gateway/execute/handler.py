@@ -19,6 +19,7 @@ from gateway.delivery.native import GUARDS
 from gateway.delivery.plan import Plan, Remembered
 from gateway.errors import GatewayError, UnresolvedAgent
 from gateway.execute import delivered
+from gateway.execute.body import is_json
 from gateway.execute.media import Inliner
 from gateway.execute.plain import SPECIMEN_BODY, PlainTexts, headers_of, text_of
 from gateway.execute.ports import ClusterReader, ExecuteCall, Forward, MediaFetcher, ProfileCache, Retry
@@ -77,7 +78,7 @@ class Handler:
         Raises:
             GatewayError: the input is wrong, can't be delivered, or the agent can't be read.
         """
-        if not _is_json(call.headers.get("Content-Type", "")):
+        if not is_json(call.headers.get("Content-Type", "")):
             return Forward()
         request = read_execute(call.body, self._settings.limits.nesting)
         if request.kind is RequestKind.LEGACY or request.input is None:
@@ -299,7 +300,7 @@ def build_handler(
     """
     check_rules(settings)
     resolver = Resolver(
-        cluster, settings.agents.cache_ttl, service_headers=_service_headers(settings), rules=_rules(settings)
+        cluster, settings.agents.cache_ttl, service_headers=service_headers(settings), rules=_rules(settings)
     )
     fetch = fetch if settings.media.fetch else None
     return Handler(settings, resolver, MemoryReader(cluster), log, metrics, fetch), _Cache(resolver)
@@ -327,18 +328,13 @@ def _rules(settings: Settings) -> tuple[Rule, ...]:
     return tuple(Rule(rule.agent, rule.provider or None, rule.delivery) for rule in settings.agents.rules)
 
 
-def _service_headers(settings: Settings) -> dict[str, str] | None:
+def service_headers(settings: Settings) -> dict[str, str] | None:
+    """The headers of the account that reads in all callers' place; None where each reads with his own."""
     agents = settings.agents
     if agents.lookup != "service_account":
         return None
     pair = f"{agents.service_account.username}:{agents.service_account.password.reveal()}"
     return {"Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
-
-
-def _is_json(content_type: str) -> bool:
-    """Whether the cluster reads the body as JSON: only then is it the gateway's to read."""
-    media_type = content_type.partition(";")[0].strip().lower()
-    return media_type in ("application/json", "application/vnd.opensearch+json") or media_type.endswith("+json")
 
 
 def _noted(plan: Plan, notices: tuple[Notice, ...]) -> Plan:

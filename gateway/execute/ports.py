@@ -1,7 +1,7 @@
-"""What stands between the edge, which moves bytes, and the execute use case, which decides.
+"""What stands between the edge, which moves bytes, and the use cases, which decide.
 
-The edge reads a request, asks an `ExecuteHandler` and sends what it answers; the handler reads the cluster
-through a `ClusterReader`. Neither imports the other.
+The edge reads a request, asks an `ExecuteHandler` or a `ManageHandler` and sends what it answers; the handler talks to
+the cluster through a `ClusterReader`. Neither imports the other.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from gateway.unified.model import Media
 
 @dataclass(frozen=True, slots=True)
 class ExecuteCall:
-    """A request to run an agent, as the client sent it.
+    """A request to run, register, change or delete an agent, as the client sent it.
 
-    agent_id: percent-decoded. raw_target: the request target, undecoded (path and query).
+    agent_id: percent-decoded, "" where the request names none. raw_target: undecoded, path and query.
     headers: all of them, hop-by-hop included. body: with its content-encoding undone.
-    streaming: it came to ``_execute/stream``.
+    streaming: it came to ``_execute/stream``. signed: it carries a signature of the client's (SigV4) that would go on,
+    so nothing can be asked in its name.
     """
 
     agent_id: str
@@ -31,9 +32,10 @@ class ExecuteCall:
     body: bytes
     request_id: str
     streaming: bool
+    signed: bool = False
 
 
-Retry = Callable[[int, bytes], "Forward | None"]
+Retry = Callable[[int, bytes], "Forward | Answer | None"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +45,21 @@ class Forward:
     body: the pieces of the new body; None forwards the client's bytes untouched (still compressed, if so sent).
     response_headers: added to the answer.
     retry: asked once, with status and body, when the cluster answers 400 or more with a body of at most
-        64 KiB; another `Forward` is sent in place of this one and its answer is final.
+        64 KiB; another `Forward` is sent in place of this one and its answer is final; an `Answer` goes to the client.
     """
 
     body: Sequence[bytes | memoryview] | None = None
     response_headers: Mapping[str, str] = field(default_factory=dict)
     retry: Retry | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer of the gateway's own. headers: without those of connection and length. body: JSON."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
 
 
 class ExecuteHandler(Protocol):
@@ -71,6 +82,25 @@ class AtOnce(Protocol):
 
     def at_once(self, agent_id: str, caller: bytes, body: bytes) -> Forward | None:
         """What to send for a whole body, as the handler would say; None where the handler has to be asked."""
+
+
+class ManageHandler(Protocol):
+    """The use cases that make, change and remove agents. Each raises GatewayError: the request is refused."""
+
+    async def register(self, call: ExecuteCall) -> Forward | Answer:
+        """``POST …/agents/_register``."""
+
+    async def quick_execute(self, call: ExecuteCall) -> Forward | Answer:
+        """``POST …/agents/_execute``: an agent for this one run."""
+
+    async def update_agent(self, call: ExecuteCall) -> Forward | Answer:
+        """``PUT …/agents/{id}``."""
+
+    async def delete_agent(self, call: ExecuteCall) -> Forward | Answer:
+        """``DELETE …/agents/{id}``."""
+
+    async def ended(self) -> None:
+        """Wait until nothing is under way; what began goes on when its client has gone."""
 
 
 class ProfileCache(Protocol):
@@ -110,9 +140,16 @@ class ClusterReader(Protocol):
     """The cluster, for short requests of the gateway's own."""
 
     async def exchange(
-        self, method: str, target: str, headers: HeaderPairs, body: Sequence[bytes | memoryview] = ()
+        self,
+        method: str,
+        target: str,
+        headers: HeaderPairs,
+        body: Sequence[bytes | memoryview] = (),
+        seconds: float | None = None,
     ) -> UpstreamResponse:
-        """One request and its whole answer, within `upstream.timeouts.lookup`. target: raw path and query.
+        """One request and its whole answer. target: raw path and query.
+
+        seconds: for all of it, 0 for ever; None: `upstream.timeouts.lookup`.
 
         Raises:
             UpstreamUnavailable, UpstreamTimeout: no answer, or one that breaks off.

@@ -30,6 +30,12 @@ class Metrics:
             ("code",),
             registry=self.registry,
         )
+        self._registrations = Counter(
+            "mlc_gateway_registrations",
+            "Agents that the gateway made, found made, made for one run, or failed to make.",
+            ("outcome",),
+            registry=self.registry,
+        )
 
     def began(self) -> None:
         """A request is being answered now."""
@@ -52,6 +58,10 @@ class Metrics:
     def notice(self, code: str) -> None:
         """One limitation was told to a client."""
         self._notices.labels(code).inc()
+
+    def registration(self, outcome: str) -> None:
+        """One registration was carried out here: made, reused, quick or failed."""
+        self._registrations.labels(outcome).inc()
 
     def waited(self, intent: str, seconds: float) -> None:
         """The head of the cluster's answer came so long after the request."""

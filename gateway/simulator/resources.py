@@ -15,6 +15,7 @@ from gateway.simulator.interface_check import default_interface
 from gateway.simulator.memory import new_id
 from gateway.simulator.query import matcher
 from gateway.simulator.settings import MCP_SWITCH, SAFE_DELETE, Settings
+from gateway.simulator.words import check_words
 
 NODE = "node-1-of-the-simulator"
 INDEX = {"agent": ".plugins-ml-agent", "model": ".plugins-ml-model", "connector": ".plugins-ml-connector"}
@@ -85,6 +86,10 @@ class Resources:
         found = self.searchable(kind).items()
         return [name for name, source in found if wanted(Document(kind, name, source))][:_IN_MESSAGE]
 
+    def _check_words(self, body: Mapping[str, Any], name: str, description: str) -> None:
+        if self.modern:
+            check_words(body, name, description)
+
     # Connectors
 
     def create_connector(self, body: Mapping[str, Any]) -> Json:
@@ -94,6 +99,7 @@ class Resources:
             RestFailure: as `documents.check_connector`, and 400 for a URL that is no http(s) address.
         """
         documents.check_connector(body, self.modern, self.settings.is_on(MCP_SWITCH))
+        self._check_words(body, "Model connector name", "Model connector description")
         document = documents.connector_document(body, self.modern)
         connector_id = new_id()
         self._writing("connector", connector_id)
@@ -107,6 +113,7 @@ class Resources:
 
     def update_connector(self, connector_id: str, body: Mapping[str, Any]) -> Json:
         """Changes a connector no deployed model uses; its credential is kept."""
+        self._check_words(body, "Model connector name", "Model connector description")
         document = self._find(self.connectors, "connector", connector_id)
         using = self._found_by("model", {"match": {"connector_id": connector_id}})
         users = [name for name in using if name in self.models and self.is_deployed(name)]
@@ -132,6 +139,7 @@ class Resources:
         """Registers a remote model with a connector of its own or a standalone one."""
         if body.get("name") is None:
             raise refused("model name is null")
+        self._check_words(body, "Model name", "Model description")
         if body.get("connector_id") is not None:
             if body["connector_id"] not in self.connectors:
                 raise RestFailure(404, "status_exception", f"Failed to find connector:{body['connector_id']}")
@@ -197,6 +205,7 @@ class Resources:
 
         Whether a `connector_id` exists is not looked at, as on a real 3.6.0.
         """
+        self._check_words(body, "Model Name", "Model Description")
         if body.get("connector") is not None and body.get("connector_id") is not None:
             reason = "Model cannot have both stand-alone connector and internal connector. "
             raise RestFailure(400, "status_exception", f"{reason}Please check your update input body.")

@@ -159,15 +159,18 @@ class Upstream:
         body = pieces if outbound.complete and not chunked else None
         return _joined(await auth.sign(outbound.method, outbound.target, fields, body))
 
-    async def exchange(self, method: str, target: str, headers: HeaderPairs, body: Buffers = ()) -> UpstreamResponse:
+    async def exchange(
+        self, method: str, target: str, headers: HeaderPairs, body: Buffers = (), seconds: float | None = None
+    ) -> UpstreamResponse:
         """One short request of the gateway's own; see `gateway.execute.ports.ClusterReader`."""
         pairs = headers.items() if isinstance(headers, Mapping) else headers
         raw = [(name.encode("latin-1"), value.encode("utf-8", "surrogateescape")) for name, value in pairs]
         raw = [field for field in raw if field[0].lower() not in _OWN]
         if body or method not in ("GET", "HEAD", "OPTIONS"):
             raw.append((b"Content-Length", str(sum(map(len, body))).encode()))
-        outbound = _Whole(method.encode("ascii"), target.encode("utf-8", "surrogateescape"), raw, body, self.patience)
-        seconds = self._settings.timeouts.lookup
+        patience = self.patience if seconds is None else Patience(0, 0)
+        outbound = _Whole(method.encode("ascii"), target.encode("utf-8", "surrogateescape"), raw, body, patience)
+        seconds = self._settings.timeouts.lookup if seconds is None else seconds
         try:
             async with asyncio.timeout(seconds or None):
                 self.send(outbound)

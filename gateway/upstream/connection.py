@@ -138,6 +138,7 @@ class Connection(asyncio.Protocol):
         self.outbound = outbound
         outbound.connection = self
         self.pool.node.pending += 1
+        self.pool.node.tally.requests += 1
         head = b"%b %b HTTP/1.1\r\n%b" % (outbound.method, outbound.target, lines)
         self._long = len(head) > _LONG
         if not pieces:

@@ -17,7 +17,8 @@ import asyncio
 import contextlib
 import random
 import time
-from collections.abc import Awaitable, Callable, Container, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Container, Iterator, Sequence
 from typing import Literal
 
 from yarl import URL
@@ -26,6 +27,7 @@ from gateway.config.schema import Ejection, Health
 from gateway.config.schema import Upstream as UpstreamSettings
 from gateway.errors import UpstreamUnavailable
 from gateway.observe.logs import Logger
+from gateway.observe.nodes import NodeState
 
 Kind = Literal["", "connect", "reset", "invalid", "timeout"]
 """How a request failed: no connection, cut off, no valid answer, no answer in time; "" when it did not."""
@@ -53,16 +55,28 @@ def may_retry(method: str, sent: bool, is_execute: bool, target: bytes = b"") ->
     return not sent or (method in SAFE and _CURSOR not in target)
 
 
+class Tally:
+    """What a node was sent, for the metrics: all requests, and those that failed by their kind."""
+
+    __slots__ = ("failures", "requests")
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self.failures: Counter[str] = Counter(connect=0, reset=0, invalid=0, timeout=0)
+
+
 class Node:
     """One node: where it is, and how it has fared.
 
-    pending: requests it is working on; whoever sends one counts it up and down.
+    pending: requests it is working on; whoever sends one counts it up and down, and up in the tally. address: host and
+    port, as the metrics call it.
     """
 
     __slots__ = (
         "_failures",
         "_nodes",
         "_probes",
+        "address",
         "authority",
         "down",
         "ejected_until",
@@ -70,6 +84,7 @@ class Node:
         "host",
         "pending",
         "port",
+        "tally",
         "tls",
     )
 
@@ -79,7 +94,9 @@ class Node:
         self.port = where.port or 0
         self.tls = where.scheme == "https"
         self.authority = where.raw_authority.encode("ascii")
+        self.address = f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
         self.pending = 0
+        self.tally = Tally()
         self.down = False
         self.ejected_until = float("-inf")
         self.ejections = 0
@@ -101,6 +118,7 @@ class Node:
             self._failures = 0
         else:
             self._failures += 1
+            self.tally.failures[kind] += 1
             self._nodes.failed(self, self._failures, kind)
 
     def probed(self, ok: bool, health: Health) -> bool:
@@ -141,6 +159,9 @@ class NodeSet:
         clock: Clock = time.monotonic,
     ) -> None:
         self.nodes: Sequence[Node] = tuple(Node(url, self) for url in settings.nodes or [settings.url])
+        self._tallies: dict[str, Tally] = {}
+        for node in self.nodes:
+            node.tally = self._tallies.setdefault(node.address, node.tally)
         self._health = settings.health
         self._ejection = settings.ejection
         self._probe = probe
@@ -189,6 +210,20 @@ class NodeSet:
         """How many nodes are neither down nor ejected."""
         now = self._clock()
         return sum(node.available(now) for node in self.nodes)
+
+    def inherit(self, old: NodeSet) -> None:
+        """Go on counting where `old` was, for those of its nodes that are here, too."""
+        for node in self.nodes:
+            node.tally = self._tallies[node.address] = old._tallies.get(node.address, node.tally)
+
+    def states(self) -> Iterator[NodeState]:
+        """All nodes, for the metrics; those with the same address are one."""
+        now = self._clock()
+        for address, tally in self._tallies.items():
+            same = [node for node in self.nodes if node.address == address]
+            pending = sum(node.pending for node in same)
+            ejected = all(node.ejected_until > now for node in same)
+            yield NodeState(address, tally.requests, tally.failures, pending, all(node.down for node in same), ejected)
 
     async def start(self) -> None:
         """Begin to probe, if there is anything to choose between."""

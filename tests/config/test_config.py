@@ -73,8 +73,8 @@ def test_every_problem_is_told_with_its_path(tmp_path: Path) -> None:
         "agents: {lookup: me, rules: [{agent: x}, {agnt: y}], roles: {a: b}}\nlimits: 3\nlogz: {}\n",
     )
     assert _problems(path, {"GATEWAY__LOGS__LEVEL": "loud"}) == [
-        "logz: unknown key; did you mean `logs`?; allowed: listen, upstream, limits, admission, agents, media, "
-        "answers, logs",
+        "logz: unknown key; did you mean `logs`?; allowed: listen, upstream, limits, admission, agents, "
+        "registration, media, answers, logs",
         "listen.data_prt: unknown key; did you mean `data_port`?; allowed: data_host, data_port, admin_host, "
         "admin_port, admin_token, workers, drain_seconds, shutdown_seconds, forwarded, trusted_proxies, tls, timeouts",
         "listen.admin_port: is not allowed here; got 99999; allowed: a whole number from 0 to 65535",

@@ -65,7 +65,8 @@ def _operations() -> list[Any]:
     config = SchemathesisConfig.from_dict({})
     config.projects.default.generation = modes
     schema = schemathesis.openapi.from_path(DOCS / "openapi.yaml", config=config)
-    return [found.ok() for found in schema.get_all_operations()]
+    found = [one.ok() for one in schema.get_all_operations()]
+    return [one for one in found if "{agent_id}/_execute" in one.path]  # tests/register has the others
 
 
 def _fuzz(world: World, operation: Any, examples: int) -> None:

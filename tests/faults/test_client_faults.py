@@ -16,7 +16,7 @@ from tests.faults.upstream import WHOLE, FaultyUpstream, reset, settled
 
 BODY = b"0123456789" * 20_000
 RUN = b"/_plugins/_ml/agents/a/_execute"
-OVER = {"listen": {"data_port": 0, "admin_port": 0, "timeouts": {"head": 0.1, "body": 0.1, "send": 0.2}}}
+OVER = {"listen": {"data_port": 0, "admin_port": 0, "timeouts": {"head": 0.06, "body": 0.06, "send": 0.1}}}
 PATIENT = {"connect": 2, "header": 0, "idle": 0, "execute": 0}
 PLAIN = Ask(b"next", size=300)
 
@@ -116,7 +116,7 @@ async def test_client_goes_away_before_its_answer_is_there(fault: str, end: str)
     """An empty fault is a big answer that is on its way."""
     upstream = FaultyUpstream()
     async with standing(upstream, timeouts=PATIENT) as gateway:
-        for ask in (Ask(b"g", size=30_000_000), Ask(b"r", b"POST", RUN, b"{}", size=30_000_000)):
+        for ask in (Ask(b"g", size=15_000_000), Ask(b"r", b"POST", RUN, b"{}", size=15_000_000)):
             _, writer = await _opened(gateway, dataclasses.replace(ask, fault=fault).raw())
             assert await settled(lambda id=ask.id: upstream.seen[id] == 1)
             ENDS[end](writer.transport)

@@ -14,6 +14,7 @@ from tests.faults.standing import standing
 from tests.faults.upstream import BAD, LATE, WHOLE, FaultyUpstream, settled
 from tests.wire import talk
 
+LASTS = pytest.param("stalls before the answer", marks=pytest.mark.slow)
 RUN = b"/_plugins/_ml/agents/a/_execute"
 KINDS = {
     "get": lambda id: Ask(id, size=2000),
@@ -79,7 +80,7 @@ async def test_a_node_that_refuses_connections_is_passed_over(kind: str) -> None
             assert _arrived(upstreams, ask.id) == 1
 
 
-@pytest.mark.parametrize("fault", ["resets without an answer", "garbage", "stalls before the answer"])
+@pytest.mark.parametrize("fault", ["resets without an answer", "garbage", LASTS])
 async def test_an_execute_that_got_no_answer_is_not_sent_again(fault: str) -> None:
     upstreams = _three()
     async with standing(*upstreams, health={"interval": 0}) as gateway:

@@ -42,9 +42,9 @@ async def _run(requests: int, lasting: float) -> Mix:
     return mix
 
 
-async def test_two_thousand() -> None:
-    mix = await _run(2_000, lasting=0)
-    assert mix.verdicts[WHOLE] > 1_800
+async def test_a_thousand() -> None:
+    mix = await _run(1_000, lasting=0)
+    assert mix.verdicts[WHOLE] > 900
 
 
 @pytest.mark.slow

@@ -76,7 +76,7 @@ async def test_whoever_waits_gets_its_turn_whole(ask: Ask) -> None:
 
 async def test_waiting_ends_with_a_refusal_or_with_its_client() -> None:
     upstream = FaultyUpstream()
-    over = _admission(total=1, queue=2, queue_seconds=0.2)
+    over = _admission(total=1, queue=2, queue_seconds=0.1)
     async with standing(upstream, over=over, timeouts=PATIENT) as gateway:
         [client] = await _hold(gateway.data_port, 1, upstream)
         for _ in range(5):  # more than the queue is long

@@ -54,7 +54,7 @@ async def test_a_cluster_without_tls_and_one_that_breaks_the_handshake() -> None
     for script in (None, resets, nonsense):
         async with RecordingUpstream(script=script) as upstream:
             url = upstream.url.replace("http", "https")
-            async with standing(url=url, timeouts={**SHORT, "connect": 0.2}) as gateway:
+            async with standing(url=url, timeouts={**SHORT, "connect": 0.1}) as gateway:
                 assert (await once(gateway.data_port, GET)).verdict(GET) in (BAD, LATE)
                 assert (await once(gateway.data_port, RUN)).verdict(RUN) in (BAD, LATE)
 
@@ -71,6 +71,7 @@ async def test_a_handshake_that_never_ends_is_a_504() -> None:
         assert (await once(gateway.data_port, GET)).verdict(GET) == LATE
 
 
+@pytest.mark.slow
 async def test_the_other_faults_are_told_as_truly_over_tls(pki: Pki) -> None:
     upstream = FaultyUpstream(_serving(pki, "127.0.0.1"))
     async with standing(upstream, tls={"ca_file": pki.ca_file}, timeouts={**SHORT, "header": 1, "idle": 1}) as gateway:

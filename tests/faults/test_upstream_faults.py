@@ -17,8 +17,15 @@ POST = Ask(b"p", b"POST", body=b"0123456789" * 30_000, chunked=True, size=4000)
 RUN = Ask(b"e", b"POST", b"/_plugins/_ml/agents/a/_execute", body=b'{"parameters":{}}', size=4000)
 ASKS = [GET, POST, RUN]
 
+QUICK = {"stalls before the answer", "stalls within the body"}
+"""Of the faults that last, those that are tried by default."""
+EACH = [
+    pytest.param(name, marks=pytest.mark.slow) if fault.lasting and name not in QUICK else name
+    for name, fault in FAULTS.items()
+]
 
-@pytest.mark.parametrize("fault", FAULTS)
+
+@pytest.mark.parametrize("fault", EACH)
 async def test_fault(fault: str) -> None:
     upstream = FaultyUpstream()
     asks = [dataclasses.replace(ask, fault=fault) for ask in ASKS]
@@ -36,7 +43,11 @@ async def test_fault(fault: str) -> None:
 
 
 # A stop in the middle is a whole answer to a client of HTTP/1.0, unless the connection is reset.
-SHORT_BODIES = [name for name, fault in FAULTS.items() if CUT in fault.seen]
+SHORT_BODIES = [
+    pytest.param(name, marks=pytest.mark.slow) if fault.lasting else name
+    for name, fault in FAULTS.items()
+    if CUT in fault.seen
+]
 
 
 @pytest.mark.parametrize("fault", SHORT_BODIES)
@@ -75,7 +86,7 @@ async def test_no_request_waits_on_a_connection_that_was_reset_at_once() -> None
             assert {one.verdict(ask) for one in saw} == {BAD}
 
 
-@pytest.mark.parametrize("target", [POST.target, RUN.target], ids=["post", "execute"])
+@pytest.mark.parametrize("target", [POST.target, pytest.param(RUN.target, marks=pytest.mark.slow)])
 async def test_a_big_upload_that_is_not_taken_in_ends(target: bytes) -> None:
     ask = dataclasses.replace(POST, target=target, body=b"0123456789" * 3_000_000, fault="stops reading")
     upstream = FaultyUpstream()
@@ -96,7 +107,7 @@ async def test_no_answer_to_connect() -> None:
             one.setblocking(False)
             one.connect_ex(("127.0.0.1", port))
         ask = Ask(b"x")
-        async with standing(url=f"http://127.0.0.1:{port}", timeouts={"connect": 0.2}) as gateway:
+        async with standing(url=f"http://127.0.0.1:{port}", timeouts={"connect": 0.1}) as gateway:
             assert (await once(gateway.data_port, ask)).verdict(ask) in (LATE, BAD)
         for one in fill:
             one.close()

@@ -148,10 +148,11 @@ class FaultyUpstream:
     open: set[Connection] = field(default_factory=set)
     seen: Counter[bytes] = field(default_factory=Counter)
     over: asyncio.Event = field(default_factory=asyncio.Event)
+    protocol = Connection
 
     async def __aenter__(self) -> FaultyUpstream:
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: Connection(self), "127.0.0.1", self.port, ssl=self.tls)  # type: ignore
+        self._server = await loop.create_server(lambda: self.protocol(self), "127.0.0.1", self.port, ssl=self.tls)  # type: ignore
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from gateway.simulator.core import ClusterCore
+from gateway.simulator.errors import RestFailure
 from gateway.simulator.resources import NODE
 from tests.simulator.test_search import CONNECTOR, ML, ask, reason
 
@@ -421,3 +422,22 @@ def test_settings_that_are_refused(core: ClusterCore) -> None:
     words = "Failed to parse value [maybe] as only [true] or [false] are allowed."
     assert refusal({"transient": maybe}) == (400, words)
     assert core.settings.shown(flat=True, include_defaults=False) == {"persistent": {}, "transient": {}}
+
+
+@pytest.mark.parametrize("version", ["2.19.0", "3.4.0"])
+def test_names_and_descriptions_of_models(version: str) -> None:
+    """From 3.1 on they hold letters, digits, spaces and some marks only; a real 3.6.0 answered the same words."""
+    core = ClusterCore(version)
+    action = {"action_type": "predict", "method": "POST", "url": "http://127.0.0.1:1", "request_body": "{}"}
+    connector = {"name": "c", "version": 1, "protocol": "http", "credential": {"k": "v"}, "actions": [action]}
+    body = {"name": "a café, 2", "function_name": "remote", "description": "one; two", "connector": connector}
+    if version == "2.19.0":
+        assert core.resources.register_model(body, False)["status"] == "CREATED"
+        return
+    with pytest.raises(RestFailure) as refused:
+        core.resources.register_model(body, False)
+    assert refused.value.status == 400
+    assert refused.value.body["error"]["reason"] == (
+        "Validation Failed: 1: Model description can only contain letters, numbers, spaces, "
+        "and basic punctuation (.,!?():@-_'/\");"
+    )

@@ -1,0 +1,253 @@
+"""What an agent can take, by which strategy, what limits it and what would mend that. Pure.
+
+The promise is made by the code that keeps it: `is_native` and `rewritten` decide here as they do in the gateway,
+for one sample of each kind of input (`gateway.migrate.samples`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from gateway.agents.kinds import Generation
+from gateway.agents.profile import AgentProfile, Connector, Model, Parameters
+from gateway.agents.rules import Rule, rule_for
+from gateway.delivery.template import PREFIX
+from gateway.errors import GatewayError
+from gateway.execute.rewrite import Policy, is_native, native, rewritten
+from gateway.migrate.findings import Scan, Scanned
+from gateway.migrate.proof import agent_proof
+from gateway.migrate.samples import KINDS, request
+from gateway.migrate.template import NotOffered, upgraded
+from gateway.providers import registry
+from gateway.providers.base import MappingOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Ability:
+    """Whether one kind of input arrives. strategy: by which way, "" where it does not; code, reason: what limits it.
+
+    notices: short codes of what changes on the way.
+    """
+
+    strategy: str = ""
+    code: str = ""
+    reason: str = ""
+    notices: tuple[str, ...] = ()
+
+    @property
+    def arrives(self) -> bool:
+        """Whether the input reaches the agent's LLM whole."""
+        return bool(self.strategy)
+
+
+Abilities = Mapping[str, Ability]
+"""By kind of input, in the order of `KINDS`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """What would mend an agent. kind: ``upgrade``, ``rule`` or ``setting``. action: a command, or what to do in words.
+
+    gains: the kinds of input that arrive then; () where that can't be told before.
+    """
+
+    kind: str
+    action: str
+    gains: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ModelUse:
+    """A model of an agent's. connector_id: "" for one inside the model; shared_by: models that use the connector."""
+
+    id: str
+    connector_id: str
+    shared_by: int
+    template: str
+
+
+@dataclass(frozen=True, slots=True)
+class Assessment:
+    """One agent of the table. abilities: {} where the agent can't be read. aliases: ids that lead to this agent.
+
+    alias_of: the id that requests for this agent go to instead, "" where there is no such rule.
+    """
+
+    agent: Scanned
+    abilities: Abilities
+    models: tuple[ModelUse, ...] = ()
+    remedies: tuple[Remedy, ...] = ()
+    aliases: tuple[str, ...] = ()
+    alias_of: str = ""
+
+
+def assess(
+    scan: Scan,
+    options: MappingOptions | None = None,
+    rules: Sequence[Rule] = (),
+    aliases: Mapping[str, str] | None = None,
+) -> tuple[Assessment, ...]:
+    """Every agent of `scan`, in its order.
+
+    options, rules, aliases: the gateway's own (`agents.allow_prefill`, `agents.rules`, `agents.aliases`).
+    """
+    judge = _Judge(options or MappingOptions(), rules)
+    leading = aliases or {}
+
+    def one(agent: Scanned) -> Assessment:
+        led = tuple(old for old, new in leading.items() if new == agent.id)
+        leads = leading.get(agent.id, "")
+        if agent.profile is None:
+            return Assessment(agent, {}, aliases=led, alias_of=leads)
+        found, remedies = judge(agent.profile)
+        return Assessment(agent, found, _uses(agent.profile, scan), remedies, led, leads)
+
+    return tuple(map(one, scan.agents))
+
+
+class _Judge:
+    """Judges profiles; those that differ in nothing but names and ids are judged once."""
+
+    def __init__(self, options: MappingOptions, rules: Sequence[Rule]) -> None:
+        self._options = options
+        self._rules = rules
+        self._known: dict[tuple[str, bool], tuple[Abilities, tuple[Remedy, ...]]] = {}
+
+    def __call__(self, profile: AgentProfile) -> tuple[Abilities, tuple[Remedy, ...]]:
+        rule = rule_for(profile.id, profile.name, self._rules)
+        describes = rule is not None and rule.delivery == "describe"
+        anonymous = _anonymous(profile)
+        key = repr(anonymous), describes
+        if key not in self._known:
+            policy = Policy(self._options, describes)
+            found = abilities(anonymous, policy)
+            self._known[key] = found, tuple(_remedies(anonymous, found, policy))
+        found, remedies = self._known[key]
+        return found, tuple(replace(remedy, action=remedy.action.format(id=profile.id)) for remedy in remedies)
+
+
+def abilities(profile: AgentProfile, policy: Policy | None = None) -> Abilities:
+    """What becomes of one input of each kind that is sent to the agent through the gateway."""
+    return {kind: _ability(profile, kind, policy or Policy()) for kind in KINDS}
+
+
+def _ability(profile: AgentProfile, kind: str, policy: Policy) -> Ability:
+    asked, said = request(kind, profile.provider)
+    if profile.generation is Generation.UNIFIED_V2 and profile.unified_api is False:
+        return Ability(code="UNIFIED_API_OFF", reason="this agent needs the cluster's unified agent API, which is off")
+    try:
+        if is_native(profile, said):
+            plan = native(profile, asked, said, streaming=False).plan
+        else:
+            plan = rewritten(profile, asked, said, policy).plan
+    except GatewayError as error:
+        first = next(iter(error.problems), None)
+        code = first.code if first is not None and first.code else error.type
+        return Ability(code=code, reason=first.reason if first is not None else error.reason)
+    return Ability(plan.strategy, notices=tuple(dict.fromkeys(notice.code for notice in plan.notices)))
+
+
+def _remedies(profile: AgentProfile, found: Abilities, policy: Policy) -> Iterator[Remedy]:
+    """What can be done about what does not arrive; ``{id}`` stands for the agent's id."""
+    codes = {ability.code for ability in found.values() if not ability.arrives}
+    if not codes:
+        return
+    if "UNIFIED_API_OFF" in codes:
+        setting = "plugins.ml_commons.unified_agent_api_enabled"
+        yield Remedy("setting", f"set {setting} to true on the cluster", KINDS)
+    if not profile.provider:
+        yield Remedy("rule", "name its provider in the gateway's settings, agents.rules, for agent {id}")
+    if gains := _gains(profile, found, policy):
+        yield Remedy("upgrade", "mlc-gateway upgrade {id}", gains)
+
+
+def _gains(profile: AgentProfile, before: Abilities, policy: Policy) -> tuple[str, ...]:
+    """The kinds of input that an upgrade of the agent's connectors would let through; () where none is offered."""
+    if not profile.provider:
+        return ()
+    provider = registry.provider(profile.provider)
+
+    def mended(model: Model) -> Model:
+        try:
+            change = upgraded(model.connector, provider)
+        except NotOffered:
+            return model
+        parameters = {**model.connector.parameters, change.name: change.value}
+        return replace(
+            model, connector=replace(model.connector, request_body=change.request_body, parameters=parameters)
+        )
+
+    new = _with_models(profile, {model.id: mended(model) for model in profile.models})
+    if new == profile:
+        return ()
+    after = abilities(new, policy)
+    gains = tuple(kind for kind in KINDS if after[kind].arrives and not before[kind].arrives)
+    return gains if gains and not agent_proof(profile, new).differing else ()
+
+
+def _with_models(profile: AgentProfile, models: Mapping[str, Model]) -> AgentProfile:
+    tools = tuple(replace(tool, model=models[tool.model.id] if tool.model else None) for tool in profile.tools)
+    return replace(profile, llm=models[profile.llm.id] if profile.llm else None, tools=tools)
+
+
+def _anonymous(profile: AgentProfile) -> AgentProfile:
+    """The profile without what tells one agent from another that is just like it: names, ids, registration tags."""
+    names = {model.id: f"model {number}" for number, model in enumerate({m.id: m for m in profile.models}.values())}
+
+    def unnamed(values: Parameters) -> Parameters:
+        kept = {name: names.get(value, value) for name, value in values.items() if not name.startswith("mlc_gateway")}
+        return dict(sorted(kept.items()))
+
+    def without_id(model: Model) -> Model:
+        connector = model.connector
+        plain = replace(connector, id="its own" if connector.id else "", parameters=unnamed(connector.parameters))
+        return replace(model, id=names[model.id], connector=plain)
+
+    tools = tuple(
+        replace(
+            tool,
+            parameters=unnamed(tool.parameters),
+            config=unnamed(tool.config),
+            model=without_id(tool.model) if tool.model else None,
+        )
+        for tool in profile.tools
+    )
+    return replace(
+        profile,
+        id="",
+        name="",
+        app_type="",
+        parameters=unnamed(profile.parameters),
+        llm=without_id(profile.llm) if profile.llm else None,
+        llm_parameters=unnamed(profile.llm_parameters),
+        tools=tools,
+    )
+
+
+def _uses(profile: AgentProfile, scan: Scan) -> tuple[ModelUse, ...]:
+    def use(model: Model) -> ModelUse:
+        connector = model.connector
+        shared = len(scan.users.get(connector.id, ())) if connector.id else 0
+        return ModelUse(model.id, connector.id, max(shared, 1), template_kind(connector))
+
+    return tuple(use(model) for model in {model.id: model for model in profile.models}.values())
+
+
+_VALUE = r"\s*:\s*" + re.escape(PREFIX) + r"\w+"
+_TEMPLATES = (
+    ("messages", re.compile(rf'"(messages|contents)"{_VALUE}')),
+    ("content", re.compile(rf'"(content|parts)"{_VALUE}')),
+    ("turn", re.compile(r"(?:[\[,]|\})\s*" + re.escape(PREFIX) + r"(?!_)\w+\}")),
+    ("text", re.compile(r'"(?:[^"\\]|\\.)*' + re.escape(PREFIX) + r"(?:prompt|inputs|question|input)\b")),
+)
+
+
+def template_kind(connector: Connector) -> str:
+    """Where a connector's template takes what is said.
+
+    ``messages``: the whole array in a variable; ``content``: a turn's blocks; ``turn``: a whole turn, beside others;
+    ``text``: words inside quotes; ``other``: none of these.
+    """
+    return next((kind for kind, pattern in _TEMPLATES if pattern.search(connector.request_body)), "other")

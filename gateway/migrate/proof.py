@@ -1,0 +1,161 @@
+"""The proof that an upgrade changes nothing for those who call as before. Pure.
+
+Every legacy call is rendered with the old and the new template as the cluster of that version renders it
+(`gateway.delivery.rendering`), and must come out as the same text or fail both times. Where the cluster's lenient
+parser decides whether a value goes in raw (FACTS.md, "Rendering, in detail"), both ways are tried.
+
+One thing no template can keep apart: a caller who sends the new parameter itself (``messages``, ``body``), which
+was ignored and now counts. Agents that do so in their own documents are found; a client that does is not.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from gateway.agents.kinds import ABILITIES
+from gateway.agents.profile import AgentProfile, Connector, Model
+from gateway.delivery.proof import HOSTILE
+from gateway.delivery.rendering import (
+    FLOW_TYPES,
+    Environment,
+    RenderFailure,
+    call_values,
+    is_strict_json,
+    llm_tools,
+    payload,
+    tool_values,
+)
+from gateway.delivery.template import PREFIX, escape_json, may_be_json
+
+QUESTIONS: Mapping[str, str] = {
+    "plain": "What does the report say?",
+    "quoted": 'say "hi"\\ \n\t<b>it\'s</b>',
+    "unicode": "Grüße, 世界 🎉 \u2028",
+    "placeholder": "${parameters.model} $${parameters.prompt} ${parameters.nowhere:-x} $",
+    "unfilled": "costs ${parameters.nowhere}",
+    "broken": '"}]},{"text":"x',
+    "json": '{"a": [1]}',
+    "lenient": "{a:1,}",
+    "list": "['x'; 2]",
+    "empty": "",
+}
+_VARIABLE = re.compile(re.escape(PREFIX) + r"([^}:]+)")
+_HISTORIES = (None, "Human: hello\nAssistant: hi", HOSTILE)
+
+
+@dataclass(frozen=True, slots=True)
+class AgentProof:
+    """How one agent's legacy calls render with both templates.
+
+    calls: how many were rendered both ways. differing: those that came out differently.
+    """
+
+    calls: int
+    differing: tuple[str, ...]
+
+
+def agent_proof(old: AgentProfile, new: AgentProfile) -> AgentProof:
+    """Both profiles are the same agent, before and after."""
+    calls = [(name, outcomes(old, params, env), outcomes(new, params, env)) for name, params, env in _calls()]
+    return AgentProof(len(calls), tuple(dict.fromkeys(name for name, before, after in calls if before != after)))
+
+
+def raw_proof(old: Model, new: Model, version: tuple[int, ...]) -> tuple[str, ...]:
+    """The direct `_predict` calls of a model that would render differently."""
+    raw = version >= (3,)
+    variables = _VARIABLE.findall(old.connector.request_body)
+    sent = [("prompt",), ("inputs",), tuple(dict.fromkeys(("prompt", *variables)))]
+    differing = []
+    for chosen, (kind, text) in itertools.product(sent, QUESTIONS.items()):
+        values = dict.fromkeys(chosen, text)
+        if _rendered(old, values, raw) != _rendered(new, values, raw):
+            differing.append(f"_predict with {', '.join(chosen)}: {kind}")
+    return tuple(dict.fromkeys(differing))
+
+
+def _calls() -> Iterator[tuple[str, dict[str, str], Environment]]:
+    for (kind, text), history in itertools.product(QUESTIONS.items(), _HISTORIES):
+        told = "with" if history else "without"
+        env = Environment(history, history or "")
+        yield f"question ({kind}), {told} history", {"question": text}, env
+        yield f"question ({kind}) and prompt, {told} history", {"question": text, "prompt": text}, env
+
+
+def outcomes(profile: AgentProfile, params: Mapping[str, str], env: Environment) -> list[tuple[str | None, ...]]:
+    """What each LLM call of the agent's would be: its text, both texts where the lenient parser decides; None: fails.
+
+    Every LLM tool counts, not only the first, and for a conversational agent the tools it may call.
+    """
+    raw = ABILITIES[profile.generation].raw_parameters
+    found = []
+    for model, values in _llm_calls(profile, params, env):
+        found.append((None,) if values is None else _rendered(model, values, raw))
+    return found
+
+
+def _llm_calls(
+    profile: AgentProfile, params: Mapping[str, str], env: Environment
+) -> Iterator[tuple[Model, dict[str, str] | None]]:
+    if profile.type in FLOW_TYPES:
+        yield from _flow_calls(profile, params, env)
+        return
+    values = _or_none(profile, params, env)
+    if profile.llm is not None:
+        yield profile.llm, values
+    for tool in profile.tools:
+        if tool.model is not None:
+            yield tool.model, None if values is None else {**values, **tool.parameters, **tool.config}
+
+
+def _or_none(profile: AgentProfile, params: Mapping[str, str], env: Environment) -> dict[str, str] | None:
+    try:
+        return call_values(profile, params, env)
+    except RenderFailure:
+        return None
+
+
+def _flow_calls(
+    profile: AgentProfile, params: Mapping[str, str], env: Environment
+) -> Iterator[tuple[Model, dict[str, str] | None]]:
+    values = dict(params)
+    if profile.type == "conversational_flow" and env.history is not None:
+        values["chat_history"] = env.history
+    for tool in llm_tools(profile, params):
+        if tool.model is not None:
+            yield tool.model, tool_values(profile, tool, values)
+        values[f"{tool.key}.output"] = escape_json(env.tool_output)
+
+
+def _rendered(model: Model, values: Mapping[str, str], raw: bool) -> tuple[str | None, ...]:
+    """The payload's text, or None where the cluster answers an error; one of each way where values are ambiguous."""
+    left_raw = {name.strip() for name in values.get("no_escape_params", "").split(",")} if raw else set()
+    unclear = {
+        name: value
+        for name, value in values.items()
+        if name not in left_raw and may_be_json(value) and not is_strict_json(value)
+    }
+    if not unclear:
+        return (_text(model, values, raw),)
+    rest = {name: value for name, value in values.items() if name not in unclear}
+    ways = (unclear, {name: escape_json(value) for name, value in unclear.items()})
+    # A connector's parameters go in as they are: so a value put among them is one whose form is settled.
+    settled = [replace(model, connector=_with(model.connector, way)) for way in ways]
+    return tuple(_text(each, rest, raw) for each in settled)
+
+
+def _with(connector: Connector, parameters: Mapping[str, str]) -> Connector:
+    return replace(connector, parameters={**connector.parameters, **parameters})
+
+
+def _text(model: Model, values: Mapping[str, str], raw: bool) -> str | None:
+    try:
+        text = payload(model, values, raw)
+        json.loads(text)
+    except (RenderFailure, ValueError, RecursionError):
+        return None
+    skipped = values.get("skip_validating_missing_parameters", "").lower() == "true"
+    return None if PREFIX in text and not skipped else text

@@ -1,0 +1,184 @@
+"""Reads agents with their models and connectors, each document once, as the gateway itself would read them.
+
+No agent is dropped: one that can't be read is told with the reason and what to do. Agents are read by `GET`, as the
+gateway does, rather than from the search's hits: what the account may not `GET`, the gateway may not either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from gateway.agents.documents import needed, needed_connector, read_profile, read_unified_api
+from gateway.agents.errors import lookup_error
+from gateway.agents.kinds import V2_TYPES
+from gateway.agents.lookup import document_path
+from gateway.agents.resolver import SETTINGS_PATH
+from gateway.agents.rules import Rule
+from gateway.errors import UnresolvedAgent
+from gateway.migrate.connection import Cluster, ClusterRefused
+from gateway.migrate.findings import Scan, Scanned, Unreadable
+from gateway.migrate.search import search_all
+
+Kind = Literal["agents", "models", "connectors"]
+Progress = Callable[[str, int, int], None]
+"""Told of what is read: ``("agents", done, of)``."""
+
+THREADS = 8
+TYPES = frozenset({"flow", "conversational_flow", "conversational", "plan_execute_and_reflect"}) | V2_TYPES
+"""Agent types whose way with an input is known."""
+
+_FIRST_UNIFIED = (3, 5)
+
+
+def scan(
+    cluster: Cluster,
+    version: tuple[int, ...],
+    ids: Sequence[str] = (),
+    rules: Iterable[Rule] = (),
+    progress: Progress = lambda kind, done, total: None,
+) -> Scan:
+    """Reads the agents `ids`, or all there are.
+
+    Raises:
+        ClusterRefused: the agents can't be searched.
+        ClusterUnreachable: no answer came.
+    """
+    named = dict.fromkeys(ids) or {id_: None for id_, _ in search_all(cluster, "agents")}
+    reader = _Reader(cluster, progress)
+    agents = reader.read("agents", named)
+    found = [agent.body for agent in agents.values() if agent.body is not None]
+    models = reader.read("models", (id_ for agent in found for id_ in needed(agent)))
+    bodies = [model.body for model in models.values() if model.body is not None]
+    connectors = reader.read("connectors", filter(None, map(needed_connector, bodies)))
+    unified_api, notes = _unified_api(cluster, version)
+    users, more = _users(cluster, models)
+    if not ids:
+        notes = (*notes, "hidden agents are in no search's answer; name them by id to see them")
+
+    def scanned(id_: str) -> Scanned:
+        return _scanned(id_, agents[id_], models, connectors, version, tuple(rules), unified_api)
+
+    everyone = sorted(map(scanned, named), key=lambda agent: (agent.name, agent.id))
+    return Scan(version, unified_api, tuple(everyone), _bodies(models), _bodies(connectors), users, (*notes, *more))
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """The answer to a `GET`; body: None where it is no document."""
+
+    status: int
+    answer: Mapping[str, Any]
+
+    @property
+    def body(self) -> Mapping[str, Any] | None:
+        return self.answer if self.status == 200 and self.answer else None
+
+
+_Documents = Mapping[str, _Read]
+
+
+class _Reader:
+    """Reads documents of a kind side by side."""
+
+    def __init__(self, cluster: Cluster, progress: Progress) -> None:
+        self._cluster = cluster
+        self._progress = progress
+
+    def read(self, kind: Kind, ids: Iterable[str]) -> dict[str, _Read]:
+        """Each document once, in the order of `ids`."""
+        wanted = list(dict.fromkeys(ids))
+        found: dict[str, _Read] = {}
+        with ThreadPoolExecutor(THREADS, f"read-{kind}") as pool:
+            try:
+                for id_, read in zip(wanted, pool.map(lambda id_: self._get(kind, id_), wanted), strict=True):
+                    found[id_] = read
+                    self._progress(kind, len(found), len(wanted))
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
+        return found
+
+    def _get(self, kind: Kind, id_: str) -> _Read:
+        return _Read(*self._cluster.call("GET", document_path(kind, id_)))
+
+
+def _scanned(
+    id_: str,
+    agent: _Read,
+    models: _Documents,
+    connectors: _Documents,
+    version: tuple[int, ...],
+    rules: tuple[Rule, ...],
+    unified_api: bool | None,
+) -> Scanned:
+    document = agent.body or {}
+    name, type_ = str(document.get("name") or ""), str(document.get("type") or "").lower()
+    if type_ and type_ not in TYPES:
+        reason = f"agents of type {type_} take their input in a way the gateway does not know"
+        return Scanned(id_, name, type_, None, Unreadable("AGENT_TYPE_UNKNOWN", reason, "send it no `input`"))
+    try:
+        _check(id_, agent, models, connectors)
+        profile = read_profile(id_, document, _bodies(models), _bodies(connectors), version, rules, unified_api)
+    except UnresolvedAgent as error:
+        code = "AGENT_UNREADABLE" if agent.body is None else "AGENT_UNRESOLVED"
+        reason = "; ".join(f"{problem.place}: {problem.reason}" for problem in error.problems) or error.reason
+        return Scanned(id_, name, type_, None, Unreadable(code, reason, error.hint or _MEND))
+    return Scanned(id_, name, type_, profile)
+
+
+_MEND = "register what is missing again, or remove the agent"
+
+
+def _check(id_: str, agent: _Read, models: _Documents, connectors: _Documents) -> None:
+    """Whether every document could be read, or is truly missing, which `read_profile` tells itself.
+
+    Raises:
+        FailedLookup: the cluster refused one.
+    """
+    if agent.body is None:
+        raise lookup_error("agents", id_, agent.status, agent.answer)
+    for model_id in needed(agent.body):
+        model = models[model_id]
+        if model.body is None:
+            _refused("models", model_id, model)
+        elif connector_id := needed_connector(model.body):
+            _refused("connectors", connector_id, connectors[connector_id])
+
+
+def _refused(kind: Kind, id_: str, read: _Read) -> None:
+    if read.body is None and read.status != 404:
+        raise lookup_error(kind, id_, read.status, read.answer)
+
+
+def _bodies(documents: _Documents) -> dict[str, Mapping[str, Any]]:
+    return {id_: read.body for id_, read in documents.items() if read.body is not None}
+
+
+def _unified_api(cluster: Cluster, version: tuple[int, ...]) -> tuple[bool | None, tuple[str, ...]]:
+    """As `gateway.agents.resolver` reads it."""
+    if version < _FIRST_UNIFIED:
+        return False, ()
+    status, settings = cluster.call("GET", SETTINGS_PATH)
+    if status == 200:
+        return read_unified_api(settings), ()
+    return None, (f"the cluster's settings can't be read ({status}): the unified agent API is taken to be on",)
+
+
+def _users(cluster: Cluster, models: _Documents) -> tuple[dict[str, tuple[str, ...]], tuple[str, ...]]:
+    """Connector id → the models that name it, over all models of the cluster where those can be searched."""
+    notes: tuple[str, ...] = ()
+    named = {id_: needed_connector(body) for id_, body in _bodies(models).items()}
+    if any(named.values()):
+        try:
+            everyone = search_all(cluster, "models", source=("connector_id",))
+            named |= {id_: needed_connector(source) for id_, source in everyone}
+        except ClusterRefused as refused:
+            notes = (f"models that share a connector are counted among these agents' only: {refused}",)
+    users: dict[str, list[str]] = {}
+    for model_id, connector_id in named.items():
+        if connector_id:
+            users.setdefault(connector_id, []).append(model_id)
+    return {connector_id: tuple(sorted(ids)) for connector_id, ids in users.items()}, notes

@@ -1,0 +1,131 @@
+"""Every agent, model or connector of a cluster, once, while others may be registering.
+
+What ML Commons' `_search` takes (source, 2.19 and 3.6): the search is parsed from the body alone, so `scroll`, a
+query parameter, is refused as unknown; a point in time can't be used either, as the plugin names its index itself,
+and the index is not one that a user may open one on. What is left is `sort` with `search_after`. Sorted by
+`_seq_no`, a document that is written while the pages are read only moves to the end: it may come twice, and is
+told once, but is never missed. Hidden agents are in no answer, for no account; of a multi-tenant cluster, the
+tenant's own documents are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+from gateway.migrate.connection import Cluster, ClusterRefused, refusal
+
+Kind = Literal["agents", "models", "connectors"]
+Found = tuple[str, dict[str, Any]]
+
+PAGE = 1000
+"""Documents asked for at a time; without a size the answer holds ten."""
+
+WINDOW = 10_000
+"""Documents that `from` and `size` reach (`index.max_result_window`)."""
+
+PERMISSIONS: Mapping[Kind, str] = {
+    "agents": "cluster:admin/opensearch/ml/agents/search",
+    "models": "cluster:admin/opensearch/ml/models/search",
+    "connectors": "cluster:admin/opensearch/ml/connectors/search",
+}
+
+_SORT = [{"_seq_no": "asc"}]
+_PASSES = 5
+
+
+def search_all(
+    cluster: Cluster,
+    kind: Kind,
+    query: Mapping[str, Any] | None = None,
+    page: int = PAGE,
+    source: Sequence[str] = (),
+) -> Iterator[Found]:
+    """Id and source of every document that matches `query` (None: all), each once.
+
+    source: the members of each document to fetch; () for all.
+
+    `_search` lags a registration by a refresh, so what was registered a moment ago may be missing.
+
+    Raises:
+        ClusterRefused: the cluster refuses the search, or can't show all of them.
+        ClusterUnreachable: no answer came.
+    """
+    told: set[str] = set()
+    asked = {"query": query or {"match_all": {}}, **({"_source": list(source)} if source else {})}
+    for _ in range(_PASSES):
+        pages = fresh = 0
+        for hits in _pages(cluster, kind, asked, page):
+            pages += 1
+            for hit in hits:
+                if hit["_id"] not in told:
+                    told.add(hit["_id"])
+                    fresh += 1
+                    yield hit["_id"], hit.get("_source") or {}
+        # One page is one moment. Between two, a document may become visible behind those that were read already.
+        if pages < 2 or not fresh:
+            return
+
+
+def _pages(cluster: Cluster, kind: Kind, asked: Mapping[str, Any], page: int) -> Iterator[list[dict[str, Any]]]:
+    """One pass over all pages, sorted where the cluster sorts, by offset where it does not."""
+    after: list[Any] | None = None
+    while True:
+        body = {**asked, "size": page, "sort": _SORT, **({"search_after": after} if after else {})}
+        status, answer = _asked(cluster, kind, body)
+        # What shards refuse is a 400 for connectors, and for agents and models a 500 that does not say why.
+        if after is None and status in (400, 500):
+            yield from _by_offset(cluster, kind, asked, page)
+            return
+        hits = _hits(kind, status, answer)
+        if hits and "sort" not in hits[-1]:
+            yield from _by_offset(cluster, kind, asked, page)
+            return
+        if hits:
+            yield hits
+        if len(hits) < page:
+            return
+        after = hits[-1]["sort"]
+
+
+def _by_offset(cluster: Cluster, kind: Kind, asked: Mapping[str, Any], page: int) -> Iterator[list[dict[str, Any]]]:
+    """Pages by `from` and `size`, for a store that does not sort by sequence numbers."""
+    start = 0
+    while True:
+        size = min(page, WINDOW - start)
+        status, answer = _asked(cluster, kind, {**asked, "from": start, "size": size})
+        hits = _hits(kind, status, answer)
+        if hits:
+            yield hits
+        start += len(hits)
+        if len(hits) < size:
+            return
+        if start >= WINDOW:
+            if _total(answer) <= WINDOW:
+                return
+            raise ClusterRefused(
+                f"There are {_total(answer)} {kind}, and this cluster shows only {WINDOW}, as it does not sort them: "
+                "name the ones you mean."
+            )
+
+
+def _asked(cluster: Cluster, kind: Kind, body: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
+    return cluster.call("POST", f"/_plugins/_ml/{kind}/_search", {"track_total_hits": True, **body})
+
+
+def _hits(kind: Kind, status: int, answer: Mapping[str, Any]) -> list[dict[str, Any]]:
+    if status == 404 and "index_not_found" in str(answer):
+        return []  # nothing of the kind was ever registered
+    if status == 400 and "no handler found" in str(answer):
+        raise ClusterRefused("This cluster has no ML Commons: install the plugin opensearch-ml, or check the address.")
+    found = (answer.get("hits") or {}).get("hits")
+    if status != 200 or not isinstance(found, list):
+        raise refusal(status, f"search its {kind}", PERMISSIONS[kind], answer)
+    if (answer.get("_shards") or {}).get("failed"):
+        raise ClusterRefused(f"The search of {kind} failed on a shard: wait until the cluster is green again.")
+    return found
+
+
+def _total(answer: Mapping[str, Any]) -> int:
+    total = (answer.get("hits") or {}).get("total") or {}
+    return int(total.get("value", 0)) if isinstance(total, Mapping) else int(total)

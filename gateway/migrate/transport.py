@@ -1,0 +1,163 @@
+"""opensearch-py as it is used here: one answer for every status, no retries of its own, nothing logged."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from opensearchpy import OpenSearch, RequestsHttpConnection
+from opensearchpy.exceptions import ConnectionError as NoConnection
+from opensearchpy.exceptions import ConnectionTimeout, SerializationError, SSLError, TransportError
+from requests import Session
+from requests.adapters import HTTPAdapter
+from requests.exceptions import ConnectTimeout
+from requests.utils import get_environ_proxies
+from urllib3.exceptions import HTTPError, MaxRetryError, NewConnectionError, ProxyError
+
+from gateway.config.schema import Tls, Upstream
+
+_READS = ("GET", "HEAD")
+_POOL = 16
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a cluster answered; body: {} where it is no JSON object."""
+
+    status: int
+    body: dict[str, Any]
+
+
+class NoAnswer(Exception):
+    """No answer came. maybe_sent: whether the request may have been carried out all the same."""
+
+    def __init__(self, message: str, maybe_sent: bool) -> None:
+        super().__init__(message)
+        self.maybe_sent = maybe_sent
+
+
+class _Named(HTTPAdapter):
+    """Asks for, and checks, another name than the address's host (`upstream.tls.server_name`)."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        super().__init__(pool_maxsize=_POOL)
+
+    def init_poolmanager(self, *args: Any, **options: Any) -> None:
+        """requests' own, with the name."""
+        super().init_poolmanager(*args, **options, server_hostname=self._name, assert_hostname=self._name)
+
+
+class _Connection(RequestsHttpConnection):
+    """Never logs a request, as bodies may hold credentials, and takes nothing from the environment but proxies.
+
+    Otherwise requests would let REQUESTS_CA_BUNDLE stand over the settings, and sign in with a line of ~/.netrc.
+    """
+
+    def __init__(self, *args: Any, server_name: str = "", **options: Any) -> None:
+        super().__init__(*args, **options)
+        session: Session = self.session
+        session.trust_env = False
+        session.proxies.update(get_environ_proxies(self.host))
+        if server_name:
+            session.mount("https://", _Named(server_name))
+
+    def log_request_success(self, *args: Any, **options: Any) -> None:
+        """Nothing."""
+
+    def log_request_fail(self, *args: Any, **options: Any) -> None:
+        """Nothing: what failed is told by whoever asked."""
+
+
+class Sender:
+    """Sends requests to a cluster's nodes; safe to use from several threads."""
+
+    def __init__(self, upstream: Upstream, auth: Any, headers: Mapping[str, str]) -> None:
+        tls, waits = upstream.tls, upstream.timeouts
+        self._nodes = [url.rstrip("/") for url in upstream.nodes or [upstream.url]]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # `verify: false` was asked for
+            self._client = OpenSearch(
+                hosts=self._nodes,
+                connection_class=_Connection,
+                http_auth=auth,
+                headers=dict(headers),
+                timeout=(waits.connect or None, waits.header or None),
+                max_retries=0,
+                retry_on_timeout=False,
+                pool_maxsize=_POOL,
+                **(_tls(tls) if self._nodes[0].startswith("https:") else {}),
+            )
+
+    def send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Answer:
+        """One request. A read that finds a node dead is asked of the next one.
+
+        Raises:
+            NoAnswer: none came.
+        """
+        read = method in _READS or path.partition("?")[0].endswith("/_search")
+        for left in reversed(range(len(self._nodes) if read else 1)):
+            try:
+                return self._sent(method, path, body)
+            except NoAnswer:
+                if not left:
+                    raise
+        raise AssertionError("there is always a node")
+
+    def _sent(self, method: str, path: str, body: Mapping[str, Any] | None) -> Answer:
+        try:
+            answer = self._client.transport.perform_request(method, path, body=body)
+            return Answer(200, answer if isinstance(answer, dict) else {})
+        except (ConnectionTimeout, SSLError, NoConnection) as error:
+            cause = error.info
+            raise NoAnswer(_told(error, cause), not _before_sending(error, cause)) from None
+        except SerializationError:
+            return Answer(200, {})  # an answer, but no JSON: a login page, another product
+        except TransportError as error:
+            info = error.info
+            return Answer(int(error.status_code), info if isinstance(info, dict) else {"error": str(error.error)})
+
+
+def _tls(tls: Tls) -> dict[str, Any]:
+    options = {
+        "ca_certs": tls.ca_file if tls.verify else "",
+        "client_cert": tls.cert_file,
+        "client_key": tls.key_file,
+        "server_name": tls.server_name,
+    }
+    return {"verify_certs": tls.verify, "ssl_show_warn": False, **{k: v for k, v in options.items() if v}}
+
+
+def _causes(error: BaseException | None) -> list[BaseException]:
+    """An error and what it stands for, outermost first."""
+    found: list[BaseException] = []
+    while isinstance(error, BaseException) and error not in found:
+        found.append(error)
+        inner = error.reason if isinstance(error, MaxRetryError) else next(iter(error.args), None)
+        error = inner if isinstance(inner, BaseException) else error.__cause__ or error.__context__
+    return found
+
+
+def _before_sending(error: Exception, cause: Any) -> bool:
+    """Whether it failed while the connection was made, so that nothing was sent."""
+    return isinstance(error, SSLError) or any(
+        isinstance(one, ConnectTimeout | NewConnectionError | ProxyError) for one in _causes(cause)
+    )
+
+
+def _told(error: Exception, cause: Any) -> str:
+    """What went wrong and what to do next, in a line."""
+    causes = _causes(cause)
+    innermost = next((str(one) for one in reversed(causes) if str(one)), type(error).__name__)
+    said = " ".join(innermost.split())[:300]
+    if isinstance(error, SSLError):
+        return f"TLS failed ({said}): check the address, --ca-file (upstream.tls.ca_file) and the client certificate."
+    if isinstance(error, ConnectionTimeout):
+        return f"it took too long ({said}): is the address right, and the cluster well?"
+    if any(isinstance(one, NewConnectionError) for one in causes):
+        return f"nothing listens there ({said}): check --url or upstream.url, and that the cluster runs."
+    if any(isinstance(one, HTTPError) for one in causes):
+        return f"the connection broke ({said}): is it https rather than http, or the other way?"
+    return said

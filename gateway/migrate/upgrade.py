@@ -1,0 +1,353 @@
+"""Which calls upgrade the connectors behind agents, in which order, and what takes each back. Pure.
+
+FACTS.md, 10_upgrade, says which way works for which model:
+
+- a connector inside its model is changed by ``PUT models/{id}``, while deployed;
+- a connector that models share is changed by ``PUT connectors/{id}`` once none of them is deployed, and serves all;
+- with its credential at hand, a new connector is made and one model pointed at it, while deployed.
+
+The API has no compare-and-set, so every step says what it must find and what it must leave: a step whose end is
+reached is done, by whomever; one that finds neither its start nor its end is somebody else's change.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import msgspec
+
+from gateway.agents.documents import Document, connector_hints, needed_connector, read_profile
+from gateway.agents.profile import AgentProfile, Model
+from gateway.agents.rules import Rule
+from gateway.errors import UnresolvedAgent
+from gateway.migrate.assess import Abilities, abilities
+from gateway.migrate.proof import agent_proof, raw_proof
+from gateway.migrate.scan import TYPES
+from gateway.migrate.template import Change, Code, NotOffered, upgraded
+from gateway.providers import registry
+
+MADE = "<the new connector>"
+"""Stands in calls for the id of a connector that is made on the way."""
+
+_ML = "/_plugins/_ml/"
+_TIMES = frozenset({"created_time", "last_updated_time"})
+_DEPLOYED = re.compile(r"(PARTIALLY_)?DEPLOYED|DEPLOYING")
+
+Action = Literal["undeploy", "write", "deploy", "create", "attach"]
+
+
+class Call(msgspec.Struct, frozen=True):
+    """One request of the REST API."""
+
+    method: str
+    path: str
+    body: dict[str, Any] | None = None
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One write, with its undo.
+
+    place: what it changes, for `part`: ``connectors/ID``, ``models/ID/connector``, ``models/ID/connector_id``,
+        ``models/ID/deployed``; "" for a connector that is made.
+    before, after: that part at the step's start and end. restored: the part as the undo leaves it: a connector
+        keeps an added parameter for ever, as a PUT merges parameters (source, 2.19 and 3.6).
+    """
+
+    action: Action
+    call: Call
+    undo: Call
+    place: str = ""
+    before: Any = None
+    after: Any = None
+    restored: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Documents:
+    """Agents, models and connectors by id, as GET shows them, and the cluster they are of."""
+
+    version: tuple[int, ...]
+    agents: Mapping[str, Document]
+    models: Mapping[str, Document]
+    connectors: Mapping[str, Document]
+    rules: tuple[Rule, ...] = ()
+    unified_api: bool | None = None
+
+    def profile(self, agent_id: str) -> AgentProfile:
+        """The agent with its models.
+
+        Raises:
+            UnresolvedAgent: something behind it is missing.
+        """
+        doc = self.agents[agent_id]
+        return read_profile(
+            agent_id, doc, self.models, self.connectors, self.version, self.rules, unified_api=self.unified_api
+        )
+
+    def key(self, model_id: str) -> str:
+        """Where the model's connector stands: ``connectors/ID``, or ``models/ID`` for one of its own."""
+        connector_id = needed_connector(self.models.get(model_id, {}))
+        return f"connectors/{connector_id}" if connector_id else f"models/{model_id}"
+
+    def with_connector(self, key: str, connector: Document) -> Documents:
+        """The same with another connector document at `key`."""
+        kind, _, id_ = key.partition("/")
+        if kind == "connectors":
+            return replace(self, connectors={**self.connectors, id_: connector})
+        return replace(self, models={**self.models, id_: {**self.models[id_], "connector": connector}})
+
+    def connector(self, key: str) -> Document:
+        """The connector document at `key`."""
+        kind, _, id_ = key.partition("/")
+        found: Document = self.connectors[id_] if kind == "connectors" else self.models[id_]["connector"]
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What the upgrade means for one agent.
+
+    calls: legacy calls that were rendered before and after; differing: those that came out differently.
+    before, after: what arrives, for each kind of input.
+    """
+
+    agent_id: str
+    name: str
+    calls: int
+    differing: tuple[str, ...]
+    before: Abilities
+    after: Abilities
+
+    @property
+    def gained(self) -> tuple[str, ...]:
+        """Kinds of input that arrive only afterwards."""
+        return tuple(kind for kind in self.after if self.after[kind].arrives and not self.before[kind].arrives)
+
+    @property
+    def lost(self) -> tuple[str, ...]:
+        """Kinds of input that arrived only before; none, or the upgrade is not offered."""
+        return tuple(kind for kind in self.after if self.before[kind].arrives and not self.after[kind].arrives)
+
+
+def effect(old: AgentProfile, new: AgentProfile) -> Effect:
+    """Both profiles are the same agent, before and after."""
+    proof = agent_proof(old, new)
+    return Effect(old.id, old.name, proof.calls, proof.differing, abilities(old), abilities(new))
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """An upgrade that is proved and can be applied.
+
+    key: the connector (`Documents.key`). models: those it serves, as far as this upgrade reaches. named: the
+    agents asked for; others: agents that it reaches too. old, new: the connector's documents. tag: what a new
+    connector is found by, "" where none is made.
+    """
+
+    key: str
+    provider: str
+    models: tuple[str, ...]
+    named: tuple[str, ...]
+    others: tuple[str, ...]
+    change: Change
+    old: Document
+    new: Document
+    steps: tuple[Step, ...]
+    effects: tuple[Effect, ...]
+    tag: str
+
+    @property
+    def makes_connector(self) -> bool:
+        """Whether a new connector is made, which needs the credential."""
+        return any(step.action == "create" for step in self.steps)
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A connector, or an agent whose connector can't be told, that is left alone."""
+
+    key: str
+    named: tuple[str, ...]
+    code: Code
+    reason: str
+
+
+def offers(documents: Documents, wanted: Iterable[str], tag: str, new_connector: bool = False) -> list[Offer | Refused]:
+    """What can be done for the agents `wanted`, connector by connector.
+
+    tag: 32 hex digits from which the marks of connectors that are made are derived. new_connector: make a connector
+    of its own for each model that shares one, instead of changing the shared one.
+    """
+    groups: dict[str, tuple[set[str], list[str]]] = {}
+    found: list[Offer | Refused] = []
+    for agent_id in dict.fromkeys(wanted):
+        try:
+            models = documents.profile(agent_id).models
+        except UnresolvedAgent as error:
+            found.append(Refused(f"agents/{agent_id}", (agent_id,), Code.NO_CONNECTOR, error.reason))
+            continue
+        if not models:
+            found.append(Refused(f"agents/{agent_id}", (agent_id,), Code.NO_LLM, Code.NO_LLM.value))
+        for model in models:
+            key = documents.key(model.id)
+            group = f"{key}#{model.id}" if new_connector and key.startswith("connectors/") else key
+            members = groups.setdefault(group, (set(), []))
+            members[0].add(model.id)
+            if agent_id not in members[1]:
+                members[1].append(agent_id)
+    for index, (group, (model_ids, named)) in enumerate(groups.items()):
+        key, _, alone = group.partition("#")
+        reach = tuple(sorted(model_ids)) if alone or key.startswith("models/") else served(documents, key)
+        try:
+            found.append(_offer(documents, key, reach, tuple(named), f"{int(tag, 16) ^ index:032x}" if alone else ""))
+        except NotOffered as refusal:
+            found.append(Refused(key, tuple(named), refusal.code, refusal.reason))
+    return found
+
+
+def served(documents: Documents, key: str) -> tuple[str, ...]:
+    """The models that use the connector at `key`."""
+    return tuple(sorted(model_id for model_id in documents.models if documents.key(model_id) == key))
+
+
+def users(documents: Documents, models: Iterable[str]) -> tuple[str, ...]:
+    """The agents that name one of `models`, as their LLM or anywhere in their documents."""
+    ids = frozenset(models)
+    return tuple(agent_id for agent_id, doc in documents.agents.items() if not ids.isdisjoint(_texts(doc)))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    match value:
+        case str():
+            yield value
+        case Mapping():
+            for member in value.values():
+                yield from _texts(member)
+        case list():
+            for item in value:
+                yield from _texts(item)
+
+
+def part(place: str, document: Document) -> Any:
+    """The part of the connector or model document that a step at `place` changes; times are no part of it."""
+    match place.split("/"):
+        case ["connectors", _]:
+            return {name: value for name, value in document.items() if name not in _TIMES}
+        case ["models", _, "connector"]:
+            inner = document.get("connector") or {}
+            return {name: value for name, value in inner.items() if name not in _TIMES}
+        case ["models", _, "deployed"]:
+            return _DEPLOYED.fullmatch(str(document.get("model_state"))) is not None
+    return document.get("connector_id")
+
+
+def changed(connector: Document, change: Change) -> dict[str, Any]:
+    """The connector's document after the change."""
+    new: dict[str, Any] = copy.deepcopy(dict(connector))
+    new["parameters"] = {**(new.get("parameters") or {}), change.name: change.value}
+    for action in new["actions"]:
+        if str(action.get("action_type", "")).lower() == "predict":
+            action["request_body"] = change.request_body
+            break
+    return new
+
+
+def _offer(documents: Documents, key: str, models: tuple[str, ...], named: tuple[str, ...], tag: str) -> Offer:
+    """Raises NotOffered."""
+    reached = users(documents, models)
+    profiles = {}
+    for agent_id in reached:
+        try:
+            profiles[agent_id] = documents.profile(agent_id)
+        except UnresolvedAgent as error:
+            raise NotOffered(Code.NO_CONNECTOR, error.reason) from None
+        if profiles[agent_id].type not in TYPES:
+            raise NotOffered(Code.UNKNOWN_AGENT_TYPE, f"{agent_id} ({profiles[agent_id].type})")
+    old_models = _models(profiles.values(), models)
+    told = registry.recognise(connector_hints(old_models[0].connector)) or next(
+        (profile.provider for profile in profiles.values() if profile.provider), ""
+    )
+    change = upgraded(old_models[0].connector, registry.provider(told) if told else None)
+    old = documents.connector(key)
+    new = changed(old, change)
+    later = documents.with_connector(key, new)
+    effects = tuple(effect(profile, later.profile(agent_id)) for agent_id, profile in profiles.items())
+    _check(effects, old_models, _models((later.profile(agent_id) for agent_id in reached), models), documents.version)
+    steps = _steps(documents, key, models, change, new, tag)
+    others = tuple(agent_id for agent_id in reached if agent_id not in named)
+    return Offer(key, told, models, named, others, change, old, new, tuple(steps), effects, tag)
+
+
+def _models(profiles: Iterable[AgentProfile], ids: tuple[str, ...]) -> list[Model]:
+    found = {model.id: model for profile in profiles for model in profile.models if model.id in ids}
+    return [found[model_id] for model_id in sorted(found)]
+
+
+def _check(effects: tuple[Effect, ...], old: list[Model], new: list[Model], version: tuple[int, ...]) -> None:
+    for found in effects:
+        if found.differing or found.lost:
+            what = found.differing[0] if found.differing else f"{found.lost[0]} no longer arrives"
+            raise NotOffered(Code.LEGACY_CHANGES, f"agent {found.agent_id} ({found.name}), {what}")
+    for before, after in zip(old, new, strict=True):
+        differing = raw_proof(before, after, version)
+        if differing:
+            raise NotOffered(Code.LEGACY_CHANGES, f"model {before.id}, {differing[0]}")
+    if not any(found.gained for found in effects):
+        raise NotOffered(Code.NO_GAIN)
+
+
+def _steps(
+    documents: Documents, key: str, models: tuple[str, ...], change: Change, new: Document, tag: str
+) -> Iterator[Step]:
+    old = documents.connector(key)
+    do = {"parameters": {change.name: change.value}, "actions": new["actions"]}
+    undo = {"actions": old["actions"], **({"parameters": old["parameters"]} if old.get("parameters") else {})}
+    if key.startswith("models/"):
+        place, path = f"{key}/connector", _ML + key
+        wrapped = {"connector": do}, {"connector": undo}
+        yield _write(place, path, *wrapped, {"connector": old}, {"connector": new}, change)
+    elif tag:
+        yield from _swap(key.partition("/")[2], models[0], new, tag)
+    else:
+        deployed = [model for model in models if part(f"models/{model}/deployed", documents.models[model])]
+        yield from (_deployment("undeploy", model) for model in deployed)
+        yield _write(key, _ML + key, do, undo, old, new, change)
+        yield from (_deployment("deploy", model) for model in deployed)
+
+
+def _write(
+    place: str, path: str, do: dict[str, Any], undo: dict[str, Any], old: Document, new: Document, change: Change
+) -> Step:
+    before, after = part(place, old), part(place, new)
+    restored = {**before, "parameters": {**(before.get("parameters") or {}), change.name: change.value}}
+    return Step("write", Call("PUT", path, do), Call("PUT", path, undo), place, before, after, restored)
+
+
+def _deployment(action: Literal["undeploy", "deploy"], model: str) -> Step:
+    calls = {name: Call("POST", f"{_ML}models/{model}/_{name}") for name in ("undeploy", "deploy")}
+    wanted = action == "deploy"
+    undo = calls["undeploy" if wanted else "deploy"]
+    return Step(action, calls[action], undo, f"models/{model}/deployed", not wanted, wanted, not wanted)
+
+
+def _swap(old_id: str, model: str, new: Document, tag: str) -> Iterator[Step]:
+    """A connector made anew, without its credential here, and the model pointed at it."""
+    kept = ("name", "version", "protocol", "parameters", "actions", "client_config", "backend_roles")
+    body = {name: new[name] for name in kept if new.get(name) is not None}
+    body["description"] = f"{new.get('description', '')} {marker(tag)}".strip()
+    if new.get("access"):
+        body["access_mode"] = str(new["access"]).lower()
+    create = Call("POST", f"{_ML}connectors/_create", body)
+    yield Step("create", create, Call("DELETE", f"{_ML}connectors/{MADE}"))
+    path = f"{_ML}models/{model}"
+    do, undo = Call("PUT", path, {"connector_id": MADE}), Call("PUT", path, {"connector_id": old_id})
+    yield Step("attach", do, undo, f"models/{model}/connector_id", old_id, MADE, old_id)
+
+
+def marker(tag: str) -> str:
+    """What the description of a connector that an upgrade makes ends in."""
+    return f"mlc-gateway {tag}"

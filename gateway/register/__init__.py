@@ -1,0 +1,1 @@
+"""Registration: a one-call agent on any cluster."""

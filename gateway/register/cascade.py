@@ -1,0 +1,86 @@
+"""Deleting an agent, and with ``?cascade=true`` what was made for it, too."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from urllib.parse import parse_qsl, urlencode
+
+from gateway.agents.lookup import document_path
+from gateway.errors import InvalidInput, Problem
+from gateway.execute.ports import Answer, ExecuteCall, Forward
+from gateway.register.calls import LOST, Calls
+from gateway.register.parts import Made, SearchRefused, header_text, parts_of, remove, users_of
+
+CLEANUP = "X-MLC-Cleanup"
+CASCADE = "cascade"
+
+
+def reads_cascade(raw_target: str) -> tuple[bool, str]:
+    """Whether a request wants the cascade, and its target without that parameter.
+
+    Raises:
+        InvalidInput: the parameter is neither ``true`` nor ``false``.
+    """
+    path, mark, query = raw_target.partition("?")
+    pairs = parse_qsl(query, keep_blank_values=True)
+    values = [value for name, value in pairs if name == CASCADE]
+    if not values:
+        return False, raw_target
+    if set(values) - {"true", "false"} or len(values) > 1:
+        shown = ", ".join(values)
+        raise InvalidInput.of([Problem(f"?{CASCADE}", "is not allowed here", "true or false", shown[:60])])
+    rest = urlencode([pair for pair in pairs if pair[0] != CASCADE])
+    return values == ["true"], f"{path}{mark}{rest}" if rest else path
+
+
+async def delete_agent(call: ExecuteCall, calls: Calls) -> Forward | Answer:
+    """Delete an agent; tell what was made for it, or remove that, too.
+
+    Raises:
+        InvalidInput: see `reads_cascade`. UpstreamUnavailable, UpstreamTimeout: the agent's deletion got no answer.
+    """
+    cascades, target = reads_cascade(call.raw_target)
+    parts = await _parts(call, calls)
+    if target == call.raw_target:
+        return Forward(response_headers={CLEANUP: _offer(parts)} if parts else {})
+    reply = await calls("DELETE", target)
+    headers = {}
+    if cascades and reply.good:
+        headers = {CLEANUP: await _cleaned(call.agent_id, parts, calls)}
+    return Answer(reply.status, headers, reply.body)
+
+
+async def _parts(call: ExecuteCall, calls: Calls) -> list[Made]:
+    """What was made for the agent; nothing where it can't be read."""
+    try:
+        reply = await calls("GET", document_path("agents", call.agent_id))
+    except LOST:
+        return []
+    return await parts_of(calls, reply.document or {}) if reply.good else []
+
+
+def _offer(parts: Sequence[Made]) -> str:
+    named = ", ".join(map(str, parts))
+    by_hand = ", ".join(part.by_hand for part in parts)
+    return header_text(f"kept {named}; ?{CASCADE}=true removes what was made for an agent with it; by hand: {by_hand}")
+
+
+async def _cleaned(agent_id: str, parts: Sequence[Made], calls: Calls) -> str:
+    """Remove what was made for an agent that is gone, and say what became of it."""
+    if not parts:
+        return "nothing was made for this agent"
+    gone = {agent_id, *(part.id for part in parts if part.kind == "agents")}
+    told = []
+    for part in parts:
+        try:
+            users = await users_of(calls, part, gone)
+        except (SearchRefused, *LOST):
+            told.append(f"kept {part}, as it is not known who else uses it; by hand: {part.by_hand}")
+            continue
+        if users:
+            told.append(f"kept {part}, used by agent {users[0]}")
+        elif await remove(calls, [part]):
+            told.append(f"left {part}; by hand: {part.by_hand}")
+        else:
+            told.append(f"removed {part}")
+    return header_text("; ".join(told))

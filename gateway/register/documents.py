@@ -1,0 +1,215 @@
+"""The bodies that make model, MCP connectors and agent from a registration. Pure: values in, JSON data out.
+
+ML Commons 3.8 makes the same of a `model` block: a remote model with the connector inside it, and an agent. Here the
+connector is the upgraded kind, and all can be found again by the registration's tag.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from gateway.notices import Notice
+from gateway.register.connectors import kind
+from gateway.register.connectors.base import as_name, compact
+from gateway.register.defaults import default_tools, has_default_tools, made_memory, made_type, named_tools
+from gateway.register.specs import McpServer, ModelSpec, Registration
+from gateway.register.target import FLOWS, PLAN, Target, makes_model
+
+TAG = "mlc-gateway"
+"""A model's or connector's description ends in this word and the tag."""
+REGISTRATION_PARAMETER = "mlc_gateway_registration"
+"""The agent's parameter that holds the tag."""
+METADATA_PARAMETER = "mlc_gateway"
+"""The agent's parameter that holds, as a JSON string, the ids made and what was asked for but not to be had."""
+
+_LLM_TOOL = "MLModelTool"
+_QUESTION = "${parameters.question}"
+_PROMPTS = {"flow": _QUESTION, "conversational_flow": "${parameters.chat_history:-}" + _QUESTION}
+"""The prompt of an LLM tool that has none: the question, after what the cluster remembers of the conversation."""
+
+
+def model_body(registration: Registration, target: Target, tag: str) -> dict[str, Any]:
+    """The body of `POST /_plugins/_ml/models/_register?deploy=true`: a remote model with its connector inside.
+
+    Raises:
+        ValueError: the registration has no model (`makes_model` tells).
+    """
+    spec = _model(registration)
+    return {
+        "name": as_name(f"Auto-generated model for {spec.model_id}"),
+        "function_name": "remote",
+        "description": f"Auto-generated model for agent, {TAG} {tag}",
+        "connector": kind(spec.provider).document(spec, bool(target.llm_interface(spec.provider))),
+        # Empty, or some models would get a schema of their old request form (FACTS.md, "Lookups").
+        "interface": {},
+    }
+
+
+def mcp_connector_body(server: McpServer, tag: str) -> dict[str, Any]:
+    """The body of `POST /_plugins/_ml/connectors/_create` for one MCP server (3.0.0.0 and 3.8.0.0 sources)."""
+    body: dict[str, Any] = {
+        "name": server.name,
+        "description": f"MCP server of an agent, {TAG} {tag}",
+        "version": "1",
+        "protocol": server.protocol,
+        "url": server.url,
+        "credential": {name: secret.reveal() for name, secret in server.credential.items()},
+        "headers": dict(server.headers),
+    }
+    if server.endpoint:
+        body["parameters"] = {"sse_endpoint" if server.protocol == "mcp_sse" else "endpoint": server.endpoint}
+    return body
+
+
+def agent_body(
+    registration: Registration, target: Target, tag: str, model_id: str, mcp_connector_ids: Sequence[str] = ()
+) -> dict[str, Any]:
+    """The body of `POST /_plugins/_ml/agents/_register`.
+
+    Args:
+        model_id: the id of the model made; "" where none had to be (`makes_model`): then the cluster gets the `model`
+            block, credential included, or the client's own `llm`.
+        mcp_connector_ids: one for each server of `registration.mcp`, in their order.
+    """
+    document = dict(registration.document)
+    metadata: dict[str, Any] = {"model_id": model_id} if model_id else {}
+    metadata["mcp_connector_ids"] = list(mcp_connector_ids)
+    parameters = dict(document.get("parameters") or {})
+    if registration.mcp:
+        parameters["mcp_connectors"] = _mcp_connectors(registration, parameters, mcp_connector_ids)
+    document["type"] = registration.type
+    if makes_model(target, registration):
+        document |= _made(registration, target, model_id, parameters)
+    elif registration.model is not None:
+        document["model"] = _block(registration.model)
+    else:
+        document |= _legacy(registration, target)
+    spec = registration.model
+    if spec is not None:
+        metadata["model"] = {"model_id": spec.model_id, "model_provider": spec.provider}
+    if document["type"] != registration.type:
+        metadata["type"] = registration.type
+    asked = registration.document.get("memory")
+    if asked and _memory_changed(asked, document.get("memory")):
+        metadata["memory"] = asked
+    parameters |= {REGISTRATION_PARAMETER: tag, METADATA_PARAMETER: compact(metadata)}
+    return {**document, "parameters": parameters}
+
+
+def _made(registration: Registration, target: Target, model_id: str, parameters: dict[str, Any]) -> dict[str, Any]:
+    """The members that name the made model; `parameters`, the agent's, get what function calling needs."""
+    spec = _model(registration)
+    provider = kind(spec.provider)
+    interface = target.llm_interface(spec.provider)
+    type_ = made_type(registration.type, target)
+    members = _members(registration, target)
+    if type_ in FLOWS:
+        tool = {"model_id": model_id, **spec.parameters, "response_filter": provider.response_filter}
+        return {**members, "tools": _with_llm_tool(members["tools"], tool, _PROMPTS[type_])}
+    llm = dict(spec.parameters)
+    if interface:
+        parameters["_llm_interface"] = interface
+        llm["prompt"] = _QUESTION
+    else:
+        llm["response_filter"] = provider.response_filter
+    if type_ == PLAN:
+        # Its planner reads the agent's parameters, not those of `llm`, and does not know where Gemini's text stands
+        # (sources of 3.0.0.0 to 3.8.0.0).
+        parameters.setdefault("llm_response_filter", provider.response_filter)
+    return {**members, "llm": {"model_id": model_id, "parameters": llm}}
+
+
+def _legacy(registration: Registration, target: Target) -> dict[str, Any]:
+    """The members of an agent that names its own LLM: type and memory the cluster has, nothing added."""
+    members = _members(registration, target)
+    return {name: value for name, value in members.items() if name == "type" or name in registration.document}
+
+
+def _members(registration: Registration, target: Target) -> dict[str, Any]:
+    """`type`, `tools` and `memory` as the cluster has them, defaults included."""
+    type_ = made_type(registration.type, target)
+    tools = registration.document.get("tools")
+    if tools is None:
+        tools = default_tools(target) if has_default_tools(type_) else []
+    memory = made_memory(type_, registration.document.get("memory"), target)
+    members = {"type": type_, "tools": named_tools(tools, target)}
+    return members if memory is None else {**members, "memory": memory}
+
+
+def _with_llm_tool(tools: list[dict[str, Any]], parameters: dict[str, str], prompt: str) -> list[dict[str, Any]]:
+    """The flow's tools with every LLM tool that names no model running this one; one is added if there is none."""
+    if not any(map(_wants_model, tools)):
+        tools = [*tools, {"type": _LLM_TOOL}]
+    return [
+        {**tool, "parameters": {**parameters, "prompt": prompt, **(tool.get("parameters") or {})}}
+        if _wants_model(tool)
+        else tool
+        for tool in tools
+    ]
+
+
+def _wants_model(tool: Mapping[str, Any]) -> bool:
+    named = {**(tool.get("parameters") or {}), **(tool.get("config") or {})}
+    return tool["type"] == _LLM_TOOL and not named.get("model_id")
+
+
+def _mcp_connectors(
+    registration: Registration, parameters: Mapping[str, Any], ids: Sequence[str]
+) -> list[dict[str, Any]]:
+    """`parameters.mcp_connectors`: the client's own entries, then one for each connector made."""
+    own = parameters.get("mcp_connectors") or []
+    made = []
+    for server, connector_id in zip(registration.mcp, ids, strict=True):
+        entry: dict[str, Any] = {"mcp_connector_id": connector_id}
+        made.append({**entry, "tool_filters": list(server.tools)} if server.tools else entry)
+    return [*(json.loads(own) if isinstance(own, str) else own), *made]
+
+
+def _block(spec: ModelSpec) -> dict[str, Any]:
+    """The `model` block again, for a cluster that takes it."""
+    credential = {name: secret.reveal() for name, secret in spec.credential.items()}
+    block: dict[str, Any] = {"model_id": spec.model_id, "model_provider": spec.provider, "credential": credential}
+    return {**block, "model_parameters": dict(spec.parameters)} if spec.parameters else block
+
+
+def _model(registration: Registration) -> ModelSpec:
+    if registration.model is None:
+        raise ValueError("the registration has no model")
+    return registration.model
+
+
+def _memory_changed(asked: Mapping[str, Any], made: Mapping[str, Any] | None) -> bool:
+    return bool(asked.get("type")) and (made or {}).get("type") != asked["type"]
+
+
+def notices(registration: Registration, target: Target) -> tuple[Notice, ...]:
+    """What the client should know about the agent that is made, beside its id."""
+    return tuple(_notices(registration, target))
+
+
+def _notices(registration: Registration, target: Target) -> Iterator[Notice]:
+    document, spec = registration.document, registration.model
+    if spec is not None and not makes_model(target, registration):
+        return  # what the cluster makes of its own `model` block is the cluster's affair
+    members = _members(registration, target)
+    if members["type"] != registration.type:
+        told = f"the cluster has no {registration.type} agents; this one is {members['type']}, and answers as such"
+        yield Notice("V2_AS_LEGACY", told, "type")
+    asked = document.get("memory")
+    if asked and _memory_changed(asked, members.get("memory")):
+        told = f"the cluster has no {asked['type']}; the agent remembers in a conversation_index"
+        yield Notice("MEMORY_AS_CONVERSATION_INDEX", told, "memory.type")
+    for index, (tool, made) in enumerate(zip(document.get("tools") or (), members["tools"], strict=False)):
+        if tool["type"] != made["type"]:
+            told = f"{tool['type']} is called {made['type']} on this cluster"
+            yield Notice("TOOL_RENAMED", told, f"tools[{index}].type")
+    if spec is None:
+        return
+    if members["type"] in FLOWS and not any(map(_wants_model, members["tools"])):
+        told = "no tool of the flow ran the model, so an MLModelTool was added at its end; its prompt is the question"
+        yield Notice("FLOW_MODEL_TOOL", told, "tools")
+    for name in kind(spec.provider).left_out(spec):
+        told = f"{name} is not sent: the model does not take it beside the other parameters given"
+        yield Notice("SAMPLING_LEFT_OUT", told, f"model.model_parameters.{name}")

@@ -1,0 +1,281 @@
+"""The use cases that make, change and remove agents: what the cluster can't do itself is done here, in its words."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from gateway.agents.errors import FailedLookup
+from gateway.agents.lookup import Credentials
+from gateway.config.schema import Settings
+from gateway.errors import GatewayError, InvalidInput, Problem, SignatureConflict
+from gateway.execute.body import is_json
+from gateway.execute.delivered import NOTICE
+from gateway.execute.handler import service_headers
+from gateway.execute.ports import Answer, ClusterReader, ExecuteCall, ExecuteHandler, Forward, ProfileCache
+from gateway.notices import Notice
+from gateway.observe.logs import Logger
+from gateway.observe.metrics import Metrics
+from gateway.register.calls import Calls
+from gateway.register.cascade import CLEANUP, delete_agent, reads_cascade
+from gateway.register.documents import notices
+from gateway.register.flights import Flights
+from gateway.register.making import make_agent, read_target, secrets_of
+from gateway.register.parts import LEFT_BEHIND, left_text
+from gateway.register.quick import QuickRun, check_query, parts_of
+from gateway.register.registration import read_registration
+from gateway.register.reuse import BODY_PARAMETER, KEY, Identity, Reuse, identify
+from gateway.register.specs import Registration
+from gateway.register.steps import Steps
+from gateway.register.target import Target, as_native, check, takes
+
+_NAMED = re.compile(rb'"(?:model|mcp)"|\\u')
+_ALLOWED = re.compile(r"allowed: \[([A-Z, ]+)\]")
+_KEY_LENGTH = 256
+
+_REUSED = Notice("REGISTRATION_REUSED", "an equal registration had made this agent before")
+_UNCHECKED = Notice("REUSE_NOT_CHECKED", "no search could show whether an equal registration made an agent, too")
+_LEFT = Notice(LEFT_BEHIND, "something that is not needed could not be removed")
+
+_IMMUTABLE = (
+    "Agents of this version can't be changed. Register the changed agent as a new one and, so that clients keep their "
+    "id, name it in the gateway's setting agents.aliases (old id: new id)."
+)
+
+
+class Manager:
+    """See `gateway.execute.ports.ManageHandler`."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        cluster: ClusterReader,
+        execute: ExecuteHandler,
+        profiles: ProfileCache,
+        log: Logger,
+        metrics: Metrics,
+    ) -> None:
+        self._settings = settings.registration
+        self._answers = settings.answers
+        self._run_seconds = settings.upstream.timeouts.execute
+        self._cluster = cluster
+        self._execute = execute
+        self._profiles = profiles
+        self._log = log
+        self._metrics = metrics
+        self._credentials = Credentials()
+        self._service_headers = service_headers(settings)
+        self._flights = Flights()
+
+    async def register(self, call: ExecuteCall) -> Forward | Answer:
+        """Pass on what the cluster takes, in one call; make model and agent of what it doesn't.
+
+        Raises:
+            GatewayError: the registration is wrong, can't be had on this cluster, or failed.
+        """
+        if not _concerns(call) or (registration := read_registration(call.body)) is None:
+            return Forward()
+        target = await self._target(call, registration)
+        if target is None:
+            return Forward()
+        if takes(target, registration):
+            return self._passed(call, registration, target)
+        self._refuse_signed(call)
+        check(registration, target)
+        return await self._made(call, registration, target)
+
+    def _passed(self, call: ExecuteCall, registration: Registration, target: Target) -> Forward:
+        body = as_native(call.body, registration, target)
+        if body is None:
+            return Forward()
+        self._refuse_signed(call)
+        return Forward([body], self._told(notices(registration, target)))
+
+    async def _made(self, call: ExecuteCall, registration: Registration, target: Target) -> Answer:
+        if len(call.headers.getall(KEY, ())) > 1 or len(call.headers.get(KEY, "")) > _KEY_LENGTH:
+            raise InvalidInput.of([Problem(KEY, "must be one header", f"at most {_KEY_LENGTH} characters")])
+        identity = await asyncio.to_thread(identify, call.headers, call.body)
+
+        def begin() -> Coroutine[Any, Any, Answer]:
+            return self._attempt(self._calls(call, registration), registration, target, identity)
+
+        return await self._flights.share(identity, begin)
+
+    async def _attempt(self, calls: Calls, registration: Registration, target: Target, identity: Identity) -> Answer:
+        """Find the agent that is there, or make it; whatever goes wrong, what was made is undone."""
+        reuse = Reuse(calls, identity, self._settings.retry_window)
+        told = notices(registration, target)
+        found = await reuse.existing()
+        if found is not None:
+            self._count("reused", ())
+            return self._answer(found, (*told, _REUSED))
+        steps = Steps(calls, identity.tag)
+        try:
+            reply = await make_agent(calls, steps, registration, target, {BODY_PARAMETER: identity.digest})
+            settled = await reuse.settle(steps)
+        except asyncio.CancelledError:
+            self._log.error("registration cut short", made=[str(one) for one in steps.made], tag=identity.tag)
+            raise
+        except Exception as error:
+            await self._undone(steps, error)
+            raise
+        left = settled.left
+        extra = [] if settled.own else [_REUSED]
+        extra += [] if settled.checked else [_UNCHECKED]
+        extra += [_LEFT] if left else []
+        self._count("made" if settled.own else "reused", left)
+        return self._answer(settled.agent_id, (*told, *extra), reply.body if settled.own else b"", left)
+
+    async def _undone(self, steps: Steps, error: Exception) -> None:
+        """Undo what an attempt made; what is left becomes part of the error."""
+        left = await steps.undo()
+        self._count("failed", left)
+        if left:
+            self._log.error("left behind", problems=[problem.as_dict() for problem in left])
+        if isinstance(error, GatewayError):
+            error.problems = (*error.problems, *left)
+            error.hint = error.hint or next((problem.help for problem in error.problems if problem.help), "")
+
+    def _count(self, outcome: str, left: Sequence[Problem]) -> None:
+        self._metrics.registration(outcome)
+        for problem in left:
+            self._metrics.notice(problem.code)
+
+    def _answer(self, agent_id: str, told: Sequence[Notice], body: bytes = b"", left: Sequence[Problem] = ()) -> Answer:
+        headers = dict(self._told(told))
+        if left:
+            headers[CLEANUP] = left_text(left)
+        return Answer(200, headers, body or json.dumps({"agent_id": agent_id}).encode())
+
+    def _told(self, told: Sequence[Notice]) -> dict[str, str]:
+        for notice in told:
+            self._metrics.notice(notice.code)
+        codes = ", ".join(dict.fromkeys(notice.code for notice in told))
+        return {NOTICE: codes} if codes and self._answers.notice_header else {}
+
+    async def quick_execute(self, call: ExecuteCall) -> Forward | Answer:
+        """Run an agent that is made for this run.
+
+        Raises:
+            GatewayError: as `register`, or of the run.
+        """
+        parts = parts_of(call.body) if is_json(call.headers.get("Content-Type", "")) else None
+        if parts is None:
+            return Forward()
+        self._refuse_signed(call)
+        check_query(call.raw_target)
+        registration = read_registration(parts[0])
+        if registration is None:  # `model` is null
+            return Forward()
+        target = await self._target(call, registration)
+        if target is None:
+            return Forward()
+        # Always of the gateway's making: then it is known what there is to remove.
+        target = replace(target, unified_api=False)
+        check(registration, target)
+        run = QuickRun(self._calls(call, registration), self._execute, call, self._run_seconds)
+        task = self._flights.start(self._quick(run, registration, target, parts[1]))
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            run.leave()
+            raise
+
+    async def _quick(self, run: QuickRun, registration: Registration, target: Target, body: bytes) -> Answer:
+        try:
+            answer = await run(registration, target, body)
+        except GatewayError:
+            self._count("failed", ())
+            raise
+        self._count("quick", ())
+        own = self._told(notices(registration, target))
+        codes = ", ".join(filter(None, (answer.headers.get(NOTICE, ""), own.get(NOTICE, ""))))
+        return replace(answer, headers={**answer.headers, **({NOTICE: codes} if codes else {})})
+
+    async def update_agent(self, call: ExecuteCall) -> Forward:
+        """Pass it on; a cluster whose agents can't be changed gets its refusal explained."""
+        return Forward(retry=_explained)
+
+    async def delete_agent(self, call: ExecuteCall) -> Forward | Answer:
+        """See `gateway.register.cascade.delete_agent`.
+
+        Raises:
+            GatewayError: as there.
+        """
+        if call.signed:
+            if reads_cascade(call.raw_target)[1] != call.raw_target:
+                self._refuse_signed(call)
+            return Forward()
+        return await asyncio.shield(self._flights.start(self._deleted(call)))
+
+    async def _deleted(self, call: ExecuteCall) -> Forward | Answer:
+        try:
+            return await delete_agent(call, self._calls(call))
+        finally:
+            self._profiles.invalidate("agents", call.agent_id)
+
+    async def ended(self) -> None:
+        """See `gateway.execute.ports.ManageHandler`."""
+        await self._flights.ended()
+
+    def _calls(self, call: ExecuteCall, registration: Registration | None = None) -> Calls:
+        secrets = () if registration is None else tuple(secrets_of(registration))
+        return self._calls_with(self._credentials.of(call.headers), secrets)
+
+    def _calls_with(self, headers: Mapping[str, str], secrets: Sequence[Any] = ()) -> Calls:
+        return Calls(self._cluster, headers, self._settings.timeout, self._settings.visible_within, secrets)
+
+    async def _target(self, call: ExecuteCall, registration: Registration) -> Target | None:
+        """What the cluster is like; None where it asks who is calling: the client is to get that question itself."""
+        calls = self._calls(call)
+        if self._service_headers is not None:
+            calls = self._calls_with(self._service_headers)
+        else:
+            self._refuse_signed(call)
+        try:
+            return await read_target(calls)
+        except FailedLookup as failed:
+            if failed.cluster_status == 401:
+                return None
+            raise
+
+    def _refuse_signed(self, call: ExecuteCall) -> None:
+        if call.signed:
+            raise SignatureConflict(
+                "The request is signed with SigV4. The gateway has to make calls of its own for it, and the signature "
+                "would not hold for those.",
+                help="Let the gateway sign (`upstream.auth.mode: sigv4`) and send the request to it unsigned.",
+            )
+
+
+def _concerns(call: ExecuteCall) -> bool:
+    """Whether a registration has a `model` or an `mcp` block; one that can't be read is the cluster's to refuse."""
+    if not is_json(call.headers.get("Content-Type", "")) or not _NAMED.search(call.body):
+        return False
+    try:
+        document = json.loads(call.body)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(document, dict) and not (document.get("model") is None and document.get("mcp") is None)
+
+
+def _explained(status: int, body: bytes) -> Answer | None:
+    """The cluster's refusal to change an agent, with a way out; any other answer stands."""
+    if status != 405:
+        return None
+    try:
+        document = json.loads(body)
+        said = document["error"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+    if not isinstance(said, str):
+        return None
+    allowed = _ALLOWED.search(said)
+    document["error"] = f"{said}. {_IMMUTABLE}"
+    return Answer(405, {"Allow": allowed[1]} if allowed else {}, msgspec.json.encode(document))

@@ -1,0 +1,125 @@
+"""Making an agent: what the cluster is like, then connectors, model and agent, step by step."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from gateway.agents.documents import read_unified_api, read_version
+from gateway.agents.errors import LookupFailed, lookup_error
+from gateway.config.schema import Secret
+from gateway.errors import Problem, RegistrationFailed
+from gateway.register.calls import LOST, Calls, Reply
+from gateway.register.documents import agent_body, mcp_connector_body, model_body
+from gateway.register.specs import Registration
+from gateway.register.steps import Steps, note_parts
+from gateway.register.target import Target, makes_model
+
+PLANNER = "plan_execute_and_reflect"
+_PREFIX = "plugins.ml_commons."
+_MCP_ENABLED = f"{_PREFIX}mcp_connector_enabled"
+_TRUSTED = f"{_PREFIX}trusted_connector_endpoints_regex"
+_SETTINGS = "/_cluster/settings?include_defaults=true&filter_path="
+# Without `flat_settings`, as `gateway.agents.resolver.SETTINGS_PATH`.
+_SWITCHES = f"{_SETTINGS}*.{_PREFIX}unified_agent_api_enabled,*.{_MCP_ENABLED}"
+_ENDPOINTS = f"{_SETTINGS}*.{_TRUSTED}"
+_UNTRUSTED = re.compile(r"trusted connector endpoint regex(?:, URL is: *(\S+))?")
+"""What a cluster says of an address that none of its expressions allows; of an MCP server's it does not repeat it
+(source, 2.19.0.0 and 3.6.0.0)."""
+
+
+def secrets_of(registration: Registration) -> Iterable[Secret | str]:
+    """What of a registration must never be shown."""
+    if registration.model is not None:
+        yield from registration.model.credential.values()
+    for server in registration.mcp:
+        yield from server.credential.values()
+        yield from server.headers.values()
+
+
+async def read_target(calls: Calls) -> Target:
+    """What the cluster is like, read anew: a registration is rare, and a setting may just have been changed.
+
+    Raises:
+        FailedLookup: the cluster does not tell its version. UpstreamUnavailable, UpstreamTimeout: no answer came.
+    """
+    root = await calls("GET", "/")
+    version = read_version(root.document) if root.good else None
+    if version is None and not root.good:
+        raise lookup_error("cluster", "", root.status, root.document)
+    if version is None:
+        place = Problem("cluster", "GET / holds no version of an OpenSearch distribution", "version.number", "none")
+        raise LookupFailed("the cluster does not tell its OpenSearch version", root.status, place)
+    if version < (3,):
+        return Target(version, unified_api=False, mcp_enabled=False)
+    settings = await calls("GET", _SWITCHES)
+    if not settings.good:
+        return Target(version)
+    return Target(version, read_unified_api(settings.document), _switch(_setting(settings.document, _MCP_ENABLED)))
+
+
+def _switch(value: Any) -> bool | None:
+    return {"true": True, "false": False}.get(str(value).lower())
+
+
+def _setting(document: Mapping[str, Any] | None, name: str) -> Any:
+    """A setting's value: transient before persistent before default; None where it is not there."""
+    for level in ("transient", "persistent", "defaults"):
+        value: Any = (document or {}).get(level)
+        for part in name.split("."):
+            value = value.get(part) if isinstance(value, Mapping) else None
+        if value is not None:
+            return value
+    return None
+
+
+async def make_agent(
+    calls: Calls, steps: Steps, registration: Registration, target: Target, noted: Mapping[str, str]
+) -> Reply:
+    """Make all that a registration asks for; the cluster's answer for the agent. noted: parameters for the agent.
+
+    Raises:
+        RegistrationFailed, UpstreamUnavailable, UpstreamTimeout: see `Steps`, which know what was made until then.
+    """
+    connector_ids: list[str] = []
+    model_id = ""
+    try:
+        for server in registration.mcp:
+            connector = await steps.make("connectors", mcp_connector_body(server, steps.tag))
+            connector_ids.append(str((connector.document or {})["connector_id"]))
+        if makes_model(target, registration):
+            model = await steps.make("models", model_body(registration, target, steps.tag))
+            model_id = str((model.document or {})["model_id"])
+        body = agent_body(registration, target, steps.tag, model_id, connector_ids)
+        body["parameters"] = {**body["parameters"], **noted}
+        reply = await steps.make("agents", body)
+    except RegistrationFailed as failed:
+        servers = registration.mcp[len(connector_ids) :]  # the first of them was refused, if there are any
+        failed.hint = failed.hint or await _way_out(calls, failed.reason, servers[0].url if servers else "")
+        raise
+    if registration.type == PLANNER or (registration.model is not None and not model_id):
+        await note_parts(calls, steps)
+    return reply
+
+
+async def _way_out(calls: Calls, reason: str, url: str) -> str:
+    """The call that lets the cluster take an address it does not trust, "" for any other refusal.
+
+    url: the address, where the cluster does not repeat it.
+    """
+    untrusted = _UNTRUSTED.search(reason)
+    if untrusted is None:
+        return ""
+    where = urlsplit(untrusted[1] or url)
+    address = f"^{where.scheme}://{re.escape(where.netloc)}(/.*)?$"
+    try:
+        settings = await calls("GET", _ENDPOINTS)
+        trusted = _setting(settings.document, _TRUSTED) if settings.good else None
+    except LOST:
+        trusted = None
+    call = json.dumps({"persistent": {_TRUSTED: [*(trusted or ()), address]}})
+    more = "" if trusted else " The list takes the place of the one that is set: add to that one."
+    return f"An administrator runs: PUT /_cluster/settings {call}{more}"

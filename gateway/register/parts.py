@@ -1,0 +1,235 @@
+"""The documents an agent is made of: told apart from others by the gateway's marks, searched for, and removed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gateway.agents.lookup import document_path
+from gateway.errors import GatewayError, Problem
+from gateway.register.calls import LOST, Calls, Reply
+from gateway.register.documents import METADATA_PARAMETER, REGISTRATION_PARAMETER, TAG
+
+ML = "/_plugins/_ml"
+LEFT_BEHIND = "LEFT_BEHIND"
+_BY_HAND = "Remove it with "
+
+_EXECUTOR = "CONVERSATIONAL"
+"""The type, so written, of the agent that a planner gets for its steps; it has the planner's parameters, tag included
+(source, 3.0.0.0 to 3.6.0.0). What the gateway registers is written in lower case."""
+
+_USES = ("llm.model_id", "tools.parameters.model_id", "tools.config.model_id", "parameters.model_id")
+"""Where agents name a model (FACTS.md, "Rendering, in detail")."""
+
+_TRIES = 3
+"""How often a call is sent whose answer gets lost and that does no harm twice."""
+_PAUSE = 0.05
+_MOST = 200
+"""Documents of one tag that a search shows: each attempt of a registration makes a few."""
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A document of the cluster's. kind: connectors, models or agents."""
+
+    kind: str
+    id: str
+
+    def __str__(self) -> str:
+        return f"{self.kind.removesuffix('s')} {self.id}"
+
+    @property
+    def removal(self) -> list[tuple[str, str]]:
+        """Method and path of the calls that remove it: a model is undeployed first."""
+        undeploy = [("POST", document_path(self.kind, self.id, "/_undeploy"))] if self.kind == "models" else []
+        return [*undeploy, ("DELETE", document_path(self.kind, self.id))]
+
+    @property
+    def by_hand(self) -> str:
+        """The same for somebody to send."""
+        return ", ".join(f"{method} {path}" for method, path in self.removal)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A document that a search showed. order: by when it was written."""
+
+    made: Made
+    source: Mapping[str, Any]
+    order: tuple[int, int, str]
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """Its parameters."""
+        return self.source.get("parameters") or {}
+
+    @property
+    def is_executor(self) -> bool:
+        """Whether the cluster made it for a planner."""
+        return self.made.kind == "agents" and self.source.get("type") == _EXECUTOR
+
+
+def query_of(kind: str, tag: str) -> dict[str, Any]:
+    """The search body that shows what was made under a tag."""
+    if kind == "agents":
+        return {"query": {"term": {f"parameters.{REGISTRATION_PARAMETER}": tag}}, "size": _MOST}
+    return {"query": {"match": {"description": tag}}, "size": _MOST}
+
+
+async def tagged(calls: Calls, kind: str, tag: str) -> list[Found]:
+    """All documents of `kind` that carry `tag` and that a search shows, executors too, the first written in front.
+
+    Raises:
+        SearchRefused: the caller may not search. UpstreamUnavailable, UpstreamTimeout: no answer came.
+    """
+    found = await searched(calls, kind, query_of(kind, tag))
+
+    def carries(one: Found) -> bool:
+        if kind == "agents":
+            return one.parameters.get(REGISTRATION_PARAMETER) == tag
+        return str(one.source.get("description") or "").endswith(f"{TAG} {tag}")
+
+    return sorted(filter(carries, found), key=lambda one: one.order)
+
+
+class SearchRefused(Exception):
+    """The cluster refused a search. reply: its answer."""
+
+    def __init__(self, reply: Reply) -> None:
+        super().__init__(reply.reason)
+        self.reply = reply
+
+
+async def searched(calls: Calls, kind: str, query: Mapping[str, Any]) -> list[Found]:
+    """What a search of `kind` shows.
+
+    Raises:
+        SearchRefused: the caller may not search. UpstreamUnavailable, UpstreamTimeout: no answer came.
+    """
+    reply = await calls("POST", f"{ML}/{kind}/_search", query, seconds=calls.visible_within)
+    if reply.status == 404:  # nothing of this kind was ever made
+        return []
+    if not reply.good or reply.document is None:
+        raise SearchRefused(reply)
+    hits = (reply.document.get("hits") or {}).get("hits") or ()
+    return [_found(kind, hit) for hit in hits]
+
+
+def _found(kind: str, hit: Mapping[str, Any]) -> Found:
+    source = hit.get("_source") or {}
+    # The sequence number is the order in which the index took them, and shows them; the clocks of two nodes differ.
+    order = (int(hit.get("_seq_no") or 0), int(source.get("created_time") or 0), str(hit["_id"]))
+    return Found(Made(kind, str(hit["_id"])), source, order)
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """What the gateway noted in an agent that it made; empty for any other."""
+
+    model_id: str = ""
+    mcp_connector_ids: tuple[str, ...] = ()
+
+    @property
+    def parts(self) -> list[Made]:
+        """What was made for the agent, in the order in which it is removed."""
+        models = [Made("models", self.model_id)] if self.model_id else []
+        return models + [Made("connectors", id) for id in self.mcp_connector_ids]
+
+
+def metadata_of(agent: Mapping[str, Any]) -> Metadata:
+    """What stands in an agent's parameters; whatever else may stand there counts as nothing."""
+    try:
+        noted = json.loads((agent.get("parameters") or {}).get(METADATA_PARAMETER) or "{}")
+        connectors = tuple(str(id) for id in noted.get("mcp_connector_ids") or ())
+        model_id = noted.get("model_id") or ""
+        if noted.get("model") and not model_id:  # the cluster made it itself
+            model_id = (agent.get("llm") or {}).get("model_id") or ""
+        return Metadata(str(model_id), connectors)
+    except (ValueError, TypeError, AttributeError):
+        return Metadata()
+
+
+async def users_of(calls: Calls, made: Made, but: Collection[str] = ()) -> list[str]:
+    """The agents that use a model, without those of `but`; always none for what is no model.
+
+    Raises:
+        SearchRefused: the caller may not search. UpstreamUnavailable, UpstreamTimeout: no answer came.
+    """
+    if made.kind != "models":
+        return []
+    clauses = [{"term": {field: made.id}} for field in _USES]
+    found = await searched(calls, "agents", {"query": {"bool": {"should": clauses}}, "size": 20})
+    return [one.made.id for one in found if one.made.id not in but]
+
+
+async def parts_of(calls: Calls, agent: Mapping[str, Any]) -> list[Made]:
+    """What was made for an agent of the gateway's making, in the order in which it is removed."""
+    parameters = agent.get("parameters") or {}
+    executor_id = parameters.get("executor_agent_id")
+    tag = parameters.get(REGISTRATION_PARAMETER)
+    executors = []
+    if tag and executor_id:
+        shown = await insisted(calls, "GET", document_path("agents", executor_id))
+        document = (shown.document if isinstance(shown, Reply) and shown.good else None) or {}
+        if (document.get("parameters") or {}).get(REGISTRATION_PARAMETER) == tag:  # else it is the client's own
+            executors.append(Made("agents", executor_id))
+    return [*executors, *metadata_of(agent).parts]
+
+
+async def remove(calls: Calls, made: Iterable[Made]) -> list[Problem]:
+    """Remove documents in their order; a problem for each that is left, with the calls that would remove it."""
+    problems: list[Problem] = []
+    for one in made:
+        if reason := await _removed(calls, one):
+            said = f"{one} is left behind: {reason}"
+            problems.append(Problem("", said, code=LEFT_BEHIND, help=_BY_HAND + one.by_hand))
+    return problems
+
+
+async def _removed(calls: Calls, made: Made) -> str:
+    """Remove a document; "" when it is gone, else why not."""
+    why = ""
+    *before, (method, path) = made.removal
+
+    async def look() -> str | None:
+        """Not to be removed yet is a model that is being deployed."""
+        nonlocal why
+        for undeploy in before:
+            await insisted(calls, *undeploy)
+        reply = await insisted(calls, method, path)
+        if isinstance(reply, Reply):
+            why = "" if reply.good or reply.status == 404 else reply.reason
+            return None if before and reply.status == 400 else why
+        why = reply.reason
+        return why
+
+    await calls.until(look)
+    return why
+
+
+async def insisted(calls: Calls, method: str, path: str) -> Reply | GatewayError:
+    """A call that does no harm twice: its answer, or what was raised when none came, however often it was sent."""
+    for _ in range(_TRIES - 1):
+        try:
+            return await calls(method, path)
+        except LOST:
+            await asyncio.sleep(_PAUSE)
+    try:
+        return await calls(method, path)
+    except LOST as lost:
+        return lost
+
+
+def left_text(problems: Iterable[Problem]) -> str:
+    """What `remove` left, as a header's value."""
+    return header_text(
+        "left behind; by hand: " + ", ".join(problem.help.removeprefix(_BY_HAND) for problem in problems)
+    )
+
+
+def header_text(text: str) -> str:
+    """A text as a header's value: what ids may be is the cluster's affair."""
+    return text.encode("ascii", "backslashreplace").decode().replace("\r", " ").replace("\n", " ")

@@ -1,0 +1,117 @@
+"""Running an agent that nobody registered: made, run once, removed."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from gateway.agents.lookup import document_path
+from gateway.errors import InvalidInput, Problem
+from gateway.execute.ports import Answer, ExecuteCall, ExecuteHandler, Forward
+from gateway.register.calls import Calls
+from gateway.register.cascade import CLEANUP
+from gateway.register.making import make_agent
+from gateway.register.parts import left_text
+from gateway.register.specs import Registration
+from gateway.register.steps import Steps
+from gateway.register.target import Target
+
+QUICK_PARAMETER = "mlc_gateway_quick"
+"""Marks the agent of a quick run, so that one that was left behind can be told from one that is in use."""
+
+_RUN = ("input", "parameters")
+"""Members of the body that are the run's; all others are the agent's."""
+
+Members = Mapping[str, msgspec.Raw]
+
+
+def parts_of(body: bytes) -> tuple[bytes, bytes] | None:
+    """The registration and the execute body in a quick run's; None where it is none: `model` or `input` is missing."""
+    try:
+        members = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    if "model" not in members or "input" not in members:
+        return None
+    run = {name: members[name] for name in _RUN if name in members}
+    agent = {name: value for name, value in members.items() if name not in _RUN}
+    agent.setdefault("name", msgspec.Raw(b'"quick execute"'))
+    return msgspec.json.encode(agent), msgspec.json.encode(run)
+
+
+def check_query(raw_target: str) -> None:
+    """Refuse what a run can't do whose agent is removed after it.
+
+    Raises:
+        InvalidInput: it asks to run in the background.
+    """
+    asked = dict(parse_qsl(raw_target.partition("?")[2], keep_blank_values=True)).get("async")
+    if asked is not None and asked != "false":
+        raise InvalidInput.of(
+            [Problem("?async", "an agent that is removed after its run can't run in the background", "false", "true")]
+        )
+
+
+class QuickRun:
+    """One run. `leave` it when the client has gone: then it only cleans up."""
+
+    def __init__(self, calls: Calls, execute: ExecuteHandler, call: ExecuteCall, seconds: float) -> None:
+        self._calls = calls
+        self._execute = execute
+        self._call = call
+        self._seconds = seconds
+        self._gone = False
+        self._run: asyncio.Task[Answer] | None = None
+
+    def leave(self) -> None:
+        """Nobody waits for the answer any more."""
+        self._gone = True
+        if self._run is not None:
+            self._run.cancel()
+
+    async def __call__(self, registration: Registration, target: Target, body: bytes) -> Answer:
+        """Make the agent, run it on `body`, remove it; the run's answer, and what could not be removed in a header.
+
+        Raises:
+            GatewayError: of the steps (see `make_agent`) or of the run (see `ExecuteHandler`).
+        """
+        steps = Steps(self._calls, secrets.token_hex(16))
+        left: list[Problem] = []
+        try:
+            made = await make_agent(self._calls, steps, registration, target, {QUICK_PARAMETER: "true"})
+            answer = await self._answered(str((made.document or {})["agent_id"]), body)
+        finally:
+            left = await steps.undo()
+        if not left:
+            return answer
+        return replace(answer, headers={**answer.headers, CLEANUP: left_text(left)})
+
+    async def _answered(self, agent_id: str, body: bytes) -> Answer:
+        if self._gone:
+            raise asyncio.CancelledError
+        self._run = asyncio.create_task(self._run_once(agent_id, body))
+        return await self._run
+
+    async def _run_once(self, agent_id: str, body: bytes) -> Answer:
+        query = self._call.raw_target.partition("?")[2]
+        target = document_path("agents", agent_id, "/_execute" + (f"?{query}" if query else ""))
+        said = await self._execute(replace(self._call, agent_id=agent_id, raw_target=target, body=body))
+        reply = await self._sent(target, said, body)
+        if reply.status >= 400 and said.retry is not None:
+            again = said.retry(reply.status, reply.body)
+            if isinstance(again, Answer):
+                return again
+            if again is not None:
+                said, reply = again, await self._sent(target, again, body)
+        return replace(reply, headers=said.response_headers)
+
+    async def _sent(self, target: str, said: Forward, body: bytes) -> Answer:
+        pieces: Any = said.body if said.body is not None else [body]
+        reply = await self._calls("POST", target, pieces, seconds=self._seconds)
+        return Answer(reply.status, {}, reply.body)

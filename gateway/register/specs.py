@@ -1,0 +1,61 @@
+"""What a registration asks for, as plain values: read by `registration`, told to the cluster by `documents`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gateway.config.schema import Secret
+
+Parameters = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpec:
+    """The `model` block of the RFC.
+
+    model_id: the provider's name for the model. provider: `bedrock/converse`, `openai/v1/chat/completions` or
+    `gemini/v1beta/generatecontent`. credential: by the provider's names, never shown. parameters: `model_parameters`,
+    each value as the string that ML Commons keeps. url: where the model answers, "" for the provider's own address;
+    without a path it is the host to put before the provider's path.
+    """
+
+    model_id: str
+    provider: str
+    credential: Mapping[str, Secret] = field(default_factory=dict)
+    parameters: Parameters = field(default_factory=dict)
+    url: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class McpServer:
+    """One server of the `mcp` block.
+
+    protocol: `mcp_sse` or `mcp_streamable_http`. endpoint: the path below `url`, "" for the cluster's default.
+    headers: sent to the server; `${credential.x}` in a value stands for the credential called x. Not shown, as a
+    client may write a secret there. tools: regular expressions of the tools the agent may use; empty: all of them.
+    """
+
+    name: str
+    url: str
+    protocol: str = "mcp_sse"
+    endpoint: str = ""
+    headers: Parameters = field(default_factory=dict, repr=False)
+    credential: Mapping[str, Secret] = field(default_factory=dict)
+    tools: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """A `POST /_plugins/_ml/agents/_register` that needs the gateway's help.
+
+    document: the body without `model` and `mcp`, so without a credential. type: the agent's type, lower case, in
+    ML Commons' own spelling; `conversational` where none was given. type_given: as the client wrote it, "" for none.
+    """
+
+    document: Mapping[str, Any]
+    model: ModelSpec | None = None
+    mcp: tuple[McpServer, ...] = ()
+    type: str = "conversational"
+    type_given: str = ""

@@ -1,0 +1,174 @@
+"""What a cluster can take of a registration, by its version and its settings. Pure.
+
+Read from the sources of 2.19.0.0, 3.0.0.0 to 3.6.0.0 and 3.8.0.0; the `model` block and its setting are also recorded
+(FACTS.md, "3.5, 3.6, 3.8"). `docs/registration.md` shows the table.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from gateway.errors import InvalidInput, Problem
+from gateway.register.specs import McpServer, Registration
+
+Release = tuple[int, int]
+
+V2 = "conversational_v2"
+PLAN = "plan_execute_and_reflect"
+FLOWS = frozenset({"flow", "conversational_flow"})
+
+_TYPES: dict[str, Release] = {
+    "flow": (2, 0),
+    "conversational_flow": (2, 0),
+    "conversational": (2, 0),
+    PLAN: (3, 0),
+    "ag_ui": (3, 5),
+    V2: (3, 6),
+}
+_BY_MODEL_BLOCK = frozenset({"ag_ui", V2})
+"""Types that only work with a `model` block of the cluster's own."""
+
+TYPES = tuple(_TYPES)
+"""The agent types of ML Commons, lower case."""
+
+_INTERFACES: dict[str, tuple[str, Release]] = {
+    "bedrock/converse": ("bedrock/converse/claude", (3, 0)),
+    "openai/v1/chat/completions": ("openai/v1/chat/completions", (3, 0)),
+    "gemini/v1beta/generatecontent": ("gemini/v1beta/generatecontent", (3, 5)),
+}
+_MCP: dict[str, Release] = {"mcp_sse": (3, 0), "mcp_streamable_http": (3, 3)}
+MCP_PROTOCOLS = tuple(_MCP)
+_SSE_ENDPOINT: Release = (3, 1)
+_FLOW_MCP: Release = (3, 8)
+
+_MEMORIES: dict[str, Release] = {
+    "conversation_index": (2, 0),
+    "agentic_memory": (3, 5),
+    "remote_agentic_memory": (3, 5),
+}
+MEMORIES = tuple(_MEMORIES)
+"""The types of `memory`."""
+
+MCP_SETTING = "plugins.ml_commons.mcp_connector_enabled"
+ENABLE_MCP = f'PUT /_cluster/settings {{"persistent":{{"{MCP_SETTING}":true}}}}'
+"""The call an administrator runs so that agents may use MCP connectors."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The cluster a registration goes to.
+
+    version: (2, 19, 0). unified_api, mcp_enabled: the settings `plugins.ml_commons.unified_agent_api_enabled` and
+    `plugins.ml_commons.mcp_connector_enabled`; None when they could not be read.
+    """
+
+    version: tuple[int, ...]
+    unified_api: bool | None = None
+    mcp_enabled: bool | None = None
+
+    def since(self, release: Release) -> bool:
+        """Whether the cluster is of this release or a later one."""
+        return self.version[:2] >= release
+
+    @property
+    def model_block(self) -> bool:
+        """Whether the cluster makes connector and model from a `model` block itself (3.5, when the setting is on)."""
+        return self.since((3, 5)) and bool(self.unified_api)
+
+    def has_type(self, agent_type: str) -> bool:
+        """Whether agents of this type (lower case) can be registered there."""
+        release = _TYPES.get(agent_type)
+        return release is not None and self.since(release) and (agent_type not in _BY_MODEL_BLOCK or self.model_block)
+
+    def has_memory(self, memory_type: str) -> bool:
+        """Whether agents there may have this type of memory (lower case)."""
+        return self.since(_MEMORIES[memory_type])
+
+    def llm_interface(self, provider: str) -> str:
+        """`_llm_interface` for a provider, "" where the cluster has no function calling for it."""
+        name, release = _INTERFACES[provider]
+        return name if self.since(release) else ""
+
+
+def makes_model(target: Target, registration: Registration) -> bool:
+    """Whether the gateway has to make the model, by `documents.model_body`.
+
+    Also on a cluster that takes the block: for a `url`, which the block has no member for, and for the flow types,
+    whose tools could not name a model the cluster makes (3.8.0 recordings, ``u_flow``: it never runs).
+    """
+    spec = registration.model
+    if spec is None:
+        return False
+    native = target.model_block and target.has_type(registration.type)
+    return not native or bool(spec.url) or registration.type in FLOWS
+
+
+def takes(target: Target, registration: Registration) -> bool:
+    """Whether the cluster takes the registration in one call, after the edits of `as_native`."""
+    return not registration.mcp and not makes_model(target, registration)
+
+
+def as_native(body: bytes, registration: Registration, target: Target) -> bytes | None:
+    """The body for a cluster that `takes` it: None when it goes byte for byte, else with the type mended."""
+    if not takes(target, registration):
+        raise ValueError("the cluster does not take this registration")
+    if registration.type_given.lower() == registration.type:
+        return None
+    document: dict[str, Any] = json.loads(body)
+    return json.dumps({**document, "type": registration.type}, ensure_ascii=False).encode()
+
+
+def check(registration: Registration, target: Target) -> None:
+    """Do nothing if an agent can be made there.
+
+    Raises:
+        InvalidInput: with a problem, and its code, for everything this version or its settings rule out.
+    """
+    problems = list(_ruled_out(registration, target))
+    if problems:
+        raise InvalidInput.of(problems)
+
+
+def _ruled_out(registration: Registration, target: Target) -> Iterator[Problem]:
+    asked = registration.type
+    if asked != V2 and not target.has_type(asked):
+        yield Problem(
+            "type",
+            f"This cluster ({_shown(target)}) can't have {asked} agents",
+            ", ".join(name for name in TYPES if target.has_type(name)),
+            asked,
+            "TYPE_NOT_ON_VERSION",
+            f"It needs {_release(_TYPES[asked])} or later"
+            + (", with plugins.ml_commons.unified_agent_api_enabled." if asked in _BY_MODEL_BLOCK else "."),
+        )
+    for index, server in enumerate(registration.mcp):
+        reason, needed = _missing_mcp(server, asked, target)
+        if reason:
+            help = f"It needs {_release(needed)} or later."
+            yield Problem(f"mcp[{index}]", reason, "", server.protocol, "MCP_NOT_ON_VERSION", help)
+    if registration.mcp and target.mcp_enabled is False and target.since(_MCP["mcp_sse"]):
+        help = f"An administrator runs: {ENABLE_MCP}"
+        yield Problem("mcp", "MCP connectors are off on this cluster", "", "", "MCP_DISABLED", help)
+
+
+def _missing_mcp(server: McpServer, agent_type: str, target: Target) -> tuple[str, Release]:
+    here = f"this cluster ({_shown(target)})"
+    needed = _MCP[server.protocol]
+    if not target.since(needed):
+        return f"{here} has no {server.protocol} connectors".capitalize(), needed
+    if server.protocol == "mcp_sse" and server.endpoint not in ("", "/sse") and not target.since(_SSE_ENDPOINT):
+        return f"Connectors of {here} always use the endpoint /sse", _SSE_ENDPOINT
+    if agent_type in FLOWS and not target.since(_FLOW_MCP):
+        return f"{agent_type} agents of {here} can't use MCP tools", _FLOW_MCP
+    return "", needed
+
+
+def _shown(target: Target) -> str:
+    return ".".join(str(number) for number in target.version)
+
+
+def _release(release: Release) -> str:
+    return f"{release[0]}.{release[1]}"

@@ -1,0 +1,182 @@
+"""Every command of the page on migration, run as it stands there, against simulated clusters and a real 3.6.0."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import urllib3
+
+from gateway.migrate.promote import Obstacle
+from gateway.migrate.template import Code
+from tests.docs.pages import ROOT, files_of, page
+from tests.migrate.conftest import Place, StartPlace, _loop, _plain_environment, place, start_place
+from tests.real_cluster.agents import WIRES, Api, agent_body, connect, register
+from tests.real_cluster.conftest import api, endpoint, llm, real_cluster
+from tests.real_cluster.llm import LLM
+from tests.real_cluster.unified import switch
+
+__all__ = ["_loop", "_plain_environment", "api", "endpoint", "llm", "place", "real_cluster", "start_place"]
+
+STEPS = re.split(r"^## ", page("migration.md"), flags=re.MULTILINE)[1:]
+_CLUSTER = "http://127.0.0.1:9200"
+
+
+def commands(step: int) -> list[str]:
+    """The commands of a step's shell blocks, one a line."""
+    blocks = re.findall(r"^```sh\n(.*?)^```", STEPS[step - 1], re.MULTILINE | re.DOTALL)
+    return [line for block in blocks for line in block.splitlines()]
+
+
+Run = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs a command of the page in an empty directory that holds the page's file, the cluster at `url`."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(command: str, url: str) -> tuple[int, str]:
+        Path("gateway.yaml").write_text(files_of("migration.md")["gateway.yaml"].replace(_CLUSTER, url))
+        done = subprocess.run(_argv(command, url), capture_output=True, text=True, env=_environment(), timeout=120)
+        return done.returncode, done.stdout + done.stderr
+
+    return call
+
+
+def _argv(command: str, url: str) -> list[str]:
+    words = shlex.split(command.replace(_CLUSTER, url))
+    if words[0] == "mlc-gateway":
+        words[:1] = [sys.executable, "-m", "gateway"]
+    return [found for word in words for found in (sorted(map(str, Path().glob(word))) if "*" in word else [word])]
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT)}
+
+
+def _executed(url: str, agent_id: str, body: Any) -> tuple[int, Any]:
+    answer = urllib3.request("POST", f"{url}/_plugins/_ml/agents/{agent_id}/_execute", json=body, timeout=30)
+    return answer.status, answer.json()
+
+
+def test_the_page_has_five_steps_with_commands() -> None:
+    assert [len(commands(step)) for step in range(1, len(STEPS) + 1)] == [2, 1, 3, 1, 2]
+
+
+def test_step_1_the_gateway_in_front(place: Place, run: Run) -> None:
+    check, serve = commands(1)
+    status, shown = run(check, place.url)
+    assert status == 0, shown
+    with socket.create_server(("127.0.0.1", 0)) as free:  # the page's own port may be in use here
+        port = free.getsockname()[1]
+    ports = {"GATEWAY__LISTEN__DATA_PORT": str(port), "GATEWAY__LISTEN__ADMIN_PORT": "0"}
+    process = subprocess.Popen(_argv(serve, place.url), stdout=subprocess.DEVNULL, env=_environment() | ports)
+    try:
+        end = time.monotonic() + 30
+        while not _listens(port):
+            assert process.poll() is None
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        status, answer = _executed(f"http://127.0.0.1:{port}", place.agents["flow-d"], {"input": "hello"})
+        assert status == 200, answer
+    finally:
+        process.terminate()
+        process.communicate(timeout=30)
+
+
+def _listens(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+    except OSError:
+        return False
+    return True
+
+
+def test_steps_2_and_3_the_table_the_upgrade_and_the_way_back(place: Place, run: Run) -> None:
+    (table,) = commands(2)
+    status, shown = run(table, place.url)
+    assert status == 0, shown
+    told = {agent["name"]: agent for agent in json.loads(shown)["agents"]}
+    assert told["flow-d"]["abilities"]["image"]["arrives"] is False
+    legacy = {"parameters": {"question": "hello"}}
+    bodies = []
+    look, apply, back = commands(3)
+    for command in (look, apply, back):
+        assert _executed(place.url, place.agents["flow-d"], legacy)[0] == 200
+        bodies.append(place.cluster.received[-1])
+        status, shown = run(command, place.url)
+        assert status == (0 if command == back else 1), shown  # agents on text endpoints stay as they are
+        if command == apply:
+            status, shown = run(table, place.url)
+            told = {agent["name"]: agent for agent in json.loads(shown)["agents"]}
+            assert told["flow-d"]["abilities"]["image"]["arrives"] is True
+    assert _executed(place.url, place.agents["flow-d"], legacy)[0] == 200
+    assert [*bodies, place.cluster.received[-1]] == [bodies[0]] * 4
+
+
+def test_step_4_the_setting_of_a_newer_cluster(start_place: StartPlace, run: Run) -> None:
+    (setting,) = commands(4)
+    (url,) = re.findall(r"http://\S+", setting)
+    (body,) = re.findall(r"-d '(.*)'", setting)
+    assert url == f"{_CLUSTER}/_cluster/settings"
+    assert json.loads(body) == {"persistent": {"plugins.ml_commons.unified_agent_api_enabled": True}}
+
+
+def test_step_5_is_refused_before_step_4(place: Place, run: Run) -> None:
+    place.register({"name": "my-agent", "type": "flow", "tools": [{"type": "CatIndexTool"}]})
+    for command in commands(5):
+        status, shown = run(command, place.url)
+        assert status == 1
+        assert "CLUSTER_TOO_OLD" in shown
+
+
+@pytest.mark.real_cluster
+def test_steps_4_and_5_on_a_real_cluster(api: Api, llm: LLM, run: Run, tmp_path: Path) -> None:
+    _forget(api)
+    _, model_id = connect(api, llm.url, "openai", "tutorial")
+    old = register(api, agent_body("my-agent", "conv_tools", WIRES["openai"], model_id))
+    api.must("POST", "/.plugins-ml-agent/_refresh")
+    credential = tmp_path / "credential.json"
+    credential.write_text('{"openai_api_key": "sk"}')
+    credential.chmod(0o600)
+    (setting,) = commands(4)
+    try:
+        status, shown = run(setting, api.url)
+        assert status == 0, shown
+        look, apply = commands(5)
+        status, shown = run(look, api.url)
+        assert status == 0, shown
+        status, shown = run(apply, api.url)
+        assert status == 0, shown
+        (new,) = re.findall(rf"^    {old}: (\S+)$", shown, re.MULTILINE)
+        status, answer = _executed(api.url, new, {"input": "hello"})
+        assert status == 200, answer
+    finally:
+        switch(api, None)
+        _forget(api)
+
+
+def _forget(api: Api) -> None:
+    """Removes what an earlier run left under the page's name, which has to be the only one."""
+    api.must("POST", "/.plugins-ml-agent/_refresh")
+    found = api.must("POST", "/_plugins/_ml/agents/_search", {"query": {"match_all": {}}, "size": 1000})
+    for hit in found["hits"]["hits"]:
+        if hit["_source"]["name"] == "my-agent":
+            api.must("DELETE", f"/_plugins/_ml/agents/{hit['_id']}")
+    api.must("POST", "/.plugins-ml-agent/_refresh")
+
+
+def test_every_code_is_explained() -> None:
+    told = set(re.findall(r"`([A-Z][A-Z_]+)`", "".join(re.findall(r"^\| `.*$", page("migration.md"), re.MULTILINE))))
+    assert told == {*Code.__members__, *Obstacle.__members__}

@@ -1,0 +1,174 @@
+"""A simulated cluster and a gateway before it, served by a thread, for commands that are synchronous."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+import urllib3
+
+from gateway.app import Gateway, build
+from gateway.cli import run
+from gateway.observe.logs import configure
+from gateway.simulator.errors import Answer
+from gateway.simulator.fixtures import seed_core
+from gateway.simulator.handlers import Request
+from gateway.simulator.rest import Response
+from gateway.simulator.server import Simulator
+from tests.conftest import settings_for
+
+
+class Cluster(Simulator):
+    """A simulator that keeps the requests it gets, and refuses what it is told to.
+
+    refusals: ``GET /path`` → the status, with an error body, or what answers in the cluster's place.
+    """
+
+    def __init__(self, version: str) -> None:
+        super().__init__(version)
+        self.requests: list[Request] = []
+        self.refusals: dict[str, int | Callable[[], Any]] = {}
+
+    @property
+    def asked(self) -> list[str]:
+        """Method and path of every request, in order."""
+        return [f"{request.method} {request.target}" for request in self.requests]
+
+    async def _respond(self, request: Request) -> Response:
+        self.requests.append(request)
+        found = self.refusals.get(f"{request.method} {request.path}")
+        if callable(found):
+            return Response(200, found())
+        if found is not None:
+            reason = f"no permissions for [{request.path}] and User [name=reader]"
+            return Response(found, {"error": {"type": "security_exception", "reason": reason}, "status": found})
+        try:
+            return await super()._respond(request)
+        except Answer as answer:
+            return Response(answer.status, answer.body)
+
+
+class Place:
+    """A cluster of a version with the usual agents, and a gateway before it."""
+
+    def __init__(self, version: str, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self.cluster = Cluster(version)
+        self._gateway: Gateway | None = None
+        self._pool = urllib3.PoolManager(retries=False, timeout=60)
+
+    def do(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
+
+    def start(self) -> None:
+        self.do(self.cluster.start())
+        self.agents = seed_core(self.cluster.core, self.cluster.llm_url)
+
+    def stop(self) -> None:
+        if self._gateway is not None:
+            self.do(self._gateway.stop())
+        self.do(self.cluster.stop())
+
+    @property
+    def version(self) -> str:
+        return self.cluster.core.version
+
+    @property
+    def url(self) -> str:
+        return self.cluster.url
+
+    @property
+    def gateway_url(self) -> str:
+        if self._gateway is None:
+            self._gateway = build(settings_for(self.cluster.url), log=configure("error", "json"))
+            self.do(self._gateway.start())
+        return f"http://127.0.0.1:{self._gateway.data_port}"
+
+    def renew_gateway(self) -> None:
+        """The next request is served by a gateway that has read nothing yet."""
+        if self._gateway is not None:
+            self.do(self._gateway.stop())
+        self._gateway = None
+
+    def post(self, path: str, body: Any, url: str = "") -> tuple[int, Any, Mapping[str, str]]:
+        """Status, JSON body and headers of a POST to the gateway, or to `url`."""
+        headers = {"Content-Type": "application/json"}
+        answer = self._pool.request("POST", (url or self.gateway_url) + path, body=json.dumps(body), headers=headers)
+        return answer.status, json.loads(answer.data), answer.headers
+
+    def taken(self) -> list[Any]:
+        """What the models received since the last call."""
+        received = list(self.cluster.received)
+        self.cluster.llm.received.clear()
+        return received
+
+    def register(self, body: dict[str, Any]) -> str:
+        """Registers an agent past the gateway; its id."""
+        status, answer, _ = self.post("/_plugins/_ml/agents/_register", body, self.url)
+        assert status == 200, answer
+        agent_id: str = answer["agent_id"]
+        return agent_id
+
+
+@pytest.fixture(scope="module")
+def _loop() -> Iterator[asyncio.AbstractEventLoop]:
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    yield loop
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join(10)
+    loop.close()
+
+
+StartPlace = Callable[..., Place]
+
+
+@pytest.fixture
+def start_place(_loop: asyncio.AbstractEventLoop) -> Iterator[StartPlace]:
+    """``start_place("2.19.0")``"""
+    with ExitStack() as stack:
+
+        def start(version: str = "2.19.0") -> Place:
+            place = Place(version, _loop)
+            stack.callback(place.stop)
+            place.start()
+            return place
+
+        yield start
+
+
+@pytest.fixture
+def place(start_place: StartPlace) -> Place:
+    return start_place()
+
+
+@pytest.fixture(autouse=True)
+def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No settings, credentials or proxies of this machine's."""
+    import os
+
+    for name in os.environ:
+        if name.upper().startswith(("GATEWAY__", "AWS_", "MLC_")) or name.lower().endswith("_proxy"):
+            monkeypatch.delenv(name)
+
+
+Command = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str]) -> Command:
+    """``command("agents", "--url", url)``: exit status, standard output and standard error of a command."""
+
+    def call(*argv: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        status = run(argv)
+        shown = capsys.readouterr()
+        return status, shown.out, shown.err
+
+    return call

@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.migrate.conftest import Command, Place, StartPlace
+
+SECRET = "s3cret-password"
+
+
+@pytest.mark.parametrize("version", ["2.19.0", "3.4.0"])
+def test_piped_it_prints_json(start_place: StartPlace, command: Command, version: str) -> None:
+    place = start_place(version)
+    status, out, err = command("agents", "--url", place.url)
+    report = json.loads(out)
+    assert (status, err) == (0, "")
+    assert sorted(agent["id"] for agent in report["agents"]) == sorted(place.cluster.core.resources.agents)
+    assert out == command("agents", "--url", place.url, "--json")[1]
+
+
+def test_required_kinds_decide_the_exit_status(place: Place, command: Command) -> None:
+    def status(*argv: str) -> int:
+        return command("agents", "--url", place.url, *argv)[0]
+
+    able, unable = place.agents["flow-a"], place.agents["flow-d"]
+    assert status("--require", "text") == 0
+    assert status("--require", "image") == 1
+    assert status(able, "--require", "image,document", "--require", "system") == 0
+    assert status(able, unable, "--require", "image") == 1
+    assert status(able, unable, "--require", "image", "--type", "conversational") == 0
+    assert status(able, unable, "--require", "image", "--type", "flow") == 1
+
+
+def test_agents_that_can_not_be_read_have_their_own_status(place: Place, command: Command) -> None:
+    able = place.agents["flow-a"]
+    assert command("agents", "--url", place.url, able, "nobody")[0] == 3
+    assert command("agents", "--url", place.url, able, "nobody", "--require", "text")[0] == 1
+    place.cluster.refusals[f"GET /_plugins/_ml/agents/{able}"] = 403
+    status, out, _ = command("agents", "--url", place.url, "--type", "conversational")
+    assert status == 3  # its type isn't known, so it is not left out
+    assert able in [agent["id"] for agent in json.loads(out)["agents"] if not agent["readable"]]
+
+
+def test_what_is_wrong_is_told_on_standard_error(place: Place, command: Command, tmp_path: Path) -> None:
+    for argv, said in (
+        (
+            ("--url", place.url, "--require", "smell"),
+            "--require smell: there is no such kind of input; there are: text",
+        ),
+        (("--url", "http://127.0.0.1:1"), "nothing listens there"),
+        (("--config", str(tmp_path / "none.yaml")), "none.yaml"),
+        (("--url", place.url, "--out", str(tmp_path / "no" / "file")), "No such file"),
+    ):
+        status, out, err = command("agents", *argv)
+        assert (status, out) == (2, "")
+        assert err.startswith("mlc-gateway agents: ")
+        assert said in err
+    place.cluster.refusals["POST /_plugins/_ml/agents/_search"] = 403
+    status, out, err = command("agents", "--url", place.url)
+    assert (status, out) == (2, "")
+    assert "cluster:admin/opensearch/ml/agents/search" in err
+
+
+def test_out_writes_the_same_json(place: Place, command: Command, tmp_path: Path) -> None:
+    path = tmp_path / "agents.json"
+    _, out, _ = command("agents", "--url", place.url, "--out", str(path))
+    assert path.read_text() == out
+
+
+def test_settings_give_cluster_rules_and_aliases(place: Place, command: Command, tmp_path: Path) -> None:
+    path = tmp_path / "gateway.yaml"
+    agents = {
+        "rules": [{"agent": "flow-c", "provider": "bedrock/converse"}],
+        "aliases": {place.agents["flow-d"]: place.agents["flow-a"]},
+    }
+    path.write_text(json.dumps({"upstream": {"url": place.url}, "agents": agents}))
+    status, out, _ = command("agents", "-c", str(path), place.agents["flow-c"], place.agents["flow-d"])
+    one, other = json.loads(out)["agents"]
+    assert status == 0
+    assert one["provider"] == {"name": "bedrock/converse", "told_by": "rule"}
+    assert other["alias_of"] == place.agents["flow-a"]
+
+
+def test_no_secret_is_shown(place: Place, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLC_PASSWORD", SECRET)
+    place.cluster.core.resources.agents[place.agents["flow-d"]]["type"] = "odd"
+    for argv in ((), ("nobody",), ("--require", "image")):
+        _, out, err = command("agents", "--url", place.url, "--user", "reader", *argv)
+        assert SECRET not in out + err
+        assert "not-a-secret" not in out + err  # the connectors' credential
+
+
+def test_on_a_terminal_it_is_a_table(place: Place) -> None:
+    """A terminal of 150 columns, and one of 70, by a pseudo-terminal."""
+    for columns, extra in ((150, {}), (70, {"NO_COLOR": "1"})):
+        shown = _on_a_terminal(
+            columns, extra, "agents", "--url", place.url, place.agents["flow-a"], place.agents["flow-d"]
+        )
+        assert "MEDIA_NEEDS_UPGRADE" in shown
+        assert "2 agents, 0 can't be read" in shown
+        assert ("\x1b[32m" in shown) == (not extra)
+        assert not shown.lstrip().startswith("{")
+
+
+def _on_a_terminal(columns: int, extra: dict[str, str], *argv: str) -> str:
+    parent, child = pty.openpty()
+    kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    environment = {**kept, "TERM": "xterm-256color", "COLUMNS": str(columns), "PYTHONUTF8": "1", **extra}
+    with subprocess.Popen(
+        [sys.executable, "-m", "gateway", *argv], stdout=child, stderr=child, stdin=child, env=environment
+    ) as process:
+        os.close(child)
+        came = b""
+        try:
+            while chunk := os.read(parent, 65536):
+                came += chunk
+        except OSError:
+            pass  # the other end is closed
+        finally:
+            os.close(parent)
+        assert process.wait(60) == 0, came
+    return came.decode()

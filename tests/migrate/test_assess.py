@@ -1,0 +1,169 @@
+"""The table's promise, kept: every seeded agent is executed through a gateway with every kind of input."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gateway.agents.kinds import Generation
+from gateway.agents.rules import Rule
+from gateway.migrate.assess import Assessment, abilities, assess, template_kind
+from gateway.migrate.report import ability_as_json
+from gateway.migrate.samples import KINDS, sample
+from gateway.migrate.scan import scan
+from gateway.providers import registry
+from gateway.simulator.fixtures import CLASSIC, MODERN, connector_body
+from tests.conftest import settings_for
+from tests.migrate.conftest import Place, StartPlace
+from tests.migrate.promise import happened
+from tests.migrate.test_connection import connected
+
+
+def assessed(place: Place, *ids: str, rules: tuple[Rule, ...] = (), aliases: Any = None) -> dict[str, Assessment]:
+    cluster = connected("--url", place.url)
+    found = assess(scan(cluster, cluster.version, ids, rules), rules=rules, aliases=aliases)
+    return {one.agent.name or one.agent.id: one for one in found}
+
+
+@pytest.mark.parametrize("version", ["2.19.0", "3.4.0"])
+def test_what_happens_is_what_the_table_promised(start_place: StartPlace, version: str) -> None:
+    place = start_place(version)
+    table = assessed(place)
+    for name, agent_id in place.agents.items():
+        one = table[name]
+        assert one.agent.profile is not None
+        for kind in KINDS:
+            found = happened(place.post, place.taken, agent_id, kind, one.agent.profile.provider)
+            assert found == ability_as_json(one.abilities[kind]), (name, kind)
+
+
+@pytest.mark.parametrize("version", ["2.19.0", "3.4.0"])
+def test_an_upgrade_is_promised_where_it_gains(start_place: StartPlace, version: str) -> None:
+    for name, one in assessed(start_place(version)).items():
+        gains = [set(remedy.gains) for remedy in one.remedies if remedy.kind == "upgrade"]
+        arriving = {kind for kind, ability in one.abilities.items() if ability.arrives}
+        assert len(gains) <= 1
+        assert all(gain and not gain & arriving for gain in gains), name
+        if name in ("flow-d", "conv-f", "per-bedrock_tutorial"):
+            assert "image" in gains[0]
+            assert [remedy.action for remedy in one.remedies] == [f"mlc-gateway upgrade {one.agent.id}"]
+        if name in ("flow-a", "fc-bedrock_upgraded"):
+            assert not gains
+
+
+def test_models_and_their_connectors(place: Place) -> None:
+    resources = place.cluster.core.resources
+    connector = connector_body("x", CLASSIC["d"], place.cluster.llm_url)
+    inside = resources.register_model({"name": "in", "function_name": "remote", "connector": connector}, True)
+    tool = {"type": "MLModelTool", "parameters": {"model_id": inside["model_id"], "prompt": "${parameters.question}"}}
+    place.register({"name": "inside", "type": "flow", "tools": [tool]})
+    shared = resources.models[next(iter(resources.models))]["connector_id"]
+    resources.register_model({"name": "two", "function_name": "remote", "connector_id": shared}, True)
+    table = assessed(place)
+    (own,) = table["inside"].models
+    assert (own.id, own.connector_id, own.shared_by, own.template) == (inside["model_id"], "", 1, "text")
+    (use,) = table["flow-a"].models
+    assert (use.connector_id, use.shared_by, use.template) == (shared, 2, "messages")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        *((name, "messages") for name in ("a", "b", "e2", "h", "bedrock_messages", "gemini_contents")),
+        *((name, "text") for name in ("c", "d", "e", "f", "g", "i", "bedrock_tutorial", "openai_tutorial")),
+        *((name, "turn") for name in ("bedrock_upgraded", "openai_upgraded")),
+    ],
+)
+def test_template_kinds(place: Place, name: str, kind: str) -> None:
+    template = {**CLASSIC, **MODERN}[name]
+    (use,) = assessed(place, place.agents["flow-a"])["flow-a"].models
+    profile = assessed(place)["flow-a"].agent.profile
+    assert profile is not None
+    assert use.template == "messages"
+    assert template_kind(replace(profile.models[0].connector, request_body=template.body)) == kind
+
+
+def test_other_template_kinds(place: Place) -> None:
+    profile = assessed(place)["flow-a"].agent.profile
+    assert profile is not None
+    connector = profile.models[0].connector
+    bodies = {
+        "content": '{"messages":[{"role":"user","content":${parameters.content}}]}',
+        "other": '{"x":${parameters.x}}',
+    }
+    for kind, body in bodies.items():
+        assert template_kind(replace(connector, request_body=body)) == kind
+
+
+def test_agents_that_differ_in_names_and_ids_only_are_judged_once(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resources = place.cluster.core.resources
+    for number in range(30):
+        connector = connector_body("x", CLASSIC["d"], place.cluster.llm_url)
+        model = resources.register_model(
+            {"name": f"m{number}", "function_name": "remote", "connector": connector}, True
+        )
+        tool = {"model_id": model["model_id"], "prompt": "Asked: ${parameters.question}"}
+        tag = {"mlc_gateway_registration": f"{number:032x}"}
+        body = {"name": f"same-{number}", "type": "flow", "tools": [{"type": "MLModelTool", "parameters": tool}]}
+        place.register({**body, "parameters": tag})
+    judged = []
+    monkeypatch.setattr("gateway.migrate.assess.abilities", lambda *given: judged.append(given) or abilities(*given))
+    table = assessed(place, *(id_ for id_, doc in resources.agents.items() if doc["name"].startswith("same-")))
+    assert len(table) == 30
+    assert len(judged) == 2  # as it is, and as an upgrade would make it
+    assert {json.dumps({k: a.strategy or a.code for k, a in one.abilities.items()}) for one in table.values()} == {
+        json.dumps({k: a.strategy or a.code for k, a in table["same-0"].abilities.items()})
+    }
+    assert {one.remedies[0].action for one in table.values()} == {
+        f"mlc-gateway upgrade {one.agent.id}" for one in table.values()
+    }
+
+
+def test_a_rule_names_the_provider_and_describes(place: Place) -> None:
+    agent_id = place.agents["flow-c"]
+    without = assessed(place, agent_id)["flow-c"]
+    assert without.abilities["image"].code == "PROVIDER_UNKNOWN"
+    assert [remedy.kind for remedy in without.remedies] == ["rule"]
+    described = assessed(place, place.agents["flow-d"], rules=(Rule("flow-d", None, "describe"),))["flow-d"]
+    assert described.abilities["image"].arrives
+    assert "MEDIA_DESCRIBED" in described.abilities["image"].notices
+
+
+def test_aliases_are_shown_at_both_ends(place: Place) -> None:
+    old, new = place.agents["flow-d"], place.agents["flow-a"]
+    table = assessed(place, aliases={old: new, "elsewhere": new})
+    assert (table["flow-d"].alias_of, table["flow-d"].aliases) == (new, ())
+    assert (table["flow-a"].alias_of, table["flow-a"].aliases) == ("", (old, "elsewhere"))
+
+
+def test_unified_agents(start_place: StartPlace) -> None:
+    place = start_place("3.4.0")
+    profile = assessed(place)["fc-bedrock_upgraded"].agent.profile
+    assert profile is not None
+    later = replace(profile, version=(3, 6, 0))
+    first = replace(later, generation=Generation.UNIFIED_V1, model_provider="bedrock/converse")
+    second = replace(first, generation=Generation.UNIFIED_V2, type="conversational_v2")
+    on, off = (abilities(replace(first, unified_api=api))["text"].strategy for api in (True, False))
+    assert (on, off == "native", off == "") == ("native", False, False)
+    assert {ability.strategy for ability in abilities(replace(second, unified_api=True)).values()} == {"native"}
+    assert {ability.code for ability in abilities(replace(second, unified_api=False)).values()} == {"UNIFIED_API_OFF"}
+
+
+@pytest.mark.parametrize("provider", ["", *registry.names()])
+def test_samples_are_in_formats_the_provider_takes(provider: str) -> None:
+    for kind in ("image", "document", "video"):
+        source = sample(kind, provider)[1]["source"]
+        if provider:
+            taken = registry.provider(provider).capabilities.media.get(kind, {}).get("base64", ())  # type: ignore[attr-defined]
+            assert not taken or source["format"] in taken
+    with pytest.raises(ValueError, match="no kind of input"):
+        sample("smell", provider)
+
+
+def test_the_settings_know_aliases() -> None:
+    assert settings_for("http://127.0.0.1:1").agents.aliases == {}

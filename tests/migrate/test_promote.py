@@ -1,0 +1,324 @@
+"""What a legacy agent is registered as when it is promoted, what that changes, and when it is refused.
+
+On a real cluster: tests/real_cluster/test_migration.py. The simulator has no `model` block, so here the cluster's
+answers to it are given.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.config.load import load
+from gateway.migrate.promote import PROMOTED, NotPromoted, Obstacle, alias_rule, promotion, redirected, taking_back
+from gateway.migrate.upgrade import Call, Documents
+from gateway.simulator.core import ClusterCore
+from gateway.simulator.fixtures import seed_core
+from tests.migrate.conftest import Command, Place, StartPlace
+
+AGENTS = "/_plugins/_ml/agents"
+KEY = "the-key-of-the-test"
+
+
+def _documents(
+    version: tuple[int, ...] = (3, 6, 0), unified_api: bool | None = True
+) -> tuple[Documents, dict[str, str]]:
+    core = ClusterCore("3.4.0")
+    ids = seed_core(core, "https://llm.invalid")
+    resources = core.resources
+    documents = Documents(
+        version,
+        {id_: resources.agent(id_) for id_ in resources.agents},
+        {id_: resources.model(id_) for id_ in resources.models},
+        {id_: resources.connector(id_) for id_ in resources.connectors},
+        unified_api=unified_api,
+    )
+    return documents, ids
+
+
+def test_a_function_calling_agent() -> None:
+    documents, ids = _documents()
+    agent_id = ids["fc-bedrock_tutorial"]
+    found = promotion(documents, agent_id)
+    assert found.call == Call(
+        "POST",
+        f"{AGENTS}/_register",
+        {
+            "name": "fc-bedrock_tutorial",
+            "type": "conversational",
+            "app_type": "rag",
+            "memory": {"type": "conversation_index"},
+            "tools": documents.agents[agent_id]["tools"],
+            "model": {
+                "model_id": "claude-3-7",
+                "model_provider": "bedrock/converse",
+                "model_parameters": {"max_iteration": "5", "system_prompt": "Be brief."},
+            },
+            "parameters": {PROMOTED: agent_id},
+        },
+    )
+    assert found.url == "https://llm.invalid/bedrock/model/claude-3-7/converse"
+    assert found.credential == ("access_key", "secret_key", "session_token")
+    assert found.changes == (
+        "requests are signed with SigV4, with AWS keys as the credential",
+        "old conversations go on: a memory_id is valid for any agent of the cluster",
+    )
+
+
+def test_what_a_react_agent_and_later_versions_change() -> None:
+    documents, ids = _documents((3, 8, 0))
+    agent_id = ids["conv-openai_tutorial"]
+    agent = dict(documents.agents[agent_id])
+    agent["llm"] = {**agent["llm"], "parameters": {**agent["llm"]["parameters"], "prompt": "You keep the library."}}
+    found = promotion(replace(documents, agents={agent_id: agent}), agent_id)
+    assert found.changes == (
+        "tools are called by the LLM's own function calling, no longer by a prompt that explains them",
+        "the agent's own prompt is not sent: put what matters of it into system_prompt",
+        "no system prompt is sent: the cluster's template for OpenAI has no place for one",
+        "answers end at 4096 tokens, as no max_tokens is set",
+        "old conversations go on: a memory_id is valid for any agent of the cluster",
+    )
+    assert "response_filter" not in found.body["model"]["model_parameters"]
+
+
+def test_members_of_the_template_that_are_lost_are_named() -> None:
+    documents, ids = _documents()
+    found = promotion(documents, ids["conv-bedrock_messages"])
+    assert "members of the request body that are no longer sent as they were: inferenceConfig" in found.changes
+    assert found.body["model"]["model_parameters"]["max_tokens"] == "500"
+
+
+def test_a_planner_gets_a_new_executor() -> None:
+    documents, ids = _documents()
+    found = promotion(documents, ids["per-bedrock_tutorial"])
+    assert found.body["type"] == "plan_execute_and_reflect"
+    assert "executor_agent_id" not in found.body["parameters"]
+    assert "a new executor agent is made with it" in found.changes
+
+
+def test_the_public_url_needs_no_second_call() -> None:
+    documents, ids = _documents()
+    agent_id = ids["fc-openai_tutorial"]
+    model = documents.models[documents.agents[agent_id]["llm"]["model_id"]]
+    connector = dict(documents.connectors[model["connector_id"]])
+    action = {**connector["actions"][0], "url": "https://api.openai.com/v1/chat/completions"}
+    changed = {**documents.connectors, model["connector_id"]: {**connector, "actions": [action]}}
+    assert promotion(replace(documents, connectors=changed), agent_id).url == ""
+    assert promotion(documents, agent_id).url == "https://llm.invalid/openai/v1/chat/completions"
+
+
+def test_a_v2_agent() -> None:
+    documents, ids = _documents()
+    found = promotion(documents, ids["fc-openai_tutorial"], "conversational_v2", "container")
+    assert found.body["type"] == "conversational_v2"
+    assert found.body["memory"] == {"type": "agentic_memory", "memory_container_id": "container"}
+    assert any("`parameters.question` is refused" in change for change in found.changes)
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str, tuple[str, str], Obstacle]] = {
+    "2.19": ({"version": (2, 19, 0)}, "fc-bedrock_tutorial", ("", ""), Obstacle.CLUSTER_TOO_OLD),
+    "3.4": ({"version": (3, 4, 0)}, "fc-bedrock_tutorial", ("", ""), Obstacle.CLUSTER_TOO_OLD),
+    "off": ({"unified_api": False}, "fc-bedrock_tutorial", ("", ""), Obstacle.UNIFIED_API_OFF),
+    "flow": ({}, "flow-bedrock_tutorial", ("", ""), Obstacle.TYPE_NOT_UNIFIED),
+    "flow with memory": ({}, "cflow-bedrock_tutorial", ("", ""), Obstacle.TYPE_NOT_UNIFIED),
+    "planner as v2": ({}, "per-bedrock_tutorial", ("conversational_v2", "c"), Obstacle.TYPE_NOT_UNIFIED),
+    "v2 on 3.5": (
+        {"version": (3, 5, 0)},
+        "fc-bedrock_tutorial",
+        ("conversational_v2", "c"),
+        Obstacle.CLUSTER_TOO_OLD,
+    ),
+    "v2 without memory": ({}, "fc-bedrock_tutorial", ("conversational_v2", ""), Obstacle.NO_MEMORY_CONTAINER),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refusals(case: str) -> None:
+    options, name, (type_, container), obstacle = REFUSED[case]
+    documents, ids = _documents(**options)
+    with pytest.raises(NotPromoted) as refused:
+        promotion(documents, ids[name], type_, container)
+    assert refused.value.obstacle is obstacle
+
+
+def test_refusals_by_what_stands_behind() -> None:
+    documents, ids = _documents()
+    agent_id = ids["fc-bedrock_tutorial"]
+    unified = {**documents.agents[agent_id], "model": {"model_id": "m", "model_provider": "bedrock/converse"}}
+    with pytest.raises(NotPromoted) as refused:
+        promotion(replace(documents, agents={agent_id: unified}), agent_id)
+    assert refused.value.obstacle is Obstacle.ALREADY_UNIFIED
+    with pytest.raises(NotPromoted) as refused:
+        promotion(replace(documents, models={}), agent_id)
+    assert refused.value.obstacle is Obstacle.AGENT_UNREADABLE
+    bare = {id_: {**doc, "parameters": {}} for id_, doc in documents.connectors.items()}
+    with pytest.raises(NotPromoted) as refused:
+        promotion(replace(documents, connectors=bare), agent_id)
+    assert refused.value.obstacle is Obstacle.MODEL_UNKNOWN
+
+
+def test_the_alias_rule_is_a_setting(tmp_path: Path) -> None:
+    file = tmp_path / "gateway.yaml"
+    file.write_text(alias_rule("old-id", "new-id"))
+    assert load(file).agents.aliases == {"old-id": "new-id"}
+
+
+# The command
+
+
+@pytest.fixture
+def modern(start_place: StartPlace) -> Place:
+    """A cluster that says it is 3.6.0 with the unified API on, and registers what it is told to."""
+    place = start_place("3.4.0")
+    root = {"cluster_name": "books", "version": {"number": "3.6.0", "distribution": "opensearch"}}
+    place.cluster.refusals["GET /"] = lambda: root
+    on = {"persistent": {"plugins": {"ml_commons": {"unified_agent_api_enabled": "true"}}}}
+    place.cluster.refusals["GET /_cluster/settings"] = lambda: on
+    return place
+
+
+def _unified(place: Place) -> str:
+    """An agent as the cluster makes it of a `model` block; its registration is the next one answered."""
+    connector = {
+        "name": "auto",
+        "version": "1",
+        "protocol": "http",
+        "parameters": {"model": "gpt-4o"},
+        "actions": [
+            {
+                "action_type": "predict",
+                "method": "POST",
+                "url": "https://api.openai.com/v1/chat/completions",
+                "headers": {},
+                "request_body": "{}",
+            }
+        ],
+    }
+    resources = place.cluster.core.resources
+    model_id = resources.register_model({"name": "auto", "connector": connector}, False)["model_id"]
+    agent_id: str = resources.register_agent(
+        {
+            "name": "new",
+            "type": "conversational",
+            "llm": {"model_id": model_id},
+            "parameters": {PROMOTED: place.agents["fc-openai_tutorial"]},
+        }
+    )["agent_id"]
+    return agent_id
+
+
+def _credential(tmp_path: Path) -> str:
+    file = tmp_path / "credential.json"
+    file.write_text(json.dumps({"openai_api_key": KEY}))
+    file.chmod(0o600)
+    return str(file)
+
+
+def _registering(place: Place, answer: dict[str, Any]) -> None:
+    place.cluster.refusals[f"POST {AGENTS}/_register"] = lambda: answer
+
+
+def test_by_default_only_shown(modern: Place, command: Command) -> None:
+    modern.cluster.requests.clear()
+    status, out, err = command("promote", "fc-openai_tutorial", "--url", modern.url)
+    assert (status, err) == (0, "")
+    assert f"POST {AGENTS}/_register {{" in out
+    assert "with the credential: openai_api_key" in out
+    assert f"is set to {modern.cluster.llm_url}/openai/v1/chat/completions" in out
+    assert all(call.startswith("GET") or "_search" in call for call in modern.cluster.asked)
+
+
+def test_applied_with_a_url_of_its_own(modern: Place, command: Command, tmp_path: Path) -> None:
+    made: list[str] = []
+
+    def registers() -> dict[str, str]:
+        made.append(_unified(modern))
+        return {"agent_id": made[-1]}
+
+    modern.cluster.refusals[f"POST {AGENTS}/_register"] = registers
+    argv = ("promote", "fc-openai_tutorial", "--apply", "--credential-file", _credential(tmp_path), "--url", modern.url)
+    status, out, err = command(*argv)
+    assert (status, err) == (0, "")
+    assert KEY not in out
+    old = modern.agents["fc-openai_tutorial"]
+    assert alias_rule(old, made[0]) in out
+    resources = modern.cluster.core.resources
+    model_id = resources.agents[made[0]]["llm"]["model_id"]
+    (action,) = resources.models[model_id]["connector"]["actions"]
+    assert action["url"] == f"{modern.cluster.llm_url}/openai/v1/chat/completions"
+    (sent,) = [json.loads(r.body) for r in modern.cluster.requests if r.path == f"{AGENTS}/_register"]
+    assert sent["model"]["credential"] == {"openai_api_key": KEY}
+    # Again, as after a lost answer: what was made is found and used.
+    status, out, _ = command(*argv, "--json")
+    report = json.loads(out)
+    assert (status, report["promoted"], report["made"], len(made)) == (0, made[0], False, 1)
+    for call in report["take_back"]:
+        modern.cluster.refusals.clear()
+        assert command_call(modern, call) == 200
+
+
+def command_call(place: Place, call: dict[str, Any]) -> int:
+    import urllib3
+
+    status: int = urllib3.request(call["method"], place.url + call["path"]).status
+    return status
+
+
+def test_a_refused_registration_shows_no_credential(modern: Place, command: Command, tmp_path: Path) -> None:
+    _registering(modern, {"error": {"reason": f"bad {KEY}"}})
+    status, out, err = command(
+        "promote", "fc-openai_tutorial", "--apply", "--credential-file", _credential(tmp_path), "--url", modern.url
+    )
+    assert status == 1
+    assert "REGISTRATION_REFUSED" in err
+    assert KEY not in out + err
+
+
+def test_what_fails_after_the_registration_is_taken_back(modern: Place, command: Command, tmp_path: Path) -> None:
+    resources = modern.cluster.core.resources
+    before = set(resources.agents), set(resources.models)
+    new = _unified(modern)
+    model_id = resources.agents[new]["llm"]["model_id"]
+    resources.agents[new]["parameters"] = {}  # not found as an earlier run's
+    _registering(modern, {"agent_id": new})
+    modern.cluster.refusals[f"POST {AGENTS}/{new}/_execute"] = 500
+    argv = (
+        "promote", "fc-openai_tutorial", "--apply", "--probe", "execute",
+        "--credential-file", _credential(tmp_path), "--url", modern.url,
+    )  # fmt: skip
+    status, _, err = command(*argv)
+    assert status == 3, err
+    assert (set(resources.agents), set(resources.models)) == before
+    # And where it can't be, the calls that do it are told.
+    new = _unified(modern)
+    resources.agents[new]["parameters"] = {}
+    model_id = resources.agents[new]["llm"]["model_id"]
+    _registering(modern, {"agent_id": new})
+    modern.cluster.refusals[f"POST {AGENTS}/{new}/_execute"] = 500
+    modern.cluster.refusals[f"DELETE /_plugins/_ml/models/{model_id}"] = 403
+    status, _, err = command(*argv)
+    assert status == 4
+    assert f"DELETE /_plugins/_ml/models/{model_id}" in err
+
+
+def test_an_older_cluster_is_told_what_to_do(place: Place, command: Command) -> None:
+    status, out, err = command("promote", "conv-d", "--url", place.url)
+    assert (status, out) == (1, "")
+    assert "CLUSTER_TOO_OLD: unified agents exist from 3.5 on, and this cluster is 2.19.0: upgrade it first" in err
+
+
+def test_the_calls_that_take_it_back() -> None:
+    paths = [f"{call.method} {call.path}" for call in taking_back("a", "m")]
+    assert paths == [
+        "DELETE /_plugins/_ml/agents/a",
+        "POST /_plugins/_ml/models/m/_undeploy",
+        "DELETE /_plugins/_ml/models/m",
+    ]
+    model = {"connector": {"actions": [{"action_type": "PREDICT", "url": "x", "method": "POST"}]}}
+    assert redirected(model, "y") == {
+        "connector": {"actions": [{"action_type": "PREDICT", "url": "y", "method": "POST"}]}
+    }

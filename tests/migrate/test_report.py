@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from gateway.agents.rules import Rule
+from gateway.migrate.assess import Assessment, assess
+from gateway.migrate.report import ClusterInfo, as_json, missing, show
+from gateway.migrate.samples import KINDS
+from gateway.migrate.scan import scan
+from tests.migrate.conftest import Place
+from tests.migrate.test_connection import connected
+
+
+@pytest.fixture
+def found(place: Place) -> tuple[ClusterInfo, tuple[Assessment, ...]]:
+    """One that takes nearly all, one that needs an upgrade, one without a provider, one without a model."""
+    resources = place.cluster.core.resources
+    models = {document["name"]: id_ for id_, document in resources.models.items()}
+    del resources.models[models["model-h"]]
+    ids = [place.agents[name] for name in ("flow-a", "flow-d", "flow-c", "flow-h")]
+    cluster = connected("--url", place.url)
+    read = scan(cluster, cluster.version, ids)
+    info = ClusterInfo(cluster.name, "http://cluster", cluster.version, read.unified_api, ("one thing",))
+    return info, assess(read, rules=(Rule("nobody", "gemini"),), aliases={"old": ids[0]})
+
+
+def by_name(report: dict[str, Any]) -> dict[str, Any]:
+    return {agent["name"]: agent for agent in report["agents"]}
+
+
+def test_json_has_the_documented_shape(found: tuple[ClusterInfo, tuple[Assessment, ...]], place: Place) -> None:
+    report = json.loads(json.dumps(as_json(*found, ("text", "image"))))
+    assert list(report) == ["cluster", "agents", "summary"]
+    assert report["cluster"] == {
+        "name": "simulated",
+        "url": "http://cluster",
+        "version": "2.19.0",
+        "unified_api": False,
+        "notes": ["one thing"],
+    }
+    assert [agent["name"] for agent in report["agents"]] == ["flow-a", "flow-c", "flow-d", "flow-h"]
+    agents, resources = by_name(report), place.cluster.core.resources
+    model_id = resources.agents[place.agents["flow-d"]]["tools"][0]["parameters"]["model_id"]
+    ways = {"text": "text", "system": "text"}
+    limits = {
+        "image": ("MEDIA_NEEDS_UPGRADE", "this agent's connector has no place for media"),
+        "document": ("MEDIA_NEEDS_UPGRADE", "this agent's connector has no place for media"),
+        "video": ("MEDIA_NEEDS_UPGRADE", "this agent's connector has no place for media"),
+        "turns": ("HISTORY_NEEDS_UPGRADE", "this agent's connector and prompt have no place for earlier turns"),
+        "tools": ("TOOLS_NEED_UPGRADE", "this agent's connector can't carry tool calls and results"),
+    }
+    told = agents["flow-d"].pop("abilities")
+    assert agents["flow-d"] == {
+        "id": place.agents["flow-d"],
+        "name": "flow-d",
+        "type": "flow",
+        "readable": True,
+        "generation": "text",
+        "provider": {"name": "bedrock/converse", "told_by": "connector"},
+        "models": [
+            {
+                "id": model_id,
+                "connector": {
+                    "id": resources.models[model_id]["connector_id"],
+                    "kind": "standalone",
+                    "shared_by": 1,
+                },
+                "template": "text",
+            }
+        ],
+        "memory": "",
+        "remedies": [
+            {
+                "kind": "upgrade",
+                "action": f"mlc-gateway upgrade {place.agents['flow-d']}",
+                "gains": ["image", "document", "video", "turns"],
+            }
+        ],
+        "aliases": [],
+        "alias_of": "",
+    }
+    assert list(told) == list(KINDS)
+    assert {kind: one["strategy"] for kind, one in told.items() if one["arrives"]} == ways
+    assert {kind: (one["code"], one["reason"]) for kind, one in told.items() if not one["arrives"]} == limits
+    lost = agents["flow-h"]
+    assert set(lost) == {"id", "name", "type", "readable", "code", "reason", "help", "aliases", "alias_of"}
+    assert (lost["readable"], lost["code"]) == (False, "AGENT_UNRESOLVED")
+    assert agents["flow-a"]["aliases"] == ["old"]
+    assert report["summary"] == {
+        "agents": 4,
+        "readable": 3,
+        "unreadable": 1,
+        "abilities": {"text": 3, "image": 1, "document": 1, "video": 1, "turns": 1, "system": 3, "tools": 0},
+        "codes": {
+            "AGENT_UNRESOLVED": 1,
+            "HISTORY_NEEDS_UPGRADE": 2,
+            "MEDIA_NEEDS_UPGRADE": 1,
+            "PROVIDER_UNKNOWN": 1,
+            "TOOLS_NEED_UPGRADE": 2,
+        },
+        "required": {
+            "kinds": ["text", "image"],
+            "met": False,
+            "missing": [
+                {"id": place.agents["flow-c"], "kinds": ["image"]},
+                {"id": place.agents["flow-d"], "kinds": ["image"]},
+                {"id": place.agents["flow-h"], "kinds": ["text", "image"]},
+            ],
+        },
+    }
+
+
+def test_nothing_required_is_met(found: tuple[ClusterInfo, tuple[Assessment, ...]]) -> None:
+    assert missing(found[1], ()) == {}
+    assert as_json(*found)["summary"]["required"] == {"kinds": [], "met": True, "missing": []}
+
+
+def shown(found: Any, width: int, **options: Any) -> str:
+    out = io.StringIO()
+    console = Console(file=out, width=width, highlight=False, **options)
+    show(console, *found, ("image",))
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 119, 120, 160, 300])
+def test_every_agent_is_shown_however_narrow_it_is(
+    found: tuple[ClusterInfo, tuple[Assessment, ...]], place: Place, width: int
+) -> None:
+    text = shown(found, width)
+    assert max(map(len, text.splitlines())) <= width
+    letters = "".join(sign for sign in text if sign.isalnum() or sign in "-_")
+    for name in ("flow-a", "flow-c", "flow-d", "flow-h"):
+        assert name in letters
+    assert "4agents1cantberead" in letters
+    for code in ("MEDIA_NEEDS_UPGRADE", "AGENT_UNRESOLVED", "Requiredbutnottakenby", "onething", "alsoasold"):
+        assert code in letters or width >= 120  # in a table other cells stand between the parts of a folded one
+    assert len([line for line in text.splitlines() if line.lstrip().startswith("flow-")]) == 4
+
+
+def test_colours_only_where_they_are_wanted(
+    found: tuple[ClusterInfo, tuple[Assessment, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "\x1b[32m" in shown(found, 160, force_terminal=True, color_system="standard")
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b[32m" not in shown(found, 160, force_terminal=True)
+    assert "\x1b[" not in shown(found, 80)
+
+
+def test_what_a_document_says_is_not_taken_for_markup(place: Place) -> None:
+    agent_id = place.register({"name": "[red]x[/nope]", "type": "flow", "tools": [{"type": "CatIndexTool"}]})
+    cluster = connected("--url", place.url)
+    info = ClusterInfo("c", "u", cluster.version, False)
+    for width in (60, 200):
+        assert "[red]x[/nope]" in shown((info, assess(scan(cluster, cluster.version, [agent_id]))), width)

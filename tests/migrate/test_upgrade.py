@@ -1,0 +1,244 @@
+"""Which calls an upgrade consists of, for each way a connector can stand, against the recorded ones."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.migrate.template import Code
+from gateway.migrate.upgrade import MADE, Call, Documents, Offer, Refused, Step, marker, offers, part, served
+from tests.migrate.conftest import Place
+from tests.migrate.upgrading import (
+    DEFAULT,
+    NEW,
+    OLD,
+    SECRET,
+    TAG,
+    documents_of,
+    flow,
+    internal,
+    model_on,
+    offered,
+    standalone,
+)
+
+ML = "/_plugins/_ml/"
+RECORDED = Path(__file__).parents[1] / "recordings" / "2.19.0" / "10_upgrade.jsonl"
+
+
+def _recorded(name: str) -> dict[str, Any]:
+    lines = map(json.loads, RECORDED.read_text().splitlines())
+    found: dict[str, Any] = next(line for line in lines if line["name"] == name)
+    return found
+
+
+def _only(found: list[Offer | Refused]) -> Offer:
+    (offer,) = found
+    assert isinstance(offer, Offer), offer
+    return offer
+
+
+def test_an_internal_connector_is_changed_by_one_call_as_recorded() -> None:
+    request = _recorded("put_model_internal_connector_while_deployed")
+    model_id = request["path"].rpartition("/")[2]
+    after = _recorded("get_model_internal_after_put")["answer"]
+    inner = after["connector"]
+    action = {**inner["actions"][0], "request_body": OLD}
+    before = {**after, "connector": {**inner, "parameters": {"model": "claude-3"}, "actions": [action]}}
+    agent = _recorded("agent_flow_int2")["body"]
+    documents = Documents((2, 19, 0), {"agent": agent}, {model_id: before}, {})
+
+    offer = _only(offers(documents, ["agent"], TAG))
+
+    (step,) = offer.steps
+    assert (step.call.method, step.call.path) == ("PUT", request["path"])
+    assert step.call.body is not None
+    # The recording writes the action as it was created; ours as GET shows it: `predict` in capitals.
+    sent = {**request["body"]["connector"]["actions"][0], "action_type": "PREDICT"}
+    assert step.call.body == {"connector": {**request["body"]["connector"], "actions": [sent]}}
+    assert step.after == part(step.place, after)
+    old = {"actions": [action], "parameters": {"model": "claude-3"}}
+    assert step.undo == Call("PUT", request["path"], {"connector": old})
+
+
+def test_a_standalone_connector_is_changed_while_nothing_uses_it_as_recorded() -> None:
+    request = _recorded("put_connector_after_undeploy")
+    after = _recorded("get_connector_after_put")["answer"]
+    connector_id = request["path"].rpartition("/")[2]
+    model_id = _recorded("undeploy")["path"].split("/")[-2]
+    action = {**after["actions"][0], "request_body": OLD}
+    before = {**after, "parameters": {"model": "claude-3"}, "actions": [action]}
+    agent = _recorded("agent_flow_up1")["body"]
+    model = {"connector_id": connector_id, "model_state": "DEPLOYED"}
+    documents = Documents((2, 19, 0), {"agent": agent}, {model_id: model}, {connector_id: before})
+
+    offer = _only(offers(documents, ["agent"], TAG))
+
+    undeploy, write, deploy = offer.steps
+    assert undeploy.call == deploy.undo == Call("POST", _recorded("undeploy")["path"])
+    assert deploy.call == undeploy.undo == Call("POST", f"{ML}models/{model_id}/_deploy")
+    sent = {**request["body"]["actions"][0], "action_type": "PREDICT"}
+    assert write.call == Call("PUT", request["path"], {**request["body"], "actions": [sent]})
+    assert write.after == part(write.place, after)
+    assert write.restored == {**write.before, "parameters": {"model": "claude-3", "messages": DEFAULT}}
+
+
+def test_a_shared_connector_is_upgraded_for_all_its_models_in_one_change(place: Place) -> None:
+    connector_id, first = standalone(place)
+    second = model_on(place, connector_id, "other")
+    asked_for, other = flow(place, first), flow(place, second, "other")
+    offer = _only(offered(place, asked_for))
+    assert offer.key == f"connectors/{connector_id}"
+    assert offer.models == tuple(sorted((first, second)))
+    assert (offer.named, offer.others) == ((asked_for,), (other,))
+    assert [step.action for step in offer.steps] == ["undeploy", "undeploy", "write", "deploy", "deploy"]
+    assert [effect.gained for effect in offer.effects] == [("image", "document", "video", "turns")] * 2
+
+
+def test_a_model_that_is_not_deployed_is_not_deployed_afterwards_either(place: Place) -> None:
+    _, model = standalone(place)
+    place.post(f"{ML}models/{model}/_undeploy", {}, place.url)
+    offer = _only(offered(place, flow(place, model)))
+    assert [step.action for step in offer.steps] == ["write"]
+
+
+def test_a_new_connector_serves_one_model_and_holds_no_credential(place: Place) -> None:
+    connector_id, model = standalone(place)
+    other = flow(place, model_on(place, connector_id, "other"), "other")
+    agent = flow(place, model)
+    offer = _only(offered(place, agent, new_connector=True))
+    create, attach = offer.steps
+    old = place.cluster.core.resources.connector(connector_id)
+    assert create.call.body is not None
+    assert create.call.path == f"{ML}connectors/_create"
+    assert create.call.body == {
+        **{name: value for name, value in old.items() if not name.endswith("_time")},
+        "description": f"of the test {marker(offer.tag)}",
+        "parameters": {"model": "claude-3", "messages": DEFAULT},
+        "actions": [{**old["actions"][0], "request_body": NEW}],
+    }
+    assert create.undo == Call("DELETE", f"{ML}connectors/{MADE}")
+    path = f"{ML}models/{model}"
+    assert attach == Step(
+        "attach",
+        Call("PUT", path, {"connector_id": MADE}),
+        Call("PUT", path, {"connector_id": connector_id}),
+        f"models/{model}/connector_id",
+        connector_id,
+        MADE,
+        connector_id,
+    )
+    assert other not in (*offer.named, *offer.others)
+    assert SECRET not in repr(offer)
+
+
+def test_an_internal_connector_needs_no_new_one(place: Place) -> None:
+    offer = _only(offered(place, flow(place, internal(place)), new_connector=True))
+    assert [step.action for step in offer.steps] == ["write"]
+
+
+def test_two_new_connectors_have_two_marks(place: Place) -> None:
+    _, first = standalone(place)
+    _, second = standalone(place)
+    made = offered(place, flow(place, first), flow(place, second, "other"), new_connector=True)
+    tags = {offer.tag for offer in made if isinstance(offer, Offer)}
+    assert len(tags) == 2
+
+
+def test_an_agent_with_two_llms_gets_both_upgraded(place: Place) -> None:
+    models = [standalone(place)[1], internal(place)]
+    tools = [
+        {
+            "type": "MLModelTool",
+            "name": f"llm{index}",
+            "parameters": {"model_id": model, "prompt": "${parameters.question}"},
+        }
+        for index, model in enumerate(models)
+    ]
+    agent = place.register({"name": "two", "type": "flow", "tools": tools})
+    keys = {one.key.partition("/")[0] for one in offered(place, agent)}
+    assert keys == {"connectors", "models"}
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [("flow-a", Code.ALREADY_UPGRADED), ("flow-c", Code.TEXT_ENDPOINT), ("conv-i", Code.UNKNOWN_PROVIDER)],
+)
+def test_connectors_that_are_left_alone(place: Place, name: str, code: Code) -> None:
+    (refused,) = offered(place, name)
+    assert isinstance(refused, Refused)
+    assert (refused.code, refused.named) == (code, (place.agents[name],))
+
+
+def test_an_agent_that_shares_the_model_and_has_the_parameter_of_its_own_stops_it(place: Place) -> None:
+    _, model = standalone(place)
+    agent = flow(place, model)
+    other = flow(place, model, "own", messages="[]")
+    (refused,) = offered(place, agent)
+    assert isinstance(refused, Refused)
+    assert refused.code is Code.LEGACY_CHANGES
+    assert other in refused.reason
+
+
+def test_an_agent_that_shares_the_model_and_cannot_be_read_stops_it(place: Place) -> None:
+    _, model = standalone(place)
+    agent = flow(place, model)
+    tools = [
+        {"type": "MLModelTool", "name": str(i), "parameters": {"model_id": id_}}
+        for i, id_ in enumerate((model, "gone"))
+    ]
+    place.register({"name": "broken", "type": "flow", "tools": tools})
+    (refused,) = offered(place, agent)
+    assert isinstance(refused, Refused)
+    assert refused.code is Code.NO_CONNECTOR
+    assert "gone" in refused.reason
+
+
+def test_an_agent_of_an_unknown_type_on_the_same_model_stops_it(place: Place) -> None:
+    _, model = standalone(place)
+    agent = flow(place, model)
+    documents, ids = documents_of(place, agent)
+    strange = {"name": "strange", "type": "ag_ui", "llm": {"model_id": model}}
+    (refused,) = offers(replace(documents, agents={**documents.agents, "strange": strange}), ids, TAG)
+    assert isinstance(refused, Refused)
+    assert refused.code is Code.UNKNOWN_AGENT_TYPE
+
+
+def test_agents_without_an_llm_and_with_a_missing_one(place: Place) -> None:
+    lister = place.register({"name": "lister", "type": "flow", "tools": [{"type": "CatIndexTool"}]})
+    broken = flow(place, "gone", "broken")
+    codes = [one.code for one in offered(place, lister, broken) if isinstance(one, Refused)]
+    assert codes == [Code.NO_LLM, Code.NO_CONNECTOR]
+
+
+def test_where_splicing_delivers_everything_already_nothing_is_offered(start_place: Any) -> None:
+    place: Place = start_place("3.4.0")
+    body = '{"contents":[{"role":"user","parts":[{"text":"${parameters.prompt}"}]}]}'
+    connector_id, model = standalone(place, body)
+    core = place.cluster.core.resources
+    core.connectors[connector_id]["actions"][0]["url"] = (
+        f"{place.cluster.llm_url}/gemini/v1beta/models/m:generateContent"
+    )
+    agent = place.register(
+        {
+            "name": "gemini",
+            "type": "flow",
+            "tools": [
+                {"type": "MLModelTool", "parameters": {"model_id": model, "prompt": "Q: ${parameters.question}"}}
+            ],
+        }
+    )
+    (refused,) = offered(place, agent)
+    assert isinstance(refused, Refused)
+    assert refused.code is Code.NO_GAIN
+
+
+def test_models_of_a_connector(place: Place) -> None:
+    connector_id, first = standalone(place)
+    models = {first: {"connector_id": connector_id}, "other": {"connector_id": "x"}, "own": {"connector": {}}}
+    documents = Documents((2, 19, 0), {}, models, {})
+    assert served(documents, f"connectors/{connector_id}") == (first,)

@@ -1,0 +1,346 @@
+"""The commands `upgrade` and `rollback`: what they print, what they refuse, and their exit statuses."""
+
+from __future__ import annotations
+
+import io
+import json
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from gateway.cli.upgrade import rules_of
+from gateway.migrate.display import show
+from tests.migrate.conftest import Command, Place
+from tests.migrate.upgrading import (
+    DEFAULT,
+    NEW,
+    OLD,
+    SECRET,
+    asked,
+    cluster_at,
+    flow,
+    internal,
+    model_on,
+    offered,
+    standalone,
+    state,
+    without_parameter,
+)
+
+
+@pytest.fixture(autouse=True)
+def _in_a_directory_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def _credential(**members: Any) -> str:
+    file = Path("credential.json")
+    file.write_text(json.dumps(members or {"key": SECRET}))
+    file.chmod(0o600)
+    return str(file)
+
+
+def _backup() -> Path:
+    (file,) = Path("mlc-backups").glob("*.json")
+    return file
+
+
+def _writes(place: Place) -> list[str]:
+    return [call for call in place.cluster.asked if not call.startswith("GET") and "_search" not in call]
+
+
+def test_by_default_nothing_is_changed_and_everything_is_shown(place: Place, command: Command) -> None:
+    connector_id, model = standalone(place)
+    agent = flow(place, model)
+    before = state(place)
+    place.cluster.requests.clear()
+    status, out, err = command("upgrade", "flow-books", "--url", place.url)
+    assert (status, err) == (0, "")
+    assert _writes(place) == []
+    assert state(place) == before
+    assert not Path("mlc-backups").exists()
+    action = place.cluster.core.resources.connectors[connector_id]["actions"][0]
+    body = {"parameters": {"messages": DEFAULT}, "actions": [{**action, "request_body": NEW}]}
+    assert f"POST /_plugins/_ml/models/{model}/_undeploy\n" in out
+    (call,) = [line for line in out.splitlines() if f"PUT /_plugins/_ml/connectors/{connector_id} " in line]
+    assert json.loads(call.partition(connector_id)[2]) == body
+    assert f"POST /_plugins/_ml/models/{model}/_deploy\n" in out
+    assert f"agent {agent} (flow-books)" in out
+    assert "gained: image, document, video, turns\n" in out
+    assert "proof: 60 legacy calls render the same text before and after" in out
+    assert f'-      "request_body": {json.dumps(OLD)},' in out
+    assert f'+      "request_body": {json.dumps(NEW)},' in out
+    assert "\x1b" not in out
+
+
+def test_a_terminal_gets_colours(place: Place) -> None:
+    flow(place, standalone(place)[1])
+    stream = io.StringIO()
+    show(Console(file=stream, force_terminal=True, color_system="standard", width=200), offered(place, "flow-books"))
+    assert "\x1b[31m-" in stream.getvalue()
+    assert "\x1b[32m+" in stream.getvalue()
+
+
+def test_the_machine_form(place: Place, command: Command) -> None:
+    model = internal(place)
+    agent = flow(place, model)
+    status, out, _ = command("upgrade", agent, "flow-c", "--url", place.url, "--json")
+    assert status == 1  # flow-c could take more, and is left alone
+    offer, refusal = json.loads(out)
+    assert refusal["code"] == "TEXT_ENDPOINT"
+    assert refusal["agents"] == {"named": [place.agents["flow-c"]]}
+    connector = place.cluster.core.resources.models[model]["connector"]
+    actions = [{**connector["actions"][0], "request_body": NEW}]
+    body = {"connector": {"parameters": {"messages": DEFAULT}, "actions": actions}}
+    diff = offer.pop("diff")
+    assert [line for line in diff.splitlines() if line.startswith(("- ", "+ "))] == [
+        f'-      "request_body": {json.dumps(OLD)},',
+        f'+      "request_body": {json.dumps(NEW)},',
+        f'+    "messages": {json.dumps(DEFAULT)},',
+    ]
+    assert offer == {
+        "key": f"models/{model}",
+        "offered": True,
+        "provider": "bedrock/converse",
+        "parameter": "messages",
+        "models": [model],
+        "agents": {"named": [agent], "others": []},
+        "calls": [{"method": "PUT", "path": f"/_plugins/_ml/models/{model}", "body": body}],
+        "proof": {"calls": 60, "differing": []},
+        "effects": [
+            {
+                "id": agent,
+                "name": "flow-books",
+                "gained": ["image", "document", "video", "turns"],
+                "before": {"text": "text", "system": "text"},
+                "after": dict.fromkeys(["text", "image", "document", "video", "turns", "system"], "wrap"),
+            }
+        ],
+    }
+
+
+def test_apply_and_rollback(place: Place, command: Command) -> None:
+    agent = flow(place, standalone(place)[1])
+    before, legacy = state(place), asked(place, agent)
+    status, out, err = command("upgrade", agent, "--apply", "--url", place.url)
+    assert (status, err) == (0, "")
+    assert f"backup: {_backup()}" in out
+    assert f"`mlc-gateway rollback {_backup()}` takes it back" in out
+    assert stat.S_IMODE(_backup().stat().st_mode) == 0o600
+    assert asked(place, agent) == legacy
+    status, out, err = command("rollback", str(_backup()), "--url", place.url)
+    assert (status, err) == (0, "")
+    assert "keeps the parameter 'messages', which nothing uses now" in out
+    assert without_parameter(state(place)) == before
+    assert command("rollback", str(_backup()), "--url", place.url)[0] == 0
+
+
+def test_a_new_connector_from_a_credential_file(place: Place, command: Command) -> None:
+    agent = flow(place, standalone(place)[1])
+    before = state(place)
+    status, out, err = command(
+        "upgrade", agent, "--apply", "--credential-file", _credential(), "--json", "--url", place.url
+    )
+    assert status == 0, err
+    done = json.loads(out)["done"]
+    assert done == [{"key": json.loads(out)["found"][0]["key"], "backup": str(_backup()), "outcome": "applied"}]
+    made = [doc for id_, doc in place.cluster.core.resources.connectors.items() if id_ not in before["connectors"]]
+    assert [doc["credential"] for doc in made] == [{"key": SECRET}]
+    assert SECRET not in out + err + _backup().read_text()
+    assert command("rollback", str(_backup()), "--url", place.url)[0] == 0
+    assert state(place) == before
+
+
+def test_a_credential_is_asked_for_on_a_terminal(
+    place: Place, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = flow(place, standalone(place)[1])
+    status, _, err = command("upgrade", agent, "--apply", "--ask-credential", "--url", place.url)
+    assert status == 2
+    assert "give --credential-file FILE" in err
+    prompts: list[str] = []
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr("getpass.getpass", lambda prompt: prompts.append(prompt) or SECRET)
+    status, out, err = command("upgrade", agent, "--apply", "--ask-credential", "--url", place.url)
+    assert (status, prompts) == (0, ["credential.key: "]), err
+    assert SECRET not in out + err
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "said"),
+    [
+        ('{"key":"s3cr3t-of-the-test"}', 0o644, "chmod 600"),
+        ("[]", 0o600, "must hold a JSON object of strings"),
+        ('{"key":1}', 0o600, "must hold a JSON object of strings"),
+        ("{", 0o600, "is not JSON"),
+    ],
+)
+def test_credential_files_that_are_not_taken(place: Place, command: Command, text: str, mode: int, said: str) -> None:
+    agent = flow(place, standalone(place)[1])
+    file = Path("credential.json")
+    file.write_text(text)
+    file.chmod(mode)
+    before = state(place)
+    status, out, err = command("upgrade", agent, "--apply", "--credential-file", str(file), "--url", place.url)
+    assert status == 2
+    assert said in err
+    assert SECRET not in out + err
+    assert state(place) == before
+
+
+def test_a_credential_that_the_cluster_repeats_in_its_error_is_blotted_out(place: Place, command: Command) -> None:
+    agent = flow(place, standalone(place)[1])
+    answer = {"error": {"reason": f"bad key {SECRET}"}}
+    place.cluster.refusals["POST /_plugins/_ml/connectors/_create"] = lambda: answer
+    status, out, err = command("upgrade", agent, "--apply", "--credential-file", _credential(), "--url", place.url)
+    assert status == 3
+    assert "bad key ***" in err
+    assert SECRET not in out + err + _backup().read_text()
+
+
+def test_agents_that_nobody_named_need_consent(place: Place, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    connector_id, model = standalone(place)
+    agent = flow(place, model)
+    other = flow(place, model_on(place, connector_id, "other"), "other")
+    before = state(place)
+    status, _, err = command("upgrade", agent, "--apply", "--url", place.url)
+    assert status == 2
+    assert f"also serves {other}" in err
+    assert "--shared" in err
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr("builtins.input", lambda prompt: "n")
+    assert command("upgrade", agent, "--apply", "--url", place.url)[0] == 2
+    assert state(place) == before
+    monkeypatch.setattr("builtins.input", lambda prompt: "yes")
+    assert command("upgrade", agent, "--apply", "--url", place.url)[0] == 0
+
+
+def test_all_agents_at_once_and_again(place: Place, command: Command) -> None:
+    legacy = {
+        name: asked(place, agent) for name, agent in place.agents.items() if name[-2:] in ("-d", "-e", "-f", "-g")
+    }
+    assert len(legacy) == 12
+    before = state(place)
+    status, _, err = command("upgrade", "--all", "--apply", "--url", place.url)
+    assert status == 1, err  # c and i stay as they are
+    files = sorted(Path("mlc-backups").glob("*.json"))
+    assert len(files) == 4
+    assert {name: asked(place, place.agents[name]) for name in legacy} == legacy
+    place.cluster.requests.clear()
+    assert command("upgrade", "--all", "--apply", "--url", place.url)[0] == 1
+    assert _writes(place) == []
+    assert command("rollback", *map(str, files), "--url", place.url)[0] == 0
+    left = {id_ for id_, doc in state(place)["connectors"].items() if doc != before["connectors"][id_]}
+    assert len(left) == 4  # the added parameter
+    for id_ in left:
+        assert state(place)["connectors"][id_]["actions"] == before["connectors"][id_]["actions"]
+    assert state(place)["models"] == before["models"]
+
+
+def test_a_failed_execute_probe_takes_it_back(place: Place, command: Command) -> None:
+    agent = flow(place, standalone(place)[1])
+    before = state(place)
+    place.cluster.refusals[f"POST /_plugins/_ml/agents/{agent}/_execute"] = 500
+    status, _, err = command("upgrade", agent, "--apply", "--probe", "execute", "--url", place.url)
+    assert status == 3
+    assert "everything is as it was before" in err
+    assert without_parameter(state(place)) == before
+
+
+def test_a_finished_upgrade_has_nothing_to_resume(place: Place, command: Command) -> None:
+    agent = flow(place, standalone(place)[1])
+    assert command("upgrade", agent, "--apply", "--url", place.url)[0] == 0
+    status, out, _ = command("upgrade", "--resume", str(_backup()), "--url", place.url)
+    assert status == 0
+    assert "applied already" in out
+
+
+def test_what_was_being_taken_back_goes_on_being_taken_back(place: Place, command: Command) -> None:
+    connector_id, model = standalone(place)
+    agent = flow(place, model)
+    before = state(place)
+    assert command("upgrade", agent, "--apply", "--url", place.url)[0] == 0
+    place.cluster.refusals[f"PUT /_plugins/_ml/connectors/{connector_id}"] = 403
+    assert command("rollback", str(_backup()), "--url", place.url)[0] == 4
+    place.cluster.refusals.clear()
+    status, out, err = command("upgrade", "--resume", str(_backup()), "--url", place.url)
+    assert (status, err) == (0, "")
+    assert "taken back, as was begun" in out
+    assert without_parameter(state(place)) == before
+
+
+def test_a_rollback_that_stops_at_a_change_says_what_is_left(place: Place, command: Command) -> None:
+    connector_id, model = standalone(place)
+    agent = flow(place, model)
+    assert command("upgrade", agent, "--apply", "--url", place.url)[0] == 0
+    place.cluster.core.resources.connectors[connector_id]["name"] = "renamed"
+    status, _, err = command("rollback", str(_backup()), "--url", place.url)
+    assert status == 4
+    assert "name changed" in err
+    assert f"PUT /_plugins/_ml/connectors/{connector_id} " in err
+    status, out, _ = command("rollback", "--force", str(_backup()), "--url", place.url)
+    assert status == 0
+    assert "differs from the backup: name" in out
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["upgrade"], "name agents, or --all, or --resume FILE"),
+        (["upgrade", "x", "--all"], "name agents, or --all, or --resume FILE"),
+        (["upgrade", "nobody"], "There is no agent nobody"),
+        (["upgrade", "twin"], "2 agents are called twin"),
+        (["upgrade", "--resume", "missing.json"], "No such file"),
+        (["rollback", "missing.json"], "No such file"),
+        (["upgrade", "flow-d", "--apply", "--backup-dir", "/dev/null/x"], "/dev/null/x"),
+    ],
+)
+def test_options_that_cannot_be_used(place: Place, command: Command, argv: list[str], said: str) -> None:
+    for _ in range(2):
+        place.register({"name": "twin", "type": "flow", "tools": [{"type": "CatIndexTool"}]})
+    status, out, err = command(*argv, "--url", place.url)
+    assert (status, out) == (2, "")
+    assert said in err
+
+
+def test_an_account_that_may_not_write_leaves_everything_as_it_was(place: Place, command: Command) -> None:
+    connector_id, model = standalone(place)
+    agent = flow(place, model)
+    before = state(place)
+    place.cluster.refusals[f"PUT /_plugins/_ml/connectors/{connector_id}"] = 403
+    status, _, err = command("upgrade", agent, "--apply", "--url", place.url)
+    assert status == 3
+    assert "403: no permissions" in err
+    assert state(place) == before
+
+
+def test_the_rules_of_the_settings_tell_a_provider(place: Place, command: Command) -> None:
+    body = '{"anthropic":true,"messages":[{"role":"user","content":[{"text":"${parameters.prompt}"}]}]}'
+    connector_id, model = standalone(place, body)
+    resources = place.cluster.core.resources
+    resources.connectors[connector_id]["actions"][0]["url"] = f"{place.cluster.llm_url}/bedrock/model/x/invoke"
+    agent = flow(place, model)
+    assert command("upgrade", agent, "--url", place.url)[0] == 1
+    Path("gateway.yaml").write_text(
+        f"upstream: {{url: '{place.url}'}}\nagents: {{rules: [{{agent: '*', provider: bedrock/converse}}]}}\n"
+    )
+    status, out, _ = command("upgrade", agent, "-c", "gateway.yaml")
+    assert status == 0, out
+    assert rules_of(cluster_at(place.url)) == ()
+
+
+def test_connectors_of_two_kinds_need_two_credentials(place: Place, command: Command) -> None:
+    agents = [flow(place, standalone(place)[1], name) for name in ("one", "two")]
+    status, _, err = command("upgrade", *agents, "--apply", "--credential-file", _credential(), "--url", place.url)
+    assert status == 2
+    assert "one credential fits one" in err
+
+
+def test_help_names_every_exit_status(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("upgrade", "rollback", "promote"):
+        with pytest.raises(SystemExit):
+            command(name, "--help")
+        assert "--url URL" in capsys.readouterr().out

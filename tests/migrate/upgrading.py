@@ -1,0 +1,136 @@
+"""What the tests of upgrades share: a connected cluster, connectors of both kinds, and its state to compare."""
+
+from __future__ import annotations
+
+import argparse
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+from gateway.migrate.connection import Connected, add_arguments, connect
+from gateway.migrate.reading import agent_ids, read_documents
+from gateway.migrate.upgrade import Documents, Offer, Refused, offers
+from tests.migrate.conftest import Place
+
+TAG = "0123456789abcdef" * 2
+SECRET = "s3cr3t-of-the-test"
+OLD = '{"messages":[{"role":"user","content":[{"text":"${parameters.prompt}"}]}]}'
+NEW = '{"messages":${parameters.messages}}'
+DEFAULT = '[{"role":"user","content":[{"text":"${parameters.prompt}"}]}]'
+_TIMES = frozenset({"created_time", "last_updated_time", "last_deployed_time", "last_undeployed_time"})
+
+
+def cluster_at(url: str) -> Connected:
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    return connect(parser.parse_args(["--url", url]))
+
+
+def connector_body(place: Place, name: str = "books", request_body: str = OLD) -> dict[str, Any]:
+    return {
+        "name": name,
+        "description": "of the test",
+        "version": "1",
+        "protocol": "http",
+        "parameters": {"model": "claude-3"},
+        "credential": {"key": SECRET},
+        "client_config": {"read_timeout": 20},
+        "actions": [
+            {
+                "action_type": "predict",
+                "method": "POST",
+                "url": f"{place.cluster.llm_url}/bedrock/model/${{parameters.model}}/converse",
+                "headers": {"Content-Type": "application/json", "X-Key": "${credential.key}"},
+                "request_body": request_body,
+            }
+        ],
+    }
+
+
+def make(place: Place, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    status, answer, _ = place.post(f"/_plugins/_ml/{path}", body, place.url)
+    assert status == 200, answer
+    return dict(answer)
+
+
+def model_on(place: Place, connector_id: str, name: str = "books") -> str:
+    body = {"name": name, "function_name": "remote", "connector_id": connector_id}
+    return str(make(place, "models/_register?deploy=true", body)["model_id"])
+
+
+def standalone(place: Place, request_body: str = OLD) -> tuple[str, str]:
+    """Ids of a connector and of a model that uses it."""
+    connector_id = make(place, "connectors/_create", connector_body(place, request_body=request_body))["connector_id"]
+    return connector_id, model_on(place, connector_id)
+
+
+def internal(place: Place) -> str:
+    """Id of a model with a connector of its own."""
+    body = {"name": "inner", "function_name": "remote", "connector": connector_body(place)}
+    return str(make(place, "models/_register?deploy=true", body)["model_id"])
+
+
+def flow(place: Place, model_id: str, name: str = "flow-books", **parameters: str) -> str:
+    asked = {
+        "model_id": model_id,
+        "prompt": "Human: ${parameters.question}",
+        "response_filter": "$.output.message.content[0].text",
+        **parameters,
+    }
+    return place.register({"name": name, "type": "flow", "tools": [{"type": "MLModelTool", "parameters": asked}]})
+
+
+def documents_of(place: Place, *names: str) -> tuple[Documents, list[str]]:
+    cluster = cluster_at(place.url)
+    ids = agent_ids(cluster, names)
+    return read_documents(cluster, cluster.version, ids), ids
+
+
+def offered(place: Place, *names: str, new_connector: bool = False) -> list[Offer | Refused]:
+    documents, ids = documents_of(place, *names)
+    return offers(documents, ids, TAG, new_connector)
+
+
+def state(place: Place) -> dict[str, Any]:
+    """Every connector and model of the cluster as it is inside, credentials and all; times are left out."""
+    resources = place.cluster.core.resources
+    found: dict[str, Any] = {"connectors": resources.connectors, "agents": resources.agents}
+    found = copy.deepcopy(found)
+    found["models"] = {id_: {**resources.model(id_), **_inner(doc)} for id_, doc in resources.models.items()}
+    return _timeless(found)
+
+
+def _inner(model: Mapping[str, Any]) -> dict[str, Any]:
+    return {"connector": copy.deepcopy(model["connector"])} if "connector" in model else {}
+
+
+def _timeless(value: Any) -> Any:
+    match value:
+        case dict():
+            gone = _TIMES | ({"model_id"} if "model_state" in value else set())
+            return {name: _timeless(member) for name, member in value.items() if name not in gone}
+        case list():
+            return [_timeless(item) for item in value]
+    return value
+
+
+def without_parameter(found: Mapping[str, Any], name: str = "messages") -> dict[str, Any]:
+    """A state without a connector parameter that no template uses: what a PUT added stays for ever."""
+    copied: dict[str, Any] = copy.deepcopy(dict(found))
+    inner = [model["connector"] for model in copied["models"].values() if "connector" in model]
+    for connector in [*copied["connectors"].values(), *inner]:
+        unused = f"${{parameters.{name}}}" not in connector["actions"][0]["request_body"]
+        if unused and connector.get("parameters", {}).get(name) == DEFAULT:
+            del connector["parameters"][name]
+    return copied
+
+
+def asked(place: Place, agent_id: str, question: str = 'say "hi" ${x} ü') -> Any:
+    """What the LLM received of a legacy call, as it came."""
+    before = len(place.cluster.received)
+    status, answer, _ = place.post(
+        f"/_plugins/_ml/agents/{agent_id}/_execute", {"parameters": {"question": question}}, place.url
+    )
+    assert status == 200, answer
+    (body,) = place.cluster.received[before:]
+    return body

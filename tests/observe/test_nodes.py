@@ -1,0 +1,71 @@
+"""The metrics of each node: counted by what reached it, kept over a reload, one series an address."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+from gateway.app import Gateway
+from gateway.observe.logs import configure
+from tests.conftest import settings_for
+from tests.faults.client import Ask, once
+from tests.faults.standing import SHORT, standing
+from tests.faults.upstream import FaultyUpstream, settled
+
+EJECTING = {"ejection": {"failures": 2, "seconds": 60}, "health": {"interval": 0}}
+SLOW = {**SHORT, "header": 0.6}
+
+
+def series(gateway: Gateway) -> dict[str, dict[str, float]]:
+    """The nodes' metrics: by node's address, by name (and kind, for failures)."""
+    found: dict[str, dict[str, float]] = {}
+    text = gateway.metrics.render().decode()
+    for name, labels, value in re.findall(r"^mlc_gateway_node_(\w+)\{(.*)\} (.*)$", text, re.MULTILINE):
+        told = dict(re.findall(r'(\w+)="(.*?)"', labels))
+        key = f"{name} {told['kind']}" if "kind" in told else name
+        assert key not in found.setdefault(told["node"], {})
+        found[told["node"]][key] = float(value)
+    return found
+
+
+def expected(requests: int, *, pending: int = 0, down: int = 0, ejected: int = 0, **failures: int) -> dict[str, float]:
+    kinds = {f"failures_total {kind}": failures.get(kind, 0) for kind in ("connect", "reset", "invalid", "timeout")}
+    return {"requests_total": requests, "pending": pending, "down": down, "ejected": ejected, **kinds}
+
+
+async def test_each_node_has_its_own_series() -> None:
+    good, bad = FaultyUpstream(), FaultyUpstream()
+    async with standing(good, bad, timeouts=SLOW, **EJECTING) as gateway:
+        a, b = (f"127.0.0.1:{one.port}" for one in (good, bad))
+        assert series(gateway) == {a: expected(0), b: expected(0)}
+        await bad.kill()
+        for number in range(10):
+            await once(gateway.data_port, Ask(b"%d" % number))
+        assert series(gateway) == {a: expected(10), b: expected(0, connect=2, ejected=1)}
+
+
+async def test_failures_are_told_apart_and_pending_ones_counted() -> None:
+    upstream = FaultyUpstream()
+    async with standing(upstream, timeouts=SLOW) as gateway:
+        node = f"127.0.0.1:{upstream.port}"
+        for fault in ("garbage", "resets without an answer", "closes within the head", "closes within the body"):
+            await once(gateway.data_port, Ask(b"f", b"POST", fault=fault))
+        assert series(gateway) == {node: expected(4, invalid=1, reset=3)}
+        same = settings_for(upstream.url, {"upstream": {"url": upstream.url, "timeouts": SLOW}})
+        await gateway.reload(same, gateway.log)
+        late = asyncio.create_task(once(gateway.data_port, Ask(b"l", fault="stalls before the answer")))
+        assert await settled(lambda: series(gateway)[node]["pending"] == 1)
+        await late
+        assert series(gateway) == {node: expected(5, invalid=1, reset=3, timeout=1)}
+
+
+async def test_an_address_that_is_there_twice_is_one_series() -> None:
+    async with FaultyUpstream() as upstream:
+        twice = [upstream.url, upstream.url]
+        async with standing(url=upstream.url, nodes=twice, health={"interval": 0}) as gateway:
+            for _ in range(2):
+                for number in range(4):
+                    await once(gateway.data_port, Ask(b"%d" % number))
+                over = {"upstream": {"url": upstream.url, "nodes": twice, "health": {"interval": 0}}}
+                await gateway.reload(settings_for(upstream.url, over), configure("error", "json"))
+            assert series(gateway) == {f"127.0.0.1:{upstream.port}": expected(8)}

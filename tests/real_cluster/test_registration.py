@@ -1,0 +1,150 @@
+"""Registering agents with a `model` block on a real 3.6.0, the unified agent API off (as users have it) and on.
+
+Bodies are sent with opensearch-py and opensearch-js. The agents must then answer text, image blocks and a conversation
+through the gateway, and the LLM endpoint must receive the provider's mapping of each.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opensearchpy import OpenSearch
+from opensearchpy.exceptions import TransportError
+
+from .agents import WIRES, Api
+from .delivered import INPUTS, Send, canonical, mapping
+from .llm import LLM, PLAN
+from .speech import turns
+from .unified import MODELS, redirect
+
+pytestmark = pytest.mark.real_cluster
+
+JS = Path(__file__).parents[1] / "clients" / "js"
+KINDS = ["text", "text_hostile", "blocks", "conversation"]
+Register = Callable[[str, Any], tuple[int, Any]]
+
+
+def register_py(url: str, body: Any) -> tuple[int, Any]:
+    with OpenSearch(url, timeout=30, max_retries=0) as client:
+        try:
+            return 200, client.plugins.ml.register_agents(body=body)
+        except TransportError as error:
+            if not isinstance(error.status_code, int):
+                raise  # no answer at all
+            return error.status_code, error.info
+
+
+def register_js(url: str, body: Any) -> tuple[int, Any]:
+    if shutil.which("node") is None or not (JS / "node_modules").is_dir():
+        pytest.skip("opensearch-js is not installed here")
+    told = json.dumps({"url": url, "bodies": [body]})
+    run = subprocess.run(["node", "register.mjs"], cwd=JS, input=told, capture_output=True, text=True, check=True)
+    (answer,) = json.loads(run.stdout)
+    return answer["status"], answer["answer"]
+
+
+CLIENTS: dict[str, Register] = {"py": register_py, "js": register_js}
+
+
+def rfc_body(provider: str, client: str) -> dict[str, Any]:
+    """The RFC's registration body, for each provider."""
+    return {
+        "name": f"registered with {client} for {provider}",
+        "type": "conversational",
+        "description": "this is a test agent",
+        "model": MODELS[provider],
+        "tools": [{"type": "ListIndexTool"}, {"type": "SearchIndexTool"}, {"type": "IndexMappingTool"}],
+        "memory": {"type": "conversation_index"},
+    }
+
+
+def arrives(send: Send, llm: LLM, agent_id: str, provider: str, kind: str) -> None:
+    llm.taken()
+    status, answer = send(agent_id, {"input": INPUTS[kind]})
+    assert status == 200, answer
+    (received,) = llm.taken()
+    name = WIRES[provider].name
+    assert canonical(name, turns(received)) == canonical(name, mapping(name, INPUTS[kind]))
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("provider", MODELS)
+def test_the_rfcs_body_with_the_api_off(
+    gateway_url: str, real_cluster: str, api: Api, llm: LLM, through: Send, provider: str, client: str
+) -> None:
+    body = rfc_body(provider, client)
+    body["model"] = {**body["model"], "url": llm.url + WIRES[provider].path}
+    status, answer = CLIENTS[client](real_cluster, body)
+    assert (status, answer["error"]["type"]) == (400, "illegal_argument_exception")
+
+    status, answer = CLIENTS[client](gateway_url, body)
+    assert status == 200, answer
+    assert list(answer) == ["agent_id"]
+    for kind in KINDS:
+        arrives(through, llm, answer["agent_id"], provider, kind)
+    shown = json.dumps(api.must("GET", f"/_plugins/_ml/agents/{answer['agent_id']}"))
+    assert not any(json.dumps(value) in shown for value in body["model"]["credential"].values())
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("provider", MODELS)
+def test_the_rfcs_body_with_the_api_on(
+    gateway_url: str, api: Api, llm: LLM, through: Send, unified_on: None, provider: str, client: str
+) -> None:
+    status, answer = CLIENTS[client](gateway_url, rfc_body(provider, client) | {"name": f"native {provider} {client}"})
+    assert status == 200, answer
+    agent = api.must("GET", f"/_plugins/_ml/agents/{answer['agent_id']}")
+    assert agent["model"] == {name: MODELS[provider][name] for name in ("model_id", "model_provider")}
+    assert "mlc_gateway_registration" not in agent["parameters"]
+    redirect(api, answer["agent_id"], llm.url)
+    for kind in KINDS:
+        arrives(through, llm, answer["agent_id"], provider, kind)
+
+
+@pytest.mark.parametrize("type_", ["flow", "conversational_flow", "plan_execute_and_reflect"])
+def test_other_types_with_the_api_off(gateway_url: str, llm: LLM, through: Send, type_: str) -> None:
+    body = rfc_body("bedrock", "py") | {"name": f"a {type_}", "type": type_}
+    body["model"] = {**body["model"], "url": llm.url + WIRES["bedrock"].path}
+    if type_ != "plan_execute_and_reflect":
+        body["tools"] = []
+    status, answer = register_py(gateway_url, body)
+    assert status == 200, answer
+    llm.taken()
+    if type_ == "plan_execute_and_reflect":
+        llm.replies(PLAN)
+    status, said = through(answer["agent_id"], {"input": "hello"})
+    assert status == 200, said
+    assert "hello" in json.dumps(llm.taken()[0])
+
+
+def test_what_a_registration_made_is_removed_with_its_agent(gateway_url: str, api: Api, llm: LLM) -> None:
+    body = rfc_body("openai", "cascade")
+    body["model"] = {**body["model"], "url": llm.url + WIRES["openai"].path}
+    status, answer = register_py(gateway_url, body)
+    assert status == 200, answer
+    model_id = api.must("GET", f"/_plugins/_ml/agents/{answer['agent_id']}")["llm"]["model_id"]
+    Api(gateway_url).must("DELETE", f"/_plugins/_ml/agents/{answer['agent_id']}?cascade=true")
+    assert api.call("GET", f"/_plugins/_ml/models/{model_id}")[0] == 404
+
+
+def test_quick_execute_leaves_nothing(gateway_url: str, api: Api, llm: LLM) -> None:
+    everything = {"query": {"match_all": {}}, "size": 1000}
+
+    def count(kind: str) -> int:
+        total: int = api.must("POST", f"/_plugins/_ml/{kind}/_search", everything)["hits"]["total"]["value"]
+        return total
+
+    before = count("agents"), count("models")
+    model = {**MODELS["gemini"], "url": llm.url + WIRES["gemini"].path}
+    answer = Api(gateway_url).must("POST", "/_plugins/_ml/agents/_execute", {"model": model, "input": INPUTS["blocks"]})
+    assert "inference_results" in answer
+    (received,) = llm.taken()
+    name = WIRES["gemini"].name
+    assert canonical(name, turns(received)) == canonical(name, mapping(name, INPUTS["blocks"]))
+    assert (count("agents"), count("models")) == before

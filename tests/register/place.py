@@ -1,0 +1,114 @@
+"""A gateway before a simulated cluster, with a front between them that can fail; and a registration to send."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import io
+import json
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+import pytest
+
+from gateway.app import Gateway, build
+from gateway.observe.logs import configure
+from gateway.simulator.server import Simulator
+from tests.conftest import settings_for
+from tests.faulty_cluster import FaultyCluster, orphans
+from tests.lifecycle.process import until
+
+ML = "/_plugins/_ml"
+REGISTER = f"{ML}/agents/_register"
+SECRETS = ("AKIDSECRETKEY", "very-secret/key+=")
+MODEL = "us.anthropic.claude-3-7-sonnet-20250219-v1:0"
+QUICK = {"timeout": 0.3, "visible_within": 0.3}
+PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+IMAGE = {"type": "image", "source": {"type": "base64", "format": "png", "data": PNG}}
+ENABLE_MCP = {"persistent": {"plugins.ml_commons.mcp_connector_enabled": True}}
+
+
+def basic(user: str, password: str = "hunter2-hunter2") -> dict[str, str]:
+    return {"Authorization": "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()}
+
+
+@dataclass
+class Place:
+    """simulator: the cluster. front: what the gateway takes for it. log: what the gateway wrote so far."""
+
+    simulator: Simulator
+    front: FaultyCluster
+    gateway: Gateway
+    client: aiohttp.ClientSession
+    log: io.StringIO
+    answers: list[str] = field(default_factory=list)
+
+    def model(self, **more: Any) -> dict[str, Any]:
+        credential = {"access_key": SECRETS[0], "secret_key": SECRETS[1]}
+        parameters = {"region": "us-east-1"}
+        block = {"model_id": MODEL, "model_provider": "bedrock/converse", "credential": credential}
+        url = f"{self.simulator.llm_url}/bedrock/model/{MODEL}/converse"
+        return {**block, "model_parameters": parameters, "url": url, **more}
+
+    def body(self, **more: Any) -> dict[str, Any]:
+        return {"name": "assistant", "type": "conversational", "model": self.model(), **more}
+
+    async def call(
+        self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
+    ) -> tuple[int, dict[str, Any], Mapping[str, str]]:
+        """Status, JSON and headers of the answer; its text is kept in `answers`."""
+        async with self.client.request(method, path, json=body, headers=headers) as response:
+            text = await response.text()
+            self.answers.append(text)
+            return response.status, json.loads(text), response.headers
+
+    async def register(self, body: Any = None, headers: Mapping[str, str] | None = None) -> tuple[int, dict[str, Any]]:
+        status, document, _ = await self.call("POST", REGISTER, self.body() if body is None else body, headers)
+        return status, document
+
+    async def execute(self, agent_id: str, said: Any) -> tuple[int, dict[str, Any]]:
+        status, document, _ = await self.call("POST", f"{ML}/agents/{agent_id}/_execute", {"input": said})
+        return status, document
+
+    @property
+    def counts(self) -> tuple[int, int, int]:
+        """How many agents, models and connectors there are."""
+        resources = self.simulator.core.resources
+        return len(resources.agents), len(resources.models), len(resources.connectors)
+
+    @property
+    def orphans(self) -> list[str]:
+        return orphans(self.simulator.core)
+
+    def shown(self) -> str:
+        """All that the gateway wrote or answered."""
+        return self.log.getvalue() + "".join(self.answers)
+
+
+async def left_alone(place: Place, request: Coroutine[Any, Any, Any]) -> None:
+    """Send a request and go away when the front's first fault strikes."""
+    task = asyncio.create_task(request)
+    await until(lambda: place.front.faults[0].matched > 0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+@contextlib.asynccontextmanager
+async def placed(
+    version: str = "2.19.0", over: Mapping[str, Any] | None = None, refresh_seconds: float = 0.0
+) -> AsyncIterator[Place]:
+    """A place whose gateway has the settings `over`; its log is at the level of debug."""
+    async with Simulator(version, refresh_seconds=refresh_seconds) as simulator, FaultyCluster(simulator.url) as front:
+        log = io.StringIO()
+        settings = settings_for(front.url, {"registration": QUICK, **(over or {})})
+        gateway = build(settings, None, configure("debug", "json", log))
+        await gateway.start()
+        try:
+            async with aiohttp.ClientSession(f"http://127.0.0.1:{gateway.data_port}") as client:
+                yield Place(simulator, front, gateway, client, log)
+        finally:
+            await gateway.stop()

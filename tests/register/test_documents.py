@@ -1,0 +1,279 @@
+"""The documents that are sent to the cluster, whole."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.notices import Notice
+from gateway.register.documents import agent_body, mcp_connector_body, model_body, notices
+from gateway.register.target import Target, as_native, check, makes_model, takes
+from tests.register.world import AGENTS, BEDROCK, GEMINI, OPENAI, TAG, TARGETS, block, read, registration_of
+
+GOLDEN = Path(__file__).parent / "golden"
+V2_19, V3_4, V3_6 = TARGETS.values()
+NATIVE = Target((3, 8, 0), unified_api=True, mcp_enabled=True)
+METADATA = {"model_id": "m1", "mcp_connector_ids": [], "model": {"model_id": "gpt-4o", "model_provider": OPENAI}}
+RFC = {
+    "name": "Claude 3.7 without t2ppl",
+    "type": "conversational",
+    "description": "this is a test agent",
+    "model": {
+        "model_id": "us.anthropic.claude-3-7-sonnet-20250219-v1:0",
+        "model_provider": "bedrock/converse",
+        "credential": {
+            "access_key": "YOUR_ACCESS_KEY",
+            "secret_key": "YOUR_SECRET_KEY",
+            "session_token": "YOUR_SESSION_TOKEN",
+        },
+    },
+    "tools": [{"type": "ListIndexTool"}, {"type": "SearchIndexTool"}, {"type": "IndexMappingTool"}],
+    "memory": {"type": "conversation_index"},
+}
+
+
+def made(document: dict[str, Any], target: Target = V2_19, ids: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The agent's body with its metadata decoded."""
+    body = agent_body(read(document), target, TAG, "m1", ids)
+    parameters = {**body["parameters"], "mlc_gateway": json.loads(body["parameters"]["mlc_gateway"])}
+    return {**body, "parameters": parameters}
+
+
+def codes(document: dict[str, Any], target: Target = V2_19) -> list[tuple[str, str]]:
+    return [(notice.code, notice.place) for notice in notices(read(document), target)]
+
+
+@pytest.mark.parametrize(("version", "name"), [(v, name) for v, names in AGENTS.items() for name in names])
+def test_model_and_agent_of_every_provider_version_and_type(version: str, name: str) -> None:
+    parameters = {"max_tokens": 1000, "system_prompt": 'Say "no".'}
+    registration, target = registration_of(name, model_parameters=parameters), TARGETS[version]
+    check(registration, target)
+    assert makes_model(target, registration)
+    documents = {
+        "model": model_body(registration, target, TAG),
+        "agent": agent_body(registration, target, TAG, "the-model-id"),
+    }
+    assert documents == json.loads((GOLDEN / f"documents-{version}.json").read_text())[name]
+
+
+@pytest.mark.parametrize("version", TARGETS)
+def test_the_body_of_the_rfc(version: str) -> None:
+    registration, target = read(RFC), TARGETS[version]
+    documents = {
+        "model": model_body(registration, target, TAG),
+        "agent": agent_body(registration, target, TAG, "the-model-id"),
+        "notices": [[notice.code, notice.place] for notice in notices(registration, target)],
+    }
+    assert documents == json.loads((GOLDEN / "rfc.json").read_text())[version]
+
+
+@pytest.mark.parametrize("target", [V2_19, V3_4, V3_6, NATIVE])
+def test_credentials_stand_in_the_connector_and_nowhere_else(target: Target) -> None:
+    for provider in (BEDROCK, OPENAI, GEMINI):
+        document = {"name": "x", "type": "flow", "model": block(provider)}
+        registration = read(document)
+        secrets = list(document["model"]["credential"].values())
+        model = model_body(registration, target, TAG)
+        assert model["connector"].pop("credential") == document["model"]["credential"]
+        elsewhere = [json.dumps(model), json.dumps(agent_body(registration, target, TAG, "m1")), repr(registration)]
+        assert not [secret for secret in secrets for text in elsewhere if secret in text]
+
+
+def test_what_the_client_said_of_the_agent_is_kept() -> None:
+    document = {
+        "name": "x",
+        "description": "d",
+        "app_type": "rag",
+        "model": block(OPENAI),
+        "tools": [],
+        "memory": {"type": "conversation_index", "window_size": 7},
+        "parameters": {"max_iteration": 5, "verbose": True},
+    }
+    assert made(document) == {
+        "name": "x",
+        "description": "d",
+        "app_type": "rag",
+        "type": "conversational",
+        "tools": [],
+        "memory": {"type": "conversation_index", "window_size": 7},
+        "llm": {"model_id": "m1", "parameters": {"response_filter": "$.choices[0].message.content"}},
+        "parameters": {
+            "max_iteration": 5,
+            "verbose": True,
+            "mlc_gateway_registration": TAG,
+            "mlc_gateway": METADATA,
+        },
+    }
+
+
+def test_a_flow_s_own_llm_tool_runs_the_model() -> None:
+    own = {"type": "MLModelTool", "name": "llm", "parameters": {"prompt": "Say ${parameters.question}"}}
+    other = {"type": "MLModelTool", "name": "other", "parameters": {"model_id": "m0"}}
+    document = {"name": "x", "type": "flow", "model": block(OPENAI), "tools": [other, own]}
+    asked = {
+        "model_id": "m1",
+        "response_filter": "$.choices[0].message.content",
+        "prompt": "Say ${parameters.question}",
+    }
+    assert made(document)["tools"] == [other, {**own, "parameters": asked}]
+    assert codes(document) == []
+
+
+def test_a_flow_whose_tools_run_another_model_gets_one_more() -> None:
+    other = {"type": "MLModelTool", "name": "other", "parameters": {"model_id": "m0"}}
+    document = {"name": "x", "type": "flow", "model": block(OPENAI), "tools": [other]}
+    asked = {
+        "model_id": "m1",
+        "prompt": "${parameters.question}",
+        "response_filter": "$.choices[0].message.content",
+    }
+    assert made(document)["tools"] == [other, {"type": "MLModelTool", "parameters": asked}]
+    assert codes(document) == [("FLOW_MODEL_TOOL", "tools")]
+
+
+def test_v2_and_its_memory_where_there_are_none() -> None:
+    memory = {"type": "agentic_memory", "memory_container_id": "c1", "window_size": 3}
+    document = {"name": "x", "type": "conversational/v2", "model": block(OPENAI), "memory": memory, "tools": []}
+    body = made(document)
+    assert (body["type"], body["memory"]) == ("conversational", {"type": "conversation_index", "window_size": 3})
+    asked = {"type": "conversational_v2", "memory": memory}
+    assert body["parameters"]["mlc_gateway"] == {**METADATA, **asked}
+    assert codes(document) == [("V2_AS_LEGACY", "type"), ("MEMORY_AS_CONVERSATION_INDEX", "memory.type")]
+    assert codes(document, V3_6) == [("V2_AS_LEGACY", "type")]
+    assert made(document, V3_6)["memory"] == memory
+
+
+def test_a_parameter_that_is_not_sent_is_told() -> None:
+    both = {"temperature": 0.1, "top_p": 0.2}
+    document = {"name": "x", "model": block(BEDROCK, model_parameters=both)}
+    assert codes(document) == [("SAMPLING_LEFT_OUT", "model.model_parameters.temperature")]
+    document = {"name": "x", "model": block(OPENAI, model_parameters={**both, "reasoning_effort": "low"})}
+    assert [place.rpartition(".")[2] for _, place in codes(document)] == ["temperature", "top_p"]
+    document = {"name": "x", "model": block(GEMINI, model_parameters=both)}
+    assert codes(document) == []
+
+
+def test_notices_say_what_was_asked_for_and_what_was_made() -> None:
+    found = notices(read({"name": "x", "tools": [{"type": "ListIndexTool"}], "model": block(OPENAI)}), V2_19)
+    told = "ListIndexTool is called CatIndexTool on this cluster"
+    assert found == (Notice("TOOL_RENAMED", told, "tools[0].type"),)
+
+
+# MCP
+
+SSE = {
+    "name": "weather",
+    "url": "https://mcp.example.com",
+    "headers": {"Authorization": "Bearer ${credential.key}"},
+    "credential": {"key": "the-mcp-key"},
+    "tools": ["get_.*"],
+}
+
+
+def test_the_connector_of_an_mcp_server() -> None:
+    registration = read({"name": "x", "llm": {"model_id": "m0"}, "mcp": {**SSE, "endpoint": "/events"}})
+    (server,) = registration.mcp
+    assert mcp_connector_body(server, TAG) == {
+        "name": "weather",
+        "description": f"MCP server of an agent, mlc-gateway {TAG}",
+        "version": "1",
+        "protocol": "mcp_sse",
+        "url": "https://mcp.example.com",
+        "credential": {"key": "the-mcp-key"},
+        "headers": {"Authorization": "Bearer ${credential.key}"},
+        "parameters": {"sse_endpoint": "/events"},
+    }
+    assert "the-mcp-key" not in repr(registration)
+    streamable = read({"name": "x", "mcp": {"url": "http://h", "transport": "streamable_http", "endpoint": "/mcp"}})
+    assert mcp_connector_body(streamable.mcp[0], TAG) == {
+        "name": "MCP server",
+        "description": f"MCP server of an agent, mlc-gateway {TAG}",
+        "version": "1",
+        "protocol": "mcp_streamable_http",
+        "url": "http://h",
+        "credential": {},
+        "headers": {},
+        "parameters": {"endpoint": "/mcp"},
+    }
+
+
+def test_an_agent_with_its_own_llm_gets_the_connectors_and_nothing_else() -> None:
+    document = {
+        "name": "x",
+        "type": "conversational",
+        "llm": {"model_id": "m0", "parameters": {"prompt": "${parameters.question}"}},
+        "parameters": {"mcp_connectors": '[{"mcp_connector_id":"c0"}]'},
+        "mcp": [SSE, {"url": "http://h"}],
+    }
+    body = agent_body(read(document), V3_4, TAG, "", ["c1", "c2"])
+    parameters = body["parameters"]
+    assert json.loads(parameters.pop("mlc_gateway")) == {"mcp_connector_ids": ["c1", "c2"]}
+    assert body == {
+        "name": "x",
+        "type": "conversational",
+        "llm": {"model_id": "m0", "parameters": {"prompt": "${parameters.question}"}},
+        "parameters": {
+            "mcp_connectors": [
+                {"mcp_connector_id": "c0"},
+                {"mcp_connector_id": "c1", "tool_filters": ["get_.*"]},
+                {"mcp_connector_id": "c2"},
+            ],
+            "mlc_gateway_registration": TAG,
+        },
+    }
+
+
+def test_a_cluster_that_takes_the_block_gets_it_back_with_the_connectors() -> None:
+    model = block(OPENAI, model_parameters={"max_tokens": 10})
+    registration = read({"name": "x", "type": "conversational", "model": model, "mcp": {"url": "http://h"}})
+    assert not takes(NATIVE, registration)
+    assert not makes_model(NATIVE, registration)
+    body = agent_body(registration, NATIVE, TAG, "", ["c1"])
+    assert body["model"] == {**model, "model_parameters": {"max_tokens": "10"}}
+    assert "llm" not in body
+    assert body["parameters"]["mcp_connectors"] == [{"mcp_connector_id": "c1"}]
+    assert notices(registration, NATIVE) == ()
+
+
+# The cluster's own way
+
+SPACED = b'{ "name":"x","type" :"conversational", "model":%s, "n":1.50}' % json.dumps(block(OPENAI)).encode()
+
+
+@pytest.mark.parametrize(
+    ("body", "sent"),
+    [
+        (SPACED, None),
+        (SPACED.replace(b"conversational", b"CONVERSATIONAL"), None),
+        (SPACED.replace(b"conversational", b"conversational_v2"), None),
+        (SPACED.replace(b"conversational", b"conversational/v2"), "conversational_v2"),
+        (SPACED.replace(b'"type" :"conversational",', b""), "conversational"),
+    ],
+)
+def test_where_the_cluster_takes_it_the_bytes_pass_or_the_type_is_mended(body: bytes, sent: str | None) -> None:
+    registration = read(json.loads(body))
+    assert takes(NATIVE, registration)
+    mended = as_native(body, registration, NATIVE)
+    assert mended is None if sent is None else json.loads(mended or b"") == {**json.loads(body), "type": sent}
+
+
+@pytest.mark.parametrize("more", [{"type": "flow"}, {"type": "conversational_flow"}, {"url": "https://h"}])
+def test_what_the_block_can_t_say_is_made_even_there(more: dict[str, str]) -> None:
+    url = {"url": more["url"]} if "url" in more else {}
+    registration = read({"name": "x", "type": more.get("type", "conversational"), "model": block(OPENAI, **url)})
+    assert makes_model(NATIVE, registration)
+    with pytest.raises(ValueError, match="does not take"):
+        as_native(b"{}", registration, NATIVE)
+
+
+@pytest.mark.parametrize(
+    "target",
+    [V2_19, V3_4, V3_6, Target((3, 6, 0)), Target((3, 5, 0), unified_api=False), Target((2, 19, 0), unified_api=True)],
+)
+def test_without_the_block_the_gateway_makes_the_model(target: Target) -> None:
+    registration = read(RFC)
+    assert not takes(target, registration)
+    assert makes_model(target, registration)

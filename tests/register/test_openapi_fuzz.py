@@ -1,0 +1,58 @@
+"""Schemathesis from `docs/openapi.yaml`: whatever is registered or deleted, never a 5xx of the gateway's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from schemathesis import GenerationMode
+from schemathesis.config import GenerationConfig, SchemathesisConfig
+
+from tests.docs.pages import DOCS
+from tests.execute.test_openapi_fuzz import OWN, World, world
+from tests.faulty_cluster import orphans
+
+__all__ = ["world"]
+
+WANTED = {"registerAgent": 200, "updateAgent": 0, "deleteAgent": 404}
+
+
+def operations() -> list[Any]:
+    modes = GenerationConfig(modes=[GenerationMode.POSITIVE, GenerationMode.NEGATIVE])
+    config = SchemathesisConfig.from_dict({})
+    config.projects.default.generation = modes
+    schema = schemathesis.openapi.from_path(DOCS / "openapi.yaml", config=config)
+    found = [one.ok() for one in schema.get_all_operations()]
+    return [one for one in found if one.definition.raw["operationId"] in WANTED]
+
+
+@pytest.mark.parametrize("operation", operations(), ids=lambda one: one.label)
+def test_never_a_5xx_of_the_gateways_own(world: World, operation: Any) -> None:
+    statuses: set[int] = set()
+
+    @settings(
+        max_examples=40,
+        deadline=None,
+        database=None,
+        derandomize=True,
+        phases=[Phase.explicit, Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(st.data())
+    def check(data: Any) -> None:
+        mode = data.draw(st.sampled_from([GenerationMode.POSITIVE, GenerationMode.NEGATIVE]))
+        case = data.draw(operation.as_strategy(generation_mode=mode))
+        if "{agent_id}" in operation.path:
+            case.path_parameters = {"agent_id": "nobody"}
+        response = case.call(base_url=world.url)
+        statuses.add(response.status_code)
+        if response.status_code >= 500:
+            error = response.json()["error"]
+            assert not isinstance(error, dict) or error["type"] not in (*OWN, "RegistrationFailed"), response.text
+
+    check()
+    assert WANTED[operation.definition.raw["operationId"]] in {*statuses, 0}
+    assert orphans(world.simulator.core) == []

@@ -1,0 +1,136 @@
+"""Every step of a registration, and of its undoing, failing in every way: nothing stays that nobody is told of."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.faulty_cluster import Fault, Kind
+from tests.register.place import ENABLE_MCP, ML, REGISTER, SECRETS, Place, placed
+
+KINDS: tuple[Kind, ...] = ("error", "refused", "stall", "lost", "late", "truncated")
+MCP = {"url": "http://127.0.0.1:9/sse", "headers": {"X-Key": "mcp-header-secret"}}
+STEPS = {
+    "version": ("GET", "/$"),
+    "look first": ("POST", f"{ML}/agents/_search"),
+    "connector": ("POST", f"{ML}/connectors/_create"),
+    "model": ("POST", f"{ML}/models/_register"),
+    "agent": ("POST", REGISTER),
+    "look for strays": ("POST", f"{ML}/models/_search"),
+}
+VERSIONS = ("2.19.0", "3.4.0")
+
+
+async def prepared(place: Place, version: str, kind: str = "conversational") -> dict[str, Any]:
+    """A registration with as many steps as the version has."""
+    body = place.body(type=kind)
+    if version.startswith("3"):
+        place.simulator.core.settings.change(ENABLE_MCP)
+        body["mcp"] = MCP
+    return body
+
+
+def named(document: dict[str, Any]) -> str:
+    return json.dumps(document)
+
+
+async def holds(place: Place, body: dict[str, Any], status: int, document: dict[str, Any]) -> None:
+    """After a fault: all or nothing, or told; and a retry gives one agent that runs."""
+    agents, _, _ = place.counts
+    if status == 200:
+        assert agents >= 1
+    for orphan in place.orphans:
+        assert "OUTCOME_UNKNOWN" in named(document) or orphan.split()[1].rstrip(":") in named(document), orphan
+    place.front.faults.clear()
+    again, registered = await place.register(body)
+    assert again == 200
+    if status == 200:
+        assert registered == {"agent_id": document["agent_id"]}
+    assert place.orphans == []
+    planner = body["type"] == "plan_execute_and_reflect"
+    assert place.counts[:2] == (2 if planner else 1, 1)
+    ran, answer = await place.execute(registered["agent_id"], "hello")
+    assert ran == 200, answer
+    shown = place.shown()
+    assert not any(secret in shown for secret in (*SECRETS, "mcp-header-secret"))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("step", STEPS)
+async def test_a_step_fails_once(version: str, step: str, kind: Kind) -> None:
+    method, path = STEPS[step]
+    async with placed(version) as place:
+        body = await prepared(place, version)
+        place.front.faults.append(Fault(kind, method, path, seconds=0.5))
+        status, document = await place.register(body)
+        assert place.front.faults[0].matched or (step, version) == ("connector", "2.19.0")
+        await holds(place, body, status, document)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("method", "path"), [STEPS["model"], STEPS["agent"], ("GET", f"{ML}/agents/")], ids=["model", "agent", "parts"]
+)
+async def test_a_planner_has_an_executor_that_goes_with_it(method: str, path: str, kind: Kind) -> None:
+    async with placed("3.4.0") as place:
+        body = await prepared(place, "3.4.0", "plan_execute_and_reflect")
+        place.front.faults.append(Fault(kind, method, path, seconds=0.5))
+        status, document = await place.register(body)
+        assert place.front.faults[0].matched
+        await holds(place, body, status, document)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("path", ["POST /models/[^/]+/_undeploy", "DELETE /models/", "DELETE /connectors/"])
+async def test_undoing_fails_once(version: str, path: str, kind: Kind) -> None:
+    async with placed(version) as place:
+        body = await prepared(place, version)
+        method, path = path.split()
+        place.front.faults += [Fault("error", "POST", REGISTER), Fault(kind, method, ML + path, seconds=0.5)]
+        status, document = await place.register(body)
+        assert status == 500
+        if place.front.faults[1].matched and kind != "error":
+            assert place.orphans == []
+        await holds(place, body, status, document)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_what_can_not_be_undone_is_named_with_the_call_that_removes_it(version: str) -> None:
+    async with placed(version) as place:
+        body = await prepared(place, version)
+        place.front.faults += [Fault("error", "POST", REGISTER), Fault("error", "DELETE", ML, times=99)]
+        status, document = await place.register(body)
+        assert status == 500
+        assert document["error"]["type"] == "RegistrationFailed"
+        assert document["error"]["reason"] == "The cluster refused to make the agent: injected by the test"
+        [model_id] = place.simulator.core.resources.models
+        left = [problem for problem in document["error"]["problems"] if problem["code"] == "LEFT_BEHIND"]
+        call = f"POST {ML}/models/{model_id}/_undeploy, DELETE {ML}/models/{model_id}"
+        assert left[0]["help"] == f"Remove it with {call}"
+        assert len(left) == sum(place.counts)
+        place.front.faults.clear()
+        for problem in left:
+            for method, path in (one.split() for one in problem["help"].removeprefix("Remove it with ").split(", ")):
+                assert (await place.call(method, path))[0] == 200
+        assert place.counts == (0, 0, 0)
+
+
+async def test_a_refusal_is_the_clusters_own_with_its_status_and_without_the_credential() -> None:
+    async with placed("3.4.0") as place:
+        body = place.body(name="x" * 2000)
+        status, document = await place.register(body)
+        assert status == 400
+        assert document["error"]["reason"].startswith("The cluster refused to make the agent: Agent name")
+        assert place.counts == (0, 0, 0)
+
+
+async def test_a_lost_model_is_found_and_used() -> None:
+    async with placed("3.4.0", refresh_seconds=0.1) as place:
+        place.front.faults.append(Fault("lost", "POST", f"{ML}/models/_register"))
+        assert (await place.register())[0] == 200
+        assert place.counts == (1, 1, 0)
+        assert len(place.front.calls("POST", f"{ML}/models/_register")) == 1
