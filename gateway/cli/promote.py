@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ from gateway.migrate.promote import (
 )
 from gateway.migrate.reading import agent_ids, read_documents
 from gateway.migrate.search import search_all
-from gateway.migrate.upgrade import Call
+from gateway.migrate.steps import Call
 
 NAME = "promote"
 HELP = (
@@ -42,6 +43,9 @@ HELP = (
 EXAMPLES = """  mlc-gateway promote --url http://127.0.0.1:9200 my-agent
   mlc-gateway promote --url http://127.0.0.1:9200 my-agent --apply --credential-file credential.json
   mlc-gateway promote -c config/gateway.yaml my-agent --type conversational_v2 --memory-container ID"""
+
+_PATIENCE = 10.0
+_PAUSE = 0.2
 
 
 class _Left(Exception):
@@ -58,7 +62,9 @@ class _Failed(Exception):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("agent", metavar="AGENT", help="id or name of a legacy agent")
+    parser.add_argument(
+        "agent", metavar="AGENT", help="id or name of a legacy agent (after -- where it starts with a dash)"
+    )
     parser.add_argument("--apply", action="store_true", help="do it; without it, only show what would be done")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--type", choices=(V2,), default="", help="another type than the agent's own")
@@ -183,14 +189,39 @@ def _require(cluster: Connected, call: Call) -> dict[str, Any]:
 
 
 def _remove(cluster: Connected, calls: tuple[Call, ...], cause: ClusterError) -> None:
-    for index, call in enumerate(calls):
-        try:
-            status, answer = cluster.call(call.method, call.path)
-            said = "" if status in (200, 404) or call.path.endswith("/_undeploy") else answer_of(status, answer)
-        except ClusterUnreachable as error:
-            said = str(error)
-        if said:
-            raise _Left(f"{cause}; and it could not be taken back: {said}", list(calls[index:]))
+    """Sends the calls of `taking_back`; a model that was just used is deployed, and undeploying takes a while."""
+    agent, undeploy, model = calls
+    end = time.monotonic() + _PATIENCE
+    said = _sent(cluster, agent)
+    while not said:
+        _sent(cluster, undeploy)
+        said = _sent(cluster, model)
+        if not said:
+            return
+        if time.monotonic() < end:
+            said = ""
+            time.sleep(_PAUSE)
+    left = [undeploy, model]
+    raise _Left(
+        f"{cause}; and it could not be taken back: {said}", left if _is_gone(cluster, agent) else [agent, *left]
+    )
+
+
+def _is_gone(cluster: Connected, call: Call) -> bool:
+    """Whether what `call` removes is gone."""
+    try:
+        return cluster.call("GET", call.path)[0] == 404
+    except ClusterUnreachable:
+        return False
+
+
+def _sent(cluster: Connected, call: Call) -> str:
+    """What the cluster said against it; "" when it is done."""
+    try:
+        status, answer = cluster.call(call.method, call.path)
+    except ClusterUnreachable as error:
+        return str(error)
+    return "" if status in (200, 404) else answer_of(status, answer)
 
 
 def _report(found: Promotion, new: str, model: str, as_json: bool, made: bool) -> None:

@@ -20,6 +20,7 @@ from gateway.delivery.plan import Plan, Remembered, assumed
 from gateway.delivery.reuse import planned
 from gateway.delivery.template import PREFIX
 from gateway.delivery.textonly import TextOnly
+from gateway.delivery.unserved import refuse_unserved
 from gateway.errors import UndeliverableContent
 from gateway.execute.body import payloads_of, serialised, with_members
 from gateway.notices import Notice
@@ -73,7 +74,11 @@ def native(
     Changed are: `question` beside `input`, which goes, as not every version lets `input` win; placeholders in
     the input's texts, which the cluster would expand; and missing `parameters` on the stream endpoint, which
     wants them there (FACTS.md, 3.5 and later).
+
+    Raises:
+        UndeliverableContent: the cluster can't serve it (`refuse_unserved`).
     """
+    refuse_unserved(profile, agent_input)
     lifted = request.lifted
     said, helpers = guarded(_texts_restored(json.loads(lifted.text)["input"], lifted))
     helpers = {**(guards or {}), **helpers}
@@ -105,6 +110,7 @@ def rewritten(
     Raises:
         UndeliverableContent: it can't arrive whole; the problems say which part and why.
     """
+    refuse_unserved(profile, agent_input)
     provider = registry.provider(profile.provider) if profile.provider else TextOnly()
     params = parameters_as_strings(request.parameters)
     try:

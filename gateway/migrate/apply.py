@@ -17,7 +17,7 @@ from gateway.migrate.backup import Journal
 from gateway.migrate.connection import Cluster, ClusterError, ClusterUnreachable, answer_of
 from gateway.migrate.reading import read_part
 from gateway.migrate.search import search_all
-from gateway.migrate.upgrade import MADE, Call, Step, marker
+from gateway.migrate.steps import MADE, Call, Step, marker
 
 PATIENCE = 20.0
 """Seconds to wait until a write shows, or to find out what became of one whose answer was lost."""

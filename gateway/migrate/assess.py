@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from gateway.agents.kinds import Generation
 from gateway.agents.profile import AgentProfile, Connector, Model, Parameters
 from gateway.agents.rules import Rule, rule_for
 from gateway.delivery.template import PREFIX
@@ -135,8 +134,6 @@ def abilities(profile: AgentProfile, policy: Policy | None = None) -> Abilities:
 
 def _ability(profile: AgentProfile, kind: str, policy: Policy) -> Ability:
     asked, said = request(kind, profile.provider)
-    if profile.generation is Generation.UNIFIED_V2 and profile.unified_api is False:
-        return Ability(code="UNIFIED_API_OFF", reason="this agent needs the cluster's unified agent API, which is off")
     try:
         if is_native(profile, said):
             plan = native(profile, asked, said, streaming=False).plan

@@ -20,7 +20,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from gateway.migrate.upgrade import Documents, Offer, Step
+from gateway.migrate.steps import Step
+from gateway.migrate.upgrade import Documents, Offer
 
 State = Literal["planned", "begun", "done", "undone"]
 Outcome = Literal["applying", "applied", "reverting", "reverted"]

@@ -16,7 +16,8 @@ from rich.console import Console
 from rich.text import Text
 
 from gateway.migrate.assess import Abilities
-from gateway.migrate.upgrade import Call, Offer, Refused
+from gateway.migrate.steps import Call
+from gateway.migrate.upgrade import Offer, Refused
 
 _STYLES = {"+": "green", "-": "red", "@": "cyan"}
 

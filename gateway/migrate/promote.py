@@ -18,8 +18,9 @@ from gateway.agents.documents import Document, connector_hints
 from gateway.agents.kinds import Generation
 from gateway.agents.profile import AgentProfile, Connector
 from gateway.errors import UnresolvedAgent
+from gateway.migrate.steps import Call
 from gateway.migrate.template import NotOffered, members
-from gateway.migrate.upgrade import Call, Documents
+from gateway.migrate.upgrade import Documents
 from gateway.providers import registry
 
 SETTING = "plugins.ml_commons.unified_agent_api_enabled"

@@ -12,7 +12,8 @@ from gateway.agents.resolver import SETTINGS_PATH
 from gateway.agents.rules import Rule
 from gateway.migrate.connection import Cluster, ClusterError, answer_of
 from gateway.migrate.search import search_all
-from gateway.migrate.upgrade import Documents, part, users
+from gateway.migrate.steps import part
+from gateway.migrate.upgrade import Documents, users
 
 _THREADS = 8
 _FIRST_UNIFIED = (3, 5)

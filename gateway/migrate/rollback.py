@@ -10,7 +10,7 @@ from gateway.migrate.backup import Journal
 from gateway.migrate.connection import Cluster, ClusterError
 from gateway.migrate.probe import ProbeFailed
 from gateway.migrate.reading import read_part
-from gateway.migrate.upgrade import Call
+from gateway.migrate.steps import Call
 
 Failure = (StepFailed, ProbeFailed, ClusterError)
 

@@ -13,12 +13,9 @@ reached is done, by whomever; one that finds neither its start nor its end is so
 from __future__ import annotations
 
 import copy
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
-
-import msgspec
+from typing import Any
 
 from gateway.agents.documents import Document, connector_hints, needed_connector, read_profile
 from gateway.agents.profile import AgentProfile, Model
@@ -27,43 +24,9 @@ from gateway.errors import UnresolvedAgent
 from gateway.migrate.assess import Abilities, abilities
 from gateway.migrate.proof import agent_proof, raw_proof
 from gateway.migrate.scan import TYPES
+from gateway.migrate.steps import Step, inside_model, part, standing_alone, swap
 from gateway.migrate.template import Change, Code, NotOffered, upgraded
 from gateway.providers import registry
-
-MADE = "<the new connector>"
-"""Stands in calls for the id of a connector that is made on the way."""
-
-_ML = "/_plugins/_ml/"
-_TIMES = frozenset({"created_time", "last_updated_time"})
-_DEPLOYED = re.compile(r"(PARTIALLY_)?DEPLOYED|DEPLOYING")
-
-Action = Literal["undeploy", "write", "deploy", "create", "attach"]
-
-
-class Call(msgspec.Struct, frozen=True):
-    """One request of the REST API."""
-
-    method: str
-    path: str
-    body: dict[str, Any] | None = None
-
-
-class Step(msgspec.Struct, frozen=True):
-    """One write, with its undo.
-
-    place: what it changes, for `part`: ``connectors/ID``, ``models/ID/connector``, ``models/ID/connector_id``,
-        ``models/ID/deployed``; "" for a connector that is made.
-    before, after: that part at the step's start and end. restored: the part as the undo leaves it: a connector
-        keeps an added parameter for ever, as a PUT merges parameters (source, 2.19 and 3.6).
-    """
-
-    action: Action
-    call: Call
-    undo: Call
-    place: str = ""
-    before: Any = None
-    after: Any = None
-    restored: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,19 +195,6 @@ def _texts(value: Any) -> Iterator[str]:
                 yield from _texts(item)
 
 
-def part(place: str, document: Document) -> Any:
-    """The part of the connector or model document that a step at `place` changes; times are no part of it."""
-    match place.split("/"):
-        case ["connectors", _]:
-            return {name: value for name, value in document.items() if name not in _TIMES}
-        case ["models", _, "connector"]:
-            inner = document.get("connector") or {}
-            return {name: value for name, value in inner.items() if name not in _TIMES}
-        case ["models", _, "deployed"]:
-            return _DEPLOYED.fullmatch(str(document.get("model_state"))) is not None
-    return document.get("connector_id")
-
-
 def changed(connector: Document, change: Change) -> dict[str, Any]:
     """The connector's document after the change."""
     new: dict[str, Any] = copy.deepcopy(dict(connector))
@@ -277,9 +227,9 @@ def _offer(documents: Documents, key: str, models: tuple[str, ...], named: tuple
     later = documents.with_connector(key, new)
     effects = tuple(effect(profile, later.profile(agent_id)) for agent_id, profile in profiles.items())
     _check(effects, old_models, _models((later.profile(agent_id) for agent_id in reached), models), documents.version)
-    steps = _steps(documents, key, models, change, new, tag)
     others = tuple(agent_id for agent_id in reached if agent_id not in named)
-    return Offer(key, told, models, named, others, change, old, new, tuple(steps), effects, tag)
+    steps = tuple(_steps(documents, key, models, change, new, tag))
+    return Offer(key, told, models, named, others, change, old, new, steps, effects, tag)
 
 
 def _models(profiles: Iterable[AgentProfile], ids: tuple[str, ...]) -> list[Model]:
@@ -304,50 +254,10 @@ def _steps(
     documents: Documents, key: str, models: tuple[str, ...], change: Change, new: Document, tag: str
 ) -> Iterator[Step]:
     old = documents.connector(key)
-    do = {"parameters": {change.name: change.value}, "actions": new["actions"]}
-    undo = {"actions": old["actions"], **({"parameters": old["parameters"]} if old.get("parameters") else {})}
     if key.startswith("models/"):
-        place, path = f"{key}/connector", _ML + key
-        wrapped = {"connector": do}, {"connector": undo}
-        yield _write(place, path, *wrapped, {"connector": old}, {"connector": new}, change)
+        yield inside_model(key, old, new, change.name)
     elif tag:
-        yield from _swap(key.partition("/")[2], models[0], new, tag)
+        yield from swap(key.partition("/")[2], models[0], new, tag)
     else:
         deployed = [model for model in models if part(f"models/{model}/deployed", documents.models[model])]
-        yield from (_deployment("undeploy", model) for model in deployed)
-        yield _write(key, _ML + key, do, undo, old, new, change)
-        yield from (_deployment("deploy", model) for model in deployed)
-
-
-def _write(
-    place: str, path: str, do: dict[str, Any], undo: dict[str, Any], old: Document, new: Document, change: Change
-) -> Step:
-    before, after = part(place, old), part(place, new)
-    restored = {**before, "parameters": {**(before.get("parameters") or {}), change.name: change.value}}
-    return Step("write", Call("PUT", path, do), Call("PUT", path, undo), place, before, after, restored)
-
-
-def _deployment(action: Literal["undeploy", "deploy"], model: str) -> Step:
-    calls = {name: Call("POST", f"{_ML}models/{model}/_{name}") for name in ("undeploy", "deploy")}
-    wanted = action == "deploy"
-    undo = calls["undeploy" if wanted else "deploy"]
-    return Step(action, calls[action], undo, f"models/{model}/deployed", not wanted, wanted, not wanted)
-
-
-def _swap(old_id: str, model: str, new: Document, tag: str) -> Iterator[Step]:
-    """A connector made anew, without its credential here, and the model pointed at it."""
-    kept = ("name", "version", "protocol", "parameters", "actions", "client_config", "backend_roles")
-    body = {name: new[name] for name in kept if new.get(name) is not None}
-    body["description"] = f"{new.get('description', '')} {marker(tag)}".strip()
-    if new.get("access"):
-        body["access_mode"] = str(new["access"]).lower()
-    create = Call("POST", f"{_ML}connectors/_create", body)
-    yield Step("create", create, Call("DELETE", f"{_ML}connectors/{MADE}"))
-    path = f"{_ML}models/{model}"
-    do, undo = Call("PUT", path, {"connector_id": MADE}), Call("PUT", path, {"connector_id": old_id})
-    yield Step("attach", do, undo, f"models/{model}/connector_id", old_id, MADE, old_id)
-
-
-def marker(tag: str) -> str:
-    """What the description of a connector that an upgrade makes ends in."""
-    return f"mlc-gateway {tag}"
+        yield from standing_alone(key, deployed, old, new, change.name)

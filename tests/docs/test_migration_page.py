@@ -170,7 +170,9 @@ def test_steps_4_and_5_on_a_real_cluster(api: Api, llm: LLM, run: Run, tmp_path:
 def _forget(api: Api) -> None:
     """Removes what an earlier run left under the page's name, which has to be the only one."""
     api.must("POST", "/.plugins-ml-agent/_refresh")
-    found = api.must("POST", "/_plugins/_ml/agents/_search", {"query": {"match_all": {}}, "size": 1000})
+    found = api.must(
+        "POST", "/_plugins/_ml/agents/_search", {"query": {"match_phrase": {"name": "my-agent"}}, "size": 100}
+    )
     for hit in found["hits"]["hits"]:
         if hit["_source"]["name"] == "my-agent":
             api.must("DELETE", f"/_plugins/_ml/agents/{hit['_id']}")

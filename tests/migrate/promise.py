@@ -23,12 +23,12 @@ def happened(post: Post, taken: Callable[[], list[Any]], agent_id: str, kind: st
     said = sample(kind, provider)
     status, answer, headers = post(f"/_plugins/_ml/agents/{agent_id}/_execute", {"input": said})
     received = taken()
-    if status == 200 and DELIVERY in headers and received:
-        first = json.dumps(received[0], ensure_ascii=False)
-        if lost := [word for word in words(said) if word not in first]:
+    notices = list(filter(None, headers.get(NOTICE, "").split(", ")))
+    if status == 200 and DELIVERY in headers and bool(received) != ("NO_LLM" in notices):
+        first = json.dumps(received[:1], ensure_ascii=False)
+        if lost := [word for word in words(said) if received and word not in first]:
             return {"lost": lost, "received": received[0]}
         told = dict(item.split("=", 1) for item in headers[DELIVERY].split("; "))
-        notices = list(filter(None, headers.get(NOTICE, "").split(", ")))
         return {"arrives": True, "strategy": told["strategy"], "notices": notices}
     problems = answer["error"].get("problems") if isinstance(answer.get("error"), dict) else None
     if status == 400 and problems and not received:

@@ -15,7 +15,8 @@ import pytest
 
 from gateway.config.load import load
 from gateway.migrate.promote import PROMOTED, NotPromoted, Obstacle, alias_rule, promotion, redirected, taking_back
-from gateway.migrate.upgrade import Call, Documents
+from gateway.migrate.steps import Call
+from gateway.migrate.upgrade import Documents
 from gateway.simulator.core import ClusterCore
 from gateway.simulator.fixtures import seed_core
 from tests.migrate.conftest import Command, Place, StartPlace
@@ -278,7 +279,9 @@ def test_a_refused_registration_shows_no_credential(modern: Place, command: Comm
     assert KEY not in out + err
 
 
-def test_what_fails_after_the_registration_is_taken_back(modern: Place, command: Command, tmp_path: Path) -> None:
+def test_what_fails_after_the_registration_is_taken_back(
+    modern: Place, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     resources = modern.cluster.core.resources
     before = set(resources.agents), set(resources.models)
     new = _unified(modern)
@@ -300,6 +303,7 @@ def test_what_fails_after_the_registration_is_taken_back(modern: Place, command:
     _registering(modern, {"agent_id": new})
     modern.cluster.refusals[f"POST {AGENTS}/{new}/_execute"] = 500
     modern.cluster.refusals[f"DELETE /_plugins/_ml/models/{model_id}"] = 403
+    monkeypatch.setattr("gateway.cli.promote._PATIENCE", 0.5)
     status, _, err = command(*argv)
     assert status == 4
     assert f"DELETE /_plugins/_ml/models/{model_id}" in err

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from gateway.migrate.steps import MADE, Call, Step, marker, part
 from gateway.migrate.template import Code
-from gateway.migrate.upgrade import MADE, Call, Documents, Offer, Refused, Step, marker, offers, part, served
+from gateway.migrate.upgrade import Documents, Offer, Refused, offers, served
 from tests.migrate.conftest import Place
 from tests.migrate.upgrading import (
     DEFAULT,

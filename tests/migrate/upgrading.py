@@ -77,7 +77,11 @@ def flow(place: Place, model_id: str, name: str = "flow-books", **parameters: st
         "response_filter": "$.output.message.content[0].text",
         **parameters,
     }
-    return place.register({"name": name, "type": "flow", "tools": [{"type": "MLModelTool", "parameters": asked}]})
+    while True:
+        id_ = place.register({"name": name, "type": "flow", "tools": [{"type": "MLModelTool", "parameters": asked}]})
+        if not id_.startswith("-"):  # on a command line such an id has to stand behind `--`
+            return id_
+        del place.cluster.core.resources.agents[id_]
 
 
 def documents_of(place: Place, *names: str) -> tuple[Documents, list[str]]:

@@ -27,9 +27,9 @@ Command = Callable[..., tuple[int, str]]
 
 @pytest.fixture
 def command(real_cluster: str, capsys: pytest.CaptureFixture[str]) -> Command:
-    def call(*argv: str) -> tuple[int, str]:
+    def call(name: str, target: str, *options: str) -> tuple[int, str]:
         capsys.readouterr()
-        status = run([*argv, "--url", real_cluster])
+        status = run([name, "--url", real_cluster, *options, "--", target])  # an id may start with a dash
         shown = capsys.readouterr()
         return status, shown.out + shown.err
 
@@ -198,7 +198,7 @@ def test_a_promotion_that_fails_leaves_nothing(api: Api, llm: LLM, command: Comm
 
     def ids(kind: str) -> set[str]:
         api.must("POST", f"/.plugins-ml-{kind}/_refresh")
-        hits = api.must("POST", f"/_plugins/_ml/{kind}s/_search", {"query": {"match_all": {}}, "size": 1000})
+        hits = api.must("POST", f"/_plugins/_ml/{kind}s/_search", {"query": {"match_all": {}}, "size": 10_000})
         return {hit["_id"] for hit in hits["hits"]["hits"]}
 
     before = ids("agent"), ids("model")

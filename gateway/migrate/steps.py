@@ -1,0 +1,113 @@
+"""The writes of an upgrade as data: each call with its undo, what it must find and what it must leave. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from gateway.agents.documents import Document
+
+MADE = "<the new connector>"
+"""Stands in calls for the id of a connector that is made on the way."""
+
+_ML = "/_plugins/_ml/"
+_TIMES = frozenset({"created_time", "last_updated_time"})
+_DEPLOYED = re.compile(r"(PARTIALLY_)?DEPLOYED|DEPLOYING")
+
+Action = Literal["undeploy", "write", "deploy", "create", "attach"]
+
+
+class Call(msgspec.Struct, frozen=True):
+    """One request of the REST API."""
+
+    method: str
+    path: str
+    body: dict[str, Any] | None = None
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One write, with its undo.
+
+    place: what it changes, for `part`: ``connectors/ID``, ``models/ID/connector``, ``models/ID/connector_id``,
+        ``models/ID/deployed``; "" for a connector that is made.
+    before, after: that part at the step's start and end. restored: the part as the undo leaves it: a connector
+        keeps an added parameter for ever, as a PUT merges parameters (source, 2.19 and 3.6).
+    """
+
+    action: Action
+    call: Call
+    undo: Call
+    place: str = ""
+    before: Any = None
+    after: Any = None
+    restored: Any = None
+
+
+def part(place: str, document: Document) -> Any:
+    """The part of the connector or model document that a step at `place` changes; times are no part of it."""
+    match place.split("/"):
+        case ["connectors", _]:
+            return {name: value for name, value in document.items() if name not in _TIMES}
+        case ["models", _, "connector"]:
+            inner = document.get("connector") or {}
+            return {name: value for name, value in inner.items() if name not in _TIMES}
+        case ["models", _, "deployed"]:
+            return _DEPLOYED.fullmatch(str(document.get("model_state"))) is not None
+    return document.get("connector_id")
+
+
+def inside_model(key: str, old: Document, new: Document, name: str) -> Step:
+    """The one call that changes a connector inside the model at `key`; name: the parameter it gains."""
+    do, undo = ({"connector": body} for body in _bodies(old, new, name))
+    return _write(f"{key}/connector", _ML + key, do, undo, {"connector": old}, {"connector": new}, name)
+
+
+def standing_alone(key: str, deployed: Sequence[str], old: Document, new: Document, name: str) -> Iterator[Step]:
+    """The calls that change the connector at `key`, of whose models some are `deployed`."""
+    yield from (_deployment("undeploy", model) for model in deployed)
+    yield _write(key, _ML + key, *_bodies(old, new, name), old, new, name)
+    yield from (_deployment("deploy", model) for model in deployed)
+
+
+def _bodies(old: Document, new: Document, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a PUT of the change holds, and what one that takes it back."""
+    do = {"parameters": {name: new["parameters"][name]}, "actions": new["actions"]}
+    undo = {"actions": old["actions"], **({"parameters": old["parameters"]} if old.get("parameters") else {})}
+    return do, undo
+
+
+def _write(
+    place: str, path: str, do: dict[str, Any], undo: dict[str, Any], old: Document, new: Document, name: str
+) -> Step:
+    before, after = part(place, old), part(place, new)
+    restored = {**before, "parameters": {**(before.get("parameters") or {}), name: after["parameters"][name]}}
+    return Step("write", Call("PUT", path, do), Call("PUT", path, undo), place, before, after, restored)
+
+
+def _deployment(action: Literal["undeploy", "deploy"], model: str) -> Step:
+    calls = {name: Call("POST", f"{_ML}models/{model}/_{name}") for name in ("undeploy", "deploy")}
+    wanted = action == "deploy"
+    undo = calls["undeploy" if wanted else "deploy"]
+    return Step(action, calls[action], undo, f"models/{model}/deployed", not wanted, wanted, not wanted)
+
+
+def swap(old_id: str, model: str, new: Document, tag: str) -> Iterator[Step]:
+    """A connector made anew, without its credential here, and the model pointed at it."""
+    kept = ("name", "version", "protocol", "parameters", "actions", "client_config", "backend_roles")
+    body = {name: new[name] for name in kept if new.get(name) is not None}
+    body["description"] = f"{new.get('description', '')} {marker(tag)}".strip()
+    if new.get("access"):
+        body["access_mode"] = str(new["access"]).lower()
+    create = Call("POST", f"{_ML}connectors/_create", body)
+    yield Step("create", create, Call("DELETE", f"{_ML}connectors/{MADE}"))
+    path = f"{_ML}models/{model}"
+    do, undo = Call("PUT", path, {"connector_id": MADE}), Call("PUT", path, {"connector_id": old_id})
+    yield Step("attach", do, undo, f"models/{model}/connector_id", old_id, MADE, old_id)
+
+
+def marker(tag: str) -> str:
+    """What the description of a connector that an upgrade makes ends in."""
+    return f"mlc-gateway {tag}"
