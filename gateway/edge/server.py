@@ -101,7 +101,7 @@ class DataPort:
     def at_once(self, exchange: Exchange, body: bytes) -> Forward | None:
         """What to send for a request that was read whole, where that is known without waiting."""
         request = exchange.request
-        if self._at_once is None or exchange.route.intent is not Intent.EXECUTE or b"?" in request.target:
+        if self._at_once is None or exchange.route.intent is not _EXECUTE or _QUERY in request.target:
             return None
         fields = request.fields
         if fields.caller is None:
@@ -194,7 +194,7 @@ class DataPort:
         if not self._running:
             self._last.set()
         self._metrics.request(intent, exchange.status)
-        if self._tells_all or (self._tells and intent is not Intent.PASSTHROUGH):
+        if self._tells_all or (self._tells and intent is not _PASSTHROUGH):
             self._told(exchange)
 
     def _told(self, exchange: Exchange) -> None:
@@ -214,7 +214,10 @@ class DataPort:
 
 _LAST_CALL = 0.25
 """Seconds that idle connections have left when the port stops: a request that is under way on one is answered."""
-_RUNS = (Intent.EXECUTE, Intent.EXECUTE_STREAM)
+# Names of the module: an attribute of an Enum is found four times as slowly.
+_PASSTHROUGH, _EXECUTE = Intent.PASSTHROUGH, Intent.EXECUTE
+_RUNS = (_EXECUTE, Intent.EXECUTE_STREAM)
+_QUERY = ord("?")
 
 
 def _peer(client: ClientConnection) -> str:
