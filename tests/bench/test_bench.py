@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from bench.figures import FIGURES, Figure
+from bench.load import Ask, Connection
+from bench.process import Process, free_port
 from bench.rewrite import image_body, profile, rewrite, text_body
 from tests.docs.pages import ROOT
 
@@ -27,6 +29,30 @@ def test_a_run_fills_the_table(tmp_path: Path) -> None:
     missing = {figure.key for figure in FIGURES if rows[figure.name] == "not measured"}
     assert missing - {"workers"} == {"envoy", "nginx"}
     assert re.fullmatch(r"1/\d+\.\d: .+", rows["GET 1 KB, CPU vs textbook aiohttp"])
+
+
+TALKER = """
+import socket, sys
+server = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+while True:
+    connection, _ = server.accept()
+    sys.stderr.write("x" * 1000000 + "\\nthe end\\n")
+    connection.sendall(b"HTTP/1.1 200 OK\\r\\nContent-Length: 2\\r\\n\\r\\nok")
+"""
+
+
+def test_a_proxy_that_complains_a_lot_still_answers() -> None:
+    port = free_port()
+    process = Process("talker", [sys.executable, "-c", TALKER, str(port)], port)
+    try:
+        process.wait_until_up()
+        for _ in range(2):
+            connection = Connection(port)
+            assert connection.exchange(Ask("/").raw()) == 2
+            connection.close()
+        assert process.last_words() == "the end"
+    finally:
+        process.stop()
 
 
 @pytest.mark.parametrize(
