@@ -21,7 +21,7 @@ class Process:
         self.name = name
         self.port = port
         # A file: nobody reads while it is measured, and whoever writes into a full pipe stands still.
-        self._words = tempfile.TemporaryFile()
+        self._words = tempfile.TemporaryFile()  # noqa: SIM115  # `stop` closes it
         self._popen = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
