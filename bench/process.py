@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import socket
@@ -77,6 +78,17 @@ class Process:
     def cpu(self) -> float:
         """Seconds of CPU time all of its threads have used, to the nanosecond as the scheduler counts them."""
         return sum(int((task / "schedstat").read_text().split()[0]) for task in self._tasks()) / 1e9
+
+    def sockets(self) -> dict[int, int]:
+        """How many sockets each of its processes has open."""
+        found = {}
+        for pid in self.pids():
+            links = []
+            for file in PROC.glob(f"{pid}/fd/*"):
+                with contextlib.suppress(OSError):  # closed meanwhile
+                    links.append(str(file.readlink()))
+            found[pid] = sum(link.startswith("socket:") for link in links)
+        return found
 
     def _tasks(self) -> Iterator[Path]:
         for pid in self.pids():

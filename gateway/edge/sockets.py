@@ -89,8 +89,8 @@ class Door:
     def _accepted(self) -> asyncio.BaseProtocol:
         """For a connection that the loop let in; who waits behind it is let in as well.
 
-        uvloop accepts one connection a turn (libuv, pull request 3696), and under load a turn is as long as all that is done
-        in it: a crowd would wait for as many turns as it has heads.
+        uvloop accepts one connection a turn (libuv, pull request 3696), and under load a turn is as long as all that is
+        done in it: a crowd would wait for as many turns as it has heads.
         """
         self._let_in(_MOST_AT_ONCE)
         return self._factory()

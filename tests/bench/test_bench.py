@@ -12,7 +12,7 @@ import pytest
 from bench.figures import FIGURES, Figure
 from bench.load import Ask, Connection
 from bench.process import Process, free_port
-from bench.rewrite import image_body, profile, rewrite, text_body
+from bench.rewrite import image_body, profile, rewrite, talk_body, text_body
 from tests.docs.pages import ROOT
 
 QUICK = ["--quick", "--rounds", "1", "--seconds", "0.3", "--requests", "20", "--idle", "20"]
@@ -28,6 +28,8 @@ def test_a_run_fills_the_table(tmp_path: Path) -> None:
     assert [figure.name for figure in FIGURES] == [name for name in rows if name in {f.name for f in FIGURES}]
     missing = {figure.key for figure in FIGURES if rows[figure.name] == "not measured"}
     assert missing - {"workers"} == {"envoy", "nginx"}
+    workers = rows[next(figure.name for figure in FIGURES if figure.key == "workers")]
+    assert re.fullmatch(r"needs ≥ 4 cores for the throughput figure.*: \d\.\d\d×|\d\.\d\d×: .+|not measured", workers)
     assert re.fullmatch(r"1/\d+\.\d: .+", rows["GET 1 KB, CPU vs textbook aiohttp"])
 
 
@@ -70,8 +72,14 @@ def test_a_verdict_on_what_must_be_high_and_on_what_another_sets() -> None:
     assert [latency.verdict(value, 90e-6) for value in (40e-6, 80e-6, 95e-6)] == ["aim met", "must met", "**missed**"]
 
 
+def test_a_figure_that_takes_more_cores_than_there_are_says_so() -> None:
+    workers = next(figure for figure in FIGURES if figure.key == "workers")
+    assert workers.absent(2) == "needs ≥ 4 cores for the throughput figure"
+    assert workers.absent(4) == Figure("idle", "", None, 1.0, "×").absent(1) == "not measured"
+
+
 def test_what_is_rewritten_reaches_the_agent() -> None:
-    for body in (text_body(1000), image_body(3000)):
+    for body in (text_body(1000), image_body(3000), talk_body(2)):
         sent = b"".join(rewrite(profile(), body))
         assert b'"question":' in sent
         assert b'"messages":' in sent
