@@ -7,7 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Figure:
-    """A row of the table. must, aim: the most (at_least: the least) that is asked for. unit: how numbers are shown."""
+    """A row of the table. must, aim: the most (at_least: the least) that is asked for. unit: how numbers are shown.
+
+    cores: as many must be there to measure it.
+    """
 
     key: str
     name: str
@@ -15,6 +18,11 @@ class Figure:
     aim: float
     unit: str
     at_least: bool = False
+    cores: int = 1
+
+    def absent(self, cores: int) -> str:
+        """What stands in the table where there is no value. cores: of this machine."""
+        return "not measured" if cores >= self.cores else f"needs ≥ {self.cores} cores for the throughput figure"
 
     def shown(self, value: float | None) -> str:
         """A number in the figure's unit."""
@@ -66,5 +74,5 @@ FIGURES = (
     ),
     Figure("execute", "1 KB text execute (profile cached) vs plain passthrough, CPU", 1.6, 1.3, "×"),
     Figure("idle", "idle keep-alive connection", 9e3, 3e3, "KB"),
-    Figure("workers", "two workers (SO_REUSEPORT) vs one, throughput on two free cores", 1.8, 2.0, "×", True),
+    Figure("workers", "two workers (SO_REUSEPORT) vs one, throughput on two free cores", 1.8, 2.0, "×", True, 4),
 )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,11 +21,13 @@ class Process:
     def __init__(self, name: str, command: Sequence[str], port: int, env: Mapping[str, str] | None = None) -> None:
         self.name = name
         self.port = port
+        # A file: nobody reads while it is measured, and whoever writes into a full pipe stands still.
+        self._words = tempfile.TemporaryFile()  # noqa: SIM115  # `stop` closes it
         self._popen = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
+            stderr=self._words,
             env={**os.environ, **(env or {})},
             start_new_session=True,
         )
@@ -33,15 +37,20 @@ class Process:
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             if self._popen.poll() is not None:
-                assert self._popen.stderr is not None
-                words = self._popen.stderr.read().decode(errors="replace").strip().splitlines()
-                raise RuntimeError(f"{self.name} ended: {words[-1] if words else 'without a word'}")
+                raise RuntimeError(f"{self.name} ended: {self.last_words() or 'without a word'}")
             try:
                 socket.create_connection(("127.0.0.1", self.port), 1).close()
                 return
             except OSError:
                 time.sleep(0.05)
         raise RuntimeError(f"{self.name} does not listen")
+
+    def last_words(self) -> str:
+        """The last line it wrote to its standard error, "" for none."""
+        end = self._words.seek(0, os.SEEK_END)
+        self._words.seek(max(0, end - 4096))
+        lines = self._words.read().decode(errors="replace").strip().splitlines()
+        return lines[-1] if lines else ""
 
     def stop(self) -> None:
         """End it, and kill it if it does not."""
@@ -51,8 +60,7 @@ class Process:
         except subprocess.TimeoutExpired:
             self._popen.kill()
             self._popen.wait()
-        assert self._popen.stderr is not None
-        self._popen.stderr.close()
+        self._words.close()
 
     def pids(self) -> list[int]:
         """Its process id and those of its descendants."""
@@ -70,6 +78,17 @@ class Process:
     def cpu(self) -> float:
         """Seconds of CPU time all of its threads have used, to the nanosecond as the scheduler counts them."""
         return sum(int((task / "schedstat").read_text().split()[0]) for task in self._tasks()) / 1e9
+
+    def sockets(self) -> dict[int, int]:
+        """How many sockets each of its processes has open."""
+        found = {}
+        for pid in self.pids():
+            links = []
+            for file in PROC.glob(f"{pid}/fd/*"):
+                with contextlib.suppress(OSError):  # closed meanwhile
+                    links.append(str(file.readlink()))
+            found[pid] = sum(link.startswith("socket:") for link in links)
+        return found
 
     def _tasks(self) -> Iterator[Path]:
         for pid in self.pids():

@@ -23,6 +23,7 @@ from bench.load import Ask, Connection, many
 from bench.process import Process, allow_many_files, free_port
 from bench.rewrite import SIZES, fastest_json, image_body, median, profile, rewrite, text_body
 from bench.upstream import AGENT
+from bench.workers import GET, REWRITE, scaling
 
 RESULTS = Path(__file__).parent / "results.md"
 BIG = 50 * 1024 * 1024
@@ -31,7 +32,10 @@ SMALL, LARGE = Ask("/bytes/1000"), Ask("/bytes/100000")
 
 
 class Bench:
-    """One run. raw: measurement → proxy → one value a round; figures: what the table shows; said: remarks."""
+    """One run. raw: measurement → proxy → one value a round; figures: what the table shows; said: remarks.
+
+    instead: what stands for a figure that this machine can't give.
+    """
 
     def __init__(self, names: list[str], folder: Path, rounds: int, seconds: float, requests: int, idle: int) -> None:
         cores = sorted(os.sched_getaffinity(0))
@@ -42,6 +46,7 @@ class Bench:
         self.rounds, self.seconds, self.requests, self.idle = rounds, seconds, requests, idle
         self.raw: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
         self.figures: dict[str, float] = {}
+        self.instead: dict[str, str] = {}
         self.said: list[str] = []
         self.versions: dict[str, str] = {}
 
@@ -68,7 +73,7 @@ class Bench:
                 with self._fresh(name, port) as process:
                     self._idle(process)
             if "gateway" in running:
-                self._workers(port, upstream)
+                self._workers(upstream)
         finally:
             for process in [*running.values(), upstream]:
                 process.stop()
@@ -169,25 +174,21 @@ class Bench:
             for connection in connections:
                 connection.close()
 
-    def _workers(self, port: int, upstream: Process) -> None:
-        """Answers a second of two workers on two cores against those of one on one; load and upstream elsewhere."""
-        if len(self.cores) < 4:
-            self._say(
-                f"two workers vs one: not measured, as this machine has {len(self.cores)} cores and two must be free "
-                "beside those of load and upstream"
-            )
+    def _workers(self, upstream: Process) -> None:
+        """Two workers against one; where the cores for that are not there, what `bench.workers` says of it."""
+        if len(self.cores) < 2:
             return
-        upstream.pin({self.cores[1]})
-        answers = []
-        for workers in (1, 2):
-            cores = set(self.cores[-workers:])
-            process = proxies.started("gateway", port, self.folder, cores, workers)
-            try:
-                process.pin(cores)
-                answers.append(many(process.port, SMALL, self.seconds, self.load_core, self.folder, 64))
-            finally:
-                process.stop()
-        self.figures["workers"] = answers[1] / answers[0]
+        found = scaling(upstream, SMALL, EXECUTE, self.folder, self.cores, self.rounds, self.seconds)
+        self._say(str(found))
+        if REWRITE not in found.answers:
+            self.figures["workers"] = found.of_answers(GET)
+        else:
+            ratio = found.of_answers(REWRITE)
+            self.instead["workers"] = f"answers to heavy rewrites, load and upstream on the same cores: {ratio:.2f}×"
+            self._say(
+                "a heavy rewrite is a conversation of ten images; beside one worker, load and upstream have the other "
+                "core to themselves, beside two they have none, so two free cores would give no less"
+            )
 
     def _rewrite(self) -> None:
         """The rewrite function against the fastest JSON library, both in this process."""
@@ -262,7 +263,7 @@ class Bench:
 
     def _row(self, figure: Figure) -> str:
         value = self.figures.get(figure.key)
-        measured = "not measured"
+        measured = "; ".join(filter(None, (figure.absent(len(self.cores)), self.instead.get(figure.key))))
         if value is not None:
             envoy = self.raw["p50 at concurrency 1"]["envoy"]
             must = self.added("envoy") if figure.key == "latency" and envoy else None

@@ -201,10 +201,8 @@ def _remove(cluster: Connected, calls: tuple[Call, ...], cause: ClusterError) ->
         if time.monotonic() < end:
             said = ""
             time.sleep(_PAUSE)
-    left = [undeploy, model]
-    raise _Left(
-        f"{cause}; and it could not be taken back: {said}", left if _is_gone(cluster, agent) else [agent, *left]
-    )
+    left = [undeploy, model] if _is_gone(cluster, agent) else [agent, undeploy, model]
+    raise _Left(f"{cause}; and it could not be taken back: {said}", left)
 
 
 def _is_gone(cluster: Connected, call: Call) -> bool:

@@ -44,7 +44,9 @@ _DONE = frozenset({Code.ALREADY_UPGRADED, Code.NO_GAIN})
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("agents", nargs="*", metavar="AGENT", help="ids or names of agents (after -- where one starts with a dash)")
+    parser.add_argument(
+        "agents", nargs="*", metavar="AGENT", help="ids or names (after -- where one starts with a dash)"
+    )
     parser.add_argument("--all", action="store_true", help="every agent that a search shows")
     parser.add_argument("--apply", action="store_true", help="do it; without it, only show what would be done")
     parser.add_argument("--json", action="store_true", help="print JSON")

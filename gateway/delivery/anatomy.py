@@ -32,8 +32,11 @@ from gateway.delivery.rendering import (
 from gateway.delivery.template import PREFIX
 from gateway.providers.base import Provider
 
-QUESTION = "gwquestiongw"  # stands for the user's text while probing: letters only, so nothing escapes it
-PROBE = "gwprobegw"
+MARK = "GWPROBEWORDGW"
+"""Begins every word that stands for another while probing: letters only, so nothing escapes it. Each text must be
+searched for it; that goes fastest for a long word of characters that texts seldom have."""
+QUESTION = f"{MARK}question"  # stands for the user's text
+PROBE = f"{MARK}probe"
 _PLACEHOLDER = re.compile(r"\$\{parameters\.([^}:]+)(?::-[^}]*)?\}")
 
 _PROMPTS = ("prompt", "inputs")  # what agents keep their own prompt in

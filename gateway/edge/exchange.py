@@ -131,12 +131,11 @@ class Exchange(Outbound):
         pieces: Buffers = ()
         if self._pending:
             pieces, self._pending = self._pending, []
-        return self.lines(authority), pieces
+        return self.request.fields.onward(self._host(authority)), pieces
 
-    def lines(self, authority: bytes) -> bytes:
-        """The client's own header lines as they go on."""
-        fields = self.request.fields
-        return fields.onward(authority if self._port.own_host or fields.host is None else b"")
+    def _host(self, authority: bytes) -> bytes:
+        """What goes on in place of the client's own Host; empty: that one does."""
+        return authority if self._port.own_host or self.request.fields.host is None else b""
 
     def repeatable(self) -> bool:
         """See `Outbound`."""
@@ -197,30 +196,33 @@ class Exchange(Outbound):
         """See `Outbound`."""
         self._fail(error)
 
-    def added(self) -> list[bytes]:
-        """Header lines of the gateway's own."""
-        return []
+    def added(self) -> bytes:
+        """Header lines of the gateway's own, each with its CRLF."""
+        return b""
 
     def _start_of(self, head: Head) -> bytes:
         """The answer's head as this hop sends it: framing and connection are this hop's own (RFC 9112, 6 and 9)."""
         modern = self.request.minor == 1
-        bodyless = self.method == b"HEAD" or head.status in BODYLESS
         keep = self.may_keep()
         own = self.added()
+        if head.usual and modern and keep:  # nothing of what follows would change it
+            self._keep = True
+            return b"%b%b\r\n" % (head.raw[:-2], own) if own else head.raw
+        bodyless = self.method == b"HEAD" or head.status in BODYLESS
         if not bodyless and head.length is None:
             self._chunk = modern and not head.chunked
             keep = keep and modern
             if modern and (self._chunk or not head.plain):
-                own.append(b"Transfer-Encoding: chunked")
+                own += b"Transfer-Encoding: chunked\r\n"
         if not keep and modern:
-            own.append(b"Connection: close")
+            own += b"Connection: close\r\n"
         elif keep and not modern:
-            own.append(b"Connection: keep-alive")
+            own += b"Connection: keep-alive\r\n"
         self._keep = keep
         as_it_came = head.plain and head.minor == 1 and (not head.chunked or (modern and not bodyless))
         if not as_it_came:
-            return head.first_line() + b"\r\n".join((*head.end_to_end(), *own, b"\r\n"))
-        return head.raw[:-2] + b"\r\n".join((*own, b"\r\n")) if own else head.raw
+            return b"%b%b\r\n" % (head.first_line() + b"".join(line + b"\r\n" for line in head.end_to_end()), own)
+        return b"%b%b\r\n" % (head.raw[:-2], own)
 
     def _end(self) -> None:
         self._finished()
@@ -249,7 +251,7 @@ class Exchange(Outbound):
         self._port.failed(self, error)
 
     def _forget(self) -> None:
-        if self.route.intent in WRITES:
+        if self.route.kind and self.route.intent in WRITES:
             self._port.profiles.invalidate(self.route.kind, self.route.id or None)
 
     def _finished(self) -> None:

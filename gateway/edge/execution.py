@@ -35,7 +35,7 @@ _AGENT = b"X-MLC-Agent"
 class Execution(Exchange):
     """An exchange whose request the gateway answers for: its body is held, and may be another on its way on."""
 
-    __slots__ = ("_body", "_forward", "_held", "_held_head", "_retry", "_task")
+    __slots__ = ("_forward", "_held", "_held_head", "_raw", "_read", "_retry", "_task")
 
     reads_body = True
 
@@ -43,8 +43,8 @@ class Execution(Exchange):
         super().__init__(port, client, request, route)
         self.patience = port.upstream.run_patience if route.intent in RUNS else port.upstream.patience
         self.expects = False  # the gateway meets it
-        # Its bytes become the body without another copy, and it grows no further than what has come.
-        self._body = io.BytesIO()
+        self._read: io.BytesIO | None = None
+        self._raw = b""
         self._forward = _AS_IT_CAME
         self._task: asyncio.Task[None] | None = None
         self._held_head: Head | None = None
@@ -71,17 +71,26 @@ class Execution(Exchange):
         if self.ticket is not None and not self.ticket.admitted:
             self._pending.append(piece)
             return
-        self._body.write(piece)
-        if self._body.tell() > (limit := self._port.limits.body):
+        size = len(piece)
+        if not complete or self._read is not None:
+            # Its bytes become the body without another copy, and it grows no further than what has come.
+            read = self._read = self._read or io.BytesIO()
+            read.write(piece)
+            size = read.tell()
+        if size > (limit := self._port.limits.body):
             self.refuse(bodies.too_large(limit, f"more than {limit} bytes"))
         elif complete:
-            raw = self._body.getvalue()
-            forward = self._port.at_once(self, raw)
-            if forward is not None:
-                self._retry = forward.retry is not None
-                self._send(forward, raw)
-            else:
-                self._task = asyncio.get_running_loop().create_task(self._run())
+            self._whole(piece if self._read is None else self._read.getvalue())
+
+    def _whole(self, raw: bytes) -> None:
+        """The body is there."""
+        self._read = None
+        forward = self._port.at_once(self, raw)
+        if forward is not None:
+            self._retry = forward.retry is not None
+            self._send(forward, raw)
+        else:
+            self._task = asyncio.get_running_loop().create_task(self._run(raw))
 
     def abandon(self) -> None:
         """See `Outbound`."""
@@ -89,13 +98,11 @@ class Execution(Exchange):
             self._task.cancel()
         super().abandon()
 
-    async def _run(self) -> None:
+    async def _run(self, raw: bytes) -> None:
         request = self.request
         names = _decoded(request.fields)
         structlog.contextvars.bind_contextvars(request_id=self.request_id, **known_as(request.fields))
         try:
-            raw = self._body.getvalue()
-            self._body = io.BytesIO()
             said = await self._decided(raw, names)
         except GatewayError as exc:
             self._task = None
@@ -141,26 +148,25 @@ class Execution(Exchange):
 
     def _send(self, forward: Forward, raw: bytes) -> None:
         self._forward = forward
-        self._body = io.BytesIO(raw)  # shares its bytes
+        self._raw = raw
         self._port.send(self)
 
     def parts(self, authority: bytes) -> tuple[bytes, Buffers]:
         """See `Outbound`."""
         body = self._forward.body
-        pieces: Buffers = [self._body.getvalue()] if body is None else body
-        lines = self.lines(authority)[:-4].split(b"\r\n")
-        lines = headers.with_body(lines, sum(map(len, pieces)), replaced=body is not None)
-        return b"\r\n".join((*lines, b"\r\n")), [piece for piece in pieces if piece]
+        pieces: Buffers = [self._raw] if body is None else body
+        before, behind = self.request.fields.around_length(self._host(authority), replaced=body is not None)
+        return b"%b%d%b" % (before, sum(map(len, pieces)), behind), list(filter(None, pieces))
 
     def repeatable(self) -> bool:
         """See `Outbound`: an agent's tools may have acted."""
         return False
 
-    def added(self) -> list[bytes]:
+    def added(self) -> bytes:
         """See `Exchange`."""
         lines = headers.lines_of(self._forward.response_headers)
         if self.route.aliased:
-            lines.append(b"%b: %b" % (_AGENT, quote(self.route.id).encode("ascii")))
+            lines += b"%b: %b\r\n" % (_AGENT, quote(self.route.id).encode("ascii"))
         return lines
 
     def on_head(self, head: Head, piece: bytes, complete: bool) -> None:
@@ -218,7 +224,7 @@ class Execution(Exchange):
             if isinstance(again, Answer):
                 self._reply(again)
             else:
-                self._send(again, self._body.getvalue())
+                self._send(again, self._raw)
 
 
 _NAMES = {b"x-opaque-id": "opaque_id", errors.REQUEST_ID.lower().encode(): "client_request_id"}

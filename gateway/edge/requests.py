@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from gateway.edge import headers
 from gateway.upstream.framing import Body, Chunked, Length
 from gateway.upstream.grammar import (
     HOP_BY_HOP,
@@ -42,8 +43,8 @@ class Fields:
     """
 
     __slots__ = (
-        "_dropped", "_host_at", "_kept", "_onward", "caller", "chunked", "expectation", "expects", "host", "keep_alive",
-        "length", "limits", "lines", "upgrade",
+        "_around", "_dropped", "_host_at", "_kept", "_onward", "caller", "chunked", "expectation", "expects", "host",
+        "keep_alive", "length", "limits", "lines", "upgrade",
     )  # fmt: skip
 
     def __init__(self, head: bytes, start: int, minor: int, limits: HeadLimits) -> None:
@@ -54,6 +55,7 @@ class Fields:
         self.length: int | None = None
         self.chunked = self.expectation = self.expects = self.upgrade = False
         self._onward: tuple[bytes, bytes] | None = None
+        self._around: tuple[bytes, bool, tuple[bytes, bytes]] | None = None
         self._host_at = 0
         self._kept: list[bytes] = []
         self._dropped: set[bytes] = set()
@@ -116,6 +118,14 @@ class Fields:
         if known is None or known[0] != host:
             known = self._onward = host, b"\r\n".join((*self._going(host), b"\r\n"))
         return known[1]
+
+    def around_length(self, host: bytes, *, replaced: bool) -> tuple[bytes, bytes]:
+        """As `onward`, for a body that the gateway holds; see `headers.around_length`."""
+        lines = self.onward(host)
+        known = self._around
+        if known is None or known[0] is not lines or known[1] is not replaced:
+            known = self._around = lines, replaced, headers.around_length(lines, replaced=replaced)
+        return known[2]
 
     def _going(self, host: bytes) -> list[bytes]:
         kept = self._kept

@@ -12,6 +12,10 @@ from pathlib import Path
 BACKLOG = 1024
 """Connections the kernel holds until they are accepted."""
 
+_MOST_AT_ONCE = 128
+_HANDSHAKE = 1.0
+"""Seconds that a door which closes waits for handshakes of TLS."""
+
 UNIX = "unix:"
 
 Factory = Callable[[], asyncio.BaseProtocol]
@@ -67,6 +71,7 @@ class Door:
         self._factory = factory
         self._tls = tls
         self._servers: list[asyncio.Server] = []
+        self._entering: set[asyncio.Task[None]] = set()
         self._local = sockets[0].family == socket.AF_UNIX
         self.port: int = 0 if self._local else sockets[0].getsockname()[1]
 
@@ -76,23 +81,44 @@ class Door:
         try:
             for one in self._sockets:
                 listen = loop.create_unix_server if self._local else loop.create_server
-                self._servers.append(await listen(self._factory, sock=one.dup(), ssl=self._tls, backlog=BACKLOG))
+                self._servers.append(await listen(self._accepted, sock=one.dup(), ssl=self._tls, backlog=BACKLOG))
         except OSError:
             await self.close()
             raise
 
-    async def close(self) -> None:
-        """Let in who waits already, and nobody else."""
+    def _accepted(self) -> asyncio.BaseProtocol:
+        """For a connection that the loop let in; who waits behind it is let in as well.
+
+        uvloop accepts one connection a turn (libuv, pull request 3696), and under load a turn is as long as all that is
+        done in it: a crowd would wait for as many turns as it has heads.
+        """
+        self._let_in(_MOST_AT_ONCE)
+        return self._factory()
+
+    def _let_in(self, most: int) -> None:
         loop = asyncio.get_running_loop()
-        for server in self._servers:
-            server.close()
-        waiting: list[socket.socket] = []
         for one in self._sockets:
             with contextlib.suppress(OSError):  # nobody waits any more, or this one never listened
-                while True:
-                    waiting.append(one.accept()[0])
+                for _ in range(most):
+                    connection = one.accept()[0]
+                    connection.setblocking(False)
+                    task = loop.create_task(self._enter(connection))
+                    self._entering.add(task)
+                    task.add_done_callback(self._entering.discard)
+
+    async def _enter(self, connection: socket.socket) -> None:
+        with contextlib.suppress(OSError):  # a handshake that fails is the client's affair
+            loop = asyncio.get_running_loop()
+            await loop.connect_accepted_socket(self._factory, connection, ssl=self._tls)
+
+    async def close(self) -> None:
+        """Let in who waits already, and nobody else."""
+        for server in self._servers:
+            server.close()
+        self._let_in(BACKLOG)
+        for one in self._sockets:
             one.close()
-        for connection in waiting:
-            connection.setblocking(False)
-        let_in = (loop.connect_accepted_socket(self._factory, connection, ssl=self._tls) for connection in waiting)
-        await asyncio.gather(*let_in, return_exceptions=True)  # a handshake that fails is the client's affair
+        if self._entering:
+            _, late = await asyncio.wait(self._entering, timeout=_HANDSHAKE)
+            for task in late:
+                task.cancel()

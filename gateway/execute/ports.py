@@ -7,9 +7,10 @@ the cluster through a `ClusterReader`. Neither imports the other.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
+import msgspec
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from gateway.unified.model import Media
@@ -38,8 +39,7 @@ class ExecuteCall:
 Retry = Callable[[int, bytes], "Forward | Answer | None"]
 
 
-@dataclass(frozen=True, slots=True)
-class Forward:
+class Forward(msgspec.Struct, frozen=True):
     """What to send to the cluster in the call's place.
 
     body: the pieces of the new body; None forwards the client's bytes untouched (still compressed, if so sent).
@@ -49,7 +49,7 @@ class Forward:
     """
 
     body: Sequence[bytes | memoryview] | None = None
-    response_headers: Mapping[str, str] = field(default_factory=dict)
+    response_headers: Mapping[str, str] = msgspec.field(default_factory=dict)
     retry: Retry | None = None
 
 

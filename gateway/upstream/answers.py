@@ -55,10 +55,13 @@ class Head:
 
     raw: as it came, up to its empty line and with it. lines: its field lines. length: its Content-Length.
     chunked: its transfer coding. persistent: the connection can be used again. plain: no header of it ends at this
-    hop but perhaps its Transfer-Encoding. listed: what its `Connection` names.
+    hop but perhaps its Transfer-Encoding. listed: what its `Connection` names. usual: of HTTP/1.1, plain and with a
+    length.
     """
 
-    __slots__ = ("_limits", "chunked", "length", "lines", "listed", "minor", "persistent", "plain", "raw", "status")
+    __slots__ = (
+        "_limits", "chunked", "length", "lines", "listed", "minor", "persistent", "plain", "raw", "status", "usual",
+    )  # fmt: skip
 
     def __init__(self, raw: bytes, limits: HeadLimits) -> None:
         match = _STATUS_LINE.match(raw)
@@ -83,6 +86,7 @@ class Head:
             raise Malformed("length-and-coding")
         if self.chunked and (self.status == 204 or self.status < 200):
             raise Malformed("coding-without-body")
+        self.usual = self.plain and self.minor == 1 and self.length is not None
         self.persistent = b"close" not in self.listed and (self.minor == 1 or b"keep-alive" in self.listed)
 
     def _note(self, name: bytes, value: bytes) -> None:

@@ -141,12 +141,15 @@ class Connection(asyncio.Protocol):
         self.pool.node.tally.requests += 1
         head = b"%b %b HTTP/1.1\r\n%b" % (outbound.method, outbound.target, lines)
         self._long = len(head) > _LONG
+        self.deadline = NEVER  # the pool's does not count any more
         if not pieces:
-            self.write((head,))
+            self.transport.write(head)
         elif len(pieces) == 1 and len(pieces[0]) <= _JOIN:
-            self.write((head + pieces[0],))
+            self.transport.write(head + pieces[0])
         else:
-            self.write((head, *pieces))
+            self.transport.writelines((head, *pieces))
+        if outbound.complete:
+            self._wait_for_head(outbound)
         outbound.on_connection()
 
     def write(self, pieces: Buffers) -> None:
@@ -157,7 +160,11 @@ class Connection(asyncio.Protocol):
             self.transport.writelines(pieces)
         outbound = self.outbound
         if outbound is not None and outbound.complete and self._body is None:
-            self.deadline = time.monotonic() + outbound.patience.header if outbound.patience.header else NEVER
+            self._wait_for_head(outbound)
+
+    def _wait_for_head(self, outbound: Outbound) -> None:
+        seconds = outbound.patience.header
+        self.deadline = time.monotonic() + seconds if seconds else NEVER
 
     def abandon(self) -> None:
         """Cut the connection in the middle of its exchange."""

@@ -75,6 +75,10 @@ class Pool:
 
     def _freed(self) -> None:
         self._open -= 1
+        self._tell()
+
+    def _tell(self) -> None:
+        """Wake whoever has waited longest for a place."""
         while self._waiting:
             waiting = self._waiting.popleft()
             if not waiting.done():
@@ -93,8 +97,11 @@ class Pool:
             try:
                 connection = await waiting
             except asyncio.CancelledError:
-                if waiting.done() and not waiting.cancelled() and (given := waiting.result()) is not None:
-                    self.give_back(given)
+                if waiting.done() and not waiting.cancelled():  # what it was given is the next one's
+                    if (given := waiting.result()) is not None:
+                        self.give_back(given)
+                    else:
+                        self._tell()
                 raise
             if connection is not None and not connection.transport.is_closing():
                 return connection

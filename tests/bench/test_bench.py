@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from bench.figures import FIGURES, Figure
-from bench.rewrite import image_body, profile, rewrite, text_body
+from bench.load import Ask, Connection
+from bench.process import Process, free_port
+from bench.rewrite import image_body, profile, rewrite, talk_body, text_body
 from tests.docs.pages import ROOT
 
 QUICK = ["--quick", "--rounds", "1", "--seconds", "0.3", "--requests", "20", "--idle", "20"]
@@ -26,7 +28,33 @@ def test_a_run_fills_the_table(tmp_path: Path) -> None:
     assert [figure.name for figure in FIGURES] == [name for name in rows if name in {f.name for f in FIGURES}]
     missing = {figure.key for figure in FIGURES if rows[figure.name] == "not measured"}
     assert missing - {"workers"} == {"envoy", "nginx"}
+    workers = rows[next(figure.name for figure in FIGURES if figure.key == "workers")]
+    assert re.fullmatch(r"needs ≥ 4 cores for the throughput figure.*: \d\.\d\d×|\d\.\d\d×: .+|not measured", workers)
     assert re.fullmatch(r"1/\d+\.\d: .+", rows["GET 1 KB, CPU vs textbook aiohttp"])
+
+
+TALKER = """
+import socket, sys
+server = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+while True:
+    connection, _ = server.accept()
+    sys.stderr.write("x" * 1000000 + "\\nthe end\\n")
+    connection.sendall(b"HTTP/1.1 200 OK\\r\\nContent-Length: 2\\r\\n\\r\\nok")
+"""
+
+
+def test_a_proxy_that_complains_a_lot_still_answers() -> None:
+    port = free_port()
+    process = Process("talker", [sys.executable, "-c", TALKER, str(port)], port)
+    try:
+        process.wait_until_up()
+        for _ in range(2):
+            connection = Connection(port)
+            assert connection.exchange(Ask("/").raw()) == 2
+            connection.close()
+        assert process.last_words() == "the end"
+    finally:
+        process.stop()
 
 
 @pytest.mark.parametrize(
@@ -44,8 +72,14 @@ def test_a_verdict_on_what_must_be_high_and_on_what_another_sets() -> None:
     assert [latency.verdict(value, 90e-6) for value in (40e-6, 80e-6, 95e-6)] == ["aim met", "must met", "**missed**"]
 
 
+def test_a_figure_that_takes_more_cores_than_there_are_says_so() -> None:
+    workers = next(figure for figure in FIGURES if figure.key == "workers")
+    assert workers.absent(2) == "needs ≥ 4 cores for the throughput figure"
+    assert workers.absent(4) == Figure("idle", "", None, 1.0, "×").absent(1) == "not measured"
+
+
 def test_what_is_rewritten_reaches_the_agent() -> None:
-    for body in (text_body(1000), image_body(3000)):
+    for body in (text_body(1000), image_body(3000), talk_body(2)):
         sent = b"".join(rewrite(profile(), body))
         assert b'"question":' in sent
         assert b'"messages":' in sent

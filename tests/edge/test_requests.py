@@ -31,6 +31,26 @@ def test_host_stands_where_it_stood_and_first_where_there_was_none() -> None:
     assert old.fields.onward(b"up") == b"Host: up\r\nX-A: 1\r\n\r\n"
 
 
+HELD = {
+    "its own length": ((b"X-A: 1", b"content-length:  7", b"Digest: d", b"X-B: 2"),
+        b"X-A: 1\r\ncontent-length: %d\r\nDigest: d\r\nX-B: 2", b"X-A: 1\r\ncontent-length: %d\r\nX-B: 2"),
+    "the length first and last": ((b"Content-Length: 7",), b"Content-Length: %d", b"Content-Length: %d"),
+    "chunks": ((b"Content-MD5: m", b"Transfer-Encoding: chunked", b"X-A: 1"),
+        b"Content-MD5: m\r\nX-A: 1\r\nContent-Length: %d", b"X-A: 1\r\nContent-Length: %d"),
+    "an Expect and a coding": ((b"Expect: 100-continue", b"Content-Encoding: gzip", b"Content-Length: 7"),
+        b"Content-Encoding: gzip\r\nContent-Length: %d", b"Content-Length: %d"),
+    "none": ((b"X-A: 1",), b"X-A: 1\r\nContent-Length: %d", b"X-A: 1\r\nContent-Length: %d"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("lines", "own", "another"), HELD.values(), ids=HELD.keys())
+def test_the_lines_of_a_body_that_the_gateway_holds(lines: tuple[bytes, ...], own: bytes, another: bytes) -> None:
+    fields = _read(*lines).fields
+    for host, replaced, expected in 2 * ((b"", False, own), (b"up:1", False, own), (b"up:1", True, another)):
+        before, behind = fields.around_length(host, replaced=replaced)
+        assert b"%b12%b" % (before, behind) == b"Host: %b\r\n%b\r\n\r\n" % (host or b"a:9200", expected % 12)
+
+
 KEPT = {
     "1.1": (b"GET / HTTP/1.1", b"X-A: 1", True),
     "1.1, close": (b"GET / HTTP/1.1", b"Connection: Close", False),

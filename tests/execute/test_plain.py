@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from gateway.config.schema import Logs, Settings
+from gateway.delivery.anatomy import MARK
 from gateway.errors import GatewayError
 from gateway.execute.handler import Handler, build_handler
 from gateway.execute.plain import SPECIMEN, headers_of, text_of
@@ -130,12 +131,56 @@ def test_a_plain_text(body: bytes, text: bytes) -> None:
         b'{"input":"a","parameters":{}}', b'{"input":"a\\n"}', b'{"input":"a\nb"}', b'{"input":"$"}', b'{"input":"{"}',
         b'{"input":"}"}', b'{"input":"a:-b"}', b'{"input":"\xff"}', '{"input":"\u00a0"}'.encode(), b'{"input":"a"}}',
         b'{"input":"a"} x', b'\xef\xbb\xbf{"input":"a"}', b'{"input":["a"]}', b'{"input":"a', b'{"input":"\x0b"}',
-        b'\x0b{"input":"a"}', b'{"input":"gwquestiongw"}', f'{{"input":"{SPECIMEN}"}}'.encode(), b'["input":"a"]',
+        b'\x0b{"input":"a"}', f'{{"input":"{MARK}"}}'.encode(), f'{{"input":"{SPECIMEN}"}}'.encode(), b'["input":"a"]',
         b'{"input":"\xed\xa0\x80"}', b'{"input":"a"', b'{"inputs":"a"}', b'{"input":"a""}',
     ],
 )  # fmt: skip
 def test_anything_else_is_read_whole(body: bytes) -> None:
     assert text_of(body) is None
+
+
+@pytest.mark.parametrize("byte", range(256))
+def test_each_byte_in_each_place(byte: int) -> None:
+    for length in (1, 2, 15, 16, 17, 40):  # readers of JSON take several bytes at a time
+        for place in {0, length // 2, length - 1}:
+            text = b"a" * place + bytes([byte]) + b"a" * (length - place - 1)
+            plain = byte not in b'"\\${}' and 0x20 <= byte < 0x80 and not (place == 0 and byte in b" [")
+            assert text_of(b'{"input":"%b"}' % text) == (text if plain else None)
+
+
+BITS = st.sampled_from(
+    [
+        "{",
+        "}",
+        "[",
+        "]",
+        '"',
+        ":",
+        ",",
+        "\\",
+        '"input"',
+        '"x"',
+        '"input":"a"',
+        " ",
+        "\n",
+        "a",
+        "é",
+        "null",
+        "\\u0069nput",
+    ]
+)
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.lists(BITS, max_size=12).map("".join))
+@example('{"input":"a","input":"b"}')
+@example('{"input":"a",}')
+@example('{"input":' + "[" * 100_000)
+@example('{"x":' + "[" * 100_000)
+def test_what_is_taken_for_a_plain_text_is_json_of_that_one_member(body: str) -> None:
+    text = text_of(body.encode())
+    if text is not None:
+        assert json.loads(body, object_pairs_hook=list) == [("input", text.decode())]
 
 
 def test_headers_that_take_a_closer_look() -> None:

@@ -89,6 +89,21 @@ async def test_client_that_drips_its_head_is_not_waited_for_any_longer() -> None
         await _served(gateway, upstream)
 
 
+async def test_a_slow_upload_outlasts_the_time_an_idle_connection_is_kept() -> None:
+    upstream = FaultyUpstream()
+    ask = Ask(b"slow", b"POST", b"/_bulk", b"x" * 50)
+    async with standing(upstream, keepalive=0.2) as gateway:
+        assert (await once(gateway.data_port, PLAIN)).verdict(PLAIN) == WHOLE
+        reader, writer = await asyncio.open_connection("127.0.0.1", gateway.data_port)
+        writer.write(ask.head())
+        for byte in ask.body:
+            writer.write(bytes([byte]))
+            await asyncio.sleep(0.02)
+        assert (await asyncio.wait_for(read(reader), 8)).verdict(ask) == WHOLE
+        writer.close()
+    assert upstream.accepted == 1
+
+
 async def test_client_that_never_says_a_word_is_let_go() -> None:
     async with standing(FaultyUpstream(), over=OVER) as gateway:
         reader, writer = await asyncio.open_connection("127.0.0.1", gateway.data_port)

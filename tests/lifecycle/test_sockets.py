@@ -36,6 +36,41 @@ def test_who_has_connected_is_let_in_before_the_door_closes(run: object) -> None
     run(story())  # type: ignore[operator]
 
 
+class Entered(asyncio.Protocol):
+    """Notes in which turn of the loop each connection came in, and whether small writes go out at once."""
+
+    turn = 0
+    turns: list[int]
+    undelayed: list[int]
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.turns.append(Entered.turn)
+        own = transport.get_extra_info("socket")
+        self.undelayed.append(own.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_a_crowd_is_let_in_within_a_few_turns_of_the_loop(run: object) -> None:
+    """A turn is long under load, so nobody may have to wait for one turn a head."""
+
+    async def story() -> None:
+        Entered.turn, Entered.turns, Entered.undelayed = 0, [], []
+        door = Door(await bind("127.0.0.1", 0), Entered, None)
+        await door.open()
+        clients = [socket.create_connection(("127.0.0.1", door.port)) for _ in range(100)]
+        while len(Entered.turns) < len(clients) and Entered.turn < 1000:
+            Entered.turn += 1
+            await asyncio.sleep(0)
+        assert len(Entered.turns) == len(clients)
+        assert max(Entered.turns) - min(Entered.turns) < 10
+        assert all(Entered.undelayed)
+        for client in clients:
+            client.close()
+        await door.close()
+
+    run(story())  # type: ignore[operator]
+
+
 async def test_a_port_is_one_process_own_unless_it_is_shared() -> None:
     [own] = await bind("127.0.0.1", 0)
     own.listen()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from gateway.delivery.anatomy import QUESTION, Anatomy, locate, replaced
+from gateway.delivery.anatomy import MARK, QUESTION, Anatomy, locate, replaced
 from gateway.delivery.candidate import Candidate
 from gateway.delivery.carriers import Parameters, carriers, merged, referred
 from gateway.delivery.coding import is_plain
@@ -15,7 +15,7 @@ from gateway.delivery.strategies.expect import with_turns
 from gateway.delivery.wish import Turn, Wish, parts_of, text_of
 from gateway.notices import Notice
 
-FLAT = "gwhistorygw"
+FLAT = f"{MARK}history"
 
 
 def plain(anatomy: Anatomy, text: str, question: str, notices: tuple[Notice, ...] = ()) -> Iterator[Candidate]:
