@@ -38,10 +38,9 @@ _ERROR_BODY = json.dumps({"error": {"root_cause": [_ERROR], **_ERROR}, "status":
 class Fault:
     """What happens to requests of a method ("" for any) whose path with query the pattern matches from its start.
 
-    kind: "error": `status` with `body`, no effect; "refused": the connection is closed at once, no effect; "stall": never
-    answered, no effect; "lost": done, but the connection is cut before the answer; "late": done, answered after
+    kind: "error": `status` with `body`, no effect; "refused": the connection is closed at once, no effect; "stall":
+    never answered, no effect; "lost": done, but the connection is cut before the answer; "late": done, answered after
     `seconds`; "truncated": done, half the answer.
-    nth: which of the matching requests is the first (from 1); times: how many of them.
     """
 
     kind: Kind
