@@ -187,7 +187,7 @@ class Bench:
             self.instead["workers"] = f"answers to heavy rewrites, load and upstream on the same cores: {ratio:.2f}×"
             self._say(
                 "a heavy rewrite is a conversation of ten images; beside one worker, load and upstream have the other "
-                "core to themselves, beside two they have none, so two free cores would give no less"
+                "core to themselves, beside two they have none, so two free cores should give no less (not measured)"
             )
 
     def _rewrite(self) -> None:
