@@ -95,6 +95,13 @@ class Resolver:
         fingerprint = self._credentials.fingerprint(headers)
         return await self._profiles.get((agent_id, fingerprint), lambda: self._read(agent_id, headers, fingerprint))
 
+    async def anew(self, agent_id: str, caller_headers: Mapping[str, str]) -> AgentProfile:
+        """As `profile`, with the agent and the cluster's settings read again, whatever is kept of them."""
+        caller = self.caller(caller_headers)
+        self._clusters.drop(lambda key, _: key == caller)
+        self._profiles.drop(lambda key, _: key == (agent_id, caller))
+        return await self.profile(agent_id, caller_headers)
+
     def caller(self, headers: Mapping[str, str]) -> bytes:
         """What callers are told apart by; never empty."""
         own = self._credentials.of(headers) if self._service_headers is None else self._service_headers

@@ -15,6 +15,7 @@ from rich.console import Console
 
 from gateway.agents.rules import Rule
 from gateway.config.load import ConfigError
+from gateway.delivery.upgrade import Code
 from gateway.execute.handler import check_rules
 from gateway.migrate import probe
 from gateway.migrate.backup import DIRECTORY, BackupError, Journal, only_one, unfinished
@@ -24,7 +25,6 @@ from gateway.migrate.credential import CredentialError, asked, from_file, names_
 from gateway.migrate.display import as_json, request_line, show
 from gateway.migrate.reading import agent_ids, read_documents
 from gateway.migrate.rollback import RolledBack, Stuck, carry_out, roll_back
-from gateway.migrate.template import Code
 from gateway.migrate.upgrade import Documents, Offer, Refused, offers
 
 NAME = "upgrade"

@@ -71,9 +71,9 @@ def plan(
     if remembered and _first_proved(profile, provider, agent_input, params, options, ()) is not None:
         raise UndeliverableContent.of([refusal.MEMORY_NOT_SAFE])
 
-    def deliverable(part: AgentInput) -> bool:
+    def deliverable(agent: AgentProfile, part: AgentInput) -> bool:
         try:
-            return _first_proved(profile, provider, part, params, options, remembered) is not None
+            return _first_proved(agent, provider, part, params, options, remembered) is not None
         except UndeliverableContent:
             return False
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from gateway.agents.profile import AgentProfile
 from gateway.delivery.rendering import first_llm
 from gateway.delivery.systems import SYSTEM_ROLES
+from gateway.delivery.upgrade import NotOffered, command, mended, upgraded
 from gateway.errors import Problem
 from gateway.providers.base import Provider
 from gateway.unified.model import AgentInput, ContentBlock, Media, Message, Native, Text, ToolResult, ToolUse
@@ -27,24 +28,29 @@ def problems(
     provider: Provider,
     agent_input: AgentInput,
     params: Mapping[str, str],
-    deliverable: Callable[[AgentInput], bool],
+    deliverable: Callable[[AgentProfile, AgentInput], bool],
 ) -> list[Problem]:
     """Every part that can't reach the LLM of this agent, found by trying each kind of part by itself.
 
-    deliverable: whether a conversation can be delivered to this agent.
+    deliverable: whether a conversation can be delivered to this agent, as it is or with its connectors changed.
     """
-    remedy = upgrade(profile, provider, params)
+
+    def remedy(sample: AgentInput) -> str:
+        return upgrade(profile, provider, params, lambda changed: deliverable(changed, sample))
+
     found = [
-        Problem(place, reason, expected=_EXPECTED.get(code, "text"), received=received, code=code, help=remedy)
+        Problem(place, reason, expected=_EXPECTED.get(code, "text"), received=received, code=code, help=help)
         for code, reason, places, sample in _parts(agent_input)
-        if places and not deliverable(sample)
+        if places and not deliverable(profile, sample)
+        for help in [remedy(sample)]
         for place, received in places
     ]
     if found:
         return found
-    if not deliverable(_conversation(agent_input, [Message("user", (_ASK,), "input")])):
+    asking = _conversation(agent_input, [Message("user", (_ASK,), "input")])
+    if not deliverable(profile, asking):
         reason = "this agent can't be called: its own prompt and connector don't render to a valid request"
-        return [Problem("input", reason, code="AGENT_NOT_CALLABLE", help=remedy)]
+        return [Problem("input", reason, code="AGENT_NOT_CALLABLE", help=remedy(asking))]
     last = agent_input.messages[-1]
     is_answer = all(isinstance(block, ToolResult) for block in last.content)
     if last.role.lower() in ("assistant", "tool") or is_answer:
@@ -54,9 +60,9 @@ def problems(
     kinds = sorted({type(block).__name__.lower() for m in agent_input.messages for block in m.content})
     if kinds == ["text"] and len(agent_input.messages) == 1:
         reason = "this text can't be put into the agent's template without being changed"
-        return [Problem("input", reason, received="text", code="TEXT_NOT_SAFE", help=remedy)]
-    reason = "each part could be delivered by itself, but not all of them together"
-    return [Problem("input", reason, received=", ".join(kinds), code="COMBINATION_NOT_DELIVERABLE", help=remedy)]
+        return [Problem("input", reason, received="text", code="TEXT_NOT_SAFE", help=remedy(agent_input))]
+    reason, received = "each part could be delivered by itself, but not all of them together", ", ".join(kinds)
+    return [Problem("input", reason, "", received, "COMBINATION_NOT_DELIVERABLE", remedy(agent_input))]
 
 
 Part = tuple[str, str, list[tuple[str, str]], AgentInput]
@@ -131,15 +137,26 @@ def _conversation(agent_input: AgentInput, messages: list[Message]) -> AgentInpu
     return replace(agent_input, messages=tuple(messages))
 
 
-def upgrade(profile: AgentProfile, provider: Provider, params: Mapping[str, str]) -> str:
-    """The smallest change of the agent's connector that lets it take everything (FACTS.md, 10_upgrade)."""
+def upgrade(
+    profile: AgentProfile, provider: Provider, params: Mapping[str, str], helps: Callable[[AgentProfile], bool]
+) -> str:
+    """The command that mends the agent, with the change in words; where none does, why.
+
+    helps: whether the input can be delivered to the agent once its connectors are changed.
+    """
     model, _ = first_llm(profile, params)
     if model is None or not provider.name:
         return "see docs/limitations.md"
-    connector = f"connector {model.connector.id}" if model.connector.id else f"the connector inside model {model.id}"
-    field = provider.messages_field
+    connector = f"connector {model.connector.id} of" if model.connector.id else "the connector inside"
+    connector = f"{connector} model {model.id}"
+    try:
+        change = upgraded(model.connector, provider)
+    except NotOffered as refusal:
+        return f"{connector} can't be mended: {refusal.reason}; see docs/limitations.md"
+    if not helps(mended(profile, provider)):
+        return f"no upgrade of {connector} would let this through; see docs/limitations.md"
+    replaced = "the list of messages" if change.form == "array" else "the user's turn"
     return (
-        f'let {connector} of model {model.id} send "{field}":${{parameters.{field}}} and give it the parameter '
-        f'"{field}" with one user turn holding ${{parameters.prompt}}: old callers are not affected, and every '
-        f"input type arrives; see docs/limitations.md"
+        f"{command(profile.id)}: {connector} takes ${{parameters.{change.name}}} in place of "
+        f"{replaced}, which stays its default, so old callers are not affected; see docs/migration.md"
     )

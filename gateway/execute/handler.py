@@ -103,6 +103,9 @@ class Handler:
         step(self._log, "decoded", input=agent_input.type.value, messages=len(agent_input.messages))
         try:
             profile = await self._resolver.profile(call.agent_id, call.headers)
+            if profile.generation is Generation.UNIFIED_V2 and profile.unified_api is False:
+                # To be refused, and the refusal names the call that turns the API on: it may have been made since.
+                profile = await self._resolver.anew(call.agent_id, call.headers)
         except AgentNotFound:
             raise  # a cluster that doesn't know `input` would call the request empty instead
         except UnresolvedAgent as error:

@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 from gateway.agents.profile import AgentProfile, Connector, Model, Parameters
 from gateway.agents.rules import Rule, rule_for
 from gateway.delivery.template import PREFIX
+from gateway.delivery.upgrade import command, mended
 from gateway.errors import GatewayError
 from gateway.execute.rewrite import Policy, is_native, native, rewritten
 from gateway.migrate.findings import Scan, Scanned
 from gateway.migrate.proof import agent_proof
 from gateway.migrate.samples import KINDS, request
-from gateway.migrate.template import NotOffered, upgraded
 from gateway.providers import registry
 from gateway.providers.base import MappingOptions
 
@@ -124,7 +124,8 @@ class _Judge:
             found = abilities(anonymous, policy)
             self._known[key] = found, tuple(_remedies(anonymous, found, policy))
         found, remedies = self._known[key]
-        return found, tuple(replace(remedy, action=remedy.action.format(id=profile.id)) for remedy in remedies)
+        told = {"id": profile.id, "command": command(profile.id)}
+        return found, tuple(replace(remedy, action=remedy.action.format(**told)) for remedy in remedies)
 
 
 def abilities(profile: AgentProfile, policy: Policy | None = None) -> Abilities:
@@ -147,7 +148,8 @@ def _ability(profile: AgentProfile, kind: str, policy: Policy) -> Ability:
 
 
 def _remedies(profile: AgentProfile, found: Abilities, policy: Policy) -> Iterator[Remedy]:
-    """What can be done about what does not arrive; ``{id}`` stands for the agent's id."""
+    """What can be done about what does not arrive; ``{id}`` stands for the agent's id, ``{command}`` for its
+    upgrade's."""
     codes = {ability.code for ability in found.values() if not ability.arrives}
     if not codes:
         return
@@ -157,36 +159,19 @@ def _remedies(profile: AgentProfile, found: Abilities, policy: Policy) -> Iterat
     if not profile.provider:
         yield Remedy("rule", "name its provider in the gateway's settings, agents.rules, for agent {id}")
     if gains := _gains(profile, found, policy):
-        yield Remedy("upgrade", "mlc-gateway upgrade {id}", gains)
+        yield Remedy("upgrade", "{command}", gains)
 
 
 def _gains(profile: AgentProfile, before: Abilities, policy: Policy) -> tuple[str, ...]:
     """The kinds of input that an upgrade of the agent's connectors would let through; () where none is offered."""
     if not profile.provider:
         return ()
-    provider = registry.provider(profile.provider)
-
-    def mended(model: Model) -> Model:
-        try:
-            change = upgraded(model.connector, provider)
-        except NotOffered:
-            return model
-        parameters = {**model.connector.parameters, change.name: change.value}
-        return replace(
-            model, connector=replace(model.connector, request_body=change.request_body, parameters=parameters)
-        )
-
-    new = _with_models(profile, {model.id: mended(model) for model in profile.models})
+    new = mended(profile, registry.provider(profile.provider))
     if new == profile:
         return ()
     after = abilities(new, policy)
     gains = tuple(kind for kind in KINDS if after[kind].arrives and not before[kind].arrives)
     return gains if gains and not agent_proof(profile, new).differing else ()
-
-
-def _with_models(profile: AgentProfile, models: Mapping[str, Model]) -> AgentProfile:
-    tools = tuple(replace(tool, model=models[tool.model.id] if tool.model else None) for tool in profile.tools)
-    return replace(profile, llm=models[profile.llm.id] if profile.llm else None, tools=tools)
 
 
 def _anonymous(profile: AgentProfile) -> AgentProfile:

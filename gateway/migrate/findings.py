@@ -6,7 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from gateway.agents.kinds import V2_TYPES
 from gateway.agents.profile import AgentProfile
+
+TYPES = frozenset({"flow", "conversational_flow", "conversational", "plan_execute_and_reflect"}) | V2_TYPES
+"""Agent types whose way with an input is known."""
 
 
 @dataclass(frozen=True, slots=True)

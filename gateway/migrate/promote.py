@@ -17,11 +17,13 @@ from typing import Any
 from gateway.agents.documents import Document, connector_hints
 from gateway.agents.kinds import Generation
 from gateway.agents.profile import AgentProfile, Connector
+from gateway.delivery.template import substitute
+from gateway.delivery.upgrade import NotOffered, members
 from gateway.errors import UnresolvedAgent
 from gateway.migrate.steps import Call
-from gateway.migrate.template import NotOffered, members
 from gateway.migrate.upgrade import Documents
 from gateway.providers import registry
+from gateway.register.connectors import PROVIDERS, kind
 
 SETTING = "plugins.ml_commons.unified_agent_api_enabled"
 PROMOTED = "mlc_gateway_promoted_from"
@@ -30,18 +32,6 @@ PROMOTED = "mlc_gateway_promoted_from"
 TYPES = ("conversational", "plan_execute_and_reflect")
 V2 = "conversational_v2"
 _ML = "/_plugins/_ml/"
-
-_URLS = {
-    "bedrock/converse": "https://bedrock-runtime.{region}.amazonaws.com/model/{model}/converse",
-    "openai/v1/chat/completions": "https://api.openai.com/v1/chat/completions",
-    "gemini/v1beta/generatecontent": "https://generativelanguage.googleapis.com/v1beta/models/{model}:generateContent",
-}
-CREDENTIALS: Mapping[str, tuple[str, ...]] = {
-    "bedrock/converse": ("access_key", "secret_key", "session_token"),
-    "openai/v1/chat/completions": ("openai_api_key",),
-    "gemini/v1beta/generatecontent": ("gemini_api_key",),
-}
-"""The names under which each provider's connector looks for its credential (source, 3.6)."""
 
 _SENT = {  # members of the request body that the cluster's own templates have (source, 3.6)
     "bedrock/converse": {"system", "messages", "toolConfig"},
@@ -113,17 +103,19 @@ def promotion(documents: Documents, agent_id: str, agent_type: str = "", contain
     connector = profile.models[0].connector
     provider = registry.recognise(connector_hints(connector)) or profile.provider
     model = connector.parameters.get("model") or _model_in_url(connector)
-    if provider not in _URLS or not model:
-        known = ", ".join(_URLS)
+    if provider not in PROVIDERS or not model:
+        known = ", ".join(PROVIDERS)
         raise NotPromoted(
             Obstacle.MODEL_UNKNOWN, f"the connector does not tell provider and model id; known are {known}"
         )
     region = connector.parameters.get("region", "us-east-1")
     url = _PLACEHOLDER.sub(lambda found: connector.parameters.get(found[1], found[2] or found[0]), connector.url)
-    public = _URLS[provider].format(region=region, model=model)
+    made = kind(provider)
+    public = substitute(made.url, {"region": region, "model": model})
     body = _body(documents.agents[agent_id], profile, provider, model, agent_type, container)
     changes = tuple(_changes(profile, connector, provider, agent_type, documents.version))
-    return Promotion(agent_id, provider, body, "" if url == public else url, CREDENTIALS[provider], changes)
+    credential = (*made.credentials[0], *made.optional_credentials)
+    return Promotion(agent_id, provider, body, "" if url == public else url, credential, changes)
 
 
 def _require_unified(documents: Documents) -> None:

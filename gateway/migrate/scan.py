@@ -13,13 +13,12 @@ from typing import Any, Literal
 
 from gateway.agents.documents import needed, needed_connector, read_profile, read_unified_api
 from gateway.agents.errors import lookup_error
-from gateway.agents.kinds import V2_TYPES
 from gateway.agents.lookup import document_path
 from gateway.agents.resolver import SETTINGS_PATH
 from gateway.agents.rules import Rule
 from gateway.errors import UnresolvedAgent
 from gateway.migrate.connection import Cluster, ClusterRefused
-from gateway.migrate.findings import Scan, Scanned, Unreadable
+from gateway.migrate.findings import TYPES, Scan, Scanned, Unreadable
 from gateway.migrate.search import search_all
 
 Kind = Literal["agents", "models", "connectors"]
@@ -27,9 +26,6 @@ Progress = Callable[[str, int, int], None]
 """Told of what is read: ``("agents", done, of)``."""
 
 THREADS = 8
-TYPES = frozenset({"flow", "conversational_flow", "conversational", "plan_execute_and_reflect"}) | V2_TYPES
-"""Agent types whose way with an input is known."""
-
 _FIRST_UNIFIED = (3, 5)
 
 

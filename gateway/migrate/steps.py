@@ -9,6 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from gateway.agents.documents import Document
+from gateway.register.documents import TAG
 
 MADE = "<the new connector>"
 """Stands in calls for the id of a connector that is made on the way."""
@@ -110,4 +111,4 @@ def swap(old_id: str, model: str, new: Document, tag: str) -> Iterator[Step]:
 
 def marker(tag: str) -> str:
     """What the description of a connector that an upgrade makes ends in."""
-    return f"mlc-gateway {tag}"
+    return f"{TAG} {tag}"

@@ -20,12 +20,12 @@ from typing import Any
 from gateway.agents.documents import Document, connector_hints, needed_connector, read_profile
 from gateway.agents.profile import AgentProfile, Model
 from gateway.agents.rules import Rule
+from gateway.delivery.upgrade import Change, Code, NotOffered, upgraded
 from gateway.errors import UnresolvedAgent
 from gateway.migrate.assess import Abilities, abilities
+from gateway.migrate.findings import TYPES
 from gateway.migrate.proof import agent_proof, raw_proof
-from gateway.migrate.scan import TYPES
 from gateway.migrate.steps import Step, inside_model, part, standing_alone, swap
-from gateway.migrate.template import Change, Code, NotOffered, upgraded
 from gateway.providers import registry
 
 

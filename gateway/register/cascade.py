@@ -9,7 +9,7 @@ from gateway.agents.lookup import document_path
 from gateway.errors import InvalidInput, Problem
 from gateway.execute.ports import Answer, ExecuteCall, Forward
 from gateway.register.calls import LOST, Calls
-from gateway.register.parts import Made, SearchRefused, header_text, parts_of, remove, users_of
+from gateway.register.parts import Made, header_text, parts_of, remove, users_of
 
 CLEANUP = "X-MLC-Cleanup"
 CASCADE = "cascade"
@@ -72,12 +72,10 @@ async def _cleaned(agent_id: str, parts: Sequence[Made], calls: Calls) -> str:
     gone = {agent_id, *(part.id for part in parts if part.kind == "agents")}
     told = []
     for part in parts:
-        try:
-            users = await users_of(calls, part, gone)
-        except (SearchRefused, *LOST):
+        users = await users_of(calls, part, gone)
+        if users is None:
             told.append(f"kept {part}, as it is not known who else uses it; by hand: {part.by_hand}")
-            continue
-        if users:
+        elif users:
             told.append(f"kept {part}, used by agent {users[0]}")
         elif await remove(calls, [part]):
             told.append(f"left {part}; by hand: {part.by_hand}")

@@ -37,11 +37,12 @@ def model_body(registration: Registration, target: Target, tag: str) -> dict[str
         ValueError: the registration has no model (`makes_model` tells).
     """
     spec = _model(registration)
+    calls_functions = bool(target.llm_interface(spec.provider))
     return {
         "name": as_name(f"Auto-generated model for {spec.model_id}"),
         "function_name": "remote",
         "description": f"Auto-generated model for agent, {TAG} {tag}",
-        "connector": kind(spec.provider).document(spec, bool(target.llm_interface(spec.provider))),
+        "connector": kind(spec.provider).document(spec, calls_functions, _has_tools(registration, target)),
         # Empty, or some models would get a schema of their old request form (FACTS.md, "Lookups").
         "interface": {},
     }
@@ -138,6 +139,13 @@ def _members(registration: Registration, target: Target) -> dict[str, Any]:
     return members if memory is None else {**members, "memory": memory}
 
 
+def _has_tools(registration: Registration, target: Target) -> bool:
+    """Whether the agent has any tools, MCP servers' included; a flow always runs one that asks its model."""
+    members = _members(registration, target)
+    parameters = registration.document.get("parameters") or {}
+    return members["type"] in FLOWS or bool(members["tools"] or registration.mcp or _own_mcp_connectors(parameters))
+
+
 def _with_llm_tool(tools: list[dict[str, Any]], parameters: dict[str, str], prompt: str) -> list[dict[str, Any]]:
     """The flow's tools with every LLM tool that names no model running this one; one is added if there is none."""
     if not any(map(_wants_model, tools)):
@@ -159,12 +167,18 @@ def _mcp_connectors(
     registration: Registration, parameters: Mapping[str, Any], ids: Sequence[str]
 ) -> list[dict[str, Any]]:
     """`parameters.mcp_connectors`: the client's own entries, then one for each connector made."""
-    own = parameters.get("mcp_connectors") or []
     made = []
     for server, connector_id in zip(registration.mcp, ids, strict=True):
         entry: dict[str, Any] = {"mcp_connector_id": connector_id}
         made.append({**entry, "tool_filters": list(server.tools)} if server.tools else entry)
-    return [*(json.loads(own) if isinstance(own, str) else own), *made]
+    return [*_own_mcp_connectors(parameters), *made]
+
+
+def _own_mcp_connectors(parameters: Mapping[str, Any]) -> list[Any]:
+    """The client's own entries of `parameters.mcp_connectors`, which may be a list or one as a JSON string."""
+    own = parameters.get("mcp_connectors") or []
+    entries: list[Any] = json.loads(own) if isinstance(own, str) else own
+    return entries
 
 
 def _block(spec: ModelSpec) -> dict[str, Any]:

@@ -16,9 +16,8 @@ from gateway.register.calls import LOST, Calls, Reply
 from gateway.register.documents import agent_body, mcp_connector_body, model_body
 from gateway.register.specs import Registration
 from gateway.register.steps import Steps, note_parts
-from gateway.register.target import Target, makes_model
+from gateway.register.target import PLAN, Target, makes_model
 
-PLANNER = "plan_execute_and_reflect"
 _PREFIX = "plugins.ml_commons."
 _MCP_ENABLED = f"{_PREFIX}mcp_connector_enabled"
 _TRUSTED = f"{_PREFIX}trusted_connector_endpoints_regex"
@@ -100,7 +99,7 @@ async def make_agent(
         servers = registration.mcp[len(connector_ids) :]  # the first of them was refused, if there are any
         failed.hint = failed.hint or await _way_out(calls, failed.reason, servers[0].url if servers else "")
         raise
-    if registration.type == PLANNER or (registration.model is not None and not model_id):
+    if registration.type == PLAN or (registration.model is not None and not model_id):
         await note_parts(calls, steps)
     return reply
 

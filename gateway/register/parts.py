@@ -23,12 +23,14 @@ _EXECUTOR = "CONVERSATIONAL"
 
 _USES = ("llm.model_id", "tools.parameters.model_id", "tools.config.model_id", "parameters.model_id")
 """Where agents name a model (FACTS.md, "Rendering, in detail")."""
+_MCP_CONNECTORS = "mcp_connectors"
+"""The agent's parameter that names its MCP connectors, in a JSON text (source, 3.0.0.0 to 3.6.0.0)."""
 
 _TRIES = 3
 """How often a call is sent whose answer gets lost and that does no harm twice."""
 _PAUSE = 0.05
 _MOST = 200
-"""Documents of one tag that a search shows: each attempt of a registration makes a few."""
+"""Documents that one search shows: each attempt of a registration makes a few of one tag; few agents use MCP."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,17 +154,27 @@ def metadata_of(agent: Mapping[str, Any]) -> Metadata:
         return Metadata()
 
 
-async def users_of(calls: Calls, made: Made, but: Collection[str] = ()) -> list[str]:
-    """The agents that use a model, without those of `but`; always none for what is no model.
-
-    Raises:
-        SearchRefused: the caller may not search. UpstreamUnavailable, UpstreamTimeout: no answer came.
-    """
-    if made.kind != "models":
+async def users_of(calls: Calls, made: Made, but: Collection[str] = ()) -> list[str] | None:
+    """The agents that use a model or an MCP connector, without those of `but`; None where that can't be known."""
+    if made.kind == "agents":
         return []
-    clauses = [{"term": {field: made.id}} for field in _USES]
-    found = await searched(calls, "agents", {"query": {"bool": {"should": clauses}}, "size": 20})
-    return [one.made.id for one in found if one.made.id not in but]
+    try:
+        found = await (_model_users(calls, made.id) if made.kind == "models" else _connector_users(calls, made.id))
+    except (SearchRefused, *LOST):
+        return None
+    return None if found is None else [one.made.id for one in found if one.made.id not in but]
+
+
+async def _model_users(calls: Calls, id: str) -> list[Found]:
+    clauses = [{"term": {field: id}} for field in _USES]
+    return await searched(calls, "agents", {"query": {"bool": {"should": clauses}}, "size": 20})
+
+
+async def _connector_users(calls: Calls, id: str) -> list[Found] | None:
+    """None where more agents have MCP connectors than one search shows: their ids stand inside a text."""
+    field = f"parameters.{_MCP_CONNECTORS}"
+    found = await searched(calls, "agents", {"query": {"exists": {"field": field}}, "_source": [field], "size": _MOST})
+    return None if len(found) == _MOST else [one for one in found if id in str(one.parameters.get(_MCP_CONNECTORS))]
 
 
 async def parts_of(calls: Calls, agent: Mapping[str, Any]) -> list[Made]:

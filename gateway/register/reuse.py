@@ -19,7 +19,7 @@ from typing import Any
 
 from gateway.agents.lookup import AUTH_HEADERS, document_path
 from gateway.errors import IdempotencyKeyReused, Problem, RegistrationFailed
-from gateway.register.calls import LOST, Calls
+from gateway.register.calls import Calls
 from gateway.register.documents import METADATA_PARAMETER, REGISTRATION_PARAMETER
 from gateway.register.parts import Found, Made, SearchRefused, metadata_of, remove, tagged, users_of
 from gateway.register.steps import ATTEMPT_PARAMETER, Steps
@@ -167,7 +167,8 @@ class Reuse:
         executors = {one.parameters.get("executor_agent_id") for one in agents}
         stray = [one.made for one in agents if one.is_executor and one.made.id not in own | executors]
         for kind in ("models", "connectors"):
-            latest = next((one for one in reversed(steps.made) if one.kind == kind), None)
+            tagged_ones = (one for one in reversed(steps.made) if one not in steps.made_by_cluster)
+            latest = next((one for one in tagged_ones if one.kind == kind), None)
             shown = await self._shown(kind, latest) if latest is not None else None
             for one in shown or ():
                 spare = (
@@ -178,10 +179,7 @@ class Reuse:
         return await remove(self._calls, stray)
 
     async def _unused(self, found: Found, gone: list[Made]) -> bool:
-        try:
-            return not await users_of(self._calls, found.made, {one.id for one in gone})
-        except (SearchRefused, *LOST):
-            return False
+        return await users_of(self._calls, found.made, {one.id for one in gone}) == []
 
 
 def _is_part(found: Found, agent: Found) -> bool:

@@ -36,6 +36,8 @@ class Steps:
         self.tag = tag
         self.attempt = secrets.token_hex(8)
         self.made: list[Made] = []
+        self.made_by_cluster: set[Made] = set()
+        """Those of `made` that came along with the agent; no tag is in the model of a `model` block."""
 
     async def make(self, kind: str, body: Mapping[str, Any]) -> Reply:
         """Make a document; the cluster's answer, or what it would have been where that was lost."""
@@ -107,5 +109,6 @@ async def note_parts(calls: Calls, steps: Steps) -> None:
     shown = await insisted(calls, "GET", document_path("agents", agent.id))
     if isinstance(shown, Reply) and shown.document is not None:
         known = {one.id for one in steps.made}
-        parts = await parts_of(calls, shown.document)
-        steps.made[-1:-1] = [part for part in reversed(parts) if part.id not in known]
+        parts = [part for part in await parts_of(calls, shown.document) if part.id not in known]
+        steps.made[-1:-1] = reversed(parts)
+        steps.made_by_cluster.update(parts)

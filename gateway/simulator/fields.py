@@ -63,16 +63,22 @@ class Field(NamedTuple):
 
 
 class Document(NamedTuple):
-    """A document as `_search` sees it: the sort of thing it is, its id, and its source without credentials."""
+    """A document as `_search` sees it: the sort of thing it is, its id, and its source without credentials.
+
+    number: the sequence number of its last write, 0 where nobody asks.
+    """
 
     kind: str
     id: str
     source: Mapping[str, Any]
+    number: int = 0
 
     def field(self, path: str) -> Field:
         """The field at a dotted path; one without values where the document has none."""
         if path == "_id":
             return Field(KEYWORD, [self.id])
+        if path == "_seq_no":
+            return Field(NUMBER, [self.number])
         mapping = MAPPINGS[self.kind]
         base = path.removesuffix(".keyword")
         if base != path and self.field(base).kind == TEXT:
@@ -105,7 +111,11 @@ def is_mapped(kind: str, path: str) -> bool:
     """Whether the index knows the field before any document has it."""
     mapping = MAPPINGS[kind]
     known = path in mapping or mapping.get(path.removesuffix(".keyword")) == _WITH_KEYWORD
-    return known or path == "_id" or any(mapping.get(path[: dot.start()]) == FLAT for dot in re.finditer(r"\.", path))
+    return (
+        known
+        or path in ("_id", "_seq_no")
+        or any(mapping.get(path[: dot.start()]) == FLAT for dot in re.finditer(r"\.", path))
+    )
 
 
 def _dynamic(values: list[Any]) -> str:

@@ -28,7 +28,7 @@ class _Write(NamedTuple):
     time: float
     kind: str
     id: str
-    before: Json | None
+    before: Document | None
 
 
 class Resources:
@@ -49,12 +49,14 @@ class Resources:
         self.agents: dict[str, Json] = {}
         self._groups: dict[str, list[str]] = {}
         self._fresh: list[_Write] = []
+        self._written_so_far = dict.fromkeys(INDEX, 0)
+        self._numbers: dict[tuple[str, str], int] = {}
 
     # What `_search` sees
 
-    def searchable(self, kind: str) -> dict[str, Json]:
+    def searchable(self, kind: str) -> dict[str, Document]:
         """The documents of a kind as ``_search`` finds them now, by id: without credentials."""
-        seen = self.current(kind)
+        seen = {name: self._document(kind, name) for name in self._all_of(kind)}
         horizon = self.clock() - self.refresh_seconds
         self._fresh = [write for write in self._fresh if write.time > horizon]
         for write in reversed(self._fresh):
@@ -77,14 +79,24 @@ class Resources:
     def _writing(self, kind: str, name: str) -> None:
         """Is called before a document changes."""
         if self.refresh_seconds > 0:
-            before = deepcopy(self._shown(kind, name)) if name in self._all_of(kind) else None
+            before = deepcopy(self._document(kind, name)) if name in self._all_of(kind) else None
             self._fresh.append(_Write(self.clock(), kind, name, before))
+        self._count_write(kind, name)
+
+    def _count_write(self, kind: str, name: str) -> None:
+        """Every write of an index gets the next sequence number; a document shows that of its last."""
+        self._numbers[kind, name] = self._written_so_far[kind]
+        self._written_so_far[kind] += 1
+
+    def _document(self, kind: str, name: str) -> Document:
+        if (kind, name) not in self._numbers:  # put there past the API
+            self._count_write(kind, name)
+        return Document(kind, name, self._shown(kind, name), self._numbers[kind, name])
 
     def _found_by(self, kind: str, query: Json) -> list[str]:
         """The ids a search of the cluster's own comes to; it knows no more than anybody's."""
         wanted = matcher(query)
-        found = self.searchable(kind).items()
-        return [name for name, source in found if wanted(Document(kind, name, source))][:_IN_MESSAGE]
+        return [found.id for found in self.searchable(kind).values() if wanted(found)][:_IN_MESSAGE]
 
     def _check_words(self, body: Mapping[str, Any], name: str, description: str) -> None:
         if self.modern:
@@ -328,7 +340,8 @@ class Resources:
 
     def _written(self, kind: str, name: str, result: str) -> Json:
         shards = {"total": 1, "successful": 1, "failed": 0}
-        ids = {"_index": INDEX[kind], "_id": name, "_version": 2, "_seq_no": 1, "_primary_term": 1}
+        ids = {"_index": INDEX[kind], "_id": name, "_version": 2, "_primary_term": 1}
+        ids["_seq_no"] = self._numbers[kind, name]
         refreshed = {"forced_refresh": True} if self.modern else {}
         return {**ids, "result": result, **refreshed, "_shards": shards}
 

@@ -49,7 +49,7 @@ class Searches:
 
     def __init__(self, resources: Resources) -> None:
         self._resources = resources
-        self._points: dict[str, tuple[str, dict[str, Json]]] = {}
+        self._points: dict[str, list[Document]] = {}
 
     def search(self, kind: str, body: Mapping[str, Any]) -> Json:
         """The answer of ``_plugins/_ml/{kind}s/_search``.
@@ -58,19 +58,17 @@ class Searches:
             Answer: the body was refused.
         """
         _check_keys(body)
-        searched, found = kind, None
         try:
-            if "pit" in body:
-                searched, found = self._point(kind, body["pit"]["id"])
-            else:
-                found = self._resources.searchable(kind)
-            return _answer(kind, body, [Document(searched, name, source) for name, source in found.items()])
+            return _answer(kind, body, self._point(body["pit"]["id"]) if "pit" in body else self._now(kind))
         except _Failure as failure:
             raise _failed(kind, failure) from None
         except UnreadableDate:
             raise _failed(kind, _Failure("parse_exception", "failed to parse date field")) from None
 
-    def _point(self, kind: str, point_id: str) -> tuple[str, dict[str, Json]]:
+    def _now(self, kind: str) -> list[Document]:
+        return list(self._resources.searchable(kind).values())
+
+    def _point(self, point_id: str) -> list[Document]:
         if point_id not in self._points:
             raise _Failure("search_context_missing_exception", f"No search context found for id [{point_id}]")
         return self._points[point_id]
@@ -85,7 +83,7 @@ class Searches:
             named = {"resource.type": "index_or_alias", "resource.id": index, "index": index, "index_uuid": "_na_"}
             raise RestFailure(404, "index_not_found_exception", f"no such index [{index}]", **named)
         point_id = new_id() * 4
-        self._points[point_id] = (kind, self._resources.searchable(kind))
+        self._points[point_id] = self._now(kind)
         return {"pit_id": point_id, "_shards": _SHARDS, "creation_time": self._resources.millis()}
 
     def close_points(self, body: Mapping[str, Any]) -> Json:
@@ -95,9 +93,9 @@ class Searches:
         return {"pits": [{"successful": self._points.pop(name, None) is not None, "pit_id": name} for name in ids]}
 
 
-def hit(index: str, name: str, source: Mapping[str, Any], score: float | None = 1.0) -> Json:
-    """One hit as these paths show it."""
-    ids = {"_index": index, "_id": name, "_version": 1, "_seq_no": 1, "_primary_term": 1}
+def hit(index: str, name: str, source: Mapping[str, Any], score: float | None = 1.0, number: int = 1) -> Json:
+    """One hit as these paths show it. number: its sequence number."""
+    ids = {"_index": index, "_id": name, "_version": 1, "_seq_no": number, "_primary_term": 1}
     return {**ids, "_score": score, "_source": source}
 
 
@@ -137,7 +135,8 @@ def _answer(kind: str, body: Mapping[str, Any], documents: list[Document]) -> Js
     show = _source_filter(kind, body.get("_source"))
     hits = []
     for document, values in ordered[start : start + size]:
-        entry = hit(INDEX[document.kind], document.id, show(document.source), None if keys else score)
+        index, shown = INDEX[document.kind], show(document.source)
+        entry = hit(index, document.id, shown, None if keys else score, document.number)
         hits.append({**entry, "sort": values} if keys else entry)
     result = answer(hits, len(found))
     if body.get("track_total_hits") is False:

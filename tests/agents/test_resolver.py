@@ -361,6 +361,14 @@ class TestUnifiedApi:
         assert (await self.read(resolver)).unified_api is True
         assert cluster.asked[self.SETTINGS] == 2
 
+    async def test_is_read_anew_on_demand(self, build: Build, cluster: FakeCluster) -> None:
+        resolver = build()
+        assert (await self.read(resolver)).unified_api is False
+        self.switch(cluster, "true")
+        assert (await resolver.anew(self.AGENT, ALICE)).unified_api is True
+        assert (await self.read(resolver)).unified_api is True
+        assert cluster.asked[self.SETTINGS] == 2
+
     async def test_is_asked_for_without_flat_settings(self, build: Build, cluster: FakeCluster) -> None:
         """With `flat_settings` a real 3.6.0 answers {} to this filter (recorded: flagoff.settings)."""
         await self.read(build())

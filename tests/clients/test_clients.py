@@ -16,7 +16,8 @@ from opensearchpy.exceptions import RequestError
 from gateway.demo.arrival import mapped
 from gateway.providers import registry
 from gateway.simulator.fixtures import FLOW_PROMPT
-from tests.execute.conftest import IMAGE, Place, StartPlace, start_place
+from tests.delivery.cases import IMAGE
+from tests.execute.conftest import Place, StartPlace, start_place
 
 __all__ = ["start_place"]
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from gateway.delivery.refusal import upgrade as remedy
+from gateway.delivery.upgrade import command, mended
 from gateway.errors import Problem, UndeliverableContent
-from gateway.execute.rewrite import Policy
+from gateway.execute.rewrite import Policy, rewritten
+from gateway.providers import registry
+from gateway.unified.request import read_execute
 from tests.delivery.cases import CALL, CASES, IMAGE, OTHER_IMAGE, RESULT, VIDEO, text, turn
 from tests.delivery.world import World, world
 
@@ -15,12 +21,20 @@ OLD, NEW = "2.19.0", "3.4.0"
 
 
 def upgrade(place: World, agent: str) -> str:
-    model = place.profile(agent).models[0]
+    """What mends an agent: its template has no other turn, or slots of the agent's beside it (the tutorial's)."""
+    profile = place.profile(agent)
+    model = profile.models[0]
+    name, replaced = ("body", "the user's turn") if "tutorial" in agent else ("messages", "the list of messages")
     return (
-        f'let connector {model.connector.id} of model {model.id} send "messages":${{parameters.messages}} and give it '
-        'the parameter "messages" with one user turn holding ${parameters.prompt}: old callers are not affected, and '
-        "every input type arrives; see docs/limitations.md"
+        f"{command(profile.id)}: connector {model.connector.id} of model {model.id} takes ${{parameters.{name}}} in "
+        f"place of {replaced}, which stays its default, so old callers are not affected; see docs/migration.md"
     )
+
+
+def no_upgrade(place: World, agent: str) -> str:
+    model = place.profile(agent).models[0]
+    what = f"connector {model.connector.id} of model {model.id}"
+    return f"no upgrade of {what} would let this through; see docs/limitations.md"
 
 
 def media(at: str, received: str) -> tuple[str, ...]:
@@ -72,9 +86,10 @@ def test_every_problem_is_told_with_its_place_and_what_to_do(kind: str) -> None:
     place = world(version)
     error = place.send(agent, {"input": said}).error
     assert isinstance(error, UndeliverableContent)
-    remedy = upgrade(place, agent)
-    assert error.problems == tuple(Problem(*problem, remedy) for problem in expected)
-    assert error.hint == remedy
+    # Bedrock wants a toolConfig beside tool calls, and this template has no place for one.
+    expected_help = (no_upgrade if kind == "tools" else upgrade)(place, agent)
+    assert error.problems == tuple(Problem(*problem, expected_help) for problem in expected)
+    assert error.hint == expected_help
 
 
 def test_media_for_an_unknown_provider() -> None:
@@ -150,7 +165,32 @@ def test_a_prompt_of_the_callers_without_the_question_leaves_no_place_for_it() -
     error = place.send("flow-d", {"input": "a", "parameters": {"prompt": "fixed"}}).error
     assert isinstance(error, UndeliverableContent)
     reason = "this agent can't be called: its own prompt and connector don't render to a valid request"
-    assert error.problems == (Problem("input", reason, code="AGENT_NOT_CALLABLE", help=upgrade(place, "flow-d")),)
+    assert error.problems == (Problem("input", reason, code="AGENT_NOT_CALLABLE", help=no_upgrade(place, "flow-d")),)
+
+
+def test_a_connector_that_can_not_be_upgraded_is_told_with_the_reason() -> None:
+    place = world(OLD)
+    profile = place.profile("flow-d")
+    tool = profile.tools[0]
+    assert tool.model is not None
+    connector = replace(tool.model.connector, id="", request_body='{"inputText":"${parameters.prompt}"}')
+    text_only = replace(profile, tools=(replace(tool, model=replace(tool.model, connector=connector)),))
+    said = "the endpoint completes text and has no messages: no template can make it take anything else"
+    help = f"the connector inside model {tool.model.id} can't be mended: {said}; see docs/limitations.md"
+    assert remedy(text_only, registry.provider("bedrock/converse"), {}, lambda changed: True) == help
+
+
+def test_the_command_that_is_named_does_what_is_said() -> None:
+    """With the upgrade the input arrives, in the parameter that the words name."""
+    place = world(OLD)
+    profile, said = place.profile("flow-d"), read_execute(json.dumps({"input": [text("a"), IMAGE]}).encode())
+    assert said.input is not None
+    provider = registry.provider(profile.provider)
+    with pytest.raises(UndeliverableContent):
+        rewritten(profile, said, said.input, Policy())
+    plan = rewritten(mended(profile, provider), said, said.input, Policy()).plan
+    assert IMAGE["source"]["data"] not in plan.parameters["question"]
+    assert "messages" in plan.parameters
 
 
 def test_a_memory_that_can_not_be_told() -> None:

@@ -20,8 +20,8 @@ from gateway.providers import registry
 from gateway.simulator.core import ClusterCore
 from gateway.simulator.server import Simulator
 from tests.conftest import StartGateway
+from tests.delivery.cases import IMAGE, PNG
 from tests.docs.pages import files_of
-from tests.execute.conftest import IMAGE, PNG
 
 FILES = files_of("extending.md")
 

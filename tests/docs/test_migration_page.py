@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 import urllib3
 
+from gateway.delivery.upgrade import Code
 from gateway.migrate.promote import Obstacle
-from gateway.migrate.template import Code
 from tests.docs.pages import ROOT, files_of, page
 from tests.migrate.conftest import Place, StartPlace, _loop, _plain_environment, place, start_place
 from tests.real_cluster.agents import WIRES, Api, agent_body, connect, register

@@ -13,9 +13,6 @@ from gateway.simulator.fixtures import seed_core
 from gateway.simulator.server import Simulator
 from tests.conftest import StartGateway
 
-PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
-IMAGE = {"type": "image", "source": {"type": "base64", "format": "png", "data": PNG}}
-
 
 @dataclass
 class Place:

@@ -13,7 +13,8 @@ from gateway.execute.delivered import BOTH_SENT, DELIVERY, NOTICE
 from gateway.simulator.fixtures import CLASSIC, FLOW_PROMPT, MODERN, connector_body
 from gateway.unified.lift import THRESHOLD
 from tests.conftest import StartGateway
-from tests.execute.conftest import IMAGE, PNG, Place, StartPlace
+from tests.delivery.cases import IMAGE, PNG
+from tests.execute.conftest import Place, StartPlace
 from tests.wire import RecordingUpstream, talk
 
 BLOCKS = [{"type": "text", "text": "what is this?"}, IMAGE]
@@ -185,7 +186,8 @@ async def test_content_without_a_way_is_refused_and_nothing_is_sent(place: Place
             "problems": [problem],
         },
     }
-    assert '"messages":${parameters.messages}' in remedy
+    assert remedy.startswith("mlc-gateway upgrade ")
+    assert "${parameters.messages}" in remedy
     assert place.simulator.received == []
 
 

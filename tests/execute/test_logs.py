@@ -13,7 +13,7 @@ from gateway.observe.logs import configure
 from gateway.simulator.fixtures import seed_core
 from gateway.simulator.server import Simulator
 from tests.conftest import settings_for
-from tests.execute.conftest import IMAGE
+from tests.delivery.cases import IMAGE
 
 PAYLOAD = "QUJD" * 3000
 BIG = {"type": "image", "source": {"type": "base64", "format": "png", "data": PAYLOAD}}

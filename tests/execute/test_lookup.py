@@ -14,8 +14,8 @@ import pytest
 from gateway.cli import run
 from gateway.execute.delivered import DELIVERY, NOTICE
 from tests.conftest import StartGateway
+from tests.delivery.cases import IMAGE
 from tests.execute.cluster import FLOW, RAN, Client, Cluster, server_of
-from tests.execute.conftest import IMAGE
 
 BLOCKS = [{"type": "text", "text": "what is this?"}, IMAGE]
 ASSUME = {"agents": {"on_unproved": "assume", "rules": [{"agent": FLOW, "provider": "openai"}]}}

@@ -11,8 +11,8 @@ import pytest
 
 from gateway.execute.delivered import BOTH_SENT, DELIVERY, NOTICE
 from tests.conftest import StartGateway
+from tests.delivery.cases import IMAGE, PNG
 from tests.execute.cluster import RAN, V1, V2, Client, Cluster, server_of
-from tests.execute.conftest import IMAGE, PNG
 
 BLOCKS = [{"type": "text", "text": "what is this?"}, IMAGE]
 _OFF = (
@@ -122,6 +122,17 @@ async def test_input_is_known_to_be_off_and_never_tried(client: Client) -> None:
     assert (await client.execute(V1, {"input": "hello"})).status == 200
     (sent,) = client.cluster.sent
     assert sent["parameters"]["question"] == "hello"
+
+
+async def test_a_v2_agent_is_served_as_soon_as_the_api_was_turned_on(client: Client) -> None:
+    client.cluster.api_on = "false"
+    answer = await client.execute(V2, {"input": "hello"})
+    (problem,) = (await answer.json())["error"]["problems"]
+    assert (answer.status, problem["code"]) == (400, "UNIFIED_API_OFF")
+    assert client.cluster.bodies == []
+    client.cluster.api_on = "true"
+    assert (await client.execute(V2, {"input": "hello"})).status == 200
+    assert client.cluster.sent == [{"input": "hello"}]
 
 
 async def test_a_question_for_a_v2_agent_becomes_input(client: Client) -> None:

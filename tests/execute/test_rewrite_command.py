@@ -14,7 +14,7 @@ import pytest
 from gateway.cli import run
 from gateway.simulator.fixtures import FLOW_PROMPT, connector_body, templates
 from tests.agents.recorded import recorded
-from tests.execute.conftest import IMAGE, PNG
+from tests.delivery.cases import IMAGE, PNG
 
 TALK = [
     {"role": "system", "content": "Be kind."},

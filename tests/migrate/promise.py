@@ -44,3 +44,8 @@ def words(value: Any) -> list[str]:
         return [word for item in value for word in words(item)]
     inner = [value.get(name) for name in ("text", "content", "source", "data") if value.get(name)]
     return [word for item in inner for word in words(item)]
+
+
+def upgrade_command(agent_id: str) -> str:
+    """What mends an agent, as the table names it: generated ids may begin with a dash."""
+    return f"mlc-gateway upgrade {'-- ' * agent_id.startswith('-')}{agent_id}"

@@ -80,7 +80,7 @@ def test_settings_give_cluster_rules_and_aliases(place: Place, command: Command,
         "aliases": {place.agents["flow-d"]: place.agents["flow-a"]},
     }
     path.write_text(json.dumps({"upstream": {"url": place.url}, "agents": agents}))
-    status, out, _ = command("agents", "-c", str(path), place.agents["flow-c"], place.agents["flow-d"])
+    status, out, _ = command("agents", "-c", str(path), "--", place.agents["flow-c"], place.agents["flow-d"])
     one, other = json.loads(out)["agents"]
     assert status == 0
     assert one["provider"] == {"name": "bedrock/converse", "told_by": "rule"}
@@ -100,7 +100,7 @@ def test_on_a_terminal_it_is_a_table(place: Place) -> None:
     """A terminal of 150 columns, and one of 70, by a pseudo-terminal."""
     for columns, extra in ((150, {}), (70, {"NO_COLOR": "1"})):
         shown = _on_a_terminal(
-            columns, extra, "agents", "--url", place.url, place.agents["flow-a"], place.agents["flow-d"]
+            columns, extra, "agents", "--url", place.url, "--", place.agents["flow-a"], place.agents["flow-d"]
         )
         assert "MEDIA_NEEDS_UPGRADE" in shown
         assert "2 agents, 0 can't be read" in shown

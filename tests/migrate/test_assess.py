@@ -18,7 +18,7 @@ from gateway.providers import registry
 from gateway.simulator.fixtures import CLASSIC, MODERN, connector_body
 from tests.conftest import settings_for
 from tests.migrate.conftest import Place, StartPlace
-from tests.migrate.promise import happened
+from tests.migrate.promise import happened, upgrade_command
 from tests.migrate.test_connection import connected
 
 
@@ -49,7 +49,7 @@ def test_an_upgrade_is_promised_where_it_gains(start_place: StartPlace, version:
         assert all(gain and not gain & arriving for gain in gains), name
         if name in ("flow-d", "conv-f", "per-bedrock_tutorial"):
             assert "image" in gains[0]
-            assert [remedy.action for remedy in one.remedies] == [f"mlc-gateway upgrade {one.agent.id}"]
+            assert [remedy.action for remedy in one.remedies] == [upgrade_command(one.agent.id)]
         if name in ("flow-a", "fc-bedrock_upgraded"):
             assert not gains
 
@@ -120,7 +120,7 @@ def test_agents_that_differ_in_names_and_ids_only_are_judged_once(
         json.dumps({k: a.strategy or a.code for k, a in table["same-0"].abilities.items()})
     }
     assert {one.remedies[0].action for one in table.values()} == {
-        f"mlc-gateway upgrade {one.agent.id}" for one in table.values()
+        upgrade_command(one.agent.id) for one in table.values()
     }
 
 

@@ -75,7 +75,7 @@ def test_a_cluster_without_leftovers(place: Place, command: Command) -> None:
 
 
 def test_what_is_tagged_and_unused_is_left_behind(place: Place) -> None:
-    lonely, mcp = model(place, f"for an agent; mlc-gateway {TAG}"), connector(place, f"mlc-gateway {OTHER}")
+    lonely, mcp = model(place, f"for an agent, mlc-gateway {TAG}"), connector(place, f"mlc-gateway {OTHER}")
     used = model(place, f"mlc-gateway {TAG}")
     used_mcp = connector(place, f"mlc-gateway {TAG}")
     if place.version.startswith("3."):

@@ -9,8 +9,8 @@ import pytest
 
 from gateway.agents.profile import AgentProfile, Connector, Model, Tool
 from gateway.delivery.rendering import Environment
+from gateway.delivery.upgrade import mended, upgraded
 from gateway.migrate.proof import QUESTIONS, agent_proof, outcomes, raw_proof
-from gateway.migrate.template import NotOffered, upgraded
 from gateway.providers import registry
 from tests.delivery.world import World
 
@@ -46,16 +46,7 @@ def test_every_offered_upgrade_of_the_fixtures_renders_legacy_calls_alike(versio
     if not profile.models or not profile.provider:
         return
 
-    def change(connector: Connector) -> Connector:
-        try:
-            made = upgraded(connector, registry.provider(profile.provider))
-        except NotOffered:
-            return connector
-        return replace(
-            connector, request_body=made.request_body, parameters={**connector.parameters, made.name: made.value}
-        )
-
-    proof = agent_proof(profile, _mended(profile, change))
+    proof = agent_proof(profile, mended(profile, registry.provider(profile.provider)))
     own_value = any(name in tool.parameters for tool in profile.tools for name in ("messages", "contents", "body"))
     assert proof.differing == () or own_value
     assert proof.calls == 2 * 3 * len(QUESTIONS)

@@ -13,6 +13,7 @@ from gateway.migrate.report import ClusterInfo, as_json, missing, show
 from gateway.migrate.samples import KINDS
 from gateway.migrate.scan import scan
 from tests.migrate.conftest import Place
+from tests.migrate.promise import upgrade_command
 from tests.migrate.test_connection import connected
 
 
@@ -77,7 +78,7 @@ def test_json_has_the_documented_shape(found: tuple[ClusterInfo, tuple[Assessmen
         "remedies": [
             {
                 "kind": "upgrade",
-                "action": f"mlc-gateway upgrade {place.agents['flow-d']}",
+                "action": upgrade_command(place.agents["flow-d"]),
                 "gains": ["image", "document", "video", "turns"],
             }
         ],

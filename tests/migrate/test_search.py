@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from gateway.migrate.connection import ClusterRefused
 from gateway.migrate.search import WINDOW, search_all
-from tests.migrate.conftest import StartPlace
+from tests.migrate.conftest import Place, StartPlace
 from tests.migrate.test_connection import connected
 
 
@@ -132,10 +133,26 @@ def test_no_index_yet_is_no_error() -> None:
 def test_simulated_clusters(start_place: StartPlace, version: str) -> None:
     place = start_place(version)
     cluster = connected("--url", place.url)
+    place.cluster.requests.clear()
     for page in (1, 4, 10_000):
         found = sorted(id_ for id_, _ in search_all(cluster, "agents", page=page))
         assert found == sorted(place.cluster.core.resources.agents)
+    sent = [json.loads(request.body) for request in place.cluster.requests]
+    assert [body for body in sent if "from" in body] == []  # sorted, never by offset
     wanted = list(place.agents.values())[:3]
     named = dict(search_all(cluster, "agents", {"ids": {"values": wanted}}, page=2))
     assert sorted(named) == sorted(wanted)
     assert {source["name"] for source in named.values()} <= set(place.agents)
+
+
+def test_on_a_simulated_cluster_what_is_changed_between_two_pages_is_told_once(place: Place) -> None:
+    resources = place.cluster.core.resources
+    models = list(resources.models)
+    reading = search_all(connected("--url", place.url), "models", page=2)
+    first = [next(reading)[0], next(reading)[0]]
+    assert first == models[:2]
+    resources.update_model(models[0], {"name": "again"})
+    resources.update_model(models[2], {"name": "again"})
+    rest = [id_ for id_, _ in reading]
+    assert sorted([*first, *rest]) == sorted(models)
+    assert rest[-1] == models[2]  # it moved to the end

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from gateway.delivery.upgrade import Code
 from gateway.migrate.steps import MADE, Call, Step, marker, part
-from gateway.migrate.template import Code
 from gateway.migrate.upgrade import Documents, Offer, Refused, offers, served
 from tests.migrate.conftest import Place
 from tests.migrate.upgrading import (

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 import copy
 from collections.abc import Mapping
 from typing import Any
 
-from gateway.migrate.connection import Connected, add_arguments, connect
+from gateway.migrate.connection import Connected
 from gateway.migrate.reading import agent_ids, read_documents
 from gateway.migrate.upgrade import Documents, Offer, Refused, offers
 from tests.migrate.conftest import Place
+from tests.migrate.test_connection import connected
 
 TAG = "0123456789abcdef" * 2
 SECRET = "s3cr3t-of-the-test"
@@ -21,9 +21,7 @@ _TIMES = frozenset({"created_time", "last_updated_time", "last_deployed_time", "
 
 
 def cluster_at(url: str) -> Connected:
-    parser = argparse.ArgumentParser()
-    add_arguments(parser)
-    return connect(parser.parse_args(["--url", url]))
+    return connected("--url", url)
 
 
 def connector_body(place: Place, name: str = "books", request_body: str = OLD) -> dict[str, Any]:

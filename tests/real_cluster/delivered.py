@@ -31,7 +31,7 @@ def text_block(words: str) -> dict[str, Any]:
     return {"type": "text", "text": words}
 
 
-IMAGE = {"type": "image", "source": {"type": "base64", "format": "png", "data": PNG}}
+IMAGE: dict[str, Any] = {"type": "image", "source": {"type": "base64", "format": "png", "data": PNG}}
 
 
 def said(role: str, *blocks: dict[str, Any]) -> dict[str, Any]:

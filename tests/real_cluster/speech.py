@@ -97,6 +97,18 @@ def system(body: dict[str, Any]) -> str:
     return "".join(one if isinstance(one, str) else "".join(part["text"] for part in one) for one in said)
 
 
+def tool_names(body: dict[str, Any]) -> list[str]:
+    """The tools that a request offers to an LLM, sorted; an empty list, which providers refuse, is a failure."""
+    if "contents" in body:
+        names = [one["name"] for tool in body.get("tools", ()) for one in tool["functionDeclarations"]]
+    elif "toolConfig" in body:
+        names = [tool["toolSpec"]["name"] for tool in body["toolConfig"]["tools"]]
+    else:
+        names = [tool["function"]["name"] for tool in body.get("tools", ())]
+    assert names or not {"tools", "toolConfig"} & body.keys(), body
+    return sorted(names)
+
+
 def flow_prompt(words: str) -> str:
     """A flow agent's prompt (agents.FLOW_PROMPT) around a question."""
     return f"\n\nHuman: {words}\n\nAssistant:"

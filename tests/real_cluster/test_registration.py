@@ -14,18 +14,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import urllib3
 from opensearchpy import OpenSearch
 from opensearchpy.exceptions import TransportError
+
+from gateway.execute.delivered import NOTICE
 
 from .agents import WIRES, Api
 from .delivered import INPUTS, Send, canonical, mapping
 from .llm import LLM, PLAN
-from .speech import turns
+from .speech import tool_names, turns
 from .unified import MODELS, redirect
 
 pytestmark = pytest.mark.real_cluster
 
 JS = Path(__file__).parents[1] / "clients" / "js"
+DEFAULT_TOOLS = ["IndexMappingTool", "ListIndexTool", "SearchIndexTool"]  # in no order of the cluster's
 KINDS = ["text", "text_hostile", "blocks", "conversation"]
 Register = Callable[[str, Any], tuple[int, Any]]
 
@@ -64,6 +68,20 @@ def rfc_body(provider: str, client: str) -> dict[str, Any]:
     }
 
 
+def at_test_llm(body: dict[str, Any], provider: str, llm: LLM) -> dict[str, Any]:
+    """The body, its model at the test's LLM."""
+    return body | {"model": {**body["model"], "url": llm.url + WIRES[provider].path}}
+
+
+def noticed(gateway_url: str, body: Any) -> tuple[str, list[str]]:
+    """The id of the agent a registration made, and the codes of its notices; opensearch-py shows no headers."""
+    headers = {"Content-Type": "application/json"}
+    target = f"{gateway_url}/_plugins/_ml/agents/_register"
+    response = urllib3.request("POST", target, body=json.dumps(body), headers=headers)
+    assert response.status == 200, response.data
+    return response.json()["agent_id"], list(filter(None, response.headers.get(NOTICE, "").split(", ")))
+
+
 def arrives(send: Send, llm: LLM, agent_id: str, provider: str, kind: str) -> None:
     llm.taken()
     status, answer = send(agent_id, {"input": INPUTS[kind]})
@@ -79,7 +97,7 @@ def test_the_rfcs_body_with_the_api_off(
     gateway_url: str, real_cluster: str, api: Api, llm: LLM, through: Send, provider: str, client: str
 ) -> None:
     body = rfc_body(provider, client)
-    body["model"] = {**body["model"], "url": llm.url + WIRES[provider].path}
+    body = at_test_llm(body, provider, llm)
     status, answer = CLIENTS[client](real_cluster, body)
     assert (status, answer["error"]["type"]) == (400, "illegal_argument_exception")
 
@@ -110,7 +128,7 @@ def test_the_rfcs_body_with_the_api_on(
 @pytest.mark.parametrize("type_", ["flow", "conversational_flow", "plan_execute_and_reflect"])
 def test_other_types_with_the_api_off(gateway_url: str, llm: LLM, through: Send, type_: str) -> None:
     body = rfc_body("bedrock", "py") | {"name": f"a {type_}", "type": type_}
-    body["model"] = {**body["model"], "url": llm.url + WIRES["bedrock"].path}
+    body = at_test_llm(body, "bedrock", llm)
     if type_ != "plan_execute_and_reflect":
         body["tools"] = []
     status, answer = register_py(gateway_url, body)
@@ -123,9 +141,56 @@ def test_other_types_with_the_api_off(gateway_url: str, llm: LLM, through: Send,
     assert "hello" in json.dumps(llm.taken()[0])
 
 
+@pytest.mark.parametrize("provider", MODELS)
+def test_tools_that_are_not_named(gateway_url: str, llm: LLM, through: Send, provider: str) -> None:
+    body = at_test_llm(rfc_body(provider, "default tools"), provider, llm)
+    for tools, offered in ((None, DEFAULT_TOOLS), ([], [])):
+        status, answer = register_py(gateway_url, body | {"tools": tools})
+        assert status == 200, answer
+        llm.taken()
+        status, said = through(answer["agent_id"], {"input": INPUTS["conversation"]})
+        assert status == 200, said
+        (received,) = llm.taken()
+        assert tool_names(received) == offered
+
+
+def v2_body(provider: str, container: str) -> dict[str, Any]:
+    memory = {"type": "agentic_memory", "memory_container_id": container}
+    return rfc_body(provider, "v2") | {"type": "conversational/v2", "memory": memory}
+
+
+@pytest.mark.parametrize("provider", MODELS)
+def test_v2_with_the_api_off_answers_as_a_legacy_agent(
+    gateway_url: str, api: Api, llm: LLM, through: Send, container: str, provider: str
+) -> None:
+    agent_id, notices = noticed(gateway_url, at_test_llm(v2_body(provider, container), provider, llm))
+    assert notices == ["V2_AS_LEGACY"]
+    agent = api.must("GET", f"/_plugins/_ml/agents/{agent_id}")
+    assert agent["type"].lower() == "conversational"
+    assert agent["memory"]["memory_container_id"] == container  # 3.6 has that memory, whatever the setting
+    assert json.loads(agent["parameters"]["mlc_gateway"])["type"] == "conversational_v2"
+    for kind in KINDS:
+        arrives(through, llm, agent_id, provider, kind)
+    status, answer = through(agent_id, {"input": "hello"})
+    assert status == 200
+    assert "inference_results" in answer
+
+
+@pytest.mark.parametrize("provider", ["bedrock", "openai"])
+def test_v2_with_the_api_on(
+    gateway_url: str, api: Api, llm: LLM, through: Send, container: str, unified_on: None, provider: str
+) -> None:
+    agent_id, notices = noticed(gateway_url, v2_body(provider, container))
+    assert notices == []
+    assert api.must("GET", f"/_plugins/_ml/agents/{agent_id}")["type"].lower() == "conversational_v2"
+    redirect(api, agent_id, llm.url)
+    for kind in ("text", "blocks", "conversation"):
+        arrives(through, llm, agent_id, provider, kind)
+
+
 def test_what_a_registration_made_is_removed_with_its_agent(gateway_url: str, api: Api, llm: LLM) -> None:
     body = rfc_body("openai", "cascade")
-    body["model"] = {**body["model"], "url": llm.url + WIRES["openai"].path}
+    body = at_test_llm(body, "openai", llm)
     status, answer = register_py(gateway_url, body)
     assert status == 200, answer
     model_id = api.must("GET", f"/_plugins/_ml/agents/{answer['agent_id']}")["llm"]["model_id"]
@@ -133,7 +198,11 @@ def test_what_a_registration_made_is_removed_with_its_agent(gateway_url: str, ap
     assert api.call("GET", f"/_plugins/_ml/models/{model_id}")[0] == 404
 
 
-def test_quick_execute_leaves_nothing(gateway_url: str, api: Api, llm: LLM) -> None:
+@pytest.mark.parametrize("tools", [{}, {"tools": []}, {"tools": [{"type": "ListIndexTool"}]}], ids=json.dumps)
+@pytest.mark.parametrize("provider", MODELS)
+def test_quick_execute_leaves_nothing(
+    gateway_url: str, api: Api, llm: LLM, provider: str, tools: dict[str, Any]
+) -> None:
     everything = {"query": {"match_all": {}}, "size": 1000}
 
     def count(kind: str) -> int:
@@ -141,10 +210,12 @@ def test_quick_execute_leaves_nothing(gateway_url: str, api: Api, llm: LLM) -> N
         return total
 
     before = count("agents"), count("models")
-    model = {**MODELS["gemini"], "url": llm.url + WIRES["gemini"].path}
-    answer = Api(gateway_url).must("POST", "/_plugins/_ml/agents/_execute", {"model": model, "input": INPUTS["blocks"]})
+    model = {**MODELS[provider], "url": llm.url + WIRES[provider].path}
+    body = {"model": model, "input": INPUTS["blocks"], **tools}
+    answer = Api(gateway_url).must("POST", "/_plugins/_ml/agents/_execute", body)
     assert "inference_results" in answer
     (received,) = llm.taken()
-    name = WIRES["gemini"].name
+    name = WIRES[provider].name
     assert canonical(name, turns(received)) == canonical(name, mapping(name, INPUTS["blocks"]))
+    assert tool_names(received) == (DEFAULT_TOOLS if tools == {} else [one["type"] for one in tools["tools"]])
     assert (count("agents"), count("models")) == before

@@ -26,8 +26,6 @@ REGISTER = f"{ML}/agents/_register"
 SECRETS = ("AKIDSECRETKEY", "very-secret/key+=")
 MODEL = "us.anthropic.claude-3-7-sonnet-20250219-v1:0"
 QUICK = {"timeout": 0.3, "visible_within": 0.3}
-PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
-IMAGE = {"type": "image", "source": {"type": "base64", "format": "png", "data": PNG}}
 ENABLE_MCP = {"persistent": {"plugins.ml_commons.mcp_connector_enabled": True}}
 
 

@@ -12,7 +12,8 @@ from yarl import URL
 
 from gateway.cli import run
 from gateway.config.load import ConfigError, load
-from tests.execute.conftest import IMAGE, StartPlace, start_place
+from tests.delivery.cases import IMAGE
+from tests.execute.conftest import StartPlace, start_place
 from tests.wire import RecordingUpstream
 
 __all__ = ["start_place"]

@@ -87,6 +87,36 @@ async def test_a_model_that_another_agent_uses_stays(version: str) -> None:
         assert place.counts == (1, 1, 0)
 
 
+@pytest.mark.parametrize("as_text", [True, False])
+async def test_an_mcp_connector_that_another_agent_names_stays(as_text: bool) -> None:
+    async with placed("3.4.0") as place:
+        place.simulator.core.settings.change(ENABLE_MCP)
+        agent_id = await made(place, mcp=[MCP, {**MCP, "name": "second"}])
+        shared, own = place.simulator.core.resources.connectors
+        named: Any = [{"mcp_connector_id": shared}]
+        parameters = {"mcp_connectors": json.dumps(named) if as_text else named}
+        _, other = await place.register({"name": "mine", "type": "flow", "tools": [], "parameters": parameters})
+        _, _, headers = await deleted(place, agent_id, "?cascade=true")
+        told = headers["X-MLC-Cleanup"].split("; ")[1:]
+        assert told == [f"kept connector {shared}, used by agent {other['agent_id']}", f"removed connector {own}"]
+        assert list(place.simulator.core.resources.connectors) == [shared]
+
+
+async def test_among_too_many_agents_with_mcp_connectors_one_stays_and_is_told() -> None:
+    async with placed("3.4.0") as place:
+        place.simulator.core.settings.change(ENABLE_MCP)
+        agent_id = await made(place, mcp=MCP)
+        [connector_id] = place.simulator.core.resources.connectors
+        parameters = {"mcp_connectors": "[]"}
+        for number in range(200):
+            body = {"name": f"f{number}", "type": "flow", "tools": [], "parameters": parameters}
+            place.simulator.core.resources.register_agent(body)
+        _, _, headers = await deleted(place, agent_id, "?cascade=true")
+        by_hand = f"DELETE {ML}/connectors/{connector_id}"
+        told = f"kept connector {connector_id}, as it is not known who else uses it; by hand: {by_hand}"
+        assert headers["X-MLC-Cleanup"].split("; ", 1)[1] == told
+
+
 @pytest.mark.parametrize("query", ["?cascade=true", "?cascade=false"])
 async def test_an_agent_of_others_goes_alone(query: str) -> None:
     async with placed() as place:

@@ -19,7 +19,20 @@ from gateway.simulator.core import ClusterCore
 from gateway.unified.request import read_execute
 from tests.delivery.cases import CASES, DOCUMENT, IMAGE, OTHER_IMAGE, VIDEO, Case, text, turn
 from tests.oracle import Oracle, Outcome, Verdict
-from tests.register.world import AGENTS, BEDROCK, GEMINI, OPENAI, TAG, TARGETS, block, made_world, profile_of, read
+from tests.register.world import (
+    AGENTS,
+    BEDROCK,
+    GEMINI,
+    OPENAI,
+    TAG,
+    TARGETS,
+    MadeWorld,
+    block,
+    made_world,
+    profile_of,
+    read,
+)
+from tests.register.world import PROVIDERS as PROVIDER_NAMES
 
 GOLDEN = Path(__file__).parent / "golden"
 INPUTS: Mapping[str, Case] = {
@@ -81,6 +94,19 @@ def _refusals(version: str, name: str) -> dict[str, str]:
     if provider == "bedrock" and (version == "2.19.0" or type_ != "conversational"):
         refused |= {"tool call and result": "TOOLS_NEED_UPGRADE", "tool result last": "TOOLS_NEED_UPGRADE"}
     return refused
+
+
+@pytest.mark.parametrize("short", PROVIDER_NAMES)
+def test_the_same_arrives_at_an_agent_without_tools_but_for_bedrocks_tool_history(short: str) -> None:
+    world = MadeWorld("3.4.0")
+    name = f"{short}-conversational"
+    world.make("3.4.0", name, tools=[])
+    found = {}
+    for key, case in INPUTS.items():
+        sent = world.send(name, case.body, case.pairs)
+        found[key] = told(Oracle(world).judge(name, case.parameters, case.pairs, sent))
+    refused = {"tool history": "refused: TOOLS_NEED_UPGRADE"} if short == "bedrock" else {}
+    assert found == golden("arrivals.json")["3.4.0"][name] | refused
 
 
 @pytest.mark.parametrize("name", AGENTS["3.6.0"])

@@ -42,6 +42,30 @@ def made(document: dict[str, Any], target: Target = V2_19, ids: tuple[str, ...] 
     return {**body, "parameters": parameters}
 
 
+@pytest.mark.parametrize("provider", [BEDROCK, OPENAI, GEMINI])
+@pytest.mark.parametrize(
+    ("more", "has_slot"),
+    [
+        ({}, True),
+        ({"tools": []}, False),
+        ({"tools": [{"type": "ListIndexTool"}]}, True),
+        ({"tools": [], "mcp": {"url": "https://tools.example.org"}}, True),
+        ({"tools": [], "parameters": {"mcp_connectors": [{"mcp_connector_id": "c"}]}}, True),
+        ({"tools": [], "parameters": {"mcp_connectors": '[{"mcp_connector_id": "c"}]'}}, True),
+        ({"tools": [], "parameters": {"mcp_connectors": "[]"}}, False),
+        ({"tools": [], "type": "plan_execute_and_reflect"}, False),
+        ({"tools": [], "type": "flow"}, True),
+    ],
+)
+def test_the_slot_for_tools_is_left_out_for_an_agent_without_any(
+    provider: str, more: dict[str, Any], has_slot: bool
+) -> None:
+    registration = read({"name": "x", "model": block(provider), **more})
+    template = model_body(registration, V3_6, TAG)["connector"]["actions"][0]["request_body"]
+    assert ("${parameters.tool_configs:-}" in template) is has_slot
+    assert "${parameters._interactions:-}]" in template
+
+
 def codes(document: dict[str, Any], target: Target = V2_19) -> list[tuple[str, str]]:
     return [(notice.code, notice.place) for notice in notices(read(document), target)]
 

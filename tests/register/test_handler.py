@@ -14,9 +14,10 @@ from gateway.app import build
 from gateway.config.load import load
 from gateway.observe.logs import configure
 from tests.conftest import StartGateway
+from tests.delivery.cases import IMAGE
 from tests.execute.cluster import Cluster, server_of
 from tests.faulty_cluster import Fault
-from tests.register.place import ENABLE_MCP, IMAGE, ML, QUICK, REGISTER, SECRETS, basic, left_alone, placed
+from tests.register.place import ENABLE_MCP, ML, QUICK, REGISTER, SECRETS, basic, left_alone, placed
 
 VERSIONS = ("2.19.0", "3.4.0")
 MCP = {"url": "https://tools.example.org/sse", "headers": {"X-Key": "mcp-header-secret"}}
@@ -98,6 +99,20 @@ async def test_the_rfcs_registration_with_opensearch_py(version: str) -> None:
         assert [message["role"] for message in json.loads(talk)] == ["user", "assistant", "user"]
         assert IMAGE["source"]["data"] in talk
         assert place.orphans == []
+
+
+@pytest.mark.parametrize("provider", ["bedrock/converse", "openai/v1/chat/completions"])
+async def test_an_agent_without_tools_sends_no_empty_list_of_them(provider: str) -> None:
+    async with placed("3.4.0") as place:
+        model = place.model()
+        if provider.startswith("openai"):
+            model |= {"model_provider": provider, "credential": {"openai_api_key": "k"}, "model_parameters": {}}
+            model["url"] = f"{place.simulator.llm_url}/openai/v1/chat/completions"
+        _, document = await place.register(place.body(model=model, tools=[]))
+        status, answer = await place.execute(document["agent_id"], "hello")
+        assert status == 200, answer
+        [received] = place.simulator.received
+        assert not {"tools", "toolConfig", "tool_choice"} & received.keys()
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -58,10 +58,10 @@ def read(document: Mapping[str, Any]) -> Registration:
     return registration
 
 
-def registration_of(name: str, **more: Any) -> Registration:
-    """The registration of one of `AGENTS`."""
+def registration_of(name: str, members: Mapping[str, Any] = {}, **more: Any) -> Registration:
+    """The registration of one of `AGENTS`, with other members of its own. more: members of its `model`."""
     short, _, type_ = name.partition("-")
-    return read({"name": name, "type": type_, "model": block(PROVIDERS[short], **more)})
+    return read({"name": name, "type": type_, "model": block(PROVIDERS[short], **more), **members})
 
 
 class MadeWorld(World):
@@ -74,14 +74,18 @@ class MadeWorld(World):
 
     def __init__(self, version: str) -> None:
         super().__init__(version)
-        target, resources = TARGETS[version], self.core.resources
         for name in AGENTS[version]:
-            url = URLS[PROVIDERS[name.partition("-")[0]]]
-            registration = registration_of(name, url=url, model_parameters=dict(self.TOLD))
-            check(registration, target)
-            made = resources.register_model(model_body(registration, target, TAG), deploy=True)
-            body = agent_body(registration, target, TAG, made["model_id"])
-            self.agents[name] = resources.register_agent(body)["agent_id"]
+            self.make(version, name)
+
+    def make(self, version: str, name: str, **more: Any) -> None:
+        """Make an agent called `name`, `<provider>-<type>`. more: members of the registration, such as its tools."""
+        target, resources = TARGETS[version], self.core.resources
+        url = URLS[PROVIDERS[name.partition("-")[0]]]
+        registration = registration_of(name, more, url=url, model_parameters=dict(self.TOLD))
+        check(registration, target)
+        made = resources.register_model(model_body(registration, target, TAG), deploy=True)
+        body = agent_body(registration, target, TAG, made["model_id"])
+        self.agents[name] = resources.register_agent(body)["agent_id"]
 
 
 def profile_of(name: str, version: str) -> AgentProfile:

@@ -168,7 +168,7 @@ def test_whole_answer(core: ClusterCore, method: str) -> None:
     first = next(iter(core.resources.agents))
     body = {"query": {"ids": {"values": [first]}}}
     response = ask(core, method, f"{ML}/agents/_search", body)
-    ids = {"_index": ".plugins-ml-agent", "_id": first, "_version": 1, "_seq_no": 1, "_primary_term": 1}
+    ids = {"_index": ".plugins-ml-agent", "_id": first, "_version": 1, "_seq_no": 0, "_primary_term": 1}
     assert response.body == {
         "took": 1,
         "timed_out": False,
@@ -257,10 +257,36 @@ def test_pages_and_order(core: ClusterCore) -> None:
     assert found(core, every, sort=[{"nope": {"unmapped_type": "keyword"}}, {"created_time": "desc"}])[0] == three
     body: dict[str, Any] = {"sort": [{"created_time": "asc"}, {"_id": "asc"}], "size": 1, "_source": ["name"]}
     hits = ask(core, "POST", f"{ML}/agents/_search", body).body["hits"]
-    ids = {"_index": ".plugins-ml-agent", "_id": one, "_version": 1, "_seq_no": 1, "_primary_term": 1}
+    ids = {"_index": ".plugins-ml-agent", "_id": one, "_version": 1, "_seq_no": 0, "_primary_term": 1}
     hit = {**ids, "_score": None, "_source": {"name": "zz Probe-Agent 0"}, "sort": [1000, one]}
     assert hits == {"total": {"value": 3, "relation": "eq"}, "max_score": None, "hits": [hit]}
     assert "total" not in ask(core, "POST", f"{ML}/agents/_search", {"track_total_hits": False}).body["hits"]
+
+
+def test_a_document_that_is_written_again_moves_behind_all_others(core: ClusterCore) -> None:
+    """Sorted by `_seq_no`, as a real 3.6.0 sorts; each index counts its own writes."""
+    one, two = core.resources.models
+    (connector,) = core.resources.connectors
+    every: dict[str, Any] = {"match_all": {}}
+    assert found(core, every, "models", sort=[{"_seq_no": "asc"}]) == [one, two]
+    core.resources.update_model(one, {"name": "again"})
+    body = {"query": every, "sort": [{"_seq_no": "asc"}]}
+    hits = ask(core, "POST", f"{ML}/models/_search", body).body["hits"]["hits"]
+    assert [(hit["_id"], hit["_seq_no"], hit["sort"]) for hit in hits] == [(two, 1, [1]), (one, 2, [2])]
+    assert found(core, every, "models", sort=[{"_seq_no": "desc"}], search_after=[2]) == [two]
+    assert found(core, {"term": {"_seq_no": 0}}, "connectors") == [connector]
+
+
+def test_until_the_refresh_a_document_has_the_number_of_its_write_before(core: ClusterCore) -> None:
+    now = 100.0
+    core.resources.clock = lambda: now
+    core.resources.refresh_seconds = 2.0
+    one, two = core.resources.models
+    core.resources.update_model(one, {"name": "again"})
+    in_order = {"sort": [{"_seq_no": "asc"}]}
+    assert found(core, {"match_all": {}}, "models", **in_order) == [one, two]
+    now = 102.0
+    assert found(core, {"match_all": {}}, "models", **in_order) == [two, one]
 
 
 def test_what_the_shards_refuse(core: ClusterCore) -> None:

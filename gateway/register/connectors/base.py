@@ -17,7 +17,7 @@ SYSTEM_PROMPT = "You are a helpful assistant."
 _QUOTED = ("system_prompt", "reasoning_effort")
 _HISTORY = "${parameters._chat_history:-}"
 _INTERACTIONS = "${parameters._interactions:-}"
-
+_TOOL_CONFIGS = "${parameters.tool_configs:-}"
 
 _NOT_IN_NAMES = re.compile(r"[^\w\s.,!?():@\-/'\"]")
 """What ML Commons 3.x refuses in the names and descriptions of models and connectors (source, 3.6.0.0)."""
@@ -95,11 +95,15 @@ class ConnectorKind(ABC):
         path = self.url.partition("://")[2].partition("/")[2]
         return f"{spec.url.rstrip('/')}/{path}"
 
-    def document(self, spec: ModelSpec, function_calling: bool) -> dict[str, Any]:
-        """The connector as `POST /models/_register` takes it inside `connector`; credentials are revealed in it."""
+    def document(self, spec: ModelSpec, function_calling: bool, tools: bool = True) -> dict[str, Any]:
+        """The connector as `POST /models/_register` takes it inside `connector`; credentials are revealed in it.
+
+        tools: whether the agent has any. Without them the cluster would fill the slot of function calling with an
+        empty list, which Bedrock and OpenAI refuse (FACTS.md, "Upstream defects").
+        """
         if function_calling:
             lead = "".join(f"{compact(message)}," for message in self.lead)
-            conversation = f"[{lead}{_HISTORY}${{parameters.body}}{_INTERACTIONS}]${{parameters.tool_configs:-}}"
+            conversation = f"[{lead}{_HISTORY}${{parameters.body}}{_INTERACTIONS}]{_TOOL_CONFIGS if tools else ''}"
             default = {"body": compact(self.user_turn)}
         else:
             conversation = f"${{parameters.{self.array}}}"

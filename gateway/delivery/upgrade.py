@@ -9,10 +9,10 @@ caller who sends neither gets the old text. Nothing else of the template is touc
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
-from gateway.agents.profile import Connector
+from gateway.agents.profile import AgentProfile, Connector, Model
 from gateway.delivery.template import PREFIX, SUFFIX
 from gateway.providers.base import Provider
 
@@ -67,6 +67,13 @@ def upgraded(connector: Connector, provider: Provider | None) -> Change:
     Raises:
         NotOffered: nothing can help, or what to change can't be told for sure.
     """
+    try:
+        return _change(connector, provider)
+    except RecursionError:
+        raise NotOffered(Code.UNREADABLE_TEMPLATE, "it is nested too deep to tell") from None
+
+
+def _change(connector: Connector, provider: Provider | None) -> Change:
     text = connector.request_body
     field = provider.messages_field if provider is not None else ""
     found = members(text)
@@ -85,6 +92,27 @@ def upgraded(connector: Connector, provider: Provider | None) -> Change:
     value = text[slice(*span)]
     _require_free(connector, name, value)
     return Change(form, name, value, f"{text[: span[0]]}{PREFIX}{name}{SUFFIX}{text[span[1] :]}")
+
+
+def mended(profile: AgentProfile, provider: Provider) -> AgentProfile:
+    """The agent with every one of its connectors changed that can be."""
+
+    def model(old: Model) -> Model:
+        try:
+            change = upgraded(old.connector, provider)
+        except NotOffered:
+            return old
+        parameters = {**old.connector.parameters, change.name: change.value}
+        new = replace(old.connector, request_body=change.request_body, parameters=parameters)
+        return replace(old, connector=new)
+
+    tools = tuple(replace(tool, model=model(tool.model) if tool.model else None) for tool in profile.tools)
+    return replace(profile, llm=model(profile.llm) if profile.llm else None, tools=tools)
+
+
+def command(agent_id: str) -> str:
+    """The command that shows the change of an agent's connectors, and with ``--apply`` makes it (docs/migration.md)."""
+    return f"mlc-gateway upgrade {'-- ' if agent_id.startswith('-') else ''}{agent_id}"
 
 
 def _completes_text(found: dict[str, tuple[int, int]]) -> bool:

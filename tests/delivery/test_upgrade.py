@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gateway.agents.documents import connector_hints
 from gateway.agents.profile import Connector
 from gateway.delivery.template import substitute
-from gateway.migrate.template import Change, Code, NotOffered, upgraded
+from gateway.delivery.upgrade import Change, Code, NotOffered, command, upgraded
 from gateway.providers import registry
 from gateway.simulator.fixtures import CLASSIC, MODERN
 
@@ -162,3 +162,14 @@ def test_any_text_is_read_or_refused(text: str) -> None:
     connector = replace(Connector("c", "http", BEDROCK, "", {}), request_body=text)
     with pytest.raises(NotOffered):
         upgraded(connector, registry.provider("bedrock/converse"))
+
+
+def test_a_template_that_is_nested_too_deep_is_left_alone() -> None:
+    with pytest.raises(NotOffered) as raised:
+        _upgraded('{"messages":' + "[" * 100_000 + "]" * 100_000 + "}")
+    assert raised.value.code is Code.UNREADABLE_TEMPLATE
+
+
+@pytest.mark.parametrize(("agent_id", "argument"), [("abc", "abc"), ("-abc", "-- -abc")])
+def test_the_command_for_an_agent(agent_id: str, argument: str) -> None:
+    assert command(agent_id) == f"mlc-gateway upgrade {argument}"
