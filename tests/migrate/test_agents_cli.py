@@ -31,16 +31,16 @@ def test_required_kinds_decide_the_exit_status(place: Place, command: Command) -
     able, unable = place.agents["flow-a"], place.agents["flow-d"]
     assert status("--require", "text") == 0
     assert status("--require", "image") == 1
-    assert status(able, "--require", "image,document", "--require", "system") == 0
-    assert status(able, unable, "--require", "image") == 1
-    assert status(able, unable, "--require", "image", "--type", "conversational") == 0
-    assert status(able, unable, "--require", "image", "--type", "flow") == 1
+    assert status("--require", "image,document", "--require", "system", "--", able) == 0
+    assert status("--require", "image", "--", able, unable) == 1
+    assert status("--require", "image", "--type", "conversational", "--", able, unable) == 0
+    assert status("--require", "image", "--type", "flow", "--", able, unable) == 1
 
 
 def test_agents_that_can_not_be_read_have_their_own_status(place: Place, command: Command) -> None:
     able = place.agents["flow-a"]
-    assert command("agents", "--url", place.url, able, "nobody")[0] == 3
-    assert command("agents", "--url", place.url, able, "nobody", "--require", "text")[0] == 1
+    assert command("agents", "--url", place.url, "--", able, "nobody")[0] == 3
+    assert command("agents", "--url", place.url, "--require", "text", "--", able, "nobody")[0] == 1
     place.cluster.refusals[f"GET /_plugins/_ml/agents/{able}"] = 403
     status, out, _ = command("agents", "--url", place.url, "--type", "conversational")
     assert status == 3  # its type isn't known, so it is not left out
