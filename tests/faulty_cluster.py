@@ -29,7 +29,7 @@ from tests.wire import read_message
 Kind = Literal["error", "refused", "stall", "lost", "late", "truncated"]
 
 _TAG = re.compile(r"mlc-gateway [0-9a-f]{32}")
-_HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "content-length", "host", "content-encoding"}
+_HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "content-length", "host"}
 _ERROR = {"type": "injected_exception", "reason": "injected by the test"}
 _ERROR_BODY = json.dumps({"error": {"root_cause": [_ERROR], **_ERROR}, "status": 500}).encode()
 
@@ -90,7 +90,7 @@ class FaultyCluster:
     """Set whenever the cluster has answered the front, whatever the client gets of it; clear it to wait again."""
 
     async def __aenter__(self) -> FaultyCluster:
-        self._session = aiohttp.ClientSession(auto_decompress=False)
+        self._session = aiohttp.ClientSession(auto_decompress=False, skip_auto_headers=["Accept-Encoding"])
         self._server = await asyncio.start_server(self._connection, "127.0.0.1", 0)
         self._open: set[asyncio.Task[None]] = set()
         self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"

@@ -17,8 +17,9 @@ Json = dict[str, Any]
 
 
 def new_id() -> str:
-    """Twenty characters, as the cluster's own ids."""
-    return secrets.token_urlsafe(15)
+    """Twenty characters, as the cluster's own ids; but none begins with a dash, as an option does on a command line."""
+    made = secrets.token_urlsafe(15)
+    return new_id() if made.startswith("-") else made
 
 
 def now() -> str:
