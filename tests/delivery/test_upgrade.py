@@ -173,3 +173,8 @@ def test_a_template_that_is_nested_too_deep_is_left_alone() -> None:
 @pytest.mark.parametrize(("agent_id", "argument"), [("abc", "abc"), ("-abc", "-- -abc")])
 def test_the_command_for_an_agent(agent_id: str, argument: str) -> None:
     assert command(agent_id) == f"mlc-gateway upgrade {argument}"
+
+
+@pytest.mark.parametrize(("agent_id", "expected"), [("aB-1", "aB-1"), ("-aB1", "-- -aB1")])
+def test_the_command_takes_an_id_that_begins_with_a_dash(agent_id: str, expected: str) -> None:
+    assert command(agent_id) == f"mlc-gateway upgrade {expected}"
