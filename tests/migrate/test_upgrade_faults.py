@@ -228,6 +228,7 @@ def test_killed_at_any_write(place: Place, tmp_path: Path, way: str, nth: int, b
     assert require_whole(upgrade) is (then != "rollback")
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_without_the_credential_it_is_taken_back_or_done(place: Place, tmp_path: Path) -> None:
     """The credential is in no file: a connector that was not made before can't be made without it."""
     directory = tmp_path / "backups"

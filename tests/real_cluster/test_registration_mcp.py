@@ -87,7 +87,7 @@ def is_removed(gateway: Api, api: Api, agent_id: str) -> None:
     assert "the-token" not in json.dumps([agent, api.must("GET", connector)])
     gateway.must("DELETE", f"/_plugins/_ml/agents/{agent_id}?cascade=true")
     for path in (f"/_plugins/_ml/agents/{agent_id}", f"/_plugins/_ml/models/{model_id}", connector):
-        assert api.call("GET", path)[0] == 404
+        assert api.call("GET", path)[0] == 404, path
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
