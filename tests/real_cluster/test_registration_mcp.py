@@ -8,6 +8,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+import urllib3
 
 from gateway.register.target import MCP_SETTING
 from tests.conftest import StartGateway
@@ -85,9 +86,10 @@ def is_removed(gateway: Api, api: Api, agent_id: str) -> None:
     (entry,) = json.loads(agent["parameters"]["mcp_connectors"])
     connector = f"/_plugins/_ml/connectors/{entry['mcp_connector_id']}"
     assert "the-token" not in json.dumps([agent, api.must("GET", connector)])
-    gateway.must("DELETE", f"/_plugins/_ml/agents/{agent_id}?cascade=true")
+    deleted = urllib3.request("DELETE", f"{gateway.url}/_plugins/_ml/agents/{agent_id}?cascade=true")
+    assert deleted.status == 200, deleted.data
     for path in (f"/_plugins/_ml/agents/{agent_id}", f"/_plugins/_ml/models/{model_id}", connector):
-        assert api.call("GET", path)[0] == 404, path
+        assert api.call("GET", path)[0] == 404, (path, deleted.headers["X-MLC-Cleanup"])
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
