@@ -77,8 +77,8 @@ async def _cleaned(agent_id: str, parts: Sequence[Made], calls: Calls) -> str:
             told.append(f"kept {part}, as it is not known who else uses it; by hand: {part.by_hand}")
         elif users:
             told.append(f"kept {part}, used by agent {users[0]}")
-        elif await remove(calls, [part]):
-            told.append(f"left {part}; by hand: {part.by_hand}")
+        elif left := await remove(calls, [part]):
+            told.append(f"{left[0].reason}; by hand: {part.by_hand}")
         else:
             told.append(f"removed {part}")
     return header_text("; ".join(told))

@@ -158,7 +158,7 @@ async def test_what_can_not_be_removed_is_told() -> None:
         place.front.faults.append(Fault("error", "DELETE", f"{ML}/models/", times=9))
         _, _, headers = await deleted(place, agent_id, "?cascade=true")
         by_hand = f"POST {ML}/models/{model_id}/_undeploy, DELETE {ML}/models/{model_id}"
-        assert headers["X-MLC-Cleanup"] == f"left model {model_id}; by hand: {by_hand}"
+        assert headers["X-MLC-Cleanup"] == f"model {model_id} is left behind: injected by the test; by hand: {by_hand}"
 
 
 async def test_where_nobody_can_tell_who_uses_the_model_it_stays() -> None:
