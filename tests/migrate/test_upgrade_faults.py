@@ -36,6 +36,8 @@ from tests.migrate.upgrading import (
     without_parameter,
 )
 
+pytestmark = pytest.mark.slow
+
 KINDS: tuple[Kind, ...] = ("error", "refused", "stall", "lost", "late", "truncated")
 WRITES = {"internal": 1, "standalone": 3, "new connector": 2}
 WRITE = r"/_plugins/_ml/(?!.*_search)"
@@ -139,7 +141,6 @@ def _remove(upgrade: Upgrade) -> None:
     resources.connectors.pop(connector_id, None)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["error", "refused", "lost"])
 @pytest.mark.parametrize(("way", "nth"), [(way, nth) for way in WAYS for nth in range(1, WRITES[way] + 1)])
 def test_a_cluster_that_does_nothing_right_any_more(
@@ -205,7 +206,6 @@ def _killed(upgrade: Upgrade, directory: Path, way: str, nth: int, before: bool)
 @pytest.mark.parametrize("then", ["rollback", "resume", "again"])
 @pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
 @pytest.mark.parametrize(("way", "nth"), [(way, nth) for way in WAYS for nth in range(1, WRITES[way] + 1)])
-@pytest.mark.slow
 def test_killed_at_any_write(place: Place, tmp_path: Path, way: str, nth: int, before: bool, then: str) -> None:
     directory = tmp_path / "backups"
     upgrade = Upgrade(place, way, tmp_path / "unused")
@@ -228,7 +228,6 @@ def test_killed_at_any_write(place: Place, tmp_path: Path, way: str, nth: int, b
     assert require_whole(upgrade) is (then != "rollback")
 
 
-@pytest.mark.slow
 def test_killed_and_resumed_without_the_credential_it_is_taken_back_or_done(place: Place, tmp_path: Path) -> None:
     """The credential is in no file: a connector that was not made before can't be made without it."""
     directory = tmp_path / "backups"
