@@ -5,8 +5,6 @@ VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 ARGS ?=
-# Many tests wait more than they compute: two processes a core.
-PROCESSES ?= $(shell $(PYTHON) -c "import os; print(2 * len(os.sched_getaffinity(0)))" 2>/dev/null || echo auto)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all check format audit docs bench soak matrix cluster-ml clean
@@ -24,7 +22,7 @@ demo: $(STAMP) ## show unified input reaching the LLM through agents that don't 
 	$(PY) -m gateway demo $(ARGS)
 
 test: $(STAMP) ## the tests, without the slow ones
-	$(PY) -m pytest -n $(PROCESSES) --dist loadfile -m "not slow and not real_cluster" $(ARGS)
+	$(PY) -m pytest -n auto --dist loadfile -m "not slow and not real_cluster" $(ARGS)
 
 test-all: $(STAMP) ## the slow tests and those on a real ML Commons
 	$(PY) -m pytest -m "slow or real_cluster" $(ARGS)
