@@ -13,7 +13,10 @@ import pytest
 
 from gateway.simulator.llm import Call, LlmEndpoints
 from tests.delivery.cases import CASES, IMAGE, PNG, Case, text, turn
-from tests.delivery.facts import BRU, LENIENT, NEW, NOT_JSON, OAU, OLD, QUOTED, ROWS, Row
+from tests.delivery.facts import ROWS
+from tests.delivery.facts.modern import BRU, OAU
+from tests.delivery.facts.rendering import LENIENT, NOT_JSON
+from tests.delivery.facts.words import NEW, OLD, QUOTED, Row
 from tests.delivery.world import World, world
 from tests.oracle import Oracle, Outcome, Verdict
 

@@ -135,8 +135,8 @@ def request_body(wire: Wire, template: str) -> str:
     return wire.body.replace("{messages}", turns)
 
 
-def connect(api: Api, llm_url: str, provider: str, template: str, wire: Wire | None = None) -> tuple[str, str]:
-    """A connector and a deployed model on it: (connector_id, model_id). wire: another than the provider's own."""
+def connector_body(llm_url: str, provider: str, template: str, wire: Wire | None = None) -> dict[str, Any]:
+    """A connector, standalone or inside a model. wire: another than the provider's own."""
     wire = wire or WIRES[provider]
     action = {
         "action_type": "predict",
@@ -145,7 +145,7 @@ def connect(api: Api, llm_url: str, provider: str, template: str, wire: Wire | N
         "headers": wire.headers,
         "request_body": request_body(wire, template),
     }
-    connector = {
+    return {
         "name": f"{provider}_{template}",
         "description": "test",
         "version": 1,
@@ -154,6 +154,11 @@ def connect(api: Api, llm_url: str, provider: str, template: str, wire: Wire | N
         "credential": wire.credential,
         "actions": [action],
     }
+
+
+def connect(api: Api, llm_url: str, provider: str, template: str, wire: Wire | None = None) -> tuple[str, str]:
+    """A connector and a deployed model on it: (connector_id, model_id). wire: another than the provider's own."""
+    connector = connector_body(llm_url, provider, template, wire)
     connector_id = api.must("POST", "/_plugins/_ml/connectors/_create", connector)["connector_id"]
     model = {"name": connector["name"], "function_name": "remote", "connector_id": connector_id}
     registered = api.must("POST", "/_plugins/_ml/models/_register?deploy=true", model)

@@ -19,7 +19,7 @@ from gateway.cli import run
 from gateway.migrate.samples import KINDS
 from tests.migrate.promise import Happened, happened
 
-from .agents import TEMPLATES, TYPES, WIRES, Api, agent_body, connect, register, request_body
+from .agents import TEMPLATES, TYPES, WIRES, Api, agent_body, connect, connector_body, register
 from .llm import LLM, PLAN
 from .unified import enabled
 
@@ -36,22 +36,7 @@ REACT_PROMPT = (
 
 def _inside(api: Api, llm_url: str, provider: str, template: str) -> str:
     """A model with its connector inside it; the model's id."""
-    wire = WIRES[provider]
-    action = {
-        "action_type": "predict",
-        "method": "POST",
-        "url": llm_url + wire.path,
-        "headers": wire.headers,
-        "request_body": request_body(wire, template),
-    }
-    connector = {
-        "name": f"{PREFIX}_{provider}_{template}",
-        "version": 1,
-        "protocol": wire.protocol,
-        "parameters": wire.parameters | ({"body": wire.turn} if template == "upgraded" else {}),
-        "credential": wire.credential,
-        "actions": [action],
-    }
+    connector = connector_body(llm_url, provider, template)
     model = {"name": f"{PREFIX}_{provider}_{template}_inside", "function_name": "remote", "connector": connector}
     registered = api.must("POST", "/_plugins/_ml/models/_register?deploy=true", model)
     return str(registered["model_id"])

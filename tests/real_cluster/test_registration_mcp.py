@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import aiohttp
@@ -128,6 +129,7 @@ def test_with_mcp_off_the_refusal_names_the_call_that_turns_it_on(
         switch(api, None)
 
 
+@pytest.mark.parametrize("unified", [False, True])
 @pytest.mark.parametrize("provider", MODELS)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_its_tools_are_called(
@@ -139,32 +141,17 @@ def test_its_tools_are_called(
     mcp_on: None,
     protocol: str,
     provider: str,
+    unified: bool,
 ) -> None:
+    """With the unified API on the cluster makes the model itself, at an address of its own."""
     gateway = Api(gateway_url)
-    body = mcp_body(server, protocol, provider, llm)
-    agent_id = gateway.must("POST", "/_plugins/_ml/agents/_register", body)["agent_id"]
-    runs(through, server, llm, agent_id, provider)
-    is_removed(gateway, api, agent_id)
-
-
-@pytest.mark.parametrize("provider", MODELS)
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_its_tools_are_called_with_the_unified_api_on(
-    gateway_url: str,
-    api: Api,
-    llm: LLM,
-    through: Send,
-    server: McpServer,
-    mcp_on: None,
-    protocol: str,
-    provider: str,
-) -> None:
-    gateway = Api(gateway_url)
-    with enabled(api):
-        body = mcp_body(server, protocol, provider, None)
+    body = mcp_body(server, protocol, provider, None if unified else llm)
+    with enabled(api) if unified else nullcontext():
         agent_id = gateway.must("POST", "/_plugins/_ml/agents/_register", body)["agent_id"]
-        assert api.must("GET", f"/_plugins/_ml/agents/{agent_id}")["model"]["model_provider"] == WIRES[provider].name
-        redirect(api, agent_id, llm.url)
+        if unified:
+            agent = api.must("GET", f"/_plugins/_ml/agents/{agent_id}")
+            assert agent["model"]["model_provider"] == WIRES[provider].name
+            redirect(api, agent_id, llm.url)
         runs(through, server, llm, agent_id, provider)
         is_removed(gateway, api, agent_id)
 
