@@ -192,7 +192,13 @@ class ClientConnection(asyncio.Protocol):
             self._held = rest
             self._state = _ANSWER
         else:
-            piece = body.feed(rest) if rest else b""
+            try:
+                piece = body.feed(rest) if rest else b""
+            except Malformed as exc:  # the exchange has begun, so it is the exchange that must end
+                self.exchange = exchange
+                self._state = _BODY
+                exchange.refuse(errors.malformed(exc))
+                return
             if body.done:
                 self._held = body.rest
                 self._state = _ANSWER

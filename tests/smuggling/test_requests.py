@@ -39,6 +39,7 @@ async def test_request_is_refused(row: Row, feed: str, start_gateway: StartGatew
 
         sound = await talk(gateway.data_port, FOLLOWER)
         assert (sound.body, [request.line for request in witness.requests]) == (b"ok", [FOLLOWER.partition(b"\r")[0]])
+        assert b"mlc_gateway_in_flight 0.0" in gateway.metrics.render().splitlines()
 
 
 EXECUTE = b"POST /_plugins/_ml/agents/a/_execute HTTP"
