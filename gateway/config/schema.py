@@ -63,6 +63,14 @@ class ClientTimeouts(Struct, frozen=True, forbid_unknown_fields=True):
 
     head: Annotated[Seconds, Meta(description="For the head of a request, from its first byte to its last.")] = 30.0
     body: Annotated[Seconds, Meta(description="Between two pieces of a request's body.")] = 60.0
+    body_rate: Annotated[
+        Count,
+        Meta(
+            description="Least bytes a second of a request's body, on average, while the gateway reads it; 0: no "
+            "limit. A client that streams small pieces for long (`_bulk/stream`) needs 0."
+        ),
+    ] = 1024
+    body_rate_after: Annotated[Seconds, Meta(description="How long a body may come slower than that.")] = 10.0
     send: Annotated[Seconds, Meta(description="For the client to take more of an answer that it stopped reading.")] = (
         300.0
     )

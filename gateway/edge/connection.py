@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 _END = b"\r\n\r\n"
 _HELD = 64 * 1024
 """Bytes of pipelined requests that are read ahead while one is being answered."""
-_AT_ONCE = struct.pack("ii", 1, 0)
+_STEPS = 256
+"""Steps through the chunks of a body that are taken for one read of a connection; the rest waits in the backlog."""
 _LINGER = 2.0
 """Seconds in which a client may take in the last answer, while what it still sends is thrown away: closing at once
 would reset the connection, and the answer with it (RFC 9112, 9.6)."""
@@ -56,7 +57,8 @@ class ClientConnection(asyncio.Protocol):
     """
 
     __slots__ = (
-        "_body", "_held", "_partial", "_state", "deadline", "exchange", "port", "stalled", "transport",
+        "_body", "_body_began", "_body_size", "_held", "_partial", "_paused_at", "_state", "_taken_at", "_unsent",
+        "deadline", "exchange", "port", "stalled", "transport",
     )  # fmt: skip
 
     transport: asyncio.Transport
@@ -66,7 +68,12 @@ class ClientConnection(asyncio.Protocol):
         self._state = _HEAD
         self._partial: bytearray | None = None
         self._body: Body | None = None
+        self._body_began = 0.0
+        self._body_size = 0
+        self._paused_at = 0.0
         self._held = b""
+        self._unsent = 0
+        self._taken_at = 0.0
         self.exchange: Exchange | None = None
         self.stalled = False
         self.deadline = NEVER
@@ -78,6 +85,18 @@ class ClientConnection(asyncio.Protocol):
 
     def _within(self, seconds: float) -> None:
         self.deadline = time.monotonic() + seconds if seconds else NEVER
+
+    def _within_body(self) -> None:
+        """Wait for more of the body: `timeouts.body`, and no longer than it keeps to `timeouts.body_rate`.
+
+        The time in which nothing is read from the client does not count.
+        """
+        times = self.port.timeouts
+        deadline = time.monotonic() + times.body if times.body else NEVER
+        if times.body_rate:
+            enough_until = max(times.body_rate_after, self._body_size / times.body_rate)
+            deadline = min(deadline, self._body_began + enough_until)
+        self.deadline = deadline
 
     # From the loop
 
@@ -125,7 +144,9 @@ class ClientConnection(asyncio.Protocol):
         """The client reads again."""
         self.stalled = False
         self.deadline = NEVER
-        if self.exchange is not None:
+        if self._state is _CLOSING:
+            self._await_taken()
+        elif self.exchange is not None:
             self.exchange.client_writable(True)
         elif self._state is _ANSWER:
             self._next()
@@ -134,7 +155,9 @@ class ClientConnection(asyncio.Protocol):
 
     def expired(self) -> None:
         """The client was waited for long enough."""
-        if self._state is _CLOSING or self.stalled:
+        if self._state is _CLOSING:
+            self._expire_linger()
+        elif self.stalled:
             self.transport.abort()
         elif self._state is _BODY and self.exchange is not None:
             self.exchange.spoiled(errors.late("the rest of the request's body"))
@@ -188,48 +211,60 @@ class ClientConnection(asyncio.Protocol):
         exchange = self.port.exchange(self, request)
         body = request.fields.body(exchange.reads_body)
         piece = b""
+        self.exchange = exchange
         if body is None:
             self._held = rest
             self._state = _ANSWER
-        else:
-            try:
-                piece = body.feed(rest) if rest else b""
-            except Malformed as exc:  # the exchange has begun, so it is the exchange that must end
-                self.exchange = exchange
-                self._state = _BODY
-                exchange.refuse(errors.malformed(exc))
-                return
-            if body.done:
-                self._held = body.rest
-                self._state = _ANSWER
-            else:
-                self._body = body
-                self._state = _BODY
-        self.exchange = exchange
-        whole = self._state is _ANSWER
-        if whole:
             self.deadline = NEVER
         else:
-            self._within(self.port.timeouts.body)
-        exchange.begin(piece, whole)
+            self._body = body
+            self._state = _BODY
+            self._body_began = time.monotonic()
+            self._body_size = 0
+            try:
+                piece = self._feed(body, rest)
+            except Malformed as exc:  # the exchange has begun, so it is the exchange that must end
+                exchange.refuse(errors.malformed(exc))
+                return
+        exchange.begin(piece, self._state is _ANSWER)
 
     def _read_body(self, data: bytes) -> None:
         body, exchange = self._body, self.exchange
         assert body is not None
         assert exchange is not None
         try:
-            piece = body.feed(data)
+            piece = self._feed(body, data)
         except Malformed as exc:
             exchange.spoiled(errors.malformed(exc))
             return
+        if piece or body.done:
+            exchange.upload(piece, body.done)
+
+    def _feed(self, body: Body, data: bytes) -> bytes:
+        """What of a body may go on; where that takes long, the rest of `data` waits for its turn in the backlog."""
+        piece = body.feed(data, _STEPS)
         if body.done:
             self._held = body.rest
             self._body = None
             self._state = _ANSWER
             self.deadline = NEVER
+            return piece
+        self._body_size += len(piece)
+        if body.unread:
+            self.deadline = NEVER
+            self.transport.pause_reading()
+            self.port.backlog.add(self)
         else:
-            self._within(self.port.timeouts.body)
-        exchange.upload(piece, body.done)
+            self._within_body()
+        return piece
+
+    def go_on(self) -> None:
+        """Read on in what came before; the backlog calls it."""
+        if self._state is not _BODY or self._paused_at or self._body is None or not self._body.unread:
+            return
+        self._read_body(b"")
+        if not self._paused_at and (self._body is None or not self._body.unread):
+            self.resume_reading()
 
     # For exchanges
 
@@ -237,15 +272,22 @@ class ClientConnection(asyncio.Protocol):
         """Take no more of the request's body for now; the client is not waited for meanwhile."""
         self.deadline = NEVER
         if self._state is not _CLOSING:
+            self._paused_at = self._paused_at or time.monotonic()
             self.transport.pause_reading()
 
     def resume_reading(self) -> None:
         """Go on with the request's body."""
+        if self._paused_at:
+            self._body_began += time.monotonic() - self._paused_at
+            self._paused_at = 0.0
         if self._state is _CLOSING or len(self._held) > _HELD:
+            return
+        if self._state is _BODY and self._body is not None and self._body.unread:
+            self.port.backlog.add(self)
             return
         self.transport.resume_reading()
         if self._state is _BODY:
-            self._within(self.port.timeouts.body)
+            self._within_body()
 
     def held_back(self) -> int:
         """See `Guest`."""
@@ -262,6 +304,7 @@ class ClientConnection(asyncio.Protocol):
     def tunnel(self) -> None:
         """From now on, bytes of another protocol go to the exchange."""
         self._state = _TUNNEL
+        self._paused_at = 0.0
         held, self._held = self._held, b""
         self.transport.resume_reading()
         if held and self.exchange is not None:
@@ -275,9 +318,7 @@ class ClientConnection(asyncio.Protocol):
         elif self._state is not _ANSWER:
             return
         elif not keep:
-            self._state = _CLOSING
-            self._within(self.port.timeouts.send)
-            self.transport.close()
+            self._linger()
         elif self._held:
             if not self.stalled:  # not at once: a chain of short answers would be as deep as it is long
                 asyncio.get_running_loop().call_soon(self._next)
@@ -292,6 +333,7 @@ class ClientConnection(asyncio.Protocol):
             return
         held, self._held = self._held, b""
         self._state = _HEAD
+        self._paused_at = 0.0
         self.transport.resume_reading()
         if held:
             self._read_head(held)
@@ -334,17 +376,47 @@ class ClientConnection(asyncio.Protocol):
     def close(self) -> None:
         """Send what is left to send, then close."""
         self.exchange = None
-        self._state = _CLOSING
-        self._within(self.port.timeouts.send)
-        self.transport.close()
+        self._linger()
 
     def _linger(self) -> None:
+        """End the connection so that the client gets all of the last answer, see `_LINGER`.
+
+        TLS has no half-close on the loop's transports: there the connection stays open for that time, but only where
+        the client may still be sending.
+        """
+        unread = self._state is _BODY or bool(self._held)
         self._state = _CLOSING
         self._body = self._partial = None
         self._held = b""
-        if not self.transport.can_write_eof():
-            self.transport.close()
-        elif not self.transport.is_closing():
+        self._paused_at = 0.0
+        if self.transport.is_closing():
+            return
+        if self.transport.can_write_eof():
             self.transport.write_eof()
-            self.transport.resume_reading()
+        elif not unread:
+            self._within(self.port.timeouts.send)
+            self.transport.close()
+            return
+        self.transport.resume_reading()
+        self._taken_at = time.monotonic()
+        self._await_taken()
+
+    def _await_taken(self) -> None:
+        """Give the client its time: to take in what is left of the answer, then to close."""
+        self._unsent = self.transport.get_write_buffer_size()
+        self._within(min(_LINGER, self.port.timeouts.send or _LINGER))
+
+    def _expire_linger(self) -> None:
+        unsent = self.transport.get_write_buffer_size()
+        if self.transport.is_closing():
+            self.transport.abort()
+        elif unsent < self._unsent:
+            self._taken_at = time.monotonic()
+            self._await_taken()
+        elif not unsent:
+            self.transport.close()
             self._within(_LINGER)
+        elif self.port.timeouts.send and time.monotonic() - self._taken_at >= self.port.timeouts.send:
+            self.transport.abort()
+        else:
+            self._await_taken()

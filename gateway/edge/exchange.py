@@ -5,6 +5,7 @@ Everything happens in the loop's callbacks, from either connection; a slow side 
 
 from __future__ import annotations
 
+import asyncio
 import time
 import uuid
 from typing import TYPE_CHECKING
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 _JOIN = 64 * 1024
 """Bytes up to which a head and a piece of body are put together for one write; above, the copy costs more."""
+_BODY_WAIT = 0.2
+"""Seconds in which the first piece of a body should follow its head; only then the head goes on without it."""
 _LAST_CHUNK = b"0\r\n\r\n"
 
 
@@ -30,8 +33,8 @@ class Exchange(Outbound):
     """A request that is passed through. status: of the answer; 0 as long as there is none, or when it was cut."""
 
     __slots__ = (
-        "_answered", "_chunk", "_half_open", "_id", "_keep", "_pending", "_port", "client", "request", "route",
-        "started", "status", "ticket",
+        "_answered", "_chunk", "_half_open", "_id", "_keep", "_pending", "_pending_size", "_port", "_sent", "client",
+        "request", "route", "started", "status", "ticket",
     )  # fmt: skip
 
     reads_body = False
@@ -49,9 +52,10 @@ class Exchange(Outbound):
         self.expects = request.fields.expectation
         self.decode = request.minor == 0
         self._port = port
-        self._answered = self._chunk = self._half_open = self._keep = False
+        self._answered = self._chunk = self._half_open = self._keep = self._sent = False
         self._id = ""
         self._pending: list[bytes] = []
+        self._pending_size = 0
 
     @property
     def request_id(self) -> str:
@@ -66,22 +70,48 @@ class Exchange(Outbound):
         """The head has come, with what is there of the body. complete: that is all of it."""
         self.complete = complete
         if piece:
-            self._pending.append(piece)
+            self._hold_back(piece)
         self._port.admit(self)
 
     def go(self) -> None:
-        """It is this request's turn."""
+        """It is this request's turn. It takes a connection to the cluster once there is something to send on it."""
+        if self.complete or self._pending or self.expects:
+            self._send_on()
+        else:
+            asyncio.get_running_loop().call_later(_BODY_WAIT, self._send_head)
+
+    def _send_on(self) -> None:
+        self._sent = True
         self._port.send(self)
-        if self.connection is None and not self.complete:
-            self.client.pause_reading()  # until the connection is there
+        self._pause_client()
+
+    def _send_head(self) -> None:
+        """Send the head by itself: its client may wait for an answer before it sends more."""
+        if not self._sent and self.client.exchange is self:
+            self._send_on()
 
     def upload(self, piece: bytes, complete: bool) -> None:
         """More of the request's body has come."""
         self.complete = complete
         if self.connection is not None:
             self.connection.write([piece])
-        else:
-            self._pending.append(piece)
+            return
+        self._hold_back(piece)
+        if self._sent:
+            self._pause_client()
+            if complete and self.upload_waiter is not None and not self.upload_waiter.done():
+                self.upload_waiter.set_result(None)
+        elif self.ticket is None or self.ticket.admitted:
+            self._send_on()
+
+    def _hold_back(self, piece: bytes) -> None:
+        self._pending.append(piece)
+        self._pending_size += len(piece)
+
+    def _pause_client(self) -> None:
+        """Take no more of the body than `_JOIN` until there is a connection to send it on."""
+        if self.connection is None and not self.complete and self._pending_size > _JOIN:
+            self.client.pause_reading()
 
     def spoiled(self, error: GatewayError) -> None:
         """The rest of the request's body will not come, or is malformed: neither end may take it for whole."""

@@ -12,6 +12,7 @@ from urllib.parse import quote
 from gateway.config.schema import Settings
 from gateway.edge import errors
 from gateway.edge.admission import Admission
+from gateway.edge.backlog import Backlog
 from gateway.edge.connection import ClientConnection
 from gateway.edge.exchange import Exchange
 from gateway.edge.execution import Execution, known_as
@@ -67,6 +68,7 @@ class DataPort:
         times = self.timeouts
         self._sweeper = Sweeper(self.connections, (times.head, times.body, times.send, times.keepalive))
         self._presence = Presence(self.connections)
+        self.backlog = Backlog()
 
     def start(self) -> None:
         """Begin to keep time, and to look who is there."""

@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 class NodeState(NamedTuple):
     """A node. address: host and port. requests: sent to it; failures: of those without a valid answer, by their kind.
 
-    pending: requests it is working on. down, ejected: why it is left out now.
+    pending: requests it is working on. down, ejected: why it is left out now. rebuilds: of its connection pool.
     """
 
     address: str
@@ -22,6 +22,7 @@ class NodeState(NamedTuple):
     pending: int
     down: bool
     ejected: bool
+    rebuilds: int
 
 
 class Nodes(Collector):
@@ -42,6 +43,11 @@ class Nodes(Collector):
         pending = GaugeMetricFamily("mlc_gateway_node_pending", "Requests a node is working on.", labels=label)
         down = GaugeMetricFamily("mlc_gateway_node_down", "Whether a node's probes say that it is down.", labels=label)
         ejected = GaugeMetricFamily("mlc_gateway_node_ejected", "Whether a node is ejected now.", labels=label)
+        rebuilds = CounterMetricFamily(
+            "mlc_gateway_node_pool_rebuilds",
+            "Connection pools that were rebuilt because no request got a connection although the node was well.",
+            labels=label,
+        )
         for node in self._states():
             requests.add_metric((node.address,), node.requests)
             for kind, count in node.failures.items():
@@ -49,4 +55,5 @@ class Nodes(Collector):
             pending.add_metric((node.address,), node.pending)
             down.add_metric((node.address,), node.down)
             ejected.add_metric((node.address,), node.ejected)
-        yield from (requests, failures, pending, down, ejected)
+            rebuilds.add_metric((node.address,), node.rebuilds)
+        yield from (requests, failures, pending, down, ejected, rebuilds)

@@ -7,6 +7,7 @@ client library merges headers, adds some, keeps cookies and repeats requests by 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -28,6 +29,10 @@ from gateway.upstream.pool import Pool
 from gateway.upstream.signing import Authenticator, authenticator
 from gateway.upstream.sweeper import Sweeper
 from gateway.upstream.tls import TlsSource, to_cluster
+
+_STUCK_AFTER = 30.0
+"""Seconds without a connection for any request after which a pool counts as stuck."""
+_WATCH_INTERVAL = 5.0
 
 
 def head_limits(limits: Limits) -> HeadLimits:
@@ -53,8 +58,9 @@ class Upstream:
         self.run_patience = Patience(timeouts.execute, timeouts.execute)
         self.auth = authenticator(settings.auth, self._log)
         self.tls: TlsSource | None = None
-        prober = Prober(settings.health, lambda: self.tls.context if self.tls else None)
-        self.nodes = NodeSet(settings, prober, self._log)
+        self._prober = Prober(settings.health, lambda: self.tls.context if self.tls else None)
+        self._watching: asyncio.Task[None] | None = None
+        self.nodes = NodeSet(settings, self._prober, self._log)
         waits = (timeouts.header, timeouts.idle, timeouts.execute, settings.keepalive)
         self._sweeper = Sweeper(self._connections, waits)
 
@@ -72,31 +78,39 @@ class Upstream:
                 self.tls.context if self.tls and node.tls else None,
                 self._settings.connections,
                 self._settings.keepalive,
+                self._settings.timeouts.connect,
                 self._heads,
                 self._connections,
                 self._again,
             )
         await self.nodes.start()
         self._sweeper.start()
+        self._watching = asyncio.create_task(self._watch_pools(), name="pools")
 
     async def close(self) -> None:
         """Cut all connections."""
         self._sweeper.stop()
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
         await self.nodes.close()
         if self.auth is not None:
             await self.auth.close()
-        for connection in list(self._connections):
-            connection.abandon()
+        for pool in self._pools.values():
+            await pool.close()
         await asyncio.sleep(0)
 
     def send(self, outbound: Outbound) -> None:
         """Send a request: on a kept connection at once, else when there is a new one or the credentials are there."""
         node = self.nodes.pick()
         pool = self._pools[node]
-        connection = None if self.auth is not None else pool.take()
+        connection = None
+        if self.auth is None and (outbound.complete or pool.try_upload(outbound)):
+            connection = pool.take()
         if connection is not None:
             connection.start(outbound, *outbound.parts(node.authority))
         else:
+            pool.end_upload(outbound)
             self._start(outbound, pool)
 
     def _again(self, outbound: Outbound, node: Node, stale: bool) -> bool:
@@ -104,7 +118,11 @@ class Upstream:
 
         stale: a kept connection was dead, which says nothing of the node; else only another node helps, once.
         """
-        if not stale:
+        if stale:
+            if outbound.resent:
+                return False
+            outbound.resent = True
+        else:
             if outbound.moved or len(self.nodes.nodes) == 1:
                 return False
             outbound.moved = True
@@ -114,40 +132,74 @@ class Upstream:
     def _start(self, outbound: Outbound, pool: Pool) -> None:
         outbound.connecting = asyncio.get_running_loop().create_task(self._begin(outbound, pool))
 
+    async def _watch_pools(self) -> None:
+        while True:
+            await asyncio.sleep(_WATCH_INTERVAL)
+            for pool in self._pools.values():
+                await self.rebuild_stuck(pool, time.monotonic())
+
+    async def rebuild_stuck(self, pool: Pool, now: float) -> None:
+        """Rebuild `pool` if for `_STUCK_AFTER` seconds no request got a connection of it although its node is well.
+
+        Where every connection is busy with a request, waiting is right, and nothing is rebuilt. It should never happen;
+        if it does, requests must not fail for ever.
+        """
+        if now - pool.waiting_since < _STUCK_AFTER or pool.saturated or not await self._prober(pool.node):
+            return
+        taken = pool.places_taken
+        pool.rebuild()
+        pool.node.tally.rebuilds += 1
+        self._log.error("connection pool rebuilt", node=repr(pool.node), places_taken=taken)
+
     async def _begin(self, outbound: Outbound, pool: Pool) -> None:
         try:
             if self.auth is not None:
                 await self.auth.ready()  # before a connection is taken, which may close while it waits
-            connection = await self._connected(pool)
+            connection = await self._connected(outbound, pool)
             node = connection.pool.node
-            lines, pieces = outbound.parts(node.authority)
-            if self.auth is not None:
-                try:
+            try:
+                lines, pieces = outbound.parts(node.authority)
+                if self.auth is not None:
                     lines = await self._signed(self.auth, outbound, lines, pieces)
-                except BaseException:
-                    connection.pool.give_back(connection)
-                    raise
-                while connection.transport.is_closing():  # it closed while a large body was hashed
-                    connection = await self._connected(connection.pool)
+            except BaseException:
+                connection.pool.end_upload(outbound)
+                connection.pool.give_back(connection)
+                raise
+            while connection.transport.is_closing():  # it closed while a large body was hashed
+                connection = await self._connected(outbound, connection.pool)
         except GatewayError as exc:
             outbound.connecting = None
             outbound.on_failure(exc)
+        except Exception:
+            self._log.exception("request not sent", node=repr(pool.node))
+            outbound.connecting = None
+            outbound.on_failure(UpstreamUnavailable("The request could not be sent to the cluster."))
         else:
             outbound.connecting = None
+            if outbound.complete:
+                connection.pool.end_upload(outbound)
             connection.start(outbound, lines, pieces)
 
-    async def _connected(self, pool: Pool) -> Connection:
+    async def _connected(self, outbound: Outbound, pool: Pool) -> Connection:
         """A connection of `pool`, or of another where its node can't be reached: nothing has been sent by then."""
         tried: list[Node] = []
         while True:
             try:
                 async with asyncio.timeout(self._settings.timeouts.connect or None):
-                    return (self.auth and pool.take()) or await pool.open()
+                    await pool.admit_upload(outbound)
+                    return await pool.acquire(fresh=outbound.resent)
             except TimeoutError:
                 failure: GatewayError = UpstreamTimeout("The cluster did not answer in time.")
+                if pool.saturated:  # which says nothing of the node
+                    failure = UpstreamTimeout("All connections to the cluster are busy, and none became free in time.")
             except OSError:  # its own words may name hosts: they stay out
                 failure = UpstreamUnavailable("The cluster can't be reached.")
-            pool.node.report(False, "connect")
+            except BaseException:
+                pool.end_upload(outbound)
+                raise
+            pool.end_upload(outbound)
+            if not pool.saturated:
+                pool.node.report(False, "connect")
             tried.append(pool.node)
             if len(tried) == len(self.nodes.nodes):
                 raise failure

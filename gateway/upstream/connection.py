@@ -43,21 +43,24 @@ class Outbound:
 
     method, target: as sent. patience: how long to wait. decode: hand on the data of a chunked answer, not its chunks.
     upgrade: it asks for a tunnel. expects: it has an `Expect`. complete: its body has been handed over whole. moved:
-    a node lost it, another has it.
+    a node lost it, another has it. resent: a kept connection was dead, it goes on a new one.
     """
 
     __slots__ = (
-        "complete", "connecting", "connection", "decode", "expects", "method", "moved", "patience", "target", "upgrade",
+        "complete", "connecting", "connection", "decode", "expects", "method", "moved", "patience", "resent", "target",
+        "upgrade", "upload_waiter",
     )  # fmt: skip
 
     def __init__(self, method: bytes, target: bytes, patience: Patience) -> None:
         self.method = method
         self.target = target
         self.patience = patience
-        self.decode = self.expects = self.moved = self.upgrade = False
+        self.decode = self.expects = self.moved = self.resent = self.upgrade = False
         self.complete = True
         self.connection: Connection | None = None
         self.connecting: asyncio.Task[None] | None = None
+        self.upload_waiter: asyncio.Future[None] | None = None
+        """Set while it waits for `Pool.admit_upload`; done when its body is whole."""
 
     def parts(self, authority: bytes) -> tuple[bytes, Buffers]:
         """What to send: header lines, the empty one included, and what there is of the body.
@@ -108,12 +111,13 @@ class Connection(asyncio.Protocol):
 
     __slots__ = (
         "_answered", "_body", "_continued", "_heads", "_long", "_partial", "_persistent", "_poll", "_tunnel",
-        "deadline", "outbound", "pool", "reused", "transport",
+        "connected", "deadline", "outbound", "pool", "reused", "transport",
     )  # fmt: skip
 
     def __init__(self, pool: Pool, heads: Heads) -> None:
         self.pool = pool
         self.transport: asyncio.Transport
+        self.connected = False
         self.outbound: Outbound | None = None
         self.deadline = NEVER
         self.reused = False
@@ -159,8 +163,10 @@ class Connection(asyncio.Protocol):
         else:
             self.transport.writelines(pieces)
         outbound = self.outbound
-        if outbound is not None and outbound.complete and self._body is None:
-            self._wait_for_head(outbound)
+        if outbound is not None and outbound.complete:
+            self.pool.end_upload(outbound)
+            if self._body is None:
+                self._wait_for_head(outbound)
 
     def _wait_for_head(self, outbound: Outbound) -> None:
         seconds = outbound.patience.header
@@ -180,6 +186,8 @@ class Connection(asyncio.Protocol):
         outbound, self.outbound = self.outbound, None
         if outbound is not None:
             outbound.connection = None
+            if not outbound.complete:
+                self.pool.end_upload(outbound)
             self.pool.node.pending -= 1
 
     def pause_reading(self) -> None:
@@ -202,6 +210,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The connection is there."""
         self.transport = transport  # type: ignore[assignment]
+        self.connected = True
         self._poll.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
 
     def pause_writing(self) -> None:
@@ -312,6 +321,7 @@ class Connection(asyncio.Protocol):
         self._let_go()
         if reusable:
             self._forget()
+            self.reused = True
             self.pool.give_back(self)
         else:
             self.transport.abort()

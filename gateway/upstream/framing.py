@@ -1,12 +1,14 @@
 """Where a body ends: by its length, by its chunks or with the connection (RFC 9112, section 6.3).
 
 Each reader is fed what comes and hands back what may go on; `done` says that the body is whole, `rest` then holds
-what came behind it. Pure: no I/O.
+what came behind it. A body in chunks may take many steps: `feed` can be bounded, `unread` then says that there is more
+to do. Pure: no I/O.
 """
 
 from __future__ import annotations
 
 import re
+import sys
 
 from gateway.upstream.grammar import TOKEN, VALUE, HeadLimits, Malformed, without
 
@@ -18,6 +20,10 @@ _QUOTED = rb'"(?:[\t !#-\[\]-~\x80-\xff]|\\[\t -~\x80-\xff])*+"'
 _SIZE = re.compile(
     rb"([0-9A-Fa-f]{1,15})((?:[ \t]*;[ \t]*%b+(?:[ \t]*=[ \t]*(?:%b+|%b))?)*)\r\n" % (TOKEN, TOKEN, _QUOTED)
 )
+_TINY_CHUNKS = re.compile(
+    rb"(?:%b){4,2048}+" % b"|".join(rb"%x\r\n[\x00-\xff]{%d}\r\n" % (size, size) for size in range(1, 16))
+)
+"""Whole chunks of less than 16 bytes, several in a row: what comes byte by byte is read without a step for each."""
 _PART = re.compile(rb"(?:[0-9A-Fa-f]{1,15}(?:[ \t]*;%b*)?[ \t]*\r?)?" % VALUE)
 _HEX = re.compile(rb"[0-9A-Fa-f]{1,15}[ \t]*[;\r]")
 _TRAILERS = re.compile(rb"(?:%b++:%b*+\r\n)++\r\n" % (TOKEN, VALUE))
@@ -34,13 +40,14 @@ class Length:
     """A body of so many bytes."""
 
     __slots__ = ("_left", "done", "rest")
+    unread = False
 
     def __init__(self, length: int) -> None:
         self._left = length
         self.done = length == 0
         self.rest = b""
 
-    def feed(self, data: bytes) -> bytes:
+    def feed(self, data: bytes, most: int = sys.maxsize) -> bytes:
         """What of `data` is body."""
         left = self._left = self._left - len(data)
         if left > 0:
@@ -57,12 +64,13 @@ class ToEnd:
     """A body that ends with its connection: `done` is for the connection to set."""
 
     __slots__ = ("done", "rest")
+    unread = False
 
     def __init__(self) -> None:
         self.done = False
         self.rest = b""
 
-    def feed(self, data: bytes) -> bytes:
+    def feed(self, data: bytes, most: int = sys.maxsize) -> bytes:
         """All of it."""
         return data
 
@@ -75,7 +83,10 @@ class Chunked:
     trailers. dropped: names of trailers that end here, because `Connection` lists them. limits: of trailers, too.
     """
 
-    __slots__ = ("_altered", "_carry", "_decode", "_dropped", "_left", "_limits", "_step", "done", "rest")
+    __slots__ = (
+        "_altered", "_buffer", "_decode", "_dropped", "_left", "_limits", "_position", "_step", "done", "rest",
+        "unread",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -86,36 +97,53 @@ class Chunked:
         self._altered = self._decode = decode
         self._dropped = dropped
         self._limits = limits
-        self._carry = b""
+        self._buffer = b""
+        self._position = 0
         self._left = 0
         self._step = Chunked._size
-        self.done = False
+        self.done = self.unread = False
         self.rest = b""
 
-    def feed(self, data: bytes) -> bytes:
+    def feed(self, data: bytes, most: int = sys.maxsize) -> bytes:
         """What of `data`, and of what was held back before, may go on.
+
+        most: steps to take, about three a chunk. When they are used up, `unread` is true: feed b"" to go on.
 
         Raises:
             Malformed: it is not chunked as it should be.
         """
-        if self._carry:
-            data, self._carry = self._carry + data, b""
+        start = self._position
+        if not self._buffer:
+            start = 0
+        elif data:
+            data, start = self._buffer[start:] + data, 0
+        else:
+            data = self._buffer
+        self._buffer, self.unread = b"", False
         self._altered = self._decode
         out: list[bytes | memoryview] = []
-        position, end = 0, len(data)
+        position, end = start, len(data)
         while position < end and not self.done:
+            if not most:
+                self.unread = True
+                self._buffer, self._position = data, position
+                break
+            most -= 1
             after = self._step(self, data, position, out)
             if after == position:  # the line is not whole yet
-                self._carry = data[position:]
+                self._buffer, self._position = data[position:], 0
                 break
             position = after
         if self.done:
             self.rest = data[position:]
         if self._altered:
             return b"".join(out)
-        return data if position == end else data[:position]
+        return data if position - start == len(data) else data[start:position]
 
     def _size(self, data: bytes, position: int, out: list[bytes | memoryview]) -> int:
+        if not self._decode and (run := _TINY_CHUNKS.match(data, position)):
+            out.append(memoryview(data)[position : run.end()])
+            return run.end()
         match = _SIZE.match(data, position, position + MAX_LINE)
         if match is None:
             self._check_part(data, position)

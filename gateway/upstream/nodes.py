@@ -56,12 +56,12 @@ def may_retry(method: str, sent: bool, is_execute: bool, target: bytes = b"") ->
 
 
 class Tally:
-    """What a node was sent, for the metrics: all requests, and those that failed by their kind."""
+    """What happened at a node, for the metrics: requests, failed ones by their kind, and rebuilds of its pool."""
 
-    __slots__ = ("failures", "requests")
+    __slots__ = ("failures", "rebuilds", "requests")
 
     def __init__(self) -> None:
-        self.requests = 0
+        self.requests = self.rebuilds = 0
         self.failures: Counter[str] = Counter(connect=0, reset=0, invalid=0, timeout=0)
 
 
@@ -223,7 +223,8 @@ class NodeSet:
             same = [node for node in self.nodes if node.address == address]
             pending = sum(node.pending for node in same)
             ejected = all(node.ejected_until > now for node in same)
-            yield NodeState(address, tally.requests, tally.failures, pending, all(node.down for node in same), ejected)
+            down = all(node.down for node in same)
+            yield NodeState(address, tally.requests, tally.failures, pending, down, ejected, tally.rebuilds)
 
     async def start(self) -> None:
         """Begin to probe, if there is anything to choose between."""

@@ -1,24 +1,33 @@
-"""The connections to one node: kept while they are idle, never more than the limit."""
+"""The connections to one node: idle ones are kept for the next request, and there are never more than the limit.
+
+A place in the pool is owned by a connection attempt or by a connection, and by nothing else: how many are taken is read
+off these two sets, never counted beside them. An attempt belongs to the pool and not to the request that needed it: if
+that request is cancelled, its connection serves the next one.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import ssl
 import time
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable
 
 from gateway.upstream.answers import Heads
 from gateway.upstream.connection import Connection, Outbound
 from gateway.upstream.nodes import Node
+from gateway.upstream.sweeper import NEVER
 
 _BRIEF = 0.001
 
+Waiter = asyncio.Future[Connection]
+
 
 class Pool:
-    """Connections to `node`. tls: None for plain HTTP. limit: most at a time. keepalive: seconds idle.
+    """Connections to `node`. tls: None for plain HTTP. limit: most connections. keepalive: seconds an idle one is kept.
 
-    everyone: takes part of the sweep. again: sends an outbound once more, see `Upstream`.
+    connect_timeout: seconds for one connection attempt, 0 for no limit. all_connections: shared by all pools, for the
+    timer. again: sends an outbound once more, see `Upstream`.
     """
 
     def __init__(
@@ -27,20 +36,38 @@ class Pool:
         tls: ssl.SSLContext | None,
         limit: int,
         keepalive: float,
+        connect_timeout: float,
         heads: Heads,
-        everyone: set[Connection],
+        all_connections: set[Connection],
         again: Callable[[Outbound, Node, bool], bool],
     ) -> None:
         self.node = node
-        self._tls = tls
         self.again = again
+        self.connections: set[Connection] = set()
+        self.waiting_since = NEVER
+        """Since when requests have waited for a connection without any of them getting one; `NEVER` if none has."""
+        self._tls = tls
         self._limit = limit
+        self._upload_limit = max(1, limit // 2)
         self._keepalive = keepalive
+        self._connect_timeout = connect_timeout
         self._heads = heads
-        self._everyone = everyone
+        self._all_connections = all_connections
+        self._attempts: set[asyncio.Task[None]] = set()
         self._idle: list[Connection] = []
-        self._open = 0
-        self._waiting: deque[asyncio.Future[Connection | None]] = deque()
+        self._waiters: OrderedDict[Waiter, None] = OrderedDict()
+        self._uploads: set[Outbound] = set()
+        self._upload_waiters: OrderedDict[asyncio.Future[None], None] = OrderedDict()
+
+    @property
+    def places_taken(self) -> int:
+        """Connections and connection attempts."""
+        return len(self.connections) + len(self._attempts)
+
+    @property
+    def saturated(self) -> bool:
+        """Whether every place is taken by a connection with a request on it."""
+        return sum(connection.outbound is not None for connection in self.connections) >= self._limit
 
     def take(self) -> Connection | None:
         """An idle connection, the one used last, or None."""
@@ -55,74 +82,170 @@ class Pool:
             connection.transport.abort()
         return None
 
+    async def acquire(self, *, fresh: bool = False) -> Connection:
+        """A connection: an idle one, unless it must be `fresh`, or the next that is made or given back.
+
+        Raises:
+            OSError: a connection attempt failed.
+        """
+        connection = None if fresh else self.take()
+        while connection is None:
+            waiter: Waiter = asyncio.get_running_loop().create_future()
+            self._waiters[waiter] = None
+            self.waiting_since = min(self.waiting_since, time.monotonic())
+            self._connect()
+            try:
+                connection = await waiter
+            except BaseException:
+                self._waiters.pop(waiter, None)
+                if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
+                    self.give_back(waiter.result())  # cancelled just when it was given one: the next request's now
+                raise
+            if connection.transport.is_closing():
+                if not connection.reused:
+                    raise ConnectionResetError("the connection was closed at once")
+                connection = None
+        self.waiting_since = NEVER
+        return connection
+
     def give_back(self, connection: Connection) -> None:
-        """Keep a connection whose exchange is done, or hand it to who waits for one."""
-        while self._waiting:
-            waiting = self._waiting.popleft()
-            if not waiting.done():
-                connection.reused = True
-                waiting.set_result(connection)
-                return
+        """Hand a connection without a request to the request that has waited longest, or keep it."""
+        if connection.transport.is_closing():
+            return  # `discard` follows
+        waiter = self._next_waiter()
+        if waiter is not None:
+            connection.deadline = NEVER
+            waiter.set_result(connection)
+            return
         connection.deadline = time.monotonic() + self._keepalive
         self._idle.append(connection)
 
     def discard(self, connection: Connection) -> None:
-        """A connection is gone: its place is free."""
-        self._everyone.discard(connection)
+        """A connection is lost: its place is free."""
+        self._all_connections.discard(connection)
+        self.connections.discard(connection)
         if connection in self._idle:
             self._idle.remove(connection)
-        self._freed()
+        self._connect()
 
-    def _freed(self) -> None:
-        self._open -= 1
-        self._tell()
+    def _next_waiter(self) -> Waiter | None:
+        while self._waiters:
+            waiter = self._waiters.popitem(last=False)[0]
+            if not waiter.done():
+                return waiter
+        return None
 
-    def _tell(self) -> None:
-        """Wake whoever has waited longest for a place."""
-        while self._waiting:
-            waiting = self._waiting.popleft()
-            if not waiting.done():
-                waiting.set_result(None)
-                return
+    def _connect(self) -> None:
+        """Start a connection attempt for every waiter that has none, as far as there are places."""
+        while len(self._attempts) < len(self._waiters) and self.places_taken < self._limit:
+            self._attempts.add(asyncio.get_running_loop().create_task(self._attempt()))
 
-    async def open(self) -> Connection:
-        """A connection: a new one, or where the limit is reached the next that is free.
-
-        Raises:
-            OSError: it can't be made.
-        """
-        while self._open >= self._limit:
-            waiting: asyncio.Future[Connection | None] = asyncio.get_running_loop().create_future()
-            self._waiting.append(waiting)
-            try:
-                connection = await waiting
-            except asyncio.CancelledError:
-                if waiting.done() and not waiting.cancelled():  # what it was given is the next one's
-                    if (given := waiting.result()) is not None:
-                        self.give_back(given)
-                    else:
-                        self._tell()
-                raise
-            if connection is not None and not connection.transport.is_closing():
-                return connection
-        return await self._connect()
-
-    async def _connect(self) -> Connection:
-        self._open += 1
-        node = self.node
+    async def _attempt(self) -> None:
+        """Make one connection and hand it over; the place goes from the attempt to the connection in one step."""
         made: list[Connection] = []
+        node = self.node
+        failure: OSError | None = None
 
         def make() -> Connection:
             made.append(Connection(self, self._heads))
             return made[-1]
 
         try:
-            _, connection = await asyncio.get_running_loop().create_connection(
-                make, node.host, node.port, ssl=self._tls, server_hostname=node.host if self._tls else None
-            )
-        except BaseException:
-            if not any(hasattr(each, "transport") for each in made):  # else `discard` has counted it, or will
-                self._freed()
+            async with asyncio.timeout(self._connect_timeout or None):
+                await asyncio.get_running_loop().create_connection(
+                    make, node.host, node.port, ssl=self._tls, server_hostname=node.host if self._tls else None
+                )
+        except asyncio.CancelledError:  # by `rebuild` or `close`, which have taken the place back
+            _abort(made)
             raise
-        self._everyone.add(connection)
-        return connection
+        except OSError as exc:  # TimeoutError is one
+            failure = exc
+        except Exception as exc:  # of the loop or of TLS: the request that waits must be told all the same
+            failure = OSError(str(exc))
+        self._attempts.discard(asyncio.current_task())
+        if failure is None and not made[-1].transport.is_closing():
+            self.connections.add(made[-1])
+            self._all_connections.add(made[-1])
+            self.give_back(made[-1])
+        else:
+            _abort(made)
+            self._fail_next(failure or ConnectionResetError("the connection was closed at once"))
+        self._connect()
+
+    def _fail_next(self, failure: OSError) -> None:
+        """Tell the next waiter of a failed attempt, if no other attempt is under way for it."""
+        if len(self._attempts) < len(self._waiters) and (waiter := self._next_waiter()) is not None:
+            waiter.set_exception(failure)
+
+    # Uploads
+
+    async def admit_upload(self, outbound: Outbound) -> None:
+        """Wait until a request whose body has not come whole may take a connection.
+
+        At most half of the connections carry such requests, so that clients that send slowly leave the rest to others.
+        It goes on as soon as the body is whole. `end_upload` ends it.
+        """
+        while len(self._uploads) >= self._upload_limit and outbound not in self._uploads and not outbound.complete:
+            waiter = outbound.upload_waiter = asyncio.get_running_loop().create_future()
+            self._upload_waiters[waiter] = None
+            try:
+                await waiter
+            except BaseException:
+                if self._upload_waiters.pop(waiter, None) is None:  # it was woken just then: so is the next one
+                    self._wake_uploads()
+                raise
+            finally:
+                outbound.upload_waiter = None
+        if not outbound.complete:
+            self._uploads.add(outbound)
+
+    def try_upload(self, outbound: Outbound) -> bool:
+        """As `admit_upload` where it need not wait; False where it must."""
+        if len(self._uploads) >= self._upload_limit:
+            return False
+        self._uploads.add(outbound)
+        return True
+
+    def end_upload(self, outbound: Outbound) -> None:
+        """The request's body has come whole, or the request has ended."""
+        if outbound in self._uploads:
+            self._uploads.remove(outbound)
+            self._wake_uploads()
+
+    def _wake_uploads(self) -> None:
+        while self._upload_waiters:
+            waiter = self._upload_waiters.popitem(last=False)[0]
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+
+    # The end
+
+    def rebuild(self) -> None:
+        """Give up every connection attempt and every connection without a request, and connect anew for who waits."""
+        self.waiting_since = NEVER
+        attempts, self._attempts = self._attempts, set()
+        for attempt in attempts:
+            attempt.cancel()
+        for connection in [one for one in self.connections if one.outbound is None]:
+            self.connections.discard(connection)
+            connection.transport.abort()
+        self._idle.clear()
+        self._connect()
+
+    async def close(self) -> None:
+        """Cut all connections and give up all attempts."""
+        attempts = list(self._attempts)
+        for attempt in attempts:
+            attempt.cancel()
+        await asyncio.gather(*attempts, return_exceptions=True)
+        for connection in list(self.connections):
+            connection.abandon()
+        self._attempts.clear()
+
+
+def _abort(made: list[Connection]) -> None:
+    """Cut what an attempt has made; uvloop may have connected it although the attempt was cancelled."""
+    for connection in made:
+        if connection.connected:
+            connection.transport.abort()

@@ -1,59 +1,157 @@
-"""Places in a pool: each that becomes free goes to somebody who waits, whoever gives up meanwhile."""
+"""Places in a pool: each belongs to one owner, and one that becomes free goes to the next request that waits."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+import contextlib
+from collections.abc import AsyncIterator
+
+import pytest
 
 from gateway.config.schema import Upstream as Settings
 from gateway.upstream.answers import Heads
-from gateway.upstream.connection import Connection
+from gateway.upstream.client import Upstream
+from gateway.upstream.connection import Connection, Outbound, Patience
 from gateway.upstream.grammar import HeadLimits
 from gateway.upstream.nodes import NodeSet
 from gateway.upstream.pool import Pool
+from tests.conftest import settings_for
 from tests.wire import RecordingUpstream
 
 
-def _pool(url: str) -> Pool:
-    [node] = NodeSet(Settings(url=url)).nodes
-    return Pool(node, None, 1, 15.0, Heads(HeadLimits()), set(), lambda *_: False)
+@contextlib.asynccontextmanager
+async def _pool(limit: int) -> AsyncIterator[Pool]:
+    """A pool in front of an upstream, which is empty again at the end."""
+    async with RecordingUpstream() as upstream:
+        [node] = NodeSet(Settings(url=upstream.url)).nodes
+        every: set[Connection] = set()
+        pool = Pool(node, None, limit, 15.0, 30.0, Heads(HeadLimits()), every, lambda *_: False)
+        yield pool
+        await pool.close()
+        while pool.connections:  # noqa: ASYNC110  # until the loop has told of the last
+            await asyncio.sleep(0)
+        assert (pool.places_taken, every) == (0, set())
 
 
 async def _waiting(pool: Pool, count: int) -> list[asyncio.Task[Connection]]:
-    tasks = [asyncio.create_task(pool.open()) for _ in range(count)]
+    tasks = [asyncio.create_task(pool.acquire()) for _ in range(count)]
     await asyncio.sleep(0)
     return tasks
 
 
-async def test_a_place_whose_taker_gives_up_goes_to_the_next() -> None:
-    async with RecordingUpstream() as upstream:
-        pool = _pool(upstream.url)
-        first = await pool.open()
-        taker, other = await _waiting(pool, 2)
-        lost: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        discard = pool.discard
+async def test_a_request_cancelled_at_any_moment_takes_no_place() -> None:
+    """uvloop connects and cancels in either order: the connection belongs to the pool, whoever asked for it."""
+    async with _pool(2) as pool:
+        for turns in [*range(12)] * 4:
+            task = asyncio.create_task(pool.acquire())
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                pool.give_back(await task)
+            if turns % 3 == 0:  # the next one must connect again
+                for connection in list(pool.connections):
+                    connection.transport.abort()
+        held = [await pool.acquire(), await pool.acquire()]
+        assert pool.connections == set(held)
+        assert pool.places_taken == 2
+        for connection in held:
+            pool.give_back(connection)
 
-        def lose(connection: Connection) -> None:
-            discard(connection)
-            taker.cancel()  # after it was told, before it knows
-            lost.set_result(None)
 
-        pool.discard = lose  # type: ignore[method-assign]
+async def test_a_place_whose_owner_is_lost_goes_to_the_next_request() -> None:
+    async with _pool(1) as pool:
+        first = await pool.acquire()
+        cancelled, other = await _waiting(pool, 2)
         first.transport.abort()
-        await lost
-        pool.discard = discard  # type: ignore[method-assign]
-        second = await asyncio.wait_for(other, 5)
-        assert taker.cancelled()
-        second.transport.abort()
+        cancelled.cancel()
+        second = await other
+        assert second is not first
+        assert pool.connections == {second}
 
 
-async def test_a_connection_whose_taker_gives_up_goes_to_the_next() -> None:
-    async with RecordingUpstream() as upstream:
-        pool = _pool(upstream.url)
-        first = await pool.open()
-        taker, other = await _waiting(pool, 2)
+async def test_a_connection_given_to_a_cancelled_request_goes_to_the_next() -> None:
+    async with _pool(1) as pool:
+        first = await pool.acquire()
+        cancelled, other = await _waiting(pool, 2)
         pool.give_back(first)
-        taker.cancel()
-        assert await asyncio.wait_for(other, 5) is first
-        assert taker.cancelled()
-        first.transport.abort()
+        cancelled.cancel()
+        assert await other is first
+        assert cancelled.cancelled()
+
+
+async def test_a_failed_attempt_is_told_to_one_request_only() -> None:
+    async with RecordingUpstream() as upstream:
+        [node] = NodeSet(Settings(url=upstream.url)).nodes
+    pool = Pool(node, None, 1, 15.0, 30.0, Heads(HeadLimits()), set(), lambda *_: False)
+    for task in await _waiting(pool, 3):
+        with pytest.raises(OSError, match=r"refused|Connect call failed"):
+            await task
+    assert pool.places_taken == 0
+
+
+class _Upload(Outbound):
+    def __init__(self) -> None:
+        super().__init__(b"POST", b"/", Patience(0, 0))
+        self.complete = False
+
+
+async def test_bodies_on_their_way_take_half_of_the_connections_at_most() -> None:
+    async with _pool(4) as pool:
+        first, second, third, fourth = (_Upload() for _ in range(4))
+        await pool.admit_upload(first)
+        assert pool.try_upload(second)
+        assert not pool.try_upload(third)
+        waiting, cancelled = (asyncio.create_task(pool.admit_upload(one)) for one in (third, fourth))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        pool.end_upload(first)
+        await waiting
+        pool.end_upload(third)
+        cancelled.cancel()  # woken just before: the next is woken in its place
+        fifth = asyncio.create_task(pool.admit_upload(_Upload()))
+        await fifth
+
+
+async def test_a_body_that_has_come_whole_waits_no_longer() -> None:
+    async with _pool(2) as pool:
+        assert pool.try_upload(_Upload())
+        outbound = _Upload()
+        waiting = asyncio.create_task(pool.admit_upload(outbound))
+        await asyncio.sleep(0)
+        outbound.complete = True
+        assert outbound.upload_waiter is not None
+        outbound.upload_waiter.set_result(None)
+        await waiting
+
+
+async def test_a_pool_that_gives_nobody_a_connection_is_rebuilt() -> None:
+    async with RecordingUpstream() as recording:
+        settings = settings_for(recording.url, {"upstream": {"url": recording.url, "connections": 1}})
+        upstream = Upstream(settings.upstream, settings.limits)
+        await upstream.start()
+        try:
+            [pool] = upstream._pools.values()
+            lost = await pool.acquire()  # a place whose owner never gives it back
+            [waiting] = await _waiting(pool, 1)
+            await upstream.rebuild_stuck(pool, pool.waiting_since + 29)
+            assert pool.connections == {lost}
+            await upstream.rebuild_stuck(pool, pool.waiting_since + 31)
+            connection = await waiting
+            assert pool.connections == {connection}
+            [state] = upstream.nodes.states()
+            assert state.rebuilds == 1
+
+            connection.start(_Whole(), b"\r\n", ())  # busy with a request: waiting is right
+            [waiting] = await _waiting(pool, 1)
+            await upstream.rebuild_stuck(pool, pool.waiting_since + 31)
+            assert pool.connections == {connection}
+            assert not waiting.done()
+            waiting.cancel()
+        finally:
+            await upstream.close()
+
+
+class _Whole(Outbound):
+    def __init__(self) -> None:
+        super().__init__(b"GET", b"/", Patience(0, 0))
