@@ -9,7 +9,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 import yaml
@@ -34,6 +35,8 @@ def allowed(kind: Any) -> str:
         return " or ".join(map(str, get_args(plain)))
     if plain is Secret:
         return "{env: NAME} or {file: PATH}"
+    if get_origin(plain) in (Union, UnionType):
+        return " or ".join(map(allowed, get_args(plain)))
     if get_origin(plain) is list:
         return "a list"
     if get_origin(plain) is dict:

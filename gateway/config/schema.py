@@ -248,8 +248,13 @@ class Admission(Struct, frozen=True, forbid_unknown_fields=True):
 
     total: Annotated[Count, Meta(description="Most requests running at a time; 0: no limit.")] = 0
     per_client: Annotated[
-        Count, Meta(description="Most of one client's requests running at a time, and waiting for that; 0: no limit.")
-    ] = 0
+        Count | Literal["auto"],
+        Meta(
+            description="Most of one client's requests running at a time, and waiting for that; 0: no limit. `auto`: "
+            "half of `upstream.connections` where `client_header` or `listen.trusted_proxies` tell clients apart; else "
+            "no limit, as all users of a load balancer would be one client."
+        ),
+    ] = "auto"
     queue: Annotated[Count, Meta(description="Most requests that wait for their turn.")] = 1_000
     queue_seconds: Annotated[Seconds, Meta(description="How long one waits before it is refused; 0 for ever.")] = 5.0
     client_header: Annotated[

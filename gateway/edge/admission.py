@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from gateway.config.schema import Admission as AdmissionSettings
+from gateway.config.schema import Settings
 from gateway.errors import GatewayError, Overloaded, TooManyRequests
 
 Then = Callable[[GatewayError | None], None]
@@ -77,17 +78,29 @@ def _call_later(seconds: float, then: Callable[[], None]) -> Timer:
     return asyncio.get_running_loop().call_later(seconds, then)
 
 
-class Admission:
-    """Counts the requests that run and those that wait. later: calls back after so many seconds."""
+def per_client_limit(settings: Settings) -> int:
+    """Most of one client's requests at a time, 0 for no limit; see `admission.per_client`."""
+    limit = settings.admission.per_client
+    if limit != "auto":
+        return limit
+    told_apart = settings.admission.client_header or settings.listen.trusted_proxies
+    return max(1, settings.upstream.connections // 2) if told_apart else 0
 
-    def __init__(self, settings: AdmissionSettings, later: Later = _call_later) -> None:
+
+class Admission:
+    """Counts the requests that run and those that wait.
+
+    per_client: most of one client's requests, 0 for no limit. later: calls back after so many seconds.
+    """
+
+    def __init__(self, settings: AdmissionSettings, per_client: int, later: Later = _call_later) -> None:
         self._settings = settings
         self._total = settings.total
-        self._per_client = settings.per_client
+        self._per_client = per_client
         self._later = later
         self._clients: dict[str, _Client] = {}
         self._line: OrderedDict[Ticket, None] = OrderedDict()
-        self.limited = bool(settings.total or settings.per_client)
+        self.limited = bool(settings.total or per_client)
         self.running = 0
         self.waiting = 0
 

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from gateway.config.schema import Settings
 from gateway.edge import errors
-from gateway.edge.admission import Admission
+from gateway.edge.admission import Admission, per_client_limit
 from gateway.edge.backlog import Backlog
 from gateway.edge.connection import ClientConnection
 from gateway.edge.exchange import Exchange
@@ -62,7 +62,7 @@ class DataPort:
         self._asked = RUNS if manage is None else (*RUNS, *MANAGED)
         self._aliases = settings.agents.aliases
         self.own_host = settings.upstream.host_header == "upstream"
-        self._admission = Admission(settings.admission)
+        self._admission = Admission(settings.admission, per_client_limit(settings))
         self._forwarding = Forwarding(settings.listen)
         self._client_header = settings.admission.client_header.lower().encode("ascii")
         times = self.timeouts

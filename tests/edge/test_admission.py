@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.config.schema import Admission as Settings
-from gateway.edge.admission import Admission, Ticket
+from gateway.edge.admission import Admission, Ticket, per_client_limit
 from gateway.errors import GatewayError, Overloaded, TooManyRequests
+from tests.conftest import settings_for
 
 
 @dataclass(eq=False)
@@ -36,7 +37,8 @@ class Desk:
     now: float = 0.0
 
     def __post_init__(self) -> None:
-        self.admission = Admission(Settings(**self.over), self._later)
+        settings = Settings(**{"per_client": 0, **self.over})
+        self.admission = Admission(settings, settings.per_client, self._later)  # type: ignore[arg-type]
 
     def _later(self, seconds: float, then: Callable[[], None]) -> Timer:
         self.timers.append(Timer(self.now + seconds, then))
@@ -63,6 +65,25 @@ class Desk:
 
     def running(self) -> set[str]:
         return {name for name, ticket in self.tickets.items() if ticket.admitted}
+
+
+TOLD_APART = [{"admission": {"client_header": "X-Client"}}, {"listen": {"trusted_proxies": ["10.0.0.0/8"]}}]
+
+
+@pytest.mark.parametrize("over", TOLD_APART, ids=["by header", "by proxies"])
+def test_a_client_takes_half_of_the_connections_at_most_where_clients_can_be_told_apart(over: dict[str, Any]) -> None:
+    assert per_client_limit(settings_for("http://c", over)) == 500
+
+
+def test_users_behind_one_load_balancer_are_not_capped_together() -> None:
+    assert per_client_limit(settings_for("http://c")) == 0
+
+
+@pytest.mark.parametrize("limit", [0, 3])
+def test_a_cap_that_is_set_counts_in_any_case(limit: int) -> None:
+    for over in ({"admission": {}}, *TOLD_APART):
+        admission = {**over.get("admission", {}), "per_client": limit}
+        assert per_client_limit(settings_for("http://c", {**over, "admission": admission})) == limit
 
 
 def test_without_caps_nothing_is_counted() -> None:
