@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all check format audit docs bench soak matrix cluster-ml clean
+.PHONY: help demo test test-all check format audit docs bench bench-compare soak matrix cluster-ml clean
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,6 +47,9 @@ docs: $(STAMP) ## write the generated parts of the documentation
 
 bench: $(STAMP) ## measure
 	$(PY) -m bench.run $(ARGS)
+
+bench-compare: $(STAMP) ## this tree beside an older commit (ARGS="--against REV")
+	$(PY) -m bench.compare $(ARGS)
 
 soak: $(STAMP) ## ten minutes of all kinds of requests: right answers, level memory? (ARGS="--minutes 60 --tls")
 	$(PY) -m bench.soak $(ARGS)
