@@ -23,13 +23,18 @@ StartGateway = Callable[..., Awaitable[Gateway]]
 
 
 def settings_for(url: str, over: Mapping[str, Any] | None = None) -> Settings:
-    """Settings with free ports and `url` as upstream; `over` is laid over them, nested as in a file."""
+    """Settings with free ports and `url` as upstream; `over` is laid over them, nested as in a file.
+
+    `over` may give `upstream.nodes` in place of `url`.
+    """
     data: dict[str, Any] = {
         "listen": {"data_port": 0, "admin_port": 0, "shutdown_seconds": 2},
         "upstream": {"url": url},
     }
     for section, values in (over or {}).items():
         data[section] = {**data.get(section, {}), **values}
+    if data["upstream"].get("nodes"):
+        del data["upstream"]["url"]
     return load(None, {}, data)
 
 

@@ -22,7 +22,7 @@ EXAMPLES = """  mlc-gateway serve --upstream http://127.0.0.1:9200
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options; each stands over the file and the environment."""
     parser.add_argument("-c", "--config", type=Path, metavar="FILE", help="settings, YAML or TOML")
-    parser.add_argument("--upstream", metavar="URL", help="the cluster's address")
+    parser.add_argument("--upstream", metavar="URL", help="the cluster's address, in place of upstream.url and nodes")
     parser.add_argument("--listen", metavar="HOST:PORT", help="where to serve the cluster's API (127.0.0.1:9209)")
     parser.add_argument("--admin", metavar="HOST:PORT", help="where to serve health and metrics (127.0.0.1:9601)")
     parser.add_argument("--workers", type=int, metavar="N", help="processes that share the port (1)")
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
 def _overrides(args: argparse.Namespace) -> dict[str, dict[str, Any]]:
     options: dict[str, dict[str, Any]] = {"listen": {}, "upstream": {}, "logs": {}}
     if args.upstream:
-        options["upstream"]["url"] = args.upstream
+        options["upstream"] |= {"url": args.upstream, "nodes": []}
     if args.log_level:
         options["logs"]["level"] = args.log_level
     if args.workers is not None:

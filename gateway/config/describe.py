@@ -54,7 +54,7 @@ def _bounds(metas: list[msgspec.Meta]) -> str:
         elif meta.ge is not None:
             words += f" of at least {meta.ge}"
         if meta.gt is not None:
-            words += f" above {meta.gt}"
+            words += f" above {meta.gt}" + (f", at most {meta.le}" if meta.le is not None else "")
         if meta.pattern:
             words += f" like {meta.pattern}"
         if meta.min_length:
@@ -117,6 +117,8 @@ def updated(page: str) -> str:
 def effective(settings: Settings) -> str:
     """The settings as YAML, secrets as the reference they came by."""
     data = msgspec.to_builtins(settings, enc_hook=lambda secret: secret.source and f"<{secret.source}>")
+    if settings.upstream.nodes:  # in place of the address
+        del data["upstream"]["url"]
     text: str = yaml.safe_dump(data, sort_keys=False)
     return text
 

@@ -6,11 +6,12 @@ where the setting is text. Secrets are written as ``{env: NAME}`` or ``{file: PA
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address, ip_network
 from pathlib import Path
@@ -21,10 +22,11 @@ import msgspec
 import yaml
 
 from gateway.config.describe import allowed, bare
-from gateway.config.schema import Account, Listen, Secret, ServiceAccount, Settings
+from gateway.config.schema import Account, Listen, Secret, ServiceAccount, Settings, Upstream
 
 PREFIX = "GATEWAY__"
 _CREDENTIALS = re.compile(r"//[^/@\s]*@")
+_LARGEST = 2**63
 _SECRET_FORMS = "{env: NAME} or {file: PATH}"
 
 
@@ -80,16 +82,16 @@ def load(
         ConfigError: with every unknown key and bad value.
     """
     environ = os.environ if environ is None else environ
-    data = read_file(path) if path else {}
     problems: list[ConfigProblem] = []
-    for name, text in sorted(environ.items()):
-        if name.upper().startswith(PREFIX):
-            keys = [key.lower() for key in name[len(PREFIX) :].split("__")]
-            _put(data, keys, _FromEnvironment(text, name), problems)
-    data = merge(data, overrides or {})
-    settings = _Reader(environ, problems).struct(data, Settings, "")
+    reader = _Reader(environ, problems)
+    layers = [read_file(path) if path else {}, *_read_environment(environ, problems), overrides or {}]
+    data: dict[str, Any] = {}
+    for layer in layers:  # each is checked by itself, or the next one could hide a section of the wrong type
+        data = merge(data, reader.sections(layer, Settings, ""))
+    settings = reader.struct(data, Settings, "")
     if settings is not None:
         problems += _contradictions(settings)
+        problems += _check_nodes(settings.upstream, "url" in data.get("upstream", {}))
     if problems:
         raise ConfigError(problems)
     checked: Settings = settings
@@ -121,6 +123,37 @@ def _contradictions(settings: Settings) -> list[ConfigProblem]:
     if settings.media.fetch and not settings.media.hosts:
         problems.append(ConfigProblem("media.hosts", "is needed when media.fetch is on"))
     return problems
+
+
+def _check_nodes(upstream: Upstream, url_given: bool) -> Iterator[ConfigProblem]:
+    """The nodes must be different ones, all with TLS or all without, and `url` must not name another cluster."""
+    if not upstream.nodes:
+        return
+    if url_given:
+        reason = "can't be given together with upstream.nodes, wherever each comes from; remove one of them"
+        yield ConfigProblem("upstream.url", reason)
+    first_scheme = urlsplit(upstream.nodes[0]).scheme
+    seen: dict[tuple[str, int], int] = {}
+    for i, url in enumerate(upstream.nodes):
+        path, parts = f"upstream.nodes[{i}]", urlsplit(url)
+        if parts.scheme != first_scheme:
+            reason = "is not of the same scheme as upstream.nodes[0]; credentials would go to some nodes in clear"
+            yield ConfigProblem(path, reason, repr(url), f"an address with {first_scheme}://")
+        try:
+            first = seen.setdefault(_host_and_port(url), i)
+        except ValueError:
+            continue  # reported by `_contradictions`
+        if first != i:
+            yield ConfigProblem(path, f"is the same node as upstream.nodes[{first}]", repr(url))
+
+
+def _host_and_port(url: str) -> tuple[str, int]:
+    """What identifies a node. Raises ValueError: the port is none."""
+    parts = urlsplit(url)
+    host = (parts.hostname or "").rstrip(".")
+    with contextlib.suppress(ValueError):
+        host = str(ip_address(host))
+    return host, parts.port or (443 if parts.scheme == "https" else 80)
 
 
 def _circular(aliases: Mapping[str, str]) -> Iterator[ConfigProblem]:
@@ -194,16 +227,43 @@ class _UniqueKeys(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def _put(data: dict[str, Any], keys: list[str], value: _FromEnvironment, problems: list[ConfigProblem]) -> None:
-    for key in keys[:-1]:
-        inner = data.get(key)
-        if inner is None:
-            inner = data[key] = {}
-        if not isinstance(inner, dict):
-            problems.append(ConfigProblem(".".join(keys), "leads into a setting that has no keys", source=value.name))
-            return
-        data = inner
-    data[keys[-1]] = value
+def _read_environment(environ: Mapping[str, str], problems: list[ConfigProblem]) -> Iterator[dict[str, Any]]:
+    """The settings in the environment, one variable at a time, each nested like the file."""
+    names: dict[tuple[str, ...], str] = {}
+    for name, text in sorted(environ.items()):
+        if not name.upper().startswith(PREFIX):
+            continue
+        keys = tuple(key.lower() for key in name[len(PREFIX) :].split("__"))
+        if keys in names:
+            problems.append(ConfigProblem(".".join(keys), f"is set by {names[keys]} too", source=name))
+        elif not _is_setting(keys):
+            problems.append(ConfigProblem(".".join(keys), "leads into a setting that has no keys", source=name))
+        else:
+            names[keys] = name
+            layer: Any = _FromEnvironment(text, name)
+            for key in reversed(keys):
+                layer = {key: layer}
+            yield layer
+
+
+def _is_setting(keys: Sequence[str]) -> bool:
+    """Return False if the path goes on below a setting that is no section. An unknown key is reported later."""
+    kind: Any = Settings
+    for key in keys:
+        if _is_section(kind):
+            types = get_type_hints(kind, include_extras=True)
+            if key not in types:
+                return True
+            kind = bare(types[key])
+        elif get_origin(kind) is dict:
+            kind = bare(get_args(kind)[1])
+        else:
+            return kind is Secret
+    return True
+
+
+def _is_section(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
 
 
 def merge(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -222,10 +282,32 @@ class _Reader:
         self.environ = environ
         self.problems = problems
 
-    def problem(self, path: str, reason: str, value: Any = "", kind: Any = None) -> None:
+    def problem(self, path: str, reason: str, value: Any = "", kind: Any = None, hidden: bool = False) -> None:
+        """Note a problem. hidden: the value may be a secret."""
         source = value.name if isinstance(value, _FromEnvironment) else ""
-        received = _shown(value.text if source else value) if value != "" else ""
+        received = _shown(value.text if source else value) if value != "" and not hidden else ""
         self.problems.append(ConfigProblem(path, reason, received, allowed(kind) if kind else "", source))
+
+    def sections(self, layer: Mapping[str, Any], cls: Any, path: str) -> dict[str, Any]:
+        """`layer` without its sections that are empty (`null`) or of the wrong type; the latter are noted."""
+        types = get_type_hints(cls, include_extras=True)
+        checked: dict[str, Any] = {}
+        for key, value in layer.items():
+            kind = bare(types.get(key))
+            part = self.parse(value) if isinstance(value, _FromEnvironment) else value
+            if _is_section(kind):
+                if isinstance(part, Mapping):
+                    checked[key] = self.sections(part, kind, _join(path, key))
+                elif part is not None:
+                    self.not_a_section(_join(path, key), value, kind)
+            elif get_origin(kind) is dict and part is not None and not isinstance(part, Mapping):
+                self.problem(_join(path, key), "is not allowed here", value, types[key])
+            else:
+                checked[key] = value
+        return checked
+
+    def not_a_section(self, path: str, value: Any, cls: Any) -> None:
+        self.problem(path, "must be a section with keys", value, hidden=_holds_secret(cls))
 
     def struct(self, value: Any, cls: Any, path: str) -> Any:
         """An instance of `cls`, defaults where a part is wrong (its problem is noted)."""
@@ -234,7 +316,7 @@ class _Reader:
         if value is None:
             value = {}
         if not isinstance(value, dict):
-            self.problem(path, "must be a section with keys", "" if _holds_secret(cls) else value)
+            self.not_a_section(path, value, cls)
             return None
         types = get_type_hints(cls, include_extras=True)
         for key in value:
@@ -267,6 +349,9 @@ class _Reader:
             return [self.value(item, get_args(plain)[0], f"{path}[{i}]") for i, item in enumerate(value)]
         if get_origin(plain) is dict and isinstance(value, dict):
             return {str(k): self.value(item, get_args(plain)[1], _join(path, str(k))) for k, item in value.items()}
+        if isinstance(value, int | float) and not -_LARGEST < value < _LARGEST:  # infinite and NaN, too
+            self.problem(path, "is not a finite number" if isinstance(value, float) else "is too large", raw, kind)
+            return None
         try:
             return msgspec.convert(value, kind)
         except msgspec.ValidationError:

@@ -10,7 +10,10 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 Port = Annotated[int, Meta(ge=0, le=65535)]
-Seconds = Annotated[float, Meta(ge=0)]
+YEAR = 31_536_000
+"""Longest duration of a setting, in seconds. Switch a time limit off with 0."""
+Seconds = Annotated[float, Meta(ge=0, le=YEAR)]
+PositiveSeconds = Annotated[float, Meta(gt=0, le=YEAR)]
 Positive = Annotated[int, Meta(ge=1)]
 Count = Annotated[int, Meta(ge=0)]
 AgentId = Annotated[str, Meta(pattern=r"^[!-~]+$")]
@@ -90,7 +93,8 @@ class Listen(Struct, frozen=True, forbid_unknown_fields=True):
         Secret, Meta(description="Bearer token that `/metrics` asks for; health stays open, for probes.")
     ] = Secret()
     workers: Annotated[
-        Positive, Meta(description="Processes that share the data port; more than one are started and watched by one.")
+        Annotated[int, Meta(ge=1, le=1024)],
+        Meta(description="Processes that share the data port; more than one are started and watched by one."),
     ] = 1
     drain_seconds: Annotated[
         Seconds,
@@ -183,7 +187,7 @@ class Health(Struct, frozen=True, forbid_unknown_fields=True):
         str, Meta(pattern=r"^/[!-~]*$", description="What is asked for; any answer below 500 is a good one.")
     ] = "/"
     interval: Annotated[Seconds, Meta(description="Between two rounds; 0 switches probes off.")] = 5.0
-    timeout: Annotated[float, Meta(gt=0, description="For one probe, whole.")] = 2.0
+    timeout: Annotated[PositiveSeconds, Meta(description="For one probe, whole.")] = 2.0
     failures: Annotated[Positive, Meta(description="Failed probes in a row that take a node out.")] = 3
     successes: Annotated[Positive, Meta(description="Good probes in a row that bring it back.")] = 2
 
@@ -213,7 +217,9 @@ class Upstream(Struct, frozen=True, forbid_unknown_fields=True):
     ] = "http://127.0.0.1:9200"
     nodes: Annotated[
         list[NodeUrl],
-        Meta(description="Addresses of several nodes of the cluster, in place of `url`; the least busy one is taken."),
+        Meta(
+            description="Addresses of several nodes of the cluster, in place of `url`, each once and all of one scheme; the least busy one is taken."
+        ),
     ] = []
     host_header: Annotated[
         Literal["upstream", "client"],
@@ -326,11 +332,12 @@ class Registrations(Struct, frozen=True, forbid_unknown_fields=True):
     enabled: Annotated[
         bool, Meta(description="Do what the cluster can't; off: such requests pass through like any other.")
     ] = True
-    timeout: Annotated[float, Meta(gt=0, description="For one call of a registration to the cluster, whole.")] = 60.0
+    timeout: Annotated[PositiveSeconds, Meta(description="For one call of a registration to the cluster, whole.")] = (
+        60.0
+    )
     visible_within: Annotated[
-        float,
+        PositiveSeconds,
         Meta(
-            gt=0,
             description="How long a search is repeated until it shows what was made; longer than the cluster's "
             "refresh interval.",
         ),
@@ -360,9 +367,9 @@ class MediaByUrl(Struct, frozen=True, forbid_unknown_fields=True):
     max_count: Annotated[Positive, Meta(description="Most media fetched for a request.")] = 20
     max_bytes: Annotated[Positive, Meta(description="Largest medium.")] = 20_971_520
     max_total_bytes: Annotated[Positive, Meta(description="Largest sum of a request's fetched media.")] = 52_428_800
-    seconds: Annotated[float, Meta(gt=0, description="For one medium, whole, redirects included.")] = 15.0
+    seconds: Annotated[PositiveSeconds, Meta(description="For one medium, whole, redirects included.")] = 15.0
     total_seconds: Annotated[
-        float, Meta(gt=0, description="For all of a request's media, the wait for their turn included.")
+        PositiveSeconds, Meta(description="For all of a request's media, the wait for their turn included.")
     ] = 30.0
     concurrency: Annotated[
         Positive, Meta(description="Most fetches at a time, over all requests, in each worker process.")

@@ -1,12 +1,17 @@
 from __future__ import annotations
 
+import argparse
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from gateway.cli import serve
 from gateway.config.describe import effective, rows, table, updated
 from gateway.config.load import ConfigError, load
 from gateway.config.schema import Rule, Settings
+from gateway.config.source import Source
 
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
 SHIPPED = Path(__file__).parents[2] / "config" / "gateway.yaml"
@@ -73,14 +78,14 @@ def test_every_problem_is_told_with_its_path(tmp_path: Path) -> None:
         "agents: {lookup: me, rules: [{agent: x}, {agnt: y}], roles: {a: b}}\nlimits: 3\nlogz: {}\n",
     )
     assert _problems(path, {"GATEWAY__LOGS__LEVEL": "loud"}) == [
+        "limits: must be a section with keys; got 3",
         "logz: unknown key; did you mean `logs`?; allowed: listen, upstream, limits, admission, agents, "
         "registration, media, answers, logs",
         "listen.data_prt: unknown key; did you mean `data_port`?; allowed: data_host, data_port, admin_host, "
         "admin_port, admin_token, workers, drain_seconds, shutdown_seconds, forwarded, trusted_proxies, tls, timeouts",
         "listen.admin_port: is not allowed here; got 99999; allowed: a whole number from 0 to 65535",
         "upstream.url: is not allowed here; got 'http://***@x'; allowed: text like ^https?://[^/?#@\\s]+/?$",
-        "upstream.timeouts.connect: is not allowed here; got 'soon'; allowed: a number of at least 0",
-        "limits: must be a section with keys; got 3",
+        "upstream.timeouts.connect: is not allowed here; got 'soon'; allowed: a number from 0 to 31536000",
         "agents.lookup: is not allowed here; got 'me'; allowed: caller or service_account",
         "agents.rules[1].agnt: unknown key; did you mean `agent`?; allowed: agent, provider, delivery",
         "agents.rules[1].agent: is missing; allowed: text, not empty",
@@ -117,6 +122,124 @@ def test_environment_that_leads_into_a_value(tmp_path: Path) -> None:
     path = _file(tmp_path, "logs: {level: info}")
     [problem] = _problems(path, {"GATEWAY__LOGS__LEVEL__MORE": "x"})
     assert problem == "logs.level.more: leads into a setting that has no keys; from GATEWAY__LOGS__LEVEL__MORE"
+
+
+WRONG_SECTIONS = {
+    "a section": ("upstream: 'http://prod:9200'", "upstream"),
+    "a list for a section": ("upstream: [{url: 'http://prod:9200'}]", "upstream"),
+    "false for a section": ("upstream: false", "upstream"),
+    "a section within": ("upstream: {timeouts: 5}", "upstream.timeouts"),
+    "a mapping": ("agents: {roles: x}", "agents.roles"),
+}
+OVER: dict[str, dict[str, Any]] = {
+    "nothing": {},
+    "options": {"upstream": {"url": "http://a", "timeouts": {"idle": 1}}, "agents": {"roles": {"x": "user"}}},
+    "variables": {
+        "GATEWAY__UPSTREAM__URL": "http://a",
+        "GATEWAY__UPSTREAM__TIMEOUTS__IDLE": "1",
+        "GATEWAY__AGENTS__ROLES__X": "user",
+        "GATEWAY__AGENTS__ROLES": "{x: user}",
+    },
+}
+
+
+@pytest.mark.parametrize("over", OVER)
+@pytest.mark.parametrize(("text", "wrong"), WRONG_SECTIONS.values(), ids=WRONG_SECTIONS.keys())
+def test_a_section_of_the_wrong_type_is_named_whatever_is_laid_over_it(
+    text: str, wrong: str, over: str, tmp_path: Path
+) -> None:
+    environ, options = (OVER[over], {}) if over == "variables" else ({}, OVER[over])
+    with pytest.raises(ConfigError) as caught:
+        load(_file(tmp_path, text), environ, options)
+    assert [problem.path for problem in caught.value.problems] == [wrong]
+
+
+def test_a_section_of_the_wrong_type_in_the_environment_is_named() -> None:
+    environ = {"GATEWAY__UPSTREAM": "http://prod:9200", "GATEWAY__UPSTREAM__CONNECTIONS": "5"}
+    assert _problems(None, environ) == [
+        "upstream: must be a section with keys; from GATEWAY__UPSTREAM",
+    ]
+
+
+def test_an_empty_section_hides_nothing(tmp_path: Path) -> None:
+    assert load(_file(tmp_path, "upstream:\nlogs:\nagents: {service_account:}\n"), {}) == Settings()
+    path = _file(tmp_path, "upstream: {url: 'http://a', timeouts: {idle: 1}}")
+    environ = {"GATEWAY__UPSTREAM": "", "GATEWAY__UPSTREAM__TIMEOUTS": "{lookup: 2}"}
+    upstream = load(path, environ, {"upstream": {"timeouts": None}}).upstream
+    assert (upstream.url, upstream.timeouts.idle, upstream.timeouts.lookup) == ("http://a", 1, 2)
+
+
+def test_a_setting_that_the_environment_gives_twice_is_refused() -> None:
+    environ = {"GATEWAY__UPSTREAM__URL": "http://a", "gateway__upstream__url": "http://b"}
+    assert _problems(None, environ) == [
+        "upstream.url: is set by GATEWAY__UPSTREAM__URL too; from gateway__upstream__url"
+    ]
+
+
+BESIDE = "upstream.url: can't be given together with upstream.nodes, wherever each comes from; remove one of them"
+NODES = {"GATEWAY__UPSTREAM__NODES": "['http://b:9200', 'http://c:9200']"}
+
+
+def test_an_address_beside_nodes_is_refused_wherever_each_comes_from(tmp_path: Path) -> None:
+    nodes, url = "nodes: ['http://b:9200']", "url: 'http://127.0.0.1:9200'"
+    assert _problems(_file(tmp_path, f"upstream: {{{url}, {nodes}}}")) == [BESIDE]
+    assert _problems(_file(tmp_path, f"upstream: {{{url}}}"), NODES) == [BESIDE]
+    assert _problems(_file(tmp_path, f"upstream: {{{nodes}}}"), {"GATEWAY__UPSTREAM__URL": "http://a"}) == [BESIDE]
+    with pytest.raises(ConfigError, match="together"):
+        load(None, NODES, {"upstream": {"url": "http://a"}})
+    assert len(load(None, NODES).upstream.nodes) == 2
+    assert "url:" not in effective(load(None, NODES)).partition("nodes")[0].partition("upstream")[2]
+    assert load(_file(tmp_path, "upstream: {url: 'http://a', nodes: []}"), {}).upstream.url == "http://a"
+
+
+def test_the_option_stands_over_address_and_nodes(tmp_path: Path) -> None:
+    parser = argparse.ArgumentParser()
+    serve.add_arguments(parser)
+    for text in ("upstream: {nodes: ['http://b:9200']}", "upstream: {url: 'http://b:9200'}"):
+        args = parser.parse_args(["-c", str(_file(tmp_path, text)), "--upstream", "http://a:9200"])
+        upstream = Source(args.config, serve._overrides(args)).load().upstream
+        assert (upstream.url, upstream.nodes) == ("http://a:9200", [])
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        ["http://a:9200", "http://a:9200"],
+        ["http://a:9200", "http://A:9200/"],
+        ["http://a", "http://a:80"],
+        ["https://a:443/", "https://a."],
+        ["http://[::1]:9200", "http://[0:0::1]:9200"],
+        ["http://a:9200", "https://a:9200"],
+        ["http://a:9200", "https://b:9200"],
+    ],
+)
+def test_nodes_that_are_there_twice_or_of_two_schemes_are_refused(nodes: list[str]) -> None:
+    problems = _problems(None, {"GATEWAY__UPSTREAM__NODES": json.dumps(nodes)})
+    assert all(problem.startswith("upstream.nodes[1]: is ") for problem in problems)
+
+
+def test_nodes_on_one_host_are_different_by_their_ports() -> None:
+    assert load(None, {"GATEWAY__UPSTREAM__NODES": "['http://a:1', 'http://a:2', 'http://b:1']"})
+
+
+NUMBERS = [path for path, what, _, _ in rows() if "number" in what]
+
+
+@pytest.mark.parametrize("value", [".inf", "-.inf", ".nan", "1e400", str(10**30), str(10**400)])
+@pytest.mark.parametrize("setting", NUMBERS)
+def test_numbers_that_are_not_finite_or_absurd_are_refused(setting: str, value: str) -> None:
+    [problem] = _problems(None, {f"GATEWAY__{setting.upper().replace('.', '__')}": value})
+    assert problem.startswith(f"{setting}: is ")
+
+
+def test_numbers_from_toml_and_options_are_checked_alike(tmp_path: Path) -> None:
+    path = _file(tmp_path, "[upstream.timeouts]\nconnect = inf\nidle = nan\n", "gateway.toml")
+    assert [problem.split(";")[0] for problem in _problems(path)] == [
+        "upstream.timeouts.connect: is not a finite number",
+        "upstream.timeouts.idle: is not a finite number",
+    ]
+    with pytest.raises(ConfigError, match="not a finite number"):
+        load(None, {}, {"upstream": {"timeouts": {"connect": float("inf")}}})
 
 
 ACCOUNT = "agents:\n  lookup: service_account\n  service_account: {username: u, password: %s}\n"

@@ -59,13 +59,12 @@ async def test_failures_are_told_apart_and_pending_ones_counted() -> None:
         assert series(gateway) == {node: expected(5, invalid=1, reset=3, timeout=1)}
 
 
-async def test_an_address_that_is_there_twice_is_one_series() -> None:
+async def test_a_node_keeps_its_series_over_reloads() -> None:
     async with FaultyUpstream() as upstream:
-        twice = [upstream.url, upstream.url]
-        async with standing(url=upstream.url, nodes=twice, health={"interval": 0}) as gateway:
+        once_given = {"nodes": [upstream.url], "health": {"interval": 0}}
+        async with standing(url=upstream.url, **once_given) as gateway:
             for _ in range(2):
                 for number in range(4):
                     await once(gateway.data_port, Ask(b"%d" % number))
-                over = {"upstream": {"url": upstream.url, "nodes": twice, "health": {"interval": 0}}}
-                await gateway.reload(settings_for(upstream.url, over), configure("error", "json"))
+                await gateway.reload(settings_for(upstream.url, {"upstream": once_given}), configure("error", "json"))
             assert series(gateway) == {f"127.0.0.1:{upstream.port}": expected(8)}
