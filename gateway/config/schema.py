@@ -218,7 +218,8 @@ class Upstream(Struct, frozen=True, forbid_unknown_fields=True):
     nodes: Annotated[
         list[NodeUrl],
         Meta(
-            description="Addresses of several nodes of the cluster, in place of `url`, each once and all of one scheme; the least busy one is taken."
+            description="Addresses of several nodes of the cluster, in place of `url`, each once and all of one "
+            "scheme; the least busy one is taken."
         ),
     ] = []
     host_header: Annotated[

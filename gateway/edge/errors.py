@@ -52,6 +52,13 @@ class VersionNotSupported(GatewayError):
     type = "VersionNotSupported"
 
 
+class NotSupported(GatewayError):
+    """The request is sound, but needs what the gateway does not implement: a tunnel, a transfer coding."""
+
+    status = 501
+    type = "NotImplemented"
+
+
 class TargetTooLong(GatewayError):
     """The request's first line is over the configured limit."""
 
@@ -74,13 +81,15 @@ class RequestTimeout(GatewayError):
 
 
 _KINDS: dict[int, type[GatewayError]] = {
-    kind.status: kind for kind in (InvalidInput, VersionNotSupported, TargetTooLong, HeadTooLarge)
+    kind.status: kind for kind in (InvalidInput, NotSupported, VersionNotSupported, TargetTooLong, HeadTooLarge)
 }
 
 
 def malformed(fault: Malformed) -> GatewayError:
-    """The error for a request that breaks a rule of HTTP."""
-    return _KINDS[fault.rule.status](f"The request is not valid HTTP: {fault}.")
+    """The error for a request that breaks a rule of HTTP, or needs a part of it that is not implemented."""
+    kind = _KINDS[fault.rule.status]
+    what = "can't be served" if kind is NotSupported else "is not valid HTTP"
+    return kind(f"The request {what}: {fault}.")
 
 
 def late(what: str) -> RequestTimeout:
@@ -100,11 +109,10 @@ def answer(error: GatewayError, request_id: str, *, close: bool, bodyless: bool 
 
 def whole(answer: Answer, request_id: str, *, close: bool, bodyless: bool = False) -> bytes:
     """An answer of the gateway's own as it goes over the data port; the arguments as for `answer`."""
-    lines = [
-        f"HTTP/1.1 {answer.status} {_phrase(answer.status)}",
-        "Content-Type: application/json; charset=UTF-8",
-        f"Content-Length: {len(answer.body)}",
-    ]
+    lines = [f"HTTP/1.1 {answer.status} {_phrase(answer.status)}"]
+    if answer.body and "Content-Type" not in answer.headers:
+        lines.append("Content-Type: application/json; charset=UTF-8")
+    lines.append(f"Content-Length: {len(answer.body)}")
     if request_id:
         lines.append(f"{REQUEST_ID}: {request_id}")
     lines += (f"{name}: {value}" for name, value in answer.headers.items())

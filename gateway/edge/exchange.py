@@ -10,9 +10,11 @@ import time
 import uuid
 from typing import TYPE_CHECKING
 
+from gateway.edge import errors
 from gateway.edge.requests import Request
 from gateway.edge.routes import WRITES, Route
 from gateway.errors import GatewayError
+from gateway.execute.ports import Answer
 from gateway.upstream.answers import BODYLESS, Head
 from gateway.upstream.connection import Buffers, Outbound
 from gateway.upstream.nodes import may_retry
@@ -269,6 +271,14 @@ class Exchange(Outbound):
             self.client.cut()
         else:
             self.refuse(error)
+
+    def reply(self, answer: Answer) -> None:
+        """Answer in the cluster's place."""
+        self.status = answer.status
+        keep = self.may_keep()
+        self._finished()
+        self.client.transport.write(errors.whole(answer, self.request_id, close=not keep))
+        self.client.done(keep)
 
     def refuse(self, error: GatewayError) -> None:
         """Answer with an error of the gateway's own."""

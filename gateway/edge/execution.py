@@ -113,7 +113,7 @@ class Execution(Exchange):
         else:
             self._task = None
             if isinstance(said, Answer):
-                self._reply(said)
+                self.reply(said)
             else:
                 self._retry = said.retry is not None
                 self._send(said, raw)
@@ -137,14 +137,6 @@ class Execution(Exchange):
             streaming=self.route.intent is Intent.EXECUTE_STREAM,
         )
         return await self._port.decide(call, self)
-
-    def _reply(self, answer: Answer) -> None:
-        """Answer in the cluster's place."""
-        self.status = answer.status
-        keep = self.may_keep()
-        self._finished()
-        self.client.transport.write(errors.whole(answer, self.request_id, close=not keep))
-        self.client.done(keep)
 
     def _send(self, forward: Forward, raw: bytes) -> None:
         self._forward = forward
@@ -222,7 +214,7 @@ class Execution(Exchange):
             self._held_head = None
             self._retry = False
             if isinstance(again, Answer):
-                self._reply(again)
+                self.reply(again)
             else:
                 self._send(again, self._raw)
 

@@ -28,7 +28,11 @@ _LINE = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]++) ([!\"$-~\x80-\xff]++) HTTP
 # Only what names in use are made of; RFC 3986 would allow `!$&'()*+,;=` too, which others split hosts at.
 _HOST = re.compile(rb"(?:(?:[0-9A-Za-z._~\-]|%[0-9A-Fa-f]{2})*|\[[0-9A-Fa-f:.]+\])(?::([0-9]{0,5}))?")
 _ABSOLUTE = re.compile(rb"(?i:https?)://([^/?]*)(?:[/?]|\Z)")
-_SPECIAL = HOP_BY_HOP | {b"host", b"content-length", b"expect"}
+_SPECIAL = HOP_BY_HOP | {b"host", b"content-length", b"expect", b"max-forwards"}
+_NUMBER = re.compile(rb"[0-9]+")
+COUNTED = frozenset({b"OPTIONS", b"TRACE"})
+"""Methods whose `Max-Forwards` counts (RFC 9110, 7.6.2)."""
+MOST_FORWARDS = 999_999_999
 _TUNNELS = frozenset({b"websocket"})
 """What a connection may be upgraded to. Not `h2c`: its requests would pass unseen."""
 
@@ -38,19 +42,20 @@ class Fields:
 
     lines: as they stand. host: the value of Host, None without one. length: Content-Length. chunked: its transfer
     coding. keep_alive: its client wants to send more on the connection. expectation: it has an Expect. expects: it
-    waits for a 100. upgrade: it asks for a tunnel that can be relayed. limits: those it kept. caller: who asks
-    (`AtOnce.caller`), None until somebody wants to know.
+    waits for a 100. max_forwards: the value of Max-Forwards, None without one. upgrade: it asks for a tunnel that can
+    be relayed. limits: those it kept. caller: who asks (`AtOnce.caller`), None until somebody wants to know.
     """
 
     __slots__ = (
         "_around", "_dropped", "_host_at", "_kept", "_onward", "caller", "chunked", "expectation", "expects", "host",
-        "keep_alive", "length", "limits", "lines", "upgrade",
+        "keep_alive", "length", "limits", "lines", "max_forwards", "upgrade",
     )  # fmt: skip
 
     def __init__(self, head: bytes, start: int, minor: int, limits: HeadLimits) -> None:
         self.limits = limits
         self.lines = fields_of(head, start, limits)
         self.host: bytes | None = None
+        self.max_forwards: bytes | None = None
         self.caller: bytes | None = None
         self.length: int | None = None
         self.chunked = self.expectation = self.expects = self.upgrade = False
@@ -97,6 +102,10 @@ class Fields:
             elif name == b"expect":
                 self.expectation = True
                 self.expects = minor == 1 and value.strip(b" \t").lower() == b"100-continue"
+                kept.append(line)
+            elif name == b"max-forwards":
+                given = value.strip(b" \t")
+                self.max_forwards = given if self.max_forwards is None else self.max_forwards + b"," + given
                 kept.append(line)
             elif name == b"upgrade":
                 upgrades = value.strip(b" \t").lower()
@@ -181,7 +190,9 @@ class Reader:
             fields = Fields(head, start, int(minor), self.limits)
             self._keep(key, fields)
         if target[0] != 47 or method == b"CONNECT":  # not "/": not in origin-form
-            _check_form(method, target, fields.host)
+            target = _read_target(method, target, fields.host)
+        if fields.max_forwards is not None and method in COUNTED and _NUMBER.fullmatch(fields.max_forwards) is None:
+            raise Malformed("max-forwards")
         return Request(method, target, int(minor), fields)
 
     def _keep(self, key: tuple[bytes, bytes], fields: Fields) -> None:
@@ -192,7 +203,10 @@ class Reader:
 
 
 class Request:
-    """A request's head. method, target: as they came. minor: of its version, HTTP/1."""
+    """A request's head. method: as it came. minor: of its version, HTTP/1.
+
+    target: as it came, but for an absolute one: what follows its host, which is how it goes on (RFC 9112, 3.2.1).
+    """
 
     __slots__ = ("fields", "method", "minor", "target")
 
@@ -208,12 +222,18 @@ class Request:
         return self.fields.chunked or bool(self.fields.length)
 
 
-def _check_form(method: bytes, target: bytes, host: bytes | None) -> None:
-    """The forms a target takes besides a path (RFC 9112, 3.2)."""
+def _read_target(method: bytes, target: bytes, host: bytes | None) -> bytes:
+    """A target that is no path (RFC 9112, 3.2), as the cluster is to get it: in origin-form, or `*`.
+
+    The rest of the gateway, its routes above all, then sees one form only.
+
+    Raises:
+        Malformed: it is in no form that is relayed, or of another host than `host`.
+    """
     if method == b"CONNECT":
         raise Malformed("connect")
     if target == b"*" and method == b"OPTIONS":
-        return
+        return target
     absolute = _ABSOLUTE.match(target)
     if absolute is None:
         raise Malformed("target-form")
@@ -221,6 +241,10 @@ def _check_form(method: bytes, target: bytes, host: bytes | None) -> None:
         raise Malformed("host-differs")
     if not absolute[1] or not _is_host(absolute[1]):
         raise Malformed("host")
+    rest = target[absolute.end(1) :]
+    if not rest:
+        return b"*" if method == b"OPTIONS" else b"/"  # RFC 9112, 3.2.4 and 3.2.1
+    return rest if rest.startswith(b"/") else b"/" + rest
 
 
 def fault_in_line(line: bytes) -> str:

@@ -1,16 +1,16 @@
 """Which requests the gateway takes part in: one table, first match first, the last row passes everything else.
 
 Paths are matched undecoded, segment by segment, as the cluster's own router does: literal segments are compared
-as they stand, an id is percent-decoded, slashes at the end don't count and an empty segment matches nothing.
+as they stand, an id is decoded, slashes at the end don't count and an empty segment matches nothing.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
-from urllib.parse import unquote
 
 
 class Intent(StrEnum):
@@ -83,6 +83,8 @@ _PASSTHROUGH = Route(Intent.PASSTHROUGH)
 _ROWS = tuple((method, tuple(pattern.split("/")), make) for method, pattern, make in _TABLE)
 
 
+_ESCAPE = re.compile(rb"%(%|[0-9A-Fa-f]{2})")
+_ESCAPED = re.compile(rb"(?:[^%]|%(?:%|[0-9A-Fa-f]{2}))*", re.DOTALL)
 _MARKS = (_ML.encode(), b"/_cluster/settings")
 
 
@@ -98,14 +100,14 @@ _LONGEST = 256  # of the paths whose routes are kept
 
 
 def _routed(method: bytes, path: bytes) -> Route:
-    return route(method.decode("ascii"), path.decode("utf-8", "surrogateescape"))
+    return route(method.decode("ascii"), path.decode("latin-1"))
 
 
 _kept = lru_cache(1024)(_routed)
 
 
 def route(method: str, path: str) -> Route:
-    """The route of a request. path: the raw target without its query."""
+    """The route of a request. path: the raw target without its query, its bytes read as Latin-1."""
     if not path.startswith((_ML, "/_cluster/settings")):
         return _PASSTHROUGH
     segments = path.rstrip("/").split("/")
@@ -131,10 +133,22 @@ def _match(pattern: tuple[str, ...], segments: list[str]) -> str | None:
 
 
 def _decoded(segment: str) -> str:
-    """The segment percent-decoded, "" when that is no Unicode text."""
+    """The segment as the cluster decodes it, "" when it refuses it or the outcome is no Unicode text.
+
+    The cluster (`RestUtils.decodeComponent`) reads the target as Latin-1. With an escape in it, a segment is read as
+    UTF-8, its raw bytes included; without one, it stays as it is. `%%` is an escaped percent sign.
+    """
+    if "%" not in segment:
+        return segment if segment.isascii() or max(segment) <= "\xff" else ""
     try:
-        text = unquote(segment, errors="strict")
-        text.encode("utf-8")
+        raw = segment.encode("latin-1")
+        if _ESCAPED.fullmatch(raw) is None:
+            return ""
+        return _ESCAPE.sub(_unescape, raw).decode("utf-8")
     except UnicodeError:
         return ""
-    return text
+
+
+def _unescape(match: re.Match[bytes]) -> bytes:
+    digits = match[1]
+    return b"%" if digits == b"%" else bytes.fromhex(digits.decode("ascii"))

@@ -17,6 +17,7 @@ from gateway.edge.connection import ClientConnection
 from gateway.edge.exchange import Exchange
 from gateway.edge.execution import Execution, known_as
 from gateway.edge.forwarded import Forwarding
+from gateway.edge.max_forwards import LastHop, is_last_hop, with_one_hop_less
 from gateway.edge.presence import Presence
 from gateway.edge.requests import Reader, Request
 from gateway.edge.routes import MANAGED, RUNS, Intent, Route, intent_of
@@ -100,11 +101,15 @@ class DataPort:
 
     def exchange(self, client: ClientConnection, request: Request) -> Exchange:
         """What answers `request`."""
-        if self._forwarding.changes:
-            request = self._forwarding.of(request, _peer(client))
         where = intent_of(request.method, request.target)
         self._metrics.began()
         self._running += 1
+        if request.fields.max_forwards is not None:
+            if is_last_hop(request):
+                return LastHop(self, client, request, where)
+            request = with_one_hop_less(request)
+        if self._forwarding.changes:
+            request = self._forwarding.of(request, _peer(client))
         auth = self.upstream.auth
         if self._aliases and where.intent in RUNS and where.id in self._aliases:
             request, where = aliased(request, where, self._aliases[where.id])

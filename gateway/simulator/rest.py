@@ -9,7 +9,7 @@ import re
 from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import unquote_to_bytes
 
 from gateway.simulator import handlers
 from gateway.simulator.core import ClusterCore
@@ -56,11 +56,17 @@ def _dispatch(core: ClusterCore, request: Request) -> Generator[LlmRequest, LlmR
             allowed.append(method)
             continue
         _check(core, request, query)
-        result = handler(core, request, unquote(match.group(1)) if match.groups() else "")
+        result = handler(core, request, _decode(match.group(1)) if match.groups() else "")
         return (yield from result) if isinstance(result, Generator) else result
     if allowed:
         raise wrong_method(request.method, request.path, ", ".join(allowed))
     raise no_handler(request.method, request.path)
+
+
+def _decode(segment: str) -> str:
+    """As `RestUtils.decodeComponent`: Latin-1 where nothing is escaped, else UTF-8, raw bytes included."""
+    raw = segment.encode("utf-8", "surrogateescape")
+    return unquote_to_bytes(raw).decode("utf-8", "replace") if b"%" in raw else raw.decode("latin-1")
 
 
 def _check(core: ClusterCore, request: Request, query: frozenset[str]) -> None:

@@ -23,7 +23,7 @@ class Rule(NamedTuple):
 RULES = {
     "request-line": Rule(400, "its first line is not `method target version`, one space apart", "RFC 9112, 3"),
     "method": Rule(400, "its method is no token", "RFC 9110, 9.1"),
-    "connect": Rule(400, "the gateway opens no tunnels, so CONNECT is not relayed", "RFC 9110, 9.3.6"),
+    "connect": Rule(501, "the gateway opens no tunnels, so CONNECT is not relayed", "RFC 9110, 9.3.6 and 15.6.2"),
     "target": Rule(400, "its target has a character that no target has", "RFC 9112, 3.2"),
     "target-form": Rule(400, "its target is in no form that its method takes", "RFC 9112, 3.2.1 to 3.2.4"),
     "version-syntax": Rule(400, "its version is not written HTTP/digit.digit", "RFC 9112, 2.3"),
@@ -46,10 +46,12 @@ RULES = {
     "length": Rule(400, "its Content-Length is no number", "RFC 9112, 6.3 (5)"),
     "length-twice": Rule(400, "it has more than one Content-Length", "RFC 9112, 6.3 (5)"),
     "length-and-coding": Rule(400, "it has both Content-Length and Transfer-Encoding", "RFC 9112, 6.1 and 6.3 (3)"),
-    "coding": Rule(400, "its transfer coding is not chunked, once", "RFC 9112, 6.1 and 6.3 (4)"),
+    "coding": Rule(400, "chunked is not its last transfer coding, once", "RFC 9112, 6.1 and 6.3 (4)"),
+    "coding-unknown": Rule(501, "it has a transfer coding other than chunked", "RFC 9112, 6.1"),
     "coding-twice": Rule(400, "it has more than one Transfer-Encoding", "RFC 9112, 6.1"),
     "coding-in-1.0": Rule(400, "it has a transfer coding, which HTTP/1.0 does not know", "RFC 9112, 6.1"),
     "coding-without-body": Rule(502, "it has a transfer coding, and a status that has no body", "RFC 9112, 6.1"),
+    "max-forwards": Rule(400, "its Max-Forwards is no number", "RFC 9110, 7.6.2"),
     "chunk-size": Rule(400, "a chunk's size is no hexadecimal number", "RFC 9112, 7.1"),
     "chunk-line": Rule(400, "a chunk's size line is longer than 1 KiB", "RFC 9112, 7.1.1"),
     "chunk-extension": Rule(400, "a chunk's extension is malformed", "RFC 9112, 7.1.1"),
@@ -78,6 +80,8 @@ VALUE = rb"[^\x00-\x08\x0a-\x1f\x7f]"
 
 _FIELDS = re.compile(rb"(?:%b++:%b*+\r\n)*+" % (TOKEN, VALUE))
 _NAME = re.compile(rb"%b+" % TOKEN)
+_CODING = rb"(?!chunked[ \t]*;)%b+(?:[ \t]*;[ \t]*%b+[ \t]*=[ \t]*%b+)*" % (TOKEN, TOKEN, TOKEN)
+_CODINGS = re.compile(rb"%b(?:[ \t]*,[ \t]*%b)*" % (_CODING, _CODING))
 _LENGTH = re.compile(rb"[ \t]*([0-9]{1,18})[ \t]*")
 _LONE = re.compile(rb"\r(?!\n|\Z)|(?<!\r)\n|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
@@ -151,11 +155,20 @@ def read_length(value: bytes) -> int:
 
 
 def check_coding(value: bytes, minor: int) -> None:
-    """That a Transfer-Encoding is `chunked` and nothing else, in HTTP/1.1."""
+    """Check that a Transfer-Encoding is `chunked` and nothing else, in HTTP/1.1.
+
+    Other codings are not implemented. Where `chunked` is among them but not last, the body has no known end, so that
+    is no matter of what is implemented. Neither is a list with an empty element or a `chunked` with parameters.
+    """
     if minor == 0:
         raise Malformed("coding-in-1.0")
-    if value.strip(b" \t").lower() != b"chunked":
+    value = value.strip(b" \t").lower()
+    if value == b"chunked":
+        return
+    codings = _CODINGS.fullmatch(value) and [coding.strip(b" \t") for coding in value.split(b",")]
+    if not codings or b"chunked" in codings[:-1]:
         raise Malformed("coding")
+    raise Malformed("coding-unknown")
 
 
 def listed(value: bytes) -> set[bytes]:

@@ -35,7 +35,6 @@ REQUESTS = {
     "empty query": _request(b"GET /s? HTTP/1.1"),
     "question mark in query": _request(b"GET /s?a?b HTTP/1.1"),
     "asterisk": _request(b"OPTIONS * HTTP/1.1"),
-    "absolute form": _request(b"GET http://client.example/x?y HTTP/1.1"),
     "long path": _request(b"GET /" + b"a" * 40_000 + b" HTTP/1.1"),
     "duplicate headers": _request(b"GET / HTTP/1.1", b"X-A: 1", b"X-B: 2", b"X-A: 3"),
     "duplicates in odd case": _request(b"GET / HTTP/1.1", b"x-A: 1", b"X-a: 2", b"X-A: 3"),
@@ -289,6 +288,8 @@ MALFORMED = {
     "too many headers": b"GET / HTTP/1.1\r\nHost: x\r\n" + b"X-A: 1\r\n" * 2000 + b"\r\n",
 }
 REFUSALS = {
+    MALFORMED["other coding"]: (501, "NotImplemented"),
+    MALFORMED["tunnel"]: (501, "NotImplemented"),
     MALFORMED["bad version"]: (505, "VersionNotSupported"),
     MALFORMED["endless path"]: (414, "TargetTooLong"),
     MALFORMED["endless header"]: (431, "HeadTooLarge"),

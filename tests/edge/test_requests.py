@@ -91,7 +91,7 @@ BROKEN = {
     "host-differs": [b"GET http://b/ HTTP/1.1"],
     "target-size": [b"GET /%b HTTP/1.1" % (b"a" * 1000)],
 }
-FIELDS = {
+FIELDS: dict[str, list[bytes]] = {
     "field-size": [b"X-A: " + b"a" * 1000],
     "fields": [b"\r\n".join([b"X-A: 1"] * 20)],
     "bare-lf": [b"X-A: 1\nX-B: 2"],
@@ -104,7 +104,24 @@ FIELDS = {
     "length": [b"Content-Length: +1", b"Content-Length: 1,1", b"Content-Length:"],
     "length-twice": [b"Content-Length: 1\r\nContent-Length: 1"],
     "length-and-coding": [b"Content-Length: 1\r\nTransfer-Encoding: chunked"],
-    "coding": [b"Transfer-Encoding: xchunked", b"Transfer-Encoding: chunked, chunked", b"Transfer-Encoding: gzip"],
+    "coding": [
+        b"Transfer-Encoding: chunked, chunked",
+        b"Transfer-Encoding: chunked, gzip",
+        b"Transfer-Encoding: chunked;q=1",
+        b"Transfer-Encoding: gzip, chunked;q=1",
+        b"Transfer-Encoding:",
+        b"Transfer-Encoding: , chunked",
+        b"Transfer-Encoding: chunked,",
+        b'Transfer-Encoding: "chunked"',
+        b"Transfer-Encoding: gzip gzip",
+    ],
+    "coding-unknown": [
+        b"Transfer-Encoding: xchunked",
+        b"Transfer-Encoding: gzip",
+        b"Transfer-Encoding: gzip, chunked",
+        b"Transfer-Encoding: gzip;level=1 , Chunked",
+        b"Transfer-Encoding: identity",
+    ],
     "coding-twice": [b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked"],
 }
 
@@ -133,6 +150,34 @@ def test_broken_hosts_are_named(host: bytes) -> None:
     with pytest.raises(Malformed) as caught:
         _read(host=b"")
     assert caught.value.code == "host-missing"
+
+
+ABSOLUTE = {
+    b"GET http://a:9200/x?y HTTP/1.1": b"/x?y",
+    b"GET HTTP://A:9200/x HTTP/1.1": b"/x",
+    b"GET https://a:9200/ HTTP/1.1": b"/",
+    b"GET http://a:9200 HTTP/1.1": b"/",
+    b"GET http://a:9200?y HTTP/1.1": b"/?y",
+    b"GET http://a:9200//x/../y%2F HTTP/1.1": b"//x/../y%2F",
+    b"OPTIONS http://a:9200 HTTP/1.1": b"*",
+    b"OPTIONS http://a:9200/ HTTP/1.1": b"/",
+    b"OPTIONS http://a:9200?y HTTP/1.1": b"/?y",
+    b"OPTIONS * HTTP/1.1": b"*",
+}
+
+
+@pytest.mark.parametrize(("first", "target"), ABSOLUTE.items())
+def test_an_absolute_target_becomes_a_path(first: bytes, target: bytes) -> None:
+    assert _read(first=first).target == target
+
+
+@pytest.mark.parametrize("line", [b"", b"x", b"-1", b"+1", b"1, 2", b"1\r\nMax-Forwards: 1", b"1.0"])
+def test_max_forwards_that_is_no_number_is_refused_where_it_counts(line: bytes) -> None:
+    for method in (b"OPTIONS", b"TRACE"):
+        with pytest.raises(Malformed) as caught:
+            _read(b"Max-Forwards: " + line, first=method + b" / HTTP/1.1")
+        assert caught.value.code == "max-forwards"
+    assert _read(b"Max-Forwards: " + line).method == b"GET"
 
 
 def test_fields_that_repeat_are_read_once_and_never_mixed_up() -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.edge.routes import Intent, Route, route
+from gateway.edge.routes import Intent, Route, intent_of, route
 
 ML = "/_plugins/_ml"
 PASS = Route(Intent.PASSTHROUGH)
@@ -16,6 +16,11 @@ CASES = [
     ("POST", f"{ML}/agents/a/_execute/stream", Route(Intent.EXECUTE_STREAM, "agents", "a")),
     ("POST", f"{ML}/agents/%ff/_execute", PASS),
     ("POST", f"{ML}/agents/\udcff/_execute", PASS),
+    ("POST", f"{ML}/agents/\xff/_execute", Route(Intent.EXECUTE, "agents", "\xff")),
+    ("POST", f"{ML}/agents/%zz/_execute", PASS),
+    ("POST", f"{ML}/agents/a%2/_execute", PASS),
+    ("POST", f"{ML}/agents/a%/_execute", PASS),
+    ("POST", f"{ML}/agents/100%%25/_execute", Route(Intent.EXECUTE, "agents", "100%25")),
     ("POST", f"{ML}/agents//_execute", PASS),
     ("POST", f"/{ML}/agents/a/_execute", PASS),
     ("POST", f"{ML}/agents/a//_execute", PASS),
@@ -45,6 +50,23 @@ CASES = [
 @pytest.mark.parametrize(("method", "path", "expected"), CASES)
 def test_route(method: str, path: str, expected: Route) -> None:
     assert route(method, path) == expected
+
+
+RAW = {
+    "é in Latin-1": (b"\xe9", "\xe9"),
+    "é in UTF-8, which is read as Latin-1": (b"\xc3\xa9", "\xc3\xa9"),
+    "é in UTF-8 beside an escape": (b"\xc3\xa9%20", "é "),
+    "é in UTF-8, half of it escaped": (b"\xc3%a9", "é"),
+    "é in UTF-8, escaped": (b"%c3%a9", "é"),
+    "é in Latin-1 beside an escape, which is no UTF-8": (b"\xe9%20", None),
+    "a control character of Latin-1": (b"a\x85", "a\x85"),
+}
+
+
+@pytest.mark.parametrize(("raw", "id"), RAW.values(), ids=RAW.keys())
+def test_raw_bytes_of_an_id_are_read_as_the_cluster_reads_them(raw: bytes, id: str | None) -> None:
+    expected = PASS if id is None else Route(Intent.EXECUTE, "agents", id)
+    assert intent_of(b"POST", b"/_plugins/_ml/agents/%b/_execute?x" % raw) == expected
 
 
 @given(st.text(), st.sampled_from([f"{ML}/agents/", "/", ""]), st.sampled_from(["/_execute", "", "/"]))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 REFUSED = frozenset({400, 505, 431, 414, 501})
-"""What a refusal may say: bad request, version, header too long, target too long, transfer coding unknown."""
+"""What a refusal may say: bad request, version, header too long, target too long, not implemented."""
 
 HEADER_LINE, HEADERS = 4096, 50
 """`limits.header_line` and `limits.headers` of the gateway these requests are sent to."""
@@ -21,13 +21,14 @@ class Row:
 
     id: what is wrong with it. clause: RFC 9112 unless it says otherwise. phase: where the fault lies; one in the
     head is seen before anything goes on, one in the body (chunks, trailers) may come after the head has gone on,
-    and then the upstream request is cut unfinished.
+    and then the upstream request is cut unfinished. status: what it must be refused with; 0: any of `REFUSED`.
     """
 
     id: str
     clause: str
     raw: bytes
     phase: Literal["head", "body"] = "head"
+    status: int = 0
 
 
 def _get(*lines: bytes, line: bytes = b"GET /row HTTP/1.1", host: bytes = b"Host: x\r\n") -> bytes:
@@ -67,7 +68,7 @@ LENGTHS = [
     Row("Transfer-Encoding, then Content-Length", "6.1", _post(_TE, b"Content-Length: 15", body=_CHUNKS)),
     Row("Content-Length: 0 and Transfer-Encoding", "6.1", _post(b"Content-Length: 0", _TE, body=_CHUNKS)),
     Row("both on a GET", "6.1", _get(b"Content-Length: 15", _TE) + _CHUNKS),
-    Row("both, Transfer-Encoding unknown", "6.1", _post(_CL, b"Transfer-Encoding: x")),
+    Row("both, Transfer-Encoding unknown", "6.1", _post(_CL, b"Transfer-Encoding: x"), status=501),
     Row("two Content-Lengths, different", "6.3", _post(_CL, b"Content-Length: 6")),
     Row("two Content-Lengths, the same", "6.3", _post(_CL, _CL)),
     Row("two Content-Lengths, spelled differently", "6.3", _post(b"content-length: 5", b"CONTENT-LENGTH: 6")),
@@ -95,27 +96,30 @@ LENGTHS = [
 ]
 
 CODINGS = [
-    Row("Transfer-Encoding: identity", "7", _coding(b"identity")),
-    Row("Transfer-Encoding unknown", "6.1", _coding(b"xchunked")),
-    Row("chunked with a letter more", "6.1", _coding(b"chunkedx")),
-    Row("gzip before chunked", "6.1", _coding(b"gzip, chunked")),
-    Row("chunked not last", "6.3", _coding(b"chunked, gzip")),
-    Row("chunked not last, identity behind", "6.3", _coding(b"chunked, identity")),
-    Row("chunked twice in a list", "6.1", _coding(b"chunked, chunked")),
-    Row("chunked in two headers", "6.1", _coding(b"chunked", b"chunked")),
-    Row("chunked and identity in two headers", "6.3", _coding(b"chunked", b"identity")),
-    Row("identity and chunked in two headers", "7", _coding(b"identity", b"chunked")),
-    Row("chunked with a parameter", "7.1", _coding(b"chunked;q=1")),
-    Row("chunked quoted", "7", _coding(b'"chunked"')),
-    Row("chunked behind an empty list element", "6.1", _coding(b", chunked")),
-    Row("chunked before an empty list element", "6.1", _coding(b"chunked,")),
-    Row("Transfer-Encoding empty", "6.1", _coding(b"")),
+    Row("Transfer-Encoding: identity", "7", _coding(b"identity"), status=501),
+    Row("Transfer-Encoding unknown", "6.1", _coding(b"xchunked"), status=501),
+    Row("chunked with a letter more", "6.1", _coding(b"chunkedx"), status=501),
+    Row("gzip before chunked", "6.1", _coding(b"gzip, chunked"), status=501),
+    Row("gzip alone", "6.1", _coding(b"gzip"), status=501),
+    Row("gzip with a parameter before chunked", "6.1", _coding(b"gzip;level=1 , chunked"), status=501),
+    Row("a coding in HTTP/1.0", "6.1", _post(b"Transfer-Encoding: gzip", version=b"1.0"), status=400),
+    Row("chunked not last", "6.3", _coding(b"chunked, gzip"), status=400),
+    Row("chunked not last, identity behind", "6.3", _coding(b"chunked, identity"), status=400),
+    Row("chunked twice in a list", "6.1", _coding(b"chunked, chunked"), status=400),
+    Row("chunked in two headers", "6.1", _coding(b"chunked", b"chunked"), status=400),
+    Row("chunked and identity in two headers", "6.3", _coding(b"chunked", b"identity"), status=400),
+    Row("identity and chunked in two headers", "7", _coding(b"identity", b"chunked"), status=501),
+    Row("chunked with a parameter", "7.1", _coding(b"chunked;q=1"), status=400),
+    Row("chunked quoted", "7", _coding(b'"chunked"'), status=400),
+    Row("chunked behind an empty list element", "6.1", _coding(b", chunked"), status=400),
+    Row("chunked before an empty list element", "6.1", _coding(b"chunked,"), status=400),
+    Row("Transfer-Encoding empty", "6.1", _coding(b""), status=400),
     Row("chunked behind a vertical tab", "RFC 9110, 5.5", _coding(b"\x0bchunked")),
     Row("chunked before a form feed", "RFC 9110, 5.5", _coding(b"chunked\x0c")),
     Row("chunked with a NUL", "RFC 9110, 5.5", _coding(b"chunked\x00")),
-    Row("chunked behind a no-break space", "7", _coding(b"\xa0chunked")),
-    Row("chunked with a letter beyond ASCII", "7", _coding("chun\u212aed".encode())),
-    Row("chunked in HTTP/1.0", "6.1", _post(_TE, body=_CHUNKS, version=b"1.0")),
+    Row("chunked behind a no-break space", "7", _coding(b"\xa0chunked"), status=400),
+    Row("chunked with a letter beyond ASCII", "7", _coding("chun\u212aed".encode()), status=400),
+    Row("chunked in HTTP/1.0", "6.1", _post(_TE, body=_CHUNKS, version=b"1.0"), status=400),
     Row("Content-Length and chunked in HTTP/1.0", "6.1", _post(_CL, _TE, body=_CHUNKS, version=b"1.0")),
     Row("space before the colon of Transfer-Encoding", "5.1", _post(b"Transfer-Encoding : chunked", body=_CHUNKS)),
     Row("Transfer-Encoding folded", "5.2", _post(b"Transfer-Encoding:\r\n chunked", body=_CHUNKS)),
@@ -184,7 +188,12 @@ REQUEST_LINES = [
     Row("an absolute target with credentials", "RFC 9110, 4.2.4", _line(b"GET http://u@x/row HTTP/1.1")),
     Row("an absolute target of another scheme", "3.2.2", _line(b"GET ftp://x/row HTTP/1.1")),
     Row("an absolute target of another host than Host", "3.2.2", _line(b"GET http://y/row HTTP/1.1")),
-    Row("a tunnel", "RFC 9110, 9.3.6", _line(b"CONNECT x:80 HTTP/1.1")),
+    Row("a tunnel", "RFC 9110, 9.3.6", _line(b"CONNECT x:80 HTTP/1.1"), status=501),
+    Row("a tunnel to a path", "RFC 9110, 9.3.6", _line(b"CONNECT /row HTTP/1.1"), status=501),
+    Row("an absolute target of another port than Host", "3.2.2", _line(b"GET http://x:81/row HTTP/1.1")),
+    Row("an absolute target of another host, to an agent", "3.2.2", _line(b"POST http://y/_plugins/_ml HTTP/1.1")),
+    Row("Max-Forwards no number", "RFC 9110, 7.6.2", _get(b"Max-Forwards: x", line=b"OPTIONS /row HTTP/1.1")),
+    Row("two Max-Forwards", "RFC 9110, 7.6.2", _get(*[b"Max-Forwards: 1"] * 2, line=b"TRACE /row HTTP/1.1")),
     Row("a parenthesis in the method", "RFC 9110, 9.1", _line(b"GE(T /row HTTP/1.1")),
     Row("a control character in the method", "RFC 9110, 9.1", _line(b"GE\x01T /row HTTP/1.1")),
     Row("a letter beyond ASCII in the method", "RFC 9110, 9.1", _line(b"G\xcbT /row HTTP/1.1")),
