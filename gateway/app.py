@@ -8,8 +8,8 @@ import gc
 import os
 import signal
 import time
-from collections.abc import Callable, Coroutine, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from typing import Any, NamedTuple
 
 from gateway.config.load import ConfigError, ConfigProblem
 from gateway.config.schema import Listen, Secret, Settings
@@ -18,7 +18,7 @@ from gateway.edge.listener import Listener
 from gateway.edge.server import DataListener, DataPort
 from gateway.edge.sockets import UNIX
 from gateway.execute.ports import ExecuteHandler, ManageHandler, ProfileCache
-from gateway.observe.logs import Logger, configure
+from gateway.observe.logs import Logger, configure, warn_of_payloads
 from gateway.observe.metrics import Metrics
 from gateway.observe.nodes import Nodes
 from gateway.upstream.client import Upstream
@@ -132,6 +132,8 @@ class Gateway:
             undo.push_async_callback(self._admin.stop)
             await self._data.start()
             undo.pop_all()
+        if self.settings.logs.payloads:
+            warn_of_payloads(self.log)
         self._do(watch(self._certificates))
 
     async def reload(self, settings: Settings, log: Logger) -> None:
@@ -156,6 +158,8 @@ class Gateway:
         self._data.replace(new.port, settings.listen.shutdown_seconds)
         self._admin_port.cluster = new.upstream
         self._guard.token = _token(settings.listen)
+        if settings.logs.payloads:
+            warn_of_payloads(log)
         retiring = self._do(old.retire())
         self._retiring.add(retiring)
         retiring.add_done_callback(self._retiring.discard)
@@ -213,7 +217,7 @@ def build(settings: Settings, use_case: UseCase | None = None, log: Logger | Non
     Raises:
         ConfigError: as `Gateway`.
     """
-    log = log or configure(settings.logs.level, settings.logs.format)
+    log = log or configure(settings.logs.level, settings.logs.format, payloads=settings.logs.payloads)
     return Gateway(settings, use_case or _real_use_case(), log)
 
 
@@ -306,6 +310,7 @@ async def serve(load: Load, worker: int | None = None) -> None:
     stop = StopSignals(gateway.hurry if worker is None else None)
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGHUP, hang_up.set)
+    loop.set_exception_handler(lambda _, context: _log_fault(gateway.log, context))
 
     def supervised() -> None:
         said = os.read(0, 1)
@@ -331,6 +336,11 @@ async def serve(load: Load, worker: int | None = None) -> None:
         await gateway.stop()
 
 
+def _log_fault(log: Logger, context: Mapping[str, Any]) -> None:
+    """Log an exception that nothing caught, in place of asyncio, which would show what was being handled."""
+    log.error("internal error", exc_info=context.get("exception") or RuntimeError(str(context.get("message"))))
+
+
 async def _reload_when(hang_up: asyncio.Event, gateway: Gateway, load: Load, worker: int | None) -> None:
     while await hang_up.wait():
         hang_up.clear()
@@ -346,5 +356,5 @@ async def _reload_when(hang_up: asyncio.Event, gateway: Gateway, load: Load, wor
 
 
 def _log(settings: Settings, worker: int | None) -> Logger:
-    log = configure(settings.logs.level, settings.logs.format)
+    log = configure(settings.logs.level, settings.logs.format, payloads=settings.logs.payloads)
     return log if worker is None else log.bind(worker=worker)

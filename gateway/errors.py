@@ -43,6 +43,8 @@ class Problem:
     expected, received: what was allowed there, and what came (a type name or a shortened value).
     code: the limitation's short code from ``docs/limitations.md``, when it is one.
     help: what to do about it.
+    repeats: the part of `reason` that is not the gateway's own words, but the cluster's or the client's. The log leaves
+    it out.
     """
 
     place: str
@@ -51,6 +53,7 @@ class Problem:
     received: str = ""
     code: str = ""
     help: str = ""
+    repeats: str = ""
 
     def as_dict(self) -> dict[str, str]:
         """The problem as JSON data, absent members left out."""
@@ -74,9 +77,10 @@ class GatewayError(Exception):
     retry_after: int = 0
     """Seconds after which to try again, for the `Retry-After` header; 0: not said."""
 
-    def __init__(self, reason: str, problems: Sequence[Problem] = (), help: str = "") -> None:
+    def __init__(self, reason: str, problems: Sequence[Problem] = (), help: str = "", repeats: str = "") -> None:
         super().__init__(reason)
         self.reason = reason
+        self.repeats = repeats
         self.problems = tuple(problems)
         self.hint = help or next((p.help for p in self.problems if p.help), "") or self.help
 
@@ -86,7 +90,7 @@ class GatewayError(Exception):
         first = problems[0]
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         place = f"[{first.place}] " if first.place else ""
-        return cls(f"{place}{first.reason}{more}", problems)
+        return cls(f"{place}{first.reason}{more}", problems, repeats=first.repeats)
 
     def body(self) -> dict[str, Any]:
         """The JSON body: OpenSearch's shape, with the design's `message` and `details` (DESIGN.md, decision 9)."""
@@ -146,8 +150,10 @@ class RegistrationFailed(GatewayError):
     status = 502
     type = "RegistrationFailed"
 
-    def __init__(self, reason: str, status: int, problems: Sequence[Problem] = (), help: str = "") -> None:
-        super().__init__(reason, problems, help)
+    def __init__(
+        self, reason: str, status: int, problems: Sequence[Problem] = (), help: str = "", repeats: str = ""
+    ) -> None:
+        super().__init__(reason, problems, help, repeats)
         self.status = status
 
 

@@ -193,7 +193,7 @@ def serve(source: Source) -> Callable[[], Coroutine[Any, Any, None]]:
         ConfigError: they are wrong.
     """
     settings = source.load()
-    log = configure(settings.logs.level, settings.logs.format)
+    log = configure(settings.logs.level, settings.logs.format, payloads=settings.logs.payloads)
     app.check(settings, log)
     if settings.listen.workers == 1:
         return lambda: app.serve(source.load)

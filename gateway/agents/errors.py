@@ -31,7 +31,7 @@ class FailedLookup(UnresolvedAgent):
     """A lookup the cluster did not answer with a document; `cluster_status` is the status it sent."""
 
     def __init__(self, reason: str, cluster_status: int, problem: Problem, help: str = "") -> None:
-        super().__init__(reason, [problem], help)
+        super().__init__(reason, [problem], help, problem.repeats)
         self.cluster_status = cluster_status
 
 
@@ -59,7 +59,7 @@ def lookup_error(kind: str, id_: str, status: int, answer: Any) -> FailedLookup:
     """The error for a lookup of `kind` ("agents", "models", …) and `id_` that got `status` and `answer`."""
     what = f"{kind}/{id_}" if id_ else kind
     said = _said(answer)
-    problem = Problem(what, f"the cluster answered {status}: {said}", "200", str(status))
+    problem = Problem(what, f"the cluster answered {status}: {said}", "200", str(status), repeats=said)
     if status in (401, 403):
         permission = PERMISSIONS[kind]
         return LookupDenied(

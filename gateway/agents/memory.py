@@ -66,7 +66,9 @@ class MemoryReader:
             raise
         messages, following = body.get("messages"), body.get("next_token")
         if not isinstance(messages, list) or not all(_is_message(message) for message in messages):
-            problem = Problem(f"memory/{memory_id}", "the answer holds no list of messages", "messages[]")
+            problem = Problem(
+                f"memory/{memory_id}", "the answer holds no list of messages", "messages[]", repeats=memory_id
+            )
             raise LookupFailed(f"the messages of memory {memory_id} can't be read", 200, problem)
         return messages, following if isinstance(following, int) and following > start else None
 

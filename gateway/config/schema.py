@@ -389,9 +389,16 @@ class Logs(Struct, frozen=True, forbid_unknown_fields=True):
 
     level: Annotated[
         Literal["debug", "info", "warning", "error"],
-        Meta(description="`debug` logs every step of a rewrite; payloads and secrets never."),
+        Meta(description="`debug` logs every step of a rewrite."),
     ] = "info"
     format: Annotated[Literal["json", "console"], Meta(description="One JSON object a line, or text to read.")] = "json"
+    payloads: Annotated[
+        bool,
+        Meta(
+            description="Log what clients send, up to 512 characters a text, where otherwise its length and hash are "
+            "logged. For a search for faults only: the log then holds users' words. Secrets stay hidden."
+        ),
+    ] = False
 
 
 class Settings(Struct, frozen=True, forbid_unknown_fields=True):

@@ -35,7 +35,7 @@ def decoded(body: bytes, encodings: Sequence[str], limit: int) -> bytes:
     if unknown or len(codings) > _MAX_CODINGS:
         came = ", ".join(codings)
         place = Problem("Content-Encoding", "can't be read here", expected="gzip, deflate or identity", received=came)
-        raise UnsupportedEncoding(f"The gateway can't read a body in Content-Encoding {came}.", [place])
+        raise UnsupportedEncoding(f"The gateway can't read a body in Content-Encoding {came}.", [place], repeats=came)
     for coding in reversed(codings):
         if not body:
             return body

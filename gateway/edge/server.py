@@ -26,6 +26,7 @@ from gateway.errors import GatewayError, UnresolvedAgent
 from gateway.execute.ports import Answer, AtOnce, ExecuteCall, ExecuteHandler, Forward, ManageHandler, ProfileCache
 from gateway.observe.logs import Logger
 from gateway.observe.metrics import Metrics
+from gateway.observe.redact import describe_error
 from gateway.upstream.client import Upstream, head_limits
 from gateway.upstream.signing import client_signature, refuse_rewrite
 from gateway.upstream.sweeper import Sweeper
@@ -49,6 +50,7 @@ class DataPort:
         self._running = 0
         self._last = asyncio.Event()
         self._log = log
+        self._payloads = settings.logs.payloads
         self._tells = log.is_enabled_for(logging.INFO)
         self._tells_all = log.is_enabled_for(logging.DEBUG)
         self._metrics = metrics
@@ -205,9 +207,8 @@ class DataPort:
     def failed(self, exchange: Exchange, error: GatewayError) -> None:
         """Log why an exchange ended in an error of the gateway's own."""
         log = self._log.warning if error.status >= 500 else self._log.info
-        problems = [problem.as_dict() for problem in error.problems]
         known = known_as(exchange.request.fields)
-        log("refused", request_id=exchange.request_id, **known, type=error.type, reason=error.reason, problems=problems)
+        log("refused", request_id=exchange.request_id, **known, **describe_error(error, self._payloads))
 
     def internal(self, exchange: Exchange) -> GatewayError:
         """Log a fault of the gateway's own, within its handler; what the client is told."""
@@ -219,7 +220,8 @@ class DataPort:
     def refused(self, error: GatewayError) -> None:
         """What came was no request."""
         self._metrics.request(Intent.PASSTHROUGH, error.status)
-        self._log.info("refused", type=error.type, reason=error.reason)
+        told = describe_error(error, self._payloads)
+        self._log.info("refused", type=told["type"], reason=told["reason"])
 
     def finished(self, exchange: Exchange) -> None:
         """The exchange is over, however it ended."""

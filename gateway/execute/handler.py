@@ -35,6 +35,7 @@ from gateway.execute.rewrite import (
 from gateway.notices import Notice
 from gateway.observe.logs import Logger, step
 from gateway.observe.metrics import Metrics
+from gateway.observe.redact import describe_error, mask_place
 from gateway.providers import registry
 from gateway.providers.base import MappingOptions
 from gateway.unified.model import AgentInput
@@ -252,7 +253,7 @@ class Handler:
             strategy=plan.strategy,
             provider=plan.provider,
             parameters=plan.parameters,
-            notices=[f"{notice.code} {notice.place}".strip() for notice in plan.notices],
+            notices=[f"{notice.code} {mask_place(notice.place)}".strip() for notice in plan.notices],
         )
         return Forward(sent.body, delivered.headers(self._settings.answers, plan, kind, request.has_question))
 
@@ -272,7 +273,7 @@ class Handler:
             strategy="none",
             type=error.type,
             codes=codes,
-            reason=error.reason,
+            reason=describe_error(error, self._settings.logs.payloads)["reason"],
         )
 
 

@@ -9,6 +9,7 @@ from gateway.errors import Problem, UndeliverableContent
 from gateway.execute.ports import MediaFetcher
 from gateway.notices import Notice
 from gateway.observe.logs import Logger, step
+from gateway.observe.redact import mask_place
 from gateway.providers import registry
 from gateway.providers.base import Inexpressible, MappingOptions, Provider
 from gateway.unified.model import AgentInput, Base64, ContentBlock, Media, Source, ToolResult, Url
@@ -57,7 +58,12 @@ class Inliner:
             return agent_input, ()
         if self._fetch is not None:
             texts = await self._fetch(blocks)
-            step(self._log, "fetched", media=[block.at for block in blocks], base64_bytes=sum(map(len, texts)))
+            step(
+                self._log,
+                "fetched",
+                media=[mask_place(block.at) for block in blocks],
+                base64_bytes=sum(map(len, texts)),
+            )
             return _with_bytes(agent_input, blocks, texts, mint), tuple(map(_notice, blocks))
         if describes:
             return agent_input, ()

@@ -1,5 +1,8 @@
 """Structured logs, JSON or for reading, to standard error; every field is redacted on its way out.
 
+Only fields named in `_OWN_FIELDS` are shown as they are: they hold the gateway's own words, ids and names. Any other
+field is taken for a client's content, so that no new log line shows that by mistake (`gateway.observe.redact.mask`).
+
 What a request is known by (``request_id``, the client's own id) is bound once at the edge, as context
 variables, and stands in every line of that request.
 """
@@ -13,14 +16,26 @@ from typing import Any, Literal, TextIO
 
 import structlog
 
-from gateway.observe.redact import redact
+from gateway.observe.redact import describe_exception, mask, redact
 
 Logger = structlog.typing.FilteringBoundLogger
-_OWN_FIELDS = ("event", "level", "timestamp", "exception")
+_FINISHED = ("event", "level", "timestamp", "exception")
+_OWN_FIELDS = frozenset(
+    {"address", "again_in", "agent", "base64_bytes", "client_request_id", "codes", "connections"}
+    | {"failures", "generation", "input", "intent", "kind", "made", "media", "messages", "method"}
+    | {"node", "notices", "opaque_id", "path", "pid", "problems", "provider", "reason", "request_id"}
+    | {"s", "seconds", "setting", "status", "step", "still_valid", "strategy", "tag", "tls"}
+    | {"told_by", "type", "worker", "workers"}
+)
 
 
-def configure(level: str, style: Literal["json", "console"], stream: TextIO | None = None) -> Logger:
-    """The gateway's logger. level: debug, info, warning or error. stream: standard error unless given."""
+def configure(
+    level: str, style: Literal["json", "console"], stream: TextIO | None = None, payloads: bool = False
+) -> Logger:
+    """The gateway's logger.
+
+    level: debug, info, warning or error. stream: standard error unless given. payloads: show what clients sent.
+    """
     renderer: Any = structlog.processors.JSONRenderer()
     if style == "console":
         renderer = structlog.dev.ConsoleRenderer(colors=(stream or sys.stderr).isatty())
@@ -30,8 +45,8 @@ def configure(level: str, style: Literal["json", "console"], stream: TextIO | No
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            _redact,
+            structlog.processors.ExceptionRenderer(lambda info: describe_exception(info[1], payloads)),
+            _show if payloads else _mask,
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
@@ -40,11 +55,24 @@ def configure(level: str, style: Literal["json", "console"], stream: TextIO | No
     return logger.bind()  # so that a call below the level costs nothing
 
 
-def _redact(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+def _show(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     for name, value in event.items():
-        if name not in _OWN_FIELDS:
+        if name not in _FINISHED:
             event[name] = redact(value, name)
     return event
+
+
+def _mask(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    for name, value in event.items():
+        if name not in _FINISHED:
+            event[name] = redact(value, name) if name in _OWN_FIELDS else mask(value, name)
+    return event
+
+
+def warn_of_payloads(log: Logger) -> None:
+    """Say that the log holds what clients send."""
+    reason = "the log holds what clients send, their users' words included; switch this off when the fault is found"
+    log.warning("payloads are logged", setting="logs.payloads", reason=reason)
 
 
 def step(log: Logger, name: str, **fields: Any) -> None:

@@ -1,15 +1,43 @@
-"""What may be shown of a request: secrets never, long payloads as their length and hash."""
+"""What may be shown of a request: secrets never; what a client sent as its length and hash, unless a setting says more.
+
+Two kinds of text meet in a log. The gateway's own words (events, types, codes, reasons), ids and names are logged as
+they are. What a client sent (texts, parameters, names of unknown members, bad values) is logged as its length and hash.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import re
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+
+from gateway.errors import GatewayError, Problem
 
 SECRET_WORDS = ("authorization", "cookie", "password", "passwd", "secret", "token", "api_key", "api-key", "apikey")
 LONGEST = 512
 
 _HIDDEN = "[hidden]"
+
+_MEMBERS = frozenset(
+    {"agents", "arguments", "async", "audio", "audio_url", "blocks", "bucketOwner", "bytes"}
+    | {"cascade", "cluster", "config", "connector", "connectors", "content", "contents", "credential"}
+    | {"data", "description", "detail", "document", "documents", "endpoint", "error", "file"}
+    | {"file_id", "filename", "format", "function", "headers", "id", "image", "image_url", "input"}
+    | {"input_audio", "is_error", "json", "llm", "mcp", "mcp_connectors", "memory", "message"}
+    | {"messages", "method", "model", "model_id", "model_parameters", "model_provider", "models"}
+    | {"name", "parameters", "path", "prompt", "protocol", "question", "reason", "region", "role"}
+    | {"roles", "settings", "source", "status", "stream", "system", "text", "toolCallId", "toolCalls"}
+    | {"toolResult", "toolUse", "toolUseId", "tool_call_id", "tool_calls", "tool_result", "tool_use"}
+    | {"tool_use_id", "tools", "type", "types", "uri", "url", "version", "video", "video_url"}
+)
+"""Names that the gateway itself gives to members of a request: shown, where other names are the client's."""
+_OWN_NAME = re.compile(r"gw_[a-z]{0,2}[0-9]*")
+
+_DOCUMENT = ("agents/", "models/", "connectors/")
+_PLACE_PART = re.compile(r'"(?:[^"\\]|\\.)*"|[^\s\[\].?"]+')
+_QUOTED = re.compile(r"""\"(?:[^"\\]|\\.)*\"|(?<!\w)'(?:[^'\\]|\\.)*'(?!\w)""")
+_INDEX = re.compile(r"[0-9]+")
 
 
 def is_secret(name: str) -> bool:
@@ -18,23 +46,26 @@ def is_secret(name: str) -> bool:
     return any(word in lowered for word in SECRET_WORDS) or lowered.endswith("credential")
 
 
-def shorten(data: str | bytes | bytearray | memoryview) -> str:
-    """A long text or payload as its length and the start of its SHA-256, a short one as it is.
-
-    Any bytes are shortened, as they are payload; text only beyond `LONGEST` characters.
-    """
+def measure(data: str | bytes | bytearray | memoryview) -> str:
+    """A text or payload as its length and the start of its SHA-256."""
     if isinstance(data, str):
-        if len(data) <= LONGEST:
-            return data
         raw: bytes | bytearray | memoryview = data.encode("utf-8", "surrogatepass")
         return f"[{len(data)} characters, sha256 {hashlib.sha256(raw).hexdigest()[:12]}]"
     size = data.nbytes if isinstance(data, memoryview) else len(data)
     return f"[{size} bytes, sha256 {hashlib.sha256(data).hexdigest()[:12]}]"
 
 
+def shorten(data: str | bytes | bytearray | memoryview) -> str:
+    """A long text or payload as its length and hash, a short one as it is.
+
+    Any bytes are shortened, as they are payload; text only beyond `LONGEST` characters.
+    """
+    return data if isinstance(data, str) and len(data) <= LONGEST else measure(data)
+
+
 def redact(value: Any, name: str = "") -> Any:
     """`value` with every secret hidden and every payload shortened, at any depth. name: what it is called."""
-    if name and is_secret(name) and value is not None and not isinstance(value, (bool, int, float)):
+    if _is_hidden(value, name):
         return _HIDDEN
     match value:
         case str() | bytes() | bytearray() | memoryview():
@@ -45,3 +76,101 @@ def redact(value: Any, name: str = "") -> Any:
             return [redact(item) for item in value]
         case _:
             return value
+
+
+def mask(value: Any, name: str = "") -> Any:
+    """`value`, which a client sent, with secrets hidden and each text, number and unknown name measured."""
+    if _is_hidden(value, name):
+        return _HIDDEN
+    match value:
+        case None | bool():
+            return value
+        case str() | bytes() | bytearray() | memoryview():
+            return measure(value)
+        case Mapping():
+            return {_mask_name(str(key)): mask(item, str(key)) for key, item in value.items()}
+        case list() | tuple() | set() | frozenset():
+            return [mask(item) for item in value]
+        case _:
+            return measure(str(value))
+
+
+def mask_place(place: str) -> str:
+    """A problem's place with each name measured that only the client can have given."""
+    if place.startswith(_DOCUMENT):
+        return shorten(place)
+    return _PLACE_PART.sub(lambda part: _mask_part(part[0]), place)
+
+
+def describe_error(error: GatewayError, payloads: bool) -> dict[str, Any]:
+    """A refusal for the log. payloads: with all that the client is told, which repeats what it sent."""
+    if payloads:
+        return {"type": error.type, "reason": error.reason, "problems": describe_problems(error.problems, True)}
+    place = error.problems[0].place if error.problems else ""
+    start = f"[{place}] "
+    reason = error.reason.removeprefix(start)
+    shown = _own_words(reason, error.repeats)
+    if place and reason != error.reason:
+        shown = f"[{mask_place(place)}] {shown}"
+    return {"type": error.type, "reason": shown, "problems": describe_problems(error.problems, False)}
+
+
+def describe_problems(problems: Sequence[Problem], payloads: bool) -> list[dict[str, str]]:
+    """Problems for the log; see `describe_error`."""
+    if payloads:
+        return [problem.as_dict() for problem in problems]
+    return [_describe_problem(problem) for problem in problems]
+
+
+def _describe_problem(problem: Problem) -> dict[str, str]:
+    reason = _own_words(problem.reason, problem.repeats)
+    members = {"field": mask_place(problem.place), "reason": reason, "code": problem.code}
+    return {name: value for name, value in members.items() if value}
+
+
+def describe_exception(error: BaseException, payloads: bool) -> str:
+    """A traceback. payloads: with the messages of the exceptions, which may repeat what a client sent."""
+    if payloads:
+        return "".join(traceback.format_exception(error)).rstrip("\n")
+    return "".join(_trace(error, set())).rstrip("\n")
+
+
+def _trace(error: BaseException, seen: set[int]) -> Iterator[str]:
+    seen.add(id(error))
+    cause = error.__cause__
+    before = cause if cause is not None or error.__suppress_context__ else error.__context__
+    if before is not None and id(before) not in seen:
+        yield from _trace(before, seen)
+        yield "\nThe cause of:\n\n" if cause is not None else "\nWhile that was handled:\n\n"
+    yield "Traceback (most recent call last):\n"
+    yield from traceback.format_tb(error.__traceback__)
+    kind = type(error)
+    yield f"{kind.__module__}.{kind.__qualname__}: {measure(str(error))}\n"
+    if isinstance(error, BaseExceptionGroup):
+        for one in error.exceptions:
+            yield from _trace(one, seen)
+
+
+def _is_hidden(value: Any, name: str) -> bool:
+    return bool(name) and is_secret(name) and value is not None and not isinstance(value, (bool, int, float))
+
+
+def _mask_part(part: str) -> str:
+    if part.startswith('"'):  # a name that is none of the gateway's
+        return measure(part[1:-1])
+    return part if _INDEX.fullmatch(part) else _mask_name(part)
+
+
+def _mask_name(name: str) -> str:
+    return name if name in _MEMBERS or _OWN_NAME.fullmatch(name) else measure(name)
+
+
+def _own_words(reason: str, repeats: str) -> str:
+    """`reason` without what it repeats and without what stands in quotes, unless that is a name of the gateway's."""
+    if repeats:
+        reason = reason.replace(repeats, measure(repeats))
+    return _QUOTED.sub(lambda quoted: _mask_quoted(quoted[0]), reason)
+
+
+def _mask_quoted(quoted: str) -> str:
+    return quoted if quoted[1:-1] in _MEMBERS else measure(quoted[1:-1])

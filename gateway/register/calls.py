@@ -92,7 +92,7 @@ class Calls:
             document = None
         found = document if isinstance(document, dict) else None
         if response.status < 300 and found is None:
-            raise UpstreamUnavailable(f"The cluster's answer to {method} {target} is no JSON object.")
+            raise UpstreamUnavailable(f"The cluster's answer to {method} {target.partition('?')[0]} is no JSON object.")
         reason = "" if response.status < 300 else self.blot(_reason(found, response.status))
         return Reply(response.status, found, response.body, reason)
 

@@ -22,6 +22,7 @@ from gateway.execute.ports import Answer, ClusterReader, ExecuteCall, ExecuteHan
 from gateway.notices import Notice
 from gateway.observe.logs import Logger
 from gateway.observe.metrics import Metrics
+from gateway.observe.redact import describe_problems
 from gateway.register.calls import Calls
 from gateway.register.cascade import CLEANUP, delete_agent, reads_cascade
 from gateway.register.documents import notices
@@ -62,6 +63,7 @@ class Manager:
         metrics: Metrics,
     ) -> None:
         self._settings = settings.registration
+        self._payloads = settings.logs.payloads
         self._answers = settings.answers
         self._run_seconds = settings.upstream.timeouts.execute
         self._cluster = cluster
@@ -137,7 +139,7 @@ class Manager:
         left = await steps.undo()
         self._count("failed", left)
         if left:
-            self._log.error("left behind", problems=[problem.as_dict() for problem in left])
+            self._log.error("left behind", problems=describe_problems(left, self._payloads))
         if isinstance(error, GatewayError):
             error.problems = (*error.problems, *left)
             error.hint = error.hint or next((problem.help for problem in error.problems if problem.help), "")

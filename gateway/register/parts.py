@@ -197,7 +197,7 @@ async def remove(calls: Calls, made: Iterable[Made]) -> list[Problem]:
     for one in made:
         if reason := await _removed(calls, one):
             said = f"{one} is left behind: {reason}"
-            problems.append(Problem("", said, code=LEFT_BEHIND, help=_BY_HAND + one.by_hand))
+            problems.append(Problem("", said, code=LEFT_BEHIND, help=_BY_HAND + one.by_hand, repeats=reason))
     return problems
 
 

@@ -99,7 +99,7 @@ class Reuse:
         except SearchRefused as refused:
             if self._identity.keyed:
                 said = f"The {KEY} can't be kept, as the cluster refused to search for agents: {refused}"
-                raise RegistrationFailed(said, refused.reply.status) from refused
+                raise RegistrationFailed(said, refused.reply.status, repeats=str(refused)) from refused
             self._looks = False
             return None
         for one in filter(self._counts, found):

@@ -55,7 +55,7 @@ class Steps:
             if reply.status >= 500:  # it may have got half way; what it made is to be undone
                 await self._found(kind)
             said = f"The cluster refused to make the {kind.removesuffix('s')}: {reply.reason}"
-            raise RegistrationFailed(said, reply.status)
+            raise RegistrationFailed(said, reply.status, repeats=reply.reason)
         assert reply.document is not None
         self.made.append(Made(kind, str(reply.document[field])))
         return reply

@@ -228,7 +228,8 @@ class Upstream:
                 self.send(outbound)
                 head, content = await outbound.answer
         except TimeoutError as exc:
-            raise UpstreamTimeout(f"The cluster did not answer {method} {target} within {seconds:g} s.") from exc
+            path = target.partition("?")[0]
+            raise UpstreamTimeout(f"The cluster did not answer {method} {path} within {seconds:g} s.") from exc
         finally:
             outbound.abandon()
         decoded = ((name.decode("latin-1"), value.decode("utf-8", "surrogateescape")) for name, value in head.pairs())
