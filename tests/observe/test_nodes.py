@@ -30,7 +30,8 @@ def series(gateway: Gateway) -> dict[str, dict[str, float]]:
 
 def expected(requests: int, *, pending: int = 0, down: int = 0, ejected: int = 0, **failures: int) -> dict[str, float]:
     kinds = {f"failures_total {kind}": failures.get(kind, 0) for kind in ("connect", "reset", "invalid", "timeout")}
-    return {"requests_total": requests, "pending": pending, "down": down, "ejected": ejected, **kinds}
+    counts = {"requests_total": requests, "pending": pending, "down": down, "ejected": ejected}
+    return {**counts, "pool_rebuilds_total": 0, **kinds}
 
 
 async def test_each_node_has_its_own_series() -> None:
