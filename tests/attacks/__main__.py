@@ -1,0 +1,5 @@
+import sys
+
+from tests.attacks.run import main
+
+sys.exit(main())
