@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all check format audit docs bench bench-compare soak matrix cluster-ml clean
+.PHONY: help demo test test-all check format audit docs bench bench-compare soak attacks matrix cluster-ml clean
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +53,9 @@ bench-compare: $(STAMP) ## this tree beside an older commit (ARGS="--against REV
 
 soak: $(STAMP) ## ten minutes of all kinds of requests: right answers, level memory? (ARGS="--minutes 60 --tls")
 	$(PY) -m bench.soak $(ARGS)
+
+attacks: $(STAMP) ## attack a gateway: what do other clients notice, is all as before? (ARGS="--quick", ARGS=--help)
+	$(PY) -m tests.attacks $(ARGS)
 
 matrix: $(STAMP) ## agents x templates x inputs: arrived, refused, lost, broken
 	$(PY) -m tests.matrix $(ARGS)

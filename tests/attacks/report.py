@@ -15,7 +15,7 @@ from rich.table import Table
 from tests.attacks.judge import Outcome, Size
 
 COLUMNS = ("attack", "p99", "max", "direct", "peak", "left", "fds", "in flight", "rest", "SIGTERM", "")
-_MARKERS = "<!-- results: written by `make attacks` -->", "<!-- /results -->"
+MARKERS = "<!-- results: written by `make attacks` -->", "<!-- /results -->"
 
 
 def cells(outcome: Outcome) -> list[str]:
@@ -77,7 +77,7 @@ class Report:
             lines += ["", f"#### {setup[0].upper()}{setup[1:]}", "", f"| {' | '.join(COLUMNS)} |"]
             lines.append("|---" * len(COLUMNS) + "|")
             lines += [f"| {' | '.join(cells(outcome)).replace('`', '')} |" for outcome in outcomes]
-        begin, end = _MARKERS
+        begin, end = MARKERS
         part = "\n".join((begin, *lines, end))
         file.write_text(re.sub(f"{re.escape(begin)}.*?{re.escape(end)}", lambda _: part, page, flags=re.DOTALL))
 

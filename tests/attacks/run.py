@@ -13,7 +13,7 @@ import contextlib
 import json
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import uvloop
@@ -47,21 +47,37 @@ def cases(attacks: Sequence[Attack], setup: Setup | None, everywhere: bool) -> l
     return [(each, attack) for each, attack in found if each.clients_tls or not attack.needs_tls]
 
 
-def run(chosen: Sequence[Case], size: Size) -> Iterator[Outcome]:
-    """Run the cases. The gateway is a new one where its settings change, and after a row that failed."""
-    allow_many_files()
-    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as last:
-        stage: Stage | None = None
-        key: object = None
-        for setup, attack in chosen:
-            wanted = (setup, json.dumps(attack.settings))
-            if stage is None or key != wanted or attack.fresh or attack.ends:
-                last.close()
-                stage, key = last.enter_context(Stage(setup, attack.settings, Path(folder))), wanted
-            outcome = uvloop.run(judge(attack, stage, size))
-            yield outcome
-            if not outcome.withstood or attack.fresh or attack.ends:
-                stage = None
+class Runner(contextlib.AbstractContextManager["Runner"]):
+    """Runs cases. The gateway is a new one where its settings change, and after a row that failed.
+
+    folder: for files. pinned: see `Stage`.
+    """
+
+    def __init__(self, folder: Path, size: Size, *, pinned: bool = True) -> None:
+        self._folder = folder
+        self._size = size
+        self._pinned = pinned
+        self._stage: Stage | None = None
+        self._key = (Setup(), "")
+        allow_many_files()
+
+    def __exit__(self, *_: object) -> None:
+        if self._stage is not None:
+            self._stage.__exit__(None, None, None)
+            self._stage = None
+
+    def run(self, setup: Setup, attack: Attack) -> Outcome:
+        """Run one case."""
+        key = (setup, json.dumps(attack.settings))
+        alone = attack.fresh or attack.ends
+        if self._stage is None or self._key != key or alone:
+            self.__exit__()
+            self._stage = Stage(setup, attack.settings, self._folder, pinned=self._pinned).__enter__()
+            self._key = key
+        outcome = uvloop.run(judge(attack, self._stage, self._size))
+        if alone or not outcome.withstood:
+            self.__exit__()
+        return outcome
 
 
 def arguments(words: Sequence[str] | None) -> argparse.Namespace:
@@ -102,8 +118,9 @@ def main(words: Sequence[str] | None = None) -> int:
         return 2
     report = Report(len(rows), as_json=given.json or not sys.stdout.isatty())
     try:
-        for outcome in run(rows, size):
-            report.add(outcome)
+        with tempfile.TemporaryDirectory() as folder, Runner(Path(folder), size) as runner:
+            for each, attack in rows:
+                report.add(runner.run(each, attack))
     finally:
         report.end()
     if given.write:
