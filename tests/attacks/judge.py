@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.attacks.attack import MEBIBYTE, Attack
 from tests.attacks.client import Target, get
-from tests.attacks.measure import forget, use, wait_for_rest
+from tests.attacks.measure import forget, use, wait_for_rest, waited
 from tests.attacks.ping import Pings
 from tests.attacks.stage import Stage
 
@@ -47,7 +47,8 @@ class Outcome:
     p99, most: of another client's pings; direct: the p99 of pings that went past the gateway, so what the machine
     itself does to them. peak, left: growth of resident memory during the attack, and after it. descriptors: how many
     more than before. in_flight: requests after it. rest: seconds until all was as before. ended: seconds from SIGTERM
-    to the gateway's end, -1 where there was none. seen: the attacker's statuses. faults: why the row fails.
+    to the gateway's end, -1 where there was none. waited: for its core, which other processes of the machine had, all
+    in all. seen: the attacker's statuses. faults: why the row fails.
     """
 
     group: str
@@ -63,6 +64,7 @@ class Outcome:
     in_flight: int = 0
     rest: float = 0.0
     ended: float = -1.0
+    waited: float = 0.0
     rounds: int = 0
     seen: dict[str, int] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
@@ -109,7 +111,10 @@ async def _pinged(attack: Attack, stage: Stage, target: Target, outcome: Outcome
     before = await asyncio.to_thread(use, stage.gateway, stage.admin)
     await _prepare(attack, target)
     forget(stage.gateway)
+    waited_before = waited(stage.gateway)
     pinging = stage.ping(size.pings, size.interval)
+    assert pinging.stdout is not None
+    await asyncio.to_thread(pinging.stdout.readline)  # until it is ready
     attacking = asyncio.ensure_future(_rounds(attack, target))
     try:
         said = await asyncio.to_thread(_said, pinging, size)
@@ -117,6 +122,7 @@ async def _pinged(attack: Attack, stage: Stage, target: Target, outcome: Outcome
         attacking.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await attacking
+    outcome.waited = (waited(stage.gateway) - waited_before) * 1000
     peak = await asyncio.to_thread(use, stage.gateway, stage.admin)
     outcome.peak = (peak.peak - before.memory) / MEBIBYTE
     _read_pings(said, attack, outcome, size)

@@ -41,6 +41,16 @@ def descriptors(process: Process) -> int:
     return total
 
 
+def waited(process: Process) -> float:
+    """Seconds that its threads were ready to run while others had the core, as the scheduler counts them."""
+    total = 0
+    for pid in process.pids():
+        for task in PROC.glob(f"{pid}/task/*/schedstat"):
+            with contextlib.suppress(OSError):
+                total += int(task.read_text().split()[1])
+    return total / 1e9
+
+
 def use(process: Process, admin: int) -> Use:
     """What it uses now. Raises OSError where a process has just ended."""
     running = in_flight(admin)  # first: asking takes a connection

@@ -1,7 +1,7 @@
 """Another client: a GET at every tick over a kept connection, through the gateway and past it.
 
-``python -m tests.attacks.ping`` reads its settings as JSON from its first argument and prints its figures as JSON. A
-ping's time counts from its tick, even if the one before was late: a stall of a second is ten late pings, not one.
+``python -m tests.attacks.ping`` reads its settings as JSON from its first argument and prints `READY`, then its figures
+as JSON. A ping's time counts from its tick, even if the one before was late: a stall of a second is ten late pings.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ import uvloop
 
 from tests.attacks.client import Peer, get
 
+READY = "ready"
+"""The line that is printed when the first ping is about to be sent."""
 _REQUEST = get("/bytes/100")
 
 
@@ -82,6 +84,7 @@ async def both(plan: Plan) -> tuple[Pings, Pings]:
     """The pings through the gateway, and past it."""
     context = ssl.create_default_context(cafile=plan.authority) if plan.authority else None
     pairs = ((plan.port, plan.clients_tls), (plan.direct, plan.upstream_tls))
+    print(READY, flush=True)
     through, past = await asyncio.gather(
         *(ping(port, context if tls else None, plan.count, plan.interval, plan.patience) for port, tls in pairs)
     )

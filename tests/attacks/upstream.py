@@ -6,6 +6,7 @@
 | ``GET /slow/<milliseconds>/<n>`` | the same, later |
 | an upgrade to a websocket | 101, then whatever comes is sent back |
 | an agent, its model and its connector | the benchmark's documents; for agents named ``slow-…`` after a second |
+| ``_execute`` of an agent named ``long-…`` | a short answer after a second |
 | any other | a short answer, once the body is there |
 """
 
@@ -19,7 +20,7 @@ import uvloop
 
 from bench.upstream import AGENT, ANSWER, documents
 
-SLOW_AGENT = "slow-"
+SLOW_AGENT, LONG_AGENT = "slow-", "long-"
 _BLOCK = b"x" * (1 << 17)
 _HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
 _SWITCH = b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n"
@@ -94,8 +95,7 @@ class Connection(asyncio.Protocol):
         target = self.target.partition(b"?")[0]
         _, kind, *rest = target.split(b"/")
         if target.startswith(_AGENTS) and target.endswith(b"/_execute"):
-            later = 1.0 if b"/wait/" in target or b"wait-" in target else 0.0
-            self._later(later, ANSWER)
+            self._later(1.0 if target.startswith(_AGENTS + LONG_AGENT.encode()) else 0.0, ANSWER)
         elif target.startswith(_AGENTS):
             slow = target.startswith(_AGENTS + SLOW_AGENT.encode())
             self._later(1.0 if slow else 0.0, self.documents[_AGENTS + AGENT.encode()])

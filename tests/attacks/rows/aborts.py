@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from bench.upstream import AGENT
 from tests.attacks.attack import Table
 from tests.attacks.client import _RESET, Peer, Target, get, post, post_chunked
-from tests.attacks.upstream import SLOW_AGENT
+from tests.attacks.upstream import LONG_AGENT, SLOW_AGENT
 
 TABLE = Table("aborts")
 EXECUTE = f"/_plugins/_ml/agents/{AGENT}/_execute"
@@ -23,9 +23,9 @@ Act = Callable[[Peer], Awaitable[object]]
 
 
 async def _abort(
-    target: Target, first: bytes, then: Act | None = None, pause: float = 0.02, count: int = COUNT
+    target: Target, first: bytes, then: Act | None = None, pause: float = 0.02, count: int = COUNT, least: int = 2
 ) -> None:
-    """Clients that send `first`, do `then`, and go after a pause."""
+    """Clients that send `first`, do `then`, and go after a pause. least: how many there are even in a small run."""
 
     async def one(number: int) -> None:
         async with target.peer(reset=number % 2 == 0) as peer:
@@ -34,7 +34,7 @@ async def _abort(
                 await then(peer)
             await asyncio.sleep(pause)
 
-    await target.burst(one, target.some(count), SECONDS)
+    await target.burst(one, max(least, target.some(count)), SECONDS)
 
 
 @TABLE.row("at once", "1,000 clients in 0.2 s send a GET and close at once", every=2.0)
@@ -110,7 +110,7 @@ async def after_expect(target: Target) -> None:
     timed=False,
 )
 async def waiting_for_a_connection(target: Target) -> None:
-    await _abort(target, get("/slow/200/100"), pause=0.1, count=100)
+    await _abort(target, get("/slow/200/100"), pause=0.1, count=100, least=50)
 
 
 @TABLE.row(
@@ -120,7 +120,7 @@ async def waiting_for_a_connection(target: Target) -> None:
     timed=False,
 )
 async def waiting_for_admission(target: Target) -> None:
-    await _abort(target, post("/slow/200/100", b"x" * 100, length=200), pause=0.1, count=100)
+    await _abort(target, post("/slow/200/100", b"x" * 100, length=200), pause=0.1, count=100, least=50)
 
 
 @TABLE.row("while the cluster is slow", "clients close while the cluster has not answered yet")
@@ -152,6 +152,11 @@ async def while_looked_up(target: Target) -> None:
             await asyncio.sleep(0.1)
 
     await target.burst(one, target.some(COUNT), SECONDS)
+
+
+@TABLE.row("while an agent runs", "clients close while an agent that takes a second runs")
+async def while_running(target: Target) -> None:
+    await _abort(target, post(f"/_plugins/_ml/agents/{LONG_AGENT}1/_execute", BODY), pause=0.1)
 
 
 @TABLE.row("while agents share a look-up", "clients that wait for the same look-up of an agent close, but for one")
