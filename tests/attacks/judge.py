@@ -73,6 +73,11 @@ class Outcome:
     def withstood(self) -> bool:
         return not self.faults
 
+    @property
+    def disturbed(self) -> bool:
+        """The machine itself delayed the pings, those past the gateway too, so the latencies say nothing of it."""
+        return self.direct > MOST * 1000
+
     def document(self) -> dict[str, Any]:
         return {**asdict(self), "withstood": self.withstood}
 
