@@ -23,13 +23,24 @@ class Use:
     in_flight: int
 
 
-def in_flight(admin: int) -> int:
-    """Requests being answered, over all workers; -1 where the admin port does not answer."""
+def _in_flight(admin: int) -> list[float]:
+    """Requests being answered by each worker that tells."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{admin}/metrics", timeout=5) as page:
-            return round(sum(map(float, _IN_FLIGHT.findall(page.read().decode()))))
+            return [float(value) for value in _IN_FLIGHT.findall(page.read().decode())]
     except OSError:
-        return -1
+        return []
+
+
+def in_flight(admin: int) -> int:
+    """Requests being answered, over all workers; -1 where the admin port does not answer."""
+    counts = _in_flight(admin)
+    return round(sum(counts)) if counts else -1
+
+
+def running_workers(admin: int) -> int:
+    """How many workers answer."""
+    return len(_in_flight(admin))
 
 
 def descriptors(process: Process) -> int:

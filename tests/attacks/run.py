@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import signal
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -125,6 +126,7 @@ def main(words: Sequence[str] | None = None) -> int:
     if not rows:
         sys.stderr.write("No row has that in its name; --list shows all. Some need --tls.\n")
         return 2
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that nothing that was started stays
     report = Report(len(rows), as_json=given.json or not sys.stdout.isatty())
     try:
         with tempfile.TemporaryDirectory() as folder, Runner(Path(folder), size) as runner:

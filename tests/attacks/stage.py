@@ -10,7 +10,6 @@ import ssl
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -19,9 +18,11 @@ from types import TracebackType
 from typing import Any
 
 import trustme
+import uvloop
 
 from bench.process import PROC, Process, free_port
-from tests.attacks.client import Target
+from tests.attacks.client import Target, get
+from tests.attacks.measure import descriptors, running_workers
 from tests.attacks.ping import Plan
 
 ROOT = Path(__file__).parents[2]
@@ -80,7 +81,7 @@ class Stage(AbstractContextManager["Stage"]):
         behind = free_port()
         certificate = [self._certificate] if self.setup.upstream_tls else []
         self.upstream = Process(
-            "upstream", [sys.executable, "-m", "tests.attacks.upstream", str(behind), *certificate], behind, _PATH
+            "upstream", [*_LAUNCH, "-m", "tests.attacks.upstream", str(behind), *certificate], behind, _PATH
         )
         self.port, self.admin = free_port(), free_port()
         file = self._folder / "gateway.json"
@@ -88,7 +89,7 @@ class Stage(AbstractContextManager["Stage"]):
         env = dict(_PATH)
         if self.setup.loop == "asyncio":
             env["PYTHONPATH"] = os.pathsep.join((str(_WITHOUT_UVLOOP), str(ROOT)))
-        command = [sys.executable, "-m", "gateway", "serve", "-c", str(file)]
+        command = [*_LAUNCH, "-m", "gateway", "serve", "-c", str(file)]
         self.gateway = Process("gateway", command, self.port, env)
         try:
             self.upstream.wait_until_up()
@@ -130,16 +131,28 @@ class Stage(AbstractContextManager["Stage"]):
         return settings
 
     def _wait_until_ready(self) -> None:
+        """Wait until all workers answer, and hold no more descriptors than they always do."""
         end = time.monotonic() + 30
-        while True:
-            try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{self.admin}/health/ready", timeout=5) as page:
-                    if page.status == 200:
-                        return
-            except OSError:
-                if time.monotonic() > end:
-                    raise
+        while running_workers(self.admin) < self.setup.workers:
+            if time.monotonic() > end:
+                raise RuntimeError("the gateway's workers do not answer")
             time.sleep(0.1)
+        self._warm_up()
+        counts = [descriptors(self.gateway)]
+        while len(counts) < 8 or len(set(counts[-8:])) > 1:  # until connections to the cluster have been closed again
+            if time.monotonic() > end:
+                raise RuntimeError("the gateway's descriptors are not steady")
+            time.sleep(0.2)
+            counts.append(descriptors(self.gateway))
+
+    def _warm_up(self) -> None:
+        """Have each worker answer a few requests."""
+        target = self.target(1.0)
+
+        async def requests() -> None:
+            await target.burst(lambda _: target.ask(get("/bytes/100")), 20 * self.setup.workers, 0.2)
+
+        uvloop.run(requests())
 
     def terminate(self) -> None:
         """Send SIGTERM to the gateway."""
@@ -180,11 +193,12 @@ class Stage(AbstractContextManager["Stage"]):
             self.port, self.upstream.port, self.authority, self.setup.clients_tls, self.setup.upstream_tls,
             count, interval,
         )  # fmt: skip
-        command = [sys.executable, "-m", "tests.attacks.ping", json.dumps(plan.__dict__)]
+        command = [*_LAUNCH, "-m", "tests.attacks.ping", json.dumps(plan.__dict__)]
         return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
 
 
 _ALL_CORES: list[int] = []
+_LAUNCH = (sys.executable, "-m", "tests.attacks.launch", sys.executable)
 _PATH = {"PYTHONPATH": str(ROOT)}
 
 
