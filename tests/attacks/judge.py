@@ -47,8 +47,8 @@ class Outcome:
     p99, most: of another client's pings; direct: the p99 of pings that went past the gateway, so what the machine
     itself does to them. peak, left: growth of resident memory during the attack, and after it. descriptors: how many
     more than before. in_flight: requests after it. rest: seconds until all was as before. ended: seconds from SIGTERM
-    to the gateway's end, -1 where there was none. waited: for its core, which other processes of the machine had, all
-    in all. seen: the attacker's statuses. faults: why the row fails.
+    to the gateway's end, -1 where there was none. waited: of its threads for their core. seen: the attacker's statuses.
+    faults: why the row fails.
     """
 
     group: str

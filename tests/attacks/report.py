@@ -14,7 +14,7 @@ from rich.table import Table
 
 from tests.attacks.judge import Outcome, Size
 
-COLUMNS = ("attack", "p99", "max", "direct", "peak", "left", "fds", "in flight", "rest", "SIGTERM", "")
+COLUMNS = ("attack", "p99", "max", "direct", "waited", "peak", "left", "fds", "in flight", "rest", "SIGTERM", "")
 MARKERS = "<!-- results: written by `make attacks` -->", "<!-- /results -->"
 
 
@@ -24,9 +24,10 @@ def cells(outcome: Outcome) -> list[str]:
     fault = "; ".join(outcome.faults)
     ended = f"{outcome.ended:.1f} s" if outcome.ended >= 0 else ""
     if not outcome.pings:
-        return [name, *[""] * 8, ended, fault]
+        return [name, *[""] * 9, ended, fault]
     return [
-        name, f"{outcome.p99:.0f} ms", f"{outcome.most:.0f} ms", f"{outcome.direct:.0f} ms", f"{outcome.peak:.0f} MiB",
+        name, f"{outcome.p99:.0f} ms", f"{outcome.most:.0f} ms", f"{outcome.direct:.0f} ms",
+        f"{outcome.waited:.0f} ms", f"{outcome.peak:.0f} MiB",
         f"{outcome.left:.0f} MiB", f"{outcome.descriptors:+}", f"{outcome.in_flight}", f"{outcome.rest:.1f} s",
         ended, fault,
     ]  # fmt: skip
@@ -48,6 +49,7 @@ class Report:
         self.outcomes.append(outcome)
         fault = "; ".join(outcome.faults) or "withstood"
         figures = f"p99 {outcome.p99:.0f} ms, max {outcome.most:.0f} ms, direct {outcome.direct:.0f} ms, "
+        figures += f"waited {outcome.waited:.0f} ms, "
         figures += f"peak {outcome.peak:+.0f} MiB, left {outcome.left:+.0f} MiB"
         sys.stderr.write(
             f"[{len(self.outcomes)}/{self._count}] {outcome.setup}: {outcome.group}: {outcome.name}: "
