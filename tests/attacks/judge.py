@@ -21,7 +21,7 @@ AIM, MOST = 0.020, 0.050
 REST = 5.0
 """Seconds after which all must be as before."""
 LEFT = 64 * MEBIBYTE
-"""Bytes by which resident memory may stay larger: what the allocator keeps for later."""
+"""Bytes by which resident memory of a worker may stay larger: what the allocator keeps for later."""
 ENDED = 2.0
 """Seconds within which an idle gateway must end after SIGTERM."""
 _ROUND = 60.0
@@ -132,15 +132,16 @@ async def _pinged(attack: Attack, stage: Stage, target: Target, outcome: Outcome
     outcome.peak = (peak.peak - before.memory) / MEBIBYTE
     _read_pings(said, attack, outcome, size)
     await _check_requests(stage, outcome)
+    most = before.memory + LEFT * stage.setup.workers
     now, outcome.rest = await asyncio.to_thread(
-        wait_for_rest, stage.gateway, stage.admin, before.memory + LEFT, before.descriptors, REST
+        wait_for_rest, stage.gateway, stage.admin, most, before.descriptors, REST
     )
     outcome.left = (now.memory - before.memory) / MEBIBYTE
     outcome.descriptors = now.descriptors - before.descriptors
     outcome.in_flight = now.in_flight
     if outcome.peak > attack.memory / MEBIBYTE * stage.setup.workers:
         outcome.faults.append(f"memory grew by {outcome.peak:.0f} MiB, allowed are {attack.memory // MEBIBYTE}")
-    if now.memory > before.memory + LEFT:
+    if now.memory > most:
         outcome.faults.append(f"{outcome.left:.0f} MiB of memory were not given back")
     if outcome.descriptors > 0:
         outcome.faults.append(f"{outcome.descriptors} descriptors stayed open")
@@ -188,6 +189,8 @@ def _said(pinging: subprocess.Popen[str], size: Size) -> list[dict[str, Any]]:
         pinging.kill()
         pinging.wait()
         return [{"unanswered": ["the pings were not over in time"]}, {}]
+    if pinging.returncode:
+        return [{"unanswered": ["the other client ended early"]}, {}]
     found: list[dict[str, Any]] = json.loads(said)
     return found
 
