@@ -9,6 +9,7 @@ import re
 import sys
 from pathlib import Path
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -64,7 +65,9 @@ class Report:
             return
         console = Console()
         for setup, outcomes in self._by_setup().items():
-            table = Table(*COLUMNS, title=setup)
+            table = Table(title=setup, box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+            for number, column in enumerate(COLUMNS):
+                table.add_column(column, no_wrap=0 < number < len(COLUMNS) - 1)
             for outcome in outcomes:
                 table.add_row(*cells(outcome), style="" if outcome.withstood else "red")
             console.print(table)
@@ -76,7 +79,7 @@ class Report:
         page = file.read_text()
         lines = [f"{size.pings} pings beside each attack; {os.cpu_count()} cores, Python {platform.python_version()}."]
         for setup, outcomes in self._by_setup().items():
-            lines += ["", f"#### {setup[0].upper()}{setup[1:]}", "", f"| {' | '.join(COLUMNS)} |"]
+            lines += ["", f"#### Setup: {setup}", "", f"| {' | '.join(COLUMNS)} |"]
             lines.append("|---" * len(COLUMNS) + "|")
             lines += [f"| {' | '.join(cells(outcome)).replace('`', '')} |" for outcome in outcomes]
         begin, end = MARKERS
