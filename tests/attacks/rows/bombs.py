@@ -127,7 +127,7 @@ BOMBS = (
     Bomb(
         "zeros over the limit",
         "10 GB of zeros in 10 MB of gzip, packed again",
-        packed_again(lambda scale: packed(b"", bytes(MILLION), round(10_000 * scale), b"", 1)),
+        packed_again(lambda scale: packed(b"", bytes(10_000), round(MILLION * scale), b"", 1)),
         ("Content-Encoding: gzip", "Content-Encoding: gzip"),
         every=5.0,
     ),
