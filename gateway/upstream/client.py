@@ -185,8 +185,9 @@ class Upstream:
         tried: list[Node] = []
         while True:
             try:
-                async with asyncio.timeout(self._settings.timeouts.connect or None):
+                async with asyncio.timeout(self._settings.timeouts.idle or None):
                     await pool.admit_upload(outbound)
+                async with asyncio.timeout(self._settings.timeouts.connect or None):
                     return await pool.acquire(fresh=outbound.resent)
             except TimeoutError:
                 failure: GatewayError = UpstreamTimeout("The cluster did not answer in time.")
