@@ -63,6 +63,11 @@ def json_objects() -> st.SearchStrategy[dict[str, Any]]:
     return st.dictionaries(hostile_text(2), json_values(4), max_size=3)
 
 
+def in_any_case(word: str) -> st.SearchStrategy[str]:
+    """`word` with each letter in upper or lower case."""
+    return st.tuples(*(st.sampled_from([c.lower(), c.upper()]) for c in word)).map("".join)
+
+
 def names() -> st.SearchStrategy[str]:
     """Names and ids that every provider takes."""
     return st.text("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-", min_size=1, max_size=12)

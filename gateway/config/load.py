@@ -120,6 +120,7 @@ def _contradictions(settings: Settings) -> list[ConfigProblem]:
     if settings.listen.tls.client_ca_file and not settings.listen.tls.cert_file:
         problems.append(ConfigProblem("listen.tls.cert_file", "is needed with listen.tls.client_ca_file"))
     problems += _circular(settings.agents.aliases)
+    problems += _ambiguous_roles(settings.agents.roles)
     if settings.media.fetch and not settings.media.hosts:
         problems.append(ConfigProblem("media.hosts", "is needed when media.fetch is on"))
     return problems
@@ -162,6 +163,15 @@ def _circular(aliases: Mapping[str, str]) -> Iterator[ConfigProblem]:
         if new in aliases:
             allowed = "the id of an agent that is no alias itself"
             yield ConfigProblem(f"agents.aliases.{old}", "leads to another alias", repr(new), allowed)
+
+
+def _ambiguous_roles(roles: Mapping[str, str]) -> Iterator[ConfigProblem]:
+    """Roles that differ in case only, which is not regarded: a client's role would have two meanings."""
+    seen: dict[str, str] = {}
+    for role in roles:
+        other = seen.setdefault(role.casefold(), role)
+        if other != role:
+            yield ConfigProblem(f"agents.roles.{role}", f"is the same role as {other!r}: case is ignored")
 
 
 def _open_doors(listen: Listen) -> Iterator[ConfigProblem]:

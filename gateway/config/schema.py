@@ -323,7 +323,7 @@ class Agents(Struct, frozen=True, forbid_unknown_fields=True):
     ] = {}
     roles: Annotated[
         dict[str, Literal["system", "user", "assistant", "tool"]],
-        Meta(description="Roles of your clients that mean a standard one: `reviewer: user`."),
+        Meta(description="Roles of your clients that mean a standard one: `reviewer: user`; case is ignored."),
     ] = {}
 
 

@@ -77,7 +77,7 @@ def plan(
         except UndeliverableContent:
             return False
 
-    raise UndeliverableContent.of(refusal.problems(profile, provider, agent_input, params, deliverable))
+    raise UndeliverableContent.of(refusal.problems(profile, provider, agent_input, params, options.roles, deliverable))
 
 
 def _unsafe(profile: AgentProfile, params: Mapping[str, str]) -> list[Problem]:

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from gateway.agents.profile import AgentProfile
 from gateway.delivery.rendering import first_llm
-from gateway.delivery.systems import SYSTEM_ROLES
 from gateway.delivery.upgrade import NotOffered, command, mended, upgraded
 from gateway.errors import Problem
 from gateway.providers.base import Provider
 from gateway.unified.model import AgentInput, ContentBlock, Media, Message, Native, Text, ToolResult, ToolUse
+from gateway.unified.roles import meaning_of
 
 _ASK = Text("x", "input")
 _EXPECTED = {"HISTORY_NEEDS_UPGRADE": "one user turn", "SYSTEM_NEEDS_SLOT": "user and assistant turns"}
@@ -28,10 +28,12 @@ def problems(
     provider: Provider,
     agent_input: AgentInput,
     params: Mapping[str, str],
+    roles: Mapping[str, str],
     deliverable: Callable[[AgentProfile, AgentInput], bool],
 ) -> list[Problem]:
     """Every part that can't reach the LLM of this agent, found by trying each kind of part by itself.
 
+    roles: the operator's role table (`MappingOptions.roles`).
     deliverable: whether a conversation can be delivered to this agent, as it is or with its connectors changed.
     """
 
@@ -40,7 +42,7 @@ def problems(
 
     found = [
         Problem(place, reason, expected=_EXPECTED.get(code, "text"), received=received, code=code, help=help)
-        for code, reason, places, sample in _parts(agent_input)
+        for code, reason, places, sample in _parts(agent_input, roles)
         if places and not deliverable(profile, sample)
         for help in [remedy(sample)]
         for place, received in places
@@ -53,7 +55,7 @@ def problems(
         return [Problem("input", reason, code="AGENT_NOT_CALLABLE", help=remedy(asking))]
     last = agent_input.messages[-1]
     is_answer = all(isinstance(block, ToolResult) for block in last.content)
-    if last.role.lower() in ("assistant", "tool") or is_answer:
+    if meaning_of(last, roles).standard in ("assistant", "tool") or is_answer:
         reason = "the agent's own prompt stands around a question, and this conversation ends without one"
         help = "end the conversation with a user turn"
         return [Problem(last.at, reason, "a user turn", last.role, "QUESTION_MISSING", help)]
@@ -68,14 +70,14 @@ def problems(
 Part = tuple[str, str, list[tuple[str, str]], AgentInput]
 
 
-def _parts(agent_input: AgentInput) -> Iterator[Part]:
+def _parts(agent_input: AgentInput, roles: Mapping[str, str]) -> Iterator[Part]:
     """The kinds of part an agent may not take: code, reason, their places, and a conversation of just that kind."""
     messages = agent_input.messages
     media = [block for m in messages for block in m.content if isinstance(block, Media)]
     tools = [block for m in messages for block in m.content if isinstance(block, ToolUse | ToolResult)]
     native = [block for m in messages for block in m.content if isinstance(block, Native)]
-    system = [m for m in messages if m.role.lower() in SYSTEM_ROLES]
-    turns = [m for m in messages if m.role.lower() not in SYSTEM_ROLES]
+    system = [m for m in messages if meaning_of(m, roles).is_system]
+    turns = [m for m in messages if not meaning_of(m, roles).is_system]
 
     def places(blocks: list[Media] | list[Native] | list[ToolUse | ToolResult]) -> list[tuple[str, str]]:
         return [(block.at, _named(block)) for block in blocks]

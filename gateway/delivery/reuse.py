@@ -28,7 +28,8 @@ from gateway.delivery.plan import Plan, Remembered, plan
 from gateway.delivery.template import BLANK
 from gateway.errors import UndeliverableContent
 from gateway.providers.base import MappingOptions, Provider, ProviderRequest
-from gateway.unified.model import AgentInput, Text
+from gateway.unified.model import AgentInput, Message, Text
+from gateway.unified.roles import meaning_of
 
 # From Unicode's private use area, so that no agent's own words are among them.
 SPECIMEN = '\uf8f1"\\\n\uf8f2'
@@ -69,7 +70,7 @@ def planned(
     Raises:
         UndeliverableContent: as `plan`.
     """
-    text = None if remembered or "user" in options.roles else _plain_text(agent_input)
+    text = None if remembered else _plain_text(agent_input, options)
     if text is not None and sum(map(len, params.values())) <= _LONGEST:
         kept = _of_specimen(profile, provider, agent_input, params, options)
         if kept.plan is not None:
@@ -87,13 +88,12 @@ def is_plain_text(text: str) -> bool:
     return text.lstrip(BLANK)[:1] not in _OPENING
 
 
-def _plain_text(agent_input: AgentInput) -> str | None:
-    """The one plain text that is all of the input; None for any other input."""
+def _plain_text(agent_input: AgentInput, options: MappingOptions) -> str | None:
+    """The one plain text of the user's that is all of the input; None for any other input."""
     match agent_input.messages:
-        case (message,) if message.role == "user":
-            match message.content:
-                case (Text(text=text),) if is_plain_text(text):
-                    return text
+        case (Message(content=(Text(text=text),)) as message,) if is_plain_text(text):
+            role = meaning_of(message, options.roles)
+            return text if role.standard == "user" and not role.is_renamed else None
     return None
 
 

@@ -14,8 +14,9 @@ from gateway.delivery.wish import Turn, parts_of, text_of
 from gateway.notices import Notice
 from gateway.providers.base import Provider, ProviderRequest
 from gateway.unified.model import AgentInput, Message, Text
+from gateway.unified.roles import meaning_of
 
-SYSTEM_ROLES = frozenset({"system", "developer"})
+_SYSTEM_ROLES = frozenset({"system", "developer"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ def _leading(provider: Provider, turns: list[Turn]) -> tuple[list[str], list[Tur
     texts: list[str] = []
     for index, turn in enumerate(turns):
         parts = [text_of(provider, part) for part in parts_of(provider, turn)]
-        if turn.get("role") not in SYSTEM_ROLES or None in parts:
+        if turn.get("role") not in _SYSTEM_ROLES or None in parts:
             return texts, turns[index:]
         texts += [part for part in parts if part is not None]
     return texts, []
@@ -82,11 +83,6 @@ class _Apply:
         return with_value(body, self.path, self.before + joined + self.behind)
 
 
-def is_system(role: str, roles: Mapping[str, str]) -> bool:
-    """Whether a client's role means system text."""
-    return roles.get(role, role).lower() in SYSTEM_ROLES
-
-
 def folded(agent_input: AgentInput, roles: Mapping[str, str]) -> tuple[AgentInput, Notice] | None:
     """The conversation with its system texts at the start of the first user turn; None where that can't be.
 
@@ -95,12 +91,12 @@ def folded(agent_input: AgentInput, roles: Mapping[str, str]) -> tuple[AgentInpu
     texts: list[Text] = []
     rest: list[Message] = []
     for message in agent_input.messages:
-        if is_system(message.role, roles):
+        if meaning_of(message, roles).is_system:
             texts += [block for block in message.content if isinstance(block, Text)]
         else:
             rest.append(message)
-    named = [roles.get(message.role, message.role).lower() for message in rest]
-    first = named.index("user") if "user" in named else None
+    meanings = [meaning_of(message, roles) for message in rest]
+    first = next((at for at, role in enumerate(meanings) if role.standard == "user" and role.is_known), None)
     if not texts or first is None:
         return None
     rest[first] = replace(rest[first], content=(*texts, *rest[first].content))

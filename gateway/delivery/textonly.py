@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from gateway.errors import Problem
-from gateway.notices import Notice
 from gateway.providers.base import ConnectorHints, Inexpressible, MappingOptions, Provider, ProviderRequest
-from gateway.providers.capabilities import STANDARD_ROLES
 from gateway.unified.model import AgentInput, Media, Message, Native, Text
+from gateway.unified.roles import meaning_of
 
 _HELP = "name the agent's provider in a rule of the gateway's configuration (agents.rules)"
 
@@ -42,19 +41,19 @@ class TextOnly(Provider):
         ]
         if problems:
             raise Inexpressible(problems)
-        notices = [
-            Notice("ROLE_MAPPED", f"The role {message.role!r} is sent as user, its name before the text", message.at)
+        notices = tuple(
+            notice
             for message in agent_input.messages
-            if _role(message, options) not in STANDARD_ROLES
-        ]
-        return ProviderRequest([self._turn(message, options) for message in agent_input.messages], [], tuple(notices))
+            for notice in meaning_of(message, options.roles).notices(message.at)
+        )
+        return ProviderRequest([self._turn(message, options) for message in agent_input.messages], [], notices)
 
     def _turn(self, message: Message, options: MappingOptions) -> dict[str, Any]:
-        role = _role(message, options)
+        role = meaning_of(message, options.roles)
         texts = [block.text for block in message.content if isinstance(block, Text) and block.text.strip()]
-        if role not in STANDARD_ROLES:
-            role, texts = "user", [f"[{message.role}]: {text}" if not at else text for at, text in enumerate(texts)]
-        return {"role": role, "content": [self.text_part(text) for text in texts]}
+        if role.prefix and texts:
+            texts[0] = f"{role.prefix} {texts[0]}"
+        return {"role": role.standard, "content": [self.text_part(text) for text in texts]}
 
     def text_part(self, text: str) -> dict[str, Any]:
         """A text by itself."""
@@ -75,8 +74,3 @@ class TextOnly(Provider):
     def fields(self, request: ProviderRequest) -> dict[str, Any]:
         """There are no body members to name."""
         return {}
-
-
-def _role(message: Message, options: MappingOptions) -> str:
-    """The client's role, or what the operator made of it; any case (`MappingOptions.roles`)."""
-    return options.roles.get(message.role, message.role).lower()

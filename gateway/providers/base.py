@@ -20,8 +20,7 @@ from gateway.unified.model import AgentInput
 class MappingOptions:
     """What the operator chose for the mapping.
 
-    roles: client role → one of system, user, assistant, tool; a role in neither this table nor the standard
-        ones is mapped to user with the role's name kept as a text prefix (``[reviewer]: …``).
+    roles: client role → one of system, user, assistant, tool (`gateway.unified.roles` has the rule).
     allow_prefill: a conversation may end with an assistant turn on Bedrock.
     """
 

@@ -14,18 +14,10 @@ from typing import Literal
 from gateway.unified.formats import FORMATS
 from gateway.unified.model import MediaKind
 
+# The roles of turns that a provider is given; a tool turn becomes the user turn that holds its results.
 Role = Literal["system", "developer", "user", "assistant"]
 # kind → source form (``base64`` or a URL scheme) → formats
 MediaTable = Mapping[MediaKind, Mapping[str, tuple[str, ...]]]
-
-# Client roles with a meaning of their own; a tool turn becomes the user turn that holds its results.
-STANDARD_ROLES: Mapping[str, Role] = {
-    "system": "system",
-    "developer": "developer",
-    "user": "user",
-    "assistant": "assistant",
-    "tool": "user",
-}
 
 # Words put where a provider insists on text and the client gave none.
 NEUTRAL_DOCUMENT_TEXT = "(document attached)"

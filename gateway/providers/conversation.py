@@ -14,7 +14,7 @@ from typing import assert_never
 
 from gateway.providers import media
 from gateway.providers.base import MappingOptions
-from gateway.providers.capabilities import STANDARD_ROLES, Capabilities, Role
+from gateway.providers.capabilities import Capabilities, Role
 from gateway.providers.findings import Findings
 from gateway.providers.tools import Turn, pair
 from gateway.unified.model import (
@@ -29,6 +29,7 @@ from gateway.unified.model import (
     ToolResult,
     ToolUse,
 )
+from gateway.unified.roles import meaning_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +59,12 @@ def prepare(agent_input: AgentInput, options: MappingOptions, limits: Capabiliti
 
 
 def _turn(message: Message, options: MappingOptions, limits: Capabilities, findings: Findings) -> Turn:
-    role, prefix = _role(message, options, findings)
+    meaning = meaning_of(message, options.roles)
+    findings.notices += meaning.notices(message.at)
+    role: Role = "user" if meaning.standard == "tool" else meaning.standard
     blocks = [_block(block, role, limits, findings) for block in message.content]
     content = tuple(block for block in blocks if block is not None)
-    is_tool = _target(message.role, options) == "tool"
-    if is_tool and content and not any(isinstance(block, ToolResult) for block in content):
+    if meaning.standard == "tool" and content and not any(isinstance(block, ToolResult) for block in content):
         findings.refuse(
             "TOOL_RESULT_MISSING",
             message.at,
@@ -71,33 +73,13 @@ def _turn(message: Message, options: MappingOptions, limits: Capabilities, findi
             received=f"role {message.role}",
             help="Name the call that the turn answers, or give the turn the role user.",
         )
-    if prefix and content:
+    if meaning.prefix and content:
         first, *rest = content
         if isinstance(first, Text):
-            content = (Text(f"{prefix} {first.text}", first.at), *rest)
+            content = (Text(f"{meaning.prefix} {first.text}", first.at), *rest)
         else:
-            content = (Text(prefix, message.at), *content)
+            content = (Text(meaning.prefix, message.at), *content)
     return Turn(role, content, message.at)
-
-
-def _target(role: str, options: MappingOptions) -> str:
-    """The operator's choice for a client role, or the role itself; case is ignored, as in the seeds' design."""
-    chosen = options.roles.get(role) or next(
-        (to for name, to in options.roles.items() if name.lower() == role.lower()), ""
-    )
-    return (chosen or role).lower()
-
-
-def _role(message: Message, options: MappingOptions, findings: Findings) -> tuple[Role, str]:
-    """The turn's role, and the text that keeps a role which no provider knows."""
-    target = _target(message.role, options)
-    role = STANDARD_ROLES.get(target)
-    if role is None:
-        findings.note("ROLE_MAPPED", message.at, f"The role {message.role!r} is sent as user, its name before the text")
-        return "user", f"[{message.role}]:"
-    if target != message.role.lower():
-        findings.note("ROLE_MAPPED", message.at, f"The role {message.role!r} is sent as {target}")
-    return role, ""
 
 
 def _block(block: ContentBlock, role: Role, limits: Capabilities, findings: Findings) -> ContentBlock | None:

@@ -8,13 +8,13 @@ from gateway.unified import tools
 from gateway.unified.blocks import is_block, read_block, read_blocks, read_result_content
 from gateway.unified.lift import Lifted
 from gateway.unified.model import AgentInput, ContentBlock, InputType, Message, Text, ToolResult
+from gateway.unified.roles import meaning
 from gateway.unified.validate import Fields, Reading, child, json_type, shorten
 
 EXPECTED_INPUT = "string, array of content blocks, or array of messages"
 # Members that a message may carry and a model never sees: the bookkeeping of stores and frameworks.
 HARMLESS = frozenset({"id", "message_id", "tracking_id", "metadata", "created_at", "updated_at"})
 _EXPECTED_CONTENT = "string, or non-empty array of content blocks"
-_NOT_TOOL_ROLES = frozenset({"assistant", "system", "developer"})
 
 
 def parse_input(value: Any, lifted: Lifted) -> AgentInput:
@@ -109,14 +109,14 @@ def _read_message(reading: Reading, item: dict[str, Any], at: str) -> list[Messa
     else:
         content = _read_content(message, bool(calls and message.get(calls)))
         content += tools.read_tool_calls(message, calls) if calls else []
-        if role == "tool" and not all(isinstance(block, ToolResult) for block in content):
+        if meaning(role or "").standard == "tool" and not all(isinstance(block, ToolResult) for block in content):
             message.problem("toolCallId", "A tool message must say which call it answers", "the id of a tool call")
     message.done(HARMLESS)
     return [Message(role, tuple(content), at)] if role else []
 
 
 def _read_answer(message: Fields, role: str, calls: str, call_id: str) -> list[ContentBlock]:
-    if role in _NOT_TOOL_ROLES:
+    if meaning(role).standard not in ("tool", "user"):
         message.problem(call_id, f"A message of role {role} can't be a tool's answer", '"role": "tool"', shorten(role))
     if calls and message.get(calls):
         message.problem(calls, "A message is either a tool's answer or calls tools", f"no {calls}", calls)

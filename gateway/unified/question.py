@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gateway.unified.model import AgentInput, Message, Text
+from gateway.unified.roles import meaning_of
 
-_NOT_USER = frozenset({"system", "developer", "tool"})
 _NO_ROLES: Mapping[str, str] = {}
 
 
 def last_user_turns(agent_input: AgentInput, roles: Mapping[str, str] = _NO_ROLES) -> tuple[Message, ...]:
-    """The user's messages after the last assistant one; every role but the standard others counts as user.
+    """The user's messages after the last assistant one; a turn of an unknown role counts as the user's.
 
     Args:
         agent_input: the conversation.
@@ -19,11 +19,13 @@ def last_user_turns(agent_input: AgentInput, roles: Mapping[str, str] = _NO_ROLE
     """
     turns: list[Message] = []
     for message in agent_input.messages:
-        role = roles.get(message.role, message.role)
-        if role == "assistant":
-            turns.clear()
-        elif role not in _NOT_USER:
-            turns.append(message)
+        match meaning_of(message, roles).standard:
+            case "assistant":
+                turns.clear()
+            case "user":
+                turns.append(message)
+            case "system" | "developer" | "tool":
+                pass
     return tuple(turns)
 
 

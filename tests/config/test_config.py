@@ -95,6 +95,11 @@ def test_every_problem_is_told_with_its_path(tmp_path: Path) -> None:
     ]
 
 
+def test_two_roles_that_differ_in_case_only_are_a_problem(tmp_path: Path) -> None:
+    path = _file(tmp_path, "agents: {roles: {Bot: assistant, guide: system, bot: user}}\n")
+    assert _problems(path, {}) == ["agents.roles.bot: is the same role as 'Bot': case is ignored"]
+
+
 @pytest.mark.parametrize(
     ("text", "name", "part"),
     [

@@ -7,8 +7,9 @@ from gateway.providers import registry
 
 from .doc_tables import PAGE, filled
 
-CODE = re.compile(r"(?:refuse|note)\(\s*\"([A-Z_]+)\"")
-SOURCES = Path(__file__).parents[2] / "gateway" / "providers"
+CODE = re.compile(r"(?:refuse|note|Notice)\(\s*\"([A-Z_]+)\"")
+GATEWAY = Path(__file__).parents[2] / "gateway"
+SOURCES = [*(GATEWAY / "providers").glob("*.py"), GATEWAY / "unified" / "roles.py"]
 
 
 def test_tables_are_the_codes() -> None:
@@ -18,7 +19,7 @@ def test_tables_are_the_codes() -> None:
 
 
 def test_every_code_is_explained_and_no_other() -> None:
-    used = {code for path in SOURCES.glob("*.py") for code in CODE.findall(path.read_text(encoding="utf-8"))}
+    used = {code for path in SOURCES for code in CODE.findall(path.read_text(encoding="utf-8"))}
     explained = set(re.findall(r"^\| `([A-Z_]+)` \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE))
     assert explained == used
     assert len(used) > 20

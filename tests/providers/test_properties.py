@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from gateway.providers.base import Inexpressible, MappingOptions, Provider
-from gateway.providers.capabilities import NEUTRAL_DOCUMENT_TEXT, NEUTRAL_RESULT_TEXT, STANDARD_ROLES, TOOL_ERROR_TEXT
+from gateway.providers.capabilities import NEUTRAL_DOCUMENT_TEXT, NEUTRAL_RESULT_TEXT, TOOL_ERROR_TEXT
 from gateway.unified.model import AgentInput, Base64, Json, Media, Native, Text, ToolResult, ToolUse
 
 from .conversations import conversations
@@ -20,6 +20,7 @@ from .talk import fill
 from .test_golden import PROVIDERS
 
 NEUTRAL = {NEUTRAL_DOCUMENT_TEXT, NEUTRAL_RESULT_TEXT, TOOL_ERROR_TEXT}
+STANDARD_ROLES = {role: role for role in ("system", "developer", "user", "assistant")} | {"tool": "user"}
 TEXT_FORMATS = {"txt", "md", "csv", "html"}
 
 

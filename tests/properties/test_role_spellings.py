@@ -1,0 +1,70 @@
+"""However a client spells its roles, the same arrives, is stored, is refused and is reported."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import HealthCheck, event, given, settings
+from hypothesis import strategies as st
+
+from gateway.execute.rewrite import Policy
+from gateway.providers.base import MappingOptions
+from gateway.unified.model import AgentInput, InputType
+from tests.delivery.world import Sent, world
+from tests.matrix import VERSIONS
+from tests.strategies import conversations, in_any_case, spelled
+
+AGENTS = [(version, name) for version in VERSIONS for name in sorted(world(version).agents)]
+TABLE = {"bot": "assistant", "Guide": "system", "human": "user"}
+OTHERS = {"assistant": "bot", "system": "guide", "user": "human"}
+
+
+@st.composite
+def spellings(draw: st.DrawFn) -> tuple[Any, Any, dict[str, str]]:
+    """The value of `input` with its roles in lower case, the same in any case, and the operator's table."""
+    table = draw(st.sampled_from([{}, TABLE]))
+    said = draw(conversations(kinds=("image",), roles=("user", "user", "reviewer")).filter(is_messages))
+    if table:
+        roles = [draw(st.sampled_from([m.role, OTHERS.get(m.role, m.role)])) for m in said.messages]
+        messages = (replace(m, role=role) for m, role in zip(said.messages, roles, strict=True))
+        said = replace(said, messages=tuple(messages))
+    lower = draw(spelled(said))
+    other = [m if m["role"] == "reviewer" else {**m, "role": draw(in_any_case(m["role"]))} for m in lower]
+    return lower, other, table
+
+
+def is_messages(said: AgentInput) -> bool:
+    return said.type is InputType.MESSAGES
+
+
+def told(sent: Sent) -> Any:
+    """All that came of a request but the spelling of its roles in sentences."""
+    if sent.error is not None:
+        return [(problem.place, problem.code, problem.expected, problem.help) for problem in sent.error.problems]
+    assert sent.rewritten is not None
+    assert sent.executed is not None
+    plan = sent.rewritten.plan
+    request = plan.request and (plan.request.messages, plan.request.system)
+    notices = [(notice.code, notice.place) for notice in plan.notices]
+    return plan.strategy, plan.question, plan.parameters, request, notices, sent.executed.llm_bodies, sent.stored
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.sampled_from(AGENTS), spellings())
+def test_the_case_of_a_role_changes_nothing(agent: Any, inputs: tuple[Any, Any, dict[str, str]]) -> None:
+    (version, name), (lower, other, table) = agent, inputs
+    policy = Policy(MappingOptions(roles=table))
+    place = world(version)
+    expected = told(place.send(name, {"input": lower}, policy=policy))
+    place.forget()
+    found = told(place.send(name, {"input": other}, policy=policy))
+    place.forget()
+    event("refused" if isinstance(expected, list) else "sent")
+    assert shown(found) == shown(expected)
+
+
+def shown(value: Any) -> str:
+    """Comparable text: the tokens that stand for media differ from one request to the next."""
+    return re.sub(r"gwb_[0-9a-zA-Z]+", "token", repr(value))
