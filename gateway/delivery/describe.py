@@ -1,25 +1,52 @@
-"""An operator's way out: media that can't be delivered are replaced by a short note in words."""
+"""An operator's way out (`delivery: describe`): media that can't be delivered become a text note in their place."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
+from typing import TypeVar
 
 from gateway.notices import Notice
-from gateway.unified.model import AgentInput, Base64, ContentBlock, Media, Text
+from gateway.unified.model import AgentInput, Base64, ContentBlock, Media, Text, ToolResult
+
+Part = TypeVar("Part")
 
 
-def described(agent_input: AgentInput) -> tuple[AgentInput, tuple[Notice, ...]]:
-    """The conversation with a text note for each media block, and a notice for each."""
+def describe(agent_input: AgentInput, places: Collection[str]) -> tuple[AgentInput, tuple[Notice, ...]]:
+    """The conversation with a text note for media, in turns and in tool results, and a notice for each.
+
+    places: what a refusal names. Only the media at these places are replaced; where none of the places is that of
+    a medium, all media are.
+    """
+    named = [media.at for media in _media_of(agent_input) if media.at in places]
+    chosen = frozenset(named or (media.at for media in _media_of(agent_input)))
     notices: list[Notice] = []
 
-    def noted(block: ContentBlock) -> ContentBlock:
-        if not isinstance(block, Media):
-            return block
-        notices.append(Notice("MEDIA_DESCRIBED", f"the {block.kind} was replaced by a note in words", block.at))
-        return Text(_note(block), block.at)
+    def note(part: Part) -> Part | Text:
+        if not isinstance(part, Media) or part.at not in chosen:
+            return part
+        notices.append(Notice("MEDIA_DESCRIBED", f"the {part.kind} was replaced by a note in words", part.at))
+        return Text(_note(part), part.at)
 
-    messages = tuple(replace(m, content=tuple(noted(block) for block in m.content)) for m in agent_input.messages)
+    def describe_block(block: ContentBlock) -> ContentBlock:
+        if isinstance(block, ToolResult):
+            return replace(block, content=tuple(note(part) for part in block.content))
+        return note(block)
+
+    messages = tuple(
+        replace(m, content=tuple(describe_block(block) for block in m.content)) for m in agent_input.messages
+    )
     return replace(agent_input, messages=messages), tuple(notices)
+
+
+def _media_of(agent_input: AgentInput) -> list[Media]:
+    return [
+        part
+        for message in agent_input.messages
+        for block in message.content
+        for part in (block.content if isinstance(block, ToolResult) else (block,))
+        if isinstance(part, Media)
+    ]
 
 
 def _note(media: Media) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 from gateway.agents.kinds import ABILITIES, Generation
 from gateway.agents.profile import AgentProfile
 from gateway.delivery.anatomy import replaced
-from gateway.delivery.describe import described
+from gateway.delivery.describe import describe
 from gateway.delivery.native import guarded
 from gateway.delivery.plan import Plan, Remembered, assumed
 from gateway.delivery.reuse import planned
@@ -113,13 +113,20 @@ def rewritten(
     refuse_unserved(profile, agent_input)
     provider = registry.provider(profile.provider) if profile.provider else TextOnly()
     params = parameters_as_strings(request.parameters)
-    try:
-        found = planned(profile, provider, agent_input, params, policy.options, remembered)
-    except UndeliverableContent:
-        words, notices = described(agent_input)
-        if not policy.describe or not notices:
-            raise
-        found = planned(profile, provider, words, params, policy.options, remembered)
+    said = agent_input
+    notices: tuple[Notice, ...] = ()
+    while True:
+        try:
+            found = planned(profile, provider, said, params, policy.options, remembered)
+            break
+        except UndeliverableContent as refusal:
+            if not policy.describe:
+                raise
+            said, more = describe(said, {problem.place for problem in refusal.problems})
+            if not more:
+                raise  # what is left to refuse is no medium
+            notices += more
+    if notices:
         found = replace(found, notices=(*found.notices, *notices))
     return Rewritten(found, _body(request, agent_input, found.parameters))
 
