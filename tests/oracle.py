@@ -1,13 +1,15 @@
-"""Decides what became of a request, without the delivery's help.
+"""Decides what became of a request, without the gateway's help.
 
-The oracle knows three things: what the client said (the provider's mapping of it), what the agent itself puts
-around a question (found by asking the agent, or a twin of it behind a connector that takes plain text, a harmless
-word), and what the LLM received. From these it tells ARRIVED, REFUSED, LOST or BROKEN. Nothing here imports
-`gateway.delivery`.
+The oracle knows three things: what the client said (told as its own `wire_formats` has it), what the agent itself
+puts around a question (found by asking the agent, or a twin of it behind a connector that takes plain text, a
+harmless word), and what the LLM received. From these it tells ARRIVED, REFUSED, LOST or BROKEN, and whether the
+notices report what happened and nothing else. The rules stand here in plain code: nothing is imported from the
+gateway but the model of the input.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,17 +17,28 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
-from gateway.execute.body import payloads_of
-from gateway.providers import registry
-from gateway.providers.base import Inexpressible, MappingOptions, Provider, ProviderRequest
-from gateway.unified.model import AgentInput, Message, Text
-from gateway.unified.question import question_text
-from gateway.unified.request import parameters_as_strings
+from gateway.unified.model import AgentInput, Base64, Media, Message, Text, ToolResult
 from tests.delivery.frames import ASKED, TOLD, Frames, Mismatch, parsed, replaced
 from tests.delivery.world import Pairs, Sent, World
+from tests.wire_formats import FORMATS, Format, Found, Told, Untellable, canonical, standard_role, tell
 
 NEUTRAL = ("(attached:)", "(end)")
-STORED_OTHERWISE = {"MEMORY_HOLDS_CODE", "MEMORY_HOLDS_REFERENCE", "MEMORY_PARTIAL"}
+CODE = re.compile(r"\$\$?\{parameters\.(gw_\w+)\}")  # a parameter of the gateway's that the cluster fills in
+# Notices of how a conversation was delivered; all others are of how the provider must be told it (`Told.notices`).
+DELIVERY = {
+    "HISTORY_FLATTENED", "MEDIA_DESCRIBED", "MEMORY_HOLDS_CODE", "MEMORY_HOLDS_MORE", "MEMORY_HOLDS_REFERENCE",
+    "MEMORY_PARTIAL", "MEMORY_RETOLD", "SYSTEM_FOLDED", "TEXT_JOINED", "USER_TURN_SPLIT",
+}  # fmt: skip
+ADDED_TEXT = ("NEUTRAL_TEXT_ADDED", "")
+
+
+def question_of(said: AgentInput, roles: Mapping[str, str]) -> str:
+    """What memory must store: the text of the user's turns after the last assistant turn.
+
+    One block exactly as it is; several trimmed and joined by newlines, blank ones left out.
+    """
+    texts = [block.text for turn in _user_turns(said, roles) for block in turn.content if isinstance(block, Text)]
+    return texts[0] if len(texts) == 1 else "\n".join(text.strip() for text in texts if text.strip())
 
 
 class Outcome(Enum):
@@ -48,9 +61,10 @@ class Verdict:
 class Oracle:
     """Judges requests to the agents of one world."""
 
-    def __init__(self, world: World, options: MappingOptions | None = None) -> None:
+    def __init__(self, world: World, roles: Mapping[str, str] | None = None) -> None:
+        """roles: the operator's role table."""
         self.world = world
-        self.options = options or MappingOptions()
+        self.roles = roles or {}
         self.frames = Frames(world)
 
     def judge(self, name: str, parameters: Mapping[str, Any], pairs: Pairs, sent: Sent) -> Verdict:
@@ -65,87 +79,182 @@ class Oracle:
             return Verdict(Outcome.REFUSED, problems[0].code or sent.error.type)
         assert sent.rewritten is not None
         plan = sent.rewritten.plan
+        notices = {(notice.code, notice.place) for notice in plan.notices}
         codes = tuple(notice.code for notice in plan.notices)
         try:
-            self._compare(name, parameters_as_strings(parameters), pairs, sent, frozenset(codes))
+            if len(notices) != len(codes):
+                raise Mismatch(f"a notice stands twice: {codes}")
+            self._compare(name, _as_strings(parameters), pairs, sent, notices)
         except Mismatch as mismatch:
             outcome = Outcome.BROKEN if mismatch.broken else Outcome.LOST
             return Verdict(outcome, str(mismatch), plan.strategy, codes)
         return Verdict(Outcome.ARRIVED, "", plan.strategy, codes)
 
-    def _compare(self, name: str, parameters: dict[str, str], pairs: Pairs, sent: Sent, codes: frozenset[str]) -> None:
+    def _compare(self, name: str, parameters: dict[str, str], pairs: Pairs, sent: Sent, notices: Found) -> None:
         assert sent.executed is not None
         assert sent.input is not None
+        assert sent.rewritten is not None
+        codes = frozenset(code for code, place in notices if code in DELIVERY or (code, place) == ADDED_TEXT)
         if sent.executed.status != 200:
             raise Mismatch(f"{sent.executed.status} {json.dumps(sent.executed.body)[:600]}", broken=True)
         got = [parsed(body) for body in sent.executed.llm_bodies]
         if not got:
-            raise Mismatch("no LLM was called", broken="NO_LLM" not in codes)
-        said = sent.input
-        stored = question_text(said, self.options.roles)
-        if sent.stored not in (None, stored) and not codes & STORED_OTHERWISE:
-            raise Mismatch(f"memory holds {sent.stored!r}, not {stored!r}")
+            raise Mismatch("no LLM was called", broken=True)
+        described = {place for code, place in notices if code == "MEDIA_DESCRIBED"}
+        said = _described(sent.input, described)
+        question = question_of(said, self.roles)
+        if sent.rewritten.plan.question != question:
+            raise Mismatch(f"the question is {sent.rewritten.plan.question!r}, not {question!r}")
+        replay_off = sent.rewritten.plan.parameters.get("message_history_limit") == "0"
+        if ("MEMORY_RETOLD" in codes) != replay_off or (replay_off and not pairs):
+            raise Mismatch(
+                f"the agent's replay is {'off' if replay_off else 'on'}, and the notices are {sorted(codes)}"
+            )
         if "MEMORY_RETOLD" in codes:
             said = _retold(said, pairs)
             parameters, pairs = {**parameters, "message_history_limit": "0"}, ()
-        if "SYSTEM_FOLDED" in codes:
-            said = _folded(said)
+        folded = {place for code, place in notices if code == "SYSTEM_FOLDED"}
+        if folded:
+            said = _folded(said, self.roles, folded)
+        _memory(sent.stored, question, said, codes, self.roles, sent.rewritten.plan.parameters)
         flat = "HISTORY_FLATTENED" in codes
+        if (flat or not self.world.profile(name).provider) and codes & {"NEUTRAL_TEXT_ADDED", "USER_TURN_SPLIT"}:
+            raise Mismatch("no message was changed, for there is one text only")
         frame = self.frames.of(name, parameters, pairs, flat)
         if frame is None:
             raise Mismatch("the agent can't be asked at all", broken=True)
-        profile = self.world.profile(name)
-        if profile.provider:
-            provider = registry.provider(profile.provider)
-            try:
-                mapped = _with_media(provider.map(said, self.options), sent.input)
-            except Inexpressible as inexpressible:
-                raise Mismatch(f"sent, though the provider can't express it: {inexpressible}") from None
-            mapped = replace(mapped, messages=provider.canonical(mapped.messages))
-            beside = {name: value for name, value in frame[0].items() if name != provider.messages_field}
-            # Where the agent has the question beside the messages too (in its system text), it stands there as text.
-            _known(provider, {**frame[0], **replaced(beside, {ASKED: stored})}, got[0], mapped, codes)
-        else:
-            _unknown(frame[0], got[0], said, codes)
+        provider = self.world.profile(name).provider
+        try:
+            if provider:
+                wire = FORMATS[provider]
+                reported = tell(wire, _described(sent.input, described), self.roles).notices
+                told = tell(wire, said, self.roles)
+                beside = {member: value for member, value in frame[0].items() if member != wire.messages}
+                # Where the agent has the question beside the messages too (in its system text), it is text there.
+                _known(wire, {**frame[0], **replaced(beside, {ASKED: question})}, got[0], told, codes)
+            else:
+                reported = _unknown(frame[0], got[0], said, codes, self.roles)
+        except Untellable as why:
+            raise Mismatch(f"sent, though the provider has no way to say it: {why}") from None
+        rest = {(code, place) for code, place in notices if code not in codes or code == "NEUTRAL_TEXT_ADDED"}
+        if rest - {ADDED_TEXT} != reported:
+            raise Mismatch(f"reported {sorted(rest)}, not {sorted(reported)}")
         _later(frame[1:], got[1:], said)
 
 
-def _known(provider: Provider, frame: Any, got: Any, mapped: ProviderRequest, codes: frozenset[str]) -> None:
+def _as_strings(parameters: Mapping[str, Any]) -> dict[str, str]:
+    """Parameters as the cluster has them: a string as it is, any other value as its JSON."""
+    return {
+        name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        for name, value in parameters.items()
+    }
+
+
+def _described(said: AgentInput, places: set[str]) -> AgentInput:
+    """The conversation with a note for each medium at one of the places."""
+    left = set(places)
+
+    def note(part: Any) -> Any:
+        if not isinstance(part, Media) or part.at not in places:
+            return part
+        left.discard(part.at)
+        name = f" {part.name!r}" if part.name else ""
+        where = f" at {part.source.url}" if not isinstance(part.source, Base64) else ""
+        size = f", {len(base64.b64decode(bytes(part.source.data)))} bytes" if isinstance(part.source, Base64) else where
+        return Text(f"[{part.kind}{name} ({part.format}{size}) was not delivered]", part.at)
+
+    def block(one: Any) -> Any:
+        return replace(one, content=tuple(map(note, one.content))) if isinstance(one, ToolResult) else note(one)
+
+    messages = tuple(replace(message, content=tuple(map(block, message.content))) for message in said.messages)
+    if left:
+        raise Mismatch(f"MEDIA_DESCRIBED where no medium stands: {sorted(left)}")
+    return replace(said, messages=messages)
+
+
+def _memory(
+    stored: str | None,
+    question: str,
+    said: AgentInput,
+    codes: frozenset[str],
+    roles: Mapping[str, str],
+    parameters: Mapping[str, str],
+) -> None:
+    """What memory holds is the question, or a notice says what else it is.
+
+    said: the conversation as it is sent, so that folded system text stands in the user's turn. parameters: as sent.
+    """
+    right: set[str] = set()
+    if stored is not None and stored != question:
+        names = CODE.findall(stored)
+        if names:
+            right.add("MEMORY_HOLDS_CODE")
+        if any(set(parameters[name]) - {"$"} for name in names):
+            right.add("MEMORY_HOLDS_REFERENCE")  # to blocks; what else memory holds is the text around them
+        else:
+            plain = CODE.sub(lambda code: parameters[code[1]], stored)
+            _is_users(plain, _user_turns(said, roles), roles)
+            if not names:
+                right.add("MEMORY_HOLDS_MORE" if question.strip() in stored else "MEMORY_PARTIAL")
+    told = {code for code in codes if code == "MEMORY_PARTIAL" or code.startswith("MEMORY_HOLDS")}
+    if told != right:
+        raise Mismatch(f"memory holds {stored!r} for {question!r}, and the notices are {sorted(told)}")
+
+
+def _is_users(stored: str, turns: Sequence[Message], roles: Mapping[str, str]) -> None:
+    """Memory holds nothing but texts of these turns, and the names of roles that nobody knows."""
+    texts = [block.text.strip() for turn in turns for block in turn.content if isinstance(block, Text)]
+    names = [f"[{turn.role}]:" for turn in turns if not standard_role(turn.role, roles)]
+    left = stored
+    for words in (*sorted(texts, key=len, reverse=True), *names):
+        left = left.replace(words, "", 1)
+    if left.strip() or not any(text and text in stored for text in texts):
+        raise Mismatch(f"memory holds {stored!r}, which is not the user's text")
+
+
+def _user_turns(said: AgentInput, roles: Mapping[str, str]) -> list[Message]:
+    turns: list[Message] = []
+    for message in said.messages:
+        role = standard_role(message.role, roles)
+        if role == "assistant":
+            turns = []
+        elif role in ("user", ""):
+            turns.append(message)
+    return turns
+
+
+def _known(wire: Format, frame: Any, got: Any, mapped: Told, codes: frozenset[str]) -> None:
     if not isinstance(got, dict) or not isinstance(frame, dict):
         raise Mismatch("the LLM request is no object", broken=True)
-    own = {**frame, provider.messages_field: provider.canonical(frame[provider.messages_field])}
-    seen = {**got, provider.messages_field: provider.canonical(got.get(provider.messages_field))}
-    candidates = list(_expected(provider, own, mapped, codes))
+    own = {**frame, wire.messages: canonical(wire, frame[wire.messages])}
+    seen = {**got, wire.messages: canonical(wire, got.get(wire.messages))}
+    candidates = list(_expected(wire, own, mapped, codes))
     for wanted in candidates:
         if "HISTORY_FLATTENED" in codes:
-            if _flattened(provider, wanted, seen, mapped, codes):
+            if _flattened(wire, wanted, seen, mapped, codes):
                 return
-        elif any(_same(provider, wanted, one, codes) for one in _without_neutral(provider, seen, codes)):
+        elif any(_same(wire, wanted, one, codes) for one in _without_neutral(wire, seen, codes)):
             return
-    raise _difference(provider, own, seen, candidates)
+    raise _difference(wire, own, seen, candidates)
 
 
-def _expected(
-    provider: Provider, own: dict[str, Any], mapped: ProviderRequest, codes: frozenset[str]
-) -> Iterator[dict[str, Any]]:
+def _expected(wire: Format, own: dict[str, Any], mapped: Told, codes: frozenset[str]) -> Iterator[dict[str, Any]]:
     """Every body that counts as the conversation having arrived."""
-    for turns, body in _with_system(provider, own, mapped):
-        for said in _texts_joined(provider, turns) if "TEXT_JOINED" in codes else [turns]:
+    for turns, body in _with_system(wire, own, mapped):
+        for said in _texts_joined(wire, turns) if "TEXT_JOINED" in codes else [turns]:
             if "HISTORY_FLATTENED" in codes:
                 yield body
             else:
-                yield from _framed(provider, body, said, codes)
+                yield from _framed(wire, body, said, codes)
 
 
-def _with_system(
-    provider: Provider, own: dict[str, Any], mapped: ProviderRequest
-) -> Iterator[tuple[list[Any], dict[str, Any]]]:
+def _with_system(wire: Format, own: dict[str, Any], mapped: Told) -> Iterator[tuple[list[Any], dict[str, Any]]]:
     """The turns left to say, and the body with the system text behind the agent's own."""
     turns = mapped.messages
     leading = turns[: _leading(turns)]
     if not mapped.system:
         yield turns, own
-    texts = [*mapped.system, *(part["text"] for turn in leading for part in _parts(provider, turn))]
+    texts = [*mapped.system, *(part["text"] for turn in leading for part in _parts(wire, turn))]
     if not texts:
         return
     behind = "\n\n".join(["", *texts])
@@ -153,7 +262,7 @@ def _with_system(
     holders = [
         *(block for block in copy.get("system") or [] if isinstance(block, dict)),
         *((copy.get("systemInstruction") or {}).get("parts") or []),
-        *(part for turn in copy[provider.messages_field] if _is_system(turn) for part in _parts(provider, turn)),
+        *(part for turn in copy[wire.messages] if _is_system(turn) for part in _parts(wire, turn)),
     ]
     if holders:
         holders[-1]["text"] += behind
@@ -168,115 +277,116 @@ def _is_system(turn: Any) -> bool:
     return isinstance(turn, dict) and turn.get("role") in ("system", "developer")
 
 
-def _framed(
-    provider: Provider, body: dict[str, Any], turns: list[Any], codes: frozenset[str]
-) -> Iterator[dict[str, Any]]:
+def _framed(wire: Format, body: dict[str, Any], turns: list[Any], codes: frozenset[str]) -> Iterator[dict[str, Any]]:
     """The body with `turns` for the agent's turn that holds the question, the agent's words around the question."""
-    field, content = provider.messages_field, provider.content_field
+    field, content = wire.messages, wire.content
     places = [
         (index, position)
         for index, turn in enumerate(body[field])
-        for position, part in enumerate(_parts(provider, turn))
+        for position, part in enumerate(_parts(wire, turn))
         if ASKED in json.dumps(part)
     ]
     if len(places) != 1:
         return
     (index, position), turn = places[0], body[field][places[0][0]]
-    parts = _parts(provider, turn)
+    parts = _parts(wire, turn)
     before, _, behind = parts[position]["text"].partition(ASKED)
     rest = {name: value for name, value in turn.items() if name not in ("role", content)}
 
     def placed(said: list[Any], here: int | None) -> dict[str, Any]:
         said = list(said)
         if here is not None:
-            inner = [*parts[:position], *_parts(provider, said[here]), *parts[position + 1 :]]
+            inner = [*parts[:position], *_parts(wire, said[here]), *parts[position + 1 :]]
             said[here] = {**rest, **said[here], content: inner}
         return {**body, field: [*body[field][:index], *said, *body[field][index + 1 :]]}
 
-    asked = _asked(provider, turns)
+    asked = _asked(wire, turns)
     if asked is not None:
         at, part = asked
-        yield placed(_wrapped(provider, turns, (at, part, before), (at, part, behind)), at)
+        yield placed(_wrapped(wire, turns, (at, part, before), (at, part, behind)), at)
     elif not before and not behind:
         yield placed(turns, None)
     elif turns[-1].get("role") == "user":
-        last = {**turns[-1], content: [*_parts(provider, turns[-1]), provider.text_part(before + behind)]}
+        last = {**turns[-1], content: [*_parts(wire, turns[-1]), wire.text(before + behind)]}
         yield placed([*turns[:-1], last], len(turns) - 1)
     if "MEMORY_HOLDS_REFERENCE" in codes and turns[-1].get("role") == "user":
-        yield placed(_enclosed(provider, turns, before, behind), None)
+        yield placed(_enclosed(wire, turns, before, behind), None)
 
 
-def _asked(provider: Provider, turns: list[Any]) -> tuple[int, int] | None:
+def _asked(wire: Format, turns: list[Any]) -> tuple[int, int] | None:
     """Turn and part of the last text of the user's turns behind the last assistant's."""
     for index in range(len(turns) - 1, -1, -1):
         if turns[index].get("role") in ("assistant", "model"):
             return None
         if turns[index].get("role") != "user":
             continue
-        texts = [at for at, part in enumerate(_parts(provider, turns[index])) if _is_text(provider, part)]
+        texts = [at for at, part in enumerate(_parts(wire, turns[index])) if _is_text(wire, part)]
         if texts:
             return index, texts[-1]
     return None
 
 
-def _wrapped(provider: Provider, turns: list[Any], start: tuple[int, int, str], end: tuple[int, int, str]) -> list[Any]:
+def _wrapped(wire: Format, turns: list[Any], start: tuple[int, int, str], end: tuple[int, int, str]) -> list[Any]:
     copy = json.loads(json.dumps(turns))
     turn, part, words = start
-    holder = _parts(provider, copy[turn])
+    holder = _parts(wire, copy[turn])
     holder[part]["text"] = words + holder[part]["text"]
     turn, part, words = end
-    _parts(provider, copy[turn])[part]["text"] += words
+    _parts(wire, copy[turn])[part]["text"] += words
     return copy  # type: ignore[no-any-return]
 
 
-def _enclosed(provider: Provider, turns: list[Any], before: str, behind: str) -> list[Any]:
+def _enclosed(wire: Format, turns: list[Any], before: str, behind: str) -> list[Any]:
     """The cluster's prompt around the whole last turn: its start before the first text, its end behind the last."""
-    parts = list(_parts(provider, turns[-1]))
-    if not _is_text(provider, parts[0]):
-        parts.insert(0, provider.text_part(""))
-    if len(parts) == 1 or not _is_text(provider, parts[-1]):
-        parts.append(provider.text_part(""))
-    last = {**turns[-1], provider.content_field: parts}
+    parts = list(_parts(wire, turns[-1]))
+    if not _is_text(wire, parts[0]):
+        parts.insert(0, wire.text(""))
+    if len(parts) == 1 or not _is_text(wire, parts[-1]):
+        parts.append(wire.text(""))
+    last = {**turns[-1], wire.content: parts}
     at = len(turns) - 1
-    return _wrapped(provider, [*turns[:-1], last], (at, 0, before), (at, len(parts) - 1, behind))
+    return _wrapped(wire, [*turns[:-1], last], (at, 0, before), (at, len(parts) - 1, behind))
 
 
-def _without_neutral(provider: Provider, seen: dict[str, Any], codes: frozenset[str]) -> Iterator[dict[str, Any]]:
-    """The body as it is and, with the notice, without neutral texts at the ends of user turns."""
-    yield seen
+def _without_neutral(wire: Format, seen: dict[str, Any], codes: frozenset[str]) -> Iterator[dict[str, Any]]:
+    """The body as it is or, with the notice, without neutral texts at the ends of user turns."""
     if "NEUTRAL_TEXT_ADDED" not in codes:
+        yield seen
         return
-    lead, tail = (provider.text_part(words) for words in NEUTRAL)
-    field, content = provider.messages_field, provider.content_field
+    lead, tail = (wire.text(words) for words in NEUTRAL)
+    field, content = wire.messages, wire.content
     for starts, ends in ((True, False), (False, True), (True, True)):
         turns = []
         for turn in seen[field]:
             if turn.get("role") != "user":
                 turns.append(turn)
                 continue
-            parts = _parts(provider, turn)
+            parts = _parts(wire, turn)
             if starts and parts[:1] == [lead]:
                 parts = parts[1:]
             if ends and parts[-1:] == [tail]:
                 parts = parts[:-1]
             turns.append({**turn, content: parts})
-        yield {**seen, field: turns}
+        if turns != seen[field]:
+            yield {**seen, field: turns}
 
 
-def _texts_joined(provider: Provider, turns: list[Any]) -> Iterator[list[Any]]:
+def _texts_joined(wire: Format, turns: list[Any]) -> Iterator[list[Any]]:
     """The last turn's texts as one, each trimmed."""
-    parts = _parts(provider, turns[-1])
-    if all(_is_text(provider, part) for part in parts):
+    parts = _parts(wire, turns[-1])
+    if len(parts) > 1 and all(_is_text(wire, part) for part in parts):
         words = "\n".join(part["text"].strip() for part in parts)
-        yield [*turns[:-1], {**turns[-1], provider.content_field: [provider.text_part(words)]}]
+        yield [*turns[:-1], {**turns[-1], wire.content: [wire.text(words)]}]
 
 
-def _flattened(provider: Provider, wanted: Any, seen: Any, mapped: ProviderRequest, codes: frozenset[str]) -> bool:
+def _flattened(wire: Format, wanted: Any, seen: Any, mapped: Told, codes: frozenset[str]) -> bool:
     """Whether the body is the agent's own, its question the last turn's text, its history the earlier turns."""
     turns = mapped.messages[_leading(mapped.messages) :] if not mapped.system else mapped.messages
-    if not all(_is_text(provider, part) for turn in turns for part in _parts(provider, turn)):
+    if not all(_is_text(wire, part) for turn in turns for part in _parts(wire, turn)):
         return False
-    texts = [[part["text"] for part in _parts(provider, turn)] for turn in turns]
+    texts = [[part["text"] for part in _parts(wire, turn)] for turn in turns]
+    if len(texts) < 2 or (len(texts[-1]) > 1) != ("TEXT_JOINED" in codes):
+        return False
     question = "\n".join(text.strip() for text in texts[-1]) if len(texts[-1]) > 1 else texts[-1][0]
     names = ["Human:" if turn["role"] == "user" else "Assistant:" for turn in turns]
     told = [name + "\n".join(said) for name, said in zip(names, texts, strict=True)][:-1]
@@ -303,53 +413,62 @@ def _matches(wanted: Any, seen: Any, question: str, told: str) -> bool:
     return bool(wanted == seen)
 
 
-def _same(provider: Provider, wanted: Any, seen: Any, codes: frozenset[str]) -> bool:
+def _same(wire: Format, wanted: Any, seen: Any, codes: frozenset[str]) -> bool:
     if "USER_TURN_SPLIT" in codes:
-        wanted, seen = (_runs_joined(provider, body) for body in (wanted, seen))
+        if _exact(wanted) == _exact(seen):
+            return False  # nothing was split
+        wanted, seen = (_runs_joined(wire, body) for body in (wanted, seen))
     return _exact(wanted) == _exact(seen)
 
 
-def _runs_joined(provider: Provider, body: Any) -> Any:
+def _runs_joined(wire: Format, body: Any) -> Any:
     joined: list[Any] = []
-    for turn in body[provider.messages_field]:
+    for turn in body[wire.messages]:
         if joined and turn.get("role") == "user" == joined[-1].get("role"):
-            parts = [*_parts(provider, joined[-1]), *_parts(provider, turn)]
-            joined[-1] = {**joined[-1], provider.content_field: parts}
+            parts = [*_parts(wire, joined[-1]), *_parts(wire, turn)]
+            joined[-1] = {**joined[-1], wire.content: parts}
         else:
             joined.append(turn)
-    return {**body, provider.messages_field: joined}
+    return {**body, wire.messages: joined}
 
 
-def _difference(provider: Provider, own: Any, seen: Any, candidates: Sequence[Any]) -> Mismatch:
+def _difference(wire: Format, own: Any, seen: Any, candidates: Sequence[Any]) -> Mismatch:
     """What is wrong: the agent's own part when any of its words or members are gone, else the client's."""
     wanted = _exact(candidates[0]) if candidates else "nothing: the agent's question stands in no message"
     why = f"\n  wanted {wanted}\n  got    {_exact(seen)}"
     heard = list(_strings(seen))
     words = [word for text in _strings(own) for word in re.split(f"{ASKED}|{TOLD}", text)]
     kept = all(any(word in text for text in heard) for word in words)
-    rest = [name for name in own if name not in (provider.messages_field, "system", "systemInstruction")]
+    rest = [name for name in own if name not in (wire.messages, "system", "systemInstruction")]
     same = own.keys() == seen.keys() and all(_exact(own[name]) == _exact(seen[name]) for name in rest)
     return Mismatch(why, broken=not kept or not same)
 
 
-def _unknown(frame: Any, got: Any, said: AgentInput, codes: frozenset[str]) -> None:
-    """A provider nobody knows takes one text, and earlier ones told in the agent's prompt."""
-    texts = [
-        [block.text for block in message.content if isinstance(block, Text) and block.text.strip()]
-        for message in said.messages
-    ]
+def _unknown(frame: Any, got: Any, said: AgentInput, codes: frozenset[str], roles: Mapping[str, str]) -> Found:
+    """A provider nobody knows takes one text, and earlier ones told in the agent's prompt. What must be reported."""
     if any(not isinstance(block, Text) for message in said.messages for block in message.content):
         raise Mismatch("something that is no text was sent to an unknown provider")
-    for message, words in zip(said.messages, texts, strict=True):
-        if message.role.lower() not in ("user", "assistant", "system", "developer", "tool"):
-            words[0] = f"[{message.role}]: {words[0]}"
-    question = texts[-1][0] if len(texts[-1]) == 1 else "\n".join(text.strip() for text in texts[-1])
-    names = ["Assistant:" if message.role.lower() == "assistant" else "Human:" for message in said.messages]
-    told = [name + "\n".join(words) for name, words in zip(names, texts, strict=True)][:-1]
-    if (len(texts) > 1) != ("HISTORY_FLATTENED" in codes) or (len(texts[-1]) > 1 and "TEXT_JOINED" not in codes):
-        raise Mismatch("something was left out without a notice")
+    reported: Found = set()
+    turns: list[tuple[str, list[str]]] = []
+    for message in said.messages:
+        blocks = [block for block in message.content if isinstance(block, Text)]
+        texts = [block.text for block in blocks if block.text.strip()]
+        reported |= {("BLANK_TEXT_DROPPED", block.at) for block in blocks if not block.text.strip()}
+        role = standard_role(message.role, roles)
+        if role != message.role.lower():
+            reported.add(("ROLE_MAPPED", message.at))
+        if not role and texts:
+            texts[0] = f"[{message.role}]: {texts[0]}"
+        if texts:
+            turns.append((role, texts))
+    last = turns[-1][1]
+    question = last[0] if len(last) == 1 else "\n".join(text.strip() for text in last)
+    told = [("Assistant:" if role == "assistant" else "Human:") + "\n".join(texts) for role, texts in turns[:-1]]
+    if (len(turns) > 1) != ("HISTORY_FLATTENED" in codes) or (len(last) > 1) != ("TEXT_JOINED" in codes):
+        raise Mismatch("something was left out without a notice, or a notice reports what did not happen")
     if not _matches(frame, got, question, r"\s*".join(["", *map(re.escape, told), ""])):
         raise Mismatch(f"\n  wanted {_exact(frame)}\n  got    {_exact(got)}", broken=True)
+    return reported
 
 
 def _later(frame: Sequence[Any], got: Sequence[Any], said: AgentInput) -> None:
@@ -373,33 +492,27 @@ def _retold(said: AgentInput, pairs: Pairs) -> AgentInput:
     return replace(said, messages=(*turns, *said.messages))
 
 
-def _folded(said: AgentInput) -> AgentInput:
-    """System texts at the start of the first user turn."""
-    system = [message for message in said.messages if message.role.lower() in ("system", "developer")]
+def _folded(said: AgentInput, roles: Mapping[str, str], places: set[str]) -> AgentInput:
+    """System texts at the start of the first user turn; reported at the first of them."""
+    system = [message for message in said.messages if standard_role(message.role, roles) in ("system", "developer")]
     others = [message for message in said.messages if message not in system]
-    first = next(index for index, message in enumerate(others) if message.role.lower() == "user")
+    first = next((at for at, m in enumerate(others) if standard_role(m.role, roles) == "user"), None)
     blocks = [block for message in system for block in message.content]
+    if first is None or not blocks or places != {blocks[0].at}:
+        raise Mismatch(f"SYSTEM_FOLDED at {sorted(places)}, where no system text can have been folded")
     others[first] = replace(others[first], content=(*blocks, *others[first].content))
     return replace(said, messages=tuple(others))
 
 
-def _with_media(mapped: ProviderRequest, said: AgentInput) -> ProviderRequest:
-    """The mapping with payloads in the place of their tokens."""
-    text = json.dumps(mapped.messages)
-    for token, data in payloads_of(said).items():
-        text = text.replace(token, bytes(data).decode())
-    return replace(mapped, messages=json.loads(text))
-
-
-def _parts(provider: Provider, turn: Any) -> list[Any]:
-    content = turn.get(provider.content_field)
+def _parts(wire: Format, turn: Any) -> list[Any]:
+    content = turn.get(wire.content)
     if isinstance(content, str):
-        return [provider.text_part(content)]
+        return [wire.text(content)]
     return content if isinstance(content, list) else []
 
 
-def _is_text(provider: Provider, part: Any) -> bool:
-    return isinstance(part, dict) and isinstance(part.get("text"), str) and part == provider.text_part(part["text"])
+def _is_text(wire: Format, part: Any) -> bool:
+    return isinstance(part, dict) and isinstance(part.get("text"), str) and part == wire.text(part["text"])
 
 
 def _exact(value: Any) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gateway.errors import Problem
+from gateway.notices import Notice
 from gateway.providers.base import ConnectorHints, Inexpressible, MappingOptions, Provider, ProviderRequest
 from gateway.unified.model import AgentInput, Media, Message, Native, Text
 from gateway.unified.roles import meaning_of
@@ -41,12 +42,12 @@ class TextOnly(Provider):
         ]
         if problems:
             raise Inexpressible(problems)
-        notices = tuple(
-            notice
-            for message in agent_input.messages
-            for notice in meaning_of(message, options.roles).notices(message.at)
-        )
-        return ProviderRequest([self._turn(message, options) for message in agent_input.messages], [], notices)
+        notices: list[Notice] = []
+        for message in agent_input.messages:
+            notices += meaning_of(message, options.roles).notices(message.at)
+            blank = (block for block in message.content if isinstance(block, Text) and not block.text.strip())
+            notices += (Notice("BLANK_TEXT_DROPPED", "The block holds nothing but white space", b.at) for b in blank)
+        return ProviderRequest([self._turn(message, options) for message in agent_input.messages], [], tuple(notices))
 
     def _turn(self, message: Message, options: MappingOptions) -> dict[str, Any]:
         role = meaning_of(message, options.roles)

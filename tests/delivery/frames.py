@@ -11,8 +11,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from gateway.providers import registry
 from tests.delivery.world import Pairs, World
+from tests.wire_formats import FORMATS
 
 ASKED, TOLD = "oraclequestionword", "oraclehistoryword"
 _ARRAY = re.compile(r'"(messages|contents|content)":\s*\$\{parameters\.(\w+)\}')
@@ -67,9 +67,9 @@ class Frames:
         found = _ARRAY.search(profile.models[0].connector.request_body)
         if found is None or not profile.provider:
             return "", ""
-        provider = registry.provider(profile.provider)
-        part = provider.text_part(ASKED)
-        turn = {"role": "user", provider.content_field: [part]}
+        wire = FORMATS[profile.provider]
+        part = wire.text(ASKED)
+        turn = {"role": "user", wire.content: [part]}
         return found[2], json.dumps([part] if found[1] == "content" else [turn])
 
     def _twin(self, name: str) -> str:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
+from gateway.execute.rewrite import Policy
 from gateway.unified.model import InputType
 from tests.delivery.world import world
 from tests.matrix import VERSIONS
@@ -29,7 +30,7 @@ def requests(draw: st.DrawFn) -> tuple[dict[str, Any], tuple[tuple[str, str], ..
             kinds=draw(
                 st.sampled_from([(), ("image",), ("image", "document"), ("image", "document", "video", "audio")])
             ),
-            roles=("user", "user", "reviewer"),
+            roles=("user", "User", "reviewer"),
         )
     )
     value = draw(spelled(said))
@@ -45,11 +46,16 @@ def requests(draw: st.DrawFn) -> tuple[dict[str, Any], tuple[tuple[str, str], ..
     return {"input": value, **({"parameters": parameters} if parameters else {})}, pairs
 
 
-def arrives_or_is_refused(agent: tuple[str, str], request: tuple[dict[str, Any], tuple[tuple[str, str], ...]]) -> None:
+def arrives_or_is_refused(
+    agent: tuple[str, str], request: tuple[dict[str, Any], tuple[tuple[str, str], ...]], describe: bool
+) -> None:
     (version, name), (body, pairs) = agent, request
     place, oracle = world(version), ORACLES[version]
-    sent = place.send(name, body, pairs)
+    sent = place.send(name, body, pairs, Policy(describe=describe))
     verdict = oracle.judge(name, body.get("parameters", {}), pairs, sent)
+    if "MEDIA_DESCRIBED" in verdict.notices:
+        assert describe
+        assert place.send(name, body, pairs).error is not None
     place.forget()
     event(f"{verdict.outcome.value} {verdict.strategy}")
     assert verdict.outcome in (Outcome.ARRIVED, Outcome.REFUSED), (verdict, sent.rewritten)
@@ -59,13 +65,13 @@ def arrives_or_is_refused(agent: tuple[str, str], request: tuple[dict[str, Any],
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=SUPPRESSED)
-@given(st.sampled_from(AGENTS), requests())
-def test_a_conversation_arrives_whole_or_is_refused_with_its_place(agent: Any, request: Any) -> None:
-    arrives_or_is_refused(agent, request)
+@given(st.sampled_from(AGENTS), requests(), st.booleans())
+def test_a_conversation_arrives_whole_or_is_refused_with_its_place(agent: Any, request: Any, describe: bool) -> None:
+    arrives_or_is_refused(agent, request, describe)
 
 
 @pytest.mark.slow
 @settings(max_examples=10_000, deadline=None, suppress_health_check=SUPPRESSED)
-@given(st.sampled_from(AGENTS), requests())
-def test_ten_thousand_conversations_arrive_whole_or_are_refused(agent: Any, request: Any) -> None:
-    arrives_or_is_refused(agent, request)
+@given(st.sampled_from(AGENTS), requests(), st.booleans())
+def test_ten_thousand_conversations_arrive_whole_or_are_refused(agent: Any, request: Any, describe: bool) -> None:
+    arrives_or_is_refused(agent, request, describe)

@@ -269,7 +269,9 @@ def _around_turn(
         turns = [*wish.turns[:-1], {**wish.turns[-1], field: framed_parts}]
         return with_turns(anatomy, now, turns)
 
-    stored = Notice("MEMORY_HOLDS_REFERENCE", "the agent's memory stores the text with a reference to the media")
+    stored = Notice(
+        "MEMORY_HOLDS_REFERENCE", "the agent's memory stores the text with a reference to the turn's other blocks"
+    )
     notices = (stored, *_split(shape, replace(wish, turns=[{**wish.turns[-1], field: parts}])))
     if neutral:
         notices += (Notice("NEUTRAL_TEXT_ADDED", "a neutral text was put where this template must have text"),)

@@ -1,0 +1,394 @@
+"""How each provider must be told a conversation: the oracle's own rules, written from the providers' documentation.
+
+Nothing here is shared with the gateway's mapping but the model of the input. `tell` gives the turns, the system text
+that stands apart from them, and the changes that must be reported; inline media stand in the turns as they are.
+"""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from gateway.unified.model import (
+    AgentInput,
+    Base64,
+    ContentBlock,
+    Json,
+    Media,
+    Message,
+    Native,
+    Text,
+    ToolResult,
+    ToolUse,
+)
+
+Turn = dict[str, Any]
+Found = set[tuple[str, str]]  # (code, place) of notices
+
+MIME = {
+    "png": "image/png", "jpeg": "image/jpeg", "gif": "image/gif", "webp": "image/webp",
+    "pdf": "application/pdf", "csv": "text/csv", "html": "text/html", "txt": "text/plain", "md": "text/markdown",
+    "mkv": "video/x-matroska", "mov": "video/quicktime", "mpeg": "video/mpeg", "mpg": "video/mpeg",
+    "flv": "video/x-flv", "wmv": "video/wmv", "three_gp": "video/3gpp",
+    "mp3": "audio/mpeg", "wav": "audio/wav", "flac": "audio/flac", "ogg": "audio/ogg", "aac": "audio/aac",
+    "m4a": "audio/mp4",
+}  # fmt: skip
+MIME_BY_KIND = {("video", "mp4"): "video/mp4", ("video", "webm"): "video/webm"}
+EXTENSION = re.compile(r"\.(pdf|csv|docx?|xlsx?|html|htm|txt|md|markdown|jpg|3gp|3gpp|3g2)\Z", re.IGNORECASE)
+
+
+class Untellable(Exception):
+    """The provider has no way to say it, so it must not have been sent."""
+
+
+def standard_role(name: str, roles: Mapping[str, str]) -> str:
+    """What a role means, in any case; "" for a role that nobody knows."""
+    table = {role.lower(): to for role, to in roles.items()}
+    role = table.get(name.lower(), name.lower())
+    return role if role in ("system", "developer", "user", "assistant", "tool") else ""
+
+
+@dataclass
+class Told:
+    """A conversation in a provider's words. notices: what must be reported of it, and nothing else."""
+
+    messages: list[Turn] = field(default_factory=list)
+    system: list[str] = field(default_factory=list)
+    notices: Found = field(default_factory=set)
+
+
+@dataclass(frozen=True)
+class Format:
+    """One wire format. messages, content: the members that hold the turns, and a turn's parts."""
+
+    messages: str
+    content: str
+    typed: bool = False
+
+    def text(self, words: str) -> Turn:
+        return {"type": "text", "text": words} if self.typed else {"text": words}
+
+
+BEDROCK = Format("messages", "content")
+OPENAI = Format("messages", "content", typed=True)
+GEMINI = Format("contents", "parts")
+FORMATS = {
+    "bedrock/converse": BEDROCK,
+    "openai/v1/chat/completions": OPENAI,
+    "gemini/v1beta/generatecontent": GEMINI,
+}
+
+
+def canonical(wire: Format, messages: Any) -> Any:
+    """Turns in one spelling: string content as a part, a missing role as the user's, arguments as JSON data."""
+    if not isinstance(messages, list):
+        return messages
+    turns = []
+    for turn in messages:
+        if wire is GEMINI and isinstance(turn, dict):
+            turn = {"role": "user", **turn}
+        if wire is OPENAI and isinstance(turn, dict):
+            turn = dict(turn)
+            if isinstance(turn.get("content"), str):
+                turn["content"] = [wire.text(turn["content"])]
+            if "tool_calls" in turn:
+                turn.setdefault("content", None)
+                turn["tool_calls"] = [_arguments_read(call) for call in turn["tool_calls"]]
+        turns.append(turn)
+    return turns
+
+
+def _arguments_read(call: Any) -> Any:
+    return {**call, "function": {**call["function"], "arguments": json.loads(call["function"]["arguments"])}}
+
+
+def tell(wire: Format, said: AgentInput, roles: Mapping[str, str]) -> Told:
+    """The conversation as the provider must get it.
+
+    Raises:
+        Untellable: it has no way to say a part of it.
+    """
+    told = Told()
+    turns: list[Message] = []
+    for message in said.messages:
+        turn = _turn(wire, message, roles, told)
+        if not turn.content:
+            continue
+        if turn.role in ("system", "developer") and wire is not OPENAI:
+            told.system += [block.text for block in turn.content if isinstance(block, Text)]
+            if turns:
+                told.notices.add(("SYSTEM_HOISTED", turn.at))
+        else:
+            turns.append(turn)
+    runs = [list(run) for _, run in itertools.groupby(turns, key=lambda turn: turn.role == "assistant")]
+    runs = [_run(wire, run, told) for run in runs]
+    _number(wire, runs, told)
+    {id(BEDROCK): _bedrock, id(OPENAI): _openai, id(GEMINI): _gemini}[id(wire)](runs, told)
+    return told
+
+
+def _turn(wire: Format, message: Message, roles: Mapping[str, str], told: Told) -> Message:
+    """The message in a standard role, without blank texts, documents of text as text."""
+    role = standard_role(message.role, roles)
+    if role != message.role.lower():
+        told.notices.add(("ROLE_MAPPED", message.at))
+    content: list[Any] = []
+    for block in message.content:
+        if isinstance(block, ToolResult):
+            content.append(replace(block, content=tuple(_readable(wire, block.content, told))))
+        else:
+            content += _readable(wire, [block], told)
+    if not role and content:
+        words = f"[{message.role}]:"
+        if isinstance(content[0], Text):
+            content[0] = replace(content[0], text=f"{words} {content[0].text}")
+        else:
+            content.insert(0, Text(words, message.at))
+    return Message({"tool": "user", "": "user"}.get(role, role), tuple(content), message.at)
+
+
+def _readable(wire: Format, parts: Iterable[Any], told: Told) -> Iterator[Any]:
+    for part in parts:
+        if wire is not BEDROCK and _is_inline_text(part):
+            told.notices.add(("DOCUMENT_AS_TEXT", part.at))
+            part = Text(base64.b64decode(bytes(part.source.data)).decode(), part.at)
+        if isinstance(part, Text) and not part.text.strip():
+            told.notices.add(("BLANK_TEXT_DROPPED", part.at))
+        else:
+            yield part
+
+
+def _is_inline_text(part: Any) -> bool:
+    """Whether a document has no form of its own where only PDF has."""
+    is_text = isinstance(part, Media) and part.format in ("txt", "md", "csv", "html")
+    return is_text and isinstance(part.source, Base64)
+
+
+def _run(wire: Format, run: list[Message], told: Told) -> list[Message]:
+    """Turns of one side. Calls go last, results first; a turn between a call and its result would part them."""
+    blocks = [block for turn in run for block in turn.content]
+    if run[0].role == "assistant":
+        is_late = [isinstance(block, ToolUse) for block in blocks]
+        reorders = wire is not GEMINI
+    else:
+        is_late = [not isinstance(block, ToolResult) for block in blocks]
+        reorders = True
+    moved = [block.at for at, block in enumerate(blocks) if not is_late[at] and any(is_late[:at])]
+    if reorders and moved:
+        told.notices.add(("BLOCKS_REORDERED", moved[0]))
+    calls_early = any(isinstance(block, ToolUse) for turn in run[:-1] for block in turn.content)
+    if wire is not BEDROCK and run[0].role == "assistant" and calls_early:
+        told.notices.add(("TURNS_JOINED", run[1].at))
+        return [replace(run[0], content=tuple(blocks))]
+    return run
+
+
+def _number(wire: Format, runs: list[list[Message]], told: Told) -> None:
+    """Ids that the provider takes, each call's own; its result gets the same, and the tool's name."""
+    kept = {block.id for block in _blocks(runs) if isinstance(block, ToolUse) and _clean(wire, block.id) == block.id}
+    used: set[str] = set()
+    waiting: list[tuple[str, ToolUse]] = []
+    made = 0
+
+    def new(block: ContentBlock) -> ContentBlock:
+        nonlocal made
+        if isinstance(block, ToolUse):
+            made += 1
+            clean = _clean(wire, block.id) or f"call_{made}"
+            options = itertools.chain([clean], (f"{clean[: 64 - len(f'-{n}')]}-{n}" for n in itertools.count(2)))
+            found = next(o for o in options if o not in used and (o == block.id or o not in kept))
+            used.add(found)
+            if found != block.id:
+                told.notices.add(("TOOL_ID_CLEANED" if block.id else "TOOL_ID_ADDED", block.at))
+            waiting.append((block.id, replace(block, id=found)))
+            return waiting[-1][1]
+        if isinstance(block, ToolResult):
+            call = next((c for c in waiting if c[0] == block.id and (block.id or block.name in ("", c[1].name))), None)
+            if call is None:
+                raise Untellable(f"a result without a call at {block.at}")
+            waiting.remove(call)
+            return replace(block, id=call[1].id, name=call[1].name)
+        return block
+
+    for run in runs:
+        if run[0].role == "assistant" and wire is not BEDROCK:
+            used.clear()
+        run[:] = [replace(turn, content=tuple(new(block) for block in turn.content)) for turn in run]
+
+
+def _clean(wire: Format, id: str) -> str:
+    return re.sub(r"[^a-zA-Z0-9_.:-]", "_", id)[:64] if wire is BEDROCK else id
+
+
+def _blocks(runs: Iterable[Iterable[Message]]) -> Iterator[ContentBlock]:
+    return (block for run in runs for turn in run for block in turn.content)
+
+
+def _bedrock(runs: list[list[Message]], told: Told) -> None:
+    names: set[str] = set()
+    count = 0
+
+    def name(block: Media) -> str:
+        nonlocal count
+        count += 1
+        given = EXTENSION.sub("", block.name or "")
+        wanted = re.sub(r"[^a-zA-Z0-9()\[\]-]+", " ", given).strip()[:200].rstrip() or f"document-{count}"
+        copies = itertools.chain([wanted], (f"{wanted[: 200 - len(f'-{n}')]}-{n}" for n in itertools.count(2)))
+        found = next(copy for copy in copies if copy not in names)
+        names.add(found)
+        if block.name and found != given:
+            told.notices.add(("DOCUMENT_RENAMED", block.at))
+        return found
+
+    def part(block: Any) -> Turn:
+        match block:
+            case Text():
+                return {"text": block.text}
+            case Json() if isinstance(block.value, dict):
+                return {"json": block.value}
+            case Json():
+                told.notices.add(("TOOL_RESULT_STRINGIFIED", block.at))
+                return {"text": json.dumps(block.value, ensure_ascii=False)}
+            case Media():
+                named = {"name": name(block)} if block.kind == "document" else {}
+                return {block.kind: {"format": block.format, **named, "source": _converse_source(block)}}
+            case ToolUse():
+                return {"toolUse": {"toolUseId": block.id, "name": block.name, "input": block.input}}
+            case Native():
+                return {block.kind: block.value}
+            case ToolResult():
+                content = [part(inner) for inner in block.content]
+                if not content:
+                    told.notices.add(("NEUTRAL_TEXT_ADDED", block.at))
+                failed = {"status": "error"} if block.is_error else {}
+                result = {"toolUseId": block.id, "content": content or [{"text": "(no text output)"}], **failed}
+                return {"toolResult": result}
+        raise AssertionError(block)
+
+    for run in runs:
+        blocks = list(_blocks([run]))
+        results = [block for block in blocks if isinstance(block, ToolResult)]
+        calls = [block for block in blocks if isinstance(block, ToolUse)]
+        others = [block for block in blocks if not isinstance(block, ToolResult | ToolUse)]
+        content = [part(block) for block in [*results, *others, *calls]]
+        documents = [block for block in others if isinstance(block, Media) and block.kind == "document"]
+        if documents and not any(isinstance(block, Text) for block in others):
+            content.append({"text": "(document attached)"})
+            told.notices.add(("NEUTRAL_TEXT_ADDED", documents[0].at))
+        told.messages.append({"role": run[0].role, "content": content})
+
+
+def _converse_source(block: Media) -> Turn:
+    if isinstance(block.source, Base64):
+        return {"bytes": _data(block.source)}
+    if block.source.scheme != "s3":
+        raise Untellable(f"Bedrock takes no {block.source.scheme} URL: {block.at}")
+    owner = {"bucketOwner": block.source.bucket_owner} if block.source.bucket_owner else {}
+    return {"s3Location": {"uri": block.source.url, **owner}}
+
+
+def _openai(runs: list[list[Message]], told: Told) -> None:
+    files = 0
+
+    def part(block: ContentBlock) -> Turn:
+        nonlocal files
+        match block:
+            case Text():
+                return OPENAI.text(block.text)
+            case Media(kind="image"):
+                return {"type": "image_url", "image_url": {"url": _url(block)}}
+            case Media(kind="audio", source=Base64() as source):
+                return {"type": "input_audio", "input_audio": {"data": _data(source), "format": block.format}}
+            case Media(kind="document", source=Base64()):
+                files += 1
+                name = block.name or f"document-{files}.{block.format}"
+                return {"type": "file", "file": {"file_data": _url(block), "filename": name}}
+        raise Untellable(f"OpenAI takes no such block: {block.at}")
+
+    def answer(result: ToolResult) -> Turn:
+        parts = []
+        if result.is_error:
+            parts.append(OPENAI.text("(the tool failed)"))
+            told.notices.add(("TOOL_ERROR_MARKED", result.at))
+        for inner in result.content:
+            if isinstance(inner, Text):
+                parts.append(OPENAI.text(inner.text))
+            elif isinstance(inner, Json):
+                parts.append(OPENAI.text(json.dumps(inner.value, ensure_ascii=False)))
+                told.notices.add(("TOOL_RESULT_STRINGIFIED", inner.at))
+            else:
+                told.notices.add(("TOOL_MEDIA_MOVED", inner.at))
+        if not parts:
+            parts.append(OPENAI.text("(no text output)"))
+            told.notices.add(("NEUTRAL_TEXT_ADDED", result.at))
+        return {"role": "tool", "tool_call_id": result.id, "content": parts}
+
+    for run in runs:
+        results = [block for block in _blocks([run]) if isinstance(block, ToolResult)]
+        told.messages += [answer(result) for result in results]
+        moved = [inner for result in results for inner in result.content if isinstance(inner, Media)]
+        if moved:
+            told.messages.append({"role": "user", "content": [part(block) for block in moved]})
+        for turn in run:
+            parts = [part(block) for block in turn.content if not isinstance(block, ToolUse | ToolResult)]
+            calls = [
+                {"id": use.id, "type": "function", "function": {"name": use.name, "arguments": use.input}}
+                for use in turn.content
+                if isinstance(use, ToolUse)
+            ]
+            if calls:
+                told.messages.append({"role": turn.role, "content": parts or None, "tool_calls": calls})
+            elif parts:
+                told.messages.append({"role": turn.role, "content": parts})
+
+
+def _gemini(runs: list[list[Message]], told: Told) -> None:
+    def part(block: Any) -> Turn:
+        match block:
+            case Text():
+                return {"text": block.text}
+            case Media():
+                if block.name:
+                    told.notices.add(("DOCUMENT_NAME_DROPPED", block.at))
+                mime = _mime(block)
+                if isinstance(block.source, Base64):
+                    return {"inlineData": {"mimeType": mime, "data": _data(block.source)}}
+                return {"fileData": {"mimeType": mime, "fileUri": block.source.url}}
+            case ToolUse():
+                return {"functionCall": {"id": block.id, "name": block.name, "args": block.input}}
+            case ToolResult():
+                values = [x.text if isinstance(x, Text) else x.value for x in block.content if not isinstance(x, Media)]
+                media = [part(inner) for inner in block.content if isinstance(inner, Media)]
+                output = values[0] if len(values) == 1 else values or ""
+                response = {"error" if block.is_error else "output": output}
+                parts = {"parts": media} if media else {}
+                return {"functionResponse": {"id": block.id, "name": block.name, "response": response, **parts}}
+        raise Untellable(f"Gemini takes no such block: {block.at}")
+
+    for run in runs:
+        results = [block for block in _blocks([run]) if isinstance(block, ToolResult)]
+        if results:
+            told.messages.append({"role": "user", "parts": [part(block) for block in results]})
+        for at, turn in enumerate(run):
+            parts = [part(block) for block in turn.content if not isinstance(block, ToolResult)]
+            if at == 0 and any(isinstance(block, ToolResult) for block in turn.content):
+                told.messages[-1]["parts"] += parts
+            elif parts:
+                told.messages.append({"role": "model" if turn.role == "assistant" else "user", "parts": parts})
+
+
+def _data(source: Base64) -> str:
+    return bytes(source.data).decode()
+
+
+def _mime(block: Media) -> str:
+    return MIME_BY_KIND.get((block.kind, block.format)) or MIME[block.format]
+
+
+def _url(block: Media) -> str:
+    return f"data:{_mime(block)};base64,{_data(block.source)}" if isinstance(block.source, Base64) else block.source.url
