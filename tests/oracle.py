@@ -9,36 +9,26 @@ gateway but the model of the input.
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from gateway.unified.model import AgentInput, Base64, Media, Message, Text, ToolResult
+from gateway.unified.model import AgentInput, Text
 from tests.delivery.frames import ASKED, TOLD, Frames, Mismatch, parsed, replaced
 from tests.delivery.world import Pairs, Sent, World
+from tests.oracle_rules import check_memory, question_of, with_folded_system, with_notes, with_remembered
 from tests.wire_formats import FORMATS, Format, Found, Told, Untellable, canonical, standard_role, tell
 
 NEUTRAL = ("(attached:)", "(end)")
-CODE = re.compile(r"\$\$?\{parameters\.(gw_\w+)\}")  # a parameter of the gateway's that the cluster fills in
 # Notices of how a conversation was delivered; all others are of how the provider must be told it (`Told.notices`).
 DELIVERY = {
     "HISTORY_FLATTENED", "MEDIA_DESCRIBED", "MEMORY_HOLDS_CODE", "MEMORY_HOLDS_MORE", "MEMORY_HOLDS_REFERENCE",
     "MEMORY_PARTIAL", "MEMORY_RETOLD", "SYSTEM_FOLDED", "TEXT_JOINED", "USER_TURN_SPLIT",
 }  # fmt: skip
 ADDED_TEXT = ("NEUTRAL_TEXT_ADDED", "")
-
-
-def question_of(said: AgentInput, roles: Mapping[str, str]) -> str:
-    """What memory must store: the text of the user's turns after the last assistant turn.
-
-    One block exactly as it is; several trimmed and joined by newlines, blank ones left out.
-    """
-    texts = [block.text for turn in _user_turns(said, roles) for block in turn.content if isinstance(block, Text)]
-    return texts[0] if len(texts) == 1 else "\n".join(text.strip() for text in texts if text.strip())
 
 
 class Outcome(Enum):
@@ -101,7 +91,7 @@ class Oracle:
         if not got:
             raise Mismatch("no LLM was called", broken=True)
         described = {place for code, place in notices if code == "MEDIA_DESCRIBED"}
-        said = _described(sent.input, described)
+        said = with_notes(sent.input, described)
         question = question_of(said, self.roles)
         if sent.rewritten.plan.question != question:
             raise Mismatch(f"the question is {sent.rewritten.plan.question!r}, not {question!r}")
@@ -111,12 +101,12 @@ class Oracle:
                 f"the agent's replay is {'off' if replay_off else 'on'}, and the notices are {sorted(codes)}"
             )
         if "MEMORY_RETOLD" in codes:
-            said = _retold(said, pairs)
+            said = with_remembered(said, pairs)
             parameters, pairs = {**parameters, "message_history_limit": "0"}, ()
         folded = {place for code, place in notices if code == "SYSTEM_FOLDED"}
         if folded:
-            said = _folded(said, self.roles, folded)
-        _memory(sent.stored, question, said, codes, self.roles, sent.rewritten.plan.parameters)
+            said = with_folded_system(said, self.roles, folded)
+        check_memory(sent.stored, question, said, codes, self.roles, sent.rewritten.plan.parameters)
         flat = "HISTORY_FLATTENED" in codes
         if (flat or not self.world.profile(name).provider) and codes & {"NEUTRAL_TEXT_ADDED", "USER_TURN_SPLIT"}:
             raise Mismatch("no message was changed, for there is one text only")
@@ -127,7 +117,7 @@ class Oracle:
         try:
             if provider:
                 wire = FORMATS[provider]
-                reported = tell(wire, _described(sent.input, described), self.roles).notices
+                reported = tell(wire, with_notes(sent.input, described), self.roles).notices
                 told = tell(wire, said, self.roles)
                 beside = {member: value for member, value in frame[0].items() if member != wire.messages}
                 # Where the agent has the question beside the messages too (in its system text), it is text there.
@@ -148,79 +138,6 @@ def _as_strings(parameters: Mapping[str, Any]) -> dict[str, str]:
         name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
         for name, value in parameters.items()
     }
-
-
-def _described(said: AgentInput, places: set[str]) -> AgentInput:
-    """The conversation with a note for each medium at one of the places."""
-    left = set(places)
-
-    def note(part: Any) -> Any:
-        if not isinstance(part, Media) or part.at not in places:
-            return part
-        left.discard(part.at)
-        name = f" {part.name!r}" if part.name else ""
-        where = f" at {part.source.url}" if not isinstance(part.source, Base64) else ""
-        size = f", {len(base64.b64decode(bytes(part.source.data)))} bytes" if isinstance(part.source, Base64) else where
-        return Text(f"[{part.kind}{name} ({part.format}{size}) was not delivered]", part.at)
-
-    def block(one: Any) -> Any:
-        return replace(one, content=tuple(map(note, one.content))) if isinstance(one, ToolResult) else note(one)
-
-    messages = tuple(replace(message, content=tuple(map(block, message.content))) for message in said.messages)
-    if left:
-        raise Mismatch(f"MEDIA_DESCRIBED where no medium stands: {sorted(left)}")
-    return replace(said, messages=messages)
-
-
-def _memory(
-    stored: str | None,
-    question: str,
-    said: AgentInput,
-    codes: frozenset[str],
-    roles: Mapping[str, str],
-    parameters: Mapping[str, str],
-) -> None:
-    """What memory holds is the question, or a notice says what else it is.
-
-    said: the conversation as it is sent, so that folded system text stands in the user's turn. parameters: as sent.
-    """
-    right: set[str] = set()
-    if stored is not None and stored != question:
-        names = CODE.findall(stored)
-        if names:
-            right.add("MEMORY_HOLDS_CODE")
-        if any(set(parameters[name]) - {"$"} for name in names):
-            right.add("MEMORY_HOLDS_REFERENCE")  # to blocks; what else memory holds is the text around them
-        else:
-            plain = CODE.sub(lambda code: parameters[code[1]], stored)
-            _is_users(plain, _user_turns(said, roles), roles)
-            if not names:
-                right.add("MEMORY_HOLDS_MORE" if question.strip() in stored else "MEMORY_PARTIAL")
-    told = {code for code in codes if code == "MEMORY_PARTIAL" or code.startswith("MEMORY_HOLDS")}
-    if told != right:
-        raise Mismatch(f"memory holds {stored!r} for {question!r}, and the notices are {sorted(told)}")
-
-
-def _is_users(stored: str, turns: Sequence[Message], roles: Mapping[str, str]) -> None:
-    """Memory holds nothing but texts of these turns, and the names of roles that nobody knows."""
-    texts = [block.text.strip() for turn in turns for block in turn.content if isinstance(block, Text)]
-    names = [f"[{turn.role}]:" for turn in turns if not standard_role(turn.role, roles)]
-    left = stored
-    for words in (*sorted(texts, key=len, reverse=True), *names):
-        left = left.replace(words, "", 1)
-    if left.strip() or not any(text and text in stored for text in texts):
-        raise Mismatch(f"memory holds {stored!r}, which is not the user's text")
-
-
-def _user_turns(said: AgentInput, roles: Mapping[str, str]) -> list[Message]:
-    turns: list[Message] = []
-    for message in said.messages:
-        role = standard_role(message.role, roles)
-        if role == "assistant":
-            turns = []
-        elif role in ("user", ""):
-            turns.append(message)
-    return turns
 
 
 def _known(wire: Format, frame: Any, got: Any, mapped: Told, codes: frozenset[str]) -> None:
@@ -481,27 +398,6 @@ def _later(frame: Sequence[Any], got: Sequence[Any], said: AgentInput) -> None:
             for words in text.split(ASKED):
                 if not any(words in one for one in heard):
                     raise Mismatch(f"a later call lost {words!r}: {_exact(seen)}", broken=True)
-
-
-def _retold(said: AgentInput, pairs: Pairs) -> AgentInput:
-    turns = [
-        Message(role, (Text(text, ""),), "")
-        for pair in pairs
-        for role, text in zip(("user", "assistant"), pair, strict=True)
-    ]
-    return replace(said, messages=(*turns, *said.messages))
-
-
-def _folded(said: AgentInput, roles: Mapping[str, str], places: set[str]) -> AgentInput:
-    """System texts at the start of the first user turn; reported at the first of them."""
-    system = [message for message in said.messages if standard_role(message.role, roles) in ("system", "developer")]
-    others = [message for message in said.messages if message not in system]
-    first = next((at for at, m in enumerate(others) if standard_role(m.role, roles) == "user"), None)
-    blocks = [block for message in system for block in message.content]
-    if first is None or not blocks or places != {blocks[0].at}:
-        raise Mismatch(f"SYSTEM_FOLDED at {sorted(places)}, where no system text can have been folded")
-    others[first] = replace(others[first], content=(*blocks, *others[first].content))
-    return replace(said, messages=tuple(others))
 
 
 def _parts(wire: Format, turn: Any) -> list[Any]:

@@ -33,7 +33,7 @@ MORE = {
 }
 
 
-@pytest.mark.parametrize("module", ["oracle.py", "wire_formats.py", "delivery/frames.py"])
+@pytest.mark.parametrize("module", ["oracle.py", "oracle_rules.py", "wire_formats.py", "delivery/frames.py"])
 def test_the_oracle_shares_the_model_of_the_input_with_the_gateway_and_nothing_else(module: str) -> None:
     tree = ast.parse((TESTS / module).read_text())
     names = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
