@@ -62,7 +62,8 @@ def test_every_long_string_without_a_backslash_is_lifted(value: object) -> None:
     collect(value)
     written = [json.dumps(string, ensure_ascii=False)[1:-1].encode() for string in strings]
     expected = [string for string in written if len(string) >= 3 and b"\\" not in string]
-    assert [bytes(blob) for blob in lift(body, 3).blobs.values()] == expected
+    lifted = lift(body, 3)
+    assert [bytes(blob) for token, blob in lifted.blobs.items() if token not in lifted.escaped] == expected
 
 
 def test_a_blob_is_a_view_on_the_body() -> None:
@@ -121,7 +122,9 @@ def test_twenty_megabytes_leave_a_short_text() -> None:
     assert [blob == image for blob in lifted.blobs.values()] == [True, True]
 
 
-@pytest.mark.parametrize("body", [b'["' + b'","' * 500_000 + b'"]', b'["' + b'\\"' * 500_000 + b'"]', b'"' * 1_000_001])
+@pytest.mark.parametrize(
+    "body", [b'["' + b'","' * 500_000 + b'"]', b'["' + b'\\"","' * 300_000 + b'"]', b'"' * 1_000_001]
+)
 def test_many_short_strings(body: bytes) -> None:
     assert lift(body).text == body
 
