@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from itertools import count
 from typing import Any, ParamSpec, TypeVar
 
-from gateway.errors import GatewayError
+from gateway.errors import GatewayError, release_frames
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -46,7 +46,12 @@ class Worker:
         future: Future[_T] = Future()
         self._waiting.put((rank, next(self._numbers), future, work))
         del work
-        return await asyncio.wrap_future(future)
+        try:
+            return await asyncio.wrap_future(future)
+        finally:
+            # An error's traceback refers to this frame: were it to refer back, both would stay, with the body, until
+            # the next garbage collection.
+            del future
 
     def _serve(self) -> None:
         while True:
@@ -59,8 +64,7 @@ def _do(future: Future[Any], work: _Work) -> None:
     try:
         result = work()
     except GatewayError as error:
-        # The traceback's frames hold the body, and a cycle would hold them until the next garbage collection.
-        error.__traceback__ = error.__context__ = error.__cause__ = None
+        release_frames(error)
         future.set_exception(error)
     except BaseException as error:
         future.set_exception(error)

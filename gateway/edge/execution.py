@@ -15,7 +15,7 @@ from gateway.edge import errors, headers
 from gateway.edge.exchange import Exchange
 from gateway.edge.requests import Fields, Request
 from gateway.edge.routes import MANAGED, RUNS, Intent, Route
-from gateway.errors import GatewayError
+from gateway.errors import GatewayError, release_frames
 from gateway.execute.ports import Answer, ExecuteCall, Forward
 from gateway.upstream.answers import Head
 from gateway.upstream.connection import Buffers
@@ -97,6 +97,7 @@ class Execution(Exchange):
         """See `Outbound`."""
         if self._task is not None:
             self._task.cancel()
+            self._task = None
         super().abandon()
 
     async def _run(self, raw: bytes) -> None:
@@ -107,6 +108,7 @@ class Execution(Exchange):
             said = await self._decided(raw, names)
         except GatewayError as exc:
             self._task = None
+            release_frames(exc)
             self.refuse(exc)
         except Exception:
             self._task = None

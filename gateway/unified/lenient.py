@@ -53,7 +53,7 @@ def _has_input(body: bytes, budget: Budget) -> bool:
         match body[position]:
             case 0x22:
                 end = _end_of_string(body, position + 1)
-                if depth == 1 and _may_be_name(body, position, end) and _is_input(body[position + 1 : end]):
+                if depth == 1 and _is_input(body, position + 1, end) and _has_colon(body, end + 1):
                     return True
                 position = end
             case 0x2F:
@@ -104,27 +104,38 @@ def _end_of_comment(body: bytes, position: int) -> int:
     return end
 
 
-def _may_be_name(body: bytes, start: int, end: int) -> bool:
-    """Whether the string between two quotes is short and may have a colon after it, perhaps behind a comment."""
-    following = body[end + 1 : end + 65].lstrip(_SPACE)[:1]
-    return end - start - 1 <= _LONGEST_NAME and following in (b":", b"/", b"")
+def _has_colon(body: bytes, position: int) -> bool:
+    """Whether a colon comes next, after white space and comments: what stands before it is a name."""
+    while (position := _search(_NO_SPACE, body, position)) >= 0 and body[position] == _SLASH:
+        end = _end_of_comment(body, position)
+        if end == position:
+            return False
+        position = end + 1
+    if position < 0:
+        raise _Undecided
+    return body[position] == _COLON
 
 
-def _is_input(name: bytes) -> bool:
-    """Whether a string may be the name `input`."""
-    if not name.isascii():
-        # Jackson decodes overlong forms, such as C1 A9 for "i"; whatever is no ASCII letter so may be one.
-        try:
-            name.decode()
-        except UnicodeDecodeError:
-            return True
+_NO_SPACE = re.compile(rb"[^ \t\r\n]")
+_COLON = ord(":")
+
+
+def _is_input(body: bytes, start: int, end: int) -> bool:
+    """Whether the string from `start` to `end` may be `input`."""
+    if end - start > _LONGEST_NAME:
         return False
-    if b"\\" not in name:
-        return name == b"input"
+    name = body[start:end]
     try:
-        return bool(json.loads(b'"%b"' % name) == "input")
+        return (
+            bool(json.loads(f'"{name.decode()}"') == "input") if b"\\" in name or not name.isascii() else name == _INPUT
+        )
+    except UnicodeDecodeError:
+        return True  # Jackson decodes overlong forms: C1 A9 is an "i" for it
     except ValueError:
         return False
+
+
+_INPUT = b"input"
 
 
 def _as_utf8(body: bytes, budget: Budget) -> bytes:

@@ -242,7 +242,7 @@ def _unescape(blob: memoryview) -> bytes:
             raise Unreadable(f"invalid UTF-8 at byte {position} of the string")
         text = _decode_escapes(piece, position, done)
         if stretch.end() == position:
-            raise Unreadable(f"invalid escape at character {done} of the string")
+            raise Unreadable(f"Invalid escape at character {done} of the string")
         out.write(text.encode())
         done += len(text)
         position += len(piece)
@@ -260,7 +260,7 @@ def _decode_escapes(piece: bytes, position: int, characters: int) -> str:
     except UnicodeDecodeError as error:
         raise Unreadable(f"invalid UTF-8 at byte {position + error.start} of the string") from None
     except json.JSONDecodeError as error:
-        raise Unreadable(f"{error.msg.removesuffix(' at').lower()} at character {characters} of the string") from None
+        raise Unreadable(f"{error.msg.removesuffix(' at')} at character {characters} of the string") from None
     unsafe = _UNSAFE.search(text)
     if unsafe:
         name = "U+0000" if unsafe[0] == "\x00" else f"the lone surrogate U+{ord(unsafe[0]):04X}"
