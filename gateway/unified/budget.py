@@ -44,7 +44,7 @@ class Budget(NamedTuple):
 
 def is_small(body: bytes) -> bool:
     """Return whether reading `body` takes so little time that other clients of the event loop can wait for it."""
-    return len(body) <= SMALL_BODY and count_separators(body, 0, len(body)) <= _SMALL_VALUES
+    return len(body) <= SMALL_BODY and len(body) - len(body.translate(None, b",[{")) <= _SMALL_VALUES
 
 
 def count_separators(text: bytes, start: int, end: int) -> int:

@@ -92,8 +92,7 @@ def parse(lifted: Lifted) -> dict[str, Any]:
         BodyTooLarge: its keys are too long.
     """
     most = lifted.budget.values
-    lifted.values = count_values(lifted.text, most)
-    if lifted.values > most:
+    if len(lifted.text) > most and count_values(lifted.text, most) > most:
         raise too_many_values(most)
     try:
         text = lifted.text.removeprefix(_BOM).decode()

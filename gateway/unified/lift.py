@@ -56,7 +56,6 @@ class Lifted:
 
     text: what is left, JSON if the body was. blobs: token → the string's bytes as they stand in the body (a view), in
     that order. escaped: the tokens of those with backslashes. budget: how many of their bytes `restore` may decode.
-    values: how many the text has, once it was parsed.
     """
 
     text: bytes
@@ -64,7 +63,6 @@ class Lifted:
     _prefix: str = field(default="", compare=False)
     escaped: frozenset[str] = frozenset()
     budget: Budget = field(default=Budget(), compare=False)
-    values: int = field(default=0, compare=False)
     _minted: int = field(default=0)
     _restored: set[str] = field(default_factory=set, compare=False)
     _restored_bytes: int = field(default=0, compare=False)

@@ -94,16 +94,16 @@ class Reading:
         self.lifted = lifted
         self.budget = lifted.budget
         self.problems = Problems(self.budget.problems)
-        self._values = lifted.values
+        self._values = 0
         self._items = 0
 
     @property
     def values_left(self) -> int:
-        """How many values may still be read."""
+        """How many values strings that hold JSON may still have: together no more than the budget allows a body."""
         return self.budget.values - self._values
 
     def add_values(self, count: int, place: str) -> None:
-        """Note that `count` more values are about to be read, at `place`.
+        """Note that `count` values are about to be read from a string at `place`.
 
         Raises:
             InvalidInput: the budget does not allow for them.

@@ -139,7 +139,7 @@ def test_the_arguments_of_tool_calls_share_the_values() -> None:
         return json.dumps({"input": [{"role": "assistant", "toolCalls": [call] * 5}]}).encode()
 
     assert read_execute(body(4), FEW).input
-    error = refused(body(18), FEW)
+    error = refused(body(25), FEW)
     assert codes(error) == ["TOO_MANY_VALUES"]
     assert error.problems[0].place == "input[0].toolCalls[3].function.arguments"
 
