@@ -7,6 +7,7 @@ import contextlib
 import gc
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -38,6 +39,8 @@ UseCase = Callable[[Settings, Upstream, Logger, Metrics], UseCases | tuple[Execu
 _ADMIN_GRACE = 1.0
 _GARBAGE = 20_000
 """New objects between two looks for cycles, of which requests make none."""
+_SWITCH = 0.001
+"""Seconds that the thread which reads large bodies runs on while the event loop waits."""
 _FIXED = ("data_host", "data_port", "admin_host", "admin_port", "workers")
 """Settings of `listen` that only a restart changes: the sockets are there, and so are the processes."""
 
@@ -327,6 +330,7 @@ async def serve(load: Load, worker: int | None = None) -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(_GARBAGE, 20, 20)
+    sys.setswitchinterval(_SWITCH)
     reloading = asyncio.create_task(_reload_when(hang_up, gateway, load, worker))
     try:
         await stop.told.wait()

@@ -109,6 +109,15 @@ class GatewayError(Exception):
         return {"error": error, "status": self.status}
 
 
+def release_frames(error: BaseException) -> None:
+    """Let go of the frames that an error passed through, and of the errors it came from.
+
+    Frames hold the request's body, and often a task or future that holds the error: the body would then stay until
+    the next garbage collection.
+    """
+    error.__traceback__ = error.__context__ = error.__cause__ = None
+
+
 class InvalidInput(GatewayError):
     """The body is not JSON, or its `input` breaks a rule; `problems` lists every breach."""
 

@@ -245,6 +245,16 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     ] = 104_857_600
     decompressed: Annotated[Positive, Meta(description="Largest such body once decompressed.")] = 104_857_600
     nesting: Annotated[Positive, Meta(description="Deepest nesting of its JSON.")] = 100
+    values: Annotated[
+        Positive,
+        Meta(description="Most values in its JSON, counted by commas and opening brackets outside of strings."),
+    ] = 100_000
+    text: Annotated[
+        Positive, Meta(description="Most bytes of its JSON without inline media: all its text and structure.")
+    ] = 8_388_608
+    input_items: Annotated[
+        Positive, Meta(description="Most messages, content blocks and tool calls in an `input`, counted together.")
+    ] = 10_000
     header_line: Annotated[Positive, Meta(description="Longest request line and longest header, either way.")] = 65_536
     headers: Annotated[Positive, Meta(description="Most headers in a message, either way.")] = 1_000
     head: Annotated[Positive, Meta(description="Longest head of a message, all of its lines, either way.")] = 262_144

@@ -2,78 +2,144 @@
 
 from __future__ import annotations
 
-import asyncio
+import io
 import zlib
 from collections.abc import Sequence
 
-from gateway.errors import BodyTooLarge, InvalidInput, Problem, UnsupportedEncoding
-
-_OFF_LOOP = 256 * 1024
-"""Compressed bytes above which decompression moves to a thread."""
+from gateway.errors import BodyTooLarge, GatewayError, InvalidInput, Problem, UnsupportedEncoding
+from gateway.offload import READING
+from gateway.unified.budget import SMALL_BODY
 
 _MAX_CODINGS = 4
+_MAX_MEMBERS = 10_000
+"""Most members of a gzip body. Each costs some microseconds, even an empty one of 20 bytes."""
+_SMALL_MEMBERS = 16
+_IN, _OUT = 16 * 1024, 1 << 20
+"""Most bytes that go into and come out of one call of zlib, which copies what it did not use."""
 _GZIP, _ZLIB, _RAW = 31, 15, -15
 
 
-async def decode(body: bytes, encodings: Sequence[str], limit: int) -> bytes:
-    """As `decoded`; a big body is unpacked off the loop."""
-    if len(body) > _OFF_LOOP and encodings:
-        return await asyncio.to_thread(decoded, body, encodings, limit)
-    return decoded(body, encodings, limit)
+async def decompress(body: bytes, encodings: Sequence[str], limit: int) -> bytes:
+    """As `decompress_whole`, off the loop unless both the body and what it holds are small."""
+    codings = _codings(encodings)
+    if not codings or not body:
+        return body
+    if len(body) <= SMALL_BODY:
+        try:
+            return decompress_small(body, encodings, min(limit, SMALL_BODY))
+        except GatewayError:
+            pass  # larger than that, or wrong
+    return await READING.run(decompress_whole, body, encodings, limit)
 
 
-def decoded(body: bytes, encodings: Sequence[str], limit: int) -> bytes:
+def decompress_small(body: bytes, encodings: Sequence[str], limit: int) -> bytes:
+    """As `decompress_whole`, for a body of few parts that may be read on the loop.
+
+    Raises:
+        GatewayError: as there, or it has too many parts.
+    """
+    return _decompress(body, _codings(encodings), limit, _SMALL_MEMBERS)
+
+
+def decompress_whole(body: bytes, encodings: Sequence[str], limit: int) -> bytes:
     """The body with its content-encodings undone. encodings: the values of its Content-Encoding headers.
 
     Raises:
         UnsupportedEncoding: one that is neither gzip, deflate nor identity.
-        BodyTooLarge: it unpacks to more than `limit` bytes. InvalidInput: the data are corrupt.
+        BodyTooLarge: it decompresses to more than `limit` bytes. InvalidInput: the data are corrupt.
+    """
+    return _decompress(body, _codings(encodings), limit, _MAX_MEMBERS)
+
+
+def _codings(encodings: Sequence[str]) -> list[str]:
+    """The codings to undo, in the order in which they were applied.
+
+    Raises:
+        UnsupportedEncoding: as `decompress_whole`.
     """
     codings = [coding for value in encodings for part in value.split(",") if (coding := part.strip().lower())]
     codings = [coding for coding in codings if coding != "identity"]
-    unknown = [coding for coding in codings if coding not in _UNPACK]
-    if unknown or len(codings) > _MAX_CODINGS:
+    if len(codings) > _MAX_CODINGS or not _KNOWN.issuperset(codings):
         came = ", ".join(codings)
         place = Problem("Content-Encoding", "can't be read here", expected="gzip, deflate or identity", received=came)
         raise UnsupportedEncoding(f"The gateway can't read a body in Content-Encoding {came}.", [place], repeats=came)
+    return codings
+
+
+_KNOWN = frozenset({"gzip", "x-gzip", "deflate"})
+
+
+def _decompress(body: bytes, codings: Sequence[str], limit: int, members: int) -> bytes:
     for coding in reversed(codings):
         if not body:
-            return body
-        body = _UNPACK[coding](body, limit)
+            break
+        body = _inflate_deflate(body, limit) if coding == "deflate" else _inflate_gzip(body, limit, members)
     return body
 
 
-def _gzip(body: bytes, limit: int) -> bytes:
-    unpacked = b""
-    while body:  # members of a gzip file follow one another (RFC 1952, 2.2)
-        member, body = _inflate(body, limit - len(unpacked), _GZIP, limit)
-        unpacked = unpacked + member if unpacked else member
-    return unpacked
+def _inflate_gzip(body: bytes, limit: int, members: int) -> bytes:
+    out = _Output(limit)
+    position = 0
+    while position < len(body):  # members of a gzip file follow one another (RFC 1952, 2.2)
+        if not members:
+            raise _corrupt("they have too many members")
+        members -= 1
+        position = _inflate(body, position, _GZIP, out)
+    return out.getvalue()
 
 
-def _deflate(body: bytes, limit: int) -> bytes:
+def _inflate_deflate(body: bytes, limit: int) -> bytes:
     # "deflate" is the zlib format (RFC 9110, 8.4.1.2), which some senders leave out.
     wrapped = body[0] & 0x0F == 8 and int.from_bytes(body[:2], "big") % 31 == 0
-    unpacked, rest = _inflate(body, limit, _ZLIB if wrapped else _RAW, limit)
-    if rest:
+    out = _Output(limit)
+    if _inflate(body, 0, _ZLIB if wrapped else _RAW, out) < len(body):
         raise _corrupt("bytes follow its end")
-    return unpacked
+    return out.getvalue()
 
 
-_UNPACK = {"gzip": _gzip, "x-gzip": _gzip, "deflate": _deflate}
+class _Output:
+    """What was decompressed so far. Its bytes become the body without another copy."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._buffer = io.BytesIO()
+
+    def write(self, piece: bytes) -> None:
+        """Add `piece`.
+
+        Raises:
+            BodyTooLarge: it is more than the limit allows.
+        """
+        if self._buffer.tell() + len(piece) > self._limit:
+            raise too_large(self._limit, f"more than {self._limit} bytes once decompressed")
+        self._buffer.write(piece)
+
+    def room(self) -> int:
+        """How many bytes to ask for at a time: one more than may come shows that there are too many."""
+        return min(_OUT, self._limit - self._buffer.tell() + 1)
+
+    def getvalue(self) -> bytes:
+        """All that was written."""
+        return self._buffer.getvalue()
 
 
-def _inflate(body: bytes, room: int, window: int, limit: int) -> tuple[bytes, bytes]:
+def _inflate(body: bytes, position: int, window: int, out: _Output) -> int:
+    """Decompress the stream that begins at `position` in bounded steps; the position after it."""
     inflater = zlib.decompressobj(wbits=window)
+    view = memoryview(body)
     try:
-        unpacked = inflater.decompress(body, room + 1)
+        while not inflater.eof:
+            piece: bytes | memoryview = inflater.unconsumed_tail
+            if not piece:
+                piece = view[position : position + _IN]
+                position += len(piece)
+            unpacked = inflater.decompress(piece, out.room())
+            out.write(unpacked)
+            if not piece and not unpacked:
+                raise _corrupt("they end too early")
     except zlib.error as exc:
-        raise _corrupt(str(exc)) from exc
-    if len(unpacked) > room:
-        raise too_large(limit, f"more than {limit} bytes once decompressed")
-    if not inflater.eof:
-        raise _corrupt("they end too early")
-    return unpacked, inflater.unused_data
+        raise _corrupt(str(exc)) from None
+    return position - len(inflater.unused_data)
 
 
 def too_large(limit: int, came: str) -> BodyTooLarge:

@@ -15,7 +15,7 @@ from gateway.edge import errors, headers
 from gateway.edge.exchange import Exchange
 from gateway.edge.requests import Fields, Request
 from gateway.edge.routes import MANAGED, RUNS, Intent, Route
-from gateway.errors import GatewayError
+from gateway.errors import GatewayError, release_frames
 from gateway.execute.ports import Answer, ExecuteCall, Forward
 from gateway.upstream.answers import Head
 from gateway.upstream.connection import Buffers
@@ -35,7 +35,7 @@ _AGENT = b"X-MLC-Agent"
 class Execution(Exchange):
     """An exchange whose request the gateway answers for: its body is held, and may be another on its way on."""
 
-    __slots__ = ("_forward", "_held", "_held_head", "_raw", "_read", "_retry", "_task")
+    __slots__ = ("_forward", "_held", "_held_head", "_held_size", "_raw", "_read", "_retry", "_task")
 
     reads_body = True
 
@@ -49,6 +49,7 @@ class Execution(Exchange):
         self._task: asyncio.Task[None] | None = None
         self._held_head: Head | None = None
         self._held: list[bytes] = []
+        self._held_size = 0
         self._retry = False
 
     def go(self) -> None:
@@ -96,6 +97,7 @@ class Execution(Exchange):
         """See `Outbound`."""
         if self._task is not None:
             self._task.cancel()
+            self._task = None
         super().abandon()
 
     async def _run(self, raw: bytes) -> None:
@@ -106,6 +108,7 @@ class Execution(Exchange):
             said = await self._decided(raw, names)
         except GatewayError as exc:
             self._task = None
+            release_frames(exc)
             self.refuse(exc)
         except Exception:
             self._task = None
@@ -122,7 +125,7 @@ class Execution(Exchange):
         """What the use case says to the body. One that can't be unpacked is refused, unless the cluster may know it."""
         codings = names.getall("Content-Encoding", [])
         try:
-            body = await bodies.decode(raw, codings, self._port.limits.decompressed)
+            body = await bodies.decompress(raw, codings, self._port.limits.decompressed)
         except GatewayError:
             if self.route.intent in MANAGED:
                 return _AS_IT_CAME
@@ -180,9 +183,10 @@ class Execution(Exchange):
         head = self._held_head
         assert head is not None
         self._held.append(piece)
+        self._held_size += len(piece)
         if complete:
             self._ask(head)
-        elif sum(map(len, self._held)) > RETRY_BODY:
+        elif self._held_size > RETRY_BODY:
             self._release(head, False)
 
     def _release(self, head: Head, complete: bool) -> None:
@@ -239,6 +243,6 @@ def _readable(head: Head, body: bytes, decoded: bool) -> bytes:
         body = Chunked(decode=True).feed(body)
     codings = [value.decode("latin-1") for name, value in head.pairs() if name.lower() == b"content-encoding"]
     try:
-        return bodies.decoded(body, codings, RETRY_BODY)
+        return bodies.decompress_small(body, codings, RETRY_BODY)
     except GatewayError:
         return body

@@ -36,8 +36,10 @@ from gateway.notices import Notice
 from gateway.observe.logs import Logger, step
 from gateway.observe.metrics import Metrics
 from gateway.observe.redact import describe_error, mask_place
+from gateway.offload import READING
 from gateway.providers import registry
 from gateway.providers.base import MappingOptions
+from gateway.unified.budget import Budget, is_small
 from gateway.unified.model import AgentInput
 from gateway.unified.request import ExecuteRequest, RequestKind, read_execute
 
@@ -71,6 +73,7 @@ class Handler:
         self._options = MappingOptions(agents.roles, agents.allow_prefill)
         self._media = Inliner(self._options, fetch, log)
         self._plain = PlainTexts()
+        self._budget = Budget.from_limits(settings.limits)
         self._explains = settings.logs.level == "debug"  # then every step of every rewrite is told
 
     async def __call__(self, call: ExecuteCall) -> Forward:
@@ -81,7 +84,7 @@ class Handler:
         """
         if not is_json(call.headers.get("Content-Type", "")):
             return Forward()
-        request = read_execute(call.body, self._settings.limits.nesting)
+        request = await self._read(call.body)
         if request.kind is RequestKind.LEGACY or request.input is None:
             return Forward(retry=self._as_input(request))
         if request.has_question:
@@ -96,6 +99,11 @@ class Handler:
         except GatewayError as error:
             self._refused(call, request.input, provider, error)
             raise
+
+    async def _read(self, body: bytes) -> ExecuteRequest:
+        if is_small(body):
+            return read_execute(body, self._budget)
+        return await READING.run_next(read_execute, body, self._budget)
 
     async def _profile(
         self, call: ExecuteCall, request: ExecuteRequest, agent_input: AgentInput

@@ -17,6 +17,7 @@ from gateway.agents.profile import AgentProfile
 from gateway.delivery.plan import Plan
 from gateway.delivery.reuse import is_plain_text
 from gateway.execute.ports import Forward
+from gateway.unified.budget import SMALL_BODY
 
 SPECIMEN = "\uf8f3"  # of Unicode's private use area, so that no agent's own words have it
 SPECIMEN_BODY = f'{{"input":"{SPECIMEN}"}}'.encode()
@@ -69,7 +70,9 @@ class PlainTexts:
 
 
 def text_of(body: bytes) -> bytes | None:
-    """The plain text that is all of an execute body; None for any other body."""
+    """The plain text that is all of a small execute body; None for any other body."""
+    if len(body) > SMALL_BODY:
+        return None
     try:
         said = _DECODER.decode(body).input
     except (msgspec.DecodeError, UnicodeDecodeError):

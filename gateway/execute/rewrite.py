@@ -94,7 +94,7 @@ def native(
 
 def _texts_restored(value: Any, lifted: Lifted) -> Any:
     """`value` with those long strings put back that hold a placeholder; all others stay tokens."""
-    tokens = {token for token, blob in lifted.blobs.items() if _PLACEHOLDER.search(blob)}
+    tokens = {token for token in lifted.blobs if _PLACEHOLDER.search(lifted.data(token))}
     return replaced(value, {token: lifted.restore(token) for token in tokens}) if tokens else value
 
 

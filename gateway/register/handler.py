@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -23,6 +23,7 @@ from gateway.notices import Notice
 from gateway.observe.logs import Logger
 from gateway.observe.metrics import Metrics
 from gateway.observe.redact import describe_problems
+from gateway.offload import READING
 from gateway.register.calls import Calls
 from gateway.register.cascade import CLEANUP, delete_agent, reads_cascade
 from gateway.register.documents import notices
@@ -30,15 +31,16 @@ from gateway.register.flights import Flights
 from gateway.register.making import make_agent, read_target, secrets_of
 from gateway.register.parts import LEFT_BEHIND, left_text
 from gateway.register.quick import QuickRun, check_query, parts_of
-from gateway.register.registration import read_registration
+from gateway.register.registration import concerns_gateway, read_registration
 from gateway.register.reuse import BODY_PARAMETER, KEY, Identity, Reuse, identify
 from gateway.register.specs import Registration
 from gateway.register.steps import Steps
 from gateway.register.target import Target, as_native, check, takes
+from gateway.unified.budget import Budget, is_small
 
-_NAMED = re.compile(rb'"(?:model|mcp)"|\\u')
 _ALLOWED = re.compile(r"allowed: \[([A-Z, ]+)\]")
 _KEY_LENGTH = 256
+_Read = TypeVar("_Read")
 
 _REUSED = Notice("REGISTRATION_REUSED", "an equal registration had made this agent before")
 _UNCHECKED = Notice("REUSE_NOT_CHECKED", "no search could show whether an equal registration made an agent, too")
@@ -74,6 +76,7 @@ class Manager:
         self._credentials = Credentials()
         self._service_headers = service_headers(settings)
         self._flights = Flights()
+        self._budget = Budget.from_limits(settings.limits)
 
     async def register(self, call: ExecuteCall) -> Forward | Answer:
         """Pass on what the cluster takes, in one call; make model and agent of what it doesn't.
@@ -81,7 +84,10 @@ class Manager:
         Raises:
             GatewayError: the registration is wrong, can't be had on this cluster, or failed.
         """
-        if not _concerns(call) or (registration := read_registration(call.body)) is None:
+        if not is_json(call.headers.get("Content-Type", "")):
+            return Forward()
+        registration = await self._read(_read_concerned, call.body)
+        if registration is None:
             return Forward()
         target = await self._target(call, registration)
         if target is None:
@@ -91,6 +97,12 @@ class Manager:
         self._refuse_signed(call)
         check(registration, target)
         return await self._made(call, registration, target)
+
+    async def _read(self, reader: Callable[[bytes, Budget], _Read], body: bytes) -> _Read:
+        """Apply a reader to a body, off the loop where it is large."""
+        if is_small(body):
+            return reader(body, self._budget)
+        return await READING.run_next(reader, body, self._budget)
 
     def _passed(self, call: ExecuteCall, registration: Registration, target: Target) -> Forward:
         body = as_native(call.body, registration, target)
@@ -167,12 +179,14 @@ class Manager:
         Raises:
             GatewayError: as `register`, or of the run.
         """
-        parts = parts_of(call.body) if is_json(call.headers.get("Content-Type", "")) else None
+        if not is_json(call.headers.get("Content-Type", "")):
+            return Forward()
+        parts = await self._read(parts_of, call.body)
         if parts is None:
             return Forward()
         self._refuse_signed(call)
         check_query(call.raw_target)
-        registration = read_registration(parts[0])
+        registration = await self._read(read_registration, parts[0])
         if registration is None:  # `model` is null
             return Forward()
         target = await self._target(call, registration)
@@ -256,15 +270,8 @@ class Manager:
             )
 
 
-def _concerns(call: ExecuteCall) -> bool:
-    """Whether a registration has a `model` or an `mcp` block; one that can't be read is the cluster's to refuse."""
-    if not is_json(call.headers.get("Content-Type", "")) or not _NAMED.search(call.body):
-        return False
-    try:
-        document = json.loads(call.body)
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(document, dict) and not (document.get("model") is None and document.get("mcp") is None)
+def _read_concerned(body: bytes, budget: Budget) -> Registration | None:
+    return read_registration(body, budget) if concerns_gateway(body, budget) else None
 
 
 def _explained(status: int, body: bytes) -> Answer | None:

@@ -21,6 +21,9 @@ from gateway.register.parts import left_text
 from gateway.register.specs import Registration
 from gateway.register.steps import Steps
 from gateway.register.target import Target
+from gateway.unified.budget import Budget, too_many_values
+from gateway.unified.jsontext import count_values
+from gateway.unified.lift import find, lift, put_back
 
 QUICK_PARAMETER = "mlc_gateway_quick"
 """Marks the agent of a quick run, so that one that was left behind can be told from one that is in use."""
@@ -31,10 +34,22 @@ _RUN = ("input", "parameters")
 Members = Mapping[str, msgspec.Raw]
 
 
-def parts_of(body: bytes) -> tuple[bytes, bytes] | None:
-    """The registration and the execute body in a quick run's; None where it is none: `model` or `input` is missing."""
+def parts_of(body: bytes, budget: Budget | None = None) -> tuple[bytes, bytes] | None:
+    """The registration and the execute body in a quick run's; None where it is none: `model` or `input` is missing.
+
+    budget: the default one if it is None.
+
+    Raises:
+        InvalidInput, BodyTooLarge: reading it costs more than the budget allows.
+    """
+    if find(body, b'"model"') < 0 and find(body, b"\\u") < 0:
+        return None
+    lifted = lift(body, budget=budget)
+    most = lifted.budget.values
+    if count_values(lifted.text, most) > most:
+        raise too_many_values(most)
     try:
-        members = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+        members = msgspec.json.decode(lifted.text, type=dict[str, msgspec.Raw])
     except (msgspec.DecodeError, RecursionError):
         return None
     if "model" not in members or "input" not in members:
@@ -42,7 +57,9 @@ def parts_of(body: bytes) -> tuple[bytes, bytes] | None:
     run = {name: members[name] for name in _RUN if name in members}
     agent = {name: value for name, value in members.items() if name not in _RUN}
     agent.setdefault("name", msgspec.Raw(b'"quick execute"'))
-    return msgspec.json.encode(agent), msgspec.json.encode(run)
+    written, blobs = map(msgspec.json.encode, (agent, run)), lifted.blobs
+    registration, execute_body = (b"".join(put_back(text, blobs)) for text in written)
+    return registration, execute_body
 
 
 def check_query(raw_target: str) -> None:

@@ -8,29 +8,51 @@ from typing import Any
 from gateway.errors import InvalidInput
 from gateway.register.specs import McpServer, ModelSpec, Registration
 from gateway.register.validate import read_document
+from gateway.unified.budget import Budget
 from gateway.unified.jsontext import check, parse
-from gateway.unified.lift import lift
+from gateway.unified.lift import find, lift
 from gateway.unified.validate import Problems, Reading
 
-__all__ = ["McpServer", "ModelSpec", "Registration", "read_registration"]
+__all__ = ["McpServer", "ModelSpec", "Registration", "concerns_gateway", "read_registration"]
 
 
-def read_registration(body: bytes) -> Registration | None:
-    """What the body of `POST /_plugins/_ml/agents/_register` asks for; None when it has neither `model` nor `mcp`.
+def concerns_gateway(body: bytes, budget: Budget | None = None) -> bool:
+    """Return whether a registration has a `model` or an `mcp` block; one that is no JSON is the cluster's to refuse.
 
     Raises:
+        InvalidInput, BodyTooLarge: it may have one, but reading it costs more than the budget allows.
+    """
+    if not _may_concern(body):
+        return False
+    try:
+        document = parse(lift(body, budget=budget))
+    except InvalidInput as error:
+        if any(problem.code for problem in error.problems):
+            raise
+        return False
+    return not (document.get("model") is None and document.get("mcp") is None)
+
+
+def read_registration(body: bytes, budget: Budget | None = None) -> Registration | None:
+    """What the body of `POST /_plugins/_ml/agents/_register` asks for; None when it has neither `model` nor `mcp`.
+
+    budget: the default one if it is None.
+
+    Raises:
+        BodyTooLarge: it has more text than the budget allows.
         InvalidInput: the body is not strict JSON, or breaks rules; every problem has its place, and none shows a
             credential.
     """
     if not _may_concern(body):
         return None
-    lifted = lift(body)
-    problems = Problems()
+    budget = budget or Budget()
+    lifted = lift(body, budget=budget)
+    problems = Problems(budget.problems)
     try:
         document = parse(lifted)
         if document.get("model") is None and document.get("mcp") is None:
             return None
-        check(document, problems)
+        check(document, problems, budget.depth)
         problems.check()
     except InvalidInput as error:
         raise InvalidInput.of([replace(problem, received="") for problem in error.problems]) from None
@@ -46,4 +68,4 @@ def _may_concern(body: bytes) -> bool:
 
     What is not JSON then gets the cluster's own answer.
     """
-    return b'"model"' in body or b'"mcp"' in body or b"\\u" in body
+    return any(find(body, name) >= 0 for name in (b'"model"', b'"mcp"', b"\\u"))

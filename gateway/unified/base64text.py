@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import binascii
 import re
+from collections.abc import Iterator
 
 import pybase64
 
-from gateway.unified.lift import Payload
+from gateway.unified.lift import Payload, find
 
 _SLICE = 1 << 20  # a multiple of 4: a slice is valid base64 by itself
 _ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/="
@@ -39,7 +40,8 @@ def clean(data: Payload, whitespace: bytes = _WHITESPACE) -> Payload:
         ValueError: it is empty or not base64; the message says where.
     """
     if not _valid(data):
-        data = bytes(data).translate(None, whitespace)
+        # Joined from slices: one call for all of a large payload would keep other threads from running.
+        data = b"".join(bytes(part).translate(None, whitespace) for part in _slices(data))
     if not data:
         raise ValueError("it is empty")
     if not _valid(data):
@@ -63,15 +65,22 @@ def _valid(data: Payload) -> bool:
     return True
 
 
+def _slices(data: Payload) -> Iterator[Payload]:
+    return (data[start : start + _SLICE] for start in range(0, len(data), _SLICE))
+
+
 def _fault(data: bytes) -> str:
     """What is wrong with `data`, which is not valid."""
-    strange = data.translate(None, _ALPHABET)
+    strange = b""
+    for part in _slices(data):
+        if strange := bytes(part).translate(None, _ALPHABET):
+            break
     if strange:
-        where = data.index(strange[:1])
+        where = find(data, strange[:1])
         if strange[:1] in b"-_":
             return f"it has {chr(strange[0])!r} at character {where}: the URL-safe alphabet, not the standard one"
         return f"character {where} is not in the alphabet"
-    padding = data.find(b"=")
+    padding = find(data, b"=")
     if 0 <= padding < len(data) - 2 or (padding >= 0 and data[padding:].strip(b"=")):
         return f"padding at character {padding}, before the end"
     return f"{len(data)} characters are not a multiple of 4: padding is missing or the end is cut off"

@@ -91,6 +91,7 @@ def is_block(item: dict[str, Any]) -> bool:
 
 def read_blocks(reading: Reading, items: list[Any], at: str) -> list[ContentBlock]:
     """The content blocks of a non-empty array; what is wrong with any of them goes to the problems."""
+    reading.add_items(len(items), at)
     blocks = (read_block(reading, item, child(at, index)) for index, item in enumerate(items))
     return [block for block in blocks if block is not None]
 
@@ -111,6 +112,7 @@ def read_result_content(reading: Reading, written: Any, at: str) -> list[tools.R
         got = "empty array" if written == [] else json_type(written)
         reading.problems.add(at, reason, "string, or non-empty array of content blocks", got)
         return []
+    reading.add_items(len(written), at)
     typed, bare = {**_TYPED_RESULT, "json": _json}, {**_BARE_RESULT, "json": _json}
     blocks = [_read(reading, item, child(at, index), typed, bare) for index, item in enumerate(written)]
     return [block for block in blocks if isinstance(block, (Text, Json, Media))]

@@ -61,15 +61,17 @@ def _read_any(reading: Reading, value: Any) -> AgentInput:
 
 def _read_array(reading: Reading, items: list[Any]) -> AgentInput:
     """An array is what its first object is; items of the other sort are read all the same, for their problems."""
+    reading.add_items(len(items), "input")
     sorts = [_sort(item) for item in items]
-    expected = next((sort for sort in sorts if sort is not None), InputType.CONTENT_BLOCKS)
+    first = next((sort for sort in sorts if sort is not None), None)
+    expected = first or InputType.CONTENT_BLOCKS
+    wanted = _A[first] if first else "a content block or a message"
     messages: list[Message] = []
     blocks: list[ContentBlock] = []
     for index, (item, sort) in enumerate(zip(items, sorts, strict=True)):
         at = child("input", index)
         if sort is None:
-            what = _A[expected] if any(sorts) else "a content block or a message"
-            reading.problems.add(at, f"Not {what}", "object", json_type(item))
+            reading.problems.add(at, f"Not {wanted}", "object", json_type(item))
             continue
         if sort is not expected:
             reason = f"{_A[sort].capitalize()} in an array of {expected.value.replace('_', ' ')}"

@@ -3,6 +3,9 @@
 Refused, because readers differ on it or a cluster fails on it (FACTS.md, "Errors" and "Rendering, in detail"):
 invalid UTF-8, duplicate keys, NaN and Infinity, numbers beyond 64 bits or a double, lone surrogates, U+0000, deep
 nesting. The parser leaves a mark where it meets one of them, and one walk over the result names the place.
+
+A `Budget` bounds the work: the length of the text and its values are known before it is parsed. The parser is C code
+and keeps other threads from running, for some 3 ms a megabyte at the worst.
 """
 
 from __future__ import annotations
@@ -13,18 +16,18 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial, reduce
 from typing import Any
 
 from gateway.errors import InvalidInput, Problem
-from gateway.unified.lift import Lifted, Unreadable, lift
-from gateway.unified.validate import Problems, child, json_type, shorten
+from gateway.unified.budget import Budget, count_separators, too_many_values
+from gateway.unified.lift import WINDOW, Lifted, Unreadable, end_of_escaped, lift
+from gateway.unified.validate import Problems, Reading, child, json_type, shorten
 
-MAX_DEPTH = 100
-MAX_VALUES = 1_000_000
-_TOO_MANY = f"more than {MAX_VALUES} values"
 _MAX_DIGITS = 400
 _INT64 = range(-(2**63), 2**63)
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+_COMPLETE_STRINGS = re.compile(rb'(?:[^"]++|"(?:[^"\\]++|\\.)*+")*+', re.DOTALL)
 _UNSAFE = re.compile("[\x00\ud800-\udfff]")
 _BOM = b"\xef\xbb\xbf"
 
@@ -44,47 +47,53 @@ class _Repeated(dict[str, Any]):
     keys_repeated: tuple[str, ...] = ()
 
 
-def decode_object(body: bytes | Lifted, max_depth: int = MAX_DEPTH) -> dict[str, Any]:
+def decode_object(body: bytes | Lifted, budget: Budget | None = None) -> dict[str, Any]:
     """The JSON object in `body`; strings that were lifted out of it are still tokens.
 
     Args:
         body: the request body, lifted or not (then it is lifted here, with no long string put back).
-        max_depth: how deep arrays and objects may nest, the outermost counted.
+        budget: the default one if it is None.
 
     Raises:
-        InvalidInput: it is not JSON, not an object, or holds something strict JSON refuses; every breach is listed.
+        InvalidInput: it is not JSON, not an object, or holds something strict JSON refuses; the breaches are listed.
+        BodyTooLarge: it has more text than the budget allows.
     """
-    lifted = body if isinstance(body, Lifted) else lift(body)
+    budget = budget or Budget()
+    lifted = body if isinstance(body, Lifted) else lift(body, budget=budget)
     value = parse(lifted)
-    problems = Problems()
-    check(value, problems, max_depth)
+    problems = Problems(budget.problems)
+    check(value, problems, budget.depth)
     problems.check()
     return value
 
 
-def decode_text(text: str, place: str, problems: Problems) -> Any:
-    """The JSON value written in a string (a tool call's arguments); None and problems at `place` if it is wrong."""
-    found = Problems()
-    value = None
+def decode_text(text: str, place: str, reading: Reading) -> Any:
+    """The JSON value written in a string (a tool call's arguments); None and problems at `place` if it is wrong.
+
+    Raises:
+        InvalidInput: with what was read before, it has more values than the budget allows.
+    """
+    problems = reading.problems
+    before = len(problems)
     try:
-        if _too_many_values(text.encode()):
-            raise ValueError(_TOO_MANY)
+        reading.add_values(count_values(text.encode(), reading.values_left), place)
         value = _loads(text, Lifted(b"", {}))
-        check(value, found, MAX_DEPTH, place)
+        check(value, problems, reading.budget.depth, place)
     except (ValueError, RecursionError) as error:
-        found.add(place, f"Not valid JSON: {_words(error)}", "JSON text", shorten(text))
-    problems.extend(found.all())
-    return None if len(found) else value
+        problems.add(place, f"Not valid JSON: {_words(error)}", "JSON text", shorten(text))
+    return None if len(problems) > before else value
 
 
 def parse(lifted: Lifted) -> dict[str, Any]:
     """The object in `lifted`, with marks where strict JSON is broken: give it to `check` before use.
 
     Raises:
-        InvalidInput: the text can't be parsed at all, or is not an object.
+        InvalidInput: the text has too many values, can't be parsed at all, or is not an object.
+        BodyTooLarge: its keys are too long.
     """
-    if _too_many_values(lifted.text):
-        raise _malformed(_TOO_MANY, f"at most {MAX_VALUES} values")
+    most = lifted.budget.values
+    if len(lifted.text) > most and count_values(lifted.text, most) > most:
+        raise too_many_values(most)
     try:
         text = lifted.text.removeprefix(_BOM).decode()
         value = _loads(text, lifted)
@@ -101,29 +110,45 @@ def parse(lifted: Lifted) -> dict[str, Any]:
     return value
 
 
-def check(value: Any, problems: Problems, max_depth: int = MAX_DEPTH, place: str = "") -> None:
-    """Add a problem for everything in `value`, as `parse` returned it, that strict JSON refuses."""
-    waiting = [(value, place, 1)]
+_Path = tuple["_Path", int | str] | None
+"""Where a value stands: the path of what holds it, and its index or key. Written out only for a problem."""
+
+
+def check(value: Any, problems: Problems, max_depth: int, place: str = "") -> None:
+    """Add a problem for everything in `value`, as `parse` returned it, that strict JSON refuses.
+
+    Raises:
+        InvalidInput: there are more problems than are listed.
+    """
+    waiting: list[tuple[Any, _Path, int]] = [(value, None, 1)]
+
+    def name(path: _Path) -> str:
+        keys = []
+        while path is not None:
+            path, key = path
+            keys.append(key)
+        return reduce(child, reversed(keys), place)
+
     while waiting:
         item, at, depth = waiting.pop()
         match item:
             case str():
-                _check_string(item, at, problems, "string")
+                _check_string(item, partial(name, at), problems, "string")
             case _BadNumber():
-                problems.add(at, item.reason, item.expected, shorten(item.text))
+                problems.add(name(at), item.reason, item.expected, shorten(item.text))
             case list() | dict() if depth > max_depth:
-                problems.add(at, f"Nested more than {max_depth} levels deep", f"at most {max_depth} levels")
+                problems.add(name(at), f"Nested more than {max_depth} levels deep", f"at most {max_depth} levels")
             case list():
                 # Reversed, because the stack gives back the last one first and problems stand in the body's order.
-                children = [(element, child(at, index), depth + 1) for index, element in _worth_a_look(item)]
+                children = [(element, (at, index), depth + 1) for index, element in _worth_a_look(item)]
                 waiting += reversed(children)
             case dict():
                 for key in getattr(item, "keys_repeated", ()):
-                    problems.add(child(at, key), "The key stands there more than once", "unique keys", shorten(key))
+                    problems.add(name((at, key)), "The key stands there more than once", "unique keys", shorten(key))
                 for key in item:
                     if not _is_safe(key):
-                        _check_string(key, child(at, key), problems, "key")
-                children = [(element, child(at, key), depth + 1) for key, element in _worth_a_look(item)]
+                        _check_string(key, partial(name, (at, key)), problems, "key")
+                children = [(element, (at, key), depth + 1) for key, element in _worth_a_look(item)]
                 waiting += reversed(children)
 
 
@@ -140,11 +165,11 @@ def _is_safe(item: Any) -> bool:
     return isinstance(item, str) and item.isascii() and "\x00" not in item
 
 
-def _check_string(text: str, place: str, problems: Problems, what: str) -> None:
+def _check_string(text: str, place: Callable[[], str], problems: Problems, what: str) -> None:
     unsafe = _UNSAFE.search(text)
     if unsafe:
         name = "U+0000" if unsafe[0] == "\x00" else f"the lone surrogate U+{ord(unsafe[0]):04X}"
-        problems.add(place, f"The {what} holds {name} at character {unsafe.start()}", "text without it", name)
+        problems.add(place(), f"The {what} holds {name} at character {unsafe.start()}", "text without it", name)
 
 
 def _loads(text: str, lifted: Lifted) -> Any:
@@ -190,15 +215,37 @@ def _constant(name: str) -> _BadNumber:
 _DECODER = _decoder(_members)
 
 
-def _too_many_values(text: bytes) -> bool:
-    """Whether the decoded form would need many times the memory of `text`; separators inside strings don't count."""
-    if len(text) <= MAX_VALUES:
-        return False
-    return _separators(text) > MAX_VALUES and _separators(_STRING.sub(b'""', text)) > MAX_VALUES
+def count_values(text: bytes, most: int) -> int:
+    """Count the commas and opening brackets in JSON that stand in no string; more than `most` are not counted on.
+
+    Where all of them, those in strings too, are no more than `most`, the result is their number.
+    """
+    total = 0
+    for start in range(0, len(text), _COUNTED):
+        total += count_separators(text, start, start + _COUNTED)
+        if total > most:
+            return _count_outside_strings(text, most)
+    return total
 
 
-def _separators(text: bytes) -> int:
-    return text.count(b",") + text.count(b"[") + text.count(b"{")
+_COUNTED = 1 << 20
+
+
+def _count_outside_strings(text: bytes, most: int) -> int:
+    total = position = 0
+    while position < len(text) and total <= most:
+        run = _COMPLETE_STRINGS.match(text, position, position + WINDOW)
+        assert run is not None
+        if run.end() > position:
+            piece = _STRING.sub(b"", text[position : run.end()])
+            total += count_separators(piece, 0, len(piece))
+            position = run.end()
+        else:  # a string that the window cuts
+            end = end_of_escaped(text, position + 1)
+            if end < 0:
+                break
+            position = end + 1
+    return total
 
 
 def _words(error: Exception) -> str:
@@ -207,8 +254,11 @@ def _words(error: Exception) -> str:
     return f"{error.msg} at character {error.pos}" if isinstance(error, json.JSONDecodeError) else str(error)
 
 
+_STRICT = "Send strict JSON: no comments, nothing after the object."
+
+
 def _malformed(what: str, expected: str = "a JSON object") -> InvalidInput:
-    error = InvalidInput.of([Problem("", f"The body is not valid JSON: {what}", expected)])
+    error = InvalidInput.of([Problem("", f"The body is not valid JSON: {what}", expected, help=_STRICT)])
     assert isinstance(error, InvalidInput)
     return error
 

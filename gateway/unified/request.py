@@ -8,8 +8,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from gateway.errors import BodyTooLarge, InvalidInput
+from gateway.unified.budget import Budget
 from gateway.unified.decode import read_input
-from gateway.unified.jsontext import MAX_DEPTH, check, parse
+from gateway.unified.jsontext import check, parse
+from gateway.unified.lenient import may_have_input
 from gateway.unified.lift import Lifted, lift
 from gateway.unified.model import AgentInput
 from gateway.unified.validate import Problems, Reading, child, json_type
@@ -30,7 +33,7 @@ class ExecuteRequest:
 
     input: None when legacy. parameters, other: the client's `parameters`, and its top-level members other than
     `input` and `parameters`, as the JSON values they were; both {} for a legacy body that breaks a rule of strict
-    JSON. has_question: `parameters.question` is there. lifted: the body without its long strings.
+    JSON or the budget. has_question: `parameters.question` is there. lifted: the body without its long strings.
     """
 
     kind: RequestKind
@@ -45,21 +48,29 @@ class ExecuteRequest:
         return "question" in self.parameters
 
 
-def read_execute(body: bytes, max_depth: int = MAX_DEPTH) -> ExecuteRequest:
-    """The request in `body`.
+def read_execute(body: bytes, budget: Budget | None = None) -> ExecuteRequest:
+    """The request in `body`. budget: the default one if it is None.
 
-    A legacy body is only parsed, never judged: what it says is between client and cluster.
+    A legacy body is only parsed, never judged: what it says is between client and cluster. That holds for one that
+    is not strict JSON, too, if it can be shown that the cluster finds no `input` in it.
 
     Raises:
         InvalidInput: `body` is not a JSON object; or it has an `input`, and that, the `parameters` or the JSON
-            breaks a rule. Every problem is listed.
+            breaks a rule. The problems are listed.
+        BodyTooLarge: it has more text than the budget allows.
     """
-    lifted = lift(body)
-    members = parse(lifted)
-    problems = Problems()
-    check(members, problems, max_depth)
+    budget = budget or Budget()
+    try:
+        lifted = lift(body, budget=budget)
+        members = parse(lifted)
+    except (InvalidInput, BodyTooLarge):
+        if may_have_input(body, budget):
+            raise
+        return ExecuteRequest(RequestKind.LEGACY, None, Lifted(b"", {}, budget=budget))
     if "input" not in members:
-        return _legacy(members, lifted, sound=not len(problems))
+        return _legacy(members, lifted)
+    problems = Problems(budget.problems)
+    check(members, problems, budget.depth)
     problems.check()
     return _unified(members, lifted)
 
@@ -73,13 +84,16 @@ def _unified(members: dict[str, Any], lifted: Lifted) -> ExecuteRequest:
     return ExecuteRequest(RequestKind.UNIFIED, agent_input, lifted, parameters, other)
 
 
-def _legacy(members: dict[str, Any], lifted: Lifted, sound: bool) -> ExecuteRequest:
-    if sound:
-        reading = Reading(lifted)
+def _legacy(members: dict[str, Any], lifted: Lifted) -> ExecuteRequest:
+    reading = Reading(lifted)
+    try:
+        check(members, reading.problems, lifted.budget.depth)
+        reading.problems.check()
         parameters, other = _parameters(reading, members), _other(reading, members)
-        if not len(reading.problems):
-            return ExecuteRequest(RequestKind.LEGACY, None, lifted, parameters, other)
-    return ExecuteRequest(RequestKind.LEGACY, None, lifted)
+        reading.problems.check()
+    except (InvalidInput, BodyTooLarge):
+        return ExecuteRequest(RequestKind.LEGACY, None, lifted)
+    return ExecuteRequest(RequestKind.LEGACY, None, lifted, parameters, other)
 
 
 def _parameters(reading: Reading, members: dict[str, Any]) -> dict[str, Any]:

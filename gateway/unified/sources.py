@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 
 from gateway.unified import formats
 from gateway.unified.base64text import clean, split_data_url
-from gateway.unified.lift import Payload
+from gateway.unified.lift import Payload, Unreadable
 from gateway.unified.model import Base64, Media, MediaKind, Url
-from gateway.unified.validate import Fields, json_type, shorten
+from gateway.unified.validate import Fields, Reading, json_type, shorten
 
 SCHEMES = ("http", "https", "s3", "gs")
 _TYPE_EXPECTED = '"base64" or "url"'
@@ -180,18 +180,20 @@ def _base64(holder: Fields, name: str) -> tuple[Base64 | None, str]:
         if written is not None:
             holder.problem(name, f'"{name}" has the wrong type', expected, json_type(written))
         return None, ""
-    blob = holder.reading.lifted.blobs.get(written)
-    data: Payload = written.encode() if blob is None else blob
+    lifted = holder.reading.lifted
+    is_lifted = written in lifted.blobs
+    data: Payload = b""
     mime = None
     try:
+        data = lifted.data(written) if is_lifted else written.encode()
         mime, content = split_data_url(data)
-        # A lifted string was never unescaped: of all whitespace, only a space is legal JSON there.
-        content = clean(content) if blob is None else clean(content, b" ")
+        # A string without escapes can hold no other whitespace than a space.
+        content = clean(content, b" ") if is_lifted and written not in lifted.escaped else clean(content)
     except ValueError as error:
         help = 'For a URL, "type" is "url".' if _URL_START.match(bytes(data[:8])) else ""
         holder.problem(name, f"Not base64: {error}", expected, f"string of {len(data)} bytes", help)
         return None, mime or ""
-    return Base64(content, written if blob is not None else holder.reading.lifted.mint()), mime or ""
+    return Base64(content, written if is_lifted else lifted.mint()), mime or ""
 
 
 def _read_reference(kind: MediaKind, holder: Fields, name: str, filename: str = "") -> _Found:
@@ -199,15 +201,12 @@ def _read_reference(kind: MediaKind, holder: Fields, name: str, filename: str = 
     written = holder.require(name, f"a data: URL, or {_URL_EXPECTED}")
     if written is None:
         return None
-    if isinstance(written, str):
-        blob = holder.reading.lifted.blobs.get(written)
-        start = written[:5] if blob is None else bytes(blob[:5]).decode("latin-1")
-        if start.lower() == "data:" or name == "file_data":
-            payload, mime = _payload(holder, name)
-            fmt = formats.normalise(kind, mime) or formats.from_path(kind, filename)
-            if payload and not fmt:
-                holder.problem(name, f"Unknown {kind} format: no provider takes it", _known(kind), shorten(mime))
-            return (fmt, payload) if fmt and payload else None
+    if isinstance(written, str) and (name == "file_data" or _start(holder.reading, written).lower() == "data:"):
+        payload, mime = _payload(holder, name)
+        fmt = formats.normalise(kind, mime) or formats.from_path(kind, filename)
+        if payload and not fmt:
+            holder.problem(name, f"Unknown {kind} format: no provider takes it", _known(kind), shorten(mime))
+        return (fmt, payload) if fmt and payload else None
     url = _url(holder, name, SCHEMES)
     fmt = formats.from_path(kind, urlsplit(url).path) if url else None
     if url and not fmt:
@@ -215,6 +214,16 @@ def _read_reference(kind: MediaKind, holder: Fields, name: str, filename: str = 
             name, f"The URL does not tell the {kind} format", _FORMAT_FROM_URL, shorten(url.partition("?")[0])
         )
     return (fmt, Url(url)) if url and fmt else None
+
+
+def _start(reading: Reading, written: str) -> str:
+    """The first five characters of a string."""
+    if written not in reading.lifted.blobs:
+        return written[:5]
+    try:
+        return bytes(reading.lifted.data(written)[:5]).decode("latin-1")
+    except Unreadable:
+        return ""
 
 
 def _read_url(kind: MediaKind, source: Fields, body: Fields, schemes: tuple[str, ...]) -> _Found:

@@ -85,7 +85,9 @@ def _tool_result(
 def read_tool_calls(message: Fields, name: str) -> list[ToolUse]:
     """The calls in a message's ``toolCalls`` or ``tool_calls``."""
     uses = []
-    for index, item in enumerate(message.array(name) or ()):
+    calls = message.array(name) or []
+    message.reading.add_items(len(calls), message.place(name))
+    for index, item in enumerate(calls):
         at = child(message.place(name), index)
         if not isinstance(item, dict):
             message.reading.problems.add(at, "Not a tool call", "object with id, type and function", json_type(item))
@@ -126,7 +128,7 @@ def _arguments(function: Fields) -> dict[str, Any] | None:
     if not text.strip():
         return {}
     known = len(function.reading.problems)
-    value = decode_text(text, function.place("arguments"), function.reading.problems)
+    value = decode_text(text, function.place("arguments"), function.reading)
     if isinstance(value, dict):
         return value
     if len(function.reading.problems) == known:

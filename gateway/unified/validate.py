@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
 from typing import Any
 
 from gateway.errors import InvalidInput, Problem
+from gateway.unified.budget import Budget, too_many_items, too_many_values
 from gateway.unified.lift import Lifted, Unreadable
 
 _PLAIN_KEY = re.compile(r"[A-Za-z_$][A-Za-z0-9_$-]*")
@@ -15,32 +15,32 @@ _SHOWN = 60  # characters of a client's string or key that an error shows
 
 
 class Problems:
-    """Problems in the order found. Only the first `LIMIT` are kept, so that an answer has a bounded size."""
+    """Problems in the order found. Where there are more than `limit`, reading stops.
 
-    LIMIT = 100
+    So the work for a body full of mistakes is bounded, and so is the size of the answer.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int = Budget().problems) -> None:
         self._found: list[Problem] = []
-        self._dropped = 0
+        self._limit = limit
 
     def __len__(self) -> int:
-        return len(self._found) + self._dropped
+        return len(self._found)
 
     def add(self, place: str, reason: str, expected: str = "", received: str = "", help: str = "") -> None:
-        """Note a problem; the arguments are those of `gateway.errors.Problem`."""
-        self.extend([Problem(place, reason, expected, received, help=help)])
+        """Note a problem; the arguments are those of `gateway.errors.Problem`.
 
-    def extend(self, problems: Sequence[Problem]) -> None:
-        """Add problems found by another reading."""
-        kept = problems[: max(0, self.LIMIT - len(self._found))]
-        self._found += kept
-        self._dropped += len(problems) - len(kept)
+        Raises:
+            InvalidInput: it is one too many.
+        """
+        if len(self._found) >= self._limit:
+            more = "There is at least 1 more problem here; reading stopped"
+            raise InvalidInput.of([*self._found, Problem(place, more)])
+        self._found.append(Problem(place, reason, expected, received, help=help))
 
     def all(self) -> list[Problem]:
-        """The problems kept, and one more that counts the rest, if there are more."""
-        if not self._dropped:
-            return list(self._found)
-        return [*self._found, Problem("", f"{self._dropped} more problems are not listed")]
+        """All that were found."""
+        return list(self._found)
 
     def check(self) -> None:
         """Do nothing if there are none.
@@ -88,11 +88,39 @@ def shorten(text: str) -> str:
 
 
 class Reading:
-    """One pass over a decoded body: its problems, and the strings that were lifted out of it."""
+    """One pass over a decoded body: its problems, the strings that were lifted out of it, and what it has cost."""
 
     def __init__(self, lifted: Lifted) -> None:
         self.lifted = lifted
-        self.problems = Problems()
+        self.budget = lifted.budget
+        self.problems = Problems(self.budget.problems)
+        self._values = 0
+        self._items = 0
+
+    @property
+    def values_left(self) -> int:
+        """How many values strings that hold JSON may still have: together no more than the budget allows a body."""
+        return self.budget.values - self._values
+
+    def add_values(self, count: int, place: str) -> None:
+        """Note that `count` values are about to be read from a string at `place`.
+
+        Raises:
+            InvalidInput: the budget does not allow for them.
+        """
+        self._values += count
+        if self._values > self.budget.values:
+            raise too_many_values(self.budget.values, place)
+
+    def add_items(self, count: int, place: str) -> None:
+        """Note that `count` messages, content blocks or tool calls are about to be read, at `place`.
+
+        Raises:
+            InvalidInput: the budget does not allow for them.
+        """
+        self._items += count
+        if self._items > self.budget.items:
+            raise too_many_items(self.budget.items, self._items, place)
 
     def text(self, value: str, place: str) -> str:
         """`value`, or the lifted string it stands for; "" and a problem when that is not text."""

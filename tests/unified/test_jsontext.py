@@ -5,14 +5,14 @@ import pytest
 from hypothesis import given
 
 from gateway.errors import InvalidInput
-from gateway.unified import jsontext
+from gateway.unified.budget import Budget
 from gateway.unified.jsontext import decode_object
 from tests.strategies import json_values
 
 
-def problems_of(body: bytes, max_depth: int = 100) -> list[dict[str, str]]:
+def problems_of(body: bytes, budget: Budget | None = None) -> list[dict[str, str]]:
     with pytest.raises(InvalidInput) as raised:
-        decode_object(body, max_depth)
+        decode_object(body, budget)
     return [problem.as_dict() for problem in raised.value.problems]
 
 
@@ -35,9 +35,8 @@ MALFORMED = [
     (b'{\n"a":"\xff"}', "invalid UTF-8 at line 2, column 6"),
     (b'\xef\xbb\xbf{"a":"\xff"}', "invalid UTF-8 at line 1, column 10"),
     (b'{"' + b"\xff" * 4000 + b'":1}', "invalid UTF-8 at byte 0 of the string"),
-    (b'{"a":' + b"[" * 200_000, "nested too deeply to be read"),
-    (b'{"a":' * 200_000, "nested too deeply to be read"),
-    (b'{"a":[' + b"1," * 1_000_001 + b"1]}", "more than 1000000 values"),
+    (b'{"a":' + b"[" * 90_000, "nested too deeply to be read"),
+    (b'{"a":' * 90_000, "nested too deeply to be read"),
 ]
 
 
@@ -104,11 +103,11 @@ def test_nesting_up_to_the_limit() -> None:
     }
 
 
-def test_separators_in_strings_are_not_values(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jsontext, "MAX_VALUES", 10)
-    assert decode_object(b'{"a":"' + b"," * 100 + b'"}') == {"a": "," * 100}
+def test_separators_in_strings_are_not_values() -> None:
+    few = Budget(values=10)
+    assert decode_object(b'{"a":"' + b"," * 100 + b'"}', few) == {"a": "," * 100}
     with pytest.raises(InvalidInput):
-        decode_object(b'{"a":[' + b"1," * 10 + b"1]}")
+        decode_object(b'{"a":[' + b"1," * 10 + b"1]}", few)
 
 
 def test_a_byte_order_mark_is_no_part_of_the_text() -> None:

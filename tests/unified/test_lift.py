@@ -1,12 +1,15 @@
 import base64
 import json
 import os
+from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway.errors import InvalidInput
+from gateway.errors import BodyTooLarge, InvalidInput
+from gateway.unified import lift as lift_module
+from gateway.unified.budget import Budget
 from gateway.unified.jsontext import decode_object
 from gateway.unified.lift import TOKEN, Unreadable, lift, put_back
 from gateway.unified.validate import Reading
@@ -62,7 +65,8 @@ def test_every_long_string_without_a_backslash_is_lifted(value: object) -> None:
     collect(value)
     written = [json.dumps(string, ensure_ascii=False)[1:-1].encode() for string in strings]
     expected = [string for string in written if len(string) >= 3 and b"\\" not in string]
-    assert [bytes(blob) for blob in lift(body, 3).blobs.values()] == expected
+    lifted = lift(body, 3)
+    assert [bytes(blob) for token, blob in lifted.blobs.items() if token not in lifted.escaped] == expected
 
 
 def test_a_blob_is_a_view_on_the_body() -> None:
@@ -121,7 +125,9 @@ def test_twenty_megabytes_leave_a_short_text() -> None:
     assert [blob == image for blob in lifted.blobs.values()] == [True, True]
 
 
-@pytest.mark.parametrize("body", [b'["' + b'","' * 500_000 + b'"]', b'["' + b'\\"' * 500_000 + b'"]', b'"' * 1_000_001])
+@pytest.mark.parametrize(
+    "body", [b'["' + b'","' * 500_000 + b'"]', b'["' + b'\\"","' * 300_000 + b'"]', b'"' * 1_000_001]
+)
 def test_many_short_strings(body: bytes) -> None:
     assert lift(body).text == body
 
@@ -135,3 +141,70 @@ def test_offset_is_the_place_in_the_body() -> None:
 def test_malformed_lifted_key_is_an_invalid_input() -> None:
     with pytest.raises(InvalidInput):
         decode_object(b'{"' + b"\xff" * 3000 + b'":1}')
+
+
+TEXTS = st.text(st.sampled_from('a"\\/\n\u00e9\u20ac😀'), min_size=20, max_size=60)
+
+
+@given(st.lists(TEXTS, min_size=1, max_size=4), st.booleans(), st.integers(13, 20))
+def test_escapes_are_undone_wherever_a_window_cuts_them(texts: list[str], ascii_only: bool, window: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lift_module, "WINDOW", window)
+        patch.setattr(lift_module, "_STRIDE", window)
+        patch.setattr(lift_module, "_PIECE", window)
+        lifted = lift(json.dumps(texts, ensure_ascii=ascii_only).encode(), 4)
+        assert [Reading(lifted).plain(token, "") for token in json.loads(lifted.text)] == texts
+
+
+@pytest.mark.parametrize(
+    ("blob", "message"),
+    [
+        (b"\\x", "Invalid \\escape"),
+        (b"\\u12", "Invalid \\uXXXX escape"),
+        (b"\\u12G4", "Invalid \\uXXXX escape"),
+        (b"\\ud83d", "lone surrogate U+D83D"),
+        (b"\\ud83d\\u0041", "lone surrogate U+D83D"),
+        (b"\\ude00", "lone surrogate U+DE00"),
+        (b"\\u0000", "U+0000"),
+        (b"\\n\n", "Invalid control character"),
+        (b"\\n\xff", "invalid UTF-8"),
+        (b"\\n\xe2\x82\\n", "invalid UTF-8"),
+    ],
+)
+@pytest.mark.parametrize("behind", [b"", b"z" * 100_000])
+def test_a_blob_with_escapes_that_is_not_json_text_is_not_restored(blob: bytes, message: str, behind: bytes) -> None:
+    lifted = lift(b'["' + b"a" * 100_000 + blob + behind + b'"]')
+    (token,) = lifted.escaped
+    with pytest.raises(Unreadable) as raised:
+        lifted.restore(token)
+    assert message in str(raised.value)
+
+
+def test_a_text_with_escapes_can_not_spell_a_token_either() -> None:
+    body = b'["' + b"A" * 4096 + b'","\\n' + b"b" * 100_000 + b'%s"]'
+    guess = lift(body % b"").prefix
+    lifted = lift(body % "".join(f"\\u{ord(char):04x}" for char in guess).encode())
+    texts = [lifted.restore(token) for token in lifted.blobs]
+    assert not any(lifted.prefix in text for text in texts)
+
+
+def test_no_search_is_given_more_than_a_stride() -> None:
+    class Watched(bytes):
+        longest = 0
+
+        def find(self, what: Any, start: Any = 0, end: Any = None) -> int:
+            Watched.longest = max(Watched.longest, (len(self) if end is None else end) - start)
+            return super().find(what, start, end)
+
+    body = Watched(b'["' + b"_" * 20_000_000 + b'"]')
+    assert len(lift(body).blobs) == 1
+    assert Watched.longest <= 5_000_000
+
+
+def test_the_walk_stops_where_too_much_would_be_left() -> None:
+    class Watched(bytes):
+        def find(self, *args: Any) -> int:
+            pytest.fail("the walk went on")
+
+    with pytest.raises(BodyTooLarge):
+        lift(Watched(b"1," * 1_000_000 + b'"'), budget=Budget(text=1000))

@@ -5,6 +5,7 @@ import os
 import pytest
 
 from gateway.errors import InvalidInput
+from gateway.unified.budget import Budget
 from gateway.unified.model import Base64, Media
 from gateway.unified.request import ExecuteRequest, RequestKind, parameters_as_strings, read_execute
 
@@ -20,6 +21,8 @@ from gateway.unified.request import ExecuteRequest, RequestKind, parameters_as_s
         b'{"parameters":' + b"[" * 150 + b"]" * 150 + b"}",
         b'{"parameters":{"question":"' + b"\xff" * 5000 + b'"}}',
         b'{"parameters":{"input":"nested is not top-level"}}',
+        b'{"parameters":}',
+        b'{"parameters":"\xff"}',
     ],
 )
 def test_without_input_it_is_legacy_whatever_it_says(body: bytes) -> None:
@@ -42,7 +45,7 @@ def test_legacy_parameters_that_break_json_are_left_alone() -> None:
     assert (request.parameters, request.has_question) == ({}, False)
 
 
-@pytest.mark.parametrize("body", [b"", b"x", b"[]", b'"input"', b'{"parameters":}', b'{"parameters":"\xff"}'])
+@pytest.mark.parametrize("body", [b"", b"x", b"[]", b'"input"', b'{"parameters":', b'{"parameters":"q'])
 def test_what_is_no_json_object_is_refused(body: bytes) -> None:
     with pytest.raises(InvalidInput):
         read_execute(body)
@@ -71,11 +74,11 @@ def test_no_parameters(body: bytes) -> None:
     assert (request.parameters, request.other, request.has_question) == ({}, {}, False)
 
 
-def test_max_depth_is_the_callers() -> None:
+def test_the_depth_is_the_callers() -> None:
     body = b'{"input":[{"text":"a"}]}'
-    assert isinstance(read_execute(body, max_depth=3), ExecuteRequest)
+    assert isinstance(read_execute(body, Budget(depth=3)), ExecuteRequest)
     with pytest.raises(InvalidInput):
-        read_execute(body, max_depth=2)
+        read_execute(body, Budget(depth=2))
 
 
 def test_parameters_become_the_strings_the_cluster_makes() -> None:

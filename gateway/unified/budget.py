@@ -1,0 +1,79 @@
+"""What reading one body may cost. Every reader of a client's body takes a `Budget` and stops where it ends.
+
+A body is read before anything is known of its sender, so the work it causes must not depend on the sender's good
+will: it is linear in the bytes received, and the reader stops at the first limit that is passed.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from gateway.config.schema import Limits
+from gateway.errors import BodyTooLarge, InvalidInput, Problem
+
+TOO_MANY_VALUES, TOO_MANY_ITEMS = "TOO_MANY_VALUES", "TOO_MANY_ITEMS"
+"""Codes of ``docs/limitations.md``."""
+
+_DEFAULT = Limits()
+
+SMALL_BODY = 64 * 1024
+"""Bytes up to which a body is read on the event loop, if it has few values, too."""
+_SMALL_VALUES = 500
+
+
+class Budget(NamedTuple):
+    """The limits for one body.
+
+    decompressed: bytes once decompressed. text: bytes of JSON without inline media. values: commas and opening
+    brackets outside of strings. items: messages, content blocks, tool calls. depth: nesting, the outermost level
+    counted. problems: reading stops when there are more.
+    """
+
+    decompressed: int = _DEFAULT.decompressed
+    text: int = _DEFAULT.text
+    values: int = _DEFAULT.values
+    items: int = _DEFAULT.input_items
+    depth: int = _DEFAULT.nesting
+    problems: int = 100
+
+    @classmethod
+    def from_limits(cls, limits: Limits) -> Budget:
+        """The budget that the settings give every body."""
+        return cls(limits.decompressed, limits.text, limits.values, limits.input_items, limits.nesting)
+
+
+def is_small(body: bytes) -> bool:
+    """Return whether reading `body` takes so little time that other clients of the event loop can wait for it."""
+    return len(body) <= SMALL_BODY and len(body) - len(body.translate(None, b",[{")) <= _SMALL_VALUES
+
+
+def count_separators(text: bytes, start: int, end: int) -> int:
+    """Count commas and opening brackets, those inside of strings too."""
+    return text.count(b",", start, end) + text.count(b"[", start, end) + text.count(b"{", start, end)
+
+
+def too_much_text(limit: int) -> BodyTooLarge:
+    """The error for a body with more than `limits.text` bytes beside its inline media."""
+    place = Problem("", "The body has too much text", f"at most {limit} bytes beside inline media", help=_raise("text"))
+    return BodyTooLarge(f"The request's body is too large: it has more than {limit} bytes of text.", [place])
+
+
+def too_many_values(limit: int, place: str = "") -> InvalidInput:
+    """The error for a body with more than `limits.values` JSON values."""
+    return _refusal(place, f"The JSON has more than {limit} values", f"at most {limit}", "", TOO_MANY_VALUES, "values")
+
+
+def too_many_items(limit: int, count: int, place: str) -> InvalidInput:
+    """The error for an `input` with more than `limits.input_items` items. count: those that were counted."""
+    reason = f"The input has more than {limit} messages, content blocks and tool calls"
+    return _refusal(place, reason, f"at most {limit}", f"at least {count}", TOO_MANY_ITEMS, "input_items")
+
+
+def _refusal(place: str, reason: str, expected: str, received: str, code: str, setting: str) -> InvalidInput:
+    error = InvalidInput.of([Problem(place, reason, expected, received, code, _raise(setting))])
+    assert isinstance(error, InvalidInput)
+    return error
+
+
+def _raise(setting: str) -> str:
+    return f"Send less, or raise the gateway's setting limits.{setting}."

@@ -1,0 +1,189 @@
+"""Bodies that cost much to read: where they are read, what stops them, and that legacy ones pass byte for byte."""
+
+from __future__ import annotations
+
+import gc
+import gzip
+import weakref
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import pytest
+
+from gateway.execute import handler as execute_handler
+from gateway.execute.plain import text_of
+from gateway.offload import READING, Worker
+from gateway.register import handler as register_handler
+from gateway.unified.model import AgentInput
+from tests.conftest import StartGateway
+from tests.execute.cluster import FLOW, Client, Cluster, server_of
+
+ML = "/_plugins/_ml/agents/"
+JSON = {"Content-Type": "application/json"}
+LIMITS = {"limits": {"values": 2000, "text": 100_000, "input_items": 600}}
+
+
+@pytest.fixture
+async def client(start_gateway: StartGateway) -> AsyncIterator[Client]:
+    cluster = Cluster()
+    server = server_of(cluster)
+    await server.start_server()
+    gateway = await start_gateway(str(server.make_url("/")), None, LIMITS)
+    async with aiohttp.ClientSession(f"http://127.0.0.1:{gateway.data_port}") as session:
+        yield Client(cluster, session)
+    await server.close()
+
+
+@pytest.fixture
+def moved(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the functions that ran on the thread for large bodies."""
+    names: list[str] = []
+    original = Worker._run
+
+    async def run(self: Worker, rank: int, work: Any) -> Any:
+        names.append(next(cell.cell_contents.__name__ for cell in work.__closure__ if callable(cell.cell_contents)))
+        return await original(self, rank, work)
+
+    monkeypatch.setattr(Worker, "_run", run)
+    return names
+
+
+async def post(client: Client, path: str, body: bytes, **headers: str) -> tuple[int, Any]:
+    async with client.session.post(ML + path, data=body, headers={**JSON, **headers}) as answer:
+        return answer.status, await answer.json()
+
+
+async def execute(client: Client, body: bytes, **headers: str) -> tuple[int, Any]:
+    return await post(client, f"{FLOW}/_execute", body, **headers)
+
+
+def ones(count: int) -> bytes:
+    return b'{"input":[' + b"1," * count + b"1]}"
+
+
+async def test_small_bodies_stay_on_the_loop(client: Client, moved: list[str]) -> None:
+    assert (await execute(client, b'{"input":"hello"}'))[0] == 200
+    assert (await execute(client, gzip.compress(b'{"input":"hello"}'), **{"Content-Encoding": "gzip"}))[0] == 200
+    assert not moved
+
+
+LARGE = {
+    "many bytes": b'{"input":"' + b"a " * 40_000 + b'"}',
+    "many values": b'{"input":"a","parameters":{"a":[' + b"1," * 600 + b"1]}}",
+}
+
+
+@pytest.mark.parametrize("body", LARGE.values(), ids=LARGE)
+async def test_large_bodies_are_read_off_the_loop(client: Client, moved: list[str], body: bytes) -> None:
+    assert (await execute(client, body))[0] == 200
+    assert moved == ["read_execute"]
+    packed = gzip.compress(body)
+    assert (await execute(client, packed, **{"Content-Encoding": "gzip"}))[0] == 200
+    assert moved[-1] == "read_execute"
+
+
+BOMBS = {
+    "numbers": (ones(1000), 400, "TOO_MANY_ITEMS"),
+    "more numbers": (ones(5_000_000), 413, ""),
+    "empty strings": (b'{"input":[' + b'"",' * 3_000 + b'""]}', 400, "TOO_MANY_VALUES"),
+    "a long text": (b'{"input":"' + b"a" * 10_000_000 + b'"}', 413, ""),
+    "a long text of escapes": (b'{"input":"' + b"\\n" * 5_000_000 + b'"}', 413, ""),
+    "white space": (b'{"input":' + b" " * 10_000_000 + b'"a"}', 413, ""),
+}
+
+
+@pytest.mark.parametrize(("body", "status", "code"), BOMBS.values(), ids=BOMBS)
+async def test_a_bomb_is_refused_before_anything_is_asked(client: Client, body: bytes, status: int, code: str) -> None:
+    answer, document = await execute(client, gzip.compress(body), **{"Content-Encoding": "gzip"})
+    assert answer == status
+    assert document["error"]["problems"][0].get("code", "") == code
+    assert "limits." in document["error"]["help"]
+    assert not client.cluster.lookups
+    assert not client.cluster.bodies
+
+
+async def test_many_empty_members_are_refused(client: Client) -> None:
+    answer, document = await execute(client, gzip.compress(b"") * 10_001, **{"Content-Encoding": "gzip"})
+    assert (answer, document["error"]["type"]) == (400, "ValidationException")
+
+
+LEGACY = [
+    b'{"parameters":{"question":"q"}} // asked by the portal',
+    b'/* v2 */ {"parameters":{"question":"q"}}',
+    b'{"parameters":{"question":"q"}}\n{"input":"ignored"}',
+    '{"parameters":{"question":"q"}}'.encode("utf-16"),
+    b'{"parameters":{"a":[' + b"1," * 3000 + b"1]}}",
+]
+
+
+@pytest.mark.parametrize("body", LEGACY)
+async def test_a_legacy_body_goes_byte_for_byte(client: Client, body: bytes) -> None:
+    assert (await execute(client, body))[0] == 200
+    assert client.cluster.bodies == [body]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b'{"input":"a"} // x', b'/**/{"\\u0069nput":"a"}', b'{"parameters":{},/**/"input":"a","input":"b"}', b'{"input"'],
+)
+async def test_an_input_in_a_body_that_is_not_strict_is_a_400(client: Client, body: bytes) -> None:
+    status, document = await execute(client, body)
+    assert (status, document["error"]["type"]) == (400, "ValidationException")
+    assert "strict JSON" in document["error"]["help"]
+    assert not client.cluster.bodies
+
+
+MODEL = b'"model":{"model_id":"m","model_provider":"p"}'
+
+
+@pytest.mark.parametrize("path", ["_register", "_execute"])
+async def test_registrations_are_read_with_the_same_budget(client: Client, moved: list[str], path: str) -> None:
+    large = b'{"name":"a","input":"x",' + MODEL + b',"a":[' + b"1," * 600 + b"1]}"
+    assert (await post(client, path, large))[0] == 400
+    assert set(moved) <= {"_read_concerned", "parts_of", "read_registration"}
+    assert moved
+    many = b'{"name":"a","input":"x",' + MODEL + b',"a":[' + b"1," * 3000 + b"1]}"
+    status, document = await post(client, path, many)
+    assert (status, document["error"]["problems"][0]["code"]) == (400, "TOO_MANY_VALUES")
+    long = b'{"name":"a","input":"x",' + MODEL + b',"a":' + b" " * 200_000 + b"1}"
+    assert (await post(client, path, long))[0] == 413
+    assert not client.cluster.bodies
+
+
+def test_a_large_text_is_not_read_by_the_fast_path() -> None:
+    assert text_of(b'{"input":"%b"}' % (b"a" * 65_000)) is not None
+    assert text_of(b'{"input":"%b"}' % (b"a" * 66_000)) is None
+
+
+def test_one_thread_serves_all() -> None:
+    assert execute_handler.READING is register_handler.READING is READING
+
+
+async def test_a_refused_input_is_given_back_without_a_collection(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[weakref.ref[AgentInput]] = []
+    original = execute_handler.read_execute
+
+    class Seen(AgentInput):
+        __slots__ = ("__weakref__",)
+
+    def read_execute(*args: Any) -> Any:
+        request = original(*args)
+        assert request.input is not None
+        seen = Seen(request.input.type, request.input.messages)
+        kept.append(weakref.ref(seen))
+        return type(request)(request.kind, seen, request.lifted, request.parameters, request.other)
+
+    monkeypatch.setattr(execute_handler, "read_execute", read_execute)
+    client.cluster.lookup_status = 500
+    gc.collect()
+    gc.disable()
+    try:
+        for body in (b'{"input":"hello"}', LARGE["many bytes"]):
+            assert (await execute(client, body))[0] == 502
+        await READING.run(int)
+        assert [ref() for ref in kept] == [None, None]
+    finally:
+        gc.enable()

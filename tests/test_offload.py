@@ -1,0 +1,88 @@
+"""The thread that reads large bodies: one thing at a time, in order, and nothing for a client that has gone."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import threading
+import weakref
+from collections.abc import Callable
+
+import pytest
+
+from gateway.errors import GatewayError, InvalidInput
+from gateway.offload import Worker
+
+
+@pytest.fixture
+def worker() -> Worker:
+    return Worker("test")
+
+
+def holds(worker: Worker) -> tuple[asyncio.Task[None], Callable[[], None]]:
+    """Work that keeps the thread busy until it is let go."""
+    gate = threading.Event()
+    return asyncio.create_task(worker.run(lambda: gate.wait(10) and None)), gate.set
+
+
+async def test_results_and_errors_come_back(worker: Worker) -> None:
+    assert await worker.run(int, "7") == 7
+    assert await worker.run_next(sorted, [1, 2], reverse=True) == [2, 1]
+    with pytest.raises(ValueError, match="invalid literal"):
+        await worker.run(int, "x")
+    assert await worker.run(threading.get_ident) == await worker.run_next(threading.get_ident) != threading.get_ident()
+
+
+async def test_one_thing_at_a_time_and_what_is_urgent_first(worker: Worker) -> None:
+    order: list[str] = []
+    first, go = holds(worker)
+    await asyncio.sleep(0)
+    waiting = [asyncio.create_task(worker.run(order.append, name)) for name in "ab"]
+    waiting += [asyncio.create_task(worker.run_next(order.append, name)) for name in "cd"]
+    await asyncio.sleep(0)
+    assert not order
+    go()
+    await asyncio.gather(first, *waiting)
+    assert "".join(order) == "cdab"
+
+
+async def test_work_nobody_waits_for_is_skipped(worker: Worker) -> None:
+    order: list[str] = []
+    first, go = holds(worker)
+    await asyncio.sleep(0)
+    gone, stays = (asyncio.create_task(worker.run(order.append, name)) for name in ("gone", "stays"))
+    await asyncio.sleep(0)
+    gone.cancel()
+    await asyncio.sleep(0)
+    go()
+    await asyncio.gather(first, stays)
+    assert order == ["stays"]
+
+
+class Body:
+    pass
+
+
+@pytest.mark.parametrize("fails", [True, False])
+async def test_nothing_holds_the_body_once_it_was_read(worker: Worker, fails: bool) -> None:
+    def read(body: Body) -> None:
+        if fails:
+            try:
+                raise KeyError(body)
+            except KeyError:
+                raise InvalidInput("wrong") from None
+
+    async def handle() -> weakref.ref[Body]:
+        body = Body()
+        with contextlib.suppress(GatewayError):
+            await worker.run(read, body)
+        return weakref.ref(body)
+
+    gc.disable()
+    try:
+        kept = await handle()
+        await worker.run(int)  # so that the thread has left its last work
+        assert kept() is None
+    finally:
+        gc.enable()
