@@ -12,7 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-PATIENCE = 20
+PATIENCE = 60
+"""Seconds after which a test gives up: far more than anything takes that it waits for, on a loaded machine too."""
 
 
 class Process:

@@ -13,7 +13,7 @@ import pytest
 from tests.lifecycle.load import Tally, client, echo, seen
 from tests.lifecycle.process import PATIENCE, Process, until
 from tests.lifecycle.test_workers import children
-from tests.wire import RecordingUpstream, read_message, talk
+from tests.wire import OK, RecordingUpstream, read_message, talk
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -80,7 +80,11 @@ async def test_an_idle_connection_is_closed_and_one_that_takes_too_long_is_cut(t
 @pytest.mark.parametrize("workers", [1, 2])
 async def test_a_second_signal_cuts_it_short(tmp_path: Path, workers: int, settings: dict[str, float]) -> None:
     async def silent(upstream: RecordingUpstream, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        upstream.requests.append(await read_message(reader))
+        request = await read_message(reader)
+        if not request.line.startswith(b"GET /stuck "):  # the question whether the cluster is ready
+            writer.write(OK)
+            return
+        upstream.requests.append(request)
         await reader.read()
         upstream.gone.set()
 
@@ -89,7 +93,7 @@ async def test_a_second_signal_cuts_it_short(tmp_path: Path, workers: int, setti
         async with Process(tmp_path, {"upstream": {"url": upstream.url}, "listen": listen}) as gateway:
             port, admin = await gateway.ports(workers)
             stuck, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.write(b"GET / HTTP/1.1\r\nHost: c\r\n\r\n")
+            writer.write(b"GET /stuck HTTP/1.1\r\nHost: c\r\n\r\n")
             await until(lambda: bool(upstream.requests))
             # As from a terminal: to all of the group, and from the supervisor to its workers. That is one signal.
             pids = [gateway.process.pid, *children(gateway.process.pid)]

@@ -144,7 +144,7 @@ async def test_a_strangers_model_is_not_tidied_away() -> None:
     [("2.19.0", "conversational"), ("3.4.0", "conversational"), ("3.4.0", "plan_execute_and_reflect")],
 )
 async def test_two_gateways_at_once_with_one_key_give_one_agent(version: str, kind: str) -> None:
-    over = {"registration": {"timeout": 5, "visible_within": 3}}
+    over = {"registration": {"timeout": 60, "visible_within": 60}}
     async with placed(version, over, refresh_seconds=0.3) as one, placed(version, over) as two:
         url = f"http://127.0.0.1:{two.gateway.data_port}"
         two.front.upstream = one.simulator.url  # both before one cluster
@@ -164,7 +164,7 @@ async def test_two_gateways_at_once_with_one_key_give_one_agent(version: str, ki
 
 
 def process_settings(url: str) -> dict[str, Any]:
-    return {"upstream": {"url": url}, "registration": {"timeout": 15, "visible_within": 2}, "logs": {"level": "debug"}}
+    return {"upstream": {"url": url}, "registration": {"timeout": 60, "visible_within": 60}, "logs": {"level": "debug"}}
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -64,7 +64,7 @@ async def test_a_step_fails_once(version: str, step: str, kind: Kind) -> None:
     method, path = STEPS[step]
     async with placed(version) as place:
         body = await prepared(place, version)
-        place.front.faults.append(Fault(kind, method, path, seconds=0.5))
+        place.front.faults.append(Fault(kind, method, path))
         status, document = await place.register(body)
         assert place.front.faults[0].matched or (step, version) == ("connector", "2.19.0")
         await holds(place, body, status, document)
@@ -77,7 +77,7 @@ async def test_a_step_fails_once(version: str, step: str, kind: Kind) -> None:
 async def test_a_planner_has_an_executor_that_goes_with_it(method: str, path: str, kind: Kind) -> None:
     async with placed("3.4.0") as place:
         body = await prepared(place, "3.4.0", "plan_execute_and_reflect")
-        place.front.faults.append(Fault(kind, method, path, seconds=0.5))
+        place.front.faults.append(Fault(kind, method, path))
         status, document = await place.register(body)
         assert place.front.faults[0].matched
         await holds(place, body, status, document)
@@ -90,7 +90,7 @@ async def test_undoing_fails_once(version: str, path: str, kind: Kind) -> None:
     async with placed(version) as place:
         body = await prepared(place, version)
         method, path = path.split()
-        place.front.faults += [Fault("error", "POST", REGISTER), Fault(kind, method, ML + path, seconds=0.5)]
+        place.front.faults += [Fault("error", "POST", REGISTER), Fault(kind, method, ML + path)]
         status, document = await place.register(body)
         assert status == 500
         if place.front.faults[1].matched and kind != "error":
@@ -129,7 +129,8 @@ async def test_a_refusal_is_the_clusters_own_with_its_status_and_without_the_cre
 
 
 async def test_a_lost_model_is_found_and_used() -> None:
-    async with placed("3.4.0", refresh_seconds=0.1) as place:
+    over = {"registration": {"timeout": 60, "visible_within": 60}}
+    async with placed("3.4.0", over, refresh_seconds=0.1) as place:
         place.front.faults.append(Fault("lost", "POST", f"{ML}/models/_register"))
         assert (await place.register())[0] == 200
         assert place.counts == (1, 1, 0)
