@@ -126,9 +126,9 @@ def _free() -> int:
 
 
 def _until_it_lives(process: subprocess.Popen[bytes], port: int) -> None:
-    for _ in range(200):
+    for _ in range(1000):
         try:
-            with urlopen(f"http://127.0.0.1:{port}/health/live", timeout=2) as answer:
+            with urlopen(f"http://127.0.0.1:{port}/health/live", timeout=60) as answer:
                 assert answer.status == 200
                 return
         except OSError:

@@ -12,8 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-PATIENCE = 60
-"""Seconds after which a test gives up: far more than anything takes that it waits for, on a loaded machine too."""
+from tests.wire import PATIENCE
 
 
 class Process:
@@ -29,7 +28,7 @@ class Process:
     def write(self, settings: dict[str, Any] | str) -> None:
         """Put new settings into the file."""
         if isinstance(settings, dict):
-            listen = {"data_port": 0, "admin_port": 0, "shutdown_seconds": 5, **settings.get("listen", {})}
+            listen = {"data_port": 0, "admin_port": 0, "shutdown_seconds": 30, **settings.get("listen", {})}
             settings = json.dumps({**settings, "listen": listen})
         self.file.write_text(settings)
 

@@ -41,7 +41,7 @@ async def test_no_request_is_lost(tmp_path: Path, workers: int) -> None:
 
 async def test_readiness_goes_first_and_new_connections_are_still_taken_for_a_while(tmp_path: Path) -> None:
     async with RecordingUpstream(script=echo) as upstream:
-        settings = {"upstream": {"url": upstream.url}, "listen": {"drain_seconds": 0.5}}
+        settings = {"upstream": {"url": upstream.url}, "listen": {"drain_seconds": 60}}
         async with Process(tmp_path, settings) as gateway:
             port, admin = await gateway.ports()
             ready = b"GET /health/ready HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -51,6 +51,15 @@ async def test_readiness_goes_first_and_new_connections_are_still_taken_for_a_wh
                 pass
             answer = await talk(port, b"GET /late HTTP/1.1\r\nHost: c\r\n\r\n")
             assert (answer.body, answer.values("Connection")) == (b"/late" * 50, [b"close"])
+            assert gateway.process.returncode is None
+
+
+async def test_the_while_ends(tmp_path: Path) -> None:
+    async with RecordingUpstream() as upstream:
+        settings = {"upstream": {"url": upstream.url}, "listen": {"drain_seconds": 0.2}}
+        async with Process(tmp_path, settings) as gateway:
+            await gateway.ports()
+            gateway.signal(signal.SIGTERM)
             assert await gateway.ended() == 0
 
 

@@ -13,7 +13,7 @@ from gateway.errors import UpstreamTimeout, UpstreamUnavailable
 from gateway.upstream.client import Upstream
 from tests.conftest import StartGateway, settings_for
 from tests.edge.use_case import UseCase
-from tests.wire import OK, RecordingUpstream, Script, read_message, talk, talk_to_end
+from tests.wire import OK, RecordingUpstream, Script, delivered, read_message, talk, talk_to_end
 
 GET = b"GET / HTTP/1.1\r\nHost: c\r\n\r\n"
 EXECUTE = b"POST /_plugins/_ml/agents/a/_execute HTTP/1.1\r\nHost: c\r\nContent-Length: 2\r\n\r\n{}"
@@ -27,12 +27,12 @@ def _after_head(raw: bytes, *, then: bytes = b"", reset: bool = False, wait: boo
         writer.write(raw)
         await writer.drain()
         if then:
-            await asyncio.sleep(0.05)
+            await delivered(writer.transport)
             writer.write(then)
         if wait or then:
             await reader.read()
         if reset:
-            await asyncio.sleep(0.05)  # a reset may overtake what was sent just before
+            await delivered(writer.transport)  # a reset may overtake what was sent just before
             writer.transport.abort()
 
     return script
