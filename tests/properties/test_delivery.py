@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from gateway.unified.model import InputType
+from tests.conftest import examples
 from tests.delivery.world import world
 from tests.matrix import VERSIONS
 from tests.oracle import Oracle, Outcome
@@ -58,7 +59,7 @@ def arrives_or_is_refused(agent: tuple[str, str], request: tuple[dict[str, Any],
         assert all(problem.place and problem.reason and problem.code for problem in sent.error.problems)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=SUPPRESSED)
+@examples(150, suppress_health_check=SUPPRESSED)
 @given(st.sampled_from(AGENTS), requests())
 def test_a_conversation_arrives_whole_or_is_refused_with_its_place(agent: Any, request: Any) -> None:
     arrives_or_is_refused(agent, request)

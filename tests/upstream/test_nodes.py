@@ -7,7 +7,7 @@ import ssl
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.config.load import ConfigError
@@ -15,7 +15,7 @@ from gateway.config.schema import Health, Upstream
 from gateway.errors import UpstreamUnavailable
 from gateway.upstream.health import Prober
 from gateway.upstream.nodes import Node, NodeSet, may_retry
-from tests.conftest import settings_for
+from tests.conftest import examples, settings_for
 from tests.wire import PATIENCE, RecordingUpstream
 
 
@@ -167,7 +167,7 @@ _EVENTS = st.lists(st.tuples(st.integers(0, 3), st.booleans(), st.floats(0, 30))
 
 
 @given(count=st.integers(1, 4), share=st.floats(0, 1), events=_EVENTS)
-@settings(max_examples=60)
+@examples(60)
 def test_whatever_happens_a_node_is_left(count: int, share: float, events: list[tuple[int, bool, float]]) -> None:
     clock = Clock()
     nodes = _nodes(count, clock, ejection={"max_share": share})
