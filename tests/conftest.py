@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
@@ -30,6 +31,11 @@ settings.load_profile("quick")
 def examples(count: int, **more: Any) -> settings:
     """Set how many examples a property gets in a thorough run; a quick one has its share. more: other settings."""
     return settings(max_examples=max(1, count * settings().max_examples // 100), **more)
+
+
+def pytest_collection_finish() -> None:
+    """What has been collected stays: the collector need not look through it again in each of its rounds."""
+    gc.freeze()
 
 
 BOTH_LOOPS = ("faults", "smuggling", "exactness")

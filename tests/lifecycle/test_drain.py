@@ -85,8 +85,18 @@ async def test_an_idle_connection_is_closed_and_one_that_takes_too_long_is_cut(t
             stuck_writer.close()
 
 
-@pytest.mark.parametrize("settings", [{"drain_seconds": 60}, {"shutdown_seconds": 60}], ids=["drain", "shutdown"])
-@pytest.mark.parametrize("workers", [1, 2])
+DRAIN, SHUTDOWN = {"drain_seconds": 60}, {"shutdown_seconds": 60}
+
+
+@pytest.mark.parametrize(
+    ("workers", "settings"),
+    [
+        pytest.param(1, SHUTDOWN, id="1-shutdown"),
+        pytest.param(2, DRAIN, id="2-drain"),
+        pytest.param(1, DRAIN, id="1-drain", marks=pytest.mark.slow),
+        pytest.param(2, SHUTDOWN, id="2-shutdown", marks=pytest.mark.slow),
+    ],
+)
 async def test_a_second_signal_cuts_it_short(tmp_path: Path, workers: int, settings: dict[str, float]) -> None:
     async def silent(upstream: RecordingUpstream, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         request = await read_message(reader)

@@ -31,6 +31,8 @@ def operations() -> list[Any]:
 
 def _fuzz(world: World, operation: Any, examples: int) -> None:
     statuses: set[int] = set()
+    modes = [GenerationMode.POSITIVE, GenerationMode.NEGATIVE]
+    cases = st.one_of(*(operation.as_strategy(generation_mode=mode) for mode in modes))
 
     @settings(
         max_examples=examples,
@@ -42,8 +44,7 @@ def _fuzz(world: World, operation: Any, examples: int) -> None:
     )
     @given(st.data())
     def check(data: Any) -> None:
-        mode = data.draw(st.sampled_from([GenerationMode.POSITIVE, GenerationMode.NEGATIVE]))
-        case = data.draw(operation.as_strategy(generation_mode=mode))
+        case = data.draw(cases)
         if "{agent_id}" in operation.path:
             case.path_parameters = {"agent_id": "nobody"}
         response = case.call(base_url=world.url)

@@ -167,8 +167,15 @@ def process_settings(url: str) -> dict[str, Any]:
     return {"upstream": {"url": url}, "registration": {"timeout": 60, "visible_within": 60}, "logs": {"level": "debug"}}
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("path", [f"{ML}/models/_register", REGISTER, f"{ML}/agents/_search"])
+KILLED = [
+    pytest.param(version, path, marks=() if quick == version else pytest.mark.slow)
+    for path, quick in {f"{ML}/models/_register": "2.19.0", REGISTER: "3.4.0", f"{ML}/agents/_search": "3.4.0"}.items()
+    for version in VERSIONS
+]
+"""Each step on one version, and on the other at length."""
+
+
+@pytest.mark.parametrize(("version", "path"), KILLED)
 async def test_a_gateway_is_killed_between_two_steps(tmp_path: Path, version: str, path: str) -> None:
     async with Simulator(version, refresh_seconds=0.1) as simulator, FaultyCluster(simulator.url) as front:
         place = Place(simulator, front, None, None, None)  # type: ignore[arg-type]
