@@ -66,7 +66,7 @@ def _environment() -> dict[str, str]:
 
 
 def _executed(url: str, agent_id: str, body: Any) -> tuple[int, Any]:
-    answer = urllib3.request("POST", f"{url}/_plugins/_ml/agents/{agent_id}/_execute", json=body, timeout=30)
+    answer = urllib3.request("POST", f"{url}/_plugins/_ml/agents/{agent_id}/_execute", json=body, timeout=120)
     return answer.status, answer.json()
 
 
@@ -83,7 +83,7 @@ def test_step_1_the_gateway_in_front(place: Place, run: Run) -> None:
     ports = {"GATEWAY__LISTEN__DATA_PORT": str(port), "GATEWAY__LISTEN__ADMIN_PORT": "0"}
     process = subprocess.Popen(_argv(serve, place.url), stdout=subprocess.DEVNULL, env=_environment() | ports)
     try:
-        end = time.monotonic() + 30
+        end = time.monotonic() + 120
         while not _listens(port):
             assert process.poll() is None
             assert time.monotonic() < end
@@ -92,7 +92,7 @@ def test_step_1_the_gateway_in_front(place: Place, run: Run) -> None:
         assert status == 200, answer
     finally:
         process.terminate()
-        process.communicate(timeout=30)
+        process.communicate(timeout=120)
 
 
 def _listens(port: int) -> bool:

@@ -139,7 +139,7 @@ async def placed(
     async with Simulator(version, refresh_seconds=refresh_seconds) as simulator, FaultyCluster(simulator.url) as front:
         front.expire = deadlines.expire
         log = io.StringIO()
-        settings = settings_for(front.url, {"registration": QUICK, **(over or {})})
+        settings = settings_for(front.url, {"listen": {"shutdown_seconds": 60}, "registration": QUICK, **(over or {})})
         gateway = build(settings, None, configure("debug", "json", log))
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(upstream_client, "asyncio", deadlines)

@@ -163,9 +163,11 @@ async def test_early_answer_reaches_a_client_that_is_still_sending(start_gateway
 
 
 @pytest.fixture
-async def cluster() -> AsyncIterator[tuple[Upstream, RecordingUpstream]]:
+async def cluster(request: pytest.FixtureRequest) -> AsyncIterator[tuple[Upstream, RecordingUpstream]]:
+    """A parameter is the time limit of lookups."""
     async with RecordingUpstream() as recording:
-        settings = settings_for(recording.url, {"upstream": {"url": recording.url, "timeouts": {"lookup": 0.2}}})
+        timeouts = {"lookup": getattr(request, "param", 60)}
+        settings = settings_for(recording.url, {"upstream": {"url": recording.url, "timeouts": timeouts}})
         upstream = Upstream(settings.upstream, settings.limits)
         await upstream.start()
         yield upstream, recording
@@ -203,11 +205,16 @@ async def test_exchange_sends_a_body(cluster: tuple[Upstream, RecordingUpstream]
     assert recording.requests[0].body == b"abc"
 
 
+@pytest.mark.parametrize("cluster", [0.2], indirect=True)
 async def test_exchange_has_an_end(cluster: tuple[Upstream, RecordingUpstream]) -> None:
     upstream, recording = cluster
     recording.script = _after_head(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc", wait=True)
     with pytest.raises(UpstreamTimeout, match=r"GET /x within 0\.2 s"):
         await upstream.exchange("GET", "/x", {})
+
+
+async def test_exchange_that_breaks_off_is_told(cluster: tuple[Upstream, RecordingUpstream]) -> None:
+    upstream, recording = cluster
     recording.script = _after_head(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc")
     with pytest.raises(UpstreamUnavailable):
         await upstream.exchange("GET", "/x", {})
