@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
+import socket
 import sys
 import termios
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 PATIENCE = 60
@@ -56,6 +58,15 @@ async def _chunks(reader: asyncio.StreamReader) -> bytes:
     while await reader.readuntil(b"\r\n") != b"\r\n":
         pass
     return body
+
+
+@contextlib.contextmanager
+def reserved(port: int = 0) -> Iterator[int]:
+    """A port that refuses connections, and that the kernel gives to nobody; a server that names it may listen there."""
+    with socket.socket() as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(("127.0.0.1", port))
+        yield sock.getsockname()[1]
 
 
 def undelivered(transport: asyncio.BaseTransport) -> int:

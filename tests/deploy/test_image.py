@@ -110,7 +110,7 @@ def test_the_gateway_serves_as_another_user_from_a_read_only_tree(image: Image) 
             assert (done.returncode, done.stderr) == (0, "")
         finally:
             process.send_signal(signal.SIGTERM)
-            process.wait(20)
+            process.wait(120)
     assert process.returncode == 0
     assert _listing(image.venv) == before
     gone = subprocess.run(image.command(*health), env=image.environ(), capture_output=True)

@@ -11,7 +11,7 @@ import pytest
 from tests.faults.client import Ask, once
 from tests.faults.standing import LONG, SHORT, be_patient, standing
 from tests.faults.upstream import BAD, CUT, FAULTS, LATE, WHOLE, FaultyUpstream, reset, settled
-from tests.wire import PATIENCE
+from tests.wire import PATIENCE, reserved
 
 GET = Ask(b"g", size=4000)
 POST = Ask(b"p", b"POST", body=b"0123456789" * 30_000, chunked=True, size=4000)
@@ -66,11 +66,10 @@ async def test_no_short_answer_looks_whole_to_an_old_client(fault: str) -> None:
 
 async def test_refused_connection() -> None:
     ask = Ask(b"r")
-    async with FaultyUpstream() as dead:
-        pass
-    async with standing(url=dead.url) as gateway:
-        assert (await once(gateway.data_port, ask)).verdict(ask) == BAD
-        assert (await once(gateway.data_port, RUN)).verdict(RUN) == BAD
+    with reserved() as port:
+        async with standing(url=f"http://127.0.0.1:{port}") as gateway:
+            assert (await once(gateway.data_port, ask)).verdict(ask) == BAD
+            assert (await once(gateway.data_port, RUN)).verdict(RUN) == BAD
 
 
 async def test_connections_closed_as_soon_as_they_are_there() -> None:

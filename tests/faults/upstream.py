@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from tests.wire import PATIENCE, delivered
+from tests.wire import PATIENCE, delivered, reserved
 
 WHOLE, CUT, BAD, LATE = "whole", "cut", "502", "504"
 """What a client may see: the right answer; an end before the answer's; the gateway's 502 or 504."""
@@ -154,6 +154,7 @@ class FaultyUpstream:
 
     async def __aenter__(self) -> FaultyUpstream:
         loop = asyncio.get_running_loop()
+        self._reserved = contextlib.ExitStack()
         self._server = await loop.create_server(
             lambda: self.protocol(self), "127.0.0.1", self.port, ssl=self.tls, backlog=1024
         )  # type: ignore
@@ -161,10 +162,15 @@ class FaultyUpstream:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.kill()
+        await self._stop()
+        self._reserved.close()
 
     async def kill(self) -> None:
-        """Stop as a process that dies: no new connections, the open ones reset."""
+        """Stop as a process that dies: no new connections, the open ones reset. Nobody else gets its port."""
+        await self._stop()
+        self._reserved.enter_context(reserved(self.port))
+
+    async def _stop(self) -> None:
         self._server.close()
         for connection in list(self.open):
             reset(connection.transport)

@@ -84,8 +84,9 @@ class Process:
         count = 2 * workers + 1 if supervised else 2
         told = [event for event in await self.event("listening", count) if not event["address"].startswith("unix:")]
         admin = next(port(event) for event in told if not supervised or "worker" not in event)
-        [data] = {port(event) for event in told} - {admin}
-        return data, admin
+        data = {port(event) for event in told} - {admin}
+        assert len(data) == 1, f"{self.events}; it said {self.said}"
+        return data.pop(), admin
 
     async def ended(self) -> int:
         """Its exit status, awaited."""

@@ -13,7 +13,7 @@ from gateway.errors import UpstreamTimeout, UpstreamUnavailable
 from gateway.upstream.client import Upstream
 from tests.conftest import StartGateway, settings_for
 from tests.edge.use_case import UseCase
-from tests.wire import OK, RecordingUpstream, Script, delivered, read_message, talk, talk_to_end
+from tests.wire import OK, RecordingUpstream, Script, delivered, read_message, reserved, talk, talk_to_end
 
 GET = b"GET / HTTP/1.1\r\nHost: c\r\n\r\n"
 EXECUTE = b"POST /_plugins/_ml/agents/a/_execute HTTP/1.1\r\nHost: c\r\nContent-Length: 2\r\n\r\n{}"
@@ -64,10 +64,9 @@ async def test_fault_before_the_answer_is_a_502(script: Script, raw: bytes, star
 
 
 async def test_refused_connection_is_a_502(start_gateway: StartGateway) -> None:
-    async with RecordingUpstream() as upstream:
-        pass
-    gateway = await start_gateway(upstream.url, UseCase())
-    answer = await talk(gateway.data_port, GET)
+    with reserved() as port:
+        gateway = await start_gateway(f"http://127.0.0.1:{port}", UseCase())
+        answer = await talk(gateway.data_port, GET)
     assert answer.line == b"HTTP/1.1 502 Bad Gateway"
 
 
