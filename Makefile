@@ -21,11 +21,14 @@ $(STAMP): requirements.lock pyproject.toml
 demo: $(STAMP) ## show unified input reaching the LLM through agents that don't know it (ARGS=--once: and end)
 	$(PY) -m gateway demo $(ARGS)
 
-test: $(STAMP) ## the tests, without the slow ones
-	$(PY) -m pytest -n auto --dist loadfile -m "not slow and not real_cluster" $(ARGS)
+# Bytecode is kept: the tests start many processes, each of which would compile the gateway.
+unexport PYTHONDONTWRITEBYTECODE
 
-test-all: $(STAMP) ## the slow tests and those on a real ML Commons
-	$(PY) -m pytest -m "slow or real_cluster" $(ARGS)
+test: $(STAMP) ## the tests, without the slow ones
+	$(PY) -m pytest -n auto --dist worksteal -m "not slow and not real_cluster" $(ARGS)
+
+test-all: $(STAMP) ## the slow tests, those on a real ML Commons, and the properties with all their examples
+	$(PY) -m pytest -m "slow or real_cluster or hypothesis" --hypothesis-profile=thorough $(ARGS)
 
 check: $(STAMP) ## lint, format, types, layers
 	$(VENV)/bin/ruff check .

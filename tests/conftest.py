@@ -2,22 +2,51 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from gateway.app import Gateway, UseCase, build
 from gateway.config.load import load
 from gateway.config.schema import Settings
 from gateway.observe.logs import configure
 
-# CI tries the same examples each time, so that what passed there passes again; elsewhere they differ.
-settings.register_profile("ci", derandomize=True)
-if os.environ.get("CI"):
-    settings.load_profile("ci")
+# A quick run tries a quarter of the examples; `--hypothesis-profile=thorough` (make test-all) tries them all. No
+# example has a time limit, which a loaded machine would exceed. CI tries the same examples each time, so that what
+# passed there passes again; elsewhere they differ.
+_PROPERTY: dict[str, Any] = {
+    "deadline": None,
+    "suppress_health_check": [HealthCheck.too_slow],
+    "derandomize": bool(os.environ.get("CI")),
+}
+settings.register_profile("thorough", max_examples=100, **_PROPERTY)
+settings.register_profile("quick", max_examples=25, **_PROPERTY)
+settings.load_profile("quick")
+
+
+def examples(count: int, **more: Any) -> settings:
+    """Set how many examples a property gets in a thorough run; a quick one has its share. more: other settings."""
+    return settings(max_examples=max(1, count * settings().max_examples // 100), **more)
+
+
+def pytest_collection_finish() -> None:
+    """What has been collected stays: the collector need not look through it again in each of its rounds."""
+    gc.freeze()
+
+
+BOTH_LOOPS = ("faults", "smuggling", "exactness")
+"""Folders whose tests run on both event loops. The gateway serves on uvloop: the copies on asyncio's own are slow."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.parent.name in BOTH_LOOPS and "[asyncio" in item.name:
+            item.add_marker(pytest.mark.slow)
+
 
 StartGateway = Callable[..., Awaitable[Gateway]]
 

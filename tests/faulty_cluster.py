@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Literal
@@ -41,6 +41,8 @@ class Fault:
     kind: "error": `status` with `body`, no effect; "refused": the connection is closed at once, no effect; "stall":
     never answered, no effect; "lost": done, but the connection is cut before the answer; "late": done, answered after
     `seconds`; "truncated": done, half the answer.
+
+    until: an event that a "stall" or "late" request waits for first; "late" is then answered as soon as it is set.
     """
 
     kind: Kind
@@ -51,6 +53,7 @@ class Fault:
     seconds: float = 1.0
     status: int = 500
     body: bytes = _ERROR_BODY
+    until: asyncio.Event | None = None
     matched: int = 0
 
     def strikes(self, method: str, target: str) -> bool:
@@ -80,12 +83,17 @@ class Seen:
 
 @dataclass
 class FaultyCluster:
-    """The front of the cluster at `upstream`; faults may be added while it runs, the first that strikes counts."""
+    """The front of the cluster at `upstream`; faults may be added while it runs, the first that strikes counts.
+
+    expire: ends the client's wait for an answer; called when a "stall" or "late" request is left without one, and a
+    "late" answer is then sent once the client has gone. None: the client's own time limit and `Fault.seconds` count.
+    """
 
     upstream: str
     faults: list[Fault] = field(default_factory=list)
     seen: list[Seen] = field(default_factory=list)
     url: str = ""
+    expire: Callable[[], None] | None = None
     answered: asyncio.Event = field(default_factory=asyncio.Event)
     """Set whenever the cluster has answered the front, whatever the client gets of it; clear it to wait again."""
 
@@ -131,18 +139,32 @@ class FaultyCluster:
         if fault and kind == "error":
             writer.write(_head(fault.status, {"content-type": "application/json"}, len(fault.body)) + fault.body)
             return True
-        if kind == "stall":
+        if fault and kind == "stall":
+            if fault.until is not None:
+                await fault.until.wait()
+            if self.expire is not None:
+                self.expire()
             await reader.read()  # till the client gives up
         if kind in ("refused", "stall"):
             return False
         answer = await self._forward(seen)
         if fault and kind == "late":
-            await asyncio.sleep(fault.seconds)
+            await self._delay(fault, reader)
         if kind == "lost":
             return False
         writer.write(answer if kind != "truncated" else answer[: len(answer) - max(1, len(answer) // 4)])
         await writer.drain()
         return kind != "truncated"
+
+    async def _delay(self, fault: Fault, reader: asyncio.StreamReader) -> None:
+        """Wait until the late answer is due."""
+        if fault.until is not None:
+            await fault.until.wait()
+        elif self.expire is not None:
+            self.expire()
+            await reader.read()
+        else:
+            await asyncio.sleep(fault.seconds)
 
     async def _forward(self, seen: Seen) -> bytes:
         headers = {name: value for name, value in seen.headers.items() if name.lower() not in _HOP_BY_HOP}

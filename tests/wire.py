@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import contextlib
+import fcntl
+import socket
+import sys
+import termios
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+
+PATIENCE = 60
+"""Seconds after which a test gives up: far more than what it waits for takes, on a loaded machine, too."""
 
 HOP_BY_HOP = {b"connection", b"keep-alive", b"proxy-connection", b"te", b"transfer-encoding", b"upgrade"}
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -50,6 +58,30 @@ async def _chunks(reader: asyncio.StreamReader) -> bytes:
     while await reader.readuntil(b"\r\n") != b"\r\n":
         pass
     return body
+
+
+@contextlib.contextmanager
+def reserved(port: int = 0) -> Iterator[int]:
+    """A port that refuses connections, and that the kernel gives to nobody; a server that names it may listen there."""
+    with socket.socket() as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(("127.0.0.1", port))
+        yield sock.getsockname()[1]
+
+
+def undelivered(transport: asyncio.BaseTransport) -> int:
+    """Bytes that were written and that the other end's kernel does not have yet."""
+    sock = transport.get_extra_info("socket")
+    queued = int.from_bytes(fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, bytes(4)), sys.byteorder)
+    return queued + transport.get_write_buffer_size()  # type: ignore[attr-defined]
+
+
+async def delivered(transport: asyncio.BaseTransport) -> None:
+    """Wait until an end that runs in this loop has read what was written, so that what follows is read apart."""
+    while not transport.is_closing() and undelivered(transport):  # noqa: ASYNC110
+        await asyncio.sleep(0.001)
+    for _ in range(5):  # turns of the loop, each of which reads what is there
+        await asyncio.sleep(0)
 
 
 Script = Callable[["RecordingUpstream", asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import shutil
 import subprocess
@@ -105,9 +106,11 @@ def node() -> str:
     found, npm = shutil.which("node"), shutil.which("npm")
     if not (found and npm):
         pytest.skip("node and npm are needed to test opensearch-js")
-    if not (JS / "node_modules" / "@opensearch-project").is_dir():
-        command = [npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts"]
-        subprocess.run(command, cwd=JS, check=True, capture_output=True, timeout=300)
+    with (JS / "package-lock.json").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # one of the processes that run the tests installs it
+        if not (JS / "node_modules" / "@opensearch-project").is_dir():
+            command = [npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts"]
+            subprocess.run(command, cwd=JS, check=True, capture_output=True, timeout=300)
     return found
 
 

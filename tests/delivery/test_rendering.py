@@ -6,12 +6,13 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import event, given, note, settings
+from hypothesis import event, given, note
 from hypothesis import strategies as st
 
 from gateway.agents.kinds import Generation
 from gateway.agents.profile import AgentProfile, Connector, Model, Tool
 from gateway.delivery.rendering import Environment, RenderFailure, first_call, first_llm, is_strict_json, tool_values
+from tests.conftest import examples
 from tests.delivery.world import LISTED, world
 from tests.matrix import VERSIONS
 from tests.strategies import hostile_text, json_values
@@ -51,7 +52,7 @@ def parameters(draw: st.DrawFn) -> dict[str, str]:
     return {"question": draw(VALUES), **chosen}
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.sampled_from(AGENTS), parameters())
 def test_what_is_foretold_is_what_the_llm_receives(agent: tuple[str, str], params: dict[str, str]) -> None:
     version, name = agent

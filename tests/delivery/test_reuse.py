@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.delivery import reuse
@@ -19,6 +19,7 @@ from gateway.notices import Notice
 from gateway.providers import registry
 from gateway.providers.base import MappingOptions
 from gateway.unified.model import AgentInput, InputType, Message, Text
+from tests.conftest import examples
 from tests.delivery.world import world
 from tests.matrix import VERSIONS
 from tests.strategies import hostile_text, spoken_text
@@ -50,7 +51,7 @@ def outcome(make: Any, version: str, name: str, said: AgentInput, params: dict[s
         return error.problems
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.sampled_from(AGENTS), texts.filter(str.strip), st.sampled_from(list(InputType)), st.sampled_from(PARAMS))
 @example(AGENTS[0], "a :- b } c", InputType.TEXT, PARAMS[4])
 @example(AGENTS[0], ' "quoted" \\ and\n\ttabbed, naïve 😀 [x] ', InputType.TEXT, {})

@@ -110,7 +110,7 @@ def test_the_gateway_serves_as_another_user_from_a_read_only_tree(image: Image) 
             assert (done.returncode, done.stderr) == (0, "")
         finally:
             process.send_signal(signal.SIGTERM)
-            process.wait(20)
+            process.wait(120)
     assert process.returncode == 0
     assert _listing(image.venv) == before
     gone = subprocess.run(image.command(*health), env=image.environ(), capture_output=True)
@@ -126,9 +126,9 @@ def _free() -> int:
 
 
 def _until_it_lives(process: subprocess.Popen[bytes], port: int) -> None:
-    for _ in range(200):
+    for _ in range(1000):
         try:
-            with urlopen(f"http://127.0.0.1:{port}/health/live", timeout=2) as answer:
+            with urlopen(f"http://127.0.0.1:{port}/health/live", timeout=60) as answer:
                 assert answer.status == 200
                 return
         except OSError:

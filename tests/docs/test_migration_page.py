@@ -25,6 +25,7 @@ from tests.real_cluster.agents import WIRES, Api, agent_body, connect, register
 from tests.real_cluster.conftest import api, endpoint, llm, real_cluster
 from tests.real_cluster.llm import LLM
 from tests.real_cluster.unified import switch
+from tests.wire import reserved
 
 __all__ = ["_loop", "_plain_environment", "api", "endpoint", "llm", "place", "real_cluster", "start_place"]
 
@@ -66,7 +67,7 @@ def _environment() -> dict[str, str]:
 
 
 def _executed(url: str, agent_id: str, body: Any) -> tuple[int, Any]:
-    answer = urllib3.request("POST", f"{url}/_plugins/_ml/agents/{agent_id}/_execute", json=body, timeout=30)
+    answer = urllib3.request("POST", f"{url}/_plugins/_ml/agents/{agent_id}/_execute", json=body, timeout=120)
     return answer.status, answer.json()
 
 
@@ -78,21 +79,20 @@ def test_step_1_the_gateway_in_front(place: Place, run: Run) -> None:
     check, serve = commands(1)
     status, shown = run(check, place.url)
     assert status == 0, shown
-    with socket.create_server(("127.0.0.1", 0)) as free:  # the page's own port may be in use here
-        port = free.getsockname()[1]
-    ports = {"GATEWAY__LISTEN__DATA_PORT": str(port), "GATEWAY__LISTEN__ADMIN_PORT": "0"}
-    process = subprocess.Popen(_argv(serve, place.url), stdout=subprocess.DEVNULL, env=_environment() | ports)
-    try:
-        end = time.monotonic() + 30
-        while not _listens(port):
-            assert process.poll() is None
-            assert time.monotonic() < end
-            time.sleep(0.05)
-        status, answer = _executed(f"http://127.0.0.1:{port}", place.agents["flow-d"], {"input": "hello"})
-        assert status == 200, answer
-    finally:
-        process.terminate()
-        process.communicate(timeout=30)
+    with reserved() as port:  # the page's own port may be in use here
+        ports = {"GATEWAY__LISTEN__DATA_PORT": str(port), "GATEWAY__LISTEN__ADMIN_PORT": "0"}
+        process = subprocess.Popen(_argv(serve, place.url), stdout=subprocess.DEVNULL, env=_environment() | ports)
+        try:
+            end = time.monotonic() + 120
+            while not _listens(port):
+                assert process.poll() is None
+                assert time.monotonic() < end
+                time.sleep(0.05)
+            status, answer = _executed(f"http://127.0.0.1:{port}", place.agents["flow-d"], {"input": "hello"})
+            assert status == 200, answer
+        finally:
+            process.terminate()
+            process.communicate(timeout=120)
 
 
 def _listens(port: int) -> bool:

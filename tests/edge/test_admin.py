@@ -6,7 +6,7 @@ import pytest
 
 from tests.conftest import StartGateway
 from tests.edge.use_case import UseCase
-from tests.wire import RecordingUpstream, talk
+from tests.wire import RecordingUpstream, reserved, talk
 
 GET = b"GET %b HTTP/1.1\r\nHost: a\r\n\r\n"
 
@@ -22,10 +22,9 @@ async def test_live_and_ready(start_gateway: StartGateway) -> None:
 
 
 async def test_not_ready_without_the_cluster(start_gateway: StartGateway) -> None:
-    async with RecordingUpstream() as upstream:
-        pass
-    gateway = await start_gateway(upstream.url, UseCase())
-    answer = await talk(gateway.admin_port, GET % b"/health/ready")
+    with reserved() as port:
+        gateway = await start_gateway(f"http://127.0.0.1:{port}", UseCase())
+        answer = await talk(gateway.admin_port, GET % b"/health/ready")
     assert answer.line.split()[1] == b"503"
     assert json.loads(answer.body) == {"status": "not ready", "upstream": "The cluster can't be reached."}
 

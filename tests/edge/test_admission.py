@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.config.schema import Admission as Settings
 from gateway.edge.admission import Admission, Ticket, per_client_limit
 from gateway.errors import GatewayError, Overloaded, TooManyRequests
-from tests.conftest import settings_for
+from tests.conftest import examples, settings_for
 
 
 @dataclass(eq=False)
@@ -197,7 +197,7 @@ _STEPS = st.lists(
 
 
 @given(total=st.integers(0, 4), per_client=st.integers(0, 3), queue=st.integers(0, 4), steps=_STEPS)
-@settings(max_examples=100)
+@examples(100)
 def test_caps_hold_nobody_is_forgotten_and_nothing_leaks(
     total: int, per_client: int, queue: int, steps: list[tuple[str, Any]]
 ) -> None:

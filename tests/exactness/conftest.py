@@ -17,6 +17,7 @@ import uvloop
 
 from tests.exactness.tap import Tap
 from tests.real_cluster.conftest import real_cluster
+from tests.wire import reserved
 
 __all__ = ["real_cluster"]
 
@@ -26,11 +27,6 @@ def pytest_asyncio_loop_factories(
 ) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
     """What is sent and compared here runs on both event loops the gateway may run on."""
     return {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 @dataclass(frozen=True)
@@ -48,16 +44,16 @@ class Served:
 @contextmanager
 def served(upstream: str, *options: str) -> Iterator[Served]:
     """``python -m gateway serve`` before `upstream`, from the moment it listens."""
-    port, admin = free_port(), free_port()
-    listen = ["--listen", f"127.0.0.1:{port}", "--admin", f"127.0.0.1:{admin}", "--log-level", "warning"]
-    command = [sys.executable, "-m", "gateway", "serve", "--upstream", upstream, *listen, *options]
-    process = subprocess.Popen(command, env={**os.environ, "PYTHONUNBUFFERED": "1"})
-    try:
-        _wait(process, port)
-        yield Served(port, process.pid)
-    finally:
-        process.terminate()
-        process.wait(60)
+    with reserved() as port, reserved() as admin:
+        listen = ["--listen", f"127.0.0.1:{port}", "--admin", f"127.0.0.1:{admin}", "--log-level", "warning"]
+        command = [sys.executable, "-m", "gateway", "serve", "--upstream", upstream, *listen, *options]
+        process = subprocess.Popen(command, env={**os.environ, "PYTHONUNBUFFERED": "1"})
+        try:
+            _wait(process, port)
+            yield Served(port, process.pid)
+        finally:
+            process.terminate()
+            process.wait(60)
 
 
 def _wait(process: subprocess.Popen[bytes], port: int) -> None:

@@ -16,7 +16,7 @@ from tests.conftest import StartGateway
 from tests.edge.use_case import UseCase
 from tests.exactness.table import ANSWERS, HEAD_ANSWERS, REQUESTS, get, post
 from tests.smuggling.ends import Witness, answers_in, byte_by_byte, converse, whole
-from tests.wire import HOP_BY_HOP, OK, Parsed, RecordingUpstream, read_message, talk
+from tests.wire import HOP_BY_HOP, OK, PATIENCE, Parsed, RecordingUpstream, read_message, talk
 
 SMALL = 5_000
 """Bytes up to which a message is also sent one by one."""
@@ -56,12 +56,10 @@ async def test_request_arrives_as_it_was_sent(name: str, feed: str, start_gatewa
     raw = REQUESTS[name]
     async with RecordingUpstream() as upstream:
         gateway = await start_gateway(upstream.url, UseCase())
-        last = b"" if "http/1.0" in name or name == "connection close" else LAST
+        stays = name == "http/1.0 that keeps alive" or not ("http/1.0" in name or name == "connection close")
+        last = LAST if stays else b""
         came, closed = await converse(gateway.data_port, raw + last, FEEDS[feed])
-        if name == "http/1.0 that keeps alive":
-            assert not closed, "HTTP/1.0 with keep-alive stays open"
-        else:
-            assert closed
+        assert closed
         received, *more = upstream.requests
         assert [request.line for request in more] == ([b"GET /last HTTP/1.1"] if last else [])
     assert kept(received) == as_cluster_should_see(raw, kept(await parse(raw.lstrip())), upstream.url[7:].encode())
@@ -221,7 +219,7 @@ async def test_a_final_answer_in_place_of_100_ends_the_wait(start_gateway: Start
         gateway = await start_gateway(upstream.url, UseCase())
         answer = await talk(gateway.data_port, post(b"Expect: 100-continue", b"Content-Length: 3"))
         assert (answer.line, answer.values("connection")) == (b"HTTP/1.1 417 Expectation Failed", [b"close"])
-        await asyncio.wait_for(upstream.gone.wait(), 5)
+        await asyncio.wait_for(upstream.gone.wait(), PATIENCE)
 
 
 async def test_interim_answers_never_reach_a_client_of_http_1_0(start_gateway: StartGateway) -> None:

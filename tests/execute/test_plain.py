@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from multidict import CIMultiDict, CIMultiDictProxy
 
@@ -20,6 +20,7 @@ from gateway.execute.plain import SPECIMEN, headers_of, text_of
 from gateway.execute.ports import ExecuteCall, Forward
 from gateway.observe.logs import configure
 from gateway.observe.metrics import Metrics
+from tests.conftest import examples
 from tests.delivery.world import world
 from tests.matrix import VERSIONS
 from tests.strategies import hostile_text, spoken_text
@@ -72,7 +73,7 @@ def body_of(text: str) -> bytes:
 TEXTS = spoken_text() | hostile_text() | st.text(st.characters(codec="utf-8", exclude_categories=("Cc",)), min_size=1)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.sampled_from(AGENTS), TEXTS)
 @example(AGENTS[0], "naïve 😀 [1] / \x7f: -")
 def test_on_the_spot_is_as_the_use_case_says(agent: tuple[str, str], text: str) -> None:
@@ -171,7 +172,7 @@ BITS = st.sampled_from(
 )
 
 
-@settings(max_examples=500, deadline=None)
+@examples(500)
 @given(st.lists(BITS, max_size=12).map("".join))
 @example('{"input":"a","input":"b"}')
 @example('{"input":"a",}')

@@ -3,7 +3,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-import pytest
 import uvloop
 
 _LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
@@ -15,9 +14,3 @@ _LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
 def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
     """The loop that the gateway runs on where it is served, and the standard one."""
     return _LOOPS
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if item.path.parent.name == "faults" and "[asyncio" in item.name:
-            item.add_marker(pytest.mark.slow)

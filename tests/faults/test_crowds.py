@@ -11,13 +11,13 @@ import pytest
 
 from gateway.app import Gateway
 from tests.faults.client import Ask, once
-from tests.faults.standing import standing
+from tests.faults.standing import in_flight, standing
 from tests.faults.upstream import WHOLE, FaultyUpstream, settled
+from tests.wire import PATIENCE
 
 CROWD = 300
 PATIENT = {"connect": 30, "header": 0, "idle": 0, "execute": 0}
 LARGE = 100_000
-IDLE = b"mlc_gateway_in_flight 0.0"
 PLAIN = Ask(b"next", size=LARGE)
 RUN = b"/_plugins/_ml/agents/a/_execute"
 
@@ -28,6 +28,7 @@ def _reset(one: socket.socket) -> None:
 
 
 ENDS: dict[str, Callable[[socket.socket], None]] = {"reset": _reset, "close": socket.socket.close}
+OTHERS = [(5, "close"), (1000, "reset")]
 ASKS = {
     "before the answer": Ask(b"a", fault="stalls before the answer").raw(),
     "within the answer": Ask(b"b", fault="stalls within the body", size=LARGE).raw(),
@@ -53,24 +54,27 @@ async def _crowd(gateway: Gateway, raw: bytes) -> list[socket.socket]:
 
 async def _as_before(gateway: Gateway, upstream: FaultyUpstream, places: int) -> None:
     """No request is under way and each of the places for connections can be had."""
-    assert await settled(lambda: IDLE in gateway.metrics.render())
+    assert await settled(lambda: in_flight(gateway) == 0)
     assert await settled(lambda: len(upstream.open) <= places)
     many = min(2 * places, CROWD)
-    saw = await asyncio.wait_for(asyncio.gather(*(once(gateway.data_port, PLAIN) for _ in range(many))), 20)
+    saw = await asyncio.wait_for(asyncio.gather(*(once(gateway.data_port, PLAIN) for _ in range(many))), PATIENCE)
     assert {one.verdict(PLAIN) for one in saw} == {WHOLE}
     assert len(upstream.open) <= places
 
 
-@pytest.mark.parametrize("end", ENDS)
-@pytest.mark.parametrize("places", [5, 1000])
+@pytest.mark.parametrize(
+    ("places", "end"),
+    [(5, "reset"), (1000, "close"), *(pytest.param(*pair, marks=pytest.mark.slow) for pair in OTHERS)],
+)
 @pytest.mark.parametrize("where", ASKS)
 async def test_a_crowd_goes_away(where: str, places: int, end: str) -> None:
     upstream = FaultyUpstream()
     async with standing(upstream, timeouts=PATIENT, connections=places) as gateway:
         crowd = await _crowd(gateway, ASKS[where])
-        await asyncio.sleep(0.05)
-        if where != "within many answers":  # of which some wait in the gateway for their client, and all may
-            assert IDLE not in gateway.metrics.render()
+        if where == "within many answers":  # of which some wait in the gateway for their client, and all may
+            assert await settled(lambda: len(gateway._data._data_port.connections) == CROWD)
+        else:
+            assert await settled(lambda: in_flight(gateway) == CROWD)
         for one in crowd:
             ENDS[end](one)
         await _as_before(gateway, upstream, places)
@@ -82,10 +86,10 @@ async def test_those_who_wait_behind_a_crowd_are_served_when_it_goes(where: str)
     async with standing(upstream, timeouts=PATIENT, connections=5) as gateway:
         crowd = await _crowd(gateway, ASKS[where])
         waiting = [asyncio.create_task(once(gateway.data_port, PLAIN)) for _ in range(20)]
-        await asyncio.sleep(0.05)
+        assert await settled(lambda: in_flight(gateway) == CROWD + 20)
         assert not any(one.done() for one in waiting)
         for one in crowd:
             _reset(one)
-        saw = await asyncio.wait_for(asyncio.gather(*waiting), 20)
+        saw = await asyncio.wait_for(asyncio.gather(*waiting), PATIENCE)
         assert {one.verdict(PLAIN) for one in saw} == {WHOLE}
         await _as_before(gateway, upstream, 5)

@@ -10,8 +10,8 @@ import pytest
 
 from gateway.app import Gateway
 from tests.faults.client import Ask, Client, once
-from tests.faults.standing import standing
-from tests.faults.upstream import BAD, LATE, WHOLE, FaultyUpstream, settled
+from tests.faults.standing import LONG, SHORT, standing
+from tests.faults.upstream import BAD, FAULTS, LATE, WHOLE, FaultyUpstream, settled
 from tests.wire import talk
 
 LASTS = pytest.param("stalls before the answer", marks=pytest.mark.slow)
@@ -54,8 +54,7 @@ async def _load(gateway: Gateway, upstreams: list[FaultyUpstream], requests: int
 
 async def test_a_node_that_dies_under_load_costs_no_wrong_answer_and_repeats_nothing() -> None:
     upstreams = _three()
-    patient = {"connect": 10, "header": 10, "idle": 10, "execute": 10}
-    async with standing(*upstreams, health={"interval": 0}, timeouts=patient) as gateway:
+    async with standing(*upstreams, health={"interval": 0}) as gateway:
         saw = await _load(gateway, upstreams, 3_000, at=1_000)
         assert saw["get"] == saw["head"] == {WHOLE: 600}
         for kind in ("bulk", "execute", "scroll"):  # at most those under way at the node, and told so
@@ -82,8 +81,8 @@ async def test_a_node_that_refuses_connections_is_passed_over(kind: str) -> None
 
 @pytest.mark.parametrize("fault", ["resets without an answer", "garbage", LASTS])
 async def test_an_execute_that_got_no_answer_is_not_sent_again(fault: str) -> None:
-    upstreams = _three()
-    async with standing(*upstreams, health={"interval": 0}) as gateway:
+    upstreams, limits = _three(), SHORT if FAULTS[fault].lasting else LONG
+    async with standing(*upstreams, health={"interval": 0}, timeouts=limits) as gateway:
         for number in range(3):
             ask = Ask(b"%d" % number, b"POST", RUN, b"{}", fault)
             assert (await once(gateway.data_port, ask)).verdict(ask) in (BAD, LATE)

@@ -9,13 +9,15 @@ from typing import Any
 import msgspec
 import pytest
 
+from gateway.app import Gateway
+from gateway.edge.admission import Admission
 from tests.faults.client import Ask, Client, once
 from tests.faults.mix import Mix
 from tests.faults.standing import standing
 from tests.faults.upstream import WHOLE, FaultyUpstream, reset, settled
-from tests.wire import talk
+from tests.wire import PATIENCE, talk
 
-PATIENT = {"connect": 2, "header": 0, "idle": 0, "execute": 0}
+PATIENT = {"connect": 60, "header": 0, "idle": 0, "execute": 0}
 HELD = Ask(b"held", fault="stalls before the answer")
 RUN = Ask(b"run", b"POST", b"/_plugins/_ml/agents/a/_execute", b'{"a":1}' * 50_000, size=300)
 PLAIN = Ask(b"plain", size=300)
@@ -24,6 +26,10 @@ BULK = Ask(b"bulk", b"POST", b"/_bulk", b'{"index":{}}\n{}\n' * 50_000, chunked=
 
 def _admission(**settings: Any) -> dict[str, Any]:
     return {"admission": settings}
+
+
+def _desk(gateway: Gateway) -> Admission:
+    return gateway._data._data_port._admission
 
 
 async def _hold(port: int, count: int, upstream: FaultyUpstream) -> list[Client]:
@@ -53,7 +59,7 @@ async def test_one_too_many_is_told_when_to_come_back(ask: Ask, over: dict[str, 
         assert (told["status"], told["error"]["type"]) == (int(status), kind)
         assert upstream.seen[ask.id] == 0
         clients.pop().close()  # a client that goes away frees its place
-        await asyncio.sleep(0.05)
+        assert await settled(lambda: _desk(gateway).running == 1)
         assert (await once(gateway.data_port, ask)).verdict(ask) == WHOLE
         for client in clients:
             client.close()
@@ -67,27 +73,37 @@ async def test_whoever_waits_gets_its_turn_whole(ask: Ask) -> None:
         [client] = await _hold(gateway.data_port, 1, upstream)
         asks = [dataclasses.replace(ask, id=b"w%d" % number) for number in range(5)]
         waiting = asyncio.gather(*(once(gateway.data_port, one) for one in asks))
-        await asyncio.sleep(0.1)
+        assert await settled(lambda: _desk(gateway).waiting == 5)
         assert set(upstream.seen) == {HELD.id}
         client.close()
-        saw = await asyncio.wait_for(waiting, 10)
+        saw = await asyncio.wait_for(waiting, PATIENCE)
         assert [one.verdict(its) for one, its in zip(saw, asks, strict=True)] == [WHOLE] * 5
 
 
-async def test_waiting_ends_with_a_refusal_or_with_its_client() -> None:
+async def test_waiting_ends_with_its_client() -> None:
     upstream = FaultyUpstream()
-    over = _admission(total=1, queue=2, queue_seconds=0.1)
+    over = _admission(total=1, queue=2, queue_seconds=0)
     async with standing(upstream, over=over, timeouts=PATIENT) as gateway:
         [client] = await _hold(gateway.data_port, 1, upstream)
         for _ in range(5):  # more than the queue is long
             _, writer = await asyncio.open_connection("127.0.0.1", gateway.data_port)
             writer.write(PLAIN.raw())
-            await asyncio.sleep(0.02)
+            assert await settled(lambda: _desk(gateway).waiting == 1)
             reset(writer.transport)
-            await asyncio.sleep(0.02)
+            assert await settled(lambda: _desk(gateway).waiting == 0)
+        client.close()
+        assert await settled(lambda: _desk(gateway).running == 0)
+        assert (await once(gateway.data_port, PLAIN)).verdict(PLAIN) == WHOLE
+
+
+async def test_waiting_ends_with_a_refusal_in_the_end() -> None:
+    upstream = FaultyUpstream()
+    over = _admission(total=1, queue=2, queue_seconds=0.1)
+    async with standing(upstream, over=over, timeouts=PATIENT) as gateway:
+        [client] = await _hold(gateway.data_port, 1, upstream)
         assert (await once(gateway.data_port, PLAIN)).status == 503
         client.close()
-        await asyncio.sleep(0.05)
+        assert await settled(lambda: _desk(gateway).running == 0)
         assert (await once(gateway.data_port, PLAIN)).verdict(PLAIN) == WHOLE
 
 
@@ -111,11 +127,11 @@ async def test_clients_are_told_apart_by_the_header_that_is_configured() -> None
 @pytest.mark.slow
 async def test_no_place_is_lost_whatever_becomes_of_requests() -> None:
     upstream = FaultyUpstream()
-    limits = {"connect": 5, "header": 0.6, "idle": 0.6, "execute": 0.6}
+    limits = {"connect": 60, "header": 5, "idle": 5, "execute": 5}
     over = _admission(total=8, per_client=24, queue=100, queue_seconds=0)
     async with standing(upstream, over=over, timeouts=limits) as gateway:
         mix = Mix(gateway.data_port, upstream, share=0.2)
         await mix.run(1_000)
         assert mix.wrong == []
-        admission = gateway._data._data_port._admission
+        admission = _desk(gateway)
         assert await settled(lambda: (admission.running, admission.waiting, admission._clients) == (0, 0, {}))

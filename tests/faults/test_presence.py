@@ -20,6 +20,7 @@ import pytest
 
 from gateway.app import Gateway
 from gateway.edge import presence
+from tests.faults.standing import in_flight as running
 from tests.faults.standing import standing
 from tests.faults.upstream import settled
 from tests.tls.certificates import Pki
@@ -43,6 +44,29 @@ def quick(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
     """Looks often, but for the test that is about how often it is."""
     if "second" not in request.function.__name__:
         monkeypatch.setattr(presence, "PERIOD", SHORT)
+
+
+class Looks:
+    """Counts how often the gateway has looked."""
+
+    count = 0
+
+    async def more(self, count: int) -> None:
+        """Wait for so many looks that begin from now on."""
+        goal = self.count + count
+        assert await settled(lambda: self.count >= goal)
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> Looks:
+    looks, look = Looks(), presence.Presence._look
+
+    def counted(self: presence.Presence) -> None:
+        look(self)
+        looks.count += 1
+
+    monkeypatch.setattr(presence.Presence, "_look", counted)
+    return looks
 
 
 SENT = {"an upload": UPLOAD, "a pipeline": GET * 10_000}
@@ -126,11 +150,6 @@ def held_back(gateway: Gateway) -> int:
     return sum(connection.held_back() >= 0 for connection in gateway._data._data_port.connections)
 
 
-def running(gateway: Gateway) -> int:
-    [line] = [line for line in gateway.metrics.render().splitlines() if line.startswith(b"mlc_gateway_in_flight ")]
-    return int(float(line.split()[1]))
-
-
 @contextlib.asynccontextmanager
 async def before(cluster: Stuck, more: Mapping[str, Any] = EMPTY, **over: Any) -> AsyncIterator[Gateway]:
     """A gateway without a single time limit."""
@@ -148,10 +167,8 @@ async def _goes(sent: bytes, end: str, listen: Mapping[str, Any] = EMPTY, tls: s
     async with before(cluster, listen) as gateway:
         client = await asyncio.to_thread(Client, gateway.data_port, tls)
         await client.fill(sent, gateway)
-        async with asyncio.timeout(10):
-            while cluster.heads == 0:  # noqa: ASYNC110 - on a loaded machine it may come late
-                await asyncio.sleep(0.01)
-        assert (running(gateway), cluster.heads) == (1, 1)
+        assert await settled(lambda: cluster.heads == 1)
+        assert running(gateway) == 1
         if tls is not None:
             await client.stuff(sent)
         client.end(end)
@@ -197,12 +214,13 @@ async def test_it_does_while_it_waits_for_its_turn() -> None:
         assert cluster.heads == 1
 
 
-async def test_a_client_that_is_held_back_and_stays_is_waited_for() -> None:
+async def test_a_client_that_is_held_back_and_stays_is_waited_for(looks: Looks) -> None:
     cluster = Stuck()
     async with before(cluster) as gateway:
         reader, writer = await asyncio.open_connection("127.0.0.1", gateway.data_port)
         writer.write(UPLOAD)
-        await asyncio.sleep(3 * SHORT)
+        assert await settled(lambda: held_back(gateway) == 1)
+        await looks.more(3)
         assert running(gateway) == 1
         cluster.over.set()
         assert (await read_message(reader)).line == b"HTTP/1.1 200 OK"
@@ -211,7 +229,7 @@ async def test_a_client_that_is_held_back_and_stays_is_waited_for() -> None:
 
 
 @pytest.mark.parametrize("end", [RESET, "half"])
-async def test_in_a_tunnel_all_is_passed_on_before_an_orderly_end(end: str) -> None:
+async def test_in_a_tunnel_all_is_passed_on_before_an_orderly_end(end: str, looks: Looks) -> None:
     cluster = Stuck()
     async with before(cluster) as gateway:
         client = Client(gateway.data_port)
@@ -220,7 +238,7 @@ async def test_in_a_tunnel_all_is_passed_on_before_an_orderly_end(end: str) -> N
         sent = await client.fill(bytes(SIZE), gateway)
         client.end(end)
         if end == "half":
-            await asyncio.sleep(3 * SHORT)
+            await looks.more(3)
             assert running(gateway) == 1
             cluster.over.set()
             assert await settled(lambda: cluster.heard == sent)

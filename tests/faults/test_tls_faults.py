@@ -74,7 +74,7 @@ async def test_a_handshake_that_never_ends_is_a_504() -> None:
 @pytest.mark.slow
 async def test_the_other_faults_are_told_as_truly_over_tls(pki: Pki) -> None:
     upstream = FaultyUpstream(_serving(pki, "127.0.0.1"))
-    async with standing(upstream, tls={"ca_file": pki.ca_file}, timeouts={**SHORT, "header": 1, "idle": 1}) as gateway:
+    async with standing(upstream, tls={"ca_file": pki.ca_file}) as gateway:
         wrong = {}
         for name, fault in FAULTS.items():
             if fault.lasting:

@@ -9,8 +9,9 @@ import socket
 import pytest
 
 from tests.faults.client import Ask, once
-from tests.faults.standing import standing
+from tests.faults.standing import LONG, SHORT, be_patient, standing
 from tests.faults.upstream import BAD, CUT, FAULTS, LATE, WHOLE, FaultyUpstream, reset, settled
+from tests.wire import PATIENCE, reserved
 
 GET = Ask(b"g", size=4000)
 POST = Ask(b"p", b"POST", body=b"0123456789" * 30_000, chunked=True, size=4000)
@@ -25,16 +26,21 @@ EACH = [
 ]
 
 
+def _limits(fault: str) -> dict[str, float]:
+    return SHORT if FAULTS[fault].lasting else LONG
+
+
 @pytest.mark.parametrize("fault", EACH)
 async def test_fault(fault: str) -> None:
     upstream = FaultyUpstream()
     asks = [dataclasses.replace(ask, fault=fault) for ask in ASKS]
-    async with standing(upstream) as gateway:
-        async with asyncio.timeout(10):
+    async with standing(upstream, timeouts=_limits(fault)) as gateway:
+        async with asyncio.timeout(PATIENCE):
             saw = await asyncio.gather(*(once(gateway.data_port, ask) for ask in asks))
         assert {one.verdict(ask) for one, ask in zip(saw, asks, strict=True)} <= FAULTS[fault].seen
         assert max(upstream.seen[POST.id], upstream.seen[RUN.id]) <= 1  # never sent again
         upstream.over.set()
+        be_patient(gateway)
         if FAULTS[fault].after:
             assert await settled(lambda: not upstream.open)
         for ask in ASKS:
@@ -53,18 +59,17 @@ SHORT_BODIES = [
 @pytest.mark.parametrize("fault", SHORT_BODIES)
 async def test_no_short_answer_looks_whole_to_an_old_client(fault: str) -> None:
     ask = Ask(b"o", fault=fault, version=b"1.0")
-    async with standing(FaultyUpstream()) as gateway:
+    async with standing(FaultyUpstream(), timeouts=_limits(fault)) as gateway:
         saw = await once(gateway.data_port, ask)
     assert saw.verdict(ask) in (CUT, BAD, LATE)
 
 
 async def test_refused_connection() -> None:
     ask = Ask(b"r")
-    async with FaultyUpstream() as dead:
-        pass
-    async with standing(url=dead.url) as gateway:
-        assert (await once(gateway.data_port, ask)).verdict(ask) == BAD
-        assert (await once(gateway.data_port, RUN)).verdict(RUN) == BAD
+    with reserved() as port:
+        async with standing(url=f"http://127.0.0.1:{port}") as gateway:
+            assert (await once(gateway.data_port, ask)).verdict(ask) == BAD
+            assert (await once(gateway.data_port, RUN)).verdict(RUN) == BAD
 
 
 async def test_connections_closed_as_soon_as_they_are_there() -> None:
@@ -79,8 +84,8 @@ async def test_connections_closed_as_soon_as_they_are_there() -> None:
 
 async def test_no_request_waits_on_a_connection_that_was_reset_at_once() -> None:
     upstream = FaultyUpstream(close_next=1_000)
-    forever = {"connect": 2, "header": 0, "idle": 0, "execute": 0}
-    async with standing(upstream, timeouts=forever) as gateway, asyncio.timeout(10):
+    forever = {"connect": 60, "header": 0, "idle": 0, "execute": 0}
+    async with standing(upstream, timeouts=forever) as gateway, asyncio.timeout(PATIENCE):
         for ask in ASKS:
             saw = await asyncio.gather(*(once(gateway.data_port, ask) for _ in range(100)))
             assert {one.verdict(ask) for one in saw} == {BAD}
@@ -90,8 +95,8 @@ async def test_no_request_waits_on_a_connection_that_was_reset_at_once() -> None
 async def test_a_big_upload_that_is_not_taken_in_ends(target: bytes) -> None:
     ask = dataclasses.replace(POST, target=target, body=b"0123456789" * 3_000_000, fault="stops reading")
     upstream = FaultyUpstream()
-    async with standing(upstream) as gateway:
-        async with asyncio.timeout(2):
+    async with standing(upstream, timeouts=SHORT) as gateway:
+        async with asyncio.timeout(PATIENCE):
             assert (await once(gateway.data_port, ask)).verdict(ask) == LATE
         upstream.over.set()
 

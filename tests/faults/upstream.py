@@ -15,6 +15,8 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
+from tests.wire import PATIENCE, delivered, reserved
+
 WHOLE, CUT, BAD, LATE = "whole", "cut", "502", "504"
 """What a client may see: the right answer; an end before the answer's; the gateway's 502 or 504."""
 
@@ -132,8 +134,8 @@ class Connection(asyncio.Protocol):
         self.send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(request.answer), body, *more)
 
     async def sent(self) -> None:
-        """Give what was sent time to arrive: a reset overtakes it otherwise."""
-        await asyncio.sleep(0.01)
+        """Wait until what was sent has arrived: a reset overtakes it otherwise."""
+        await delivered(self.transport)
 
 
 @dataclass
@@ -152,15 +154,23 @@ class FaultyUpstream:
 
     async def __aenter__(self) -> FaultyUpstream:
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: self.protocol(self), "127.0.0.1", self.port, ssl=self.tls)  # type: ignore
+        self._reserved = contextlib.ExitStack()
+        self._server = await loop.create_server(
+            lambda: self.protocol(self), "127.0.0.1", self.port, ssl=self.tls, backlog=1024
+        )  # type: ignore
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.kill()
+        await self._stop()
+        self._reserved.close()
 
     async def kill(self) -> None:
-        """Stop as a process that dies: no new connections, the open ones reset."""
+        """Stop as a process that dies: no new connections, the open ones reset. Nobody else gets its port."""
+        await self._stop()
+        self._reserved.enter_context(reserved(self.port))
+
+    async def _stop(self) -> None:
         self._server.close()
         for connection in list(self.open):
             reset(connection.transport)
@@ -332,15 +342,15 @@ async def resets_within_the_request(c: Connection, _: Request) -> None:
 async def stops_reading(c: Connection, _: Request) -> None:
     c.transport.pause_reading()
     with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(c.upstream.over.wait(), 1)
+        await asyncio.wait_for(c.upstream.over.wait(), PATIENCE)
     c.transport.resume_reading()  # else it would never learn that the other end is gone
     await asyncio.Event().wait()
 
 
-async def settled(condition: Callable[[], bool], seconds: float = 5.0) -> bool:
-    """Whether `condition` comes true in time."""
+async def settled(condition: Callable[[], bool]) -> bool:
+    """Wait until `condition` is true; False if that takes longer than anything should."""
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(PATIENCE):
             while not condition():  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
     return condition()

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-PATIENCE = 20
+from tests.wire import PATIENCE
 
 
 class Process:
@@ -28,7 +28,7 @@ class Process:
     def write(self, settings: dict[str, Any] | str) -> None:
         """Put new settings into the file."""
         if isinstance(settings, dict):
-            listen = {"data_port": 0, "admin_port": 0, "shutdown_seconds": 5, **settings.get("listen", {})}
+            listen = {"data_port": 0, "admin_port": 0, "shutdown_seconds": 30, **settings.get("listen", {})}
             settings = json.dumps({**settings, "listen": listen})
         self.file.write_text(settings)
 
@@ -84,8 +84,9 @@ class Process:
         count = 2 * workers + 1 if supervised else 2
         told = [event for event in await self.event("listening", count) if not event["address"].startswith("unix:")]
         admin = next(port(event) for event in told if not supervised or "worker" not in event)
-        [data] = {port(event) for event in told} - {admin}
-        return data, admin
+        data = {port(event) for event in told} - {admin}
+        assert len(data) == 1, f"{self.events}; it said {self.said}"
+        return data.pop(), admin
 
     async def ended(self) -> int:
         """Its exit status, awaited."""

@@ -13,7 +13,7 @@ import pytest
 from tests.lifecycle.load import Tally, client, echo, seen
 from tests.lifecycle.process import PATIENCE, Process, until
 from tests.lifecycle.test_workers import children
-from tests.wire import RecordingUpstream, read_message, talk
+from tests.wire import OK, RecordingUpstream, read_message, talk
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -41,7 +41,7 @@ async def test_no_request_is_lost(tmp_path: Path, workers: int) -> None:
 
 async def test_readiness_goes_first_and_new_connections_are_still_taken_for_a_while(tmp_path: Path) -> None:
     async with RecordingUpstream(script=echo) as upstream:
-        settings = {"upstream": {"url": upstream.url}, "listen": {"drain_seconds": 0.5}}
+        settings = {"upstream": {"url": upstream.url}, "listen": {"drain_seconds": 60}}
         async with Process(tmp_path, settings) as gateway:
             port, admin = await gateway.ports()
             ready = b"GET /health/ready HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -51,6 +51,15 @@ async def test_readiness_goes_first_and_new_connections_are_still_taken_for_a_wh
                 pass
             answer = await talk(port, b"GET /late HTTP/1.1\r\nHost: c\r\n\r\n")
             assert (answer.body, answer.values("Connection")) == (b"/late" * 50, [b"close"])
+            assert gateway.process.returncode is None
+
+
+async def test_the_while_ends(tmp_path: Path) -> None:
+    async with RecordingUpstream() as upstream:
+        settings = {"upstream": {"url": upstream.url}, "listen": {"drain_seconds": 0.2}}
+        async with Process(tmp_path, settings) as gateway:
+            await gateway.ports()
+            gateway.signal(signal.SIGTERM)
             assert await gateway.ended() == 0
 
 
@@ -76,11 +85,25 @@ async def test_an_idle_connection_is_closed_and_one_that_takes_too_long_is_cut(t
             stuck_writer.close()
 
 
-@pytest.mark.parametrize("settings", [{"drain_seconds": 60}, {"shutdown_seconds": 60}], ids=["drain", "shutdown"])
-@pytest.mark.parametrize("workers", [1, 2])
+DRAIN, SHUTDOWN = {"drain_seconds": 60}, {"shutdown_seconds": 60}
+
+
+@pytest.mark.parametrize(
+    ("workers", "settings"),
+    [
+        pytest.param(1, SHUTDOWN, id="1-shutdown"),
+        pytest.param(2, DRAIN, id="2-drain"),
+        pytest.param(1, DRAIN, id="1-drain", marks=pytest.mark.slow),
+        pytest.param(2, SHUTDOWN, id="2-shutdown", marks=pytest.mark.slow),
+    ],
+)
 async def test_a_second_signal_cuts_it_short(tmp_path: Path, workers: int, settings: dict[str, float]) -> None:
     async def silent(upstream: RecordingUpstream, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        upstream.requests.append(await read_message(reader))
+        request = await read_message(reader)
+        if not request.line.startswith(b"GET /stuck "):  # the question whether the cluster is ready
+            writer.write(OK)
+            return
+        upstream.requests.append(request)
         await reader.read()
         upstream.gone.set()
 
@@ -89,7 +112,7 @@ async def test_a_second_signal_cuts_it_short(tmp_path: Path, workers: int, setti
         async with Process(tmp_path, {"upstream": {"url": upstream.url}, "listen": listen}) as gateway:
             port, admin = await gateway.ports(workers)
             stuck, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.write(b"GET / HTTP/1.1\r\nHost: c\r\n\r\n")
+            writer.write(b"GET /stuck HTTP/1.1\r\nHost: c\r\n\r\n")
             await until(lambda: bool(upstream.requests))
             # As from a terminal: to all of the group, and from the supervisor to its workers. That is one signal.
             pids = [gateway.process.pid, *children(gateway.process.pid)]

@@ -7,6 +7,7 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import trustme
@@ -49,6 +50,11 @@ class Names(AbstractResolver):
         pass
 
 
+@cache
+def _certificate(authority: trustme.CA) -> trustme.LeafCert:
+    return authority.issue_cert(HOST, f"*.{HOST}", f"*.cdn.{HOST}")
+
+
 @dataclass
 class MediaServer:
     """Serves `pages` (path → answer) over TLS or in clear; records requests, connections and the names asked for."""
@@ -79,7 +85,7 @@ class MediaServer:
 
     def _tls(self) -> ssl.SSLContext:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        self.authority.issue_cert(HOST, f"*.{HOST}", f"*.cdn.{HOST}").configure_cert(context)
+        _certificate(self.authority).configure_cert(context)
         context.sni_callback = lambda _socket, name, _context: self.server_names.append(name)
         return context
 

@@ -15,6 +15,7 @@ from gateway.errors import Problem, UndeliverableContent
 from gateway.media.fetch import Fetcher
 from gateway.unified.model import Media
 from tests.media.server import HOST, PNG, MediaServer, Names, medium, stalled
+from tests.wire import PATIENCE
 
 HEADERS = {"User-Agent": "mlc-gateway", "Accept": "*/*", "Accept-Encoding": "identity"}
 
@@ -210,7 +211,7 @@ async def test_an_undeclared_size_is_refused_where_it_passes_the_limit(server: M
 
     server.pages["/bomb"] = endless
     assert await reason(server.fetcher(max_bytes=100_000), server.url("/bomb")) == "it is too large"
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         await cut_off.wait()
 
 
@@ -279,14 +280,16 @@ async def test_media_are_fetched_at_once_and_come_in_their_order(server: MediaSe
 
 
 async def test_fetches_of_all_requests_share_one_bound(server: MediaServer) -> None:
+    both = asyncio.Barrier(2)
+
     async def answer(_: web.Request) -> web.Response:
-        await asyncio.sleep(0.02)
+        await both.wait()
         return web.Response(body=PNG, content_type="image/png")
 
     server.pages["/png"] = answer
     fetch = server.fetcher(concurrency=2)
-    await asyncio.gather(*(fetch([medium(server.url("/png"))] * 3) for _ in range(3)))
-    assert (len(server.requests), server.most_running) == (9, 2)
+    await asyncio.gather(*(fetch([medium(server.url("/png"))] * 2) for _ in range(4)))
+    assert (len(server.requests), server.most_running) == (8, 2)
 
 
 async def test_every_failure_is_told_with_its_place_and_none_with_the_query(server: MediaServer) -> None:

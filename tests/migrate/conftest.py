@@ -70,6 +70,7 @@ class Place:
         self.agents = seed_core(self.cluster.core, self.cluster.llm_url)
 
     def stop(self) -> None:
+        self._pool.clear()  # the gateway waits for its clients
         if self._gateway is not None:
             self.do(self._gateway.stop())
         self.do(self.cluster.stop())
@@ -91,6 +92,7 @@ class Place:
 
     def renew_gateway(self) -> None:
         """The next request is served by a gateway that has read nothing yet."""
+        self._pool.clear()
         if self._gateway is not None:
             self.do(self._gateway.stop())
         self._gateway = None

@@ -79,15 +79,15 @@ def test_models_and_their_connectors(place: Place) -> None:
 )
 def test_template_kinds(place: Place, name: str, kind: str) -> None:
     template = {**CLASSIC, **MODERN}[name]
-    (use,) = assessed(place, place.agents["flow-a"])["flow-a"].models
-    profile = assessed(place)["flow-a"].agent.profile
+    one = assessed(place, place.agents["flow-a"])["flow-a"]
+    (use,), profile = one.models, one.agent.profile
     assert profile is not None
     assert use.template == "messages"
     assert template_kind(replace(profile.models[0].connector, request_body=template.body)) == kind
 
 
 def test_other_template_kinds(place: Place) -> None:
-    profile = assessed(place)["flow-a"].agent.profile
+    profile = assessed(place, place.agents["flow-a"])["flow-a"].agent.profile
     assert profile is not None
     connector = profile.models[0].connector
     bodies = {

@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 from urllib.parse import unquote
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.migrate.assess import assess
@@ -17,6 +17,7 @@ from gateway.migrate.cleanup import leftovers
 from gateway.migrate.report import ClusterInfo, as_json
 from gateway.migrate.samples import KINDS
 from gateway.migrate.scan import scan
+from tests.conftest import examples
 from tests.delivery.world import world
 
 ODD = st.one_of(
@@ -66,7 +67,7 @@ def _paths(node: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [*([at] if at else []), *(path for name, value in members for path in _paths(value, (*at, name)))]
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.data(), st.sampled_from([(2, 19, 0), (3, 4, 0)]))
 def test_every_agent_has_its_entry(data: st.DataObject, version: tuple[int, ...]) -> None:
     documents = deepcopy(_real(".".join(map(str, version))))

@@ -5,11 +5,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.migrate.connection import ClusterRefused
 from gateway.migrate.search import WINDOW, search_all
+from tests.conftest import examples
 from tests.migrate.conftest import Place, StartPlace
 from tests.migrate.test_connection import connected
 
@@ -64,7 +65,7 @@ def test_every_page_is_read(count: int, kind: dict[str, Any]) -> None:
     assert ids(Index(count, **kind)) == [f"a{number}" for number in range(count)]
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(st.data())
 def test_each_once_while_others_write(data: st.DataObject) -> None:
     """What was there before and is not removed is told once, whatever is registered, changed or removed meanwhile."""

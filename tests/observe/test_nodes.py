@@ -9,11 +9,10 @@ from gateway.app import Gateway
 from gateway.observe.logs import configure
 from tests.conftest import settings_for
 from tests.faults.client import Ask, once
-from tests.faults.standing import SHORT, standing
+from tests.faults.standing import LONG, standing
 from tests.faults.upstream import FaultyUpstream, settled
 
 EJECTING = {"ejection": {"failures": 2, "seconds": 60}, "health": {"interval": 0}}
-SLOW = {**SHORT, "header": 0.6}
 
 
 def series(gateway: Gateway) -> dict[str, dict[str, float]]:
@@ -36,7 +35,7 @@ def expected(requests: int, *, pending: int = 0, down: int = 0, ejected: int = 0
 
 async def test_each_node_has_its_own_series() -> None:
     good, bad = FaultyUpstream(), FaultyUpstream()
-    async with standing(good, bad, timeouts=SLOW, **EJECTING) as gateway:
+    async with standing(good, bad, **EJECTING) as gateway:
         a, b = (f"127.0.0.1:{one.port}" for one in (good, bad))
         assert series(gateway) == {a: expected(0), b: expected(0)}
         await bad.kill()
@@ -47,15 +46,17 @@ async def test_each_node_has_its_own_series() -> None:
 
 async def test_failures_are_told_apart_and_pending_ones_counted() -> None:
     upstream = FaultyUpstream()
-    async with standing(upstream, timeouts=SLOW) as gateway:
+    async with standing(upstream) as gateway:
         node = f"127.0.0.1:{upstream.port}"
         for fault in ("garbage", "resets without an answer", "closes within the head", "closes within the body"):
             await once(gateway.data_port, Ask(b"f", b"POST", fault=fault))
         assert series(gateway) == {node: expected(4, invalid=1, reset=3)}
-        same = settings_for(upstream.url, {"upstream": {"url": upstream.url, "timeouts": SLOW}})
+        same = settings_for(upstream.url, {"upstream": {"url": upstream.url, "timeouts": LONG}})
         await gateway.reload(same, gateway.log)
         late = asyncio.create_task(once(gateway.data_port, Ask(b"l", fault="stalls before the answer")))
         assert await settled(lambda: series(gateway)[node]["pending"] == 1)
+        for connection in gateway.upstream._connections:
+            connection.deadline = 0.0  # has passed
         await late
         assert series(gateway) == {node: expected(5, invalid=1, reset=3, timeout=1)}
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from gateway.execute.rewrite import Policy
 from gateway.unified.model import InputType
+from tests.conftest import examples
 from tests.delivery.world import world
 from tests.matrix import VERSIONS
 from tests.oracle import Oracle, Outcome
@@ -64,7 +65,7 @@ def arrives_or_is_refused(
         assert all(problem.place and problem.reason and problem.code for problem in sent.error.problems)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=SUPPRESSED)
+@examples(150, suppress_health_check=SUPPRESSED)
 @given(st.sampled_from(AGENTS), requests(), st.booleans())
 def test_a_conversation_arrives_whole_or_is_refused_with_its_place(agent: Any, request: Any, describe: bool) -> None:
     arrives_or_is_refused(agent, request, describe)

@@ -8,12 +8,13 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, event, given, settings
+from hypothesis import HealthCheck, event, given
 from hypothesis import strategies as st
 
 from gateway.providers.base import Inexpressible, MappingOptions, Provider
 from gateway.providers.capabilities import NEUTRAL_DOCUMENT_TEXT, NEUTRAL_RESULT_TEXT, TOOL_ERROR_TEXT
 from gateway.unified.model import AgentInput, Base64, Json, Media, Native, Text, ToolResult, ToolUse
+from tests.conftest import examples
 
 from .conversations import conversations
 from .talk import fill
@@ -200,7 +201,7 @@ def results_as_sent(name: str, results: list[Any]) -> list[Any]:
 
 @pytest.mark.parametrize("name", PROVIDERS)
 @given(agent_input=conversations(), allow_prefill=st.booleans())
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@examples(150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 def test_whole_or_refused(name: str, agent_input: AgentInput, allow_prefill: bool) -> None:
     provider, check = PROVIDERS[name]
     check_conversation(name, provider, check, agent_input, MappingOptions(allow_prefill=allow_prefill))
@@ -258,7 +259,7 @@ def ids_of_answers(agent_input: AgentInput, sent_ids: list[str]) -> list[str]:
 
 @pytest.mark.parametrize("name", PROVIDERS)
 @given(agent_input=conversations())
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@examples(100, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 def test_a_text_is_carried_whatever_it_says(name: str, agent_input: AgentInput) -> None:
     """With a marker word in place of each text, the result is the same but for the words: delivery relies on it."""
     provider, _ = PROVIDERS[name]

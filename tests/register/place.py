@@ -17,20 +17,49 @@ import pytest
 from gateway.app import Gateway, build
 from gateway.observe.logs import configure
 from gateway.simulator.server import Simulator
+from gateway.upstream import client as upstream_client
 from tests.conftest import settings_for
 from tests.faulty_cluster import FaultyCluster, orphans
-from tests.lifecycle.process import until
+from tests.lifecycle.process import PATIENCE, until
 
 ML = "/_plugins/_ml"
 REGISTER = f"{ML}/agents/_register"
 SECRETS = ("AKIDSECRETKEY", "very-secret/key+=")
 MODEL = "us.anthropic.claude-3-7-sonnet-20250219-v1:0"
-QUICK = {"timeout": 0.3, "visible_within": 0.3}
+QUICK = {"timeout": 60, "visible_within": 0.05}
+"""What a search does not show in the simulated cluster, it never shows: no use in looking long."""
 ENABLE_MCP = {"persistent": {"plugins.ml_commons.mcp_connector_enabled": True}}
 
 
 def basic(user: str, password: str = "hunter2-hunter2") -> dict[str, str]:
     return {"Authorization": "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()}
+
+
+class Deadlines:
+    """The time limits of the gateway's calls to the cluster: they end when `expire` is called, never by themselves.
+
+    A limit that is short enough to wait for would sometimes strike a call that a loaded machine delays.
+    """
+
+    def __init__(self) -> None:
+        self._limits: list[asyncio.Timeout] = []
+
+    def __getattr__(self, name: str) -> Any:
+        """What is not replaced here is asyncio's own."""
+        return getattr(asyncio, name)
+
+    def timeout(self, seconds: float | None) -> asyncio.Timeout:
+        """Take the place of `asyncio.timeout`; `PATIENCE` only keeps a test that fails from hanging."""
+        limit = asyncio.timeout(seconds and PATIENCE)
+        self._limits.append(limit)
+        return limit
+
+    def expire(self) -> None:
+        """Let all calls that wait for an answer run out of time."""
+        limits, self._limits = self._limits, []
+        for limit in limits:
+            with contextlib.suppress(RuntimeError):  # that call is over
+                limit.reschedule(asyncio.get_running_loop().time())
 
 
 @dataclass
@@ -87,26 +116,36 @@ class Place:
 
 
 async def left_alone(place: Place, request: Coroutine[Any, Any, Any]) -> None:
-    """Send a request and go away when the front's first fault strikes."""
+    """Send a request and go away when the front's first fault strikes; the fault goes on once the client has gone."""
+    fault = place.front.faults[0]
+    fault.until = asyncio.Event()
     task = asyncio.create_task(request)
-    await until(lambda: place.front.faults[0].matched > 0)
+    await until(lambda: fault.matched > 0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+    fault.until.set()
 
 
 @contextlib.asynccontextmanager
 async def placed(
     version: str = "2.19.0", over: Mapping[str, Any] | None = None, refresh_seconds: float = 0.0
 ) -> AsyncIterator[Place]:
-    """A place whose gateway has the settings `over`; its log is at the level of debug."""
+    """A place whose gateway has the settings `over`; its log is at the level of debug.
+
+    A call of the gateway's that the front does not answer runs out of time at once, any other has all it needs.
+    """
+    deadlines = Deadlines()
     async with Simulator(version, refresh_seconds=refresh_seconds) as simulator, FaultyCluster(simulator.url) as front:
+        front.expire = deadlines.expire
         log = io.StringIO()
-        settings = settings_for(front.url, {"registration": QUICK, **(over or {})})
+        settings = settings_for(front.url, {"listen": {"shutdown_seconds": 60}, "registration": QUICK, **(over or {})})
         gateway = build(settings, None, configure("debug", "json", log))
-        await gateway.start()
-        try:
-            async with aiohttp.ClientSession(f"http://127.0.0.1:{gateway.data_port}") as client:
-                yield Place(simulator, front, gateway, client, log)
-        finally:
-            await gateway.stop()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(upstream_client, "asyncio", deadlines)
+            await gateway.start()
+            try:
+                async with aiohttp.ClientSession(f"http://127.0.0.1:{gateway.data_port}") as client:
+                    yield Place(simulator, front, gateway, client, log)
+            finally:
+                await gateway.stop()

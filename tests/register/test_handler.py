@@ -13,11 +13,12 @@ from opensearchpy import AsyncOpenSearch
 from gateway.app import build
 from gateway.config.load import load
 from gateway.observe.logs import configure
+from gateway.upstream import client
 from tests.conftest import StartGateway
 from tests.delivery.cases import IMAGE
 from tests.execute.cluster import Cluster, server_of
 from tests.faulty_cluster import Fault
-from tests.register.place import ENABLE_MCP, ML, QUICK, REGISTER, SECRETS, basic, left_alone, placed
+from tests.register.place import ENABLE_MCP, ML, QUICK, REGISTER, SECRETS, Deadlines, basic, left_alone, placed
 
 VERSIONS = ("2.19.0", "3.4.0")
 MCP = {"url": "https://tools.example.org/sse", "headers": {"X-Key": "mcp-header-secret"}}
@@ -265,9 +266,8 @@ async def test_an_update_where_agents_can_be_changed_passes() -> None:
 @pytest.mark.parametrize("path", [f"{ML}/models/_register", REGISTER])
 @pytest.mark.parametrize(("kind", "count"), [("late", 1), ("stall", 0)])
 async def test_a_client_that_goes_away_leaves_nothing_half_made(kind: Any, count: int, path: str) -> None:
-    over = {"registration": {"timeout": 0.5, "visible_within": 0.3}}
-    async with placed("3.4.0", over) as place:
-        place.front.faults.append(Fault(kind, "POST", path, seconds=0.3))
+    async with placed("3.4.0") as place:
+        place.front.faults.append(Fault(kind, "POST", path))
         await left_alone(place, place.register())
         await place.gateway.stop()  # which waits for what is under way
         assert place.counts == (count, count, 0)
@@ -278,6 +278,7 @@ async def test_a_gateway_that_has_no_more_time_says_what_it_left() -> None:
     over = {"registration": {"timeout": 60}, "listen": {"shutdown_seconds": 0.2}}
     async with placed(over=over) as place:
         place.front.faults.append(Fault("stall", "POST", REGISTER))
+        place.front.expire = None
         await left_alone(place, place.register())
         await place.gateway.stop()
         [model_id] = place.simulator.core.resources.models
@@ -359,21 +360,24 @@ async def test_with_a_service_account_a_signed_registration_may_pass(start_gatew
     assert all(headers["Authorization"].startswith("Basic ") for headers in cluster.lookups)
 
 
-async def test_where_the_setting_is_off_the_gateway_makes_model_and_agent(start_gateway: StartGateway) -> None:
+async def test_where_the_setting_is_off_the_gateway_makes_model_and_agent(
+    start_gateway: StartGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "asyncio", Deadlines())  # no search takes longer than `visible_within` allows
     cluster = Cluster()
     cluster.api_on = "false"
     none = {"hits": {"hits": []}}
     cluster.answers = [(200, none), (200, {"model_id": "m1"}), (200, {"agent_id": "a1"}), (200, none)]
     async with server_of(cluster) as server:
         gateway = await start_gateway(f"http://127.0.0.1:{server.port}", None, {"registration": QUICK})
-        async with aiohttp.ClientSession(f"http://127.0.0.1:{gateway.data_port}") as client:
+        async with aiohttp.ClientSession(f"http://127.0.0.1:{gateway.data_port}") as session:
             model = {
                 "model_id": "m",
                 "model_provider": "openai/v1/chat/completions",
                 "credential": {"openai_api_key": "k"},
             }
             body = {"name": "a", "type": "conversational", "model": model}
-            async with client.post(REGISTER, json=body) as response:
+            async with session.post(REGISTER, json=body) as response:
                 assert (response.status, await response.json()) == (200, {"agent_id": "a1"})
                 assert response.headers["X-MLC-Gateway-Notice"] == "REUSE_NOT_CHECKED"
     agent = cluster.sent[2]

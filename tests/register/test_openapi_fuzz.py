@@ -29,12 +29,13 @@ def operations() -> list[Any]:
     return [one for one in found if one.definition.raw["operationId"] in WANTED]
 
 
-@pytest.mark.parametrize("operation", operations(), ids=lambda one: one.label)
-def test_never_a_5xx_of_the_gateways_own(world: World, operation: Any) -> None:
+def _fuzz(world: World, operation: Any, examples: int) -> None:
     statuses: set[int] = set()
+    modes = [GenerationMode.POSITIVE, GenerationMode.NEGATIVE]
+    cases = st.one_of(*(operation.as_strategy(generation_mode=mode) for mode in modes))
 
     @settings(
-        max_examples=40,
+        max_examples=examples,
         deadline=None,
         database=None,
         derandomize=True,
@@ -43,8 +44,7 @@ def test_never_a_5xx_of_the_gateways_own(world: World, operation: Any) -> None:
     )
     @given(st.data())
     def check(data: Any) -> None:
-        mode = data.draw(st.sampled_from([GenerationMode.POSITIVE, GenerationMode.NEGATIVE]))
-        case = data.draw(operation.as_strategy(generation_mode=mode))
+        case = data.draw(cases)
         if "{agent_id}" in operation.path:
             case.path_parameters = {"agent_id": "nobody"}
         response = case.call(base_url=world.url)
@@ -56,3 +56,14 @@ def test_never_a_5xx_of_the_gateways_own(world: World, operation: Any) -> None:
     check()
     assert WANTED[operation.definition.raw["operationId"]] in {*statuses, 0}
     assert orphans(world.simulator.core) == []
+
+
+@pytest.mark.parametrize("operation", operations(), ids=lambda one: one.label)
+def test_never_a_5xx_of_the_gateways_own(world: World, operation: Any) -> None:
+    _fuzz(world, operation, 15)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("operation", operations(), ids=lambda one: one.label)
+def test_never_a_5xx_of_the_gateways_own_at_length(world: World, operation: Any) -> None:
+    _fuzz(world, operation, 200)

@@ -84,9 +84,8 @@ async def test_an_input_that_is_wrong_is_told_and_nothing_stays() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("path", [f"{ML}/models/_register", f"{ML}/agents/_register", f"{ML}/agents/[^/]+/_execute"])
 async def test_a_step_fails_once(kind: Kind, path: str) -> None:
-    over = {"upstream": {"timeouts": {"execute": 1}}}
-    async with placed("3.4.0", over) as place:
-        place.front.faults.append(Fault(kind, "POST", path, seconds=0.4))
+    async with placed("3.4.0") as place:
+        place.front.faults.append(Fault(kind, "POST", path))
         status, document, _ = await place.call("POST", QUICK, quick(place))
         if status != 200:
             told = json.dumps(document)
@@ -107,7 +106,7 @@ async def test_what_can_not_be_removed_is_told_in_a_header() -> None:
 @pytest.mark.parametrize("path", [f"{ML}/models/_register", f"{ML}/agents/_register", f"{ML}/agents/[^/]+/_execute"])
 async def test_a_client_that_goes_away_leaves_nothing(path: str) -> None:
     async with placed("3.4.0") as place:
-        place.front.faults.append(Fault("late", "POST", path, seconds=0.2))
+        place.front.faults.append(Fault("late", "POST", path))
         await left_alone(place, place.call("POST", QUICK, quick(place)))
         await place.gateway.stop()
         assert place.counts == (0, 0, 0)

@@ -8,10 +8,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from tests.wire import OK, Parsed, RecordingUpstream, read_message
-
-PATIENCE = 2
-"""Seconds until a connection that should have been closed counts as left open."""
+from tests.wire import OK, PATIENCE, Parsed, RecordingUpstream, read_message
 
 Feed = Callable[[socket.socket, bytes], Awaitable[None]]
 

@@ -14,7 +14,7 @@ from tests.edge.use_case import UseCase
 from tests.smuggling.answers import ANSWERS, MARK, Answer
 from tests.smuggling.ends import answers_in, converse, whole
 from tests.smuggling.table import HEADER_LINE, HEADERS
-from tests.wire import OK, RecordingUpstream, read_message
+from tests.wire import OK, PATIENCE, RecordingUpstream, read_message
 
 OVER = {"limits": {"header_line": HEADER_LINE, "headers": HEADERS}}
 Write = Callable[[asyncio.StreamWriter, bytes], object]
@@ -85,7 +85,7 @@ async def test_malformed_answer_stops_here(answer: Answer, feed: str, start_gate
                 assert sound.line == answer.raw.partition(b"\r\n")[0]
 
         # Bytes that come behind an answer may be late; only once that connection is cut can nothing get them.
-        await asyncio.wait_for(upstream.gone.wait(), 5)
+        await asyncio.wait_for(upstream.gone.wait(), PATIENCE)
         assert (await answers_in((await converse(gateway.data_port, raw_after(), whole))[0]))[0].body == b"ok"
         assert upstream.connections == 2, "a connection that carried a malformed answer was used again"
 
@@ -116,7 +116,7 @@ async def test_an_answer_on_an_idle_connection_is_nobodys(start_gateway: StartGa
         came, _ = await converse(gateway.data_port, raw_after(), whole)
         assert came.endswith(b"ok")
         unasked.set()
-        await asyncio.wait_for(upstream.gone.wait(), 5)
+        await asyncio.wait_for(upstream.gone.wait(), PATIENCE)
         came, _ = await converse(gateway.data_port, raw_after(), whole)
         assert came.endswith(b"ok")
         assert MARK not in came

@@ -11,7 +11,7 @@ from tests.conftest import StartGateway
 from tests.edge.use_case import UseCase
 from tests.smuggling.ends import FEEDS, Witness, answers_in, converse
 from tests.smuggling.table import HEADER_LINE, HEADERS, REFUSED, ROWS, Row
-from tests.wire import RecordingUpstream, talk
+from tests.wire import PATIENCE, RecordingUpstream, talk
 
 FOLLOWER = b"GET /follower HTTP/1.1\r\nHost: x\r\n\r\n"
 OVER = {"limits": {"header_line": HEADER_LINE, "headers": HEADERS}}
@@ -27,7 +27,7 @@ async def test_request_is_refused(row: Row, feed: str, start_gateway: StartGatew
         if row.phase == "head":
             assert bytes(witness.seen) == b""
         elif witness.open:  # the head had gone on: the request must be cut, not ended
-            await asyncio.wait_for(witness.idle.wait(), 5)
+            await asyncio.wait_for(witness.idle.wait(), PATIENCE)
         assert witness.requests == []
         assert b"/follower" not in witness.seen
         assert closed, "the connection was left open"

@@ -18,6 +18,7 @@ from gateway.config.schema import ListenTls, Tls
 from gateway.observe.logs import configure
 from gateway.upstream.tls import TlsSource, on_data_port, to_cluster, watch
 from tests.tls.certificates import Pki
+from tests.wire import PATIENCE
 
 LOG = configure("error", "json", io.StringIO())
 HOST = "127.0.0.1"
@@ -140,7 +141,7 @@ async def test_changes_are_found_without_being_told(pki: Pki) -> None:
     server = listening(ListenTls(cert, key))
     looking = asyncio.create_task(watch(lambda: [server], 0.01))
     context = ssl.create_default_context(cafile=pki.ca_file)
-    async with asyncio.timeout(5), Server(server) as port:
+    async with asyncio.timeout(PATIENCE), Server(server) as port:
         pki.issue("server", HOST, "found.test")
         while (await meet(context, port))[1] != f"{HOST},found.test":
             pass

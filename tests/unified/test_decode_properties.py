@@ -2,13 +2,14 @@ import json
 import re
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import InvalidInput
 from gateway.unified.lift import put_back
 from gateway.unified.model import AgentInput, Base64, Media
 from gateway.unified.request import ExecuteRequest, RequestKind, read_execute
+from tests.conftest import examples
 from tests.strategies import bare, conversations, executes, hostile_text, spelled
 
 
@@ -69,7 +70,7 @@ def outcome(body: bytes) -> ExecuteRequest | InvalidInput:
         return error
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(near_inputs)
 def test_any_value_is_read_or_refused_with_places(value: Any) -> None:
     match outcome(json.dumps({"input": value}).encode()):
@@ -86,7 +87,7 @@ def test_any_value_is_read_or_refused_with_places(value: Any) -> None:
 _PIECES = [b'{"input":', b'"', b"[", b"]", b"}", b"\\", b"\xff", b"1", b",", b"\\u0000", b"\\ud800", b"e9", b"NaN"]
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(st.binary() | st.lists(st.sampled_from(_PIECES)).map(b"".join))
 def test_any_bytes_are_read_or_refused(body: bytes) -> None:
     match outcome(body):

@@ -13,7 +13,7 @@ from gateway.errors import UpstreamTimeout, UpstreamUnavailable
 from gateway.upstream.client import Upstream
 from tests.conftest import StartGateway, settings_for
 from tests.edge.use_case import UseCase
-from tests.wire import OK, RecordingUpstream, Script, read_message, talk, talk_to_end
+from tests.wire import OK, RecordingUpstream, Script, delivered, read_message, reserved, talk, talk_to_end
 
 GET = b"GET / HTTP/1.1\r\nHost: c\r\n\r\n"
 EXECUTE = b"POST /_plugins/_ml/agents/a/_execute HTTP/1.1\r\nHost: c\r\nContent-Length: 2\r\n\r\n{}"
@@ -27,12 +27,12 @@ def _after_head(raw: bytes, *, then: bytes = b"", reset: bool = False, wait: boo
         writer.write(raw)
         await writer.drain()
         if then:
-            await asyncio.sleep(0.05)
+            await delivered(writer.transport)
             writer.write(then)
         if wait or then:
             await reader.read()
         if reset:
-            await asyncio.sleep(0.05)  # a reset may overtake what was sent just before
+            await delivered(writer.transport)  # a reset may overtake what was sent just before
             writer.transport.abort()
 
     return script
@@ -64,10 +64,9 @@ async def test_fault_before_the_answer_is_a_502(script: Script, raw: bytes, star
 
 
 async def test_refused_connection_is_a_502(start_gateway: StartGateway) -> None:
-    async with RecordingUpstream() as upstream:
-        pass
-    gateway = await start_gateway(upstream.url, UseCase())
-    answer = await talk(gateway.data_port, GET)
+    with reserved() as port:
+        gateway = await start_gateway(f"http://127.0.0.1:{port}", UseCase())
+        answer = await talk(gateway.data_port, GET)
     assert answer.line == b"HTTP/1.1 502 Bad Gateway"
 
 
@@ -163,9 +162,11 @@ async def test_early_answer_reaches_a_client_that_is_still_sending(start_gateway
 
 
 @pytest.fixture
-async def cluster() -> AsyncIterator[tuple[Upstream, RecordingUpstream]]:
+async def cluster(request: pytest.FixtureRequest) -> AsyncIterator[tuple[Upstream, RecordingUpstream]]:
+    """A parameter is the time limit of lookups."""
     async with RecordingUpstream() as recording:
-        settings = settings_for(recording.url, {"upstream": {"url": recording.url, "timeouts": {"lookup": 0.2}}})
+        timeouts = {"lookup": getattr(request, "param", 60)}
+        settings = settings_for(recording.url, {"upstream": {"url": recording.url, "timeouts": timeouts}})
         upstream = Upstream(settings.upstream, settings.limits)
         await upstream.start()
         yield upstream, recording
@@ -203,11 +204,16 @@ async def test_exchange_sends_a_body(cluster: tuple[Upstream, RecordingUpstream]
     assert recording.requests[0].body == b"abc"
 
 
+@pytest.mark.parametrize("cluster", [0.2], indirect=True)
 async def test_exchange_has_an_end(cluster: tuple[Upstream, RecordingUpstream]) -> None:
     upstream, recording = cluster
     recording.script = _after_head(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc", wait=True)
     with pytest.raises(UpstreamTimeout, match=r"GET /x within 0\.2 s"):
         await upstream.exchange("GET", "/x", {})
+
+
+async def test_exchange_that_breaks_off_is_told(cluster: tuple[Upstream, RecordingUpstream]) -> None:
+    upstream, recording = cluster
     recording.script = _after_head(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc")
     with pytest.raises(UpstreamUnavailable):
         await upstream.exchange("GET", "/x", {})

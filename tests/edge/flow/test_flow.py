@@ -10,7 +10,7 @@ import pytest
 from gateway.execute.ports import Forward
 from tests.conftest import StartGateway
 from tests.edge.use_case import UseCase
-from tests.wire import OK, RecordingUpstream, Script, read_message, talk, talk_to_end
+from tests.wire import OK, PATIENCE, RecordingUpstream, Script, read_message, talk, talk_to_end
 
 GET = b"GET / HTTP/1.1\r\nHost: c\r\n\r\n"
 EXECUTE = b"POST /_plugins/_ml/agents/a/_execute HTTP/1.1\r\nHost: c\r\nContent-Length: 2\r\n\r\n{}"
@@ -48,7 +48,7 @@ async def test_websocket_is_relayed_both_ways_until_one_side_ends(start_gateway:
         assert await reader.readexactly(2) == b"\x88\x00"
         writer.write(b"bye")
         writer.close()
-        await asyncio.wait_for(upstream.gone.wait(), 5)
+        await asyncio.wait_for(upstream.gone.wait(), PATIENCE)
         [request] = upstream.requests
         assert (request.values("upgrade"), request.values("connection")) == ([b"websocket"], [b"Upgrade"])
         assert request.values("sec-websocket-key") == [b"k"]
@@ -64,7 +64,7 @@ async def test_tunnel_that_the_cluster_ends_is_ended(start_gateway: StartGateway
     async with RecordingUpstream(script=script) as upstream:
         gateway = await start_gateway(upstream.url, UseCase())
         ask = b"GET /ws HTTP/1.1\r\nHost: c\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
-        assert await asyncio.wait_for(talk_to_end(gateway.data_port, ask), 5) == raw
+        assert await asyncio.wait_for(talk_to_end(gateway.data_port, ask), PATIENCE) == raw
 
 
 async def test_upgrade_that_is_declined_is_an_answer_like_any_other(start_gateway: StartGateway) -> None:
@@ -145,7 +145,7 @@ async def test_clients_that_stop_sending_are_not_waited_for(
 ) -> None:
     async with RecordingUpstream() as upstream:
         gateway = await start_gateway(upstream.url, UseCase(), {"listen": {"timeouts": timeouts}})
-        came = await asyncio.wait_for(talk_to_end(gateway.data_port, raw), 5)
+        came = await asyncio.wait_for(talk_to_end(gateway.data_port, raw), PATIENCE)
         assert came.startswith(begin)
         assert not never or never.encode() not in came
         assert [one.line for one in upstream.requests] == ([b"GET / HTTP/1.1"] if raw is GET else [])
@@ -184,7 +184,7 @@ async def test_client_that_stops_reading_is_cut_and_holds_the_cluster_back(start
         gateway = await start_gateway(upstream.url, UseCase(), {"listen": {"timeouts": {"send": 0.3}}})
         _, writer = await asyncio.open_connection("127.0.0.1", gateway.data_port, limit=1)
         writer.write(GET)
-        await asyncio.wait_for(upstream.gone.wait(), 5)
+        await asyncio.wait_for(upstream.gone.wait(), PATIENCE)
         assert sent < BIG - 1_000_000
         writer.transport.abort()
 
@@ -231,7 +231,7 @@ async def test_client_that_leaves_within_an_answer_ends_the_upstream_request(
         writer.write(raw)
         await reader.readuntil(b"abc\r\n")
         writer.close()
-        await asyncio.wait_for(upstream.gone.wait(), 1)
+        await asyncio.wait_for(upstream.gone.wait(), PATIENCE)
 
 
 async def test_client_that_leaves_while_the_use_case_thinks_ends_that(start_gateway: StartGateway) -> None:
@@ -252,7 +252,7 @@ async def test_client_that_leaves_while_the_use_case_thinks_ends_that(start_gate
         writer.write(EXECUTE)
         await thinking.wait()
         writer.transport.abort()
-        await asyncio.wait_for(cancelled.wait(), 1)
+        await asyncio.wait_for(cancelled.wait(), PATIENCE)
         assert not upstream.requests
 
 
