@@ -385,5 +385,5 @@ class TestManyConnections(Connections.TestCase):  # type: ignore[name-defined, m
     """The same, for longer."""
 
     settings = settings(
-        max_examples=3_000, stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck)
+        max_examples=1_000, stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck)
     )

@@ -6,12 +6,13 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from hypothesis import HealthCheck, event, given, settings
+from hypothesis import HealthCheck, event, given
 from hypothesis import strategies as st
 
 from gateway.execute.rewrite import Policy
 from gateway.providers.base import MappingOptions
 from gateway.unified.model import AgentInput, InputType
+from tests.conftest import examples
 from tests.delivery.world import Sent, world
 from tests.matrix import VERSIONS
 from tests.strategies import conversations, in_any_case, spelled
@@ -51,7 +52,7 @@ def told(sent: Sent) -> Any:
     return plan.strategy, plan.question, plan.parameters, request, notices, sent.executed.llm_bodies, sent.stored
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(100, suppress_health_check=list(HealthCheck))
 @given(st.sampled_from(AGENTS), spellings())
 def test_the_case_of_a_role_changes_nothing(agent: Any, inputs: tuple[Any, Any, dict[str, str]]) -> None:
     (version, name), (lower, other, table) = agent, inputs
