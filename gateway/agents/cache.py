@@ -14,6 +14,8 @@ V = TypeVar("V")
 class SharedCache(Generic[K, V]):
     """Values by key, each for `ttl` seconds, at most `max_entries` of them (the least recently used goes first).
 
+    A value that is too old is freed with the next load, whether or not anyone asks for it again.
+
     A load is shared by all who ask for its key while it runs; one that gives up does not stop it for the others.
     A failed load reaches all who waited for it and is not kept. For use on one event loop.
     """
@@ -77,7 +79,10 @@ class SharedCache(Generic[K, V]):
                 del self._flights[key]
 
     def _keep(self, key: K, value: V) -> None:
-        self._entries[key] = (self._clock() + self._ttl, value)
+        now = self._clock()
+        for old in [old for old, (expires, _) in self._entries.items() if expires <= now]:
+            del self._entries[old]
+        self._entries[key] = (now + self._ttl, value)
         self._entries.move_to_end(key)
         while len(self._entries) > self._max_entries:
             self._entries.popitem(last=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, assert_never
+from typing import Any, Literal, TypeVar, assert_never
 
 from gateway.agents.cache import SharedCache
 from gateway.agents.documents import (
@@ -36,6 +36,26 @@ class Cluster:
 
     version: tuple[int, ...]
     unified_api: bool | None
+
+
+T = TypeVar("T")
+
+
+class ResolvedAgent:
+    """An agent's profile with what has been derived from it: the resolver drops the two together."""
+
+    __slots__ = ("__weakref__", "_derived", "profile")
+
+    def __init__(self, profile: AgentProfile) -> None:
+        self.profile = profile
+        self._derived: dict[Callable[[AgentProfile], Any], Any] = {}
+
+    def derive(self, make: Callable[[AgentProfile], T]) -> T:
+        """Return `make(profile)`, called once; the result is kept under `make` itself, usually a class."""
+        found: T | None = self._derived.get(make)
+        if found is None:
+            found = self._derived[make] = make(self.profile)
+        return found
 
 
 _Key = tuple[str, bytes]
@@ -79,11 +99,11 @@ class Resolver:
         self._configured_version = configured_version
         self._rules = tuple(rules)
         self._credentials = Credentials(auth_headers)
-        self._profiles: SharedCache[_Key, AgentProfile] = SharedCache(ttl, max_entries, clock)
+        self._agents: SharedCache[_Key, ResolvedAgent] = SharedCache(ttl, max_entries, clock)
         self._clusters: SharedCache[bytes, Cluster] = SharedCache(cluster_ttl, max_entries, clock)
 
-    async def profile(self, agent_id: str, caller_headers: Mapping[str, str]) -> AgentProfile:
-        """The agent's profile, as the caller (or the service account) may see it.
+    async def agent(self, agent_id: str, caller_headers: Mapping[str, str]) -> ResolvedAgent:
+        """The agent, as the caller (or the service account) may see it.
 
         Raises:
             AgentNotFound: there is no such agent.
@@ -93,23 +113,27 @@ class Resolver:
         """
         headers = self._credentials.of(caller_headers) if self._service_headers is None else self._service_headers
         fingerprint = self._credentials.fingerprint(headers)
-        return await self._profiles.get((agent_id, fingerprint), lambda: self._read(agent_id, headers, fingerprint))
+        return await self._agents.get((agent_id, fingerprint), lambda: self._read(agent_id, headers, fingerprint))
 
-    async def anew(self, agent_id: str, caller_headers: Mapping[str, str]) -> AgentProfile:
-        """As `profile`, with the agent and the cluster's settings read again, whatever is kept of them."""
+    async def profile(self, agent_id: str, caller_headers: Mapping[str, str]) -> AgentProfile:
+        """The agent's profile; as `agent`."""
+        return (await self.agent(agent_id, caller_headers)).profile
+
+    async def anew(self, agent_id: str, caller_headers: Mapping[str, str]) -> ResolvedAgent:
+        """As `agent`, with the agent and the cluster's settings read again, whatever is kept of them."""
         caller = self.caller(caller_headers)
         self._clusters.drop(lambda key, _: key == caller)
-        self._profiles.drop(lambda key, _: key == (agent_id, caller))
-        return await self.profile(agent_id, caller_headers)
+        self._agents.drop(lambda key, _: key == (agent_id, caller))
+        return await self.agent(agent_id, caller_headers)
 
     def caller(self, headers: Mapping[str, str]) -> bytes:
         """What callers are told apart by; never empty."""
         own = self._credentials.of(headers) if self._service_headers is None else self._service_headers
         return self._credentials.fingerprint(own)
 
-    def known(self, agent_id: str, caller: bytes) -> AgentProfile | None:
-        """The agent's profile if it is kept for this `caller`; as `profile`, without asking the cluster."""
-        return self._profiles.peek((agent_id, caller))
+    def known(self, agent_id: str, caller: bytes) -> ResolvedAgent | None:
+        """The agent if it is kept for this `caller`; as `agent`, without asking the cluster."""
+        return self._agents.peek((agent_id, caller))
 
     def invalidate(self, kind: Kind, id_: str | None = None) -> None:
         """Forget what a write may have changed; call it once the write's answer is there, whatever it says.
@@ -120,23 +144,23 @@ class Resolver:
         """
         match kind:
             case "agents":
-                self._profiles.drop(lambda key, _: id_ is None or key[0] == id_)
+                self._agents.drop(lambda key, _: id_ is None or key[0] == id_)
             case "models":
-                self._profiles.drop(lambda _, p: id_ is None or p is None or id_ in {m.id for m in p.models})
+                self._agents.drop(lambda _, a: id_ is None or a is None or id_ in {m.id for m in a.profile.models})
             case "connectors":
-                self._profiles.drop(lambda _, p: id_ is None or p is None or id_ in {m.connector.id for m in p.models})
+                self._agents.drop(lambda _, a: id_ is None or a is None or id_ in _connectors(a.profile))
             case "settings":
                 self._clusters.drop(lambda *_: True)
-                self._profiles.drop(lambda *_: True)
+                self._agents.drop(lambda *_: True)
             case _:
                 assert_never(kind)
 
     async def close(self) -> None:
         """Stop the lookups still under way."""
-        await self._profiles.close()
+        await self._agents.close()
         await self._clusters.close()
 
-    async def _read(self, agent_id: str, headers: Mapping[str, str], fingerprint: bytes) -> AgentProfile:
+    async def _read(self, agent_id: str, headers: Mapping[str, str], fingerprint: bytes) -> ResolvedAgent:
         agent = await get_document(self._lookup, "agents", agent_id, headers)
         models: dict[str, Document] = {}
         connectors: dict[str, Document] = {}
@@ -151,7 +175,8 @@ class Resolver:
                 if connector is not None:
                     connectors[connector_id] = connector
         cluster = await self._clusters.get(fingerprint, lambda: self._cluster(headers))
-        return read_profile(agent_id, agent, models, connectors, cluster.version, self._rules, cluster.unified_api)
+        version, unified_api = cluster.version, cluster.unified_api
+        return ResolvedAgent(read_profile(agent_id, agent, models, connectors, version, self._rules, unified_api))
 
     async def _existing(self, kind: str, id_: str, headers: Mapping[str, str]) -> Document | None:
         """The document, or None when there is none: `read_profile` then says who named it."""
@@ -184,3 +209,7 @@ class Resolver:
             Problem("cluster", "GET / holds no version of an OpenSearch distribution", "version.number", "none"),
             "set the cluster's version in the gateway's configuration",
         )
+
+
+def _connectors(profile: AgentProfile) -> set[str]:
+    return {model.connector.id for model in profile.models}

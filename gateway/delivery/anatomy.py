@@ -279,27 +279,36 @@ class Anatomy:
         return {Takes.ARRAY: [turn], Takes.TURN: turn, Takes.CONTENT: [part], Takes.HISTORY: []}[slot.takes]
 
 
-_KEPT = 512
-_LONGEST = 4096
-_kept: OrderedDict[tuple[int, str, tuple[tuple[str, str], ...]], Anatomy] = OrderedDict()
+class AnatomyCache:
+    """The anatomies of one agent, so that the same short parameters are not probed again.
 
-
-def dissected(profile: AgentProfile, provider: Provider, params: Mapping[str, str]) -> Anatomy:
-    """The anatomy of the agent; a profile that comes again with the same short parameters is not probed again.
-
-    Raises:
-        RenderFailure: the agent calls no LLM.
+    Its owner keeps it beside the profile and drops the two together. Holds at most `MAX_ENTRIES`; the least
+    recently used goes first.
     """
-    if sum(map(len, params.values())) > _LONGEST:
-        return Anatomy(profile, provider, params)
-    key = (id(profile), provider.name, tuple(sorted(params.items())))
-    anatomy = _kept.get(key)
-    if anatomy is None or anatomy.profile is not profile:
-        anatomy = _kept[key] = Anatomy(profile, provider, params)
-        if len(_kept) > _KEPT:
-            _kept.popitem(last=False)
-    _kept.move_to_end(key)
-    return anatomy
+
+    MAX_ENTRIES = 16
+    MAX_LENGTH = 4096  # of all parameter values together
+
+    def __init__(self, profile: AgentProfile) -> None:
+        self.profile = profile
+        self._anatomies: OrderedDict[tuple[str, tuple[tuple[str, str], ...]], Anatomy] = OrderedDict()
+
+    def get(self, provider: Provider, params: Mapping[str, str]) -> Anatomy:
+        """Return the agent's anatomy for these parameters.
+
+        Raises:
+            RenderFailure: the agent calls no LLM.
+        """
+        if sum(map(len, params.values())) > self.MAX_LENGTH:
+            return Anatomy(self.profile, provider, params)
+        key = (provider.name, tuple(sorted(params.items())))
+        anatomy = self._anatomies.get(key)
+        if anatomy is None:
+            anatomy = self._anatomies[key] = Anatomy(self.profile, provider, params)
+            if len(self._anatomies) > self.MAX_ENTRIES:
+                self._anatomies.popitem(last=False)
+        self._anatomies.move_to_end(key)
+        return anatomy
 
 
 def _live(value: Any) -> Any:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from gateway.agents.profile import AgentProfile
 from gateway.delivery import refusal
-from gateway.delivery.anatomy import Anatomy, dissected
+from gateway.delivery.anatomy import Anatomy, AnatomyCache
 from gateway.delivery.candidate import Candidate, System
 from gateway.delivery.carriers import merged
 from gateway.delivery.coding import decoded, dump
@@ -52,11 +52,12 @@ def plan(
     params: Mapping[str, str],
     options: MappingOptions,
     remembered: Remembered = (),
+    anatomies: AnatomyCache | None = None,
 ) -> Plan:
     """The best proved plan.
 
     provider: `TextOnly` where none is known. params: the caller's own parameters as strings. remembered: what
-    the agent's memory holds for the caller's `memory_id`.
+    the agent's memory holds for the caller's `memory_id`. anatomies: those of `profile` from earlier plans.
 
     Raises:
         UndeliverableContent: nothing can be proved; the problems name the blocks, the reason and the remedy.
@@ -64,16 +65,18 @@ def plan(
     params = {name: value for name, value in params.items() if name != "question"}
     if unsafe := _unsafe(profile, params):
         raise UndeliverableContent.of(unsafe)
-    found = _first_proved(profile, provider, agent_input, params, options, remembered)
+    anatomies = AnatomyCache(profile) if anatomies is None else anatomies
+    found = _first_proved(anatomies, provider, agent_input, params, options, remembered)
     if found is not None:
         return found
 
-    if remembered and _first_proved(profile, provider, agent_input, params, options, ()) is not None:
+    if remembered and _first_proved(anatomies, provider, agent_input, params, options, ()) is not None:
         raise UndeliverableContent.of([refusal.MEMORY_NOT_SAFE])
 
     def deliverable(agent: AgentProfile, part: AgentInput) -> bool:
+        of_agent = anatomies if agent is profile else AnatomyCache(agent)
         try:
-            return _first_proved(agent, provider, part, params, options, remembered) is not None
+            return _first_proved(of_agent, provider, part, params, options, remembered) is not None
         except UndeliverableContent:
             return False
 
@@ -116,23 +119,24 @@ def _mapped(provider: Provider, agent_input: AgentInput, options: MappingOptions
 
 
 def _first_proved(
-    profile: AgentProfile,
+    anatomies: AnatomyCache,
     provider: Provider,
     agent_input: AgentInput,
     params: Mapping[str, str],
     options: MappingOptions,
     remembered: Remembered,
 ) -> Plan | None:
+    profile = anatomies.profile
     request = _mapped(provider, agent_input, options)
     if first_llm(profile, params)[0] is None:
         return _without_llm(agent_input, request)
     question = question_text(agent_input, options.roles)
-    if remembered and not dissected(profile, provider, params).replays:
+    if remembered and not anatomies.get(provider, params).replays:
         remembered = ()
     tellings = list(_tellings(agent_input, remembered, options.roles))
-    for prompt, (said, told, notices) in itertools.product(_prompts(profile, provider, params), tellings):
+    for prompt, (said, told, notices) in itertools.product(_prompts(anatomies, provider, params), tellings):
         extra = {**prompt, **told}
-        found = _proved(profile, provider, said, {**params, **extra}, options, question)
+        found = _proved(anatomies, provider, said, {**params, **extra}, options, question)
         if found is not None:
             candidate, more = found
             parameters = {**extra, **_required(profile, params, question), **candidate.parameters}
@@ -154,11 +158,11 @@ def _stored(profile: AgentProfile, stored: str, question: str) -> Iterator[Notic
             yield Notice("MEMORY_PARTIAL", "the agent's memory stores the last text block of the turn only")
 
 
-def _prompts(profile: AgentProfile, provider: Provider, params: Mapping[str, str]) -> Iterator[dict[str, str]]:
+def _prompts(anatomies: AnatomyCache, provider: Provider, params: Mapping[str, str]) -> Iterator[dict[str, str]]:
     """The agent as it is; and, where it has no prompt and can't be called without one, with the bare question."""
     yield {}
     try:
-        anatomy = dissected(profile, provider, params)
+        anatomy = anatomies.get(provider, params)
         if anatomy.lacks_prompt:
             yield {anatomy.key("prompt"): f"{PREFIX}question}}"}
     except RenderFailure:
@@ -202,7 +206,7 @@ def _remembered(index: int, turn: tuple[str, str]) -> Iterator[Message]:
 
 
 def _proved(
-    profile: AgentProfile,
+    anatomies: AnatomyCache,
     provider: Provider,
     agent_input: AgentInput,
     params: Mapping[str, str],
@@ -210,7 +214,7 @@ def _proved(
     question: str,
 ) -> tuple[Candidate, tuple[Notice, ...]] | None:
     try:
-        anatomy = dissected(profile, provider, params)
+        anatomy = anatomies.get(provider, params)
         for candidate, system, text in _candidates(anatomy, agent_input, options, question):
             whole = replace(candidate, parameters=merged(dict(candidate.parameters), dict(system.parameters)))
             if not _takes_over(anatomy, whole) and proves(anatomy, whole, system, {question, text}):

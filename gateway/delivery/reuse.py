@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gateway.agents.profile import AgentProfile
-from gateway.delivery.anatomy import MARK, Path, locate, with_value
+from gateway.delivery.anatomy import MARK, AnatomyCache, Path, locate, with_value
 from gateway.delivery.coding import raw_text
 from gateway.delivery.plan import Plan, Remembered, plan
 from gateway.delivery.template import BLANK
@@ -38,8 +38,6 @@ _TRACE = re.compile(r"[\uf8f1\uf8f2]|\\u[fF]8[fF][12]")
 _FIRST, _LAST = SPECIMEN[0], SPECIMEN[-1]
 
 _OPENING = ("", "[")
-_MOST = 512
-_LONGEST = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,33 +47,72 @@ class _Kept:
     places: where the specimen stands in the provider's messages.
     """
 
-    profile: AgentProfile
     plan: Plan | None
     places: tuple[Path, ...] = ()
 
 
-_kept: OrderedDict[tuple[object, ...], _Kept] = OrderedDict()
+class PlanCache:
+    """Makes one agent's plans, and reuses what does not depend on the text.
 
-
-def planned(
-    profile: AgentProfile,
-    provider: Provider,
-    agent_input: AgentInput,
-    params: Mapping[str, str],
-    options: MappingOptions,
-    remembered: Remembered = (),
-) -> Plan:
-    """The plan that `plan` makes, without its proof where one has been made for a text of the same kind.
-
-    Raises:
-        UndeliverableContent: as `plan`.
+    Its owner keeps it beside the profile and drops the two together.
     """
-    text = None if remembered else _plain_text(agent_input, options)
-    if text is not None and sum(map(len, params.values())) <= _LONGEST:
-        kept = _of_specimen(profile, provider, agent_input, params, options)
-        if kept.plan is not None:
-            return _filled(kept.plan, kept.places, text)
-    return plan(profile, provider, agent_input, params, options, remembered)
+
+    MAX_ENTRIES = 16
+
+    def __init__(self, profile: AgentProfile) -> None:
+        self.profile = profile
+        self._anatomies = AnatomyCache(profile)
+        self._specimens: OrderedDict[tuple[object, ...], _Kept] = OrderedDict()
+
+    def plan(
+        self,
+        provider: Provider,
+        agent_input: AgentInput,
+        params: Mapping[str, str],
+        options: MappingOptions,
+        remembered: Remembered = (),
+    ) -> Plan:
+        """Return the plan that `plan` makes, without its proof where a text of the same kind has one.
+
+        Raises:
+            UndeliverableContent: as `plan`.
+        """
+        text = None if remembered else _plain_text(agent_input, options)
+        if text is not None and sum(map(len, params.values())) <= AnatomyCache.MAX_LENGTH:
+            kept = self._of_specimen(provider, agent_input, params, options)
+            if kept.plan is not None:
+                return _filled(kept.plan, kept.places, text)
+        return plan(self.profile, provider, agent_input, params, options, remembered, self._anatomies)
+
+    def _of_specimen(
+        self, provider: Provider, agent_input: AgentInput, params: Mapping[str, str], options: MappingOptions
+    ) -> _Kept:
+        (message,) = agent_input.messages
+        (block,) = message.content
+        key = (provider.name, message.at, block.at, *sorted(params.items()))
+        kept = self._specimens.get(key)
+        if kept is None:
+            message = replace(message, content=(Text(SPECIMEN, block.at),))
+            specimen = replace(agent_input, messages=(message,))
+            kept = self._specimens[key] = _Kept(*self._usable(provider, specimen, params, options))
+            if len(self._specimens) > self.MAX_ENTRIES:
+                self._specimens.popitem(last=False)
+        self._specimens.move_to_end(key)
+        return kept
+
+    def _usable(
+        self, provider: Provider, specimen: AgentInput, params: Mapping[str, str], options: MappingOptions
+    ) -> tuple[Plan | None, tuple[Path, ...]]:
+        try:
+            found = plan(self.profile, provider, specimen, params, options, (), self._anatomies)
+        except UndeliverableContent:
+            return None, ()  # the text itself is planned, so that the problems are about it
+        request = found.request
+        places = tuple(locate(request.messages, SPECIMEN)) if request is not None else ()
+        rest = [_replaced(value, "", "") for value in found.parameters.values()]
+        if request is not None:
+            rest.append(repr(_put(request.messages, places, "")))
+        return (None if any(map(_TRACE.search, rest)) else found), places
 
 
 def is_plain_text(text: str) -> bool:
@@ -95,46 +132,6 @@ def _plain_text(agent_input: AgentInput, options: MappingOptions) -> str | None:
             role = meaning_of(message, options.roles)
             return text if role.standard == "user" and not role.is_renamed else None
     return None
-
-
-def _of_specimen(
-    profile: AgentProfile,
-    provider: Provider,
-    agent_input: AgentInput,
-    params: Mapping[str, str],
-    options: MappingOptions,
-) -> _Kept:
-    (message,) = agent_input.messages
-    (block,) = message.content
-    key = (id(profile), provider.name, message.at, block.at, *sorted(params.items()))
-    kept = _kept.get(key)
-    if kept is None or kept.profile is not profile:
-        message = replace(message, content=(Text(SPECIMEN, block.at),))
-        specimen = replace(agent_input, messages=(message,))
-        kept = _kept[key] = _Kept(profile, *_usable(profile, provider, specimen, params, options))
-        if len(_kept) > _MOST:
-            _kept.popitem(last=False)
-    _kept.move_to_end(key)
-    return kept
-
-
-def _usable(
-    profile: AgentProfile,
-    provider: Provider,
-    specimen: AgentInput,
-    params: Mapping[str, str],
-    options: MappingOptions,
-) -> tuple[Plan | None, tuple[Path, ...]]:
-    try:
-        found = plan(profile, provider, specimen, params, options)
-    except UndeliverableContent:
-        return None, ()  # the text itself is planned, so that the problems are about it
-    request = found.request
-    places = tuple(locate(request.messages, SPECIMEN)) if request is not None else ()
-    rest = [_replaced(value, "", "") for value in found.parameters.values()]
-    if request is not None:
-        rest.append(repr(_put(request.messages, places, "")))
-    return (None if any(map(_TRACE.search, rest)) else found), places
 
 
 def _filled(known: Plan, places: tuple[Path, ...], text: str) -> Plan:

@@ -11,17 +11,18 @@ from gateway.agents.kinds import Generation
 from gateway.agents.lookup import AUTH_HEADERS
 from gateway.agents.memory import DEFAULT_LIMIT, MemoryReader
 from gateway.agents.profile import AgentProfile
-from gateway.agents.resolver import Resolver
+from gateway.agents.resolver import ResolvedAgent, Resolver
 from gateway.agents.rules import Rule, rule_for
 from gateway.config.load import ConfigError, ConfigProblem
 from gateway.config.schema import Settings
 from gateway.delivery.native import GUARDS
 from gateway.delivery.plan import Plan, Remembered
+from gateway.delivery.reuse import PlanCache
 from gateway.errors import GatewayError, UnresolvedAgent
 from gateway.execute import delivered
 from gateway.execute.body import is_json
 from gateway.execute.media import Inliner
-from gateway.execute.plain import SPECIMEN_BODY, PlainTexts, headers_of, text_of
+from gateway.execute.plain import SPECIMEN_BODY, FastPath, headers_of, text_of
 from gateway.execute.ports import ClusterReader, ExecuteCall, Forward, MediaFetcher, ProfileCache, Retry
 from gateway.execute.rewrite import (
     Policy,
@@ -72,7 +73,6 @@ class Handler:
         agents = settings.agents
         self._options = MappingOptions(agents.roles, agents.allow_prefill)
         self._media = Inliner(self._options, fetch, log)
-        self._plain = PlainTexts()
         self._budget = Budget.from_limits(settings.limits)
         self._explains = settings.logs.level == "debug"  # then every step of every rewrite is told
 
@@ -91,11 +91,11 @@ class Handler:
             self._log.warning("deprecated", agent=call.agent_id, reason="both input and parameters.question were sent")
         provider = ""
         try:
-            profile = await self._profile(call, request, request.input)
-            if isinstance(profile, Forward):
-                return profile
-            provider = profile.provider
-            return await self._unified(call, request, request.input, profile)
+            agent = await self._agent(call, request, request.input)
+            if isinstance(agent, Forward):
+                return agent
+            provider = agent.profile.provider
+            return await self._unified(call, request, request.input, agent)
         except GatewayError as error:
             self._refused(call, request.input, provider, error)
             raise
@@ -105,16 +105,16 @@ class Handler:
             return read_execute(body, self._budget)
         return await READING.run_next(read_execute, body, self._budget)
 
-    async def _profile(
+    async def _agent(
         self, call: ExecuteCall, request: ExecuteRequest, agent_input: AgentInput
-    ) -> AgentProfile | Forward:
+    ) -> ResolvedAgent | Forward:
         """What stands behind the agent; or what to send where that can't be read."""
         step(self._log, "decoded", input=agent_input.type.value, messages=len(agent_input.messages))
         try:
-            profile = await self._resolver.profile(call.agent_id, call.headers)
-            if profile.generation is Generation.UNIFIED_V2 and profile.unified_api is False:
+            agent = await self._resolver.agent(call.agent_id, call.headers)
+            if agent.profile.generation is Generation.UNIFIED_V2 and agent.profile.unified_api is False:
                 # To be refused, and the refusal names the call that turns the API on: it may have been made since.
-                profile = await self._resolver.anew(call.agent_id, call.headers)
+                agent = await self._resolver.anew(call.agent_id, call.headers)
         except AgentNotFound:
             raise  # a cluster that doesn't know `input` would call the request empty instead
         except UnresolvedAgent as error:
@@ -124,6 +124,7 @@ class Handler:
             if assumed is None:
                 raise
             return assumed
+        profile = agent.profile
         step(
             self._log,
             "profile",
@@ -132,23 +133,24 @@ class Handler:
             provider=profile.provider,
             told_by=profile.provider_source,
         )
-        return profile
+        return agent
 
     async def _unified(
-        self, call: ExecuteCall, request: ExecuteRequest, agent_input: AgentInput, profile: AgentProfile
+        self, call: ExecuteCall, request: ExecuteRequest, agent_input: AgentInput, agent: ResolvedAgent
     ) -> Forward:
+        profile = agent.profile
         if is_native(profile, agent_input):
-            return await self._native(call, request, agent_input, profile)
+            return await self._native(call, request, agent_input, agent)
         remembered, notices = await self._remembered(profile, request, call.headers)
 
         def deliver(said: AgentInput) -> Rewritten:
-            return rewritten(profile, request, said, Policy(self._options), remembered)
+            return rewritten(profile, request, said, Policy(self._options), remembered, agent.derive(PlanCache))
 
         describes = self._describes(profile)
         agent_input, fetched = await self._media.inlined(profile.provider, request, agent_input, deliver, describes)
-        sent = self._delivered(profile, request, agent_input, remembered, (*notices, *fetched))
-        if text_of(call.body) is not None and self._plain.get(profile) is None:
-            self._learn(profile)
+        sent = self._delivered(agent, request, agent_input, remembered, (*notices, *fetched))
+        if text_of(call.body) is not None and agent.derive(FastPath).ready is None:
+            self._learn(agent)
         return self._sent(request, agent_input, sent)
 
     def caller(self, lines: Iterable[bytes]) -> bytes:
@@ -158,32 +160,33 @@ class Handler:
 
     def at_once(self, agent_id: str, caller: bytes, body: bytes) -> Forward | None:
         """See `gateway.execute.ports.AtOnce`."""
-        profile = self._resolver.known(agent_id, caller)
-        ready = self._plain.get(profile) if profile is not None else None
+        agent = self._resolver.known(agent_id, caller)
+        ready = agent.derive(FastPath).ready if agent is not None else None
         text = text_of(body) if ready is not None else None
         if ready is None or text is None:
             return None
         self._count(ready.plan)
         return ready.forward(text)
 
-    def _learn(self, profile: AgentProfile) -> None:
+    def _learn(self, agent: ResolvedAgent) -> None:
         request = read_execute(SPECIMEN_BODY)
         assert request.input is not None
-        sent = self._delivered(profile, request, request.input, (), ())
+        sent = self._delivered(agent, request, request.input, (), ())
         told = delivered.headers(self._settings.answers, sent.plan, request.input.type.value, False)
-        self._plain.learn(profile, sent.plan, Forward(sent.body, told))
+        agent.derive(FastPath).learn(sent.plan, Forward(sent.body, told))
 
     async def _native(
-        self, call: ExecuteCall, request: ExecuteRequest, agent_input: AgentInput, profile: AgentProfile
+        self, call: ExecuteCall, request: ExecuteRequest, agent_input: AgentInput, agent: ResolvedAgent
     ) -> Forward:
         """The request as it came, and what to send once more should the cluster refuse it before running anything."""
+        profile = agent.profile
         remembered, notices = await self._remembered(profile, request, call.headers)
 
         def once_more(status: int, answer: bytes) -> Forward | None:
             if status == 400 and _CODE_NOT_FILLED in answer:
                 return self._sent(request, agent_input, native(profile, request, agent_input, call.streaming, GUARDS))
             if status == 400 and _API_OFF in answer and profile.generation is not Generation.UNIFIED_V2:
-                sent = self._delivered(profile, request, agent_input, remembered, notices)
+                sent = self._delivered(agent, request, agent_input, remembered, notices)
                 return self._sent(request, agent_input, sent)
             return None
 
@@ -192,14 +195,14 @@ class Handler:
 
     def _delivered(
         self,
-        profile: AgentProfile,
+        agent: ResolvedAgent,
         request: ExecuteRequest,
         agent_input: AgentInput,
         remembered: Remembered,
         notices: tuple[Notice, ...],
     ) -> Rewritten:
-        policy = Policy(self._options, self._describes(profile))
-        sent = rewritten(profile, request, agent_input, policy, remembered)
+        policy = Policy(self._options, self._describes(agent.profile))
+        sent = rewritten(agent.profile, request, agent_input, policy, remembered, agent.derive(PlanCache))
         return Rewritten(_noted(sent.plan, notices), sent.body)
 
     def _describes(self, profile: AgentProfile) -> bool:

@@ -17,7 +17,7 @@ from gateway.delivery.anatomy import replaced
 from gateway.delivery.describe import describe
 from gateway.delivery.native import guarded
 from gateway.delivery.plan import Plan, Remembered, assumed
-from gateway.delivery.reuse import planned
+from gateway.delivery.reuse import PlanCache
 from gateway.delivery.template import PREFIX
 from gateway.delivery.textonly import TextOnly
 from gateway.delivery.unserved import refuse_unserved
@@ -104,20 +104,25 @@ def rewritten(
     agent_input: AgentInput,
     policy: Policy,
     remembered: Remembered = (),
+    plans: PlanCache | None = None,
 ) -> Rewritten:
     """The request that makes `agent_input` arrive at the agent's LLM.
+
+    plans: those made for this `profile` before, to be reused.
 
     Raises:
         UndeliverableContent: it can't arrive whole; the problems say which part and why.
     """
     refuse_unserved(profile, agent_input)
+    plans = PlanCache(profile) if plans is None else plans
+    assert plans.profile is profile
     provider = registry.provider(profile.provider) if profile.provider else TextOnly()
     params = parameters_as_strings(request.parameters)
     said = agent_input
     notices: tuple[Notice, ...] = ()
     while True:
         try:
-            found = planned(profile, provider, said, params, policy.options, remembered)
+            found = plans.plan(provider, said, params, policy.options, remembered)
             break
         except UndeliverableContent as refusal:
             if not policy.describe:

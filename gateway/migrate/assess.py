@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from gateway.agents.profile import AgentProfile, Connector, Model, Parameters
 from gateway.agents.rules import Rule, rule_for
+from gateway.delivery.reuse import PlanCache
 from gateway.delivery.template import PREFIX
 from gateway.delivery.upgrade import command, mended
 from gateway.errors import GatewayError
@@ -130,16 +131,18 @@ class _Judge:
 
 def abilities(profile: AgentProfile, policy: Policy | None = None) -> Abilities:
     """What becomes of one input of each kind that is sent to the agent through the gateway."""
-    return {kind: _ability(profile, kind, policy or Policy()) for kind in KINDS}
+    plans = PlanCache(profile)
+    return {kind: _ability(plans, kind, policy or Policy()) for kind in KINDS}
 
 
-def _ability(profile: AgentProfile, kind: str, policy: Policy) -> Ability:
+def _ability(plans: PlanCache, kind: str, policy: Policy) -> Ability:
+    profile = plans.profile
     asked, said = request(kind, profile.provider)
     try:
         if is_native(profile, said):
             plan = native(profile, asked, said, streaming=False).plan
         else:
-            plan = rewritten(profile, asked, said, policy).plan
+            plan = rewritten(profile, asked, said, policy, plans=plans).plan
     except GatewayError as error:
         first = next(iter(error.problems), None)
         code = first.code if first is not None and first.code else error.type

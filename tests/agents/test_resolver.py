@@ -1,4 +1,6 @@
 import asyncio
+import gc
+import weakref
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -150,7 +152,8 @@ async def test_headers_that_are_no_credentials_do_not_matter(build: Build, clust
 async def test_no_secret_is_kept_in_the_cache(build: Build) -> None:
     resolver = build()
     await resolver.profile(AGENT, ALICE)
-    kept = repr([vars(part) for part in (resolver, resolver._profiles, resolver._clusters)])
+    profiles = [agent.profile for _, agent in resolver._agents._entries.values()]
+    kept = repr([profiles, *(vars(part) for part in (resolver, resolver._agents, resolver._clusters))])
     assert "conv-b" in kept
     assert "YWxpY2U6" not in kept
 
@@ -230,7 +233,7 @@ async def test_the_least_recently_used_profile_goes_first(build: Build, cluster:
     assert cluster.asked[AGENT_PATH] == 3
     await resolver.profile(AGENT, BOB)
     assert cluster.asked[AGENT_PATH] == 4
-    assert len(resolver._profiles) == 2
+    assert len(resolver._agents) == 2
 
 
 async def test_an_unknown_agent(build: Build, cluster: FakeCluster) -> None:
@@ -333,6 +336,40 @@ async def test_a_version_that_is_not_opensearchs_own_is_not_believed(build: Buil
     assert (await build(configured_version=(2, 19, 0)).profile(AGENT, ALICE)).version == (2, 19, 0)
 
 
+async def test_what_was_derived_of_a_profile_is_dropped_with_it(build: Build, clock: Clock) -> None:
+    class Derived:
+        def __init__(self, profile: AgentProfile) -> None:
+            self.profile = profile
+
+    resolver = build()
+    for forget in (
+        lambda: resolver.invalidate("agents", AGENT),
+        lambda: resolver.invalidate("models", MODEL),
+        lambda: resolver.invalidate("connectors", CONNECTOR),
+        lambda: resolver.invalidate("settings"),
+    ):
+        agent = await resolver.agent(AGENT, ALICE)
+        derived = agent.derive(Derived)
+        assert agent.derive(Derived) is derived
+        assert derived.profile is agent.profile
+        freed = weakref.ref(agent), weakref.ref(derived)
+        del agent, derived
+        forget()
+        await asyncio.sleep(0)  # the event loop holds the last awaited result until its next turn
+        gc.collect()
+        assert [found() for found in freed] == [None, None]
+
+
+async def test_a_profile_that_is_too_old_is_freed_with_the_next_lookup(build: Build, clock: Clock) -> None:
+    resolver = build()
+    freed = weakref.ref(await resolver.agent(AGENT, ALICE))
+    clock.now += 60
+    await resolver.agent(OTHER, ALICE)
+    await asyncio.sleep(0)
+    gc.collect()
+    assert freed() is None
+
+
 class TestUnifiedApi:
     AGENT = "9ern_6EBmjUj_f3tOXHk"
     SETTINGS = "/_cluster/settings"
@@ -365,7 +402,7 @@ class TestUnifiedApi:
         resolver = build()
         assert (await self.read(resolver)).unified_api is False
         self.switch(cluster, "true")
-        assert (await resolver.anew(self.AGENT, ALICE)).unified_api is True
+        assert (await resolver.anew(self.AGENT, ALICE)).profile.unified_api is True
         assert (await self.read(resolver)).unified_api is True
         assert cluster.asked[self.SETTINGS] == 2
 

@@ -12,8 +12,8 @@ import pytest
 from gateway.delivery import carriers, coding, plan
 from gateway.delivery.anatomy import Anatomy
 from gateway.delivery.candidate import Candidate
+from gateway.delivery.reuse import PlanCache
 from gateway.delivery.wish import Wish
-from gateway.execute import rewrite
 from gateway.unified.model import AgentInput, Text
 from tests.delivery.cases import CASES
 from tests.matrix import cells
@@ -38,10 +38,10 @@ def plan_for(change: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The real plan, made for another conversation than the client's."""
     real = plan.plan
 
-    def wrong(profile: Any, provider: Any, agent_input: AgentInput, *rest: Any) -> plan.Plan:
-        return real(profile, provider, change(agent_input), *rest)
+    def wrong(self: PlanCache, provider: Any, agent_input: AgentInput, *rest: Any) -> plan.Plan:
+        return real(self.profile, provider, change(agent_input), *rest)
 
-    monkeypatch.setattr(rewrite, "planned", wrong)
+    monkeypatch.setattr(PlanCache, "plan", wrong)
 
 
 def unproved(monkeypatch: pytest.MonkeyPatch) -> None:

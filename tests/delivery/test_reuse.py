@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+import gc
+import weakref
 from dataclasses import replace
 from typing import Any
 
@@ -9,10 +12,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from gateway.agents.profile import AgentProfile
 from gateway.delivery import reuse
-from gateway.delivery.anatomy import PROBE, QUESTION
+from gateway.delivery.anatomy import PROBE, QUESTION, AnatomyCache
 from gateway.delivery.plan import Plan, plan
-from gateway.delivery.reuse import SPECIMEN, is_plain_text, planned
+from gateway.delivery.reuse import SPECIMEN, PlanCache, is_plain_text
 from gateway.delivery.textonly import TextOnly
 from gateway.errors import UndeliverableContent
 from gateway.notices import Notice
@@ -21,6 +25,7 @@ from gateway.providers.base import MappingOptions
 from gateway.unified.model import AgentInput, InputType, Message, Text
 from tests.conftest import examples
 from tests.delivery.world import world
+from tests.docs.pages import GATEWAY
 from tests.matrix import VERSIONS
 from tests.strategies import hostile_text, spoken_text
 
@@ -34,6 +39,20 @@ PARAMS: list[dict[str, str]] = [
     {"prompt": "${parameters.question}}", "skip_validating_missing_parameters": "true"},
 ]
 texts = hostile_text() | spoken_text() | st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1)
+
+
+_caches: dict[int, PlanCache] = {}
+
+
+@pytest.fixture(autouse=True)
+def _no_plans_from_other_tests() -> None:
+    """Each test plans for itself: some change how plans are made."""
+    _caches.clear()
+
+
+def planned(profile: AgentProfile, *rest: Any) -> Plan:
+    """A plan of the agent's own cache."""
+    return _caches.setdefault(id(profile), PlanCache(profile)).plan(*rest)
 
 
 def said(text: str, kind: InputType) -> AgentInput:
@@ -110,3 +129,50 @@ def test_remembered_turns_and_other_roles_are_planned_anew(monkeypatch: pytest.M
     outcome(planned, *AGENTS[0], other, {})
     outcome(planned, *AGENTS[0], two, {})
     assert made == [one, other, two]
+
+
+def test_a_profile_at_a_freed_address_gets_its_own_plan() -> None:
+    provider = registry.provider("bedrock/converse")
+    template = world("2.19.0").profile("flow-a")
+    ids = []
+    for number in range(20):
+        (tool,) = template.tools
+        prompt = {**tool.parameters, "prompt": f"Agent {number}: ${{parameters.question}}"}
+        profile = replace(template, tools=(replace(tool, parameters=prompt),))
+        plans = PlanCache(profile)
+        for text in ("first", "second"):
+            made = plans.plan(provider, said(text, InputType.MESSAGES), {}, MappingOptions())
+            assert made == plan(profile, provider, said(text, InputType.MESSAGES), {}, MappingOptions())
+        ids.append(id(profile))
+        del profile, plans
+        gc.collect()
+    assert len(set(ids)) < len(ids)
+
+
+def test_a_cache_is_freed_with_its_owner() -> None:
+    plans = PlanCache(replace(world("2.19.0").profile("flow-a")))
+    plans.plan(registry.provider("bedrock/converse"), said("hi", InputType.TEXT), {}, MappingOptions())
+    (anatomy,) = plans._anatomies._anatomies.values()
+    freed = weakref.ref(plans), weakref.ref(anatomy)
+    del plans, anatomy
+    gc.collect()
+    assert [found() for found in freed] == [None, None]
+
+
+def test_nothing_is_kept_by_the_address_of_an_object() -> None:
+    found = [
+        f"{file.name}:{node.lineno}"
+        for file in GATEWAY.rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "id"
+    ]
+    assert found == []
+
+
+def test_a_cache_holds_a_bounded_number_of_plans() -> None:
+    plans = PlanCache(world("2.19.0").profile("flow-a"))
+    for number in range(3 * PlanCache.MAX_ENTRIES):
+        params = {"memory_id": str(number)}
+        plans.plan(registry.provider("bedrock/converse"), said("hi", InputType.TEXT), params, MappingOptions())
+    assert len(plans._specimens) == PlanCache.MAX_ENTRIES
+    assert len(plans._anatomies._anatomies) == AnatomyCache.MAX_ENTRIES

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 from functools import cache
 from typing import Any
@@ -12,6 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from multidict import CIMultiDict, CIMultiDictProxy
 
+from gateway.agents.profile import AgentProfile
 from gateway.config.schema import Logs, Settings
 from gateway.delivery.anatomy import MARK
 from gateway.errors import GatewayError
@@ -103,6 +105,24 @@ def test_an_agent_that_was_asked_is_known(agent: tuple[str, str]) -> None:
     assert b'outcome="sent"' in metrics.render()
     assert [line.split()[-1] for line in metrics.render().splitlines() if b"rewrites_total{" in line] == [b"2.0"]
     assert handler.at_once(id, handler.caller([*LINES[:2], b"Authorization: Basic other"]), body_of("hello")) is None
+
+
+@pytest.mark.parametrize(("kind", "id"), [("agents", "flow-a"), ("agents", None), ("models", None), ("cluster", None)])
+def test_a_profile_that_was_dropped_is_freed_with_its_plans(kind: str, id: str | None) -> None:
+    handler, cache = build_handler(Settings(), Documents("2.19.0"), configure("error", "json"), Metrics())  # type: ignore[arg-type]
+    agent = world("2.19.0").agents["flow-a"]
+
+    def alive() -> int:
+        gc.collect()
+        return sum(isinstance(found, AgentProfile) and found.id == agent for found in gc.get_objects())
+
+    before = alive()
+    for body in (body_of("first"), body_of("second"), body_of('one "quoted" ${parameters.x}')):
+        assert isinstance(asked(handler, agent, body), Forward)
+    assert handler.at_once(agent, handler.caller(LINES), body_of("third")) is not None
+    assert alive() == before + 1
+    cache.invalidate(kind, agent if id else None)
+    assert alive() == before
 
 
 def test_every_step_is_told_when_the_log_wants_them() -> None:
