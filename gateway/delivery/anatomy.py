@@ -251,7 +251,7 @@ class Anatomy:
         if path[0] in self.provider.system_fields([PROBE]):
             return True
         if len(path) > 2 and path[0] == self.provider.messages_field:
-            return body[path[0]][path[1]].get("role") in ("system", "developer")
+            return value_at(body, (*path[:2], "role")) in ("system", "developer")
         return False
 
     def asking(self, extra: Mapping[str, str]) -> dict[str, str]:
@@ -347,6 +347,19 @@ def replaced(value: Any, words: Mapping[str, str]) -> Any:
             return {name: replaced(member, words) for name, member in value.items()}
         case list():
             return [replaced(item, words) for item in value]
+    return value
+
+
+def value_at(value: Any, path: Path) -> Any:
+    """What stands at `path` in JSON data; None where `value` has no such place."""
+    for step in path:
+        match value, step:
+            case dict(), str():
+                value = value.get(step)
+            case list(), int() if step < len(value):
+                value = value[step]
+            case _:
+                return None
     return value
 
 

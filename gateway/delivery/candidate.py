@@ -18,7 +18,7 @@ Expected = Callable[[Environment], Any]
 class System:
     """How the system text is said: parameters that put it into the template's slot, and the body it makes.
 
-    apply: a body rendered without it → the same body with it.
+    apply: a body rendered without it → the same body with it; None where the body has no such place.
     """
 
     parameters: Mapping[str, str] = field(default_factory=dict)

@@ -13,7 +13,7 @@ from gateway.delivery.candidate import Candidate, System
 from gateway.delivery.carriers import merged
 from gateway.delivery.coding import decoded, dump
 from gateway.delivery.proof import proves
-from gateway.delivery.rendering import RenderFailure, first_llm
+from gateway.delivery.rendering import RenderFailure, first_llm, llm_tools
 from gateway.delivery.strategies import STRATEGIES
 from gateway.delivery.systems import folded, ways
 from gateway.delivery.template import PREFIX
@@ -86,6 +86,14 @@ def plan(
 def _unsafe(profile: AgentProfile, params: Mapping[str, str]) -> list[Problem]:
     """Parameters of the caller's under which no plan can hold."""
     found = []
+    try:
+        llm_tools(profile, params)
+    except RenderFailure as failure:
+        help = 'send selected_tools as a JSON list of tool names, such as ["tool"], or leave it out'
+        received = params.get("selected_tools", "")
+        found.append(
+            Problem("parameters.selected_tools", str(failure), "a JSON list", received, "AGENT_NOT_CALLABLE", help)
+        )
     models = {model.id for model in profile.models}
     for name, value in params.items():
         if name.startswith("gw_"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 from gateway.agents.profile import Tool
 from gateway.delivery.anatomy import QUESTION, Anatomy, locate
@@ -18,6 +18,7 @@ from gateway.delivery.rendering import (
     parsed,
     tool_call,
 )
+from gateway.delivery.wish import Turn, parts_of
 from gateway.providers.base import Provider
 
 # What a remembered turn or a tool's output may look like at its worst: quotes, JSON, a template's own signs.
@@ -39,6 +40,9 @@ def environments(anatomy: Anatomy, parameters: Mapping[str, str]) -> Iterator[En
 def proves(anatomy: Anatomy, candidate: Candidate, system: System, question: Collection[str]) -> bool:
     """Whether the candidate, with the system text's parameters, makes the input arrive in every environment.
 
+    Only `RenderFailure`, which stands for the cluster's own failures, says that it does not. Any other exception is
+    a bug of the strategy, the provider or the rendering, and is raised.
+
     question: the texts that may stand for the question in the calls of a flow's later LLM tools.
     """
     request = {**anatomy.params, **candidate.parameters}
@@ -46,10 +50,12 @@ def proves(anatomy: Anatomy, candidate: Candidate, system: System, question: Col
         wanted = candidate.expected(environment)
         if wanted is None or list(locate(wanted, QUESTION)):
             return False
+        wanted = system.apply(wanted)
+        if wanted is None:
+            return False
         try:
             rendered = first_call(anatomy.profile, request, environment)
-            wanted = system.apply(wanted)
-        except (RenderFailure, LookupError, TypeError):
+        except RenderFailure:
             return False
         if _normal(anatomy.provider, rendered, candidate.split) != _normal(anatomy.provider, wanted, candidate.split):
             return False
@@ -90,13 +96,17 @@ def _normal(provider: Provider, body: Any, split: bool) -> Any:
 
 def _runs_joined(provider: Provider, turns: list[Any]) -> list[Any]:
     joined: list[Any] = []
-    field = provider.content_field
     for turn in turns:
-        if joined and turn.get("role") == "user" == joined[-1].get("role"):
-            joined[-1] = {**joined[-1], field: [*joined[-1][field], *turn[field]]}
+        last = joined[-1] if joined else None
+        if _is_user(last) and _is_user(turn):
+            joined[-1] = {**last, provider.content_field: [*parts_of(provider, last), *parts_of(provider, turn)]}
         else:
             joined.append(turn)
     return joined
+
+
+def _is_user(turn: Any) -> TypeGuard[Turn]:
+    return isinstance(turn, dict) and turn.get("role") == "user"
 
 
 def _plain(value: Any) -> Any:

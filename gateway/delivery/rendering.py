@@ -67,20 +67,30 @@ class Environment:
 
 
 def llm_tools(profile: AgentProfile, params: Mapping[str, str]) -> list[Tool]:
-    """The tools of a flow in the order they run, cut to the caller's `selected_tools` (a JSON list of names)."""
+    """The tools of a flow in the order they run, cut to the caller's `selected_tools` (a JSON list of names).
+
+    Raises:
+        RenderFailure: `selected_tools` is anything else, which the cluster can't read.
+    """
     selected = params.get("selected_tools")
     if selected is None:
         return list(profile.tools)
     try:
         names = json.loads(selected)
-    except ValueError:
-        raise RenderFailure("selected_tools is not a JSON list") from None
+    except (ValueError, RecursionError):
+        names = None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise RenderFailure("selected_tools is not a JSON list of names")
     by_key = {tool.key: tool for tool in profile.tools}
     return [by_key[name] for name in names if name in by_key]
 
 
 def first_llm(profile: AgentProfile, params: Mapping[str, str]) -> tuple[Model | None, Tool | None]:
-    """The model that the agent calls first, and the flow's tool that calls it."""
+    """The model that the agent calls first, and the flow's tool that calls it.
+
+    Raises:
+        RenderFailure: as `llm_tools`.
+    """
     if profile.type not in FLOW_TYPES:
         return profile.llm, None
     tool = next((tool for tool in llm_tools(profile, params) if tool.model is not None), None)
@@ -319,3 +329,5 @@ def _substituted(template: str, values: Any) -> str:
         return substitute(template, values)
     except InfiniteLoop as loop:
         raise RenderFailure(f"placeholders lead back to themselves: {loop}") from None
+    except RecursionError:
+        raise RenderFailure("placeholders are nested too deeply to follow") from None

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gateway.delivery.anatomy import PROBE, Anatomy, with_value
+from gateway.delivery.anatomy import PROBE, Anatomy, value_at, with_value
 from gateway.delivery.candidate import System
 from gateway.delivery.carriers import referred
 from gateway.delivery.coding import is_plain
@@ -68,17 +68,15 @@ class _Apply:
 
     def __init__(self, anatomy: Anatomy, slot: tuple[str, Any], text: str) -> None:
         name, self.path = slot
-        probed = anatomy.render(anatomy.asking({anatomy.key(name): PROBE}))
-        for step in self.path:
-            probed = probed[step]
+        probed = value_at(anatomy.render(anatomy.asking({anatomy.key(name): PROBE})), self.path)
         self.before, _, self.behind = str(probed).partition(PROBE)
         self.text = text
 
     def __call__(self, body: Any) -> Any:
-        current: Any = body
-        for step in self.path:
-            current = current[step]
-        own = str(current)[len(self.before) : len(str(current)) - len(self.behind)]
+        current = value_at(body, self.path)
+        if not isinstance(current, str):
+            return None
+        own = current[len(self.before) : len(current) - len(self.behind)]
         joined = f"{own}\n\n{self.text}" if own else self.text
         return with_value(body, self.path, self.before + joined + self.behind)
 

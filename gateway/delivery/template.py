@@ -32,6 +32,7 @@ def substitute(template: str, values: Mapping[str, str] | Lookup, prefix: str = 
 
     Raises:
         InfiniteLoop: a placeholder's value contains itself, directly or through others.
+        RecursionError: placeholders lead to one another too many times for Python's stack.
     """
     lookup = values.get if isinstance(values, Mapping) else values
     return _substitute(template, lookup, prefix, [])

@@ -1,0 +1,153 @@
+"""A proof takes only the cluster's own failures for a no; a fault of the gateway's own code is an internal error."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gateway.agents.profile import AgentProfile
+from gateway.delivery import plan, systems
+from gateway.delivery.anatomy import Anatomy, value_at
+from gateway.delivery.candidate import Candidate
+from gateway.delivery.plan import Plan
+from gateway.delivery.rendering import Environment, RenderFailure, first_call
+from gateway.delivery.wish import Wish
+from gateway.errors import UndeliverableContent
+from gateway.providers import registry
+from gateway.providers.base import MappingOptions
+from gateway.unified.request import read_execute
+from tests.delivery.world import world
+
+
+def planned(profile: AgentProfile, said: Any = "hi", provider: str = "", **params: str) -> Plan:
+    request = read_execute(json.dumps({"input": said}).encode())
+    assert request.input is not None
+    used = registry.provider(provider or profile.provider)
+    return plan.plan(profile, used, request.input, params, MappingOptions())
+
+
+def codes(profile: AgentProfile, *rest: Any, **params: str) -> set[str]:
+    with pytest.raises(UndeliverableContent) as refusal:
+        planned(profile, *rest, **params)
+    return {problem.code for problem in refusal.value.problems}
+
+
+def templated(name: str, body: str, version: str = "2.19.0", **parameters: str) -> AgentProfile:
+    """The flow agent `name` with another template in its connector."""
+    profile = world(version).profile(name)
+    (tool,) = profile.tools
+    assert tool.model is not None
+    connector = replace(tool.model.connector, request_body=body, parameters={**parameters})
+    return replace(profile, tools=(replace(tool, model=replace(tool.model, connector=connector)),))
+
+
+def _parameter_that_is_no_text(anatomy: Anatomy, wish: Wish) -> Iterator[Candidate]:
+    question: Any = {"question": wish.question, "number": 5}
+    yield Candidate("wrong", question, lambda env: {})
+
+
+def _body_that_can_not_be_made(error: Exception) -> Any:
+    def strategy(anatomy: Anatomy, wish: Wish) -> Iterator[Candidate]:
+        def expected(env: Any) -> Any:
+            raise error
+
+        yield Candidate("wrong", {"question": wish.question}, expected)
+
+    return strategy
+
+
+def _no_candidate(anatomy: Anatomy, wish: Wish) -> Iterator[Candidate]:
+    raise KeyError("no such slot")
+    yield
+
+
+@pytest.mark.parametrize(
+    ("strategy", "error"),
+    [
+        (_parameter_that_is_no_text, TypeError),
+        (_body_that_can_not_be_made(KeyError("x")), KeyError),
+        (_body_that_can_not_be_made(IndexError("x")), IndexError),
+        (_body_that_can_not_be_made(TypeError("x")), TypeError),
+        (_no_candidate, KeyError),
+    ],
+)
+def test_a_strategys_bug_is_raised(strategy: Any, error: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
+    body = (
+        '{"messages":[{"role":"user","content":[{"text":"${parameters.prompt} ${parameters.prompt.toString():-}"}]}]}'
+    )
+    monkeypatch.setattr(plan, "STRATEGIES", (strategy,))
+    with pytest.raises(error):
+        planned(templated("flow-a", body))
+
+
+SYSTEM = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hi"}]
+WITH_SYSTEM = (
+    '{"system":[{"text":"${parameters.system_prompt}"}],'
+    '"messages":[{"role":"user","content":[{"text":"${parameters.prompt}"}]}]}'
+)
+
+
+@pytest.mark.parametrize("error", [TypeError("x"), KeyError("x"), IndexError("x")])
+def test_a_bug_in_placing_the_system_text_is_raised(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: Any, body: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr(systems._Apply, "__call__", broken)
+    with pytest.raises(type(error)):
+        planned(templated("flow-a", WITH_SYSTEM, system_prompt="Own."), SYSTEM)
+
+
+def test_the_system_text_arrives_where_the_template_has_a_place() -> None:
+    assert (
+        planned(templated("flow-a", WITH_SYSTEM, system_prompt="Own."), SYSTEM).parameters["system_prompt"]
+        == "Own.\n\nBe brief."
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        (("a", 0, "b"), 1), (("a",), [{"b": 1}]), ((), {"a": [{"b": 1}]}), (("a", 1, "b"), None), (("x",), None),
+        (("a", "b"), None), ((0,), None), (("a", 0, "b", "c"), None),
+    ],
+)  # fmt: skip
+def test_what_stands_at_a_path(path: tuple[str | int, ...], found: Any) -> None:
+    assert value_at({"a": [{"b": 1}]}, path) == found
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"messages":[{"role":"user","content":[{"text":"${parameters.prompt} ${parameters.missing}"}]}]}',
+        '{"messages":[{"role":"user","content":[{"text":"${parameters.prompt}"}]}]',
+        '{"messages":[{"role":"user","content":[{"text":"${parameters.loop}"}]}]}',
+    ],
+    ids=["a placeholder that is not filled", "invalid JSON", "a placeholder that leads to itself"],
+)
+def test_the_clusters_own_failures_are_a_refusal(body: str) -> None:
+    assert codes(templated("flow-a", body, loop="${parameters.loop}")) == {"AGENT_NOT_CALLABLE"}
+
+
+def test_placeholders_that_are_nested_too_deeply_are_the_clusters_own_failure() -> None:
+    chain = {f"p{number}": f"${{parameters.p{number + 1}}}" for number in range(5000)}
+    profile = templated("flow-a", '{"messages":"${parameters.p0}"}', **chain)
+    with pytest.raises(RenderFailure, match="nested too deeply"):
+        first_call(profile, {"question": "x"}, Environment())
+
+
+@pytest.mark.parametrize("turn", ['"${parameters.system_prompt}"', '["${parameters.system_prompt}"]', "1", "null"])
+@pytest.mark.parametrize("provider", ["bedrock", "openai", "gemini"])
+def test_a_template_whose_turns_are_no_turns_is_refused(turn: str, provider: str) -> None:
+    for field in ("messages", "contents"):
+        body = f'{{"{field}":[[{turn}],{turn},{{"role":"user","content":"${{parameters.missing}}"}}]}}'
+        assert codes(templated("flow-a", body), "hi", provider) == {"AGENT_NOT_CALLABLE"}
+
+
+@pytest.mark.parametrize("agent", ["flow-a", "conv-a", "cflow-a"])
+@pytest.mark.parametrize("value", ["5", "{", "[[1]]", '{"a":1}', "null", "[" * 100_000])
+def test_selected_tools_that_are_no_list_of_names_are_refused(agent: str, value: str) -> None:
+    assert codes(world("2.19.0").profile(agent), selected_tools=value) == {"AGENT_NOT_CALLABLE"}
