@@ -260,19 +260,51 @@ def _takes_string(schema_type: Any) -> bool:
 def _with_provider(profile: AgentProfile, rules: tuple[Rule, ...]) -> AgentProfile:
     from gateway.providers import registry  # here, so that reading documents does not load every provider
 
+    # Only the model that the agent calls first: another tool's connector says nothing of that call's format.
     hints = [
         ("model.model_provider", ConnectorHints(model_provider=profile.model_provider)),
         ("_llm_interface", ConnectorHints(llm_interface=profile.llm_interface)),
-        *(("connector", connector_hints(model.connector)) for model in profile.models),
+        *(("connector", connector_hints(model.connector)) for model in profile.models[:1]),
     ]
+    rule = rule_for(profile.id, profile.name, rules)
     for source, hint in hints:
-        provider = registry.recognise(hint)
+        try:
+            provider = registry.recognise(hint)
+        except registry.AmbiguousProvider as ambiguous:
+            if rule is not None and rule.provider:
+                break
+            raise UnresolvedAgent.of([_ambiguous(profile, source, ambiguous.claims, str(ambiguous))]) from None
         if provider:
             return replace(profile, provider=provider, provider_source=source)
-    rule = rule_for(profile.id, profile.name, rules)
     if rule is not None and rule.provider:
         return replace(profile, provider=rule.provider, provider_source="rule")
     return profile
+
+
+def _ambiguous(profile: AgentProfile, source: str, names: Iterable[str], claims: str) -> Problem:
+    if source == "connector":
+        model = profile.models[0]
+        place = f"connectors/{model.connector.id}" if model.connector.id else f"models/{model.id}.connector"
+    else:
+        place = f"agents/{profile.id}.{source if source.startswith('model.') else f'parameters.{source}'}"
+    return Problem(
+        place,
+        f"several providers claim the LLM behind this agent: {claims}",
+        "one provider",
+        ", ".join(names),
+        "PROVIDER_AMBIGUOUS",
+        "name the agent's provider in a rule of the gateway's settings: `agents.rules[].provider`",
+    )
+
+
+def provider_of(connector: Connector, otherwise: str = "") -> str:
+    """The provider that alone claims `connector`; `otherwise` where none does, or several do."""
+    from gateway.providers import registry  # as above
+
+    try:
+        return registry.recognise(connector_hints(connector)) or otherwise
+    except registry.AmbiguousProvider:
+        return otherwise
 
 
 def connector_hints(connector: Connector) -> ConnectorHints:

@@ -11,7 +11,7 @@ from gateway.providers.base import ConnectorHints, Inexpressible, MappingOptions
 from gateway.unified.model import AgentInput, Media, Message, Native, Text
 from gateway.unified.roles import meaning_of
 
-_HELP = "name the agent's provider in a rule of the gateway's configuration (agents.rules)"
+_HELP = "name the agent's provider in a rule of the gateway's settings: `agents.rules[].provider`"
 
 
 class TextOnly(Provider):
@@ -68,9 +68,8 @@ class TextOnly(Provider):
         """Nothing is known of the messages, so nothing is normalised."""
         return messages
 
-    def recognises(self, hints: ConnectorHints) -> bool:
+    def claims(self, connector: ConnectorHints) -> None:
         """Nobody's format."""
-        return False
 
     def fields(self, request: ProviderRequest) -> dict[str, Any]:
         """There are no body members to name."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from gateway.agents.documents import Document, connector_hints
+from gateway.agents.documents import Document, provider_of
 from gateway.agents.kinds import Generation
 from gateway.agents.profile import AgentProfile, Connector
 from gateway.delivery.template import substitute
@@ -22,7 +22,6 @@ from gateway.delivery.upgrade import NotOffered, members
 from gateway.errors import UnresolvedAgent
 from gateway.migrate.steps import Call
 from gateway.migrate.upgrade import Documents
-from gateway.providers import registry
 from gateway.register.connectors import PROVIDERS, kind
 
 SETTING = "plugins.ml_commons.unified_agent_api_enabled"
@@ -101,7 +100,7 @@ def promotion(documents: Documents, agent_id: str, agent_type: str = "", contain
         raise NotPromoted(Obstacle.AGENT_UNREADABLE, error.reason) from None
     _require_legacy(profile, agent_type, container)
     connector = profile.models[0].connector
-    provider = registry.recognise(connector_hints(connector)) or profile.provider
+    provider = provider_of(connector, profile.provider)
     model = connector.parameters.get("model") or _model_in_url(connector)
     if provider not in PROVIDERS or not model:
         known = ", ".join(PROVIDERS)

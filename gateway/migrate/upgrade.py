@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gateway.agents.documents import Document, connector_hints, needed_connector, read_profile
+from gateway.agents.documents import Document, needed_connector, provider_of, read_profile
 from gateway.agents.profile import AgentProfile, Model
 from gateway.agents.rules import Rule
 from gateway.delivery.upgrade import Change, Code, NotOffered, upgraded
@@ -218,9 +218,8 @@ def _offer(documents: Documents, key: str, models: tuple[str, ...], named: tuple
         if profiles[agent_id].type not in TYPES:
             raise NotOffered(Code.UNKNOWN_AGENT_TYPE, f"{agent_id} ({profiles[agent_id].type})")
     old_models = _models(profiles.values(), models)
-    told = registry.recognise(connector_hints(old_models[0].connector)) or next(
-        (profile.provider for profile in profiles.values() if profile.provider), ""
-    )
+    known = next((profile.provider for profile in profiles.values() if profile.provider), "")
+    told = provider_of(old_models[0].connector, known)
     change = upgraded(old_models[0].connector, registry.provider(told) if told else None)
     old = documents.connector(key)
     new = changed(old, change)

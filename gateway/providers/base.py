@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any, ClassVar
 
 from gateway.errors import Problem
@@ -60,6 +61,22 @@ class ConnectorHints:
     request_body: str = ""
 
 
+class Evidence(Enum):
+    """What a claim rests on, strongest first. A stronger claim outweighs all weaker ones."""
+
+    NAME = "a name"
+    URL = "the connector's URL"
+    TEMPLATE = "the connector's template"
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A provider's statement that a connector speaks its format. reason: why, as a clause (``its URL ends in /x``)."""
+
+    evidence: Evidence
+    reason: str
+
+
 class Inexpressible(Exception):
     """The provider has no way to say these blocks; one problem a block, each with its place and a code."""
 
@@ -103,8 +120,12 @@ class Provider(ABC):
         """
 
     @abstractmethod
-    def recognises(self, hints: ConnectorHints) -> bool:
-        """Whether a connector with these hints speaks this provider's format."""
+    def claims(self, connector: ConnectorHints) -> Claim | None:
+        """Claim a connector whose URL or template shows this provider's format; None for any other connector.
+
+        Claim by the URL wherever it identifies the API. Claim by the template only for what no other API has, and not
+        where the URL is another API's. The registry compares names (`model_provider`, `llm_interface`) itself.
+        """
 
     def required_members(self, messages: Sequence[Any]) -> frozenset[str]:
         """Body members that must be there for these messages to be taken (Bedrock: toolConfig for tool blocks)."""

@@ -6,17 +6,22 @@ Shapes from botocore's `bedrock-runtime` model, operation `Converse`; the servic
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Any, ClassVar, assert_never
 
 from gateway.providers import recognition
-from gateway.providers.base import ConnectorHints, MappingOptions, Provider, ProviderRequest
+from gateway.providers.base import Claim, ConnectorHints, Evidence, MappingOptions, Provider, ProviderRequest
 from gateway.providers.capabilities import BEDROCK, NEUTRAL_DOCUMENT_TEXT, NEUTRAL_RESULT_TEXT, Capabilities
 from gateway.providers.conversation import prepare
 from gateway.providers.documents import DocumentNames
 from gateway.providers.findings import Findings
 from gateway.providers.tools import Turn, runs
 from gateway.unified.model import AgentInput, Base64, ContentBlock, Json, Media, Native, Text, ToolResult, ToolUse
+
+_URL = re.compile(r"/converse(-stream)?\Z")
+_TEXT_PART = re.compile(r'"content"\s*:\s*\[\s*\{\s*"text"\s*:')
+_OTHER_MEMBERS = ("anthropic_version", "schemaVersion")  # Claude's and Nova's own bodies, for /invoke
 
 
 class BedrockConverse(Provider):
@@ -54,9 +59,15 @@ class BedrockConverse(Provider):
         tools = any({"toolUse", "toolResult"} & part.keys() for message in messages for part in message["content"])
         return frozenset({"toolConfig"}) if tools else frozenset()
 
-    def recognises(self, hints: ConnectorHints) -> bool:
-        """By name, a URL that ends in ``/converse``, or a template in Converse's shape. ``/invoke`` is another API."""
-        return recognition.matches(hints, self.name, recognition.is_converse_url, recognition.is_converse_body)
+    def claims(self, connector: ConnectorHints) -> Claim | None:
+        """By a URL that ends in ``/converse``, or by content parts without a ``type``. ``/invoke`` is another API."""
+        if _URL.search(recognition.url_path(connector.url)):
+            return Claim(Evidence.URL, "its URL ends in /converse")
+        body = connector.request_body
+        is_other = recognition.names_another_api(connector.url) or recognition.member_in(body, _OTHER_MEMBERS)
+        if not is_other and recognition.member_in(body, ["messages"]) and _TEXT_PART.search(body):
+            return Claim(Evidence.TEMPLATE, 'the content parts of its messages are {"text": …} without a type')
+        return None
 
 
 class _Writer:

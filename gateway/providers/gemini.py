@@ -5,16 +5,20 @@ Shapes from the v1beta protos and google-genai's types; the service's rules from
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, assert_never
 
 from gateway.providers import recognition
-from gateway.providers.base import ConnectorHints, MappingOptions, Provider, ProviderRequest
+from gateway.providers.base import Claim, ConnectorHints, Evidence, MappingOptions, Provider, ProviderRequest
 from gateway.providers.capabilities import GEMINI, Capabilities
 from gateway.providers.conversation import prepare
 from gateway.providers.findings import Findings
 from gateway.providers.tools import Turn, runs
 from gateway.unified.model import AgentInput, Base64, ContentBlock, Json, Media, Native, Text, ToolResult, ToolUse
+
+_METHOD = re.compile(r":(streamG|g)enerateContent\Z")
+_HOST = re.compile(r"https?://generativelanguage\.googleapis\.com(:\d+)?(/|\Z)")
 
 
 class Gemini(Provider):
@@ -50,9 +54,21 @@ class Gemini(Provider):
             return messages
         return [{"role": "user", **content} if isinstance(content, dict) else content for content in messages]
 
-    def recognises(self, hints: ConnectorHints) -> bool:
-        """By name, a URL that ends in ``:generateContent``, or a template with ``contents`` and ``parts``."""
-        return recognition.matches(hints, self.name, recognition.is_gemini_url, recognition.is_gemini_body)
+    def claims(self, connector: ConnectorHints) -> Claim | None:
+        """By a URL that ends in ``:generateContent`` or is on the API's host, or by ``contents`` with ``parts``.
+
+        The host serves OpenAI's API as well, under ``/openai/``.
+        """
+        path = recognition.url_path(connector.url)
+        if _METHOD.search(path):
+            return Claim(Evidence.URL, "its URL ends in :generateContent")
+        is_other = recognition.names_another_api(connector.url)
+        if _HOST.match(path) and "/openai/" not in path and not is_other:
+            return Claim(Evidence.URL, "its URL is on generativelanguage.googleapis.com")
+        body = connector.request_body
+        if not is_other and recognition.member_in(body, ["contents"]) and recognition.member_in(body, ["parts"]):
+            return Claim(Evidence.TEMPLATE, "its template has contents with parts")
+        return None
 
 
 class _Writer:

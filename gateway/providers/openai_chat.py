@@ -10,12 +10,15 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, assert_never
 
 from gateway.providers import recognition
-from gateway.providers.base import ConnectorHints, MappingOptions, Provider, ProviderRequest
+from gateway.providers.base import Claim, ConnectorHints, Evidence, MappingOptions, Provider, ProviderRequest
 from gateway.providers.capabilities import NEUTRAL_RESULT_TEXT, OPENAI, TOOL_ERROR_TEXT, Capabilities
 from gateway.providers.conversation import prepare
 from gateway.providers.findings import Findings
 from gateway.providers.tools import Turn, runs
 from gateway.unified.model import AgentInput, Base64, Json, Media, Native, Text, ToolResult, ToolUse
+
+# Not response_format, frequency_penalty, presence_penalty or image_url: Cohere's /v2/chat has those, too.
+_OWN_MEMBERS = ("max_completion_tokens", "logit_bias", "stream_options")
 
 
 class OpenAIChat(Provider):
@@ -47,9 +50,18 @@ class OpenAIChat(Provider):
         """String content as one text part, absent content of a tool call as null, its arguments parsed."""
         return [_canonical(message) for message in messages] if isinstance(messages, list) else messages
 
-    def recognises(self, hints: ConnectorHints) -> bool:
-        """By name, a URL that ends in ``/chat/completions`` (Azure's too), or members only this API has."""
-        return recognition.matches(hints, self.name, recognition.is_chat_url, recognition.is_chat_body)
+    def claims(self, connector: ConnectorHints) -> Claim | None:
+        """By a URL that ends in ``/chat/completions``, on any host, or by a member that only this API has.
+
+        Messages alone prove nothing: Claude's and Cohere's look the same.
+        """
+        if recognition.url_path(connector.url).endswith("/chat/completions"):
+            return Claim(Evidence.URL, "its URL ends in /chat/completions")
+        body = connector.request_body
+        member = recognition.member_in(body, _OWN_MEMBERS)
+        if member and recognition.member_in(body, ["messages"]) and not recognition.names_another_api(connector.url):
+            return Claim(Evidence.TEMPLATE, f"its template has messages and {member}")
+        return None
 
 
 class _Writer:

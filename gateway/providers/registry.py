@@ -6,11 +6,10 @@ An entry point's name is the provider's; its value is a class that implements `g
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 
-from gateway.providers.base import ConnectorHints, Provider
+from gateway.providers.base import Claim, ConnectorHints, Evidence, Provider
 
 GROUP = "mlc_gateway.providers"
 
@@ -21,6 +20,14 @@ class UnknownProvider(LookupError):
 
 class BrokenProvider(LookupError):
     """An installed provider can't be used; the message says which entry point, and why."""
+
+
+class AmbiguousProvider(LookupError):
+    """Several providers claim one connector; the message names each with its reason."""
+
+    def __init__(self, claims: Mapping[str, Claim]) -> None:
+        super().__init__(" and ".join(f"{name!r} ({claim.reason})" for name, claim in claims.items()))
+        self.claims = dict(claims)
 
 
 class Registry:
@@ -85,17 +92,36 @@ class Registry:
         raise UnknownProvider(f"no provider {name!r}; known: {', '.join(self.names())}")
 
     def recognise(self, hints: ConnectorHints) -> str:
-        """The name of the provider these hints speak for, "" when none does.
+        """Return the name of the provider these hints identify, "" when they identify none.
 
-        The strongest hint that tells anything decides: `model_provider`, then `llm_interface`, then URL and
-        template. Two providers that claim the same connector cancel each other out.
+        The strongest hint decides: `model_provider`, then `llm_interface` (``bedrock/converse/claude`` counts for
+        ``bedrock/converse``), then each provider's own claim (`Provider.claims`), by URL before template.
+
+        Raises:
+            AmbiguousProvider: two providers have an equally strong claim.
         """
-        named = replace(hints, model_provider="")
-        for candidate in (hints, named, replace(named, llm_interface="")):
-            claims = [provider.name for provider in self.providers() if provider.recognises(candidate)]
-            if len(claims) == 1:
-                return claims[0]
+        for name in (hints.model_provider, hints.llm_interface):
+            named = {p.name: Claim(Evidence.NAME, f"{name} is its name") for p in self.providers() if _has(p, name)}
+            if named:
+                return _only(named)
+        claims = {p.name: claim for p in self.providers() if (claim := p.claims(hints)) is not None}
+        for evidence in Evidence:
+            strongest = {name: claim for name, claim in claims.items() if claim.evidence is evidence}
+            if strongest:
+                return _only(strongest)
         return ""
+
+
+def _has(provider: Provider, told: str) -> bool:
+    """Whether `told` is the provider's name, the first part of it, or a longer name that starts with it."""
+    told = told.strip().lower()
+    return bool(told) and (told == provider.name.partition("/")[0] or f"{told}/".startswith(f"{provider.name}/"))
+
+
+def _only(claims: Mapping[str, Claim]) -> str:
+    if len(claims) > 1:
+        raise AmbiguousProvider(claims)
+    return next(iter(claims))
 
 
 @cache
@@ -120,5 +146,5 @@ def provider(name: str) -> Provider:
 
 
 def recognise(hints: ConnectorHints) -> str:
-    """The name of the provider these hints speak for, or "" (`Registry.recognise`)."""
+    """The name of the provider these hints identify, or "" (`Registry.recognise`)."""
     return installed().recognise(hints)

@@ -102,7 +102,7 @@ def test_media_for_an_unknown_provider() -> None:
             "text",
             "image",
             "PROVIDER_UNKNOWN",
-            "name the agent's provider in a rule of the gateway's configuration (agents.rules)",
+            "name the agent's provider in a rule of the gateway's settings: `agents.rules[].provider`",
         ),
     )
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.providers.base import ConnectorHints
+from gateway.providers.base import ConnectorHints, Evidence
 from gateway.providers.registry import provider, recognise
 
 BEDROCK, OPENAI, GEMINI = "bedrock/converse", "openai/v1/chat/completions", "gemini/v1beta/generatecontent"
@@ -13,6 +13,11 @@ CLAUDE_BODY = (
 CONVERSE_BODY = '{"messages":[{"role":"user","content":[{"text":"${parameters.prompt}"}]}]}'
 CHAT_BODY = '{"model":"${parameters.model}","messages":[{"role":"user","content":"${parameters.prompt}"}]}'
 GEMINI_BODY = '{"contents":[{"role":"user","parts":[{"text":"${parameters.prompt}"}]}]}'
+
+COHERE_BODIES = [
+    f'{{"model":"command-a-03-2025","messages":${{parameters.messages}},"{member}":1}}'
+    for member in ("response_format", "frequency_penalty", "presence_penalty", "safety_mode", "documents")
+] + ['{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"${parameters.image}"}}]}]}']
 
 NAMED = [
     (ConnectorHints(model_provider="bedrock/converse"), BEDROCK),
@@ -48,6 +53,20 @@ URLS = [
     ("http://127.0.0.1:18080/gemini/v1beta/models/${parameters.model}:generateContent", GEMINI),
     ("http://127.0.0.1:18083/v1beta/models/x:streamGenerateContent", GEMINI),
     ("https://generativelanguage.googleapis.com/${parameters.path}", GEMINI),
+    ("http://vllm.internal:8000/v1/chat/completions", OPENAI),
+    ("https://api.deepseek.com/chat/completions", OPENAI),
+    ("https://api.deepseek.com/v1/chat/completions", OPENAI),
+    ("http://127.0.0.1:11434/v1/chat/completions", OPENAI),  # Ollama
+    ("https://api.mistral.ai/v1/chat/completions", OPENAI),
+    ("https://api.groq.com/openai/v1/chat/completions/", OPENAI),
+    ("https://api.cohere.ai/compatibility/v1/chat/completions", OPENAI),
+    ("https://bedrock-runtime.us-east-1.amazonaws.com/model/cohere.command-r-plus-v1:0/converse", BEDROCK),
+    ("https://api.cohere.com/v2/chat", ""),
+    ("https://api.cohere.ai/v1/chat", ""),
+    ("https://${parameters.endpoint}/v2/chat?x=1", ""),
+    ("https://bedrock-runtime.us-east-1.amazonaws.com/model/cohere.command-r-plus-v1:0/invoke", ""),
+    ("http://127.0.0.1:11434/api/chat", ""),
+    ("https://generativelanguage.googleapis.com/v1beta/openai/embeddings", ""),
     ("http://127.0.0.1:18080/bedrock/model/anthropic.claude-v2/invoke", ""),
     ("https://api.anthropic.com/v1/messages", ""),
     ("https://api.openai.com/v1/completions", ""),
@@ -62,6 +81,10 @@ BODIES = [
     ('{"messages": [{"role": "user", "content": [ {"text" : "x"} ]}]}', BEDROCK),
     (GEMINI_BODY, GEMINI),
     ('{"messages":${parameters.messages},"max_completion_tokens":9}', OPENAI),
+    ('{"messages":${parameters.messages}, "stream_options" : {}}', OPENAI),
+    ('{"messages":[{"role":"user","content":"max_completion_tokens"}]}', ""),
+    ('{"schemaVersion":"messages-v1","messages":[{"role":"user","content":[{"text":"x"}]}]}', ""),  # Nova's own
+    *((body, "") for body in COHERE_BODIES),
     (CHAT_BODY, ""),  # Claude's messages look the same
     (CLAUDE_BODY, ""),
     ('{"messages":${parameters.messages}}', ""),
@@ -78,7 +101,8 @@ def test_by_name(hints: ConnectorHints, name: str) -> None:
 def test_by_url(url: str, name: str) -> None:
     assert recognise(ConnectorHints(url=url)) == name
     for other in (BEDROCK, OPENAI, GEMINI):
-        assert provider(other).recognises(ConnectorHints(url=url)) == (other == name)
+        claim = provider(other).claims(ConnectorHints(url=url))
+        assert (claim is not None and claim.evidence is Evidence.URL) == (other == name)
 
 
 def test_service_name_bedrock_needs_converse_in_the_url() -> None:
@@ -97,4 +121,16 @@ def test_the_url_of_another_api_outweighs_the_template() -> None:
     url = "http://127.0.0.1:18080/bedrock/model/x/invoke"
     for body in (CONVERSE_BODY, CLAUDE_BODY, GEMINI_BODY, CHAT_BODY):
         assert recognise(ConnectorHints(url=url, request_body=body, service_name="bedrock")) == ""
+    for url in ("https://api.cohere.com/v2/chat", "https://x/model/cohere.command-r-v1:0/invoke"):
+        for body in (*COHERE_BODIES, *(body for body, name in BODIES if name)):
+            assert recognise(ConnectorHints(url=url, request_body=body)) == ""
     assert recognise(ConnectorHints(url="http://x/openai/v1/chat/completions", request_body=CONVERSE_BODY)) == OPENAI
+
+
+@pytest.mark.parametrize("name", [BEDROCK, OPENAI, GEMINI])
+def test_each_claim_has_a_reason(name: str) -> None:
+    claims = [provider(name).claims(ConnectorHints(url=url)) for url, _ in URLS]
+    claims += [provider(name).claims(ConnectorHints(request_body=body)) for body, _ in BODIES]
+    made = [claim for claim in claims if claim is not None]
+    assert {claim.evidence for claim in made} == {Evidence.URL, Evidence.TEMPLATE}
+    assert all(claim.reason for claim in made)

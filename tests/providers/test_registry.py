@@ -1,6 +1,7 @@
 """Providers are found by entry point: ours, a third party's, and a broken one that must not stop the rest."""
 
 import sys
+from dataclasses import replace
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -9,14 +10,14 @@ import pytest
 from gateway.providers import registry
 from gateway.providers.base import ConnectorHints, MappingOptions
 from gateway.providers.bedrock_converse import BedrockConverse
-from gateway.providers.registry import GROUP, BrokenProvider, Registry, UnknownProvider
+from gateway.providers.registry import GROUP, AmbiguousProvider, BrokenProvider, Registry, UnknownProvider
 
 from .talk import parse
 
 OURS = ["bedrock/converse", "gemini/v1beta/generatecontent", "openai/v1/chat/completions"]
 
 ACME = '''
-from gateway.providers.base import Provider, ProviderRequest
+from gateway.providers.base import Claim, Evidence, Provider, ProviderRequest
 from gateway.unified.model import Text
 
 
@@ -47,8 +48,10 @@ class Acme(Provider):
     def canonical(self, messages):
         return messages
 
-    def recognises(self, hints):
-        return hints.url.endswith("/lines")
+    def claims(self, connector):
+        if connector.url.endswith(("/lines", "/chat/completions")):
+            return Claim(Evidence.URL, "its URL is Acme's")
+        return Claim(Evidence.TEMPLATE, "it has lines") if '"contents"' in connector.request_body else None
 '''
 
 
@@ -77,6 +80,23 @@ def test_a_third_party_adds_a_provider_with_one_class_and_an_entry_point(third_p
     }
     assert registry.recognise(ConnectorHints(url="https://acme.example/v1/lines")) == "acme/v1/lines"
     assert registry.recognise(ConnectorHints(model_provider="openai/v1/chat/completions")) == OURS[2]
+
+
+@pytest.mark.usefixtures("third_party")
+def test_two_providers_that_claim_one_connector_are_both_named() -> None:
+    gemini = '{"contents":[{"parts":[{"text":"x"}]}]}'
+    url = ConnectorHints(url="https://x/v1/chat/completions", request_body=gemini)
+    with pytest.raises(AmbiguousProvider) as error:
+        registry.recognise(url)
+    assert str(error.value) == (
+        "'acme/v1/lines' (its URL is Acme's) and 'openai/v1/chat/completions' (its URL ends in /chat/completions)"
+    )
+    with pytest.raises(AmbiguousProvider, match=r"'acme/v1/lines' \(it has lines\) and 'gemini"):
+        registry.recognise(ConnectorHints(request_body=gemini))
+    # A stronger claim needs no second opinion.
+    assert registry.recognise(replace(url, url="https://x/m:generateContent")) == OURS[1]
+    assert registry.recognise(replace(url, llm_interface="bedrock/converse/claude")) == OURS[0]
+    assert registry.recognise(replace(url, model_provider="acme")) == "acme/v1/lines"
 
 
 @pytest.mark.parametrize(
