@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any, Protocol
 from urllib.parse import quote
 
@@ -40,8 +40,7 @@ class Lookup(Protocol):
 class Credentials:
     """Picks from a request what a lookup needs to be made in the caller's name, and tells callers apart."""
 
-    def __init__(self, auth_headers: Collection[str] = AUTH_HEADERS) -> None:
-        self._names = frozenset(name.lower() for name in auth_headers)
+    def __init__(self) -> None:
         self._key = secrets.token_bytes(32)
 
     def of(self, headers: Mapping[str, str]) -> dict[str, str]:
@@ -49,7 +48,7 @@ class Credentials:
         found: dict[str, str] = {}
         for name, value in headers.items():
             lower = name.lower()
-            if lower in self._names:
+            if lower in AUTH_HEADERS:
                 separator = "; " if lower == "cookie" else ", "
                 found[lower] = f"{found[lower]}{separator}{value}" if lower in found else value
         return found

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from gateway.agents.errors import FailedLookup, LookupFailed
-from gateway.agents.lookup import AUTH_HEADERS, Credentials, Lookup, get_document
+from gateway.agents.lookup import Credentials, Lookup, get_document
 from gateway.errors import Problem
 
 DEFAULT_LIMIT = 10
@@ -23,9 +23,9 @@ class MemoryReader:
     other people's.
     """
 
-    def __init__(self, lookup: Lookup, auth_headers: Collection[str] = AUTH_HEADERS) -> None:
+    def __init__(self, lookup: Lookup) -> None:
         self._lookup = lookup
-        self._credentials = Credentials(auth_headers)
+        self._credentials = Credentials()
 
     async def remembered(
         self, memory_id: str, caller_headers: Mapping[str, str], limit: int = DEFAULT_LIMIT

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, assert_never
 
@@ -17,7 +17,7 @@ from gateway.agents.documents import (
     read_version,
 )
 from gateway.agents.errors import FailedLookup, LookupFailed, lookup_error
-from gateway.agents.lookup import AUTH_HEADERS, Credentials, Lookup, get_document
+from gateway.agents.lookup import Credentials, Lookup, get_document
 from gateway.agents.profile import AgentProfile
 from gateway.agents.rules import Rule
 from gateway.errors import Problem
@@ -77,9 +77,7 @@ class Resolver:
         max_entries: int = 1000,
         *,
         cluster_ttl: float = 300.0,
-        configured_version: tuple[int, ...] | None = None,
         rules: Sequence[Rule] = (),
-        auth_headers: Collection[str] = AUTH_HEADERS,
     ) -> None:
         """Build a resolver that has read nothing yet.
 
@@ -90,15 +88,12 @@ class Resolver:
             service_headers: the service account's; None to use each caller's own credentials.
             max_entries: most profiles kept at once.
             cluster_ttl: seconds the cluster's version and settings are kept.
-            configured_version: the operator's word on the cluster's version, taken when `GET /` does not tell it.
             rules: the operator's (see `Rule`).
-            auth_headers: names of the headers that say who a caller is.
         """
         self._lookup = lookup
         self._service_headers = service_headers
-        self._configured_version = configured_version
         self._rules = tuple(rules)
-        self._credentials = Credentials(auth_headers)
+        self._credentials = Credentials()
         self._agents: SharedCache[_Key, ResolvedAgent] = SharedCache(ttl, max_entries, clock)
         self._clusters: SharedCache[bytes, Cluster] = SharedCache(cluster_ttl, max_entries, clock)
 
@@ -197,8 +192,6 @@ class Resolver:
     async def _version(self, headers: Mapping[str, str]) -> tuple[int, ...]:
         status, root = await self._lookup.get_json("/", headers)
         version = read_version(root) if status == 200 else None
-        if version is None:
-            version = self._configured_version
         if version is not None:
             return version
         if status != 200:
@@ -207,7 +200,7 @@ class Resolver:
             "the cluster does not tell its OpenSearch version",
             status,
             Problem("cluster", "GET / holds no version of an OpenSearch distribution", "version.number", "none"),
-            "set the cluster's version in the gateway's configuration",
+            "set compatibility.override_main_response_version to false on the cluster",
         )
 
 

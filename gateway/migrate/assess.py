@@ -160,7 +160,7 @@ def _remedies(profile: AgentProfile, found: Abilities, policy: Policy) -> Iterat
         setting = "plugins.ml_commons.unified_agent_api_enabled"
         yield Remedy("setting", f"set {setting} to true on the cluster", KINDS)
     if not profile.provider:
-        yield Remedy("rule", "name its provider in the gateway's settings, agents.rules[].provider, for agent {id}")
+        yield Remedy("rule", "name its provider in the gateway's settings, `agents.rules[].provider`, for agent {id}")
     if gains := _gains(profile, found, policy):
         yield Remedy("upgrade", "{command}", gains)
 

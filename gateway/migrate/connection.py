@@ -78,7 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of every command that talks to a cluster."""
     where = parser.add_argument_group("cluster")
     where.add_argument(
-        "-c", "--config", type=Path, metavar="FILE", help="the gateway's settings: the cluster is theirs"
+        "-c", "--config", type=Path, metavar="FILE", help="the gateway's settings, whose `upstream` is the cluster"
     )
     where.add_argument("--url", metavar="URL", help="the cluster's address (http://127.0.0.1:9200)")
     where.add_argument("--user", metavar="NAME", help=f"basic auth; the password is asked, or read from {PASSWORD}")

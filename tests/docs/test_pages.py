@@ -7,7 +7,6 @@ import importlib
 import re
 import tomllib
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -16,7 +15,7 @@ from gateway.errors import GatewayError
 from gateway.observe.metrics import Metrics
 from gateway.observe.nodes import Nodes
 from tests.docs.cli_page import written
-from tests.docs.pages import DOCS, GATEWAY, ROOT, page
+from tests.docs.pages import GATEWAY, ROOT, page
 
 _CODE = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)+")
 BRANCHES = ("gateway.agents.errors", "gateway.edge.admin", "gateway.edge.errors")  # of the tree of errors
@@ -88,15 +87,6 @@ def test_every_dependency_is_explained() -> None:
     names = {re.split(r"[\s<>=!;\[]", one)[0].lower() for one in wanted}
     told = set(re.findall(r"^\| `([\w.-]+)` \|", page("dependencies.md").lower(), re.MULTILINE))
     assert told == names
-
-
-@pytest.mark.parametrize(
-    "file", sorted([*DOCS.glob("*.md"), ROOT / "README.md", ROOT / "CHANGELOG.md"]), ids=lambda f: f.name
-)
-def test_links_lead_somewhere(file: Path) -> None:
-    for target in re.findall(r"\]\(([^)#\s]+)(?:#[\w-]+)?\)", file.read_text()):
-        if not target.startswith(("http://", "https://")):
-            assert (file.parent / target).exists(), target
 
 
 def test_the_folders_of_the_architecture_are_there() -> None:

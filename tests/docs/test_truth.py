@@ -1,0 +1,217 @@
+"""Settings, links, seconds and imports that the texts name are those of the code."""
+
+from __future__ import annotations
+
+import ast
+import configparser
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gateway import app, workers
+from gateway.config.describe import rows
+from gateway.config.schema import Settings
+from gateway.edge import admin, connection, exchange, presence, server
+from gateway.upstream import client, signing, tls
+from tests.docs.pages import DOCS, GATEWAY, ROOT, page
+
+PAGES = sorted([*DOCS.glob("*.md"), *(ROOT / "deploy").rglob("*.md"), ROOT / "README.md", ROOT / "CHANGELOG.md"])
+PATHS = {re.sub(r"\[\d*\]", "", path) for path, *_ in rows()}
+SECTIONS = {part for path in PATHS for part in path.split(".")[:-1]}
+KNOWN = {".".join(path.split(".")[:length]) for path in PATHS for length in range(1, path.count(".") + 2)}
+_NAMED = re.compile(r"`([a-z_0-9]+(?:\[\d*\])?(?:\.[a-z_0-9]+(?:\[\d*\])?)+)(?=[`:=\s])")
+_MENTION = re.compile(
+    r"\boperator (?:may|can)\b|configure a service account|\bgateway's (?:configuration|settings)\b|rule of the gateway"
+)
+_NO_SETTING = ("demo", "simulator", "cli")  # they speak of the settings file, not of one setting
+
+
+def unknown_settings(text: str) -> list[str]:
+    """The settings named in backticks that do not exist, by their whole path or its last parts (`health.path`)."""
+    named = (re.sub(r"\[\d*\]", "", name) for name in _NAMED.findall(text))
+    return [
+        name
+        for name in named
+        if name.split(".")[0] in SECTIONS
+        and not name.endswith((".py", ".md"))
+        and not any(f".{path}".endswith(f".{name}") for path in KNOWN)
+    ]
+
+
+def vague(text: str) -> list[str]:
+    """Sentences that speak of a setting of the gateway's and name none."""
+    sentences = re.split(r"(?<=[.;|])\s+|\n\n", text)
+    return [one for one in sentences if _MENTION.search(one) and not re.search(r"`[a-z_.\[\]]+[`:]", one)]
+
+
+def texts() -> Iterator[tuple[str, str]]:
+    """Every string in the gateway's source but docstrings: its place and its text, ``x`` for an f-string's values."""
+    for file in sorted(GATEWAY.rglob("*.py")):
+        tree = ast.parse(file.read_text())
+        alone = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}  # docstrings
+        for node in (node for node in ast.walk(tree) if id(node) not in alone):
+            place = f"{file.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}"
+            if isinstance(node, ast.JoinedStr):
+                parts = (part.value if isinstance(part, ast.Constant) else "x" for part in node.values)
+                yield place, "".join(map(str, parts))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield place, node.value
+
+
+@pytest.mark.parametrize("file", PAGES, ids=lambda file: str(file.relative_to(ROOT)))
+def test_every_setting_that_a_page_names_exists(file: Path) -> None:
+    assert unknown_settings(file.read_text()) == []
+    if file.name not in ("cli.md", "CHANGELOG.md"):
+        assert vague(file.read_text()) == []
+
+
+def test_every_setting_that_an_error_or_a_help_text_names_exists() -> None:
+    assert [(place, names) for place, text in texts() if (names := unknown_settings(text))] == []
+
+
+def test_an_error_that_speaks_of_a_setting_names_it() -> None:
+    helps = [(place, text) for place, text in texts() if "\n" not in text and text[:1].islower()]
+    assert len(helps) > 1000
+    found = [(place, text) for place, text in helps if vague(text) and place.split("/")[1] not in _NO_SETTING]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("text", "unknown"),
+    [
+        ("`agents.rules`, `agents.rules[].provider`, `upstream.auth.mode: sigv4`, `health.path`, `agents`", []),
+        ("`gateway.errors`, `model.model_provider`, `plugins.ml_commons.x`, `a.b`", []),
+        ("`agents.version` and `listen.port: 1`, `health.sum`", ["agents.version", "listen.port", "health.sum"]),
+    ],
+)
+def test_how_a_setting_is_found(text: str, unknown: list[str]) -> None:
+    assert unknown_settings(text) == unknown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The operator may name other headers, or more.",
+        "Without it the version in the gateway's configuration is taken.",
+        "set the cluster's version in the gateway's configuration",
+        "configure a service account for lookups",
+    ],
+)
+def test_how_a_setting_that_is_not_named_is_found(text: str) -> None:
+    assert vague(text) == [text]
+    assert vague(f"{text[:-1]} (`agents.lookup`).") == []
+
+
+def anchors(text: str) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    found: dict[str, int] = {}
+    text = re.sub(r"^(```|~~~).*?^\1", "", text, flags=re.MULTILINE | re.DOTALL)
+    for heading in re.findall(r"^#{1,6} +(.+?) *#*$", text, re.MULTILINE):
+        words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
+        slug = re.sub(r"[^\w\- ]", "", words.lower()).replace(" ", "-")
+        found[slug] = found.get(slug, -1) + 1
+        if found[slug]:
+            found[f"{slug}-{found[slug]}"] = 0
+    return set(found)
+
+
+@pytest.mark.parametrize("file", PAGES, ids=lambda file: str(file.relative_to(ROOT)))
+def test_every_link_and_its_anchor_resolve(file: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", file.read_text()):
+        if target.startswith(("http://", "https://", "mailto:")):
+            continue
+        path, _, anchor = target.partition("#")
+        other = file.parent / path if path else file
+        assert other.exists(), target
+        if anchor:
+            assert anchor in anchors(other.read_text()), target
+
+
+def test_how_anchors_are_made() -> None:
+    text = "# One, two: `three`\n```\n# no heading\n```\n## Twice\n## Twice\n### a [link](x.md) ##\n"
+    assert anchors(text) == {"one-two-three", "twice", "twice-1", "a-link"}
+
+
+def test_a_link_for_what_the_gateway_checks_leads_to_the_page_that_tells() -> None:
+    assert "RFC 9112" in page("http.md")
+    assert "What the gateway checks is in\n[http.md](http.md)" in page("performance.md")
+
+
+DEFAULTS = Settings()
+_QUARTER = {0.25: "a quarter of a second"}
+
+SECONDS = [
+    ("operations.md", "closed {} later", _QUARTER.get(server._LAST_CALL, "")),
+    ("operations.md", "`listen.drain_seconds` ({})", f"{DEFAULTS.listen.drain_seconds:g}"),
+    ("operations.md", "`listen.shutdown_seconds` ({})", f"{DEFAULTS.listen.shutdown_seconds:g}"),
+    ("operations.md", "It counts from {} s after the first", f"{app._ECHO:g}"),
+    ("operations.md", "kills those that are still there {} s later", f"{workers._GRACE:g}"),
+    ("operations.md", "has closed, too, or for {} s", f"{connection._LINGER:g}"),
+    ("operations.md", "after {} s the first time", f"{workers._FIRST:g}"),
+    ("operations.md", "up to {} s if it keeps ending", f"{workers._LONGEST:g}"),
+    ("operations.md", "answer within {} seconds is missing", {2.0: "two"}.get(workers._ASKED, "")),
+    ("operations.md", "every `health.interval` ({} s)", f"{DEFAULTS.upstream.health.interval:g}"),
+    ("operations.md", "`ejection.seconds` ({})", f"{DEFAULTS.upstream.ejection.seconds:g}"),
+    ("operations.md", "`health.failures` ({})", f"{DEFAULTS.upstream.health.failures}"),
+    ("operations.md", "`health.successes` ({})", f"{DEFAULTS.upstream.health.successes}"),
+    ("operations.md", "`ejection.failures` ({})", f"{DEFAULTS.upstream.ejection.failures}"),
+    ("operations.md", "no piece follows within {} s", f"{exchange._BODY_WAIT:g}"),
+    ("scale-out.md", "`agents.cache_ttl` ({} s)", f"{DEFAULTS.agents.cache_ttl:g}"),
+    ("scale-out.md", "`upstream.keepalive` ({} s idle)", f"{DEFAULTS.upstream.keepalive:g}"),
+    ("scale-out.md", "| readiness | {} s |", f"{admin.READY_FOR:g}"),
+    ("registration.md", "`registration.visible_within` ({} s)", f"{DEFAULTS.registration.visible_within:g}"),
+    ("registration.md", "`registration.retry_window` ({} s)", f"{DEFAULTS.registration.retry_window:g}"),
+    ("threat-model.md", "no request a connection for {} s", f"{client._STUCK_AFTER:g}"),
+    ("tls.md", "looked at every {} seconds", {10.0: "ten"}.get(tls.POLL, "")),
+    ("amazon.md", "again every {} seconds", {5.0: "five"}.get(signing._PAUSE, "")),
+]
+
+
+@pytest.mark.parametrize(("name", "sentence", "value"), SECONDS, ids=[f"{row[0]} {row[1]}" for row in SECONDS])
+def test_a_number_in_a_page_is_the_codes(name: str, sentence: str, value: str) -> None:
+    assert value
+    assert sentence.format(value) in " ".join(page(name).split())
+
+
+def test_no_number_of_seconds_in_operations_is_left_out() -> None:
+    text = " ".join(page("operations.md").split())
+    shown = [sentence.format(value) for name, sentence, value in SECONDS if name == "operations.md"]
+    for known in [*shown, "within a second"]:
+        text = text.replace(known, "")
+    assert re.findall(r".{20}\b(?:[\d.]+|two|three|five|ten|half|quarter|a) (?:of a )?(?:s|seconds?)\b", text) == []
+
+
+def test_within_a_second_is_twice_the_period_of_the_poll() -> None:
+    assert 2 * presence.PERIOD < 1
+
+
+def test_the_page_of_the_architecture_has_the_layers_that_are_held() -> None:
+    contracts = configparser.ConfigParser()
+    contracts.read(ROOT / ".importlinter")
+    held = [
+        re.findall(r"gateway\.(\w+)", line)
+        for line in contracts["importlinter:contract:layers"]["layers"].strip().splitlines()
+    ]
+    (listed,) = re.findall(r"<!-- layers -->\n(.*?)<!-- /layers -->", page("architecture.md"), re.DOTALL)
+    assert [re.findall(r"`(\w+)`", line) for line in listed.strip().splitlines()] == held
+
+
+def test_edge_and_upstream_know_only_the_ports_of_the_use_cases() -> None:
+    for folder in ("edge", "upstream"):
+        for file in (GATEWAY / folder).glob("*.py"):
+            names = re.findall(r"^\s*(?:from|import) (gateway\.\w+(?:\.\w+)*)", file.read_text(), re.MULTILINE)
+            cases = {name for name in names if name.split(".")[1] in ("execute", "register", "agents", "delivery")}
+            assert cases <= {"gateway.execute.ports"}, file
+
+
+def test_the_page_of_dependencies_tells_what_aiohttp_is_used_for() -> None:
+    users = {
+        file.relative_to(GATEWAY).parts[0]
+        for file in GATEWAY.rglob("*.py")
+        if re.search(r"^\s*(from|import) aiohttp", file.read_text(), re.MULTILINE)
+    }
+    assert users == {"edge", "media", "simulator"}
+    (row,) = re.findall(r"^\| `aiohttp` \|.*$", page("dependencies.md"), re.MULTILINE)
+    assert all(word in row for word in ("admin port", "media by URL", "simulator"))
