@@ -157,6 +157,7 @@ def _known(wire: Format, frame: Any, got: Any, mapped: Told, codes: frozenset[st
 
 def _expected(wire: Format, own: dict[str, Any], mapped: Told, codes: frozenset[str]) -> Iterator[dict[str, Any]]:
     """Every body that counts as the conversation having arrived."""
+    codes |= {code for code, _ in mapped.notices}
     for turns, body in _with_system(wire, own, mapped):
         for said in _texts_joined(wire, turns) if "TEXT_JOINED" in codes else [turns]:
             if "HISTORY_FLATTENED" in codes:
@@ -217,10 +218,11 @@ def _framed(wire: Format, body: dict[str, Any], turns: list[Any], codes: frozens
             said[here] = {**rest, **said[here], content: inner}
         return {**body, field: [*body[field][:index], *said, *body[field][index + 1 :]]}
 
-    asked = _asked(wire, turns)
-    if asked is not None:
-        at, part = asked
+    asked = _asked(wire, turns, codes)
+    for at, part in asked:
         yield placed(_wrapped(wire, turns, (at, part, before), (at, part, behind)), at)
+    if asked:
+        pass
     elif not before and not behind:
         yield placed(turns, None)
     elif turns[-1].get("role") == "user":
@@ -230,17 +232,20 @@ def _framed(wire: Format, body: dict[str, Any], turns: list[Any], codes: frozens
         yield placed(_enclosed(wire, turns, before, behind), None)
 
 
-def _asked(wire: Format, turns: list[Any]) -> tuple[int, int] | None:
-    """Turn and part of the last text of the user's turns behind the last assistant's."""
+def _asked(wire: Format, turns: list[Any], codes: frozenset[str]) -> list[tuple[int, int]]:
+    """Turn and part of the last text of the user's turns behind the last assistant's.
+
+    Where a document is sent as text, it may be any text of that turn; `check_memory` sees to it that it is the user's.
+    """
     for index in range(len(turns) - 1, -1, -1):
         if turns[index].get("role") in ("assistant", "model"):
-            return None
+            return []
         if turns[index].get("role") != "user":
             continue
         texts = [at for at, part in enumerate(_parts(wire, turns[index])) if _is_text(wire, part)]
         if texts:
-            return index, texts[-1]
-    return None
+            return [(index, at) for at in (texts if "DOCUMENT_AS_TEXT" in codes else texts[-1:])]
+    return []
 
 
 def _wrapped(wire: Format, turns: list[Any], start: tuple[int, int, str], end: tuple[int, int, str]) -> list[Any]:

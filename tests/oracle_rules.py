@@ -77,14 +77,25 @@ def check_memory(
 
 
 def _is_users(stored: str, turns: Sequence[Message], roles: Mapping[str, str]) -> None:
-    """Memory holds nothing but texts of these turns, and the names of roles that nobody knows."""
+    """Memory holds a text of these turns, and else only their texts, documents, and names of roles that nobody knows."""
     texts = [block.text.strip() for turn in turns for block in turn.content if isinstance(block, Text)]
     names = [f"[{turn.role}]:" for turn in turns if not standard_role(turn.role, roles)]
+    documents = [_document_text(block) for turn in turns for block in turn.content if isinstance(block, Media)]
     left = stored
-    for words in (*sorted(texts, key=len, reverse=True), *names):
+    for words in (*sorted(texts + documents, key=len, reverse=True), *names):
         left = left.replace(words, "", 1)
     if left.strip() or not any(text and text in stored for text in texts):
         raise Mismatch(f"memory holds {stored!r}, which is not the user's text")
+
+
+def _document_text(block: Media) -> str:
+    """A document that a provider can be sent as text; "" for other media."""
+    if block.kind != "document" or not isinstance(block.source, Base64):
+        return ""
+    try:
+        return base64.b64decode(bytes(block.source.data)).decode().strip()
+    except UnicodeDecodeError:
+        return ""
 
 
 def _user_turns(said: AgentInput, roles: Mapping[str, str]) -> list[Message]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,8 +16,9 @@ Turn = dict[str, Any]
 class Wish:
     """Turns in the provider's form, and where the question stands among them.
 
-    turns: as `Provider.map` wrote them. turn, part: the last text part after the last assistant turn, None
-    when there is none; text: its text. question: what memory is to store.
+    turns: as `Provider.map` wrote them. turn, part: the last text part after the last assistant turn that is the
+    user's own text, else the last text part there, None when there is none; text: its text. question: what memory is
+    to store.
     """
 
     provider: Provider
@@ -30,14 +31,11 @@ class Wish:
     @classmethod
     def of(cls, provider: Provider, turns: list[Turn], question: str) -> Wish:
         """The wish for mapped `turns`."""
-        for index in range(len(turns) - 1, -1, -1):
-            if turns[index].get("role") in ("assistant", "model"):
-                break
-            if turns[index].get("role") != "user":
-                continue
-            for part in range(len(parts := parts_of(provider, turns[index])) - 1, -1, -1):
-                if (text := text_of(provider, parts[part])) is not None:
-                    return cls(provider, turns, question, index, part, text)
+        found = list(_texts_after_answer(provider, turns))
+        # A document that is sent as text is a text part, too, but not what memory should store.
+        own = [place for place in found if _stands_in(place[2], question)]
+        for turn, part, text in own[:1] or found[:1]:
+            return cls(provider, turns, question, turn, part, text)
         return cls(provider, turns, question, None, None, "")
 
     def with_text_part(self, text: str = "") -> Wish | None:
@@ -71,6 +69,24 @@ class Wish:
         words = self.provider.text_part("")
         name = next(name for name, value in words.items() if value == "")
         return {**part, name: text}
+
+
+def _texts_after_answer(provider: Provider, turns: list[Turn]) -> Iterator[tuple[int, int, str]]:
+    """Turn, part and text of the user's text parts after the last assistant turn, the last one first."""
+    for index in range(len(turns) - 1, -1, -1):
+        if turns[index].get("role") in ("assistant", "model"):
+            return
+        if turns[index].get("role") != "user":
+            continue
+        parts = parts_of(provider, turns[index])
+        for part in range(len(parts) - 1, -1, -1):
+            if (text := text_of(provider, parts[part])) is not None:
+                yield index, part, text
+
+
+def _stands_in(text: str, question: str) -> bool:
+    """Return True if `text` is the question or one of the texts that it was joined from."""
+    return text == question or f"\n{text.strip()}\n" in f"\n{question}\n"
 
 
 def parts_of(provider: Provider, turn: Turn) -> list[Any]:

@@ -9,6 +9,7 @@ variables, and stands in every line of that request.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
 from collections.abc import MutableMapping
@@ -40,7 +41,7 @@ def configure(
     if style == "console":
         renderer = structlog.dev.ConsoleRenderer(colors=(stream or sys.stderr).isatty())
     logger: Logger = structlog.wrap_logger(
-        structlog.WriteLogger(stream or sys.stderr),  # one write a line, as workers share the stream
+        _LineLogger(stream or sys.stderr),
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
@@ -53,6 +54,21 @@ def configure(
         cache_logger_on_first_use=True,
     )
     return logger.bind()  # so that a call below the level costs nothing
+
+
+class _LineLogger(structlog.WriteLogger):
+    """Writes each line in one piece, as workers share the stream.
+
+    A stream that can't be written to (its reader is gone, the disk is full) must not fail the request that is logged.
+    """
+
+    def msg(self, message: str) -> None:
+        """Write `message`, or nothing if that fails."""
+        with contextlib.suppress(OSError, ValueError):  # ValueError: the stream is closed
+            super().msg(message)
+
+    log = debug = info = warn = warning = msg
+    fatal = failure = err = error = critical = exception = msg
 
 
 def _show(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

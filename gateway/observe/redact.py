@@ -132,14 +132,14 @@ def describe_exception(error: BaseException, payloads: bool) -> str:
     """A traceback. payloads: with the messages of the exceptions, which may repeat what a client sent."""
     if payloads:
         return "".join(traceback.format_exception(error)).rstrip("\n")
-    return "".join(_trace(error, set())).rstrip("\n")
+    return "".join(_trace(error, [])).rstrip("\n")
 
 
-def _trace(error: BaseException, seen: set[int]) -> Iterator[str]:
-    seen.add(id(error))
+def _trace(error: BaseException, seen: list[BaseException]) -> Iterator[str]:
+    seen.append(error)
     cause = error.__cause__
     before = cause if cause is not None or error.__suppress_context__ else error.__context__
-    if before is not None and id(before) not in seen:
+    if before is not None and not any(one is before for one in seen):
         yield from _trace(before, seen)
         yield "\nThe cause of:\n\n" if cause is not None else "\nWhile that was handled:\n\n"
     yield "Traceback (most recent call last):\n"

@@ -271,8 +271,10 @@ async def test_every_modern_connector_takes_blocks(start_place: StartPlace) -> N
 
 @pytest.mark.parametrize("error", [TypeError("no such slot"), KeyError("slot")])
 async def test_a_strategys_bug_is_an_internal_error_that_is_logged(
-    capsys: pytest.CaptureFixture[str], place: Place, monkeypatch: pytest.MonkeyPatch, error: Exception
+    capsys: pytest.CaptureFixture[str], start_place: StartPlace, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
+    place = await start_place()
+
     def broken(self: object, body: object) -> None:
         raise error
 

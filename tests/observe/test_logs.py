@@ -7,6 +7,8 @@ import json
 import pytest
 import structlog
 
+from gateway.app import build
+from gateway.execute.ports import ExecuteCall, Forward
 from gateway.observe.logs import configure, step
 from gateway.observe.redact import redact, shorten
 from tests.conftest import settings_for
@@ -98,3 +100,25 @@ def test_a_line_is_one_write_as_worker_processes_share_the_stream() -> None:
     configure("info", "json", Writes()).info("a", b=1)
     [line] = writes
     assert line.endswith("\n")
+
+
+class _Broken(io.StringIO):
+    def write(self, text: str) -> int:
+        raise BrokenPipeError
+
+
+@pytest.mark.parametrize("stream", [_Broken(), io.StringIO()], ids=["its reader is gone", "it is closed"])
+async def test_a_log_that_cannot_be_written_fails_no_request(stream: io.StringIO) -> None:
+    async def fail(call: ExecuteCall) -> Forward:
+        stream.close()
+        raise TypeError
+
+    use_case = UseCase()
+    use_case.execute = fail  # type: ignore[method-assign]
+    async with RecordingUpstream() as upstream:
+        gateway = build(settings_for(upstream.url), use_case, configure("debug", "json", stream))
+        await gateway.start()
+        raw = b"POST /_plugins/_ml/agents/a/_execute HTTP/1.1\r\nHost: c\r\nContent-Length: 2\r\n\r\n{}"
+        assert (await talk(gateway.data_port, raw)).line == b"HTTP/1.1 500 Internal Server Error"
+        assert b"mlc_gateway_in_flight 0.0" in gateway.metrics.render().splitlines()
+        await gateway.stop()
