@@ -77,7 +77,7 @@ def check_memory(
 
 
 def _is_users(stored: str, turns: Sequence[Message], roles: Mapping[str, str]) -> None:
-    """Memory holds a text of these turns, and else only their texts, documents, and names of roles that nobody knows."""
+    """Memory holds a text of these turns; what else it holds are their texts, documents and unknown roles' names."""
     texts = [block.text.strip() for turn in turns for block in turn.content if isinstance(block, Text)]
     names = [f"[{turn.role}]:" for turn in turns if not standard_role(turn.role, roles)]
     documents = [_document_text(block) for turn in turns for block in turn.content if isinstance(block, Media)]

@@ -162,7 +162,7 @@ async def _log_of_all(version: str, payloads: bool, faults: bool = False) -> str
     return log.getvalue()
 
 
-@pytest.mark.parametrize("version", ["2.19.0", "3.4.0"])
+@pytest.mark.parametrize("version", ["2.19.0", pytest.param("3.4.0", marks=pytest.mark.slow)])
 async def test_no_word_of_a_user_is_logged(version: str) -> None:
     log = await _log_of_all(version, payloads=False)
     lines = [json.loads(line) for line in log.splitlines()]
