@@ -28,7 +28,9 @@ test: $(STAMP) ## the tests, without the slow ones
 	$(PY) -m pytest -n auto --dist worksteal -m "not slow and not real_cluster" $(ARGS)
 
 test-all: $(STAMP) ## the slow tests, those on a real ML Commons, and the properties with all their examples
-	$(PY) -m pytest -m "slow or real_cluster or hypothesis" --hypothesis-profile=thorough $(ARGS)
+	$(PY) -m pytest -n auto --dist worksteal -m "(slow or hypothesis) and not real_cluster" \
+		--hypothesis-profile=thorough $(ARGS)
+	$(PY) -m pytest -m real_cluster $(ARGS)
 
 check: $(STAMP) ## lint, format, types, layers
 	$(VENV)/bin/ruff check .
