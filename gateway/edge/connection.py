@@ -29,6 +29,8 @@ _HELD = 64 * 1024
 """Bytes of pipelined requests that are read ahead while one is being answered."""
 _STEPS = 256
 """Steps through the chunks of a body that are taken for one read of a connection; the rest waits in the backlog."""
+_LARGE = 64 * 1024
+"""Bytes of a body after which the connection waits for its turn: libuv would read up to 32 such pieces at once."""
 _LINGER = 2.0
 """Seconds in which a client may take in the last answer, while what it still sends is thrown away: closing at once
 would reset the connection, and the answer with it (RFC 9112, 9.6)."""
@@ -250,19 +252,18 @@ class ClientConnection(asyncio.Protocol):
             self.deadline = NEVER
             return piece
         self._body_size += len(piece)
-        if body.unread:
-            self.deadline = NEVER
+        self._within_body()
+        if body.unread or len(data) >= _LARGE:
             self.transport.pause_reading()
             self.port.backlog.add(self)
-        else:
-            self._within_body()
         return piece
 
     def go_on(self) -> None:
-        """Read on in what came before; the backlog calls it."""
-        if self._state is not _BODY or self._paused_at or self._body is None or not self._body.unread:
+        """Read on, first in what came before; the backlog calls it."""
+        if self._state is not _BODY or self._paused_at or self._body is None:
             return
-        self._read_body(b"")
+        if self._body.unread:
+            self._read_body(b"")
         if not self._paused_at and (self._body is None or not self._body.unread):
             self.resume_reading()
 
