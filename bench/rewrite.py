@@ -20,6 +20,7 @@ from bench.proxies import PEERS
 from bench.upstream import AGENT, documents
 from gateway.agents.documents import read_profile
 from gateway.agents.profile import AgentProfile
+from gateway.delivery.reuse import PlanCache
 from gateway.execute.rewrite import Policy, rewritten
 from gateway.unified.request import read_execute
 
@@ -59,11 +60,11 @@ def text_body(size: int) -> bytes:
     return json.dumps({"input": (TEXT * (size // len(TEXT) + 1))[: size - 20]}).encode()
 
 
-def rewrite(agent: AgentProfile, body: bytes) -> list[Any]:
-    """The request that goes to the cluster for `body`, in pieces."""
+def rewrite(plans: PlanCache, body: bytes) -> list[Any]:
+    """The request that goes to the cluster for `body`, in pieces. plans: kept between requests, as the gateway does."""
     request = read_execute(body)
     assert request.input is not None
-    return rewritten(agent, request, request.input, Policy()).body or []
+    return rewritten(plans.profile, request, request.input, Policy(), plans=plans).body or []
 
 
 def median(run: Callable[[], Any], seconds: float) -> float:

@@ -13,6 +13,7 @@ from bench.figures import FIGURES, Figure
 from bench.load import Ask, Connection
 from bench.process import Process, free_port
 from bench.rewrite import image_body, profile, rewrite, talk_body, text_body
+from gateway.delivery.reuse import PlanCache
 from tests.docs.pages import ROOT
 
 QUICK = ["--quick", "--rounds", "1", "--seconds", "0.3", "--requests", "20", "--idle", "20"]
@@ -80,7 +81,7 @@ def test_a_figure_that_takes_more_cores_than_there_are_says_so() -> None:
 
 def test_what_is_rewritten_reaches_the_agent() -> None:
     for body in (text_body(1000), image_body(3000), talk_body(2)):
-        sent = b"".join(rewrite(profile(), body))
+        sent = b"".join(rewrite(PlanCache(profile()), body))
         assert b'"question":' in sent
         assert b'"messages":' in sent
     assert len(text_body(1000)) in range(980, 1001)

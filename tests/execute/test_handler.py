@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from gateway.delivery import systems
 from gateway.execute.delivered import BOTH_SENT, DELIVERY, NOTICE
 from gateway.simulator.fixtures import CLASSIC, FLOW_PROMPT, MODERN, connector_body
 from gateway.unified.lift import THRESHOLD
@@ -267,22 +266,3 @@ async def test_every_modern_connector_takes_blocks(start_place: StartPlace) -> N
         answer = await place.execute(f"flow-{name}", {"input": BLOCKS})
         assert (name, answer.status) == (name, 200)
         assert PNG in json.dumps(place.simulator.received)
-
-
-@pytest.mark.parametrize("error", [TypeError("no such slot"), KeyError("slot")])
-async def test_a_strategys_bug_is_an_internal_error_that_is_logged(
-    capsys: pytest.CaptureFixture[str], start_place: StartPlace, monkeypatch: pytest.MonkeyPatch, error: Exception
-) -> None:
-    place = await start_place()
-
-    def broken(self: object, body: object) -> None:
-        raise error
-
-    monkeypatch.setattr(systems._Apply, "__call__", broken)
-    body = {"input": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hi"}]}
-    response = await place.execute("flow-f", body)
-    assert response.status == 500
-    assert (await response.json())["error"]["type"] == "InternalError"
-    written = capsys.readouterr()
-    assert "internal error" in written.out + written.err
-    assert type(error).__name__ in written.out + written.err

@@ -7,8 +7,10 @@ import json
 from typing import Any
 
 import aiohttp
+import pytest
 
 from gateway.app import build
+from gateway.delivery import systems
 from gateway.observe.logs import configure
 from gateway.simulator.fixtures import seed_core
 from gateway.simulator.server import Simulator
@@ -19,7 +21,8 @@ PAYLOAD = "QUJD" * 3000
 BIG = {"type": "image", "source": {"type": "base64", "format": "png", "data": PAYLOAD}}
 
 
-async def _logged(level: str, agent: str, body: Any) -> list[dict[str, Any]]:
+async def _logged(level: str, agent: str, body: Any, status: int | None = None) -> list[dict[str, Any]]:
+    """The log of one request to `agent`. status: what the answer must have."""
     written = io.StringIO()
     async with Simulator("2.19.0") as simulator:
         agents = seed_core(simulator.core, simulator.llm_url)
@@ -27,7 +30,9 @@ async def _logged(level: str, agent: str, body: Any) -> list[dict[str, Any]]:
         await gateway.start()
         headers = {"Authorization": "Basic c2VjcmV0OnNlY3JldA==", "X-Opaque-Id": "mine"}
         async with aiohttp.ClientSession(f"http://127.0.0.1:{gateway.data_port}", headers=headers) as client:
-            await (await client.post(f"/_plugins/_ml/agents/{agents[agent]}/_execute", json=body)).read()
+            answer = await client.post(f"/_plugins/_ml/agents/{agents[agent]}/_execute", json=body)
+            await answer.read()
+            assert status in (None, answer.status)
         await gateway.stop()
     text = written.getvalue()
     assert PAYLOAD[:64] not in text
@@ -65,3 +70,17 @@ async def test_both_spellings_leave_one_deprecation_warning() -> None:
 async def test_short_payloads_are_not_told_either() -> None:
     lines = await _logged("debug", "flow-a", {"input": [{"type": "text", "text": "hi"}, IMAGE]})
     assert IMAGE["source"]["data"] not in json.dumps(lines)
+
+
+@pytest.mark.parametrize("error", [TypeError("no such slot"), KeyError("slot")])
+async def test_a_strategys_bug_is_an_internal_error_that_is_logged(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def broken(self: object, body: object) -> None:
+        raise error
+
+    monkeypatch.setattr(systems._Apply, "__call__", broken)
+    conversation = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hi"}]
+    lines = await _logged("error", "flow-f", {"input": conversation}, 500)
+    (line,) = [line for line in lines if line["event"] == "internal error"]
+    assert type(error).__name__ in line["exception"]
