@@ -42,7 +42,8 @@ class Documents:
     def call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
         _, _, _, kind, id_ = path.split("/")
         if id_ == "_search":
-            hits = [{"_id": name, "_source": found, "sort": [0]} for name, found in self.documents[kind].items()]
+            documents = {} if body and "search_after" in body else self.documents[kind]  # all are on the first page
+            hits = [{"_id": name, "_source": found, "sort": [0]} for name, found in documents.items()]
             return 200, {"_shards": {"failed": 0}, "hits": {"total": {"value": len(hits)}, "hits": hits}}
         found = self.documents[kind].get(unquote(id_))
         return (200, dict(found)) if found else (404, {"error": {"reason": "not found"}, "status": 404})
