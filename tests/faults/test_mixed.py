@@ -26,7 +26,9 @@ async def _run(requests: int, lasting: float) -> Mix:
         tasks, levels = asyncio.all_tasks(), []
         mix = Mix(gateway.data_port, upstream, lasting=lasting)
         for _ in range(PARTS):
+            upstream.over.clear()
             await mix.run(requests // PARTS)
+            upstream.over.set()  # connections that it stopped reading from are read to their end now
             assert await settled(lambda: asyncio.all_tasks() <= tasks), asyncio.all_tasks() - tasks
             assert mix.repeated() == []
             assert mix.wrong == []
