@@ -6,6 +6,7 @@ in the status line is the hop's own (RFC 9110, 2.5).
 
 from __future__ import annotations
 
+import contextlib
 import json
 import urllib.request
 from collections.abc import Iterator
@@ -112,8 +113,18 @@ async def ask(port: int, raw: bytes) -> Parsed:
     """The answer to one request, the connection closed behind it where the request allows to say so."""
     head, end, body = raw.partition(b"\r\n\r\n")
     closing = head if b"HTTP/1.0" in head or b"\r\nConnection:" in head else head + b"\r\nConnection: close"
-    came, _ = await converse(port, closing + end + body, whole)
-    answer, rest = take(came, 0, bodyless=raw.startswith(b"HEAD"), to_end=True)
+    bodyless = raw.startswith(b"HEAD")
+
+    def is_whole(came: bytes) -> bool:
+        with contextlib.suppress(ValueError):  # a part is missing
+            answer, at = take(came, 0, bodyless=bodyless)
+            framed = answer.values("content-length") or answer.values("transfer-encoding")
+            return len(came) >= at and (bodyless or bool(framed))
+        return False
+
+    closes = b"Connection: close" in closing or b"HTTP/1.0" in closing
+    came, _ = await converse(port, closing + end + body, whole, (lambda came: False) if closes else is_whole)
+    answer, rest = take(came, 0, bodyless=bodyless, to_end=True)
     assert came[rest:] == b""
     return answer
 

@@ -30,8 +30,12 @@ async def byte_by_byte(sock: socket.socket, raw: bytes) -> None:
 FEEDS: dict[str, Feed] = {"whole": whole, "byte by byte": byte_by_byte}
 
 
-async def converse(port: int, raw: bytes, feed: Feed) -> tuple[bytes, bool]:
+async def converse(
+    port: int, raw: bytes, feed: Feed, enough: Callable[[bytes], bool] = lambda came: False
+) -> tuple[bytes, bool]:
     """Everything that came back, and whether the other end closed the connection (within `PATIENCE`).
+
+    enough: where the other end keeps the connection, says of what came that it is all.
 
     Plain sockets, since a transport of asyncio gives up reading when a write fails, and so loses an answer that
     was sent before the connection was closed.
@@ -41,7 +45,7 @@ async def converse(port: int, raw: bytes, feed: Feed) -> tuple[bytes, bool]:
 
     async def receive() -> None:
         with suppress(ConnectionError):
-            while data := await loop.sock_recv(sock, 65536):
+            while not enough(bytes(came)) and (data := await loop.sock_recv(sock, 65536)):
                 came.extend(data)
 
     with socket.create_connection(("127.0.0.1", port)) as sock:
