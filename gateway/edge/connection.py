@@ -29,8 +29,8 @@ _HELD = 64 * 1024
 """Bytes of pipelined requests that are read ahead while one is being answered."""
 _STEPS = 256
 """Steps through the chunks of a body that are taken for one read of a connection; the rest waits in the backlog."""
-_LARGE = 64 * 1024
-"""Bytes of a body after which the connection waits for its turn: libuv would read up to 32 such pieces at once."""
+_LARGE = 250_000
+"""Bytes that fill the read buffer of the loop: more is waiting, and libuv would read up to 32 times in one go."""
 _LINGER = 2.0
 """Seconds in which a client may take in the last answer, while what it still sends is thrown away: closing at once
 would reset the connection, and the answer with it (RFC 9112, 9.6)."""
