@@ -78,6 +78,7 @@ class Pool:
             idle = time.monotonic() - connection.deadline + self._keepalive
             if not connection.transport.is_closing() and (idle < _BRIEF or not connection.disturbed()):
                 connection.reused = True
+                self.waiting_since = NEVER
                 return connection
             connection.transport.abort()
         return None
@@ -118,6 +119,7 @@ class Pool:
             waiter.set_result(connection)
             return
         connection.deadline = time.monotonic() + self._keepalive
+        self.waiting_since = NEVER
         self._idle.append(connection)
 
     def discard(self, connection: Connection) -> None:

@@ -18,6 +18,8 @@ from gateway.upstream.pool import Pool
 from tests.conftest import settings_for
 from tests.wire import RecordingUpstream
 
+NO_WAIT = float("inf")
+
 
 @contextlib.asynccontextmanager
 async def _pool(limit: int) -> AsyncIterator[Pool]:
@@ -123,6 +125,17 @@ async def test_a_body_that_has_come_whole_waits_no_longer() -> None:
         assert outbound.upload_waiter is not None
         outbound.upload_waiter.set_result(None)
         await waiting
+
+
+async def test_a_pool_whose_waiters_left_is_not_stuck() -> None:
+    async with _pool(1) as pool:
+        first = await pool.acquire()
+        [waiter] = await _waiting(pool, 1)
+        assert pool.waiting_since < NO_WAIT
+        waiter.cancel()
+        await asyncio.gather(waiter, return_exceptions=True)
+        pool.give_back(first)
+        assert pool.waiting_since == NO_WAIT
 
 
 async def test_a_pool_that_gives_nobody_a_connection_is_rebuilt() -> None:
