@@ -73,4 +73,11 @@ def _do(future: Future[Any], work: _Work) -> None:
 
 
 READING = Worker("reading")
-"""Reads large bodies: decompression, JSON, the check of `input`."""
+"""Reads large bodies and plans what is sent for them: decompression, JSON, the check of `input`, the rewrite."""
+
+
+async def run_here_if(small: bool, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+    """Call `function`: at once if the work is `small`, on the reading thread if it is not."""
+    if small:
+        return function(*args, **kwargs)
+    return await READING.run_next(function, *args, **kwargs)

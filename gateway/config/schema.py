@@ -247,7 +247,10 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     nesting: Annotated[Positive, Meta(description="Deepest nesting of its JSON.")] = 100
     values: Annotated[
         Positive,
-        Meta(description="Most values in its JSON, counted by commas and opening brackets outside of strings."),
+        Meta(
+            description="Most values in its JSON, counted by commas and opening brackets outside of strings, and most "
+            "placeholders in its texts."
+        ),
     ] = 100_000
     text: Annotated[
         Positive, Meta(description="Most bytes of its JSON without inline media: all its text and structure.")

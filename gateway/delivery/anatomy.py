@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from functools import cached_property
 from typing import Any
 
 from gateway.agents.kinds import ABILITIES
 from gateway.agents.profile import AgentProfile
 from gateway.delivery.coding import Live
+from gateway.delivery.recent import Recent, computed_once
 from gateway.delivery.rendering import (
     FLOW_TYPES,
     Environment,
@@ -30,6 +29,7 @@ from gateway.delivery.rendering import (
     llm_tools,
 )
 from gateway.delivery.template import PREFIX
+from gateway.errors import Problem, UndeliverableContent
 from gateway.providers.base import Provider
 
 MARK = "GWPROBEWORDGW"
@@ -61,6 +61,16 @@ class Slot:
     name: str
     takes: Takes
     glue: str = ""
+
+
+_MOST_NAMES = 200
+_TOO_MANY_NAMES = Problem(
+    "parameters",
+    f"the connector's template and the parameters name more than {_MOST_NAMES} placeholders",
+    f"at most {_MOST_NAMES}",
+    code="AGENT_NOT_CALLABLE",
+    help="put the texts where they are used, instead of naming them",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,12 +137,12 @@ class Anatomy:
         except RenderFailure:
             return None
 
-    @cached_property
+    @computed_once
     def values(self) -> dict[str, str]:
         """The first call's parameters as they are for the question `QUESTION`."""
         return call_values(self.profile, {**self.params, "question": QUESTION}, Environment())
 
-    @cached_property
+    @computed_once
     def own(self) -> dict[str, str]:
         """Parameters before any prompt pass: the connector's, the agent's, the tool's, the caller's."""
         own = {**self.model.connector.parameters, **self.values}
@@ -146,9 +156,13 @@ class Anatomy:
         own.pop("question", None)
         return own
 
-    @cached_property
+    @computed_once
     def names(self) -> list[str]:
-        """The template's variables, and those their values lead to, in order, each once."""
+        """The template's variables, and those their values lead to, in order, each once.
+
+        Raises:
+            UndeliverableContent: there are more than any template needs; each of them is probed.
+        """
         found: dict[str, None] = {}
         queue = [self.model.connector.request_body]
         while queue:
@@ -156,9 +170,11 @@ class Anatomy:
                 if name not in found:
                     found[name] = None
                     queue.append(self.own.get(name, ""))
+            if len(found) > _MOST_NAMES:
+                raise UndeliverableContent.of([_TOO_MANY_NAMES])
         return list(found)
 
-    @cached_property
+    @computed_once
     def holder(self) -> Holder | None:
         """The one parameter whose value has the question in it, once; None where that can't be told."""
         if self.profile.type == "plan_execute_and_reflect":
@@ -176,7 +192,7 @@ class Anatomy:
                 held.append(Holder(name, *parts))
         return held[0] if len(held) == 1 else None
 
-    @cached_property
+    @computed_once
     def legacy(self) -> Any:
         """The body for a plain `question`; None where the agent can't be called that way."""
         return self.render({"question": QUESTION})
@@ -187,7 +203,7 @@ class Anatomy:
         takes_one = self.is_flow or (self.calls_functions and self.profile.type != "plan_execute_and_reflect")
         return takes_one and "prompt" not in self.own and self.legacy is None
 
-    @cached_property
+    @computed_once
     def replays(self) -> bool:
         """Whether what the agent's memory holds reaches its first LLM call."""
         body = self.render(self.asking({}), Environment(history=PROBE))
@@ -206,7 +222,7 @@ class Anatomy:
                 return Frame(body, messages, turn, part, messages[turn][self.provider.content_field][part][leaf])
         return None
 
-    @cached_property
+    @computed_once
     def slots(self) -> list[Slot]:
         """The bare variables of the template that take messages, whole-array ones first."""
         slots = [slot for name in self.names if (slot := self._slot(name)) is not None]
@@ -233,7 +249,7 @@ class Anatomy:
                     return Slot(name, Takes.HISTORY, ",")
         return None
 
-    @cached_property
+    @computed_once
     def system_slot(self) -> tuple[str, Path] | None:
         """The quoted variable that is the system text, and its path in the body."""
         if self.profile.type == "plan_execute_and_reflect":
@@ -291,7 +307,7 @@ class AnatomyCache:
 
     def __init__(self, profile: AgentProfile) -> None:
         self.profile = profile
-        self._anatomies: OrderedDict[tuple[str, tuple[tuple[str, str], ...]], Anatomy] = OrderedDict()
+        self._anatomies: Recent[Anatomy] = Recent(self.MAX_ENTRIES)
 
     def get(self, provider: Provider, params: Mapping[str, str]) -> Anatomy:
         """Return the agent's anatomy for these parameters.
@@ -302,13 +318,7 @@ class AnatomyCache:
         if sum(map(len, params.values())) > self.MAX_LENGTH:
             return Anatomy(self.profile, provider, params)
         key = (provider.name, tuple(sorted(params.items())))
-        anatomy = self._anatomies.get(key)
-        if anatomy is None:
-            anatomy = self._anatomies[key] = Anatomy(self.profile, provider, params)
-            if len(self._anatomies) > self.MAX_ENTRIES:
-                self._anatomies.popitem(last=False)
-        self._anatomies.move_to_end(key)
-        return anatomy
+        return self._anatomies.get(key, lambda: Anatomy(self.profile, provider, params))
 
 
 def _live(value: Any) -> Any:

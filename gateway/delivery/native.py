@@ -19,17 +19,17 @@ GUARDS: Parameters = {"gw_d": "$", "gw_d2": "$$", "gw_d3": "$$$", SKIP: "true"}
 def guarded(value: Any) -> tuple[Any, Parameters]:
     """`value` with every placeholder in its texts coded, and the parameters that undo the code; {} if there is none."""
     helpers: Parameters = {}
+    return _guarded(value, helpers), helpers
 
-    def coded(item: Any) -> Any:
-        match item:
-            case str() if PREFIX in item:
-                text, more = dollars(item, "gw_d", "")
-                helpers.update({**more, **skip_if_needed(item)})
-                return text
-            case dict():
-                return {name: coded(member) for name, member in item.items()}
-            case list():
-                return [coded(element) for element in item]
-        return item
 
-    return coded(value), helpers
+def _guarded(item: Any, helpers: Parameters) -> Any:
+    match item:
+        case str() if PREFIX in item:
+            text, more = dollars(item, "gw_d", "")
+            helpers.update({**more, **skip_if_needed(item)})
+            return text
+        case dict():
+            return {name: _guarded(member, helpers) for name, member in item.items()}
+        case list():
+            return [_guarded(element, helpers) for element in item]
+    return item

@@ -16,12 +16,34 @@ from typing import Any
 
 from gateway.agents.kinds import ABILITIES, Generation
 from gateway.agents.profile import AgentProfile, Model, Tool
-from gateway.delivery.template import PREFIX, InfiniteLoop, escape_json, may_be_json, substitute
+from gateway.delivery.template import (
+    PREFIX,
+    ExpansionTooLarge,
+    InfiniteLoop,
+    Lookup,
+    escape_json,
+    may_be_json,
+    substitute,
+)
+from gateway.errors import Problem, UndeliverableContent
 
 # FACTS.md, 3.4.0: what a function-calling agent inserts raw unless the request says otherwise.
 DEFAULT_RAW = "_chat_history,_tools,_interactions,tool_configs"
 _TO_STRING = ".toString()"
 _PLANNER_RAW = "tool_configs,_tools"
+
+# How far placeholders may expand: characters in all, and for each character of the template and its values. A text
+# beyond ASCII becomes six characters each, and may stand in a template twice.
+_LEAST_EXPANSION = 100_000
+_EXPANSION = 16
+_TOO_LARGE = Problem(
+    "parameters",
+    "the placeholders in the parameters and the connector's template hold one another so often that they expand to "
+    "many times their length",
+    "parameters that are not nested",
+    code="AGENT_NOT_CALLABLE",
+    help="name each parameter once, or put its text where it is used",
+)
 
 FLOW_TYPES = frozenset({"flow", "conversational_flow"})
 
@@ -240,18 +262,36 @@ def payload(model: Model, values: Mapping[str, str], raw_parameters: bool) -> st
 
     Raises:
         RenderFailure: a value that may or may not count as JSON is used, or a placeholder leads to itself.
+        UndeliverableContent: the parameters hold one another so often that they expand to many times their length.
     """
-    raw = frozenset(name.strip() for name in values.get("no_escape_params", "").split(",")) if raw_parameters else ()
+    raw = frozenset(map(str.strip, values.get("no_escape_params", "").split(","))) if raw_parameters else frozenset()
+    filling = _Filling(model, values, raw)
+    template = _NULL_DEFAULT.sub(filling.null_or_quoted, model.connector.request_body)
+    return _substituted(template, {**model.connector.parameters, **values}, filling.look_up)
 
-    def lookup(name: str) -> str | None:
+
+@dataclass(frozen=True, slots=True)
+class _Filling:
+    """What fills the placeholders of a connector's template. raw: the names of values that go in unescaped.
+
+    Not nested functions: one that calls itself is a cycle, which would keep the values until the next collection.
+    """
+
+    model: Model
+    values: Mapping[str, str]
+    raw: frozenset[str]
+
+    def look_up(self, name: str) -> str | None:
+        """Return the value of a placeholder as it goes in; None for one that has none."""
+        values = self.values
         value = values.get(name)
         if value is None and name.endswith(_TO_STRING) and any(f"{PREFIX}{name}}}" in v for v in values.values()):
             # Written once more as the inside of a JSON string (2.19.0 06_hazards_tricks, question_toString).
-            inner = lookup(name.removesuffix(_TO_STRING))
+            inner = self.look_up(name.removesuffix(_TO_STRING))
             return json.dumps(inner)[1:-1] if inner is not None else None
         if value is None:
-            return model.connector.parameters.get(name)
-        if name in raw:
+            return self.model.connector.parameters.get(name)
+        if name in self.raw:
             return value
         if not may_be_json(value):
             return escape_json(value)
@@ -259,10 +299,9 @@ def payload(model: Model, values: Mapping[str, str], raw_parameters: bool) -> st
             return value
         raise RenderFailure(f"the parameter {name} may or may not count as JSON")
 
-    def null_or_quoted(found: re.Match[str]) -> str:
-        return "null" if lookup(found[1]) is None else found[0]
-
-    return _substituted(_NULL_DEFAULT.sub(null_or_quoted, model.connector.request_body), lookup)
+    def null_or_quoted(self, found: re.Match[str]) -> str:
+        """Return what a quoted placeholder with a null default becomes before the substitution."""
+        return "null" if self.look_up(found[1]) is None else found[0]
 
 
 def first_call(profile: AgentProfile, params: Mapping[str, str], env: Environment) -> Any:
@@ -324,10 +363,14 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return members
 
 
-def _substituted(template: str, values: Any) -> str:
+def _substituted(template: str, values: Mapping[str, str], lookup: Lookup | None = None) -> str:
+    """`template` with its placeholders filled in. lookup: what `values` become as they go in; themselves if None."""
+    limit = _LEAST_EXPANSION + _EXPANSION * (len(template) + sum(map(len, values.values())))
     try:
-        return substitute(template, values)
+        return substitute(template, lookup or values, limit=limit)
     except InfiniteLoop as loop:
         raise RenderFailure(f"placeholders lead back to themselves: {loop}") from None
     except RecursionError:
         raise RenderFailure("placeholders are nested too deeply to follow") from None
+    except ExpansionTooLarge:
+        raise UndeliverableContent.of([_TOO_LARGE]) from None

@@ -16,7 +16,6 @@ Anything else is planned anew: a conversation, media, remembered turns, a text w
 from __future__ import annotations
 
 import re
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -25,6 +24,7 @@ from gateway.agents.profile import AgentProfile
 from gateway.delivery.anatomy import MARK, AnatomyCache, Path, locate, with_value
 from gateway.delivery.coding import raw_text
 from gateway.delivery.plan import Plan, Remembered, plan
+from gateway.delivery.recent import Recent
 from gateway.delivery.template import BLANK
 from gateway.errors import UndeliverableContent
 from gateway.providers.base import MappingOptions, Provider, ProviderRequest
@@ -62,7 +62,7 @@ class PlanCache:
     def __init__(self, profile: AgentProfile) -> None:
         self.profile = profile
         self._anatomies = AnatomyCache(profile)
-        self._specimens: OrderedDict[tuple[object, ...], _Kept] = OrderedDict()
+        self._specimens: Recent[_Kept] = Recent(self.MAX_ENTRIES)
 
     def plan(
         self,
@@ -90,15 +90,12 @@ class PlanCache:
         (message,) = agent_input.messages
         (block,) = message.content
         key = (provider.name, message.at, block.at, *sorted(params.items()))
-        kept = self._specimens.get(key)
-        if kept is None:
-            message = replace(message, content=(Text(SPECIMEN, block.at),))
-            specimen = replace(agent_input, messages=(message,))
-            kept = self._specimens[key] = _Kept(*self._usable(provider, specimen, params, options))
-            if len(self._specimens) > self.MAX_ENTRIES:
-                self._specimens.popitem(last=False)
-        self._specimens.move_to_end(key)
-        return kept
+
+        def prove() -> _Kept:
+            specimen = replace(message, content=(Text(SPECIMEN, block.at),))
+            return _Kept(*self._usable(provider, replace(agent_input, messages=(specimen,)), params, options))
+
+        return self._specimens.get(key, prove)
 
     def _usable(
         self, provider: Provider, specimen: AgentInput, params: Mapping[str, str], options: MappingOptions

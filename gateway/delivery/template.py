@@ -23,65 +23,96 @@ class InfiniteLoop(Exception):
     """A placeholder leads back to itself; the cluster answers 500 "Infinite loop in property interpolation"."""
 
 
-def substitute(template: str, values: Mapping[str, str] | Lookup, prefix: str = PREFIX) -> str:
+class ExpansionTooLarge(Exception):
+    """The values of the placeholders, put together, are longer than the limit."""
+
+
+def substitute(
+    template: str, values: Mapping[str, str] | Lookup, prefix: str = PREFIX, limit: int | None = None
+) -> str:
     """`template` with every placeholder that has a value or a default replaced, recursively.
 
     A placeholder without either stays as it is. The walk mirrors StringSubstitutor: a value is scanned by
     itself, so a placeholder can't be formed across its borders; the scan then goes on behind it, but a ``$``
     that ends the value still escapes a placeholder that follows it.
 
+    limit: of the work, in characters of inserted values, each with `_PER_VALUE` more. A few values that hold one
+        another twice expand to more than any memory holds.
+
     Raises:
         InfiniteLoop: a placeholder's value contains itself, directly or through others.
+        ExpansionTooLarge: the limit is passed.
         RecursionError: placeholders lead to one another too many times for Python's stack.
     """
     lookup = values.get if isinstance(values, Mapping) else values
-    return _substitute(template, lookup, prefix, [])
+    return _Substitution(lookup, prefix, limit).expand(template)
 
 
-def _substitute(text: str, lookup: Lookup, prefix: str, open_names: list[str]) -> str:
-    done = ""  # what has been rendered; only its last character matters to what follows
-    parts: list[str] = []
-    pos = 0
-    while True:
-        start = text.find(prefix, pos)
-        if start < 0:
-            parts.append(text[pos:])
-            return "".join(parts)
-        before = text[pos:start]
-        last = before[-1:] or done
-        if last == "$":
-            # An escaped placeholder: drop the escaping `$`, keep the `$` of the prefix, look on behind it.
+_PER_VALUE = 16
+
+
+class _Substitution:
+    def __init__(self, lookup: Lookup, prefix: str, limit: int | None) -> None:
+        self._lookup = lookup
+        self._prefix = prefix
+        self._left = limit
+        self._open_names: list[str] = []
+
+    def expand(self, text: str) -> str:
+        prefix = self._prefix
+        done = ""  # what has been rendered; only its last character matters to what follows
+        parts: list[str] = []
+        pos = 0
+        while True:
+            start = text.find(prefix, pos)
+            if start < 0:
+                parts.append(text[pos:])
+                return "".join(parts)
+            before = text[pos:start]
+            last = before[-1:] or done
+            if last == "$":
+                # An escaped placeholder: drop the escaping `$`, keep the `$` of the prefix, look on behind it.
+                if before:
+                    parts.append(before[:-1])
+                else:
+                    parts[-1] = parts[-1][:-1]
+                parts.append("$")
+                done, pos = "", start + 1
+                continue
+            end = text.find(SUFFIX, start + len(prefix))
+            if end < 0:
+                parts.append(text[pos:])
+                return "".join(parts)
+            rendered = self._value(text[start + len(prefix) : end])
+            if rendered is None:
+                # Unknown: left as it stands. The scan continues behind it.
+                parts.append(text[pos : end + 1])
+                done, pos = SUFFIX, end + 1
+                continue
             if before:
-                parts.append(before[:-1])
-            else:
-                parts[-1] = parts[-1][:-1]
-            parts.append("$")
-            done, pos = "", start + 1
-            continue
-        end = text.find(SUFFIX, start + len(prefix))
-        if end < 0:
-            parts.append(text[pos:])
-            return "".join(parts)
-        name, delimiter, default = text[start + len(prefix) : end].partition(DEFAULT_DELIMITER)
-        if name in open_names:
-            raise InfiniteLoop(" -> ".join([*open_names, name]))
-        value = lookup(name)
+                parts.append(before)
+            if rendered:
+                parts.append(rendered)
+            done = rendered[-1:] or last
+            pos = end + 1
+
+    def _value(self, placeholder: str) -> str | None:
+        name, delimiter, default = placeholder.partition(DEFAULT_DELIMITER)
+        if name in self._open_names:
+            raise InfiniteLoop(" -> ".join([*self._open_names, name]))
+        value = self._lookup(name)
         if value is None and delimiter:
             value = default
         if value is None:
-            # Unknown: left as it stands. The scan continues behind it.
-            parts.append(text[pos : end + 1])
-            done, pos = SUFFIX, end + 1
-            continue
-        if before:
-            parts.append(before)
-        open_names.append(name)
-        rendered = _substitute(value, lookup, prefix, open_names)
-        open_names.pop()
-        if rendered:
-            parts.append(rendered)
-        done = rendered[-1:] or last
-        pos = end + 1
+            return None
+        if self._left is not None:
+            self._left -= len(value) + _PER_VALUE
+            if self._left < 0:
+                raise ExpansionTooLarge
+        self._open_names.append(name)
+        rendered = self.expand(value)
+        self._open_names.pop()
+        return rendered
 
 
 class _Escapes(dict[int, str]):
@@ -97,9 +128,15 @@ class _Escapes(dict[int, str]):
 _ESCAPES = _Escapes({ord(char): f"\\{letter}" for char, letter in zip('"\\/\b\f\n\r\t', '"\\/bfnrt', strict=True)})
 
 
+_PIECE = 250_000  # characters
+
+
 def escape_json(text: str) -> str:
     """`text` as commons-text `escapeJson` writes it into a JSON string: ``/`` as ``\\/``, non-ASCII as ``\\uXXXX``."""
-    return text.translate(_ESCAPES)
+    if len(text) <= _PIECE:
+        return text.translate(_ESCAPES)
+    # In pieces, so that no call keeps other threads from running for more than a few milliseconds.
+    return "".join(text[start : start + _PIECE].translate(_ESCAPES) for start in range(0, len(text), _PIECE))
 
 
 def may_be_json(text: str) -> bool:

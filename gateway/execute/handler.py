@@ -37,7 +37,7 @@ from gateway.notices import Notice
 from gateway.observe.logs import Logger, step
 from gateway.observe.metrics import Metrics
 from gateway.observe.redact import describe_error, mask_place
-from gateway.offload import READING
+from gateway.offload import run_here_if
 from gateway.providers import registry
 from gateway.providers.base import MappingOptions
 from gateway.unified.budget import Budget, is_small
@@ -101,9 +101,7 @@ class Handler:
             raise
 
     async def _read(self, body: bytes) -> ExecuteRequest:
-        if is_small(body):
-            return read_execute(body, self._budget)
-        return await READING.run_next(read_execute, body, self._budget)
+        return await run_here_if(is_small(body), read_execute, body, self._budget)
 
     async def _agent(
         self, call: ExecuteCall, request: ExecuteRequest, agent_input: AgentInput
@@ -148,7 +146,9 @@ class Handler:
 
         describes = self._describes(profile)
         agent_input, fetched = await self._media.inlined(profile.provider, request, agent_input, deliver, describes)
-        sent = self._delivered(agent, request, agent_input, remembered, (*notices, *fetched))
+        sent = await run_here_if(
+            request.is_small, self._delivered, agent, request, agent_input, remembered, (*notices, *fetched)
+        )
         if text_of(call.body) is not None and agent.derive(FastPath).ready is None:
             self._learn(agent)
         return self._sent(request, agent_input, sent)
@@ -190,7 +190,8 @@ class Handler:
                 return self._sent(request, agent_input, sent)
             return None
 
-        as_sent = self._sent(request, agent_input, native(profile, request, agent_input, call.streaming))
+        planned = await run_here_if(request.is_small, native, profile, request, agent_input, call.streaming)
+        as_sent = self._sent(request, agent_input, planned)
         return Forward(as_sent.body, as_sent.response_headers, once_more)
 
     def _delivered(
@@ -220,7 +221,7 @@ class Handler:
             return rewritten_unproved(provider, request, said, Policy(self._options))
 
         agent_input, fetched = await self._media.inlined(rule.provider, request, agent_input, deliver)
-        sent = deliver(agent_input)
+        sent = await run_here_if(request.is_small, deliver, agent_input)
         return self._sent(request, agent_input, Rewritten(_noted(sent.plan, fetched), sent.body))
 
     async def _remembered(

@@ -10,6 +10,7 @@ from gateway.execute.ports import MediaFetcher
 from gateway.notices import Notice
 from gateway.observe.logs import Logger, step
 from gateway.observe.redact import mask_place
+from gateway.offload import run_here_if
 from gateway.providers import registry
 from gateway.providers.base import Inexpressible, MappingOptions, Provider
 from gateway.unified.model import AgentInput, Base64, ContentBlock, Media, Source, ToolResult, Url
@@ -46,14 +47,17 @@ class Inliner:
             UndeliverableContent: a medium can't be fetched, or none may be.
         """
         blocks = _by_url(agent_input) if provider else []
-        problems = _problems(registry.provider(provider), agent_input, self._options) if blocks and provider else []
+        problems: Sequence[Problem] = ()
+        small = request.is_small
+        if blocks and provider:
+            problems = await run_here_if(small, _problems, registry.provider(provider), agent_input, self._options)
         places = {problem.place for problem in problems}
         blocks = [block for block in blocks if block.at in places]
         if not blocks:
             return agent_input, ()
         mint = request.lifted.mint
         try:
-            deliver(_with_bytes(agent_input, blocks, [_STAND_IN] * len(blocks), mint))
+            await run_here_if(small, deliver, _with_bytes(agent_input, blocks, [_STAND_IN] * len(blocks), mint))
         except UndeliverableContent:
             return agent_input, ()
         if self._fetch is not None:

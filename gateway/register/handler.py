@@ -23,7 +23,7 @@ from gateway.notices import Notice
 from gateway.observe.logs import Logger
 from gateway.observe.metrics import Metrics
 from gateway.observe.redact import describe_problems
-from gateway.offload import READING
+from gateway.offload import run_here_if
 from gateway.register.calls import Calls
 from gateway.register.cascade import CLEANUP, delete_agent, reads_cascade
 from gateway.register.documents import notices
@@ -100,9 +100,7 @@ class Manager:
 
     async def _read(self, reader: Callable[[bytes, Budget], _Read], body: bytes) -> _Read:
         """Apply a reader to a body, off the loop where it is large."""
-        if is_small(body):
-            return reader(body, self._budget)
-        return await READING.run_next(reader, body, self._budget)
+        return await run_here_if(is_small(body), reader, body, self._budget)
 
     def _passed(self, call: ExecuteCall, registration: Registration, target: Target) -> Forward:
         body = as_native(call.body, registration, target)

@@ -25,8 +25,9 @@ class Budget(NamedTuple):
     """The limits for one body.
 
     decompressed: bytes once decompressed. text: bytes of JSON without inline media. values: commas and opening
-    brackets outside of strings. items: messages, content blocks, tool calls. depth: nesting, the outermost level
-    counted. problems: reading stops when there are more.
+    brackets outside of strings; and placeholders in texts, each of which has to be kept from being expanded. items:
+    messages, content blocks, tool calls. depth: nesting, the outermost level counted. problems: reading stops when
+    there are more.
     """
 
     decompressed: int = _DEFAULT.decompressed
@@ -40,6 +41,10 @@ class Budget(NamedTuple):
     def from_limits(cls, limits: Limits) -> Budget:
         """The budget that the settings give every body."""
         return cls(limits.decompressed, limits.text, limits.values, limits.input_items, limits.nesting)
+
+
+PLACEHOLDER = "${parameters."
+"""The start of what a cluster expands in a connector's template."""
 
 
 def is_small(body: bytes) -> bool:
@@ -60,7 +65,14 @@ def too_much_text(limit: int) -> BodyTooLarge:
 
 def too_many_values(limit: int, place: str = "") -> InvalidInput:
     """The error for a body with more than `limits.values` JSON values."""
-    return _refusal(place, f"The JSON has more than {limit} values", f"at most {limit}", "", TOO_MANY_VALUES, "values")
+    return _refusal(
+        place,
+        f"The JSON has more than {limit} values and placeholders",
+        f"at most {limit}",
+        "",
+        TOO_MANY_VALUES,
+        "values",
+    )
 
 
 def too_many_items(limit: int, count: int, place: str) -> InvalidInput:

@@ -17,6 +17,7 @@ from gateway.unified.lift import Lifted, lift
 from gateway.unified.model import AgentInput
 from gateway.unified.validate import Problems, Reading, child, json_type
 
+_FEW_PLACEHOLDERS = 20
 _EXPECTED_PARAMETER = "string, number, boolean, object or array"
 
 
@@ -41,6 +42,12 @@ class ExecuteRequest:
     lifted: Lifted
     parameters: dict[str, Any] = field(default_factory=dict)
     other: dict[str, Any] = field(default_factory=dict)
+    placeholders: int = 0
+
+    @property
+    def is_small(self) -> bool:
+        """Whether planning takes so little time that other clients of the event loop can wait for it."""
+        return self.lifted.is_small and self.placeholders <= _FEW_PLACEHOLDERS
 
     @property
     def has_question(self) -> bool:
@@ -81,7 +88,7 @@ def _unified(members: dict[str, Any], lifted: Lifted) -> ExecuteRequest:
     parameters = _parameters(reading, members)
     other = _other(reading, members)
     reading.problems.check()
-    return ExecuteRequest(RequestKind.UNIFIED, agent_input, lifted, parameters, other)
+    return ExecuteRequest(RequestKind.UNIFIED, agent_input, lifted, parameters, other, reading.placeholders)
 
 
 def _legacy(members: dict[str, Any], lifted: Lifted) -> ExecuteRequest:
@@ -108,6 +115,8 @@ def _parameters(reading: Reading, members: dict[str, Any]) -> dict[str, Any]:
             place = child("parameters", name)
             reading.problems.add(place, "A parameter can't be null", _EXPECTED_PARAMETER, "null", "Leave it out.")
     parameters: dict[str, Any] = reading.plain(written, "parameters")
+    for name, text in parameters_as_strings(parameters).items():
+        reading.add_placeholders(text, child("parameters", name))
     return parameters
 
 

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from gateway.errors import InvalidInput, Problem
-from gateway.unified.budget import Budget, too_many_items, too_many_values
+from gateway.unified.budget import PLACEHOLDER, Budget, too_many_items, too_many_values
 from gateway.unified.lift import Lifted, Unreadable
 
 _PLAIN_KEY = re.compile(r"[A-Za-z_$][A-Za-z0-9_$-]*")
@@ -94,6 +94,7 @@ class Reading:
         self.lifted = lifted
         self.budget = lifted.budget
         self.problems = Problems(self.budget.problems)
+        self.placeholders = 0
         self._values = 0
         self._items = 0
 
@@ -112,6 +113,17 @@ class Reading:
         if self._values > self.budget.values:
             raise too_many_values(self.budget.values, place)
 
+    def add_placeholders(self, text: str, place: str) -> None:
+        """Note the placeholders in `text`, each as a value.
+
+        Raises:
+            InvalidInput: the budget does not allow for them.
+        """
+        if PLACEHOLDER in text:
+            count = text.count(PLACEHOLDER)
+            self.placeholders += count
+            self.add_values(count, place)
+
     def add_items(self, count: int, place: str) -> None:
         """Note that `count` messages, content blocks or tool calls are about to be read, at `place`.
 
@@ -123,9 +135,15 @@ class Reading:
             raise too_many_items(self.budget.items, self._items, place)
 
     def text(self, value: str, place: str) -> str:
-        """`value`, or the lifted string it stands for; "" and a problem when that is not text."""
+        """`value`, or the lifted string it stands for; "" and a problem when that is not text.
+
+        Raises:
+            InvalidInput: it has more placeholders than the budget allows for.
+        """
         try:
-            return self.lifted.restore(value)
+            text = self.lifted.restore(value)
+            self.add_placeholders(text, place)
+            return text
         except Unreadable as error:
             self.problems.add(place, f"Invalid string: {error}", "valid JSON text in UTF-8")
             return ""

@@ -101,3 +101,18 @@ START, END = b'{"input":"', b'"}'
 def parameters(scale: float) -> bytes:
     members = b",".join(b'"p%d":"1"' % number for number in range(round(MILLION * scale)))
     return b'{"input":"a","parameters":{%b}}' % members
+
+
+def _with_parameters(held: dict[str, str]) -> bytes:
+    asked = "${parameters.a0} ${parameters.question}"
+    return json.dumps({"input": "hi", "parameters": {**held, "prompt": asked, "messages": asked}}).encode()
+
+
+def doubling(count: int) -> bytes:
+    """A text beside parameters that expand to 2 ** `count` words."""
+    return _with_parameters({f"a{i}": f"${{parameters.a{i + 1}}}" * 2 for i in range(count)})
+
+
+def chained(count: int) -> bytes:
+    """A text beside parameters of which each leads to the next."""
+    return _with_parameters({f"a{i}": f"${{parameters.a{i + 1}}}" for i in range(count)})

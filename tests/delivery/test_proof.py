@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -155,3 +156,48 @@ def test_a_template_whose_turns_are_no_turns_is_no_internal_error(turn: str, pro
 @pytest.mark.parametrize("value", ["5", "{", "[[1]]", '{"a":1}', "null", "[" * 100_000])
 def test_selected_tools_that_are_no_list_of_names_are_refused(agent: str, value: str) -> None:
     assert codes(world("2.19.0").profile(agent), selected_tools=value) == {"AGENT_NOT_CALLABLE"}
+
+
+@pytest.mark.parametrize("agent", ["flow-d", "conv-a", "cflow-e"])
+def test_planning_leaves_nothing_to_the_garbage_collector(agent: str) -> None:
+    # A body of many megabytes would stay until the next collection.
+    profile = world("2.19.0").profile(agent)
+    planned(profile, "${parameters.x} $")
+    gc.collect()
+    gc.disable()
+    try:
+        planned(profile, "${parameters.x} $")
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
+
+
+def _doubling(count: int) -> dict[str, str]:
+    """Parameters that each hold the next one twice, so that the first expands to 2 ** count words."""
+    held = {f"a{index}": f"${{parameters.a{index + 1}}}" * 2 for index in range(count)}
+    return {**held, f"a{count}": "lol"}
+
+
+@pytest.mark.parametrize("agent", ["flow-a", "conv-a", "flow-d"])
+@pytest.mark.parametrize("parameter", ["prompt", "messages", "inputText"])
+def test_parameters_that_double_without_end_are_refused(agent: str, parameter: str) -> None:
+    params = {**_doubling(40), parameter: "${parameters.a0} ${parameters.question}"}
+    profile = world("2.19.0").profile(agent)
+    with contextlib.suppress(UndeliverableContent):
+        # An agent whose template does not name the parameter is answered, with the parameter unused.
+        assert "a0" not in str(planned(profile, **params).request)
+
+
+def test_parameters_that_double_say_why_they_are_refused() -> None:
+    params = {**_doubling(40), "prompt": "${parameters.a0} ${parameters.question}"}
+    with pytest.raises(UndeliverableContent, match="expand to many times their length") as refusal:
+        planned(world("2.19.0").profile("conv-a"), **params)
+    assert [(problem.place, problem.code) for problem in refusal.value.problems] == [
+        ("parameters", "AGENT_NOT_CALLABLE")
+    ]
+
+
+def test_a_long_chain_of_parameters_is_refused() -> None:
+    chain = {f"a{index}": f"${{parameters.a{index + 1}}}" for index in range(250)}
+    with pytest.raises(UndeliverableContent, match="more than 200 placeholders"):
+        planned(world("2.19.0").profile("conv-a"), **chain, prompt="${parameters.a0} ${parameters.question}")

@@ -149,7 +149,7 @@ def test_profiles_one_after_the_other_get_their_own_plans() -> None:
 def test_a_cache_is_freed_with_its_owner() -> None:
     plans = PlanCache(replace(world("2.19.0").profile("flow-a")))
     plans.plan(registry.provider("bedrock/converse"), said("hi", InputType.TEXT), {}, MappingOptions())
-    (anatomy,) = plans._anatomies._anatomies.values()
+    (anatomy,) = plans._anatomies._anatomies
     freed = weakref.ref(plans), weakref.ref(anatomy)
     del plans, anatomy
     gc.collect()

@@ -109,3 +109,8 @@ def test_what_the_cluster_takes_for_json_is_never_missed(text: str) -> None:
 )
 def test_what_might_be_json(text: str, may: bool) -> None:
     assert may_be_json(text) is may
+
+
+def test_a_long_text_is_escaped_in_pieces_as_a_whole() -> None:
+    text = 'a/"\u00e9\U0001f600' * 100_000
+    assert escape_json(text) == escape_json(text[:5]) * 100_000

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import gc
 import gzip
+import json
 import weakref
 from collections.abc import AsyncIterator
 from typing import Any
@@ -14,7 +16,6 @@ import pytest
 from gateway.execute import handler as execute_handler
 from gateway.execute.plain import text_of
 from gateway.offload import READING, Worker
-from gateway.register import handler as register_handler
 from gateway.unified.model import AgentInput
 from tests.conftest import StartGateway
 from tests.execute.cluster import FLOW, Client, Cluster, server_of
@@ -75,12 +76,19 @@ LARGE = {
 
 
 @pytest.mark.parametrize("body", LARGE.values(), ids=LARGE)
-async def test_large_bodies_are_read_off_the_loop(client: Client, moved: list[str], body: bytes) -> None:
+async def test_large_bodies_are_read_and_planned_off_the_loop(client: Client, moved: list[str], body: bytes) -> None:
     assert (await execute(client, body))[0] == 200
-    assert moved == ["read_execute"]
+    assert moved == ["read_execute", "_delivered"]
     packed = gzip.compress(body)
     assert (await execute(client, packed, **{"Content-Encoding": "gzip"}))[0] == 200
-    assert moved[-1] == "read_execute"
+    assert moved[-2:] == ["read_execute", "_delivered"]
+
+
+async def test_the_plan_for_a_large_image_is_made_on_the_loop(client: Client, moved: list[str]) -> None:
+    data = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(100_000)).decode()
+    block = {"type": "image", "source": {"type": "base64", "format": "png", "data": data}}
+    assert (await execute(client, json.dumps({"input": [block]}).encode()))[0] in (200, 400)
+    assert moved == ["read_execute"]
 
 
 BOMBS = {
@@ -154,10 +162,6 @@ async def test_registrations_are_read_with_the_same_budget(client: Client, moved
 def test_a_large_text_is_not_read_by_the_fast_path() -> None:
     assert text_of(b'{"input":"%b"}' % (b"a" * 65_000)) is not None
     assert text_of(b'{"input":"%b"}' % (b"a" * 66_000)) is None
-
-
-def test_one_thread_serves_all() -> None:
-    assert execute_handler.READING is register_handler.READING is READING
 
 
 async def test_a_refused_input_is_given_back_without_a_collection(

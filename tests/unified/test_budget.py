@@ -57,6 +57,17 @@ def test_separators_in_strings_do_not_count() -> None:
     ]
 
 
+@pytest.mark.parametrize("body", [
+    {"input": "${parameters.x}" * 21},
+    {"input": [{"type": "text", "text": "${parameters.x}"}] * 3 + [{"type": "text", "text": "${parameters.x}" * 18}]},
+    {"input": "a", "parameters": {"prompt": "${parameters.x}" * 21}},
+    {"input": "a", "parameters": {"prompt": ["${parameters.x}" * 21]}},
+])  # fmt: skip
+def test_placeholders_count_as_values(body: dict[str, Any]) -> None:
+    assert codes(refused(json.dumps(body).encode(), Budget(values=20))) == ["TOO_MANY_VALUES"]
+    read_execute(json.dumps(body).encode(), Budget(values=30))
+
+
 def test_the_items_of_an_input_are_counted_before_any_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decode, "_sort", lambda item: pytest.fail("an item was read"))
     error = refused(b'{"input":[' + b"1," * 10 + b"1]}", FEW)

@@ -17,8 +17,10 @@ from tests.attacks.bodies import (
     START,
     TEXT,
     Make,
+    chained,
     data_urls,
     distinct_keys,
+    doubling,
     faulty_base64,
     image,
     nested,
@@ -176,6 +178,41 @@ BOMBS = (
     Bomb("lone surrogates", "a text of 5 million lone surrogates", repeated(START, rb"\ud800", 5 * MILLION, END)),
     Bomb(
         "placeholders", "a text of 2 million `${parameters.x}`", repeated(START, b"${parameters.x}", 2 * MILLION, END)
+    ),
+    Bomb(
+        "placeholders within the limit",
+        "a text of 99,000 `${parameters.x}`, to be planned",
+        repeated(START, b"${parameters.x}", 99_000, END),
+    ),
+    Bomb(
+        "texts within the limit",
+        "9,999 text blocks, each with a placeholder, to be planned",
+        repeated(b'{"input":[', b'{"type":"text","text":"a ${parameters.x}"},', 9_998, TEXT + b"]}"),
+    ),
+    Bomb(
+        "turns within the limit",
+        "4,999 short messages, to be planned",
+        repeated(
+            b'{"input":[',
+            b'{"role":"user","content":[%b]},{"role":"assistant","content":[%b]},' % (TEXT, TEXT),
+            2_499,
+            b'{"role":"user","content":[%b]}]}' % TEXT,
+        ),
+    ),
+    Bomb(
+        "long text within the limit",
+        "a text of 7.9 MB with quotes, to be planned",
+        repeated(START, b'\\"aaaaaaa', 790_000, END),
+    ),
+    Bomb(
+        "parameters that double",
+        "40 parameters, each of which names the next one twice",
+        lambda _: doubling(40),
+    ),
+    Bomb(
+        "parameters in a chain",
+        "4,000 parameters, each of which names the next one",
+        lambda _: chained(4_000),
     ),
     Bomb("long text", "a text of 90 MB", repeated(START, b"a", 90 * MILLION, END)),
     Bomb(
