@@ -200,4 +200,4 @@ def test_parameters_that_double_say_why_they_are_refused() -> None:
 def test_a_long_chain_of_parameters_is_refused() -> None:
     chain = {f"a{index}": f"${{parameters.a{index + 1}}}" for index in range(250)} | {"a250": "end"}
     with pytest.raises(UndeliverableContent, match="more than 200 placeholders"):
-        planned(world("2.19.0").profile("flow-a"), **chain, prompt="${parameters.a0} ${parameters.question}")
+        planned(world("2.19.0").profile("flow-d"), **chain, prompt="${parameters.a0} ${parameters.question}")
