@@ -19,9 +19,9 @@ from typing import Any
 from bench.proxies import PEERS
 from bench.upstream import AGENT, documents
 from gateway.agents.documents import read_profile
-from gateway.agents.profile import AgentProfile
-from gateway.delivery.reuse import PlanCache
+from gateway.delivery.plan_cache import PlanCache
 from gateway.execute.rewrite import Policy, rewritten
+from gateway.mlcommons.profile import AgentProfile
 from gateway.unified.request import read_execute
 
 SIZES = {"1 KB": 1_000, "100 KB": 100_000, "1 MB": 1_000_000, "10 MB": 10_000_000}

@@ -24,7 +24,7 @@ from bench.process import Process, allow_many_files, free_port
 from bench.rewrite import SIZES, fastest_json, image_body, median, profile, rewrite, text_body
 from bench.upstream import AGENT
 from bench.workers import GET, REWRITE, scaling
-from gateway.delivery.reuse import PlanCache
+from gateway.delivery.plan_cache import PlanCache
 
 RESULTS = Path(__file__).parent / "results.md"
 BIG = 50 * 1024 * 1024

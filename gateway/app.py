@@ -12,16 +12,16 @@ import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from gateway.admin.listener import Listener
+from gateway.admin.pages import AdminPort, Guard
 from gateway.config.load import ConfigError, ConfigProblem
 from gateway.config.schema import Listen, Secret, Settings
-from gateway.edge.admin import AdminPort, Guard
-from gateway.edge.listener import Listener
-from gateway.edge.server import DataListener, DataPort
-from gateway.edge.sockets import UNIX
-from gateway.execute.ports import ExecuteHandler, ManageHandler, ProfileCache
 from gateway.observe.logs import Logger, configure, warn_of_payloads
 from gateway.observe.metrics import Metrics
 from gateway.observe.nodes import Nodes
+from gateway.ports import ExecuteHandler, ManageHandler, ProfileCache
+from gateway.proxy.acceptor import UNIX
+from gateway.proxy.data_port import DataListener, DataPort
 from gateway.upstream.client import Upstream
 from gateway.upstream.tls import TlsSource, on_data_port, to_cluster, watch
 
@@ -194,9 +194,9 @@ class Gateway:
             task.cancel()
         await asyncio.gather(*last, hurried, return_exceptions=True)
 
-    def hurry(self) -> None:
+    def stop_now(self) -> None:
         """Cut short what `stop` does, now or when it is called: wait for nothing in flight."""
-        self.log.warning("drain cut short", connections=self._data.hurry())
+        self.log.warning("drain cut short", connections=self._data.stop_now())
         self._hurried.set()
 
     def _certificates(self) -> list[TlsSource]:
@@ -225,7 +225,7 @@ def build(settings: Settings, use_case: UseCase | None = None, log: Logger | Non
 
 
 def _real_use_case() -> UseCase:
-    from gateway.execute.handler import build_handler  # here, so that tests of the edge need none of it
+    from gateway.execute.handler import build_handler  # here, so that tests of the data port need none of it
     from gateway.media.fetch import Fetcher
     from gateway.register.handler import Manager
 
@@ -277,9 +277,9 @@ _ECHO = 0.3
 class StopSignals:
     """SIGINT and SIGTERM. told: one has come. hurry: called when another one comes, once."""
 
-    def __init__(self, hurry: Callable[[], None] | None) -> None:
+    def __init__(self, stop_now: Callable[[], None] | None) -> None:
         self.told = asyncio.Event()
-        self._hurry = hurry
+        self._stop_now = stop_now
         self._since = 0.0
         loop = asyncio.get_running_loop()
         for name in (signal.SIGINT, signal.SIGTERM):
@@ -290,9 +290,9 @@ class StopSignals:
         if not self.told.is_set():
             self.told.set()
             self._since = now
-        elif self._hurry is not None and now - self._since > _ECHO:
-            hurry, self._hurry = self._hurry, None
-            hurry()
+        elif self._stop_now is not None and now - self._since > _ECHO:
+            stop_now, self._stop_now = self._stop_now, None
+            stop_now()
 
 
 Load = Callable[[], Settings]
@@ -310,7 +310,7 @@ async def serve(load: Load, worker: int | None = None) -> None:
     settings = load()
     gateway = build(settings, log=_log(settings, worker))
     hang_up = asyncio.Event()
-    stop = StopSignals(gateway.hurry if worker is None else None)
+    stop = StopSignals(gateway.stop_now if worker is None else None)
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGHUP, hang_up.set)
     loop.set_exception_handler(lambda _, context: _log_fault(gateway.log, context))
@@ -318,7 +318,7 @@ async def serve(load: Load, worker: int | None = None) -> None:
     def supervised() -> None:
         said = os.read(0, 1)
         if said:
-            gateway.hurry()
+            gateway.stop_now()
         else:  # standard input ends with the supervisor
             loop.remove_reader(0)
         stop.told.set()

@@ -24,7 +24,7 @@
     ├── UpstreamUnavailable          502     UpstreamUnavailable
     └── UpstreamTimeout              504     UpstreamTimeout
 
-`gateway.edge.errors` turns one into a response; nothing else builds error bodies.
+`gateway.proxy.error_responses` turns one into a response; nothing else builds error bodies.
 """
 
 from __future__ import annotations

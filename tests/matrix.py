@@ -21,7 +21,7 @@ from rich.table import Table
 
 from gateway.unified.model import ToolResult, ToolUse
 from tests.delivery.cases import CASES, FLOOR, Case
-from tests.delivery.world import World, world
+from tests.delivery.simulated_cluster import World, world
 from tests.oracle import Oracle, Outcome, Verdict
 from tests.wire_formats import BEDROCK, FORMATS, OPENAI, Untellable, tell
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from gateway.unified.model import AgentInput, Text
 from tests.delivery.frames import ASKED, TOLD, Frames, Mismatch, parsed, replaced
-from tests.delivery.world import Pairs, Sent, World
+from tests.delivery.simulated_cluster import Pairs, Sent, World
 from tests.oracle_rules import check_memory, question_of, with_folded_system, with_notes, with_remembered
 from tests.wire_formats import FORMATS, Format, Found, Told, Untellable, canonical, standard_role, tell
 

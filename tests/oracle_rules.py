@@ -10,7 +10,7 @@ from typing import Any
 
 from gateway.unified.model import AgentInput, Base64, Media, Message, Text, ToolResult
 from tests.delivery.frames import Mismatch
-from tests.delivery.world import Pairs
+from tests.delivery.simulated_cluster import Pairs
 from tests.wire_formats import standard_role
 
 CODE = re.compile(r"\$\$?\{parameters\.(gw_\w+)\}")  # a parameter of the gateway's that the cluster fills in

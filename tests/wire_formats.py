@@ -18,10 +18,10 @@ from gateway.unified.model import (
     AgentInput,
     Base64,
     ContentBlock,
+    ConverseBlock,
     Json,
     Media,
     Message,
-    Native,
     Text,
     ToolResult,
     ToolUse,
@@ -259,7 +259,7 @@ def _bedrock(runs: list[list[Message]], told: Told) -> None:
                 return {block.kind: {"format": block.format, **named, "source": _converse_source(block)}}
             case ToolUse():
                 return {"toolUse": {"toolUseId": block.id, "name": block.name, "input": block.input}}
-            case Native():
+            case ConverseBlock():
                 return {block.kind: block.value}
             case ToolResult():
                 content = [part(inner) for inner in block.content]

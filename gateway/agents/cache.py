@@ -25,7 +25,7 @@ class SharedCache(Generic[K, V]):
         self._max_entries = max_entries
         self._clock = clock
         self._entries: OrderedDict[K, tuple[float, V]] = OrderedDict()
-        self._flights: dict[K, asyncio.Task[V]] = {}
+        self._shared_tasks: dict[K, asyncio.Task[V]] = {}
         self._running: set[asyncio.Task[V]] = set()
 
     def __len__(self) -> int:
@@ -37,10 +37,10 @@ class SharedCache(Generic[K, V]):
         if entry is not None and self._clock() < entry[0]:
             self._entries.move_to_end(key)
             return entry[1]
-        flight = self._flights.get(key)
+        flight = self._shared_tasks.get(key)
         if flight is None:
             flight = asyncio.create_task(self._load(key, load))
-            self._flights[key] = flight
+            self._shared_tasks[key] = flight
             self._running.add(flight)
             flight.add_done_callback(self._landed)
         return await asyncio.shield(flight)
@@ -58,8 +58,8 @@ class SharedCache(Generic[K, V]):
         """
         for key in [key for key, (_, value) in self._entries.items() if matches(key, value)]:
             del self._entries[key]
-        for key in [key for key in self._flights if matches(key, None)]:
-            del self._flights[key]
+        for key in [key for key in self._shared_tasks if matches(key, None)]:
+            del self._shared_tasks[key]
 
     async def close(self) -> None:
         """Stop the loads still under way."""
@@ -71,12 +71,12 @@ class SharedCache(Generic[K, V]):
         flight = asyncio.current_task()
         try:
             value = await load()
-            if self._flights.get(key) is flight:
+            if self._shared_tasks.get(key) is flight:
                 self._keep(key, value)
             return value
         finally:
-            if self._flights.get(key) is flight:
-                del self._flights[key]
+            if self._shared_tasks.get(key) is flight:
+                del self._shared_tasks[key]
 
     def _keep(self, key: K, value: V) -> None:
         now = self._clock()

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from gateway.agents.kinds import generation_of
-from gateway.agents.profile import AgentProfile, Connector, Model, Parameters, Tool
 from gateway.agents.rules import Rule, rule_for
 from gateway.errors import Problem, UnresolvedAgent
+from gateway.mlcommons.generations import generation_of
+from gateway.mlcommons.profile import AgentProfile, Connector, Model, Parameters, Tool
 from gateway.providers.base import ConnectorHints
 
 Document = Mapping[str, Any]

@@ -18,9 +18,9 @@ from gateway.agents.documents import (
 )
 from gateway.agents.errors import FailedLookup, LookupFailed, lookup_error
 from gateway.agents.lookup import Credentials, Lookup, get_document
-from gateway.agents.profile import AgentProfile
 from gateway.agents.rules import Rule
 from gateway.errors import Problem
+from gateway.mlcommons.profile import AgentProfile
 
 Kind = Literal["agents", "models", "connectors", "settings"]
 
@@ -114,7 +114,7 @@ class Resolver:
         """The agent's profile; as `agent`."""
         return (await self.agent(agent_id, caller_headers)).profile
 
-    async def anew(self, agent_id: str, caller_headers: Mapping[str, str]) -> ResolvedAgent:
+    async def refresh(self, agent_id: str, caller_headers: Mapping[str, str]) -> ResolvedAgent:
         """As `agent`, with the agent and the cluster's settings read again, whatever is kept of them."""
         caller = self.caller(caller_headers)
         self._clusters.drop(lambda key, _: key == caller)
@@ -126,7 +126,7 @@ class Resolver:
         own = self._credentials.of(headers) if self._service_headers is None else self._service_headers
         return self._credentials.fingerprint(own)
 
-    def known(self, agent_id: str, caller: bytes) -> ResolvedAgent | None:
+    def peek(self, agent_id: str, caller: bytes) -> ResolvedAgent | None:
         """The agent if it is kept for this `caller`; as `agent`, without asking the cluster."""
         return self._agents.peek((agent_id, caller))
 

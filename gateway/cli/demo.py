@@ -8,10 +8,10 @@ import signal
 import sys
 from contextlib import AsyncExitStack
 
-from gateway.demo.said import bodies
+from gateway.demo.bodies import bodies
+from gateway.demo.client import Outcome, talk
+from gateway.demo.environment import CONNECTORS, Place, place
 from gateway.demo.show import JsonLines, Terminal
-from gateway.demo.talk import Outcome, talk
-from gateway.demo.world import CONNECTORS, Place, place
 
 NAME = "demo"
 HELP = "Start simulated clusters with a gateway before each, and show what reaches the LLMs; exit 1 when any is lost."

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from gateway.agents.documents import needed, needed_connector, read_profile, read_version
-from gateway.agents.profile import AgentProfile
 from gateway.errors import GatewayError, InvalidInput, Problem
 from gateway.execute.body import payloads_of
 from gateway.execute.rewrite import Policy, Rewritten, is_native, native, rewritten, rewritten_unproved
+from gateway.mlcommons.profile import AgentProfile
 from gateway.providers import registry
-from gateway.unified.lift import Payload, put_back
 from gateway.unified.model import AgentInput
+from gateway.unified.payloads import Payload, insert
 from gateway.unified.request import ExecuteRequest, read_execute
 
 NAME = "rewrite"
@@ -88,7 +88,7 @@ def _shown(sent: Rewritten, agent_input: AgentInput, body: bytes) -> dict[str, A
 
 
 def _with_payloads(fields: Mapping[str, Any], payloads: Mapping[str, Payload]) -> dict[str, Any]:
-    whole: dict[str, Any] = json.loads(b"".join(put_back(json.dumps(fields).encode(), payloads)))
+    whole: dict[str, Any] = json.loads(b"".join(insert(json.dumps(fields).encode(), payloads)))
     return whole
 
 

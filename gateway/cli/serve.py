@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from gateway import workers
 from gateway.cli.check_config import report
 from gateway.config.load import ConfigError
 from gateway.config.source import Source
+from gateway.supervisor import processes
 
 NAME = "serve"
 HELP = "Run the gateway in front of a cluster, until SIGINT or SIGTERM; SIGHUP reads the settings again."
@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Serve; 0 after a clean stop, 1 when a port can't be had, 2 when the settings are wrong."""
     try:
-        workers.run_loop(workers.serve(Source(args.config, _overrides(args))))
+        processes.run_loop(processes.serve(Source(args.config, _overrides(args))))
     except ConfigError as exc:
         return report(exc)
     except OSError as exc:

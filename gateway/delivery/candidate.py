@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from gateway.delivery.anatomy import Anatomy
-from gateway.delivery.rendering import Environment
-from gateway.delivery.wish import Wish
+from gateway.delivery.call_model import CallModel
+from gateway.delivery.target import TargetTurns
+from gateway.mlcommons.rendering import RuntimeValues
 from gateway.notices import Notice
 
-Expected = Callable[[Environment], Any]
+Expected = Callable[[RuntimeValues], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Candidate:
 
 
 class Strategy(Protocol):
-    """Yields candidates for a wish, best first; a strategy that does not apply yields none."""
+    """Yields candidates for a target, best first; a strategy that does not apply yields none."""
 
-    def __call__(self, anatomy: Anatomy, wish: Wish) -> Iterator[Candidate]:
-        """Candidates for `wish`."""
+    def __call__(self, call: CallModel, target: TargetTurns) -> Iterator[Candidate]:
+        """Candidates for `target`."""

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from gateway.delivery.anatomy import Anatomy, Slot, Takes
-from gateway.delivery.carriers import Parameters
-from gateway.delivery.coding import dump
-from gateway.delivery.template import PREFIX
-from gateway.delivery.wish import Turn
+from gateway.delivery.call_model import CallModel, Slot, SlotKind
+from gateway.delivery.escaping import dump
+from gateway.delivery.question_placements import Parameters
+from gateway.delivery.target import Turn
+from gateway.mlcommons.template import PREFIX
 
 
-def history_slot(anatomy: Anatomy) -> Slot | None:
+def history_slot(call: CallModel) -> Slot | None:
     """The variable that takes turns before the user's."""
-    return next((slot for slot in anatomy.slots if slot.takes is Takes.HISTORY), None)
+    return next((slot for slot in call.slots if slot.takes is SlotKind.HISTORY), None)
 
 
-def in_history(anatomy: Anatomy, slot: Slot, turns: list[Turn]) -> Parameters:
+def in_history(call: CallModel, slot: Slot, turns: list[Turn]) -> Parameters:
     """Parameters that put `turns` into the history slot.
 
     Each turn is JSON, so it goes in raw by itself; the list is not JSON, so the slot only refers to them
@@ -23,6 +23,6 @@ def in_history(anatomy: Anatomy, slot: Slot, turns: list[Turn]) -> Parameters:
     if not turns:
         return {}
     names = [f"gw_h{index}" for index in range(len(turns))]
-    glue = slot.glue or ","
-    value = glue.join(f"{PREFIX}{name}}}" for name in names) + slot.glue
-    return {anatomy.key(slot.name): value, **{name: dump(turn) for name, turn in zip(names, turns, strict=True)}}
+    separator = slot.separator or ","
+    value = separator.join(f"{PREFIX}{name}}}" for name in names) + slot.separator
+    return {call.key(slot.name): value, **{name: dump(turn) for name, turn in zip(names, turns, strict=True)}}

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from gateway.delivery.carriers import SKIP, Parameters, skip_if_needed
-from gateway.delivery.coding import dollars
-from gateway.delivery.template import PREFIX
+from gateway.delivery.escaping import escape_placeholders
+from gateway.delivery.question_placements import SKIP, Parameters, skip_if_needed
+from gateway.mlcommons.template import PREFIX
 
 GUARDS: Parameters = {"gw_d": "$", "gw_d2": "$$", "gw_d3": "$$$", SKIP: "true"}
 """What undoes the code of texts that an agent's memory may bring back."""
@@ -25,7 +25,7 @@ def guarded(value: Any) -> tuple[Any, Parameters]:
 def _guarded(item: Any, helpers: Parameters) -> Any:
     match item:
         case str() if PREFIX in item:
-            text, more = dollars(item, "gw_d", "")
+            text, more = escape_placeholders(item, "gw_d", "")
             helpers.update({**more, **skip_if_needed(item)})
             return text
         case dict():

@@ -6,19 +6,19 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from gateway.agents.profile import AgentProfile
 from gateway.delivery import refusal
-from gateway.delivery.anatomy import Anatomy, AnatomyCache
+from gateway.delivery.call_model import CallModel, CallModelCache
 from gateway.delivery.candidate import Candidate, System
-from gateway.delivery.carriers import merged
-from gateway.delivery.coding import decoded, dump
+from gateway.delivery.escaping import dump, unescape
 from gateway.delivery.proof import proves
-from gateway.delivery.rendering import RenderFailure, first_llm, llm_tools
+from gateway.delivery.question_placements import merged
 from gateway.delivery.strategies import STRATEGIES
-from gateway.delivery.systems import folded, ways
-from gateway.delivery.template import PREFIX
-from gateway.delivery.wish import Wish
+from gateway.delivery.system_text import fold_system, placements
+from gateway.delivery.target import TargetTurns
 from gateway.errors import Problem, UndeliverableContent
+from gateway.mlcommons.profile import AgentProfile
+from gateway.mlcommons.rendering import RenderFailure, first_llm, llm_tools
+from gateway.mlcommons.template import PREFIX
 from gateway.notices import Notice
 from gateway.providers.base import Inexpressible, MappingOptions, Provider, ProviderRequest
 from gateway.unified.model import AgentInput, Message, Text
@@ -52,7 +52,7 @@ def plan(
     params: Mapping[str, str],
     options: MappingOptions,
     remembered: Remembered = (),
-    anatomies: AnatomyCache | None = None,
+    call_models: CallModelCache | None = None,
 ) -> Plan:
     """The best proved plan.
 
@@ -65,16 +65,16 @@ def plan(
     params = {name: value for name, value in params.items() if name != "question"}
     if unsafe := _unsafe(profile, params):
         raise UndeliverableContent.of(unsafe)
-    anatomies = AnatomyCache(profile) if anatomies is None else anatomies
-    found = _first_proved(anatomies, provider, agent_input, params, options, remembered)
+    call_models = CallModelCache(profile) if call_models is None else call_models
+    found = _first_proved(call_models, provider, agent_input, params, options, remembered)
     if found is not None:
         return found
 
-    if remembered and _first_proved(anatomies, provider, agent_input, params, options, ()) is not None:
+    if remembered and _first_proved(call_models, provider, agent_input, params, options, ()) is not None:
         raise UndeliverableContent.of([refusal.MEMORY_NOT_SAFE])
 
     def deliverable(agent: AgentProfile, part: AgentInput) -> bool:
-        of_agent = anatomies if agent is profile else AnatomyCache(agent)
+        of_agent = call_models if agent is profile else CallModelCache(agent)
         try:
             return _first_proved(of_agent, provider, part, params, options, remembered) is not None
         except UndeliverableContent:
@@ -127,24 +127,24 @@ def _mapped(provider: Provider, agent_input: AgentInput, options: MappingOptions
 
 
 def _first_proved(
-    anatomies: AnatomyCache,
+    call_models: CallModelCache,
     provider: Provider,
     agent_input: AgentInput,
     params: Mapping[str, str],
     options: MappingOptions,
     remembered: Remembered,
 ) -> Plan | None:
-    profile = anatomies.profile
+    profile = call_models.profile
     request = _mapped(provider, agent_input, options)
     if first_llm(profile, params)[0] is None:
         return _without_llm(agent_input, request)
     question = question_text(agent_input, options.roles)
-    if remembered and not anatomies.get(provider, params).replays:
+    if remembered and not call_models.get(provider, params).replays:
         remembered = ()
-    tellings = list(_tellings(agent_input, remembered, options.roles))
-    for prompt, (said, told, notices) in itertools.product(_prompts(anatomies, provider, params), tellings):
+    variants = list(_variants(agent_input, remembered, options.roles))
+    for prompt, (said, told, notices) in itertools.product(_prompts(call_models, provider, params), variants):
         extra = {**prompt, **told}
-        found = _proved(anatomies, provider, said, {**params, **extra}, options, question)
+        found = _proved(call_models, provider, said, {**params, **extra}, options, question)
         if found is not None:
             candidate, more = found
             parameters = {**extra, **_required(profile, params, question), **candidate.parameters}
@@ -166,13 +166,13 @@ def _stored(profile: AgentProfile, stored: str, question: str) -> Iterator[Notic
             yield Notice("MEMORY_PARTIAL", "the agent's memory stores the last text block of the turn only")
 
 
-def _prompts(anatomies: AnatomyCache, provider: Provider, params: Mapping[str, str]) -> Iterator[dict[str, str]]:
+def _prompts(call_models: CallModelCache, provider: Provider, params: Mapping[str, str]) -> Iterator[dict[str, str]]:
     """The agent as it is; and, where it has no prompt and can't be called without one, with the bare question."""
     yield {}
     try:
-        anatomy = anatomies.get(provider, params)
-        if anatomy.lacks_prompt:
-            yield {anatomy.key("prompt"): f"{PREFIX}question}}"}
+        call = call_models.get(provider, params)
+        if call.lacks_prompt:
+            yield {call.key("prompt"): f"{PREFIX}question}}"}
     except RenderFailure:
         return
 
@@ -188,33 +188,33 @@ def _without_llm(agent_input: AgentInput, request: ProviderRequest) -> Plan | No
     return Plan("text", "", {"question": text}, text, request, (Notice("NO_LLM", "no tool of this flow calls an LLM"),))
 
 
-Telling = tuple[AgentInput, dict[str, str], tuple[Notice, ...]]
+Variant = tuple[AgentInput, dict[str, str], tuple[Notice, ...]]
 
 
-def _tellings(agent_input: AgentInput, remembered: Remembered, roles: Mapping[str, str]) -> Iterator[Telling]:
+def _variants(agent_input: AgentInput, remembered: Remembered, roles: Mapping[str, str]) -> Iterator[Variant]:
     """The conversation as it is, with remembered turns told by the gateway, and each with the system folded."""
     poisoned = any(PREFIX in text for turn in remembered for text in turn)
-    tellings: list[Telling] = [] if poisoned else [(agent_input, {}, ())]
+    variants: list[Variant] = [] if poisoned else [(agent_input, {}, ())]
     if remembered:
         # What memory replays would be expanded as a template, or would replace the client's own history.
         turns = tuple(turn for pair in enumerate(remembered) for turn in _remembered(*pair))
         told = replace(agent_input, messages=(*turns, *agent_input.messages))
         notice = Notice("MEMORY_RETOLD", "remembered turns are sent by the gateway, the agent's own replay is off")
-        tellings.append((told, {"message_history_limit": "0"}, (notice,)))
-    yield from tellings
-    for said, extra, notices in tellings:
-        if (fold := folded(said, roles)) is not None:
+        variants.append((told, {"message_history_limit": "0"}, (notice,)))
+    yield from variants
+    for said, extra, notices in variants:
+        if (fold := fold_system(said, roles)) is not None:
             yield fold[0], extra, (*notices, fold[1])
 
 
 def _remembered(index: int, turn: tuple[str, str]) -> Iterator[Message]:
     for role, text in zip(("user", "assistant"), turn, strict=True):
         at = f"memory[{index}].{role}"
-        yield Message(role, (Text(decoded(text), at),), at)
+        yield Message(role, (Text(unescape(text), at),), at)
 
 
 def _proved(
-    anatomies: AnatomyCache,
+    call_models: CallModelCache,
     provider: Provider,
     agent_input: AgentInput,
     params: Mapping[str, str],
@@ -222,10 +222,10 @@ def _proved(
     question: str,
 ) -> tuple[Candidate, tuple[Notice, ...]] | None:
     try:
-        anatomy = anatomies.get(provider, params)
-        for candidate, system, text in _candidates(anatomy, agent_input, options, question):
+        call = call_models.get(provider, params)
+        for candidate, system, text in _candidates(call, agent_input, options, question):
             whole = replace(candidate, parameters=merged(dict(candidate.parameters), dict(system.parameters)))
-            if not _takes_over(anatomy, whole) and proves(anatomy, whole, system, {question, text}):
+            if not _takes_over(call, whole) and proves(call, whole, system, {question, text}):
                 return whole, system.notices
     except RenderFailure:
         pass  # the agent itself can't be called; the refusal says so
@@ -233,41 +233,41 @@ def _proved(
 
 
 def _candidates(
-    anatomy: Anatomy, agent_input: AgentInput, options: MappingOptions, question: str
+    call: CallModel, agent_input: AgentInput, options: MappingOptions, question: str
 ) -> Iterator[tuple[Candidate, System, str]]:
     """Candidates with how the system text is said, and the one text in them that stands for the question."""
-    provider = anatomy.provider
+    provider = call.provider
     request = _mapped(provider, agent_input, options)
     needed = provider.required_members(request.messages)
-    if needed and not needed <= (anatomy.render(anatomy.asking({})) or {}).keys():
+    if needed and not needed <= (call.render(call.with_question({})) or {}).keys():
         return
-    for told in ways(anatomy, request):
+    for told in placements(call, request):
         if not told.turns:
             continue
-        wish = Wish.of(provider, told.turns, question)
+        target = TargetTurns.of(provider, told.turns, question)
         for strategy in STRATEGIES:
-            for candidate in strategy(anatomy, wish):
-                yield candidate, told.system, wish.text
+            for candidate in strategy(call, target):
+                yield candidate, told.system, target.text
 
 
-def _takes_over(anatomy: Anatomy, candidate: Candidate) -> bool:
+def _takes_over(call: CallModel, candidate: Candidate) -> bool:
     """Whether a candidate would drop a parameter of the caller's: all but those it keeps inside its own value."""
     kept = {"no_escape_params", "message_history_limit", "skip_validating_missing_parameters"}
-    for name, value in anatomy.params.items():
+    for name, value in call.params.items():
         ours = candidate.parameters.get(name, value)
-        if ours != value and name not in kept and not _keeps(anatomy, name, value, ours):
+        if ours != value and name not in kept and not _keeps(call, name, value, ours):
             return True
     return False
 
 
-def _keeps(anatomy: Anatomy, name: str, value: str, ours: str) -> bool:
+def _keeps(call: CallModel, name: str, value: str, ours: str) -> bool:
     """Whether `ours` carries the caller's `value` on: as the agent's prompt, system text or messages template."""
-    slots = {slot.name for slot in anatomy.slots}
-    system = anatomy.system_slot
-    holder = anatomy.holder
+    slots = {slot.name for slot in call.slots}
+    system = call.system_slot
+    prompt_parameter = call.prompt_parameter
     return (
         name in slots
-        or (holder is not None and name == holder.name)
+        or (prompt_parameter is not None and name == prompt_parameter.name)
         or (system is not None and name == system[0] and ours.startswith(value))
     )
 

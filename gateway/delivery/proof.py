@@ -5,39 +5,39 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, TypeGuard
 
-from gateway.agents.profile import Tool
-from gateway.delivery.anatomy import QUESTION, Anatomy, locate
+from gateway.delivery.call_model import QUESTION, CallModel, locate
 from gateway.delivery.candidate import Candidate, System
-from gateway.delivery.coding import Joined
-from gateway.delivery.rendering import (
+from gateway.delivery.escaping import Concat
+from gateway.delivery.target import Turn, parts_of
+from gateway.mlcommons.profile import Tool
+from gateway.mlcommons.rendering import (
     FLOW_TYPES,
-    Environment,
     RenderFailure,
+    RuntimeValues,
     call_values,
     first_call,
     parsed,
     tool_call,
 )
-from gateway.delivery.wish import Turn, parts_of
 from gateway.providers.base import Provider
 
 # What a remembered turn or a tool's output may look like at its worst: quotes, JSON, a template's own signs.
 HOSTILE = 'x"}]},{"text":"\\ $ {y} \n[1]'
 
 
-def environments(anatomy: Anatomy, parameters: Mapping[str, str]) -> Iterator[Environment]:
+def runtime_values(call: CallModel, parameters: Mapping[str, str]) -> Iterator[RuntimeValues]:
     """The run-time values to try: none, and hostile ones where the agent can meet any."""
-    yield Environment()
-    profile = anatomy.profile
-    remembers = bool(profile.memory_type) and "memory_id" in anatomy.params
-    if parameters.get("message_history_limit", anatomy.params.get("message_history_limit")) == "0":
+    yield RuntimeValues()
+    profile = call.profile
+    remembers = bool(profile.memory_type) and "memory_id" in call.params
+    if parameters.get("message_history_limit", call.params.get("message_history_limit")) == "0":
         remembers = False
     earlier_tools = profile.type in FLOW_TYPES and len(profile.tools) > 1
     if remembers or earlier_tools:
-        yield Environment(HOSTILE if remembers else None, HOSTILE)
+        yield RuntimeValues(HOSTILE if remembers else None, HOSTILE)
 
 
-def proves(anatomy: Anatomy, candidate: Candidate, system: System, question: Collection[str]) -> bool:
+def proves(call: CallModel, candidate: Candidate, system: System, question: Collection[str]) -> bool:
     """Whether the candidate, with the system text's parameters, makes the input arrive in every environment.
 
     Only `RenderFailure`, which stands for the cluster's own failures, says that it does not. Any other exception is
@@ -45,8 +45,8 @@ def proves(anatomy: Anatomy, candidate: Candidate, system: System, question: Col
 
     question: the texts that may stand for the question in the calls of a flow's later LLM tools.
     """
-    request = {**anatomy.params, **candidate.parameters}
-    for environment in environments(anatomy, candidate.parameters):
+    request = {**call.params, **candidate.parameters}
+    for environment in runtime_values(call, candidate.parameters):
         wanted = candidate.expected(environment)
         if wanted is None or list(locate(wanted, QUESTION)):
             return False
@@ -54,28 +54,28 @@ def proves(anatomy: Anatomy, candidate: Candidate, system: System, question: Col
         if wanted is None:
             return False
         try:
-            rendered = first_call(anatomy.profile, request, environment)
+            rendered = first_call(call.profile, request, environment)
         except RenderFailure:
             return False
-        if _normal(anatomy.provider, rendered, candidate.split) != _normal(anatomy.provider, wanted, candidate.split):
+        if _normal(call.provider, rendered, candidate.split) != _normal(call.provider, wanted, candidate.split):
             return False
-        if not all(_keeps_its_prompt(anatomy, tool, request, environment, question) for tool in anatomy.later_llms):
+        if not all(_keeps_its_prompt(call, tool, request, environment, question) for tool in call.later_llms):
             return False
-    return _tools_keep_their_prompt(anatomy, request)
+    return _tools_keep_their_prompt(call, request)
 
 
 def _keeps_its_prompt(
-    anatomy: Anatomy, tool: Tool, request: Mapping[str, str], env: Environment, question: Collection[str]
+    call: CallModel, tool: Tool, request: Mapping[str, str], env: RuntimeValues, question: Collection[str]
 ) -> bool:
     """A later LLM tool of a flow takes the request's parameters too: its texts must stay, around the question."""
-    first = f"{anatomy.tool.key}." if anatomy.tool else ""
-    asking = {name.removeprefix(first): value for name, value in anatomy.asking({}).items()}
+    first = f"{call.tool.key}." if call.tool else ""
+    asking = {name.removeprefix(first): value for name, value in call.with_question({}).items()}
     try:
-        before = tool_call(anatomy.profile, {**anatomy.params, **asking}, env, tool)
+        before = tool_call(call.profile, {**call.params, **asking}, env, tool)
     except RenderFailure:
         return True  # the tool can't be called that way without the gateway either
     try:
-        now = tool_call(anatomy.profile, request, env, tool)
+        now = tool_call(call.profile, request, env, tool)
     except RenderFailure:
         return False
     texts = [_at(now, path) for path in locate(now, "")]
@@ -110,9 +110,9 @@ def _is_user(turn: Any) -> TypeGuard[Turn]:
 
 
 def _plain(value: Any) -> Any:
-    """JSON data with `Joined` and `Live` texts as plain strings, so that only content is compared."""
+    """JSON data with `Concat` and `Template` texts as plain strings, so that only content is compared."""
     match value:
-        case Joined():
+        case Concat():
             return "".join(value)
         case dict():
             return {name: _plain(member) for name, member in value.items()}
@@ -121,22 +121,22 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _tools_keep_their_prompt(anatomy: Anatomy, request: Mapping[str, str]) -> bool:
+def _tools_keep_their_prompt(call: CallModel, request: Mapping[str, str]) -> bool:
     """An LLM tool of a conversational agent inherits the request's parameters (FACTS.md): its own prompt must stay.
 
     The texts of its call for some question must all be in its call with the planned parameters.
     """
-    if anatomy.is_flow:
+    if call.is_flow:
         return True
-    for tool in anatomy.profile.tools:
+    for tool in call.profile.tools:
         if tool.model is None:
             continue
         try:
-            before = _tool_call(anatomy, tool, {**anatomy.params, "question": QUESTION})
+            before = _tool_call(call, tool, {**call.params, "question": QUESTION})
         except RenderFailure:
             continue  # the tool can't be called that way without the gateway either
         try:
-            now = _tool_call(anatomy, tool, request)
+            now = _tool_call(call, tool, request)
         except RenderFailure:
             return False
         asked = {_at(before, path) for path in locate(before, QUESTION)}
@@ -145,9 +145,9 @@ def _tools_keep_their_prompt(anatomy: Anatomy, request: Mapping[str, str]) -> bo
     return True
 
 
-def _tool_call(anatomy: Anatomy, tool: Any, request: Mapping[str, str]) -> Any:
-    values = call_values(anatomy.profile, request, Environment())
-    return parsed(tool.model, {**values, **tool.parameters, "question": QUESTION}, anatomy.profile)
+def _tool_call(call: CallModel, tool: Any, request: Mapping[str, str]) -> Any:
+    values = call_values(call.profile, request, RuntimeValues())
+    return parsed(tool.model, {**values, **tool.parameters, "question": QUESTION}, call.profile)
 
 
 def _at(value: Any, path: tuple[str | int, ...]) -> Any:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from gateway.agents.profile import AgentProfile
-from gateway.delivery.rendering import first_llm
-from gateway.delivery.upgrade import NotOffered, command, mended, upgraded
+from gateway.delivery.template_change import NotOffered, command, upgraded, with_upgrades
 from gateway.errors import Problem
+from gateway.mlcommons.profile import AgentProfile
+from gateway.mlcommons.rendering import first_llm
 from gateway.providers.base import Provider
-from gateway.unified.model import AgentInput, ContentBlock, Media, Message, Native, Text, ToolResult, ToolUse
+from gateway.unified.model import AgentInput, ContentBlock, ConverseBlock, Media, Message, Text, ToolResult, ToolUse
 from gateway.unified.roles import meaning_of
 
 _ASK = Text("x", "input")
@@ -75,11 +75,11 @@ def _parts(agent_input: AgentInput, roles: Mapping[str, str]) -> Iterator[Part]:
     messages = agent_input.messages
     media = [block for m in messages for block in m.content if isinstance(block, Media)]
     tools = [block for m in messages for block in m.content if isinstance(block, ToolUse | ToolResult)]
-    native = [block for m in messages for block in m.content if isinstance(block, Native)]
+    native = [block for m in messages for block in m.content if isinstance(block, ConverseBlock)]
     system = [m for m in messages if meaning_of(m, roles).is_system]
     turns = [m for m in messages if not meaning_of(m, roles).is_system]
 
-    def places(blocks: list[Media] | list[Native] | list[ToolUse | ToolResult]) -> list[tuple[str, str]]:
+    def places(blocks: list[Media] | list[ConverseBlock] | list[ToolUse | ToolResult]) -> list[tuple[str, str]]:
         return [(block.at, _named(block)) for block in blocks]
 
     asking = Message("user", (_ASK,), "input")
@@ -125,7 +125,7 @@ def _named(block: ContentBlock) -> str:
             return "tool use"
         case ToolResult():
             return "tool result"
-        case Native():
+        case ConverseBlock():
             return block.kind
     return "text"
 
@@ -155,7 +155,7 @@ def upgrade(
         change = upgraded(model.connector, provider)
     except NotOffered as refusal:
         return f"{connector} can't be mended: {refusal.reason}; see docs/limitations.md"
-    if not helps(mended(profile, provider)):
+    if not helps(with_upgrades(profile, provider)):
         return f"no upgrade of {connector} would let this through; see docs/limitations.md"
     replaced = "the list of messages" if change.form == "array" else "the user's turn"
     return (

@@ -8,7 +8,7 @@ from typing import Any
 from gateway.errors import Problem
 from gateway.notices import Notice
 from gateway.providers.base import ConnectorHints, Inexpressible, MappingOptions, Provider, ProviderRequest
-from gateway.unified.model import AgentInput, Media, Message, Native, Text
+from gateway.unified.model import AgentInput, ConverseBlock, Media, Message, Text
 from gateway.unified.roles import meaning_of
 
 _HELP = "name the agent's provider in a rule of the gateway's settings: `agents.rules[].provider`"
@@ -32,7 +32,7 @@ class TextOnly(Provider):
                 block.at,
                 "no provider is known for this agent, so only text can be delivered to it",
                 expected="text",
-                received=block.kind if isinstance(block, Media | Native) else type(block).__name__.lower(),
+                received=block.kind if isinstance(block, Media | ConverseBlock) else type(block).__name__.lower(),
                 code="PROVIDER_UNKNOWN",
                 help=_HELP,
             )

@@ -11,8 +11,8 @@ from typing import Any
 
 from gateway.execute.body import payloads_of
 from gateway.providers.base import MappingOptions, Provider
-from gateway.unified.lift import put_back
 from gateway.unified.model import AgentInput
+from gateway.unified.payloads import insert
 from gateway.unified.request import read_execute
 
 _SHORTEST_PAYLOAD = 256
@@ -37,7 +37,7 @@ def mapped(provider: Provider, body: Mapping[str, Any]) -> list[Turn]:
     """
     said = spoken(body)
     turns = provider.map(said, MappingOptions()).messages
-    whole: list[Turn] = json.loads(b"".join(put_back(json.dumps(turns).encode(), payloads_of(said))))
+    whole: list[Turn] = json.loads(b"".join(insert(json.dumps(turns).encode(), payloads_of(said))))
     return whole
 
 

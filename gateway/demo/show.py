@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gateway.demo.talk import Outcome
-from gateway.demo.world import Place
+from gateway.demo.client import Outcome
+from gateway.demo.environment import Place
 
 _PLAIN_WIDTH = 140
 _LONGEST_TEXT = 400

@@ -8,14 +8,14 @@ from typing import Any
 
 import msgspec
 
-from gateway.unified.lift import Lifted, Payload, put_back
 from gateway.unified.model import AgentInput, Base64, Media, ToolResult
+from gateway.unified.payloads import ExtractedBody, Payload, insert
 
 
 def serialised(members: Mapping[str, Any], payloads: Mapping[str, Payload]) -> list[Payload]:
     """`members` as JSON in pieces, each token of `payloads` replaced by its bytes."""
     text = msgspec.json.encode(members)
-    return put_back(text, payloads) if payloads else [text]
+    return insert(text, payloads) if payloads else [text]
 
 
 def payloads_of(agent_input: AgentInput) -> dict[str, Payload]:
@@ -31,11 +31,11 @@ def _sources(agent_input: AgentInput) -> Iterator[Base64]:
                     yield part.source
 
 
-def with_members(lifted: Lifted, change: Mapping[str, Any]) -> list[Payload]:
+def with_members(extracted: ExtractedBody, change: Mapping[str, Any]) -> list[Payload]:
     """The client's own body with some members replaced, or dropped where `change` has None."""
-    members = {**json.loads(lifted.text), **change}
+    members = {**json.loads(extracted.text), **change}
     kept = {name: value for name, value in members.items() if value is not None}
-    return serialised(kept, lifted.blobs)
+    return serialised(kept, extracted.blobs)
 
 
 def is_json(content_type: str) -> bool:

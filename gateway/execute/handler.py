@@ -7,23 +7,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from gateway.agents.errors import AgentNotFound, FailedLookup
-from gateway.agents.kinds import Generation
 from gateway.agents.lookup import AUTH_HEADERS
 from gateway.agents.memory import DEFAULT_LIMIT, MemoryReader
-from gateway.agents.profile import AgentProfile
 from gateway.agents.resolver import ResolvedAgent, Resolver
 from gateway.agents.rules import Rule, rule_for
 from gateway.config.load import ConfigError, ConfigProblem
 from gateway.config.schema import Settings
 from gateway.delivery.native import GUARDS
 from gateway.delivery.plan import Plan, Remembered
-from gateway.delivery.reuse import PlanCache
+from gateway.delivery.plan_cache import PlanCache
 from gateway.errors import GatewayError, UnresolvedAgent
-from gateway.execute import delivered
+from gateway.execute import response_headers
 from gateway.execute.body import is_json
+from gateway.execute.fast_path import SPECIMEN_BODY, FastPath, headers_of, text_of
 from gateway.execute.media import Inliner
-from gateway.execute.plain import SPECIMEN_BODY, FastPath, headers_of, text_of
-from gateway.execute.ports import ClusterReader, ExecuteCall, Forward, MediaFetcher, ProfileCache, Retry
 from gateway.execute.rewrite import (
     Policy,
     Rewritten,
@@ -33,11 +30,14 @@ from gateway.execute.rewrite import (
     rewritten,
     rewritten_unproved,
 )
+from gateway.mlcommons.generations import Generation
+from gateway.mlcommons.profile import AgentProfile
 from gateway.notices import Notice
 from gateway.observe.logs import Logger, step
 from gateway.observe.metrics import Metrics
 from gateway.observe.redact import describe_error, mask_place
 from gateway.offload import run_here_if
+from gateway.ports import ClusterReader, ExecuteCall, Forward, MediaFetcher, ProfileCache, Retry
 from gateway.providers import registry
 from gateway.providers.base import MappingOptions
 from gateway.unified.budget import Budget, is_small
@@ -49,7 +49,7 @@ _API_OFF = b"unified agent API is not enabled"
 _CODE_NOT_FILLED = b"placeholder not filled in payload: gw_d"
 _V2_ONLY = b"V2 agents require executor-provided memory"
 
-_TELLING = frozenset(name.encode() for name in AUTH_HEADERS)
+_IDENTITY_HEADERS = frozenset(name.encode() for name in AUTH_HEADERS)
 
 
 class Handler:
@@ -74,7 +74,7 @@ class Handler:
         self._options = MappingOptions(agents.roles, agents.allow_prefill)
         self._media = Inliner(self._options, fetch, log)
         self._budget = Budget.from_limits(settings.limits)
-        self._explains = settings.logs.level == "debug"  # then every step of every rewrite is told
+        self._traces = settings.logs.level == "debug"  # then every step of every rewrite is told
 
     async def __call__(self, call: ExecuteCall) -> Forward:
         """What to send for `call`.
@@ -112,7 +112,7 @@ class Handler:
             agent = await self._resolver.agent(call.agent_id, call.headers)
             if agent.profile.generation is Generation.UNIFIED_V2 and agent.profile.unified_api is False:
                 # To be refused, and the refusal names the call that turns the API on: it may have been made since.
-                agent = await self._resolver.anew(call.agent_id, call.headers)
+                agent = await self._resolver.refresh(call.agent_id, call.headers)
         except AgentNotFound:
             raise  # a cluster that doesn't know `input` would call the request empty instead
         except UnresolvedAgent as error:
@@ -154,13 +154,13 @@ class Handler:
         return self._sent(request, agent_input, sent)
 
     def caller(self, lines: Iterable[bytes]) -> bytes:
-        """See `gateway.execute.ports.AtOnce`."""
-        headers = None if self._explains else headers_of(lines, _TELLING)
+        """See `gateway.ports.AtOnce`."""
+        headers = None if self._traces else headers_of(lines, _IDENTITY_HEADERS)
         return b"" if headers is None else self._resolver.caller(headers)
 
-    def at_once(self, agent_id: str, caller: bytes, body: bytes) -> Forward | None:
-        """See `gateway.execute.ports.AtOnce`."""
-        agent = self._resolver.known(agent_id, caller)
+    def try_fast(self, agent_id: str, caller: bytes, body: bytes) -> Forward | None:
+        """See `gateway.ports.AtOnce`."""
+        agent = self._resolver.peek(agent_id, caller)
         ready = agent.derive(FastPath).ready if agent is not None else None
         text = text_of(body) if ready is not None else None
         if ready is None or text is None:
@@ -172,7 +172,7 @@ class Handler:
         request = read_execute(SPECIMEN_BODY)
         assert request.input is not None
         sent = self._delivered(agent, request, request.input, (), ())
-        told = delivered.headers(self._settings.answers, sent.plan, request.input.type.value, False)
+        told = response_headers.headers(self._settings.answers, sent.plan, request.input.type.value, False)
         agent.derive(FastPath).learn(sent.plan, Forward(sent.body, told))
 
     async def _native(
@@ -182,7 +182,7 @@ class Handler:
         profile = agent.profile
         remembered, notices = await self._remembered(profile, request, call.headers)
 
-        def once_more(status: int, answer: bytes) -> Forward | None:
+        def retry_with(status: int, answer: bytes) -> Forward | None:
             if status == 400 and _CODE_NOT_FILLED in answer:
                 return self._sent(request, agent_input, native(profile, request, agent_input, call.streaming, GUARDS))
             if status == 400 and _API_OFF in answer and profile.generation is not Generation.UNIFIED_V2:
@@ -192,7 +192,7 @@ class Handler:
 
         planned = await run_here_if(request.is_small, native, profile, request, agent_input, call.streaming)
         as_sent = self._sent(request, agent_input, planned)
-        return Forward(as_sent.body, as_sent.response_headers, once_more)
+        return Forward(as_sent.body, as_sent.response_headers, retry_with)
 
     def _delivered(
         self,
@@ -248,13 +248,13 @@ class Handler:
         if not request.has_question:
             return None
 
-        def once_more(status: int, answer: bytes) -> Forward | None:
+        def retry_with(status: int, answer: bytes) -> Forward | None:
             if status != 500 or _V2_ONLY not in answer:
                 return None
-            said = delivered.delivery("native", "", "question") if self._settings.answers.delivery_header else ""
-            return Forward(question_as_input(request), {delivered.DELIVERY: said} if said else {})
+            said = response_headers.delivery("native", "", "question") if self._settings.answers.delivery_header else ""
+            return Forward(question_as_input(request), {response_headers.DELIVERY: said} if said else {})
 
-        return once_more
+        return retry_with
 
     def _sent(self, request: ExecuteRequest, agent_input: AgentInput, sent: Rewritten) -> Forward:
         plan, kind = sent.plan, agent_input.type.value
@@ -267,7 +267,7 @@ class Handler:
             parameters=plan.parameters,
             notices=[f"{notice.code} {mask_place(notice.place)}".strip() for notice in plan.notices],
         )
-        return Forward(sent.body, delivered.headers(self._settings.answers, plan, kind, request.has_question))
+        return Forward(sent.body, response_headers.headers(self._settings.answers, plan, kind, request.has_question))
 
     def _count(self, plan: Plan) -> None:
         self._metrics.rewritten(plan.provider, plan.strategy, "sent")
@@ -290,7 +290,7 @@ class Handler:
 
 
 class _Cache:
-    """The resolver's cache under the edge's names."""
+    """The resolver's cache under the data port's names."""
 
     def __init__(self, resolver: Resolver) -> None:
         self._resolver = resolver
@@ -307,7 +307,7 @@ class _Cache:
 def build_handler(
     settings: Settings, cluster: ClusterReader, log: Logger, metrics: Metrics, fetch: MediaFetcher | None = None
 ) -> tuple[Handler, ProfileCache]:
-    """The use case and the cache it keeps, for the edge.
+    """The use case and the cache it keeps, for the data port.
 
     fetch: used where the settings let media be fetched.
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from gateway.errors import Problem, UndeliverableContent
-from gateway.execute.ports import MediaFetcher
 from gateway.notices import Notice
 from gateway.observe.logs import Logger, step
 from gateway.observe.redact import mask_place
 from gateway.offload import run_here_if
+from gateway.ports import MediaFetcher
 from gateway.providers import registry
 from gateway.providers.base import Inexpressible, MappingOptions, Provider
 from gateway.unified.model import AgentInput, Base64, ContentBlock, Media, Source, ToolResult, Url
@@ -55,9 +55,9 @@ class Inliner:
         blocks = [block for block in blocks if block.at in places]
         if not blocks:
             return agent_input, ()
-        mint = request.lifted.mint
+        new_token = request.extracted.new_token
         try:
-            await run_here_if(small, deliver, _with_bytes(agent_input, blocks, [_STAND_IN] * len(blocks), mint))
+            await run_here_if(small, deliver, _with_bytes(agent_input, blocks, [_STAND_IN] * len(blocks), new_token))
         except UndeliverableContent:
             return agent_input, ()
         if self._fetch is not None:
@@ -68,7 +68,7 @@ class Inliner:
                 media=[mask_place(block.at) for block in blocks],
                 base64_bytes=sum(map(len, texts)),
             )
-            return _with_bytes(agent_input, blocks, texts, mint), tuple(map(_notice, blocks))
+            return _with_bytes(agent_input, blocks, texts, new_token), tuple(map(_notice, blocks))
         if describes:
             return agent_input, ()
         ways_out = [replace(problem, help=f"{problem.help.rstrip('.')}, {_ALLOW}.") for problem in problems]
@@ -88,10 +88,10 @@ def _problems(provider: Provider, agent_input: AgentInput, options: MappingOptio
 
 
 def _with_bytes(
-    agent_input: AgentInput, blocks: Sequence[Media], texts: Sequence[bytes], mint: Callable[[], str]
+    agent_input: AgentInput, blocks: Sequence[Media], texts: Sequence[bytes], new_token: Callable[[], str]
 ) -> AgentInput:
     """`agent_input` with the base64 `texts` in place of the URLs of `blocks`. mint: makes tokens."""
-    sources = {block.at: Base64(text, mint()) for block, text in zip(blocks, texts, strict=True)}
+    sources = {block.at: Base64(text, new_token()) for block, text in zip(blocks, texts, strict=True)}
     messages = (
         replace(message, content=tuple(_sourced(block, sources) for block in message.content))
         for message in agent_input.messages

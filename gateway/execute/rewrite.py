@@ -11,23 +11,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gateway.agents.kinds import ABILITIES, Generation
-from gateway.agents.profile import AgentProfile
-from gateway.delivery.anatomy import replaced
+from gateway.delivery.call_model import replaced
+from gateway.delivery.cluster_limits import refuse_cluster_limits
 from gateway.delivery.describe import describe
 from gateway.delivery.native import guarded
 from gateway.delivery.plan import Plan, Remembered, assumed
-from gateway.delivery.reuse import PlanCache
-from gateway.delivery.template import PREFIX
+from gateway.delivery.plan_cache import PlanCache
 from gateway.delivery.textonly import TextOnly
-from gateway.delivery.unserved import refuse_unserved
 from gateway.errors import UndeliverableContent
 from gateway.execute.body import payloads_of, serialised, with_members
+from gateway.mlcommons.generations import ABILITIES, Generation
+from gateway.mlcommons.profile import AgentProfile
+from gateway.mlcommons.template import PREFIX
 from gateway.notices import Notice
 from gateway.providers import registry
 from gateway.providers.base import MappingOptions, Provider
-from gateway.unified.lift import Lifted, Payload
 from gateway.unified.model import AgentInput
+from gateway.unified.payloads import ExtractedBody, Payload
 from gateway.unified.question import question_text
 from gateway.unified.request import ExecuteRequest, parameters_as_strings
 
@@ -76,11 +76,11 @@ def native(
     wants them there (FACTS.md, 3.5 and later).
 
     Raises:
-        UndeliverableContent: the cluster can't serve it (`refuse_unserved`).
+        UndeliverableContent: the cluster can't serve it (`refuse_cluster_limits`).
     """
-    refuse_unserved(profile, agent_input)
-    lifted = request.lifted
-    said, helpers = guarded(_texts_restored(json.loads(lifted.text)["input"], lifted))
+    refuse_cluster_limits(profile, agent_input)
+    extracted = request.extracted
+    said, helpers = guarded(_texts_restored(json.loads(extracted.text)["input"], extracted))
     helpers = {**(guards or {}), **helpers}
     notices = (Notice("MEMORY_HOLDS_CODE", "the agent's memory stores the text with references in it"),)
     told = Plan("native", profile.provider, {}, question_text(agent_input), None, notices if helpers else ())
@@ -89,13 +89,13 @@ def native(
     own = {name: value for name, value in request.parameters.items() if name != "question"}
     parameters = {**own, **helpers}
     change = {"input": said, "parameters": parameters if parameters or streaming else None}
-    return Rewritten(told, with_members(lifted, change))
+    return Rewritten(told, with_members(extracted, change))
 
 
-def _texts_restored(value: Any, lifted: Lifted) -> Any:
+def _texts_restored(value: Any, extracted: ExtractedBody) -> Any:
     """`value` with those long strings put back that hold a placeholder; all others stay tokens."""
-    tokens = {token for token in lifted.blobs if _PLACEHOLDER.search(lifted.data(token))}
-    return replaced(value, {token: lifted.restore(token) for token in tokens}) if tokens else value
+    tokens = {token for token in extracted.blobs if _PLACEHOLDER.search(extracted.data(token))}
+    return replaced(value, {token: extracted.restore(token) for token in tokens}) if tokens else value
 
 
 def rewritten(
@@ -113,7 +113,7 @@ def rewritten(
     Raises:
         UndeliverableContent: it can't arrive whole; the problems say which part and why.
     """
-    refuse_unserved(profile, agent_input)
+    refuse_cluster_limits(profile, agent_input)
     plans = PlanCache(profile) if plans is None else plans
     assert plans.profile is profile
     provider = registry.provider(profile.provider) if profile.provider else TextOnly()
@@ -157,4 +157,4 @@ def _body(request: ExecuteRequest, agent_input: AgentInput, parameters: Mapping[
 def question_as_input(request: ExecuteRequest) -> list[Payload]:
     """A legacy request for an agent that takes only the unified input: its `question` as `input`."""
     rest = {name: value for name, value in request.parameters.items() if name != "question"}
-    return with_members(request.lifted, {"input": request.parameters["question"], "parameters": rest or None})
+    return with_members(request.extracted, {"input": request.parameters["question"], "parameters": rest or None})

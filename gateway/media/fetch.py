@@ -69,7 +69,7 @@ class _Budget:
 
 
 class Fetcher:
-    """Fetches what a provider takes inline only; see `gateway.execute.ports.MediaFetcher`.
+    """Fetches what a provider takes inline only; see `gateway.ports.MediaFetcher`.
 
     resolver: makes what names are looked up with. allowed: whether an address may be connected to. tls: what
     servers' certificates are checked with; True for the system's authorities.

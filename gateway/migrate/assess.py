@@ -10,16 +10,16 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from gateway.agents.profile import AgentProfile, Connector, Model, Parameters
 from gateway.agents.rules import Rule, rule_for
-from gateway.delivery.reuse import PlanCache
-from gateway.delivery.template import PREFIX
-from gateway.delivery.upgrade import command, mended
+from gateway.delivery.plan_cache import PlanCache
+from gateway.delivery.template_change import command, with_upgrades
 from gateway.errors import GatewayError
 from gateway.execute.rewrite import Policy, is_native, native, rewritten
 from gateway.migrate.findings import Scan, Scanned
 from gateway.migrate.proof import agent_proof
 from gateway.migrate.samples import KINDS, request
+from gateway.mlcommons.profile import AgentProfile, Connector, Model, Parameters
+from gateway.mlcommons.template import PREFIX
 from gateway.providers import registry
 from gateway.providers.base import MappingOptions
 
@@ -169,7 +169,7 @@ def _gains(profile: AgentProfile, before: Abilities, policy: Policy) -> tuple[st
     """The kinds of input that an upgrade of the agent's connectors would let through; () where none is offered."""
     if not profile.provider:
         return ()
-    new = mended(profile, registry.provider(profile.provider))
+    new = with_upgrades(profile, registry.provider(profile.provider))
     if new == profile:
         return ()
     after = abilities(new, policy)

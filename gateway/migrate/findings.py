@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gateway.agents.kinds import V2_TYPES
-from gateway.agents.profile import AgentProfile
+from gateway.mlcommons.generations import V2_TYPES
+from gateway.mlcommons.profile import AgentProfile
 
 TYPES = frozenset({"flow", "conversational_flow", "conversational", "plan_execute_and_reflect"}) | V2_TYPES
 """Agent types whose way with an input is known."""

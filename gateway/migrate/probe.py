@@ -12,12 +12,12 @@ from dataclasses import replace
 
 from gateway.agents.lookup import document_path
 from gateway.agents.rules import Rule
-from gateway.delivery.template import PREFIX
 from gateway.errors import UnresolvedAgent
 from gateway.migrate.backup import Record
 from gateway.migrate.connection import Cluster, answer_of
 from gateway.migrate.reading import read_documents
 from gateway.migrate.upgrade import effect
+from gateway.mlcommons.template import PREFIX
 
 QUESTION = "Please answer with the word yes."
 

@@ -15,13 +15,13 @@ from enum import Enum
 from typing import Any
 
 from gateway.agents.documents import Document, provider_of
-from gateway.agents.kinds import Generation
-from gateway.agents.profile import AgentProfile, Connector
-from gateway.delivery.template import substitute
-from gateway.delivery.upgrade import NotOffered, members
+from gateway.delivery.template_change import NotOffered, members
 from gateway.errors import UnresolvedAgent
 from gateway.migrate.steps import Call
 from gateway.migrate.upgrade import Documents
+from gateway.mlcommons.generations import Generation
+from gateway.mlcommons.profile import AgentProfile, Connector
+from gateway.mlcommons.template import substitute
 from gateway.register.connectors import PROVIDERS, kind
 
 SETTING = "plugins.ml_commons.unified_agent_api_enabled"

@@ -1,7 +1,7 @@
 """The proof that an upgrade changes nothing for those who call as before. Pure.
 
 Every legacy call is rendered with the old and the new template as the cluster of that version renders it
-(`gateway.delivery.rendering`), and must come out as the same text or fail both times. Where the cluster's lenient
+(`gateway.mlcommons.rendering`), and must come out as the same text or fail both times. Where the cluster's lenient
 parser decides whether a value goes in raw (FACTS.md, "Rendering, in detail"), both ways are tried.
 
 One thing no template can keep apart: a caller who sends the new parameter itself (``messages``, ``body``), which
@@ -16,20 +16,20 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from gateway.agents.kinds import ABILITIES
-from gateway.agents.profile import AgentProfile, Connector, Model
 from gateway.delivery.proof import HOSTILE
-from gateway.delivery.rendering import (
+from gateway.mlcommons.generations import ABILITIES
+from gateway.mlcommons.profile import AgentProfile, Connector, Model
+from gateway.mlcommons.rendering import (
     FLOW_TYPES,
-    Environment,
     RenderFailure,
+    RuntimeValues,
     call_values,
     is_strict_json,
     llm_tools,
     payload,
     tool_values,
 )
-from gateway.delivery.template import PREFIX, escape_json, may_be_json
+from gateway.mlcommons.template import PREFIX, escape_json, may_be_json
 
 QUESTIONS: Mapping[str, str] = {
     "plain": "What does the report say?",
@@ -77,15 +77,15 @@ def raw_proof(old: Model, new: Model, version: tuple[int, ...]) -> tuple[str, ..
     return tuple(dict.fromkeys(differing))
 
 
-def _calls() -> Iterator[tuple[str, dict[str, str], Environment]]:
+def _calls() -> Iterator[tuple[str, dict[str, str], RuntimeValues]]:
     for (kind, text), history in itertools.product(QUESTIONS.items(), _HISTORIES):
         told = "with" if history else "without"
-        env = Environment(history, history or "")
+        env = RuntimeValues(history, history or "")
         yield f"question ({kind}), {told} history", {"question": text}, env
         yield f"question ({kind}) and prompt, {told} history", {"question": text, "prompt": text}, env
 
 
-def outcomes(profile: AgentProfile, params: Mapping[str, str], env: Environment) -> list[tuple[str | None, ...]]:
+def outcomes(profile: AgentProfile, params: Mapping[str, str], env: RuntimeValues) -> list[tuple[str | None, ...]]:
     """What each LLM call of the agent's would be: its text, both texts where the lenient parser decides; None: fails.
 
     Every LLM tool counts, not only the first, and for a conversational agent the tools it may call.
@@ -98,7 +98,7 @@ def outcomes(profile: AgentProfile, params: Mapping[str, str], env: Environment)
 
 
 def _llm_calls(
-    profile: AgentProfile, params: Mapping[str, str], env: Environment
+    profile: AgentProfile, params: Mapping[str, str], env: RuntimeValues
 ) -> Iterator[tuple[Model, dict[str, str] | None]]:
     if profile.type in FLOW_TYPES:
         yield from _flow_calls(profile, params, env)
@@ -111,7 +111,7 @@ def _llm_calls(
             yield tool.model, None if values is None else {**values, **tool.parameters, **tool.config}
 
 
-def _or_none(profile: AgentProfile, params: Mapping[str, str], env: Environment) -> dict[str, str] | None:
+def _or_none(profile: AgentProfile, params: Mapping[str, str], env: RuntimeValues) -> dict[str, str] | None:
     try:
         return call_values(profile, params, env)
     except RenderFailure:
@@ -119,7 +119,7 @@ def _or_none(profile: AgentProfile, params: Mapping[str, str], env: Environment)
 
 
 def _flow_calls(
-    profile: AgentProfile, params: Mapping[str, str], env: Environment
+    profile: AgentProfile, params: Mapping[str, str], env: RuntimeValues
 ) -> Iterator[tuple[Model, dict[str, str] | None]]:
     values = dict(params)
     if profile.type == "conversational_flow" and env.history is not None:

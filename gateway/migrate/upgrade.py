@@ -18,14 +18,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gateway.agents.documents import Document, needed_connector, provider_of, read_profile
-from gateway.agents.profile import AgentProfile, Model
 from gateway.agents.rules import Rule
-from gateway.delivery.upgrade import Change, Code, NotOffered, upgraded
+from gateway.delivery.template_change import Code, NotOffered, TemplateChange, upgraded
 from gateway.errors import UnresolvedAgent
 from gateway.migrate.assess import Abilities, abilities
 from gateway.migrate.findings import TYPES
 from gateway.migrate.proof import agent_proof, raw_proof
 from gateway.migrate.steps import Step, inside_model, part, standing_alone, swap
+from gateway.mlcommons.profile import AgentProfile, Model
 from gateway.providers import registry
 
 
@@ -116,7 +116,7 @@ class Offer:
     models: tuple[str, ...]
     named: tuple[str, ...]
     others: tuple[str, ...]
-    change: Change
+    change: TemplateChange
     old: Document
     new: Document
     steps: tuple[Step, ...]
@@ -195,7 +195,7 @@ def _texts(value: Any) -> Iterator[str]:
                 yield from _texts(item)
 
 
-def changed(connector: Document, change: Change) -> dict[str, Any]:
+def changed(connector: Document, change: TemplateChange) -> dict[str, Any]:
     """The connector's document after the change."""
     new: dict[str, Any] = copy.deepcopy(dict(connector))
     new["parameters"] = {**(new.get("parameters") or {}), change.name: change.value}
@@ -250,7 +250,7 @@ def _check(effects: tuple[Effect, ...], old: list[Model], new: list[Model], vers
 
 
 def _steps(
-    documents: Documents, key: str, models: tuple[str, ...], change: Change, new: Document, tag: str
+    documents: Documents, key: str, models: tuple[str, ...], change: TemplateChange, new: Document, tag: str
 ) -> Iterator[Step]:
     old = documents.connector(key)
     if key.startswith("models/"):

@@ -3,7 +3,7 @@
 Only fields named in `_OWN_FIELDS` are shown as they are: they hold the gateway's own words, ids and names. Any other
 field is taken for a client's content, so that no new log line shows that by mistake (`gateway.observe.redact.mask`).
 
-What a request is known by (``request_id``, the client's own id) is bound once at the edge, as context
+What a request is known by (``request_id``, the client's own id) is bound once at the data port, as context
 variables, and stands in every line of that request.
 """
 

@@ -16,8 +16,18 @@ from gateway.providers.capabilities import BEDROCK, NEUTRAL_DOCUMENT_TEXT, NEUTR
 from gateway.providers.conversation import prepare
 from gateway.providers.documents import DocumentNames
 from gateway.providers.findings import Findings
-from gateway.providers.tools import Turn, runs
-from gateway.unified.model import AgentInput, Base64, ContentBlock, Json, Media, Native, Text, ToolResult, ToolUse
+from gateway.providers.tools import Turn, role_runs
+from gateway.unified.model import (
+    AgentInput,
+    Base64,
+    ContentBlock,
+    ConverseBlock,
+    Json,
+    Media,
+    Text,
+    ToolResult,
+    ToolUse,
+)
 
 _URL = re.compile(r"/converse(-stream)?\Z")
 _TEXT_PART = re.compile(r'"content"\s*:\s*\[\s*\{\s*"text"\s*:')
@@ -36,11 +46,13 @@ class BedrockConverse(Provider):
 
     def map(self, agent_input: AgentInput, options: MappingOptions) -> ProviderRequest:
         """Turns of one role in a row become one message; system texts are taken out (`Provider.map`)."""
-        talk = prepare(agent_input, options, self.capabilities)
-        writer = _Writer(self.capabilities, talk.findings)
-        groups = runs(talk.turns) if self.capabilities.merges_turns else [[turn] for turn in talk.turns]
+        conversation = prepare(agent_input, options, self.capabilities)
+        writer = _Writer(self.capabilities, conversation.findings)
+        groups = (
+            role_runs(conversation.turns) if self.capabilities.merges_turns else [[turn] for turn in conversation.turns]
+        )
         messages = [writer.message(group) for group in groups]
-        return ProviderRequest(messages, talk.system, tuple(talk.findings.notices))
+        return ProviderRequest(messages, conversation.system, tuple(conversation.findings.notices))
 
     def text_part(self, text: str) -> dict[str, Any]:
         """``{"text": …}``."""
@@ -99,7 +111,7 @@ class _Writer:
                 return {"toolUse": {"toolUseId": id, "name": name, "input": input}}
             case ToolResult():
                 return self._result(block)
-            case Native(kind=kind, value=value):
+            case ConverseBlock(kind=kind, value=value):
                 return {kind: value}
             case _:
                 assert_never(block)

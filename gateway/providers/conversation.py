@@ -16,15 +16,15 @@ from gateway.providers import media
 from gateway.providers.base import MappingOptions
 from gateway.providers.capabilities import Capabilities, Role
 from gateway.providers.findings import Findings
-from gateway.providers.tools import Turn, pair
+from gateway.providers.tools import Turn, pair_tool_calls
 from gateway.unified.model import (
     AgentInput,
     Base64,
     ContentBlock,
+    ConverseBlock,
     Json,
     Media,
     Message,
-    Native,
     Text,
     ToolResult,
     ToolUse,
@@ -52,9 +52,9 @@ def prepare(agent_input: AgentInput, options: MappingOptions, limits: Capabiliti
     system: list[str] = []
     if limits.hoists_system:
         system, turns = _hoist(turns, findings)
-    turns = pair(turns, limits, findings)
+    turns = pair_tool_calls(turns, limits, findings)
     _check_ends(turns, options, limits, findings)
-    findings.settle()
+    findings.raise_refusals()
     return Conversation(system, turns, findings)
 
 
@@ -99,7 +99,7 @@ def _block(block: ContentBlock, role: Role, limits: Capabilities, findings: Find
                 _refuse_role(block, "tool result", role, ["tool", "user"], limits, findings)
             parts = [_result_part(part, limits, findings) for part in block.content]
             return dataclasses.replace(block, content=tuple(part for part in parts if part is not None))
-        case Native():
+        case ConverseBlock():
             _check_native(block, role, limits, findings)
             return block
         case _:
@@ -150,7 +150,7 @@ def _check_call(block: ToolUse, role: Role, limits: Capabilities, findings: Find
         )
 
 
-def _check_native(block: Native, role: Role, limits: Capabilities, findings: Findings) -> None:
+def _check_native(block: ConverseBlock, role: Role, limits: Capabilities, findings: Findings) -> None:
     if block.kind not in limits.native:
         findings.refuse(
             "NATIVE_BLOCK_UNSUPPORTED",

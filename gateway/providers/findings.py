@@ -24,7 +24,7 @@ class Findings:
         """Notes a change the client should know of."""
         self.notices.append(Notice(code, reason, place))
 
-    def settle(self) -> None:
+    def raise_refusals(self) -> None:
         """Ends the checks.
 
         Raises:

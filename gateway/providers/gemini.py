@@ -14,8 +14,18 @@ from gateway.providers.base import Claim, ConnectorHints, Evidence, MappingOptio
 from gateway.providers.capabilities import GEMINI, Capabilities
 from gateway.providers.conversation import prepare
 from gateway.providers.findings import Findings
-from gateway.providers.tools import Turn, runs
-from gateway.unified.model import AgentInput, Base64, ContentBlock, Json, Media, Native, Text, ToolResult, ToolUse
+from gateway.providers.tools import Turn, role_runs
+from gateway.unified.model import (
+    AgentInput,
+    Base64,
+    ContentBlock,
+    ConverseBlock,
+    Json,
+    Media,
+    Text,
+    ToolResult,
+    ToolUse,
+)
 
 _METHOD = re.compile(r":(streamG|g)enerateContent\Z")
 _HOST = re.compile(r"https?://generativelanguage\.googleapis\.com(:\d+)?(/|\Z)")
@@ -33,12 +43,12 @@ class Gemini(Provider):
 
     def map(self, agent_input: AgentInput, options: MappingOptions) -> ProviderRequest:
         """The results of a turn's calls are one user content right behind it (`Provider.map`)."""
-        talk = prepare(agent_input, options, self.capabilities)
-        writer = _Writer(self.capabilities, talk.findings)
+        conversation = prepare(agent_input, options, self.capabilities)
+        writer = _Writer(self.capabilities, conversation.findings)
         contents: list[dict[str, Any]] = []
-        for run in runs(talk.turns):
+        for run in role_runs(conversation.turns):
             contents += writer.run(run, contents)
-        return ProviderRequest(contents, talk.system, tuple(talk.findings.notices))
+        return ProviderRequest(contents, conversation.system, tuple(conversation.findings.notices))
 
     def text_part(self, text: str) -> dict[str, Any]:
         """``{"text": …}``."""
@@ -106,7 +116,7 @@ class _Writer:
                 return {"functionCall": {"id": id, "name": name, "args": input}}
             case ToolResult():
                 return {"functionResponse": self._response(block)}
-            case Native():
+            case ConverseBlock():
                 raise AssertionError("refused by the capability table")
             case _:
                 assert_never(block)

@@ -14,8 +14,8 @@ from gateway.providers.base import Claim, ConnectorHints, Evidence, MappingOptio
 from gateway.providers.capabilities import NEUTRAL_RESULT_TEXT, OPENAI, TOOL_ERROR_TEXT, Capabilities
 from gateway.providers.conversation import prepare
 from gateway.providers.findings import Findings
-from gateway.providers.tools import Turn, runs
-from gateway.unified.model import AgentInput, Base64, Json, Media, Native, Text, ToolResult, ToolUse
+from gateway.providers.tools import Turn, role_runs
+from gateway.unified.model import AgentInput, Base64, ConverseBlock, Json, Media, Text, ToolResult, ToolUse
 
 # Not response_format, frequency_penalty, presence_penalty or image_url: Cohere's /v2/chat has those, too.
 _OWN_MEMBERS = ("max_completion_tokens", "logit_bias", "stream_options")
@@ -33,10 +33,10 @@ class OpenAIChat(Provider):
 
     def map(self, agent_input: AgentInput, options: MappingOptions) -> ProviderRequest:
         """System turns stay among the messages; each tool result is a message of its own (`Provider.map`)."""
-        talk = prepare(agent_input, options, self.capabilities)
-        writer = _Writer(self.capabilities, talk.findings)
-        messages = [message for run in runs(talk.turns) for message in writer.run(run)]
-        return ProviderRequest(messages, talk.system, tuple(talk.findings.notices))
+        conversation = prepare(agent_input, options, self.capabilities)
+        writer = _Writer(self.capabilities, conversation.findings)
+        messages = [message for run in role_runs(conversation.turns) for message in writer.run(run)]
+        return ProviderRequest(messages, conversation.system, tuple(conversation.findings.notices))
 
     def text_part(self, text: str) -> dict[str, Any]:
         """``{"type": "text", "text": …}``."""
@@ -104,7 +104,7 @@ class _Writer:
                     parts.append(self._media(block))
                 case ToolUse() | ToolResult():
                     pass  # a member of the message, and messages of their own
-                case Native():
+                case ConverseBlock():
                     raise AssertionError("refused by the capability table")
                 case _:
                     assert_never(block)

@@ -36,7 +36,7 @@ class Turn:
         return tuple(block for block in self.content if not isinstance(block, ToolUse | ToolResult))
 
 
-def runs(turns: Iterable[Turn]) -> list[list[Turn]]:
+def role_runs(turns: Iterable[Turn]) -> list[list[Turn]]:
     """The turns, grouped where the assistant takes over or hands back."""
     return [list(run) for _, run in groupby(turns, key=lambda turn: turn.role == "assistant")]
 
@@ -104,7 +104,7 @@ def _clean(given: str, limits: Capabilities) -> str:
     return re.sub(f"[^{limits.tool_id_characters}]", "_", given)[: limits.tool_id_length]
 
 
-def pair(turns: list[Turn], limits: Capabilities, findings: Findings) -> list[Turn]:
+def pair_tool_calls(turns: list[Turn], limits: Capabilities, findings: Findings) -> list[Turn]:
     """The turns with final ids in calls and results, the call's name in each result, and `answers` filled.
 
     Calls stand in the last turn of a run only, right before their results: where the provider keeps turns of one
@@ -116,7 +116,7 @@ def pair(turns: list[Turn], limits: Capabilities, findings: Findings) -> list[Tu
     ids = _Ids(limits, findings, kept)
     done: list[Turn] = []
     calls = _Calls()
-    for run in runs(turns):
+    for run in role_runs(turns):
         if run[0].role == "assistant":
             if not limits.unique_tool_ids:
                 ids.forget()

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from gateway.config.schema import Secret
 from gateway.errors import UpstreamTimeout, UpstreamUnavailable
-from gateway.execute.ports import ClusterReader
+from gateway.ports import ClusterReader
 
 LOST = (UpstreamUnavailable, UpstreamTimeout)
 """What a call raises whose answer did not come: the cluster may have done what it was asked."""
@@ -25,7 +25,7 @@ _PAUSES = (0.02, 1.0)
 T = TypeVar("T")
 
 
-class Blotter:
+class SecretMasker:
     """Hides the values of `secrets` in texts, as they stand and as JSON writes them."""
 
     def __init__(self, secrets: Iterable[Secret | str]) -> None:
@@ -72,7 +72,7 @@ class Calls:
         self._headers = {**headers, "Content-Type": "application/json"}
         self._seconds = seconds
         self.visible_within = visible_within
-        self.blot = Blotter(secrets)
+        self.blot = SecretMasker(secrets)
 
     async def __call__(
         self, method: str, target: str, body: Any = None, seconds: float | None = None, accept: Mapping[str, str] = {}

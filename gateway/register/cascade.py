@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl, urlencode
 
 from gateway.agents.lookup import document_path
 from gateway.errors import InvalidInput, Problem
-from gateway.execute.ports import Answer, ExecuteCall, Forward
+from gateway.ports import Answer, ExecuteCall, Forward
 from gateway.register.calls import LOST, Calls
 from gateway.register.parts import Made, header_text, parts_of, remove, users_of
 

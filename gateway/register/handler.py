@@ -16,23 +16,23 @@ from gateway.agents.lookup import Credentials
 from gateway.config.schema import Settings
 from gateway.errors import GatewayError, InvalidInput, Problem, SignatureConflict
 from gateway.execute.body import is_json
-from gateway.execute.delivered import NOTICE
 from gateway.execute.handler import service_headers
-from gateway.execute.ports import Answer, ClusterReader, ExecuteCall, ExecuteHandler, Forward, ProfileCache
+from gateway.execute.response_headers import NOTICE
 from gateway.notices import Notice
 from gateway.observe.logs import Logger
 from gateway.observe.metrics import Metrics
 from gateway.observe.redact import describe_problems
 from gateway.offload import run_here_if
+from gateway.ports import Answer, ClusterReader, ExecuteCall, ExecuteHandler, Forward, ProfileCache
 from gateway.register.calls import Calls
 from gateway.register.cascade import CLEANUP, delete_agent, reads_cascade
 from gateway.register.documents import notices
-from gateway.register.flights import Flights
 from gateway.register.making import make_agent, read_target, secrets_of
 from gateway.register.parts import LEFT_BEHIND, left_text
 from gateway.register.quick import QuickRun, check_query, parts_of
 from gateway.register.registration import concerns_gateway, read_registration
 from gateway.register.reuse import BODY_PARAMETER, KEY, Identity, Reuse, identify
+from gateway.register.shared_tasks import SharedTasks
 from gateway.register.specs import Registration
 from gateway.register.steps import Steps
 from gateway.register.target import Target, as_native, check, takes
@@ -53,7 +53,7 @@ _IMMUTABLE = (
 
 
 class Manager:
-    """See `gateway.execute.ports.ManageHandler`."""
+    """See `gateway.ports.ManageHandler`."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Manager:
         self._metrics = metrics
         self._credentials = Credentials()
         self._service_headers = service_headers(settings)
-        self._flights = Flights()
+        self._shared_tasks = SharedTasks()
         self._budget = Budget.from_limits(settings.limits)
 
     async def register(self, call: ExecuteCall) -> Forward | Answer:
@@ -117,7 +117,7 @@ class Manager:
         def begin() -> Coroutine[Any, Any, Answer]:
             return self._attempt(self._calls(call, registration), registration, target, identity)
 
-        return await self._flights.share(identity, begin)
+        return await self._shared_tasks.share(identity, begin)
 
     async def _attempt(self, calls: Calls, registration: Registration, target: Target, identity: Identity) -> Answer:
         """Find the agent that is there, or make it; whatever goes wrong, what was made is undone."""
@@ -194,7 +194,7 @@ class Manager:
         target = replace(target, unified_api=False)
         check(registration, target)
         run = QuickRun(self._calls(call, registration), self._execute, call, self._run_seconds)
-        task = self._flights.start(self._quick(run, registration, target, parts[1]))
+        task = self._shared_tasks.start(self._quick(run, registration, target, parts[1]))
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
@@ -226,7 +226,7 @@ class Manager:
             if reads_cascade(call.raw_target)[1] != call.raw_target:
                 self._refuse_signed(call)
             return Forward()
-        return await asyncio.shield(self._flights.start(self._deleted(call)))
+        return await asyncio.shield(self._shared_tasks.start(self._deleted(call)))
 
     async def _deleted(self, call: ExecuteCall) -> Forward | Answer:
         try:
@@ -235,8 +235,8 @@ class Manager:
             self._profiles.invalidate("agents", call.agent_id)
 
     async def ended(self) -> None:
-        """See `gateway.execute.ports.ManageHandler`."""
-        await self._flights.ended()
+        """See `gateway.ports.ManageHandler`."""
+        await self._shared_tasks.ended()
 
     def _calls(self, call: ExecuteCall, registration: Registration | None = None) -> Calls:
         secrets = () if registration is None else tuple(secrets_of(registration))

@@ -13,7 +13,7 @@ import msgspec
 
 from gateway.agents.lookup import document_path
 from gateway.errors import InvalidInput, Problem
-from gateway.execute.ports import Answer, ExecuteCall, ExecuteHandler, Forward
+from gateway.ports import Answer, ExecuteCall, ExecuteHandler, Forward
 from gateway.register.calls import Calls
 from gateway.register.cascade import CLEANUP
 from gateway.register.making import make_agent
@@ -23,7 +23,7 @@ from gateway.register.steps import Steps
 from gateway.register.target import Target
 from gateway.unified.budget import Budget, too_many_values
 from gateway.unified.jsontext import count_values
-from gateway.unified.lift import find, lift, put_back
+from gateway.unified.payloads import extract, find, insert
 
 QUICK_PARAMETER = "mlc_gateway_quick"
 """Marks the agent of a quick run, so that one that was left behind can be told from one that is in use."""
@@ -44,12 +44,12 @@ def parts_of(body: bytes, budget: Budget | None = None) -> tuple[bytes, bytes] |
     """
     if find(body, b'"model"') < 0 and find(body, b"\\u") < 0:
         return None
-    lifted = lift(body, budget=budget)
-    most = lifted.budget.values
-    if count_values(lifted.text, most) > most:
+    extracted = extract(body, budget=budget)
+    most = extracted.budget.values
+    if count_values(extracted.text, most) > most:
         raise too_many_values(most)
     try:
-        members = msgspec.json.decode(lifted.text, type=dict[str, msgspec.Raw])
+        members = msgspec.json.decode(extracted.text, type=dict[str, msgspec.Raw])
     except (msgspec.DecodeError, RecursionError):
         return None
     if "model" not in members or "input" not in members:
@@ -57,8 +57,8 @@ def parts_of(body: bytes, budget: Budget | None = None) -> tuple[bytes, bytes] |
     run = {name: members[name] for name in _RUN if name in members}
     agent = {name: value for name, value in members.items() if name not in _RUN}
     agent.setdefault("name", msgspec.Raw(b'"quick execute"'))
-    written, blobs = map(msgspec.json.encode, (agent, run)), lifted.blobs
-    registration, execute_body = (b"".join(put_back(text, blobs)) for text in written)
+    written, blobs = map(msgspec.json.encode, (agent, run)), extracted.blobs
+    registration, execute_body = (b"".join(insert(text, blobs)) for text in written)
     return registration, execute_body
 
 

@@ -10,7 +10,7 @@ from gateway.register.specs import McpServer, ModelSpec, Registration
 from gateway.register.validate import read_document
 from gateway.unified.budget import Budget
 from gateway.unified.jsontext import check, parse
-from gateway.unified.lift import find, lift
+from gateway.unified.payloads import extract, find
 from gateway.unified.validate import Problems, Reading
 
 __all__ = ["McpServer", "ModelSpec", "Registration", "concerns_gateway", "read_registration"]
@@ -25,7 +25,7 @@ def concerns_gateway(body: bytes, budget: Budget | None = None) -> bool:
     if not _may_concern(body):
         return False
     try:
-        document = parse(lift(body, budget=budget))
+        document = parse(extract(body, budget=budget))
     except InvalidInput as error:
         if any(problem.code for problem in error.problems):
             raise
@@ -46,17 +46,17 @@ def read_registration(body: bytes, budget: Budget | None = None) -> Registration
     if not _may_concern(body):
         return None
     budget = budget or Budget()
-    lifted = lift(body, budget=budget)
+    extracted = extract(body, budget=budget)
     problems = Problems(budget.problems)
     try:
-        document = parse(lifted)
+        document = parse(extracted)
         if document.get("model") is None and document.get("mcp") is None:
             return None
         check(document, problems, budget.depth)
         problems.check()
     except InvalidInput as error:
         raise InvalidInput.of([replace(problem, received="") for problem in error.problems]) from None
-    reading = Reading(lifted)
+    reading = Reading(extracted)
     plain: dict[str, Any] = reading.plain(document, "")
     registration = read_document(reading, plain)
     reading.problems.check()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from gateway.delivery.template import escape_json
+from gateway.mlcommons.template import escape_json
 from gateway.simulator import prompts, tools
 from gateway.simulator.errors import ExecuteFailure, illegal_argument
 from gateway.simulator.lenient import is_json

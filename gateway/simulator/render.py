@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from gateway.delivery.template import InfiniteLoop, escape_json, substitute
+from gateway.mlcommons.template import InfiniteLoop, escape_json, substitute
 from gateway.simulator.errors import ExecuteFailure, illegal_argument
 from gateway.simulator.lenient import is_json
 from gateway.simulator.values import quoted_inside

@@ -13,9 +13,9 @@ from gateway.simulator.errors import Json, RestFailure, not_found
 from gateway.simulator.fields import Document
 from gateway.simulator.interface_check import default_interface
 from gateway.simulator.memory import new_id
+from gateway.simulator.name_rules import check_words
 from gateway.simulator.query import matcher
 from gateway.simulator.settings import MCP_SWITCH, SAFE_DELETE, Settings
-from gateway.simulator.words import check_words
 
 NODE = "node-1-of-the-simulator"
 INDEX = {"agent": ".plugins-ml-agent", "model": ".plugins-ml-model", "connector": ".plugins-ml-connector"}

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gateway.unified import sources, tools
-from gateway.unified.model import MEDIA_KINDS, ContentBlock, Json, Media, MediaKind, Native, Text
+from gateway.unified.model import MEDIA_KINDS, ContentBlock, ConverseBlock, Json, Media, MediaKind, Text
 from gateway.unified.validate import Fields, Reading, child, json_type, shorten
 
 # Blocks only Bedrock Converse knows (PROVIDERS.md, "Bedrock Converse").
@@ -44,9 +44,9 @@ def _bare_media(kind: MediaKind) -> Reader:
 
 
 def _native(kind: str) -> Reader:
-    def read(block: Fields) -> Native | None:
+    def read(block: Fields) -> ConverseBlock | None:
         value = block.value(kind)
-        return None if value is None else Native(kind, sources.unwrap_bytes(value), block.at)
+        return None if value is None else ConverseBlock(kind, sources.unwrap_bytes(value), block.at)
 
     return read
 

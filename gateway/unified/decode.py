@@ -6,8 +6,8 @@ from typing import Any
 
 from gateway.unified import tools
 from gateway.unified.blocks import is_block, read_block, read_blocks, read_result_content
-from gateway.unified.lift import Lifted
 from gateway.unified.model import AgentInput, ContentBlock, InputType, Message, Text, ToolResult
+from gateway.unified.payloads import ExtractedBody
 from gateway.unified.roles import meaning
 from gateway.unified.validate import Fields, Reading, child, json_type, shorten
 
@@ -17,7 +17,7 @@ HARMLESS = frozenset({"id", "message_id", "tracking_id", "metadata", "created_at
 _EXPECTED_CONTENT = "string, or non-empty array of content blocks"
 
 
-def parse_input(value: Any, lifted: Lifted) -> AgentInput:
+def parse_input(value: Any, extracted: ExtractedBody) -> AgentInput:
     """The value of `input` as a model.
 
     Args:
@@ -27,7 +27,7 @@ def parse_input(value: Any, lifted: Lifted) -> AgentInput:
     Raises:
         InvalidInput: with every problem there is, each with its place.
     """
-    reading = Reading(lifted)
+    reading = Reading(extracted)
     agent_input = read_input(reading, value)
     reading.problems.check()
     return agent_input

@@ -21,7 +21,7 @@ from typing import Any
 
 from gateway.errors import InvalidInput, Problem
 from gateway.unified.budget import Budget, count_separators, too_many_values
-from gateway.unified.lift import WINDOW, Lifted, Unreadable, end_of_escaped, lift
+from gateway.unified.payloads import WINDOW, ExtractedBody, Unreadable, end_of_escaped, extract
 from gateway.unified.validate import Problems, Reading, child, json_type, shorten
 
 _MAX_DIGITS = 400
@@ -47,7 +47,7 @@ class _Repeated(dict[str, Any]):
     keys_repeated: tuple[str, ...] = ()
 
 
-def decode_object(body: bytes | Lifted, budget: Budget | None = None) -> dict[str, Any]:
+def decode_object(body: bytes | ExtractedBody, budget: Budget | None = None) -> dict[str, Any]:
     """The JSON object in `body`; strings that were lifted out of it are still tokens.
 
     Args:
@@ -59,8 +59,8 @@ def decode_object(body: bytes | Lifted, budget: Budget | None = None) -> dict[st
         BodyTooLarge: it has more text than the budget allows.
     """
     budget = budget or Budget()
-    lifted = body if isinstance(body, Lifted) else lift(body, budget=budget)
-    value = parse(lifted)
+    extracted = body if isinstance(body, ExtractedBody) else extract(body, budget=budget)
+    value = parse(extracted)
     problems = Problems(budget.problems)
     check(value, problems, budget.depth)
     problems.check()
@@ -77,32 +77,32 @@ def decode_text(text: str, place: str, reading: Reading) -> Any:
     before = len(problems)
     try:
         reading.add_values(count_values(text.encode(), reading.values_left), place)
-        value = _loads(text, Lifted(b"", {}))
+        value = _loads(text, ExtractedBody(b"", {}))
         check(value, problems, reading.budget.depth, place)
     except (ValueError, RecursionError) as error:
         problems.add(place, f"Not valid JSON: {_words(error)}", "JSON text", shorten(text))
     return None if len(problems) > before else value
 
 
-def parse(lifted: Lifted) -> dict[str, Any]:
+def parse(extracted: ExtractedBody) -> dict[str, Any]:
     """The object in `lifted`, with marks where strict JSON is broken: give it to `check` before use.
 
     Raises:
         InvalidInput: the text has too many values, can't be parsed at all, or is not an object.
         BodyTooLarge: its keys are too long.
     """
-    most = lifted.budget.values
-    if len(lifted.text) > most and count_values(lifted.text, most) > most:
+    most = extracted.budget.values
+    if len(extracted.text) > most and count_values(extracted.text, most) > most:
         raise too_many_values(most)
     try:
-        text = lifted.text.removeprefix(_BOM).decode()
-        value = _loads(text, lifted)
+        text = extracted.text.removeprefix(_BOM).decode()
+        value = _loads(text, extracted)
     except UnicodeDecodeError as error:
-        start = error.start + (len(_BOM) if lifted.text.startswith(_BOM) else 0)
-        raise _malformed(f"invalid UTF-8 at {_position(lifted, start)}", "UTF-8") from None
+        start = error.start + (len(_BOM) if extracted.text.startswith(_BOM) else 0)
+        raise _malformed(f"invalid UTF-8 at {_position(extracted, start)}", "UTF-8") from None
     except json.JSONDecodeError as error:
         position = len(text[: error.pos].encode())
-        raise _malformed(f"{error.msg.removesuffix(' at')} at {_position(lifted, position)}") from None
+        raise _malformed(f"{error.msg.removesuffix(' at')} at {_position(extracted, position)}") from None
     except (Unreadable, RecursionError) as error:
         raise _malformed(_words(error)) from None
     if not isinstance(value, dict):
@@ -172,13 +172,13 @@ def _check_string(text: str, place: Callable[[], str], problems: Problems, what:
         problems.add(place(), f"The {what} holds {name} at character {unsafe.start()}", "text without it", name)
 
 
-def _loads(text: str, lifted: Lifted) -> Any:
-    if not lifted.blobs:
+def _loads(text: str, extracted: ExtractedBody) -> Any:
+    if not extracted.blobs:
         return _DECODER.decode(text)
 
     def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         # A lifted key is put back at once: two equal ones have different tokens.
-        return _members([(lifted.restore(key), value) for key, value in pairs])
+        return _members([(extracted.restore(key), value) for key, value in pairs])
 
     return _decoder(members).decode(text)
 
@@ -263,9 +263,9 @@ def _malformed(what: str, expected: str = "a JSON object") -> InvalidInput:
     return error
 
 
-def _position(lifted: Lifted, position: int) -> str:
+def _position(extracted: ExtractedBody, position: int) -> str:
     """Line and column (in bytes), both from 1, of a byte of the lifted text in the body as it came."""
-    before = lifted.text[:position]
+    before = extracted.text[:position]
     start = before.rfind(b"\n") + 1
-    column = lifted.offset(position) - lifted.offset(start)
+    column = extracted.offset(position) - extracted.offset(start)
     return f"line {before.count(chr(10).encode()) + 1}, column {column + 1}"

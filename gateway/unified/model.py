@@ -110,7 +110,7 @@ class ToolResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Native:
+class ConverseBlock:
     """A block only Bedrock Converse knows, kept as written: reasoningContent, guardContent, cachePoint,
     citationsContent or searchResult (`kind`), with its JSON `value`.
     """
@@ -120,7 +120,7 @@ class Native:
     at: str
 
 
-ContentBlock = Text | Media | ToolUse | ToolResult | Native
+ContentBlock = Text | Media | ToolUse | ToolResult | ConverseBlock
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from gateway.unified.budget import Budget
 from gateway.unified.decode import read_input
 from gateway.unified.jsontext import check, parse
 from gateway.unified.lenient import may_have_input
-from gateway.unified.lift import Lifted, lift
 from gateway.unified.model import AgentInput
+from gateway.unified.payloads import ExtractedBody, extract
 from gateway.unified.validate import Problems, Reading, child, json_type
 
 _FEW_PLACEHOLDERS = 20
@@ -39,7 +39,7 @@ class ExecuteRequest:
 
     kind: RequestKind
     input: AgentInput | None
-    lifted: Lifted
+    extracted: ExtractedBody
     parameters: dict[str, Any] = field(default_factory=dict)
     other: dict[str, Any] = field(default_factory=dict)
     placeholders: int = 0
@@ -47,7 +47,7 @@ class ExecuteRequest:
     @property
     def is_small(self) -> bool:
         """Whether planning takes so little time that other clients of the event loop can wait for it."""
-        return self.lifted.is_small and self.placeholders <= _FEW_PLACEHOLDERS
+        return self.extracted.is_small and self.placeholders <= _FEW_PLACEHOLDERS
 
     @property
     def has_question(self) -> bool:
@@ -68,39 +68,39 @@ def read_execute(body: bytes, budget: Budget | None = None) -> ExecuteRequest:
     """
     budget = budget or Budget()
     try:
-        lifted = lift(body, budget=budget)
-        members = parse(lifted)
+        extracted = extract(body, budget=budget)
+        members = parse(extracted)
     except (InvalidInput, BodyTooLarge):
         if may_have_input(body, budget):
             raise
-        return ExecuteRequest(RequestKind.LEGACY, None, Lifted(b"", {}, budget=budget))
+        return ExecuteRequest(RequestKind.LEGACY, None, ExtractedBody(b"", {}, budget=budget))
     if "input" not in members:
-        return _legacy(members, lifted)
+        return _legacy(members, extracted)
     problems = Problems(budget.problems)
     check(members, problems, budget.depth)
     problems.check()
-    return _unified(members, lifted)
+    return _unified(members, extracted)
 
 
-def _unified(members: dict[str, Any], lifted: Lifted) -> ExecuteRequest:
-    reading = Reading(lifted)
+def _unified(members: dict[str, Any], extracted: ExtractedBody) -> ExecuteRequest:
+    reading = Reading(extracted)
     agent_input = read_input(reading, members["input"])
     parameters = _parameters(reading, members)
     other = _other(reading, members)
     reading.problems.check()
-    return ExecuteRequest(RequestKind.UNIFIED, agent_input, lifted, parameters, other, reading.placeholders)
+    return ExecuteRequest(RequestKind.UNIFIED, agent_input, extracted, parameters, other, reading.placeholders)
 
 
-def _legacy(members: dict[str, Any], lifted: Lifted) -> ExecuteRequest:
-    reading = Reading(lifted)
+def _legacy(members: dict[str, Any], extracted: ExtractedBody) -> ExecuteRequest:
+    reading = Reading(extracted)
     try:
-        check(members, reading.problems, lifted.budget.depth)
+        check(members, reading.problems, extracted.budget.depth)
         reading.problems.check()
         parameters, other = _parameters(reading, members), _other(reading, members)
         reading.problems.check()
     except (InvalidInput, BodyTooLarge):
-        return ExecuteRequest(RequestKind.LEGACY, None, lifted)
-    return ExecuteRequest(RequestKind.LEGACY, None, lifted, parameters, other)
+        return ExecuteRequest(RequestKind.LEGACY, None, extracted)
+    return ExecuteRequest(RequestKind.LEGACY, None, extracted, parameters, other)
 
 
 def _parameters(reading: Reading, members: dict[str, Any]) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 
 from gateway.unified import formats
 from gateway.unified.base64text import clean, split_data_url
-from gateway.unified.lift import Payload, Unreadable
 from gateway.unified.model import Base64, Media, MediaKind, Url
+from gateway.unified.payloads import Payload, Unreadable
 from gateway.unified.validate import Fields, Reading, json_type, shorten
 
 SCHEMES = ("http", "https", "s3", "gs")
@@ -180,20 +180,20 @@ def _base64(holder: Fields, name: str) -> tuple[Base64 | None, str]:
         if written is not None:
             holder.problem(name, f'"{name}" has the wrong type', expected, json_type(written))
         return None, ""
-    lifted = holder.reading.lifted
-    is_lifted = written in lifted.blobs
+    extracted = holder.reading.extracted
+    is_lifted = written in extracted.blobs
     data: Payload = b""
     mime = None
     try:
-        data = lifted.data(written) if is_lifted else written.encode()
+        data = extracted.data(written) if is_lifted else written.encode()
         mime, content = split_data_url(data)
         # A string without escapes can hold no other whitespace than a space.
-        content = clean(content, b" ") if is_lifted and written not in lifted.escaped else clean(content)
+        content = clean(content, b" ") if is_lifted and written not in extracted.escaped else clean(content)
     except ValueError as error:
         help = 'For a URL, "type" is "url".' if _URL_START.match(bytes(data[:8])) else ""
         holder.problem(name, f"Not base64: {error}", expected, f"string of {len(data)} bytes", help)
         return None, mime or ""
-    return Base64(content, written if is_lifted else lifted.mint()), mime or ""
+    return Base64(content, written if is_lifted else extracted.new_token()), mime or ""
 
 
 def _read_reference(kind: MediaKind, holder: Fields, name: str, filename: str = "") -> _Found:
@@ -218,10 +218,10 @@ def _read_reference(kind: MediaKind, holder: Fields, name: str, filename: str = 
 
 def _start(reading: Reading, written: str) -> str:
     """The first five characters of a string."""
-    if written not in reading.lifted.blobs:
+    if written not in reading.extracted.blobs:
         return written[:5]
     try:
-        return bytes(reading.lifted.data(written)[:5]).decode("latin-1")
+        return bytes(reading.extracted.data(written)[:5]).decode("latin-1")
     except Unreadable:
         return ""
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from gateway.errors import InvalidInput, Problem
 from gateway.unified.budget import PLACEHOLDER, Budget, too_many_items, too_many_values
-from gateway.unified.lift import Lifted, Unreadable
+from gateway.unified.payloads import ExtractedBody, Unreadable
 
 _PLAIN_KEY = re.compile(r"[A-Za-z_$][A-Za-z0-9_$-]*")
 _SHOWN = 60  # characters of a client's string or key that an error shows
@@ -90,9 +90,9 @@ def shorten(text: str) -> str:
 class Reading:
     """One pass over a decoded body: its problems, the strings that were lifted out of it, and what it has cost."""
 
-    def __init__(self, lifted: Lifted) -> None:
-        self.lifted = lifted
-        self.budget = lifted.budget
+    def __init__(self, extracted: ExtractedBody) -> None:
+        self.extracted = extracted
+        self.budget = extracted.budget
         self.problems = Problems(self.budget.problems)
         self.placeholders = 0
         self._values = 0
@@ -141,7 +141,7 @@ class Reading:
             InvalidInput: it has more placeholders than the budget allows for.
         """
         try:
-            text = self.lifted.restore(value)
+            text = self.extracted.restore(value)
             self.add_placeholders(text, place)
             return text
         except Unreadable as error:
@@ -150,7 +150,7 @@ class Reading:
 
     def plain(self, value: Any, place: str) -> Any:
         """`value` with every lifted string in it put back."""
-        if not self.lifted.blobs:
+        if not self.extracted.blobs:
             return value
         match value:
             case str():

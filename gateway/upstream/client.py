@@ -18,16 +18,16 @@ from multidict import CIMultiDict
 from gateway.config.schema import Limits
 from gateway.config.schema import Upstream as UpstreamSettings
 from gateway.errors import GatewayError, UpstreamTimeout, UpstreamUnavailable
-from gateway.execute.ports import HeaderPairs, UpstreamResponse
+from gateway.http1.response_heads import Head, Heads
+from gateway.http1.rules import HeadLimits, RawHeader, pair
 from gateway.observe.logs import Logger
-from gateway.upstream.answers import Head, Heads
-from gateway.upstream.connection import Buffers, Connection, Outbound, Patience
-from gateway.upstream.grammar import HeadLimits, RawHeader, pair
+from gateway.ports import HeaderPairs, UpstreamResponse
+from gateway.upstream.auth.authenticator import Authenticator, authenticator
+from gateway.upstream.connection import Buffers, Connection, Outbound, ResponseTimeouts
+from gateway.upstream.deadlines import DeadlineTimer
 from gateway.upstream.health import Prober
 from gateway.upstream.nodes import Node, NodeSet, may_retry
 from gateway.upstream.pool import Pool
-from gateway.upstream.signing import Authenticator, authenticator
-from gateway.upstream.sweeper import Sweeper
 from gateway.upstream.tls import TlsSource, to_cluster
 
 _STUCK_AFTER = 30.0
@@ -54,15 +54,15 @@ class Upstream:
         self._connections: set[Connection] = set()
         self._pools: dict[Node, Pool] = {}
         timeouts = settings.timeouts
-        self.patience = Patience(timeouts.header, timeouts.idle)
-        self.run_patience = Patience(timeouts.execute, timeouts.execute)
+        self.patience = ResponseTimeouts(timeouts.header, timeouts.idle)
+        self.run_patience = ResponseTimeouts(timeouts.execute, timeouts.execute)
         self.auth = authenticator(settings.auth, self._log)
         self.tls: TlsSource | None = None
         self._prober = Prober(settings.health, lambda: self.tls.context if self.tls else None)
         self._watching: asyncio.Task[None] | None = None
         self.nodes = NodeSet(settings, self._prober, self._log)
         waits = (timeouts.header, timeouts.idle, timeouts.execute, settings.keepalive)
-        self._sweeper = Sweeper(self._connections, waits)
+        self._sweeper = DeadlineTimer(self._connections, waits)
 
     async def start(self) -> None:
         """Make the connection pools; reads the files of TLS.
@@ -215,13 +215,13 @@ class Upstream:
     async def exchange(
         self, method: str, target: str, headers: HeaderPairs, body: Buffers = (), seconds: float | None = None
     ) -> UpstreamResponse:
-        """One short request of the gateway's own; see `gateway.execute.ports.ClusterReader`."""
+        """One short request of the gateway's own; see `gateway.ports.ClusterReader`."""
         pairs = headers.items() if isinstance(headers, Mapping) else headers
         raw = [(name.encode("latin-1"), value.encode("utf-8", "surrogateescape")) for name, value in pairs]
         raw = [field for field in raw if field[0].lower() not in _OWN]
         if body or method not in ("GET", "HEAD", "OPTIONS"):
             raw.append((b"Content-Length", str(sum(map(len, body))).encode()))
-        patience = self.patience if seconds is None else Patience(0, 0)
+        patience = self.patience if seconds is None else ResponseTimeouts(0, 0)
         outbound = _Whole(method.encode("ascii"), target.encode("utf-8", "surrogateescape"), raw, body, patience)
         seconds = self._settings.timeouts.lookup if seconds is None else seconds
         try:
@@ -237,7 +237,7 @@ class Upstream:
         return UpstreamResponse(head.status, CIMultiDict(decoded), content)
 
     async def get_json(self, path: str, headers: HeaderPairs) -> tuple[int, dict[str, Any] | None]:
-        """Status and JSON object of a GET; see `gateway.execute.ports.ClusterReader`."""
+        """Status and JSON object of a GET; see `gateway.ports.ClusterReader`."""
         response = await self.exchange("GET", path, headers)
         try:
             document = msgspec.json.decode(response.body)
@@ -260,7 +260,7 @@ class _Whole(Outbound):
     __slots__ = ("_body", "_fields", "_head", "_pieces", "answer")
 
     def __init__(
-        self, method: bytes, target: bytes, fields: list[RawHeader], body: Buffers, patience: Patience
+        self, method: bytes, target: bytes, fields: list[RawHeader], body: Buffers, patience: ResponseTimeouts
     ) -> None:
         super().__init__(method, target, patience)
         self.decode = True

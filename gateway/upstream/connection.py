@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from gateway.errors import GatewayError, UpstreamTimeout, UpstreamUnavailable
-from gateway.upstream.answers import Head, Heads
-from gateway.upstream.framing import Body, ToEnd
-from gateway.upstream.grammar import Malformed, fault_so_far
+from gateway.http1.bodies import Body, ToEnd
+from gateway.http1.response_heads import Head, Heads
+from gateway.http1.rules import Malformed, fault_so_far
+from gateway.upstream.deadlines import NO_DEADLINE
 from gateway.upstream.nodes import Kind
-from gateway.upstream.sweeper import NEVER
 
 if TYPE_CHECKING:
     from gateway.upstream.pool import Pool
@@ -31,7 +31,7 @@ _LONG = 4096
 _REFUSALS = frozenset({400, 413, 414, 431})
 
 
-class Patience(NamedTuple):
+class ResponseTimeouts(NamedTuple):
     """Seconds to wait: for the answer's head once the request is out, and between pieces of its body; 0 for ever."""
 
     header: float
@@ -51,7 +51,7 @@ class Outbound:
         "upgrade", "upload_waiter",
     )  # fmt: skip
 
-    def __init__(self, method: bytes, target: bytes, patience: Patience) -> None:
+    def __init__(self, method: bytes, target: bytes, patience: ResponseTimeouts) -> None:
         self.method = method
         self.target = target
         self.patience = patience
@@ -119,7 +119,7 @@ class Connection(asyncio.Protocol):
         self.transport: asyncio.Transport
         self.connected = False
         self.outbound: Outbound | None = None
-        self.deadline = NEVER
+        self.deadline = NO_DEADLINE
         self.reused = False
         self._heads = heads
         self._poll = select.poll()
@@ -145,7 +145,7 @@ class Connection(asyncio.Protocol):
         self.pool.node.tally.requests += 1
         head = b"%b %b HTTP/1.1\r\n%b" % (outbound.method, outbound.target, lines)
         self._long = len(head) > _LONG
-        self.deadline = NEVER  # the pool's does not count any more
+        self.deadline = NO_DEADLINE  # the pool's does not count any more
         if not pieces:
             self.transport.write(head)
         elif len(pieces) == 1 and len(pieces[0]) <= _JOIN:
@@ -170,7 +170,7 @@ class Connection(asyncio.Protocol):
 
     def _wait_for_head(self, outbound: Outbound) -> None:
         seconds = outbound.patience.header
-        self.deadline = time.monotonic() + seconds if seconds else NEVER
+        self.deadline = time.monotonic() + seconds if seconds else NO_DEADLINE
 
     def abandon(self) -> None:
         """Cut the connection in the middle of its exchange."""
@@ -193,7 +193,7 @@ class Connection(asyncio.Protocol):
     def pause_reading(self) -> None:
         """Take no more of the answer for now; the wait for it ends, too."""
         self.transport.pause_reading()
-        self.deadline = NEVER
+        self.deadline = NO_DEADLINE
 
     def resume_reading(self) -> None:
         """Go on with the answer."""
@@ -224,7 +224,7 @@ class Connection(asyncio.Protocol):
         """The cluster takes more again."""
         if self.outbound is not None:
             if self._uploading():
-                self.deadline = NEVER
+                self.deadline = NO_DEADLINE
             self.outbound.on_writable(True)
 
     def _uploading(self) -> bool:
@@ -311,11 +311,11 @@ class Connection(asyncio.Protocol):
         if not outbound.upgrade:
             raise Malformed("switch")
         self._tunnel = True
-        self.deadline = NEVER
+        self.deadline = NO_DEADLINE
         outbound.on_head(head, data, False)
 
     def _finished(self, outbound: Outbound, body: Body, head: Head | None, piece: bytes) -> None:
-        self.deadline = NEVER
+        self.deadline = NO_DEADLINE
         # What came behind the answer is nobody's: RFC 9112, 6.3 wants it neither used nor kept for the next request.
         reusable = self._persistent and outbound.complete and not body.rest and not isinstance(body, ToEnd)
         self._let_go()
@@ -336,7 +336,7 @@ class Connection(asyncio.Protocol):
         Its orderly end came by `eof_received`. One that did not is a reset or, over TLS, an end that TLS did not
         vouch for: RFC 9112, 9.8 takes no body without a length for whole then.
         """
-        self.deadline = NEVER
+        self.deadline = NO_DEADLINE
         self.pool.discard(self)
         self._fail(_broken(self._answered), "reset")
 

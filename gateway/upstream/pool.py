@@ -13,10 +13,10 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 
-from gateway.upstream.answers import Heads
+from gateway.http1.response_heads import Heads
 from gateway.upstream.connection import Connection, Outbound
+from gateway.upstream.deadlines import NO_DEADLINE
 from gateway.upstream.nodes import Node
-from gateway.upstream.sweeper import NEVER
 
 _BRIEF = 0.001
 
@@ -44,8 +44,8 @@ class Pool:
         self.node = node
         self.again = again
         self.connections: set[Connection] = set()
-        self.waiting_since = NEVER
-        """Since when requests have waited for a connection without any of them getting one; `NEVER` if none has."""
+        self.waiting_since = NO_DEADLINE
+        """Since when requests have waited and none got a connection; `NO_DEADLINE` if no request waits."""
         self._tls = tls
         self._limit = limit
         self._upload_limit = max(1, limit // 2)
@@ -78,7 +78,7 @@ class Pool:
             idle = time.monotonic() - connection.deadline + self._keepalive
             if not connection.transport.is_closing() and (idle < _BRIEF or not connection.disturbed()):
                 connection.reused = True
-                self.waiting_since = NEVER
+                self.waiting_since = NO_DEADLINE
                 return connection
             connection.transport.abort()
         return None
@@ -106,7 +106,7 @@ class Pool:
                 if not connection.reused:
                     raise ConnectionResetError("the connection was closed at once")
                 connection = None
-        self.waiting_since = NEVER
+        self.waiting_since = NO_DEADLINE
         return connection
 
     def give_back(self, connection: Connection) -> None:
@@ -115,11 +115,11 @@ class Pool:
             return  # `discard` follows
         waiter = self._next_waiter()
         if waiter is not None:
-            connection.deadline = NEVER
+            connection.deadline = NO_DEADLINE
             waiter.set_result(connection)
             return
         connection.deadline = time.monotonic() + self._keepalive
-        self.waiting_since = NEVER
+        self.waiting_since = NO_DEADLINE
         self._idle.append(connection)
 
     def discard(self, connection: Connection) -> None:
@@ -225,7 +225,7 @@ class Pool:
 
     def rebuild(self) -> None:
         """Give up every connection attempt and every connection without a request, and connect anew for who waits."""
-        self.waiting_since = NEVER
+        self.waiting_since = NO_DEADLINE
         attempts, self._attempts = self._attempts, set()
         for attempt in attempts:
             attempt.cancel()

@@ -16,10 +16,10 @@ from gateway.agents.documents import (
     read_unified_api,
     read_version,
 )
-from gateway.agents.kinds import Generation
-from gateway.agents.profile import AgentProfile, Connector, Model, Tool
 from gateway.agents.rules import Rule
 from gateway.errors import Problem, UnresolvedAgent
+from gateway.mlcommons.generations import Generation
+from gateway.mlcommons.profile import AgentProfile, Connector, Model, Tool
 from gateway.providers import registry
 from gateway.providers.base import Claim, ConnectorHints
 from gateway.providers.openai_chat import OpenAIChat

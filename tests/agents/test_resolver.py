@@ -9,10 +9,10 @@ import pytest
 from multidict import CIMultiDict
 
 from gateway.agents.errors import AgentNotFound, LookupDenied, LookupFailed, LookupUnavailable
-from gateway.agents.profile import AgentProfile
 from gateway.agents.resolver import Kind, Resolver
 from gateway.agents.rules import Rule
 from gateway.errors import UnresolvedAgent, UpstreamUnavailable
+from gateway.mlcommons.profile import AgentProfile
 
 from .conftest import ML, Clock, FakeCluster, HttpLookup
 
@@ -398,7 +398,7 @@ class TestUnifiedApi:
         resolver = build()
         assert (await self.read(resolver)).unified_api is False
         self.switch(cluster, "true")
-        assert (await resolver.anew(self.AGENT, ALICE)).profile.unified_api is True
+        assert (await resolver.refresh(self.AGENT, ALICE)).profile.unified_api is True
         assert (await self.read(resolver)).unified_api is True
         assert cluster.asked[self.SETTINGS] == 2
 

@@ -13,7 +13,7 @@ from bench.figures import FIGURES, Figure
 from bench.load import Ask, Connection
 from bench.process import Process, free_port
 from bench.rewrite import image_body, profile, rewrite, talk_body, text_body
-from gateway.delivery.reuse import PlanCache
+from gateway.delivery.plan_cache import PlanCache
 from tests.docs.pages import ROOT
 
 QUICK = ["--quick", "--rounds", "1", "--seconds", "0.3", "--requests", "20", "--idle", "20"]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.delivery.world import Pairs
+from tests.delivery.simulated_cluster import Pairs
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 PDF, MP4 = "JVBERi0xLjQKJSVFT0YK", "AAAAGGZ0eXBtcDQyAAAAAG1wNDJpc29t"

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from tests.delivery.world import Pairs, World
+from tests.delivery.simulated_cluster import Pairs, World
 from tests.wire_formats import FORMATS
 
 ASKED, TOLD = "oraclequestionword", "oraclehistoryword"

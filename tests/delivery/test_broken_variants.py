@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from gateway.delivery import carriers, coding, plan
-from gateway.delivery.anatomy import Anatomy
+from gateway.delivery import escaping, plan, question_placements
+from gateway.delivery.call_model import CallModel
 from gateway.delivery.candidate import Candidate
-from gateway.delivery.reuse import PlanCache
-from gateway.delivery.wish import Wish
+from gateway.delivery.plan_cache import PlanCache
+from gateway.delivery.target import TargetTurns
 from gateway.unified.model import AgentInput, Text
 from tests.delivery.cases import CASES
 from tests.matrix import cells
@@ -77,8 +77,8 @@ def test_swapped_order_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_literal_text_breaks_the_agents_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
-    def literal(anatomy: Anatomy, wish: Wish) -> Iterator[Candidate]:
-        turns = {anatomy.provider.messages_field: json.dumps(wish.turns), "question": wish.question}
+    def literal(call: CallModel, target: TargetTurns) -> Iterator[Candidate]:
+        turns = {call.provider.messages_field: json.dumps(target.turns), "question": target.question}
         yield Candidate("messages", turns, lambda env: None)
 
     unproved(monkeypatch)
@@ -89,8 +89,8 @@ def test_literal_text_breaks_the_agents_prompt(monkeypatch: pytest.MonkeyPatch) 
 
 def test_text_without_guards_is_expanded_or_breaks_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
     unproved(monkeypatch)
-    monkeypatch.setattr(carriers, "is_plain", lambda text: True)
-    monkeypatch.setattr(coding, "_string", lambda text: json.dumps(text, ensure_ascii=False))
+    monkeypatch.setattr(question_placements, "is_plain", lambda text: True)
+    monkeypatch.setattr(escaping, "_string", lambda text: json.dumps(text, ensure_ascii=False))
     found = outcomes()
     assert {"${parameters.question}", "${parameters.}", "JSON object"} <= found[Outcome.BROKEN]
     assert found[Outcome.LOST] | found[Outcome.BROKEN] < set(CASES)

@@ -10,7 +10,7 @@ import pytest
 
 from gateway.execute.rewrite import Policy
 from tests.delivery.cases import CALL, DOCUMENT, IMAGE, VIDEO, media, text, turn
-from tests.delivery.world import Sent, world
+from tests.delivery.simulated_cluster import Sent, world
 
 AGENTS = {"bedrock": ("3.4.0", "fc-bedrock_upgraded"), "openai": ("2.19.0", "flow-b"), "gemini": ("2.19.0", "flow-e2")}
 MEDIA: Mapping[str, Any] = {

@@ -17,7 +17,7 @@ from tests.delivery.facts import ROWS
 from tests.delivery.facts.modern import BRU, OAU
 from tests.delivery.facts.rendering import LENIENT, NOT_JSON
 from tests.delivery.facts.words import NEW, OLD, QUOTED, Row
-from tests.delivery.world import World, world
+from tests.delivery.simulated_cluster import World, world
 from tests.oracle import Oracle, Outcome, Verdict
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests import matrix
 from tests.delivery.cases import CASES, FLOOR, Case
-from tests.delivery.world import world
+from tests.delivery.simulated_cluster import world
 from tests.matrix import DOCS, VERSIONS, Cell
 from tests.oracle import Outcome
 

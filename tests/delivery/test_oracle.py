@@ -16,7 +16,7 @@ from gateway.notices import Notice
 from gateway.providers.base import MappingOptions
 from gateway.unified.model import AgentInput, Text
 from tests.delivery.cases import CALL, CASES, IMAGE, VIDEO, Case, text, turn
-from tests.delivery.world import Sent, World, world
+from tests.delivery.simulated_cluster import Sent, World, world
 from tests.matrix import cells
 from tests.oracle import DELIVERY, Oracle, Outcome
 

@@ -11,18 +11,18 @@ from typing import Any
 
 import pytest
 
-from gateway.agents.profile import AgentProfile
-from gateway.delivery import plan, systems
-from gateway.delivery.anatomy import Anatomy, value_at
+from gateway.delivery import plan, system_text
+from gateway.delivery.call_model import CallModel, value_at
 from gateway.delivery.candidate import Candidate
 from gateway.delivery.plan import Plan
-from gateway.delivery.rendering import Environment, RenderFailure, first_call
-from gateway.delivery.wish import Wish
+from gateway.delivery.target import TargetTurns
 from gateway.errors import UndeliverableContent
+from gateway.mlcommons.profile import AgentProfile
+from gateway.mlcommons.rendering import RenderFailure, RuntimeValues, first_call
 from gateway.providers import registry
 from gateway.providers.base import MappingOptions
 from gateway.unified.request import read_execute
-from tests.delivery.world import world
+from tests.delivery.simulated_cluster import world
 
 
 def planned(profile: AgentProfile, said: Any = "hi", provider: str = "", **params: str) -> Plan:
@@ -47,22 +47,22 @@ def templated(name: str, body: str, version: str = "2.19.0", **parameters: str) 
     return replace(profile, tools=(replace(tool, model=replace(tool.model, connector=connector)),))
 
 
-def _parameter_that_is_no_text(anatomy: Anatomy, wish: Wish) -> Iterator[Candidate]:
-    question: Any = {"question": wish.question, "number": 5}
+def _parameter_that_is_no_text(call: CallModel, target: TargetTurns) -> Iterator[Candidate]:
+    question: Any = {"question": target.question, "number": 5}
     yield Candidate("wrong", question, lambda env: {})
 
 
 def _body_that_can_not_be_made(error: Exception) -> Any:
-    def strategy(anatomy: Anatomy, wish: Wish) -> Iterator[Candidate]:
+    def strategy(call: CallModel, target: TargetTurns) -> Iterator[Candidate]:
         def expected(env: Any) -> Any:
             raise error
 
-        yield Candidate("wrong", {"question": wish.question}, expected)
+        yield Candidate("wrong", {"question": target.question}, expected)
 
     return strategy
 
 
-def _no_candidate(anatomy: Anatomy, wish: Wish) -> Iterator[Candidate]:
+def _no_candidate(call: CallModel, target: TargetTurns) -> Iterator[Candidate]:
     raise KeyError("no such slot")
     yield
 
@@ -98,7 +98,7 @@ def test_a_bug_in_placing_the_system_text_is_raised(error: Exception, monkeypatc
     def broken(self: Any, body: Any) -> Any:
         raise error
 
-    monkeypatch.setattr(systems._Apply, "__call__", broken)
+    monkeypatch.setattr(system_text._Apply, "__call__", broken)
     with pytest.raises(type(error)):
         planned(templated("flow-a", WITH_SYSTEM, system_prompt="Own."), SYSTEM)
 
@@ -138,7 +138,7 @@ def test_placeholders_that_are_nested_too_deeply_are_the_clusters_own_failure() 
     chain = {f"p{number}": f"${{parameters.p{number + 1}}}" for number in range(5000)}
     profile = templated("flow-a", '{"messages":"${parameters.p0}"}', **chain)
     with pytest.raises(RenderFailure, match="nested too deeply"):
-        first_call(profile, {"question": "x"}, Environment())
+        first_call(profile, {"question": "x"}, RuntimeValues())
 
 
 @pytest.mark.parametrize(

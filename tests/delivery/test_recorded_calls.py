@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from gateway.agents.documents import read_profile
-from gateway.delivery.rendering import Environment, RenderFailure, first_call
 from gateway.errors import UnresolvedAgent
+from gateway.mlcommons.rendering import RenderFailure, RuntimeValues, first_call
 from gateway.unified.request import parameters_as_strings
 
 RECORDINGS = Path(__file__).parent.parent / "recordings"
@@ -97,7 +97,7 @@ def outcome(documents: Documents, exchange: dict[str, Any], version: tuple[int, 
     try:
         agent = documents.kinds["agents"][agent_id]
         profile = read_profile(agent_id, agent, documents.kinds["models"], documents.kinds["connectors"], version)
-        body = first_call(profile, parameters_as_strings(parameters), Environment())
+        body = first_call(profile, parameters_as_strings(parameters), RuntimeValues())
     except (KeyError, UnresolvedAgent):
         return "agent not readable"
     except RenderFailure as failure:

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from gateway.delivery.refusal import upgrade as remedy
-from gateway.delivery.upgrade import command, mended
+from gateway.delivery.template_change import command, with_upgrades
 from gateway.errors import Problem, UndeliverableContent
 from gateway.execute.rewrite import Policy, rewritten
 from gateway.providers import registry
 from gateway.unified.request import read_execute
 from tests.delivery.cases import CALL, CASES, IMAGE, OTHER_IMAGE, RESULT, VIDEO, text, turn
-from tests.delivery.world import World, world
+from tests.delivery.simulated_cluster import World, world
 
 OLD, NEW = "2.19.0", "3.4.0"
 
@@ -188,7 +188,7 @@ def test_the_command_that_is_named_does_what_is_said() -> None:
     provider = registry.provider(profile.provider)
     with pytest.raises(UndeliverableContent):
         rewritten(profile, said, said.input, Policy())
-    plan = rewritten(mended(profile, provider), said, said.input, Policy()).plan
+    plan = rewritten(with_upgrades(profile, provider), said, said.input, Policy()).plan
     assert IMAGE["source"]["data"] not in plan.parameters["question"]
     assert "messages" in plan.parameters
 

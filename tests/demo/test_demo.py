@@ -15,8 +15,8 @@ import pytest
 from gateway import app
 from gateway.cli import run
 from gateway.demo.arrival import difference, mapped, told
-from gateway.demo.said import bodies
-from gateway.execute.ports import ExecuteCall, Forward
+from gateway.demo.bodies import bodies
+from gateway.ports import ExecuteCall, Forward
 from gateway.providers import registry
 
 COMMAND = [sys.executable, "-m", "gateway", "demo"]

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import urllib3
 
-from gateway.delivery.upgrade import Code
+from gateway.delivery.template_change import Code
 from gateway.migrate.promote import Obstacle
 from tests.docs.pages import ROOT, files_of, page
 from tests.migrate.conftest import Place, StartPlace, _loop, _plain_environment, place, start_place

@@ -18,7 +18,7 @@ from tests.docs.cli_page import written
 from tests.docs.pages import GATEWAY, ROOT, page
 
 _CODE = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)+")
-BRANCHES = ("gateway.agents.errors", "gateway.edge.admin", "gateway.edge.errors")  # of the tree of errors
+BRANCHES = ("gateway.agents.errors", "gateway.admin.pages", "gateway.proxy.error_responses")  # of the tree of errors
 _VARIABLES = {"MLC_PASSWORD"}  # of the environment: no codes
 _OTHERS = ("simulator", "demo")  # their constants are providers' and clusters' words
 
@@ -90,7 +90,7 @@ def test_every_dependency_is_explained() -> None:
 
 
 def test_the_folders_of_the_architecture_are_there() -> None:
-    named = set(re.findall(r"^\| `([a-z]+)/` \|", page("architecture.md"), re.MULTILINE))
+    named = set(re.findall(r"^\| `([a-z0-9]+)/` \|", page("architecture.md"), re.MULTILINE))
     assert named == {path.name for path in GATEWAY.iterdir() if (path / "__init__.py").exists()}
 
 

@@ -10,11 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from gateway import app, workers
+from gateway import app
+from gateway.admin import pages
 from gateway.config.describe import rows
 from gateway.config.schema import Settings
-from gateway.edge import admin, connection, exchange, presence, server
-from gateway.upstream import client, signing, tls
+from gateway.proxy import client_connection, data_port, disconnects, exchange
+from gateway.supervisor import processes
+from gateway.upstream import client, tls
+from gateway.upstream.auth import authenticator
 from tests.docs.pages import DOCS, GATEWAY, ROOT, page
 
 PAGES = sorted([*DOCS.glob("*.md"), *(ROOT / "deploy").rglob("*.md"), ROOT / "README.md", ROOT / "CHANGELOG.md"])
@@ -143,15 +146,15 @@ DEFAULTS = Settings()
 _QUARTER = {0.25: "a quarter of a second"}
 
 SECONDS = [
-    ("operations.md", "closed {} later", _QUARTER.get(server._LAST_CALL, "")),
+    ("operations.md", "closed {} later", _QUARTER.get(data_port._LAST_CALL, "")),
     ("operations.md", "`listen.drain_seconds` ({})", f"{DEFAULTS.listen.drain_seconds:g}"),
     ("operations.md", "`listen.shutdown_seconds` ({})", f"{DEFAULTS.listen.shutdown_seconds:g}"),
     ("operations.md", "It counts from {} s after the first", f"{app._ECHO:g}"),
-    ("operations.md", "kills those that are still there {} s later", f"{workers._GRACE:g}"),
-    ("operations.md", "has closed, too, or for {} s", f"{connection._LINGER:g}"),
-    ("operations.md", "after {} s the first time", f"{workers._FIRST:g}"),
-    ("operations.md", "up to {} s if it keeps ending", f"{workers._LONGEST:g}"),
-    ("operations.md", "answer within {} seconds is missing", {2.0: "two"}.get(workers._ASKED, "")),
+    ("operations.md", "kills those that are still there {} s later", f"{processes._GRACE:g}"),
+    ("operations.md", "has closed, too, or for {} s", f"{client_connection._LINGER:g}"),
+    ("operations.md", "after {} s the first time", f"{processes._FIRST:g}"),
+    ("operations.md", "up to {} s if it keeps ending", f"{processes._LONGEST:g}"),
+    ("operations.md", "answer within {} seconds is missing", {2.0: "two"}.get(processes._ASKED, "")),
     ("operations.md", "every `health.interval` ({} s)", f"{DEFAULTS.upstream.health.interval:g}"),
     ("operations.md", "`ejection.seconds` ({})", f"{DEFAULTS.upstream.ejection.seconds:g}"),
     ("operations.md", "`health.failures` ({})", f"{DEFAULTS.upstream.health.failures}"),
@@ -160,12 +163,12 @@ SECONDS = [
     ("operations.md", "no piece follows within {} s", f"{exchange._BODY_WAIT:g}"),
     ("scale-out.md", "`agents.cache_ttl` ({} s)", f"{DEFAULTS.agents.cache_ttl:g}"),
     ("scale-out.md", "`upstream.keepalive` ({} s idle)", f"{DEFAULTS.upstream.keepalive:g}"),
-    ("scale-out.md", "| readiness | {} s |", f"{admin.READY_FOR:g}"),
+    ("scale-out.md", "| readiness | {} s |", f"{pages.READY_FOR:g}"),
     ("registration.md", "`registration.visible_within` ({} s)", f"{DEFAULTS.registration.visible_within:g}"),
     ("registration.md", "`registration.retry_window` ({} s)", f"{DEFAULTS.registration.retry_window:g}"),
     ("threat-model.md", "no request a connection for {} s", f"{client._STUCK_AFTER:g}"),
     ("tls.md", "looked at every {} seconds", {10.0: "ten"}.get(tls.POLL, "")),
-    ("amazon.md", "again every {} seconds", {5.0: "five"}.get(signing._PAUSE, "")),
+    ("amazon.md", "again every {} seconds", {5.0: "five"}.get(authenticator._PAUSE, "")),
 ]
 
 
@@ -184,7 +187,7 @@ def test_no_number_of_seconds_in_operations_is_left_out() -> None:
 
 
 def test_within_a_second_is_twice_the_period_of_the_poll() -> None:
-    assert 2 * presence.PERIOD < 1
+    assert 2 * disconnects.PERIOD < 1
 
 
 def test_the_page_of_the_architecture_has_the_layers_that_are_held() -> None:
@@ -198,12 +201,12 @@ def test_the_page_of_the_architecture_has_the_layers_that_are_held() -> None:
     assert [re.findall(r"`(\w+)`", line) for line in listed.strip().splitlines()] == held
 
 
-def test_edge_and_upstream_know_only_the_ports_of_the_use_cases() -> None:
-    for folder in ("edge", "upstream"):
+def test_proxy_and_upstream_know_only_the_ports_of_the_use_cases() -> None:
+    for folder in ("proxy", "upstream"):
         for file in (GATEWAY / folder).glob("*.py"):
             names = re.findall(r"^\s*(?:from|import) (gateway\.\w+(?:\.\w+)*)", file.read_text(), re.MULTILINE)
             cases = {name for name in names if name.split(".")[1] in ("execute", "register", "agents", "delivery")}
-            assert cases <= {"gateway.execute.ports"}, file
+            assert cases <= {"gateway.ports"}, file
 
 
 def test_the_page_of_dependencies_tells_what_aiohttp_is_used_for() -> None:
@@ -212,6 +215,6 @@ def test_the_page_of_dependencies_tells_what_aiohttp_is_used_for() -> None:
         for file in GATEWAY.rglob("*.py")
         if re.search(r"^\s*(from|import) aiohttp", file.read_text(), re.MULTILINE)
     }
-    assert users == {"edge", "media", "simulator"}
+    assert users == {"admin", "media", "proxy", "simulator", "supervisor"}
     (row,) = re.findall(r"^\| `aiohttp` \|.*$", page("dependencies.md"), re.MULTILINE)
     assert all(word in row for word in ("admin port", "media by URL", "simulator"))

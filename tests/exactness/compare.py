@@ -11,7 +11,7 @@ import re
 import zlib
 from collections.abc import Iterable
 
-from tests.exactness.tap import Exchange
+from tests.exactness.recorder import Exchange
 from tests.wire import HOP_BY_HOP, Parsed
 
 Headers = tuple[tuple[bytes, bytes], ...]

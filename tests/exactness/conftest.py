@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import pytest
 import uvloop
 
-from tests.exactness.tap import Tap
+from tests.exactness.recorder import Tap
 from tests.real_cluster.conftest import real_cluster
 from tests.wire import reserved
 

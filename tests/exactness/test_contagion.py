@@ -12,11 +12,11 @@ import asyncio
 import pytest
 
 from tests.conftest import StartGateway
-from tests.edge.use_case import UseCase
 from tests.exactness.conftest import World
+from tests.exactness.recorder import take
 from tests.exactness.table import get, post
-from tests.exactness.tap import take
-from tests.smuggling.ends import answers_in, converse, whole
+from tests.proxy.use_case import UseCase
+from tests.smuggling.endpoints import answers_in, converse, whole
 from tests.wire import OK, Parsed, RecordingUpstream, read_message
 
 SMUGGLED = b"GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n"

@@ -13,9 +13,9 @@ import re
 import pytest
 
 from tests.conftest import StartGateway
-from tests.edge.use_case import UseCase
 from tests.exactness.table import ANSWERS, HEAD_ANSWERS, REQUESTS, get, post
-from tests.smuggling.ends import Witness, answers_in, byte_by_byte, converse, whole
+from tests.proxy.use_case import UseCase
+from tests.smuggling.endpoints import Witness, answers_in, byte_by_byte, converse, whole
 from tests.wire import HOP_BY_HOP, OK, PATIENCE, Parsed, RecordingUpstream, read_message, talk
 
 SMALL = 5_000

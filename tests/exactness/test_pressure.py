@@ -125,8 +125,8 @@ async def test_a_slow_cluster_makes_the_client_wait(framing: str) -> None:
         with served(upstream.url) as gateway:
             base = await warm(gateway)
             reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
-            framed = b"Content-Length: %d" % SIZE if framing == "length" else b"Transfer-Encoding: chunked"
-            writer.write(b"POST /big HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" + framed + b"\r\n\r\n")
+            expected_body = b"Content-Length: %d" % SIZE if framing == "length" else b"Transfer-Encoding: chunked"
+            writer.write(b"POST /big HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" + expected_body + b"\r\n\r\n")
             sending = asyncio.create_task(flow.write(writer) if framing == "length" else write_chunks(flow, writer))
             assert await stalled(lambda: flow.written) < SIZE // 2
             assert memory(gateway.pid) - base < HELD

@@ -15,9 +15,9 @@ import pytest
 
 from tests.exactness.compare import masked, visible
 from tests.exactness.conftest import Ledger, World
+from tests.exactness.recorder import take
 from tests.exactness.table import PACKED, REQUESTS, get, post, request
-from tests.exactness.tap import take
-from tests.smuggling.ends import converse, whole
+from tests.smuggling.endpoints import converse, whole
 from tests.wire import Parsed
 
 pytestmark = [pytest.mark.real_cluster, pytest.mark.asyncio(loop_factories=["asyncio"])]
@@ -118,8 +118,8 @@ async def ask(port: int, raw: bytes) -> Parsed:
     def is_whole(came: bytes) -> bool:
         with contextlib.suppress(ValueError):  # a part is missing
             answer, at = take(came, 0, bodyless=bodyless)
-            framed = answer.values("content-length") or answer.values("transfer-encoding")
-            return len(came) >= at and (bodyless or bool(framed))
+            expected_body = answer.values("content-length") or answer.values("transfer-encoding")
+            return len(came) >= at and (bodyless or bool(expected_body))
         return False
 
     # Not to its end: the cluster keeps some connections whose head it refused.

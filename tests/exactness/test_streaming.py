@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 
 from tests.conftest import StartGateway
-from tests.edge.use_case import UseCase
 from tests.exactness.table import get, post
+from tests.proxy.use_case import UseCase
 from tests.wire import OK, PATIENCE, RecordingUpstream, read_message
 
 Script = Callable[[RecordingUpstream, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

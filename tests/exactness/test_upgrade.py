@@ -9,9 +9,9 @@ import pytest
 from aiohttp import web
 
 from tests.conftest import StartGateway
-from tests.edge.use_case import UseCase
 from tests.exactness.table import get, post
-from tests.smuggling.ends import converse, whole
+from tests.proxy.use_case import UseCase
+from tests.smuggling.endpoints import converse, whole
 from tests.wire import OK, PATIENCE, RecordingUpstream, read_message
 
 UPGRADE = (b"Connection: keep-alive, Upgrade", b"Upgrade: websocket", b"X-End: 1")

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from gateway.execute.delivered import BOTH_SENT, DELIVERY, NOTICE
+from gateway.execute.response_headers import BOTH_SENT, DELIVERY, NOTICE
 from gateway.simulator.fixtures import CLASSIC, FLOW_PROMPT, MODERN, connector_body
-from gateway.unified.lift import THRESHOLD
+from gateway.unified.payloads import THRESHOLD
 from tests.conftest import StartGateway
 from tests.delivery.cases import IMAGE, PNG
 from tests.execute.conftest import Place, StartPlace

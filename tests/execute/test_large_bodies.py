@@ -14,11 +14,11 @@ import aiohttp
 import pytest
 
 from gateway.execute import handler as execute_handler
-from gateway.execute.plain import text_of
+from gateway.execute.fast_path import text_of
 from gateway.offload import READING, Worker
 from gateway.unified.model import AgentInput
 from tests.conftest import StartGateway
-from tests.execute.cluster import FLOW, Client, Cluster, server_of
+from tests.execute.stub_cluster import FLOW, Client, Cluster, server_of
 
 ML = "/_plugins/_ml/agents/"
 JSON = {"Content-Type": "application/json"}
@@ -178,7 +178,7 @@ async def test_a_refused_input_is_given_back_without_a_collection(
         assert request.input is not None
         seen = Seen(request.input.type, request.input.messages)
         kept.append(weakref.ref(seen))
-        return type(request)(request.kind, seen, request.lifted, request.parameters, request.other)
+        return type(request)(request.kind, seen, request.extracted, request.parameters, request.other)
 
     monkeypatch.setattr(execute_handler, "read_execute", read_execute)
     client.cluster.lookup_status = 500

@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 
 from gateway.app import build
-from gateway.delivery import systems
+from gateway.delivery import system_text
 from gateway.observe.logs import configure
 from gateway.simulator.fixtures import seed_core
 from gateway.simulator.server import Simulator
@@ -79,7 +79,7 @@ async def test_a_strategys_bug_is_an_internal_error_that_is_logged(
     def broken(self: object, body: object) -> None:
         raise error
 
-    monkeypatch.setattr(systems._Apply, "__call__", broken)
+    monkeypatch.setattr(system_text._Apply, "__call__", broken)
     conversation = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hi"}]
     lines = await _logged("error", "flow-f", {"input": conversation}, 500)
     (line,) = [line for line in lines if line["event"] == "internal error"]

@@ -12,10 +12,10 @@ import aiohttp
 import pytest
 
 from gateway.cli import run
-from gateway.execute.delivered import DELIVERY, NOTICE
+from gateway.execute.response_headers import DELIVERY, NOTICE
 from tests.conftest import StartGateway
 from tests.delivery.cases import IMAGE
-from tests.execute.cluster import FLOW, RAN, Client, Cluster, server_of
+from tests.execute.stub_cluster import FLOW, RAN, Client, Cluster, server_of
 
 BLOCKS = [{"type": "text", "text": "what is this?"}, IMAGE]
 ASSUME = {"agents": {"on_unproved": "assume", "rules": [{"agent": FLOW, "provider": "openai"}]}}

@@ -9,10 +9,10 @@ from typing import Any
 import aiohttp
 import pytest
 
-from gateway.execute.delivered import BOTH_SENT, DELIVERY, NOTICE
+from gateway.execute.response_headers import BOTH_SENT, DELIVERY, NOTICE
 from tests.conftest import StartGateway
 from tests.delivery.cases import IMAGE, PNG
-from tests.execute.cluster import RAN, V1, V2, Client, Cluster, server_of
+from tests.execute.stub_cluster import RAN, V1, V2, Client, Cluster, server_of
 
 BLOCKS = [{"type": "text", "text": "what is this?"}, IMAGE]
 _OFF = (

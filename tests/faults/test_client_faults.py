@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from gateway.app import Gateway
-from gateway.upstream.sweeper import NEVER
+from gateway.upstream.deadlines import NO_DEADLINE
 from tests.faults.client import Ask, once, read
-from tests.faults.standing import be_patient, standing
+from tests.faults.deployment import be_patient, standing
 from tests.faults.upstream import WHOLE, FaultyUpstream, reset, settled
 from tests.wire import PATIENCE
 
@@ -106,14 +106,14 @@ async def test_a_slow_upload_outlasts_the_time_an_idle_connection_is_kept() -> N
     async with standing(upstream, keepalive=60, timeouts=PATIENT) as gateway:
         assert (await once(gateway.data_port, PLAIN)).verdict(PLAIN) == WHOLE
         [kept] = gateway.upstream._connections
-        assert kept.deadline < NEVER
+        assert kept.deadline < NO_DEADLINE
         reader, writer = await asyncio.open_connection("127.0.0.1", gateway.data_port)
         writer.write(ask.head())
-        assert await settled(lambda: kept.deadline == NEVER)
+        assert await settled(lambda: kept.deadline == NO_DEADLINE)
         for byte in ask.body:
             writer.write(bytes([byte]))
             await asyncio.sleep(0)
-            assert kept.deadline == NEVER
+            assert kept.deadline == NO_DEADLINE
         assert (await asyncio.wait_for(read(reader), PATIENCE)).verdict(ask) == WHOLE
         writer.close()
     assert upstream.accepted == 1

@@ -11,7 +11,7 @@ import pytest
 
 from gateway.app import Gateway
 from tests.faults.client import Ask, once
-from tests.faults.standing import in_flight, standing
+from tests.faults.deployment import in_flight, standing
 from tests.faults.upstream import WHOLE, FaultyUpstream, settled
 from tests.wire import PATIENCE
 

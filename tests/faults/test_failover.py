@@ -10,7 +10,7 @@ import pytest
 
 from gateway.app import Gateway
 from tests.faults.client import Ask, Client, once
-from tests.faults.standing import LONG, SHORT, standing
+from tests.faults.deployment import LONG, SHORT, standing
 from tests.faults.upstream import BAD, FAULTS, LATE, WHOLE, FaultyUpstream, settled
 from tests.wire import talk
 

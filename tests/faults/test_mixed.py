@@ -7,8 +7,8 @@ import gc
 
 import pytest
 
+from tests.faults.deployment import LONG, resident, sockets, standing
 from tests.faults.mix import Mix
-from tests.faults.standing import LONG, resident, sockets, standing
 from tests.faults.upstream import WHOLE, FaultyUpstream, settled
 
 MB = 1024 * 1024

@@ -10,10 +10,10 @@ import msgspec
 import pytest
 
 from gateway.app import Gateway
-from gateway.edge.admission import Admission
+from gateway.proxy.admission import Admission
 from tests.faults.client import Ask, Client, once
+from tests.faults.deployment import standing
 from tests.faults.mix import Mix
-from tests.faults.standing import standing
 from tests.faults.upstream import WHOLE, FaultyUpstream, reset, settled
 from tests.wire import PATIENCE, talk
 

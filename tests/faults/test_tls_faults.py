@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.client import Ask, once
-from tests.faults.standing import SHORT, standing
+from tests.faults.deployment import SHORT, standing
 from tests.faults.upstream import BAD, CUT, FAULTS, LATE, WHOLE, Connection, Fault, FaultyUpstream, Request, settled
 from tests.tls.certificates import Pki
 from tests.wire import RecordingUpstream, talk

@@ -9,7 +9,7 @@ import socket
 import pytest
 
 from tests.faults.client import Ask, once
-from tests.faults.standing import LONG, SHORT, be_patient, standing
+from tests.faults.deployment import LONG, SHORT, be_patient, standing
 from tests.faults.upstream import BAD, CUT, FAULTS, LATE, WHOLE, FaultyUpstream, reset, settled
 from tests.wire import PATIENCE, reserved
 

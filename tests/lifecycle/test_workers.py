@@ -12,8 +12,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from gateway.edge.supervision import merged
 from gateway.observe.metrics import Metrics
+from gateway.supervisor.admin import merged
 from tests.lifecycle.process import Process, until
 from tests.wire import RecordingUpstream, talk
 

@@ -10,8 +10,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from gateway.execute.delivered import NOTICE
 from gateway.execute.handler import build_handler
+from gateway.execute.response_headers import NOTICE
 from gateway.simulator.fixtures import seed_core
 from gateway.simulator.server import Simulator
 from tests.conftest import StartGateway

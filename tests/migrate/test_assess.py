@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from gateway.agents.kinds import Generation
 from gateway.agents.rules import Rule
 from gateway.migrate.assess import Assessment, abilities, assess, template_kind
 from gateway.migrate.report import ability_as_json
 from gateway.migrate.samples import KINDS, sample
 from gateway.migrate.scan import scan
+from gateway.mlcommons.generations import Generation
 from gateway.providers import registry
 from gateway.simulator.fixtures import CLASSIC, MODERN, connector_body
 from tests.conftest import settings_for

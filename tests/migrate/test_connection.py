@@ -11,7 +11,7 @@ import pytest
 import trustme
 
 from gateway.migrate.connection import ClusterError, ClusterUnreachable, Connected, add_arguments, connect
-from gateway.upstream.sigv4 import Keys, Scope, derive, payload_hash, signed
+from gateway.upstream.auth.sigv4 import Keys, Scope, derive, payload_hash, signed
 from tests.migrate.ends import End
 
 SECRET = "s3cret-öß"

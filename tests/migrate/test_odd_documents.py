@@ -18,7 +18,7 @@ from gateway.migrate.report import ClusterInfo, as_json
 from gateway.migrate.samples import KINDS
 from gateway.migrate.scan import scan
 from tests.conftest import examples
-from tests.delivery.world import world
+from tests.delivery.simulated_cluster import world
 
 ODD = st.one_of(
     st.none(),

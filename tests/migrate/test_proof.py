@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.agents.profile import AgentProfile, Connector, Model, Tool
-from gateway.delivery.rendering import Environment
-from gateway.delivery.upgrade import mended, upgraded
+from gateway.delivery.template_change import upgraded, with_upgrades
 from gateway.migrate.proof import QUESTIONS, agent_proof, outcomes, raw_proof
+from gateway.mlcommons.profile import AgentProfile, Connector, Model, Tool
+from gateway.mlcommons.rendering import RuntimeValues
 from gateway.providers import registry
-from tests.delivery.world import World
+from tests.delivery.simulated_cluster import World
 
 WORLDS = {version: World(version) for version in ("2.19.0", "3.4.0")}
 AGENTS = [
@@ -46,7 +46,7 @@ def test_every_offered_upgrade_of_the_fixtures_renders_legacy_calls_alike(versio
     if not profile.models or not profile.provider:
         return
 
-    proof = agent_proof(profile, mended(profile, registry.provider(profile.provider)))
+    proof = agent_proof(profile, with_upgrades(profile, registry.provider(profile.provider)))
     own_value = any(name in tool.parameters for tool in profile.tools for name in ("messages", "contents", "body"))
     assert proof.differing == () or own_value
     assert proof.calls == 2 * 3 * len(QUESTIONS)
@@ -105,10 +105,10 @@ def test_a_tool_of_a_conversational_agent_counts_too() -> None:
 def test_both_ways_of_an_ambiguous_question_are_rendered() -> None:
     profile = WORLDS["2.19.0"].profile("flow-d")
     tool = replace(profile.tools[0], parameters={**profile.tools[0].parameters, "prompt": "${parameters.question}"})
-    found = outcomes(replace(profile, tools=(tool,)), {"question": "{a:1}"}, Environment())
+    found = outcomes(replace(profile, tools=(tool,)), {"question": "{a:1}"}, RuntimeValues())
     text = '{"messages":[{"role":"user","content":[{"text":"{a:1}"}]}]}'
     assert found == [(text, text)]
-    (broken,) = outcomes(replace(profile, tools=(tool,)), {"question": '{"a":1,}'}, Environment())
+    (broken,) = outcomes(replace(profile, tools=(tool,)), {"question": '{"a":1,}'}, RuntimeValues())
     assert broken == (None, text.replace("{a:1}", '{\\"a\\":1,}'))  # raw it breaks the quotes, escaped it arrives
 
 

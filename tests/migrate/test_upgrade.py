@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateway.delivery.upgrade import Code
+from gateway.delivery.template_change import Code
 from gateway.migrate.steps import MADE, Call, Step, marker, part
 from gateway.migrate.upgrade import Documents, Offer, Refused, offers, served
 from tests.migrate.conftest import Place

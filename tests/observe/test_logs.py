@@ -8,11 +8,11 @@ import pytest
 import structlog
 
 from gateway.app import build
-from gateway.execute.ports import ExecuteCall, Forward
 from gateway.observe.logs import configure, step
 from gateway.observe.redact import redact, shorten
+from gateway.ports import ExecuteCall, Forward
 from tests.conftest import settings_for
-from tests.edge.use_case import UseCase
+from tests.proxy.use_case import UseCase
 from tests.wire import RecordingUpstream, talk
 
 IMAGE = base64.b64encode(bytes(range(256)) * 20).decode()

@@ -9,7 +9,7 @@ from gateway.app import Gateway
 from gateway.observe.logs import configure
 from tests.conftest import settings_for
 from tests.faults.client import Ask, once
-from tests.faults.standing import LONG, standing
+from tests.faults.deployment import LONG, standing
 from tests.faults.upstream import FaultyUpstream, settled
 
 EJECTING = {"ejection": {"failures": 2, "seconds": 60}, "health": {"interval": 0}}

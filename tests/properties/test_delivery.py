@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gateway.execute.rewrite import Policy
 from gateway.unified.model import InputType
 from tests.conftest import examples
-from tests.delivery.world import world
+from tests.delivery.simulated_cluster import world
 from tests.matrix import VERSIONS
 from tests.oracle import Oracle, Outcome
 from tests.strategies import conversations, hostile_text, spelled, spoken_text

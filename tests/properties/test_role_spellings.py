@@ -13,7 +13,7 @@ from gateway.execute.rewrite import Policy
 from gateway.providers.base import MappingOptions
 from gateway.unified.model import AgentInput, InputType
 from tests.conftest import examples
-from tests.delivery.world import Sent, world
+from tests.delivery.simulated_cluster import Sent, world
 from tests.matrix import VERSIONS
 from tests.strategies import conversations, in_any_case, spelled
 

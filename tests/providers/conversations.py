@@ -11,11 +11,11 @@ from gateway.unified.model import (
     AgentInput,
     Base64,
     ContentBlock,
+    ConverseBlock,
     InputType,
     Json,
     Media,
     Message,
-    Native,
     Text,
     ToolResult,
     ToolUse,
@@ -36,9 +36,9 @@ json_values = st.recursive(
 objects = st.dictionaries(st.text("ab", min_size=1, max_size=2), json_values, max_size=2)
 names = st.none() | st.text("aé .()-_/", max_size=6) | st.sampled_from(["a.pdf", "a.PDF", "a", "document-1"])
 NATIVES = (
-    Native("reasoningContent", {"reasoningText": {"text": "hm"}}, ""),
-    Native("cachePoint", {"type": "default"}, ""),
-    Native("guardContent", {"text": {"text": "guarded"}}, ""),
+    ConverseBlock("reasoningContent", {"reasoningText": {"text": "hm"}}, ""),
+    ConverseBlock("cachePoint", {"type": "default"}, ""),
+    ConverseBlock("guardContent", {"text": {"text": "guarded"}}, ""),
 )
 
 
@@ -101,7 +101,7 @@ def blocks(draw: Any, numbers: Numbers, at: str, odd: bool) -> ContentBlock:
             return results(draw, draw(st.sampled_from(["t1", ""])), numbers, at)
         case _:
             native = draw(st.sampled_from(NATIVES))
-            return Native(native.kind, native.value, at)
+            return ConverseBlock(native.kind, native.value, at)
 
 
 @st.composite

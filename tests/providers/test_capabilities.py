@@ -12,8 +12,8 @@ from gateway.providers.gemini import Gemini
 from gateway.providers.openai_chat import OpenAIChat
 from gateway.unified.formats import FORMATS
 
+from .mapping import fill, parse
 from .sdk import bedrock, gemini, openai
-from .talk import fill, parse
 
 TABLES = {
     "bedrock": (BedrockConverse(), BEDROCK, bedrock.check),

@@ -15,8 +15,8 @@ from gateway.providers.bedrock_converse import BedrockConverse
 from gateway.providers.gemini import Gemini
 from gateway.providers.openai_chat import OpenAIChat
 
+from .mapping import fill, parse
 from .sdk import bedrock, gemini, openai
-from .talk import fill, parse
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 PROVIDERS: dict[str, tuple[Provider, Any]] = {

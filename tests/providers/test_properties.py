@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from gateway.providers.base import Inexpressible, MappingOptions, Provider
 from gateway.providers.capabilities import NEUTRAL_DOCUMENT_TEXT, NEUTRAL_RESULT_TEXT, TOOL_ERROR_TEXT
-from gateway.unified.model import AgentInput, Base64, Json, Media, Native, Text, ToolResult, ToolUse
+from gateway.unified.model import AgentInput, Base64, ConverseBlock, Json, Media, Text, ToolResult, ToolUse
 from tests.conftest import examples
 
 from .conversations import conversations
-from .talk import fill
+from .mapping import fill
 from .test_golden import PROVIDERS
 
 NEUTRAL = {NEUTRAL_DOCUMENT_TEXT, NEUTRAL_RESULT_TEXT, TOOL_ERROR_TEXT}
@@ -92,7 +92,7 @@ def item(name: str, block: Any) -> Any:
             return source.token
         case Media():
             return block.source.url
-        case Native():
+        case ConverseBlock():
             return {block.kind: block.value}
         case Json():
             objects_only = name == "bedrock_converse" and not isinstance(block.value, dict)
@@ -100,7 +100,7 @@ def item(name: str, block: Any) -> Any:
     raise AssertionError(block)
 
 
-def said_to_provider(name: str, fields: dict[str, Any], lifted: set[str]) -> Said:
+def said_to_provider(name: str, fields: dict[str, Any], extracted: set[str]) -> Said:
     said = Said()
     match name:
         case "bedrock_converse":
@@ -110,7 +110,7 @@ def said_to_provider(name: str, fields: dict[str, Any], lifted: set[str]) -> Sai
                     _bedrock(part, said)
         case "openai_chat":
             for message in fields["messages"]:
-                _openai(message, said, lifted)
+                _openai(message, said, extracted)
         case "gemini":
             said.system = [part["text"] for part in fields.get("systemInstruction", {}).get("parts", [])]
             for content in fields["contents"]:
@@ -148,7 +148,7 @@ def _location(source: dict[str, Any]) -> str:
     return str(source.get("bytes") or source["s3Location"]["uri"])
 
 
-def _openai(message: dict[str, Any], said: Said, lifted: set[str]) -> None:
+def _openai(message: dict[str, Any], said: Said, extracted: set[str]) -> None:
     values = []
     for part in message["content"] or []:
         match part["type"]:
@@ -164,8 +164,8 @@ def _openai(message: dict[str, Any], said: Said, lifted: set[str]) -> None:
         texts = [value for value in values if value not in NEUTRAL]
         said.results.append([message["tool_call_id"], TOOL_ERROR_TEXT in values[:1], texts])
     else:
-        said.result_media += [value for value in values if value in lifted]
-        said.plain += [value for value in values if value not in lifted]
+        said.result_media += [value for value in values if value in extracted]
+        said.plain += [value for value in values if value not in extracted]
     for call in message.get("tool_calls", []):
         said.calls.append([call["id"], call["function"]["name"], json.loads(call["function"]["arguments"])])
 

@@ -12,7 +12,7 @@ from gateway.providers.base import ConnectorHints, MappingOptions
 from gateway.providers.bedrock_converse import BedrockConverse
 from gateway.providers.registry import GROUP, AmbiguousProvider, BrokenProvider, Registry, UnknownProvider
 
-from .talk import parse
+from .mapping import parse
 
 OURS = ["bedrock/converse", "gemini/v1beta/generatecontent", "openai/v1/chat/completions"]
 

@@ -18,7 +18,7 @@ import urllib3
 from opensearchpy import OpenSearch
 from opensearchpy.exceptions import TransportError
 
-from gateway.execute.delivered import NOTICE
+from gateway.execute.response_headers import NOTICE
 
 from .agents import WIRES, Api
 from .delivered import INPUTS, Send, canonical, mapping

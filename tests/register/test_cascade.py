@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.faulty_cluster import Fault
-from tests.register.place import ENABLE_MCP, ML, Place, placed
+from tests.register.deployment import ENABLE_MCP, ML, Place, placed
 
 VERSIONS = ("2.19.0", "3.4.0")
 MCP = {"url": "https://tools.example.org/sse"}

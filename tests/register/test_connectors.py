@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from gateway.delivery.template import substitute
 from gateway.errors import UndeliverableContent
 from gateway.execute.rewrite import Policy, rewritten
+from gateway.mlcommons.template import substitute
 from gateway.register.connectors import PROVIDERS, kind
 from gateway.register.documents import model_body
 from gateway.simulator.core import ClusterCore
 from gateway.unified.request import read_execute
 from tests.delivery.cases import CASES, DOCUMENT, IMAGE, OTHER_IMAGE, VIDEO, Case, text, turn
 from tests.oracle import Oracle, Outcome, Verdict
-from tests.register.world import (
+from tests.register.simulated_cluster import (
     AGENTS,
     BEDROCK,
     GEMINI,
@@ -32,7 +32,7 @@ from tests.register.world import (
     profile_of,
     read,
 )
-from tests.register.world import PROVIDERS as PROVIDER_NAMES
+from tests.register.simulated_cluster import PROVIDERS as PROVIDER_NAMES
 
 GOLDEN = Path(__file__).parent / "golden"
 INPUTS: Mapping[str, Case] = {

@@ -10,7 +10,7 @@ from gateway.errors import InvalidInput
 from gateway.register.defaults import default_tools
 from gateway.register.documents import agent_body
 from gateway.register.target import Target, check
-from tests.register.world import OPENAI, TAG, TARGETS, block, read
+from tests.register.simulated_cluster import OPENAI, TAG, TARGETS, block, read
 
 V2_19, V3_4, V3_6 = TARGETS.values()
 

@@ -11,7 +11,7 @@ import pytest
 from gateway.notices import Notice
 from gateway.register.documents import agent_body, mcp_connector_body, model_body, notices
 from gateway.register.target import Target, as_native, check, makes_model, takes
-from tests.register.world import AGENTS, BEDROCK, GEMINI, OPENAI, TAG, TARGETS, block, read, registration_of
+from tests.register.simulated_cluster import AGENTS, BEDROCK, GEMINI, OPENAI, TAG, TARGETS, block, read, registration_of
 
 GOLDEN = Path(__file__).parent / "golden"
 V2_19, V3_4, V3_6 = TARGETS.values()

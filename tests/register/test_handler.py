@@ -16,9 +16,9 @@ from gateway.observe.logs import configure
 from gateway.upstream import client
 from tests.conftest import StartGateway
 from tests.delivery.cases import IMAGE
-from tests.execute.cluster import Cluster, server_of
+from tests.execute.stub_cluster import Cluster, server_of
 from tests.faulty_cluster import Fault
-from tests.register.place import ENABLE_MCP, ML, QUICK, REGISTER, SECRETS, Deadlines, basic, left_alone, placed
+from tests.register.deployment import ENABLE_MCP, ML, QUICK, REGISTER, SECRETS, Deadlines, basic, left_alone, placed
 
 VERSIONS = ("2.19.0", "3.4.0")
 MCP = {"url": "https://tools.example.org/sse", "headers": {"X-Key": "mcp-header-secret"}}

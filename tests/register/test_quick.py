@@ -10,7 +10,7 @@ import pytest
 
 from tests.delivery.cases import IMAGE
 from tests.faulty_cluster import Fault, Kind
-from tests.register.place import ML, SECRETS, Place, left_alone, placed
+from tests.register.deployment import ML, SECRETS, Place, left_alone, placed
 
 QUICK = f"{ML}/agents/_execute"
 VERSIONS = ("2.19.0", "3.4.0")

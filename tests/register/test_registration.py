@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from gateway.errors import InvalidInput
 from gateway.register.registration import McpServer, Registration, read_registration
+from tests.register.simulated_cluster import BEDROCK, GEMINI, OPENAI, block, read
 from tests.register.test_documents import RFC
-from tests.register.world import BEDROCK, GEMINI, OPENAI, block, read
 from tests.strategies import json_values
 
 SECRET = "a-secret-value"

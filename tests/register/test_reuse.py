@@ -13,7 +13,7 @@ from gateway.register.reuse import identify
 from gateway.simulator.server import Simulator
 from tests.faulty_cluster import Fault, FaultyCluster, orphans
 from tests.lifecycle.process import Process, until
-from tests.register.place import ML, QUICK, REGISTER, SECRETS, Place, basic, placed
+from tests.register.deployment import ML, QUICK, REGISTER, SECRETS, Place, basic, placed
 
 KEY = {"Idempotency-Key": "deploy-17"}
 VERSIONS = ("2.19.0", "3.4.0")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.faulty_cluster import Fault, Kind
-from tests.register.place import ENABLE_MCP, ML, REGISTER, SECRETS, Place, placed
+from tests.register.deployment import ENABLE_MCP, ML, REGISTER, SECRETS, Place, placed
 
 KINDS: tuple[Kind, ...] = ("error", "refused", "stall", "lost", "late", "truncated")
 ALIKE: tuple[Kind, ...] = ("refused", "late", "truncated")

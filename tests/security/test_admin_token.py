@@ -12,8 +12,8 @@ import pytest
 from gateway.cli import run
 from gateway.config.load import ConfigError, is_local, load
 from tests.conftest import StartGateway, settings_for
-from tests.edge.use_case import UseCase
 from tests.lifecycle.process import Process
+from tests.proxy.use_case import UseCase
 from tests.wire import Parsed, RecordingUpstream, talk
 
 GET = b"GET %b HTTP/1.1\r\nHost: a\r\n%b\r\n"

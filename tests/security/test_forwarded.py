@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.config.load import ConfigError
-from gateway.edge.forwarded import Hop, client_of, onward
+from gateway.proxy.forwarded import Hop, client_of, onward
 from tests.conftest import StartGateway, settings_for
-from tests.edge.use_case import UseCase
-from tests.execute.cluster import FLOW, ML, Cluster, server_of
+from tests.execute.stub_cluster import FLOW, ML, Cluster, server_of
+from tests.proxy.use_case import UseCase
 from tests.wire import RecordingUpstream, talk
 
 TRUSTED = [ip_network("10.0.0.0/8"), ip_network("fd00::/8")]

@@ -15,7 +15,7 @@ from gateway.app import Gateway, build
 from gateway.config.load import ConfigError, load
 from gateway.observe.logs import configure
 from tests.conftest import settings_for
-from tests.execute.cluster import FLOW, ML, V1, Cluster, server_of
+from tests.execute.stub_cluster import FLOW, ML, V1, Cluster, server_of
 from tests.wire import talk_to_end
 
 PLACES = (
@@ -49,7 +49,7 @@ BODIES: list[Any] = [
 ]
 
 
-class Telling(Cluster):
+class Variant(Cluster):
     """A cluster that shows the secrets of its connectors, as an administrator's account may see them."""
 
     def __init__(self) -> None:
@@ -138,7 +138,7 @@ def _coded(value: str) -> str:
 @pytest.mark.parametrize("mode", MODES)
 async def test_nothing_the_gateway_says_has_a_secret(mode: str) -> None:
     written = io.StringIO()
-    cluster = Telling()
+    cluster = Variant()
     async with server_of(cluster) as server:
         gateway = build(_settings(f"http://127.0.0.1:{server.port}", mode), log=configure("debug", "json", written))
         await gateway.start()

@@ -12,9 +12,9 @@ import pytest
 import requests
 from requests_aws4auth import AWS4Auth
 
-from gateway.execute.ports import ExecuteCall, Forward
+from gateway.ports import ExecuteCall, Forward
 from tests.conftest import StartGateway
-from tests.edge.use_case import UseCase
+from tests.proxy.use_case import UseCase
 from tests.wire import Parsed, RecordingUpstream, talk
 
 EXECUTE = "/_plugins/_ml/agents/a1/_execute"
@@ -194,9 +194,9 @@ class Eager:
     """A use case that knows at once what to send."""
 
     async def __call__(self, call: ExecuteCall) -> Forward:
-        return self.at_once()
+        return self.try_fast()
 
-    def at_once(self, *_: object) -> Forward:
+    def try_fast(self, *_: object) -> Forward:
         return Forward([b"{}"])
 
     def invalidate(self, kind: str, id: str | None) -> None: ...

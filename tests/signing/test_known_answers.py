@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from requests_aws4auth import AWS4Auth
 
-from gateway.upstream.sigv4 import Keys, Scope, canonical_path, canonical_query, derive, payload_hash, signed
+from gateway.upstream.auth.sigv4 import Keys, Scope, canonical_path, canonical_query, derive, payload_hash, signed
 
 NOW = datetime.datetime(2026, 3, 4, 5, 6, 7, tzinfo=datetime.UTC)
 STAMP = "20260304T050607Z"

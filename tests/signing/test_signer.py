@@ -14,8 +14,8 @@ from botocore.credentials import Credentials, RefreshableCredentials
 from gateway.config.schema import Account, Auth, Secret, SigV4
 from gateway.errors import CredentialsUnavailable, SignatureConflict
 from gateway.observe.logs import configure
-from gateway.upstream.signing import BasicAuth, Find, Signer, authenticator, client_signature, refuse_rewrite
-from gateway.upstream.sigv4 import EMPTY_PAYLOAD
+from gateway.upstream.auth.authenticator import BasicAuth, Find, Signer, authenticator, client_signature, refuse_rewrite
+from gateway.upstream.auth.sigv4 import EMPTY_PAYLOAD
 
 LOG = configure("error", "json")
 HOST = [(b"Host", b"h")]

@@ -10,9 +10,9 @@ from contextlib import suppress
 import pytest
 
 from tests.conftest import StartGateway
-from tests.edge.use_case import UseCase
+from tests.proxy.use_case import UseCase
 from tests.smuggling.answers import ANSWERS, MARK, Answer
-from tests.smuggling.ends import answers_in, converse, whole
+from tests.smuggling.endpoints import answers_in, converse, whole
 from tests.smuggling.table import HEADER_LINE, HEADERS
 from tests.wire import OK, PATIENCE, RecordingUpstream, read_message
 
@@ -20,7 +20,7 @@ OVER = {"limits": {"header_line": HEADER_LINE, "headers": HEADERS}}
 Write = Callable[[asyncio.StreamWriter, bytes], object]
 
 
-async def at_once(writer: asyncio.StreamWriter, raw: bytes) -> None:
+async def try_fast(writer: asyncio.StreamWriter, raw: bytes) -> None:
     writer.write(raw)
 
 
@@ -31,7 +31,7 @@ async def byte_by_byte(writer: asyncio.StreamWriter, raw: bytes) -> None:
         await asyncio.sleep(0)
 
 
-FEEDS = {"whole": at_once, "byte by byte": byte_by_byte}
+FEEDS = {"whole": try_fast, "byte by byte": byte_by_byte}
 
 
 def request(method: bytes, target: bytes, *headers: bytes) -> bytes:

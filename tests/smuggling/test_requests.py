@@ -8,8 +8,8 @@ import json
 import pytest
 
 from tests.conftest import StartGateway
-from tests.edge.use_case import UseCase
-from tests.smuggling.ends import FEEDS, Witness, answers_in, converse
+from tests.proxy.use_case import UseCase
+from tests.smuggling.endpoints import FEEDS, Witness, answers_in, converse
 from tests.smuggling.table import HEADER_LINE, HEADERS, REFUSED, ROWS, Row
 from tests.wire import PATIENCE, RecordingUpstream, talk
 

@@ -13,8 +13,8 @@ import pytest
 from gateway.errors import BodyTooLarge, GatewayError, InvalidInput
 from gateway.unified import decode
 from gateway.unified.budget import SMALL_BODY, Budget, is_small
-from gateway.unified.lift import Lifted
 from gateway.unified.model import Base64, Media, Text
+from gateway.unified.payloads import ExtractedBody
 from gateway.unified.request import RequestKind, read_execute
 from gateway.unified.validate import Reading
 
@@ -84,7 +84,7 @@ def test_each_item_is_looked_at_once() -> None:
             return super().__iter__()
 
     items = Items([1] * 9_000)
-    reading = Reading(Lifted(b"", {}, budget=Budget(problems=9_000)))
+    reading = Reading(ExtractedBody(b"", {}, budget=Budget(problems=9_000)))
     decode.read_input(reading, items)
     assert len(reading.problems) == 9_000
     assert items.passes == 2  # for their sorts, and to be read
@@ -103,7 +103,7 @@ def test_the_sorts_of_all_items_are_not_looked_through_for_each(monkeypatch: pyt
         return False
 
     monkeypatch.setattr(decode, "any", counted, raising=False)
-    decode.read_input(Reading(Lifted(b"", {}, budget=Budget(problems=count))), [1] * count)
+    decode.read_input(Reading(ExtractedBody(b"", {}, budget=Budget(problems=count))), [1] * count)
     assert looks <= count
 
 

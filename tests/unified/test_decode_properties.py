@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import InvalidInput
-from gateway.unified.lift import put_back
 from gateway.unified.model import AgentInput, Base64, Media
+from gateway.unified.payloads import insert
 from gateway.unified.request import ExecuteRequest, RequestKind, read_execute
 from tests.conftest import examples
 from tests.strategies import bare, conversations, executes, hostile_text, spelled
@@ -30,7 +30,7 @@ def test_tokens_are_distinct_and_stand_nowhere_in_the_body(drawn: tuple[bytes, A
     assert not any(token.encode() in body or not re.fullmatch("[a-z0-9_]+", token) for token in tokens)
     text = json.dumps(tokens).encode()
     expected = json.dumps([bytes(source.data).decode() for source in sources]).encode()
-    assert b"".join(put_back(text, {source.token: source.data for source in sources})) == expected
+    assert b"".join(insert(text, {source.token: source.data for source in sources})) == expected
 
 
 _MEMBERS = [

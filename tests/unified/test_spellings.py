@@ -9,11 +9,11 @@ from gateway.unified.model import (
     AgentInput,
     Base64,
     ContentBlock,
+    ConverseBlock,
     InputType,
     Json,
     Media,
     Message,
-    Native,
     Text,
     ToolResult,
     ToolUse,
@@ -32,7 +32,7 @@ def read(value: Any, ascii_only: bool = True) -> AgentInput:
 
 def token(value: Any, index: int = 0) -> str:
     """The token of the `index`-th payload in a body without long strings."""
-    return f"{read_execute(json.dumps({'input': value}).encode()).lifted.prefix}{index}x"
+    return f"{read_execute(json.dumps({'input': value}).encode()).extracted.prefix}{index}x"
 
 
 def inline(value: Any, data: str = PIXEL, index: int = 0) -> Base64:
@@ -191,20 +191,20 @@ BLOCKS: dict[str, tuple[dict[str, Any], ContentBlock]] = {
     ),
     "reasoningContent": (
         {"reasoningContent": {"redactedContent": {"__bytes_encoded__": True, "data": "QQ=="}}},
-        Native("reasoningContent", {"redactedContent": "QQ=="}, "input[0]"),
+        ConverseBlock("reasoningContent", {"redactedContent": "QQ=="}, "input[0]"),
     ),
-    "cachePoint": ({"cachePoint": {"type": "default"}}, Native("cachePoint", {"type": "default"}, "input[0]")),
+    "cachePoint": ({"cachePoint": {"type": "default"}}, ConverseBlock("cachePoint", {"type": "default"}, "input[0]")),
     "guardContent": (
         {"guardContent": {"text": {"text": "a"}}},
-        Native("guardContent", {"text": {"text": "a"}}, "input[0]"),
+        ConverseBlock("guardContent", {"text": {"text": "a"}}, "input[0]"),
     ),
     "citationsContent": (
         {"citationsContent": {"content": [{"text": "a"}]}},
-        Native("citationsContent", {"content": [{"text": "a"}]}, "input[0]"),
+        ConverseBlock("citationsContent", {"content": [{"text": "a"}]}, "input[0]"),
     ),
     "searchResult": (
         {"searchResult": {"source": "s", "title": "t", "content": [{"text": "a"}]}},
-        Native("searchResult", {"source": "s", "title": "t", "content": [{"text": "a"}]}, "input[0]"),
+        ConverseBlock("searchResult", {"source": "s", "title": "t", "content": [{"text": "a"}]}, "input[0]"),
     ),
 }
 
@@ -308,7 +308,7 @@ def test_long_data_is_a_view_and_short_data_a_copy() -> None:
         {"type": "image", "source": {"type": "base64", "data": f"data:image/png;base64,{long}"}},
     ]
     request = read_execute(json.dumps({"input": value}).encode())
-    prefix = request.lifted.prefix
+    prefix = request.extracted.prefix
     assert request.input is not None
     sources = [block.source for block in request.input.messages[0].content if isinstance(block, Media)]
     assert sources == [
@@ -332,6 +332,6 @@ def test_long_strings_come_back_where_they_are_text() -> None:
         ToolResult(
             "t", (Json({"a": long}, "input[1].content[0].toolResult.content[0]"),), False, "input[1].content[0]"
         ),
-        Native("guardContent", {"text": long}, "input[2].content[0]"),
+        ConverseBlock("guardContent", {"text": long}, "input[2].content[0]"),
     ]
     assert read(value).messages[2].role == long

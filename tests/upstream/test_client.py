@@ -12,7 +12,7 @@ from multidict import CIMultiDict
 from gateway.errors import UpstreamTimeout, UpstreamUnavailable
 from gateway.upstream.client import Upstream
 from tests.conftest import StartGateway, settings_for
-from tests.edge.use_case import UseCase
+from tests.proxy.use_case import UseCase
 from tests.wire import OK, RecordingUpstream, Script, delivered, read_message, reserved, talk, talk_to_end
 
 GET = b"GET / HTTP/1.1\r\nHost: c\r\n\r\n"

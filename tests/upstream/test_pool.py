@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator
 import pytest
 
 from gateway.config.schema import Upstream as Settings
-from gateway.upstream.answers import Heads
+from gateway.http1.response_heads import Heads
+from gateway.http1.rules import HeadLimits
 from gateway.upstream.client import Upstream
-from gateway.upstream.connection import Connection, Outbound, Patience
-from gateway.upstream.grammar import HeadLimits
+from gateway.upstream.connection import Connection, Outbound, ResponseTimeouts
 from gateway.upstream.nodes import NodeSet
 from gateway.upstream.pool import Pool
 from tests.conftest import settings_for
@@ -94,7 +94,7 @@ async def test_a_failed_attempt_is_told_to_one_request_only() -> None:
 
 class _Upload(Outbound):
     def __init__(self) -> None:
-        super().__init__(b"POST", b"/", Patience(0, 0))
+        super().__init__(b"POST", b"/", ResponseTimeouts(0, 0))
         self.complete = False
 
 
@@ -167,4 +167,4 @@ async def test_a_pool_that_gives_nobody_a_connection_is_rebuilt() -> None:
 
 class _Whole(Outbound):
     def __init__(self) -> None:
-        super().__init__(b"GET", b"/", Patience(0, 0))
+        super().__init__(b"GET", b"/", ResponseTimeouts(0, 0))

@@ -1,30 +1,30 @@
-"""What the LLM must receive: a body rendered for a plain question, with the wish in that question's place."""
+"""What the LLM must receive: a body rendered for a plain question, with the target's turns in that question's place."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from gateway.delivery.anatomy import QUESTION, Anatomy, Frame
-from gateway.delivery.wish import Turn, Wish
+from gateway.delivery.call_model import QUESTION, CallModel, QuestionPosition
+from gateway.delivery.target import TargetTurns, Turn
 
 
-def framed(anatomy: Anatomy, wish: Wish, frame: Frame | None) -> Any:
-    """The body of `frame` with the wish's turns for the question's turn, the agent's prompt around the question.
+def expected_body(call: CallModel, target: TargetTurns, position: QuestionPosition | None) -> Any:
+    """The body of `position` with the target's turns for the question's turn, the agent's prompt around the question.
 
-    The agent's own turns and parts stay where they stand: its turns around the wish's, its parts of the
+    The agent's own turns and parts stay where they stand: its turns around the target's, its parts of the
     question's turn around that turn's parts.
     """
-    if frame is None:
+    if position is None:
         return None
-    own = frame.messages[frame.turn]
-    parts = own[anatomy.provider.content_field]
-    text = frame.text.replace(QUESTION, wish.text)
-    extra = {name: value for name, value in own.items() if name not in ("role", anatomy.provider.content_field)}
-    turns = wish.written(text, (parts[: frame.part], parts[frame.part + 1 :]), extra)
-    return with_turns(anatomy, frame, turns)
+    own = position.messages[position.turn]
+    parts = own[call.provider.content_field]
+    text = position.text.replace(QUESTION, target.text)
+    extra = {name: value for name, value in own.items() if name not in ("role", call.provider.content_field)}
+    turns = target.turns_with(text, (parts[: position.part], parts[position.part + 1 :]), extra)
+    return with_turns(call, position, turns)
 
 
-def with_turns(anatomy: Anatomy, frame: Frame, turns: list[Turn]) -> Any:
+def with_turns(call: CallModel, position: QuestionPosition, turns: list[Turn]) -> Any:
     """The body of `frame` with `turns` for the question's turn."""
-    messages = [*frame.messages[: frame.turn], *turns, *frame.messages[frame.turn + 1 :]]
-    return {**frame.body, anatomy.provider.messages_field: messages}
+    messages = [*position.messages[: position.turn], *turns, *position.messages[position.turn + 1 :]]
+    return {**position.body, call.provider.messages_field: messages}

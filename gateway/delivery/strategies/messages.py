@@ -9,100 +9,106 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from gateway.delivery.anatomy import Anatomy, Frame, Slot, Takes
+from gateway.delivery.call_model import CallModel, QuestionPosition, Slot, SlotKind
 from gateway.delivery.candidate import Candidate
-from gateway.delivery.carriers import Parameters, carriers
-from gateway.delivery.coding import Joined, Live, dump
+from gateway.delivery.escaping import Concat, Template, dump
 from gateway.delivery.history import history_slot, in_history
-from gateway.delivery.rendering import Environment, is_strict_json
-from gateway.delivery.strategies.expect import framed
-from gateway.delivery.template import PREFIX
-from gateway.delivery.wish import Turn, Wish, parts_of, text_of
+from gateway.delivery.question_placements import Parameters, question_placements
+from gateway.delivery.strategies.expect import expected_body
+from gateway.delivery.target import TargetTurns, Turn, parts_of, text_of
+from gateway.mlcommons.rendering import RuntimeValues, is_strict_json
+from gateway.mlcommons.template import PREFIX
 
 
-def messages(anatomy: Anatomy, wish: Wish) -> Iterator[Candidate]:
+def messages(call: CallModel, target: TargetTurns) -> Iterator[Candidate]:
     """The whole array, the user's turn or its content in the template's variable."""
-    for slot in anatomy.slots:
-        own = anatomy.own.get(slot.name)
-        if slot.takes is Takes.HISTORY or (own is not None and not is_strict_json(own)):
+    for slot in call.slots:
+        own = call.base_parameters.get(slot.name)
+        if slot.takes is SlotKind.HISTORY or (own is not None and not is_strict_json(own)):
             continue  # a value of the agent's own that can't be read can't be kept
-        frame = anatomy.frame(anatomy.render(anatomy.asking({_key(anatomy, slot): dump(anatomy.base(slot))})))
-        if frame is not None:
-            yield from _in_slot(anatomy, wish, slot, frame)
+        position = call.position(call.render(call.with_question({_key(call, slot): dump(call.default_value(slot))})))
+        if position is not None:
+            yield from _in_slot(call, target, slot, position)
 
 
-def _key(anatomy: Anatomy, slot: Slot) -> str:
+def _key(call: CallModel, slot: Slot) -> str:
     # Where an agent can't be called without the variable, every LLM tool of a flow needs it.
-    return anatomy.key(slot.name) if anatomy.legacy is not None else slot.name
+    return call.key(slot.name) if call.legacy_body is not None else slot.name
 
 
-def _in_slot(anatomy: Anatomy, wish: Wish, slot: Slot, frame: Frame) -> Iterator[Candidate]:
-    if not frame.is_bare and wish.turn is None:
-        filled = wish.with_text_part()
+def _in_slot(call: CallModel, target: TargetTurns, slot: Slot, position: QuestionPosition) -> Iterator[Candidate]:
+    if not position.is_bare and target.turn is None:
+        filled = target.with_text_part()
         if filled is None:
             return
-        wish = filled
-    key = _key(anatomy, slot)
-    base = dump(anatomy.base(slot))
+        target = filled
+    key = _key(call, slot)
+    base = dump(call.default_value(slot))
 
-    def expected(env: Environment) -> Any:
-        body = anatomy.render(anatomy.asking({key: base}), env)
-        return framed(anatomy, wish, anatomy.frame(body))
+    def expected(env: RuntimeValues) -> Any:
+        body = call.render(call.with_question({key: base}), env)
+        return expected_body(call, target, call.position(body))
 
-    for strategy, text, parameters in _texts(anatomy, wish, slot, frame):
-        value = _value(anatomy, wish, slot, frame, text)
+    for strategy, text, parameters in _texts(call, target, slot, position):
+        value = _value(call, target, slot, position, text)
         if value is not None:
             yield Candidate(strategy, {**parameters, **value}, expected)
 
 
-def _texts(anatomy: Anatomy, wish: Wish, slot: Slot, frame: Frame) -> Iterator[tuple[str, str | Joined, Parameters]]:
+def _texts(
+    call: CallModel, target: TargetTurns, slot: Slot, position: QuestionPosition
+) -> Iterator[tuple[str, str | Concat, Parameters]]:
     """How the question's text may stand in the planned JSON: its strategy's name, the text, what goes with it."""
-    if frame.is_bare:
-        yield "messages", wish.text, {"question": wish.question}
+    if position.is_bare:
+        yield "messages", target.text, {"question": target.question}
         # A question that looks like a placeholder would go round in the prompt passes: give them another prompt.
-        yield "messages", wish.text, {"question": wish.question, anatomy.key("prompt"): "."}
+        yield "messages", target.text, {"question": target.question, call.key("prompt"): "."}
         return
-    own = _own_text(anatomy, slot, frame)
+    own = _own_text(call, slot, position)
     if own is None:
         return
-    for parameters in carriers(anatomy, wish.text, wish.question):
+    for parameters in question_placements(call, target.text, target.question):
         yield "wrap", own, parameters
-    holder = anatomy.holder
-    if anatomy.is_flow and holder is not None and own.count(f"{PREFIX}{holder.name}}}") == 1:
-        before, _, after = own.partition(f"{PREFIX}{holder.name}}}")
-        inline = Joined((Live(before + holder.before), wish.text, Live(holder.after + after)))
-        yield "wrap", inline, {"question": wish.question}
+    prompt_parameter = call.prompt_parameter
+    if call.is_flow and prompt_parameter is not None and own.count(f"{PREFIX}{prompt_parameter.name}}}") == 1:
+        before, _, after = own.partition(f"{PREFIX}{prompt_parameter.name}}}")
+        inline = Concat(
+            (Template(before + prompt_parameter.before), target.text, Template(prompt_parameter.after + after))
+        )
+        yield "wrap", inline, {"question": target.question}
 
 
-def _own_text(anatomy: Anatomy, slot: Slot, frame: Frame) -> Live | None:
+def _own_text(call: CallModel, slot: Slot, position: QuestionPosition) -> Template | None:
     """The agent's own template of the text that holds the question."""
-    base = anatomy.base(slot)
-    if slot.takes is Takes.CONTENT:
+    base = call.default_value(slot)
+    if slot.takes is SlotKind.CONTENT:
         parts = base
     else:
-        turns = base if slot.takes is Takes.ARRAY else [base]
-        index = frame.turn if slot.takes is Takes.ARRAY else 0
+        turns = base if slot.takes is SlotKind.ARRAY else [base]
+        index = position.turn if slot.takes is SlotKind.ARRAY else 0
         if not (isinstance(turns, list) and index < len(turns) and isinstance(turns[index], dict)):
             return None
-        parts = parts_of(anatomy.provider, turns[index])
-    if not isinstance(parts, list) or frame.part >= len(parts):
+        parts = parts_of(call.provider, turns[index])
+    if not isinstance(parts, list) or position.part >= len(parts):
         return None
-    text = text_of(anatomy.provider, parts[frame.part])
-    return Live(text) if text is not None else None
+    text = text_of(call.provider, parts[position.part])
+    return Template(text) if text is not None else None
 
 
-def _value(anatomy: Anatomy, wish: Wish, slot: Slot, frame: Frame, text: str | Joined) -> Parameters | None:
-    provider, key, base = wish.provider, _key(anatomy, slot), anatomy.base(slot)
-    if slot.takes is Takes.CONTENT:
-        return _content(anatomy, wish, key, wish.written(text, (base[: frame.part], base[frame.part + 1 :])))
-    own_turns: list[Turn] = base if slot.takes is Takes.ARRAY else [base]
-    index = frame.turn if slot.takes is Takes.ARRAY else 0
+def _value(
+    call: CallModel, target: TargetTurns, slot: Slot, position: QuestionPosition, text: str | Concat
+) -> Parameters | None:
+    provider, key, base = target.provider, _key(call, slot), call.default_value(slot)
+    if slot.takes is SlotKind.CONTENT:
+        return _content(call, target, key, target.turns_with(text, (base[: position.part], base[position.part + 1 :])))
+    own_turns: list[Turn] = base if slot.takes is SlotKind.ARRAY else [base]
+    index = position.turn if slot.takes is SlotKind.ARRAY else 0
     if not isinstance(own_turns, list) or index >= len(own_turns):
         return None
     parts = parts_of(provider, own_turns[index])
-    turns = wish.written(text, (parts[: frame.part], parts[frame.part + 1 :]))
+    turns = target.turns_with(text, (parts[: position.part], parts[position.part + 1 :]))
     turns = [*own_turns[:index], *turns, *own_turns[index + 1 :]]
-    if slot.takes is Takes.ARRAY:
+    if slot.takes is SlotKind.ARRAY:
         return {key: dump(turns)}
     if len(turns) == 1:
         return {key: dump(turns[0])}
@@ -111,11 +117,11 @@ def _value(anatomy: Anatomy, wish: Wish, slot: Slot, frame: Frame, text: str | J
     return {key: value, **{name: dump(turn) for name, turn in zip(names, turns, strict=True)}}
 
 
-def _content(anatomy: Anatomy, wish: Wish, key: str, turns: list[Turn]) -> Parameters | None:
+def _content(call: CallModel, target: TargetTurns, key: str, turns: list[Turn]) -> Parameters | None:
     if turns[-1].get("role") != "user":
         return None
-    parameters = {key: dump(parts_of(wish.provider, turns[-1]))}
+    parameters = {key: dump(parts_of(target.provider, turns[-1]))}
     if len(turns) == 1:
         return parameters
-    slot = history_slot(anatomy)
-    return {**parameters, **in_history(anatomy, slot, turns[:-1])} if slot is not None else None
+    slot = history_slot(call)
+    return {**parameters, **in_history(call, slot, turns[:-1])} if slot is not None else None

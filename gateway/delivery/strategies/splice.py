@@ -12,60 +12,60 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from gateway.delivery.anatomy import QUESTION, Anatomy, Frame, locate
+from gateway.delivery.call_model import QUESTION, CallModel, QuestionPosition, locate
 from gateway.delivery.candidate import Candidate
-from gateway.delivery.carriers import (
+from gateway.delivery.escaping import dump, raw_text
+from gateway.delivery.history import history_slot, in_history
+from gateway.delivery.question_placements import (
     Parameters,
     coded_question,
-    deferral,
-    in_holder,
+    escape_prefix,
+    in_prompt,
     merged,
     raw_names,
     raw_reference,
 )
-from gateway.delivery.coding import dump, raw_text
-from gateway.delivery.history import history_slot, in_history
-from gateway.delivery.rendering import Environment
-from gateway.delivery.strategies.expect import framed, with_turns
-from gateway.delivery.wish import Turn, Wish, parts_of, text_of
+from gateway.delivery.strategies.expect import expected_body, with_turns
+from gateway.delivery.target import TargetTurns, Turn, parts_of, text_of
+from gateway.mlcommons.rendering import RuntimeValues
 from gateway.notices import Notice
 
 # Stand where a message must begin or end with text for the slot to fit, and the client has none there.
 _LEAD, _TAIL = "(attached:)", "(end)"
 
 
-def splice(anatomy: Anatomy, wish: Wish) -> Iterator[Candidate]:
+def splice(call: CallModel, target: TargetTurns) -> Iterator[Candidate]:
     """The run of turns, or the last turn, cut to fit the template's text slot."""
-    if not anatomy.raw_parameters or anatomy.legacy is None:
+    if not call.raw_parameters or call.legacy_body is None:
         return
-    frame = anatomy.frame(anatomy.legacy)
-    if frame is None or len(frame.messages[frame.turn][wish.provider.content_field]) != 1:
+    position = call.position(call.legacy_body)
+    if position is None or len(position.messages[position.turn][target.provider.content_field]) != 1:
         return
     # Without a prompt around it, an empty text would stand alone, which providers refuse.
-    is_neutral = frame.is_bare and wish.turn is None
-    filled = wish.with_text_part(_TAIL if is_neutral else "")
+    is_neutral = position.is_bare and target.turn is None
+    filled = target.with_text_part(_TAIL if is_neutral else "")
     if filled is None:
         return
-    for candidate in _fitted(anatomy, filled, frame):
+    for candidate in _fitted(call, filled, position):
         yield replace(candidate, notices=(*candidate.notices, _neutral("last"))) if is_neutral else candidate
 
 
-def _fitted(anatomy: Anatomy, filled: Wish, frame: Frame) -> Iterator[Candidate]:
-    shape = Shape.of(anatomy, frame)
-    slot = history_slot(anatomy)
-    if anatomy.holder is not None:
-        yield from _around_question(anatomy, filled, shape, {}, 0)
+def _fitted(call: CallModel, filled: TargetTurns, position: QuestionPosition) -> Iterator[Candidate]:
+    shape = Shape.of(call, position)
+    slot = history_slot(call)
+    if call.prompt_parameter is not None:
+        yield from _around_question(call, filled, shape, {}, 0)
         if slot is not None:
             # What can't stand in the slot (a leading image, a system turn) goes before it.
             for count in range(1, len(filled.turns)):
                 if filled.turns[count].get("role") == "user" and shape.starts(filled.turns[count]):
-                    parameters = in_history(anatomy, slot, filled.turns[:count])
-                    yield from _around_question(anatomy, filled, shape, parameters, count)
+                    parameters = in_history(call, slot, filled.turns[:count])
+                    yield from _around_question(call, filled, shape, parameters, count)
                     break
-            yield from _leading_media(anatomy, filled, shape)
+            yield from _leading_media(call, filled, shape)
     elif filled.turn == len(filled.turns) - 1 and (slot is not None or len(filled.turns) == 1):
-        parameters = in_history(anatomy, slot, filled.turns[:-1]) if slot is not None else {}
-        yield from _around_turn(anatomy, filled, frame, shape, parameters)
+        parameters = in_history(call, slot, filled.turns[:-1]) if slot is not None else {}
+        yield from _around_turn(call, filled, position, shape, parameters)
 
 
 class Shape:
@@ -79,18 +79,18 @@ class Shape:
         self.before, _, self.behind = dump(turn).partition(QUESTION)
 
     @classmethod
-    def of(cls, anatomy: Anatomy, frame: Frame) -> Shape:
+    def of(cls, call: CallModel, position: QuestionPosition) -> Shape:
         """The shape of the turn that holds the question, as the template writes it."""
-        turn = frame.body[anatomy.provider.messages_field][frame.turn]
+        turn = position.body[call.provider.messages_field][position.turn]
         path = next(iter(locate(turn, QUESTION)))
         bare = dict(turn)
-        content = bare[anatomy.provider.content_field]
+        content = bare[call.provider.content_field]
         # Only the question's place matters here, not the agent's prompt around it.
         if isinstance(content, str):
-            bare[anatomy.provider.content_field] = QUESTION
+            bare[call.provider.content_field] = QUESTION
         else:
-            bare[anatomy.provider.content_field] = [{**content[0], str(path[-1]): QUESTION}]
-        return cls(anatomy.provider, bare)
+            bare[call.provider.content_field] = [{**content[0], str(path[-1]): QUESTION}]
+        return cls(call.provider, bare)
 
     def starts(self, turn: Turn) -> bool:
         """Whether the slot's turn can begin with `turn`'s first part."""
@@ -149,26 +149,26 @@ class Shape:
 
 
 def _around_question(
-    anatomy: Anatomy, wish: Wish, shape: Shape, parameters: Parameters, skip: int
+    call: CallModel, target: TargetTurns, shape: Shape, parameters: Parameters, skip: int
 ) -> Iterator[Candidate]:
     """The agent's prompt stays around the question; everything else is spliced before and behind it."""
-    here = replace(wish, turns=wish.turns[skip:], turn=wish.turn - skip if wish.turn is not None else None)
-    if here.turn is None or here.turn < 0 or anatomy.holder is None:
+    here = replace(target, turns=target.turns[skip:], turn=target.turn - skip if target.turn is not None else None)
+    if here.turn is None or here.turn < 0 or call.prompt_parameter is None:
         return
     for padded, notices in _padded(here, shape):
-        fragment = shape.fragment(padded.written(QUESTION))
+        fragment = shape.fragment(padded.turns_with(QUESTION))
         if fragment is None or fragment.count(QUESTION) != 1:
             continue
         before, _, behind = fragment.partition(QUESTION)
-        spliced = _spliced(anatomy, before, raw_text(padded.text), behind)
-        whole = replace(padded, turns=[*wish.turns[:skip], *padded.turns], turn=(padded.turn or 0) + skip)
+        spliced = _spliced(call, before, raw_text(padded.text), behind)
+        whole = replace(padded, turns=[*target.turns[:skip], *padded.turns], turn=(padded.turn or 0) + skip)
 
-        def expected(env: Environment, whole: Wish = whole) -> Any:
-            return framed(anatomy, whole, anatomy.frame(anatomy.render({"question": QUESTION}, env)))
+        def expected(env: RuntimeValues, whole: TargetTurns = whole) -> Any:
+            return expected_body(call, whole, call.position(call.render({"question": QUESTION}, env)))
 
-        questions = [{"question": wish.question}]
-        if anatomy.later_llms:  # these take the question too, and can't take every text as it is
-            questions.append(coded_question(anatomy, wish.question))
+        questions = [{"question": target.question}]
+        if call.later_llms:  # these take the question too, and can't take every text as it is
+            questions.append(coded_question(call, target.question))
         for question in questions:
             yield Candidate(
                 "splice",
@@ -179,37 +179,37 @@ def _around_question(
             )
 
 
-def _spliced(anatomy: Anatomy, before: str, words: str, behind: str) -> Parameters:
+def _spliced(call: CallModel, before: str, words: str, behind: str) -> Parameters:
     """The holder with fragments around the agent's prompt, which itself stays around the question."""
-    assert anatomy.holder is not None
-    holder, defer = anatomy.holder, deferral(anatomy)
-    if not holder.before and not holder.after:
-        return in_holder(anatomy, raw_reference(anatomy, {"gw_q": before + words + behind}, defer))
+    assert call.prompt_parameter is not None
+    prompt, escape = call.prompt_parameter, escape_prefix(call)
+    if not prompt.before and not prompt.after:
+        return in_prompt(call, raw_reference(call, {"gw_q": before + words + behind}, escape))
     fragments = {name: text for name, text in (("gw_s0", before), ("gw_t", words), ("gw_s1", behind)) if text}
-    refs = {name: raw_reference(anatomy, {name: text}, defer)[0] for name, text in fragments.items()}
-    prompt = [refs.get("gw_s0", ""), holder.before, refs.get("gw_t", ""), holder.after, refs.get("gw_s1", "")]
-    return {anatomy.key(holder.name): "".join(prompt), **fragments, **raw_names(anatomy, fragments)}
+    refs = {name: raw_reference(call, {name: text}, escape)[0] for name, text in fragments.items()}
+    parts = [refs.get("gw_s0", ""), prompt.before, refs.get("gw_t", ""), prompt.after, refs.get("gw_s1", "")]
+    return {call.key(prompt.name): "".join(parts), **fragments, **raw_names(call, fragments)}
 
 
-def _padded(wish: Wish, shape: Shape) -> Iterator[tuple[Wish, tuple[Notice, ...]]]:
-    """The wish as it is, and with neutral text where the slot needs text at the ends."""
-    yield wish, ()
-    provider, field = wish.provider, wish.provider.content_field
-    turns = list(wish.turns)
-    assert wish.turn is not None
-    assert wish.part is not None
-    part = wish.part
+def _padded(target: TargetTurns, shape: Shape) -> Iterator[tuple[TargetTurns, tuple[Notice, ...]]]:
+    """The target as it is, and with neutral text where the slot needs text at the ends."""
+    yield target, ()
+    provider, field = target.provider, target.provider.content_field
+    turns = list(target.turns)
+    assert target.turn is not None
+    assert target.part is not None
+    part = target.part
     added = []
     if turns[0].get("role") == "user" and not shape.starts(turns[0]):
         turns[0] = {**turns[0], field: [provider.text_part(_LEAD), *parts_of(provider, turns[0])]}
-        part += wish.turn == 0
+        part += target.turn == 0
         added.append("first")
     last = parts_of(provider, turns[-1])
     if not shape.is_string and turns[-1].get("role") == "user" and last and text_of(provider, last[-1]) is None:
         turns[-1] = {**turns[-1], field: [*last, provider.text_part(_TAIL)]}
         added.append("last")
     if added:
-        yield replace(wish, turns=turns, part=part), (_neutral(" and ".join(added)),)
+        yield replace(target, turns=turns, part=part), (_neutral(" and ".join(added)),)
 
 
 def _neutral(where: str) -> Notice:
@@ -217,36 +217,36 @@ def _neutral(where: str) -> Notice:
     return Notice("NEUTRAL_TEXT_ADDED", reason)
 
 
-def _leading_media(anatomy: Anatomy, wish: Wish, shape: Shape) -> Iterator[Candidate]:
+def _leading_media(call: CallModel, target: TargetTurns, shape: Shape) -> Iterator[Candidate]:
     """String content: media that come first go before the slot, as a user turn of their own."""
-    slot = history_slot(anatomy)
-    parts = parts_of(wish.provider, wish.turns[0])
-    first = next((i for i, part in enumerate(parts) if text_of(wish.provider, part) is not None), 0)
-    if not shape.is_string or slot is None or not first or wish.turns[0].get("role") != "user":
+    slot = history_slot(call)
+    parts = parts_of(target.provider, target.turns[0])
+    first = next((i for i, part in enumerate(parts) if text_of(target.provider, part) is not None), 0)
+    if not shape.is_string or slot is None or not first or target.turns[0].get("role") != "user":
         return
-    field = wish.provider.content_field
+    field = target.provider.content_field
     turns = [
-        {**wish.turns[0], field: parts[:first]},
-        {**wish.turns[0], field: parts[first:]},
-        *wish.turns[1:],
+        {**target.turns[0], field: parts[:first]},
+        {**target.turns[0], field: parts[first:]},
+        *target.turns[1:],
     ]
     yield from _around_question(
-        anatomy, Wish.of(wish.provider, turns, wish.question), shape, in_history(anatomy, slot, turns[:1]), 1
+        call, TargetTurns.of(target.provider, turns, target.question), shape, in_history(call, slot, turns[:1]), 1
     )
 
 
-def _split(shape: Shape, wish: Wish) -> tuple[Notice, ...]:
-    many = shape.is_string and len(parts_of(wish.provider, wish.turns[0])) > 1
+def _split(shape: Shape, target: TargetTurns) -> tuple[Notice, ...]:
+    many = shape.is_string and len(parts_of(target.provider, target.turns[0])) > 1
     return (Notice("USER_TURN_SPLIT", "the user's turn arrives as consecutive user messages"),) if many else ()
 
 
 def _around_turn(
-    anatomy: Anatomy, wish: Wish, frame: Frame, shape: Shape, parameters: Parameters
+    call: CallModel, target: TargetTurns, position: QuestionPosition, shape: Shape, parameters: Parameters
 ) -> Iterator[Candidate]:
     """The cluster's own prompt stands around the whole last turn: its start before the first text, its end last."""
-    provider, field = wish.provider, wish.provider.content_field
-    parts = list(parts_of(provider, wish.turns[-1]))
-    start, _, end = frame.text.partition(QUESTION)
+    provider, field = target.provider, target.provider.content_field
+    parts = list(parts_of(provider, target.turns[-1]))
+    start, _, end = position.text.partition(QUESTION)
     neutral = False
     # The prompt's own words are text at both ends; where it has none, neutral words must stand for them.
     if text_of(provider, parts[0]) is None:
@@ -257,25 +257,25 @@ def _around_turn(
         neutral = neutral or not end.strip()
     first, last = text_of(provider, parts[0]) or "", text_of(provider, parts[-1]) or ""
     between = shape.between(parts[1:-1])
-    reference, helpers = raw_reference(anatomy, {"gw_s0": between}, anatomy.defer)
+    reference, helpers = raw_reference(call, {"gw_s0": between}, call.escape_prefix)
 
-    def expected(env: Environment) -> Any:
-        now = anatomy.frame(anatomy.render({"question": QUESTION}, env))
+    def expected(env: RuntimeValues) -> Any:
+        now = call.position(call.render({"question": QUESTION}, env))
         if now is None:
             return None
         begin, _, finish = now.text.partition(QUESTION)
-        ends = wish.with_words(parts[0], begin + first), wish.with_words(parts[-1], last + finish)
+        ends = target.with_text(parts[0], begin + first), target.with_text(parts[-1], last + finish)
         framed_parts = [ends[0], *parts[1:-1], ends[1]]
-        turns = [*wish.turns[:-1], {**wish.turns[-1], field: framed_parts}]
-        return with_turns(anatomy, now, turns)
+        turns = [*target.turns[:-1], {**target.turns[-1], field: framed_parts}]
+        return with_turns(call, now, turns)
 
     stored = Notice(
         "MEMORY_HOLDS_REFERENCE", "the agent's memory stores the text with a reference to the turn's other blocks"
     )
-    notices = (stored, *_split(shape, replace(wish, turns=[{**wish.turns[-1], field: parts}])))
+    notices = (stored, *_split(shape, replace(target, turns=[{**target.turns[-1], field: parts}])))
     if neutral:
         notices += (Notice("NEUTRAL_TEXT_ADDED", "a neutral text was put where this template must have text"),)
-    coded = (coded_question(anatomy, first), coded_question(anatomy, last))
+    coded = (coded_question(call, first), coded_question(call, last))
     question = coded[0].pop("question") + reference + coded[1].pop("question")
     yield Candidate(
         "splice",
@@ -284,7 +284,7 @@ def _around_turn(
         notices,
         split=shape.is_string,
     )
-    whole, helpers = raw_reference(anatomy, {"gw_q": raw_text(first) + between + raw_text(last)}, anatomy.defer)
+    whole, helpers = raw_reference(call, {"gw_q": raw_text(first) + between + raw_text(last)}, call.escape_prefix)
     yield Candidate(
         "splice", merged(parameters, helpers, {"question": whole}), expected, notices, split=shape.is_string
     )

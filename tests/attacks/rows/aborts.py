@@ -38,7 +38,7 @@ async def _abort(
 
 
 @TABLE.row("at once", "1,000 clients in 0.2 s send a GET and close at once", every=2.0)
-async def at_once(target: Target) -> None:
+async def try_fast(target: Target) -> None:
     if target.tls is not None:  # a handshake takes longer than that
         await _abort(target, get("/bytes/100"), pause=0, count=100)
         return

@@ -1,0 +1,384 @@
+"""Where an agent's first LLM call takes what: found by probing its rendering, not by reading its template.
+
+A probe word goes in as the question or as a template variable, the call is rendered, and where the word turns
+up tells what that variable is for. This holds for any template, whatever its variables are called.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from gateway.delivery.escaping import Template
+from gateway.errors import Problem, UndeliverableContent
+from gateway.mlcommons.generations import ABILITIES
+from gateway.mlcommons.profile import AgentProfile
+from gateway.mlcommons.rendering import (
+    FLOW_TYPES,
+    RenderFailure,
+    RuntimeValues,
+    call_values,
+    first_call,
+    first_llm,
+    is_function_calling,
+    is_strict_json,
+    llm_tools,
+)
+from gateway.mlcommons.template import PREFIX
+from gateway.providers.base import Provider
+from gateway.recent import Recent, computed_once
+
+MARK = "GWPROBEWORDGW"
+"""Begins every word that stands for another while probing: letters only, so nothing escapes it. Each text must be
+searched for it; that goes fastest for a long word of characters that texts seldom have."""
+QUESTION = f"{MARK}question"  # stands for the user's text
+PROBE = f"{MARK}probe"
+_PLACEHOLDER = re.compile(r"\$\{parameters\.([^}:]+)(?::-[^}]*)?\}")
+
+_PROMPTS = ("prompt", "inputs")  # what agents keep their own prompt in
+_QUESTION_PLACE = re.compile(r"\$\{parameters\.question(?:\.toString\(\))?(?::-[^}]*)?\}")
+
+Path = tuple[str | int, ...]
+
+
+class SlotKind(Enum):
+    """What a bare template variable stands for in the provider's messages."""
+
+    ARRAY = "the whole array of messages"
+    TURN = "the user's turn, or a run of turns in its place"
+    CONTENT = "the content of the user's turn"
+    HISTORY = "turns before the user's"
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A bare variable of the template. glue: what must follow each turn put into a HISTORY slot (a comma)."""
+
+    name: str
+    takes: SlotKind
+    separator: str = ""
+
+
+_MOST_NAMES = 200
+_TOO_MANY_NAMES = Problem(
+    "parameters",
+    f"the connector's template and the parameters name more than {_MOST_NAMES} placeholders",
+    f"at most {_MOST_NAMES}",
+    code="AGENT_NOT_CALLABLE",
+    help="put the texts where they are used, instead of naming them",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PromptParameter:
+    """The parameter that holds the agent's own prompt: `before` + the question + `after`, as templates."""
+
+    name: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionPosition:
+    """Where the question stands in a rendered call.
+
+    body: the call rendered with `QUESTION`; messages: its turns in the provider's normal form.
+    turn, part: the part that holds the question; text: that part's text, `QUESTION` in it.
+    """
+
+    body: dict[str, Any]
+    messages: list[dict[str, Any]]
+    turn: int
+    part: int
+    text: str
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether the agent puts nothing around the question."""
+        return self.text == QUESTION
+
+
+class CallModel:
+    """One agent's first LLM call, with the caller's own parameters in it."""
+
+    def __init__(self, profile: AgentProfile, provider: Provider, params: Mapping[str, str]) -> None:
+        self.profile = profile
+        self.provider = provider
+        self.params = dict(params)
+        model, self.tool = first_llm(profile, params)
+        if model is None:
+            raise RenderFailure("the agent calls no LLM")
+        self.model = model
+        self.raw_parameters = ABILITIES[profile.generation].raw_parameters and (
+            profile.type != "plan_execute_and_reflect"
+        )
+        self.is_flow = profile.type in FLOW_TYPES
+        self.calls_functions = not self.is_flow and is_function_calling(profile, params)
+        # A prompt that is substituted more than once needs its late placeholders escaped in the first pass.
+        self.escape_prefix = "" if self.is_flow else "$"
+        self.later_llms = [
+            tool for tool in llm_tools(profile, params) if self.is_flow and tool.model and tool is not self.tool
+        ]
+
+    def key(self, name: str) -> str:
+        """The request parameter that sets `name` for the first LLM call alone."""
+        if self.later_llms and self.tool is not None and name not in self.params:
+            return f"{self.tool.key}.{name}"
+        return name
+
+    def render(self, extra: Mapping[str, str], env: RuntimeValues | None = None) -> Any:
+        """The first call's body with `extra` parameters beside the caller's; None where the cluster fails."""
+        try:
+            return first_call(self.profile, {**self.params, **extra}, env or RuntimeValues())
+        except RenderFailure:
+            return None
+
+    @computed_once
+    def values(self) -> dict[str, str]:
+        """The first call's parameters as they are for the question `QUESTION`."""
+        return call_values(self.profile, {**self.params, "question": QUESTION}, RuntimeValues())
+
+    @computed_once
+    def base_parameters(self) -> dict[str, str]:
+        """Parameters before any prompt pass: the connector's, the agent's, the tool's, the caller's."""
+        own = {**self.model.connector.parameters, **self.values}
+        if not self.is_flow:
+            own.pop("prompt", None)
+            prompt = {**self.profile.llm_parameters, **self.params}.get("prompt")
+            if ABILITIES[self.profile.generation].raw_parameters:
+                prompt = {**self.profile.llm_parameters, **self.profile.parameters, **self.params}.get("prompt")
+            if prompt is not None and self.profile.type != "plan_execute_and_reflect":
+                own["prompt"] = prompt
+        own.pop("question", None)
+        return own
+
+    @computed_once
+    def names(self) -> list[str]:
+        """The template's variables, and those their values lead to, in order, each once.
+
+        Raises:
+            UndeliverableContent: there are more than any template needs; each of them is probed.
+        """
+        found: dict[str, None] = {}
+        queue = [self.model.connector.request_body]
+        while queue:
+            for name in _PLACEHOLDER.findall(queue.pop(0)):
+                if name not in found:
+                    found[name] = None
+                    queue.append(self.base_parameters.get(name, ""))
+            if len(found) > _MOST_NAMES:
+                raise UndeliverableContent.of([_TOO_MANY_NAMES])
+        return list(found)
+
+    @computed_once
+    def prompt_parameter(self) -> PromptParameter | None:
+        """The one parameter whose value has the question in it, once; None where that can't be told."""
+        if self.profile.type == "plan_execute_and_reflect":
+            return None
+        # A template that takes whole messages reaches the prompt only through what the gateway puts there.
+        return self._held(self.names) or self._held([name for name in _PROMPTS if name not in self.names])
+
+    def _held(self, names: list[str]) -> PromptParameter | None:
+        held = []
+        for name in names:
+            parts = _QUESTION_PLACE.split(self.base_parameters.get(name, ""))
+            if len(parts) > 2:
+                return None
+            if len(parts) == 2:
+                held.append(PromptParameter(name, *parts))
+        return held[0] if len(held) == 1 else None
+
+    @computed_once
+    def legacy_body(self) -> Any:
+        """The body for a plain `question`; None where the agent can't be called that way."""
+        return self.render({"question": QUESTION})
+
+    @property
+    def lacks_prompt(self) -> bool:
+        """Whether nobody gave the agent a prompt, so that the request must (FACTS.md, 3.4.0: sending one mends it)."""
+        takes_one = self.is_flow or (self.calls_functions and self.profile.type != "plan_execute_and_reflect")
+        return takes_one and "prompt" not in self.base_parameters and self.legacy_body is None
+
+    @computed_once
+    def replays(self) -> bool:
+        """Whether what the agent's memory holds reaches its first LLM call."""
+        body = self.render(self.with_question({}), RuntimeValues(history=PROBE))
+        return body is None or bool(list(locate(body, PROBE)))
+
+    def position(self, body: Any) -> QuestionPosition | None:
+        """Where the question stands in `body`; None when it is not in one text of the provider's messages."""
+        if not isinstance(body, dict):
+            return None
+        messages = self.provider.canonical(body.get(self.provider.messages_field))
+        places = list(locate(messages, QUESTION))
+        if len(places) != 1 or len(list(locate(body, QUESTION))) != 1:
+            return None
+        match places[0]:
+            case (int() as turn, self.provider.content_field, int() as part, str() as leaf):
+                return QuestionPosition(
+                    body, messages, turn, part, messages[turn][self.provider.content_field][part][leaf]
+                )
+        return None
+
+    @computed_once
+    def slots(self) -> list[Slot]:
+        """The bare variables of the template that take messages, whole-array ones first."""
+        slots = [slot for name in self.names if (slot := self._slot(name)) is not None]
+        return sorted(slots, key=lambda slot: list(SlotKind).index(slot.takes))
+
+    def _slot(self, name: str) -> Slot | None:
+        field, content = self.provider.messages_field, self.provider.content_field
+        probe = json.dumps({PROBE: PROBE})
+        body = self.render({"question": QUESTION, self.key(name): probe})
+        match next(locate(body, PROBE), None):
+            case (str() as f, str()) if f == field:
+                return Slot(name, SlotKind.ARRAY)
+            case (str() as f, int(), str()) if f == field:
+                asked = any(place[0] == field for place in locate(body, QUESTION))
+                return Slot(name, SlotKind.HISTORY if asked else SlotKind.TURN)
+            case (str() as f, int(), str() as c, str()) if f == field and c == content:
+                return Slot(name, SlotKind.CONTENT)
+        helper = f"{PREFIX}gw_probe}},"
+        body = self.render({"question": QUESTION, self.key(name): helper, "gw_probe": probe})
+        match next(locate(body, PROBE), None):
+            case (str() as f, int() as index, str()) if f == field:
+                turn = next((place[1] for place in locate(body, QUESTION) if place[0] == field), None)
+                if isinstance(turn, int) and index < turn:
+                    return Slot(name, SlotKind.HISTORY, ",")
+        return None
+
+    @computed_once
+    def system_slot(self) -> tuple[str, Path] | None:
+        """The quoted variable that is the system text, and its path in the body."""
+        if self.profile.type == "plan_execute_and_reflect":
+            return None
+        for name in self.names:
+            if name == "question" or (self.prompt_parameter and name == self.prompt_parameter.name):
+                continue
+            body = self.render(self.with_question({self.key(name): PROBE}))
+            places = list(locate(body, PROBE))
+            if len(places) == 1 and self._is_system(body, places[0]):
+                return name, places[0]
+        return None
+
+    def _is_system(self, body: Any, path: Path) -> bool:
+        if path[0] in self.provider.system_fields([PROBE]):
+            return True
+        if len(path) > 2 and path[0] == self.provider.messages_field:
+            return value_at(body, (*path[:2], "role")) in ("system", "developer")
+        return False
+
+    def with_question(self, extra: Mapping[str, str]) -> dict[str, str]:
+        """Parameters with which the call renders with `QUESTION` in it: `extra`, and a filler for what must be set."""
+        asked = {"question": QUESTION, **extra}
+        if self.legacy_body is None:
+            for slot in self.slots:
+                if slot.takes is not SlotKind.HISTORY:
+                    if slot.name not in asked:
+                        asked.setdefault(self.key(slot.name), json.dumps(self.default_value(slot)))
+                    break
+        return asked
+
+    def default_value(self, slot: Slot) -> Any:
+        """What `slot` holds for a plain question, as JSON data whose texts are `Template` templates.
+
+        The agent's or connector's own value where there is one; else one user turn with the agent's prompt.
+        """
+        own = self.base_parameters.get(slot.name)
+        if own is not None and is_strict_json(own):
+            return _live(json.loads(own))
+        variable = next((name for name in _PROMPTS if name in self.values), "question")
+        part = _live(self.provider.text_part(f"{PREFIX}{variable}}}"))
+        turn = {"role": "user", self.provider.content_field: [part]}
+        return {SlotKind.ARRAY: [turn], SlotKind.TURN: turn, SlotKind.CONTENT: [part], SlotKind.HISTORY: []}[slot.takes]
+
+
+class CallModelCache:
+    """The anatomies of one agent, so that the same short parameters are not probed again.
+
+    Its owner keeps it beside the profile and drops the two together. Holds at most `MAX_ENTRIES`; the least
+    recently used goes first.
+    """
+
+    MAX_ENTRIES = 16
+    MAX_LENGTH = 4096  # of all parameter values together
+
+    def __init__(self, profile: AgentProfile) -> None:
+        self.profile = profile
+        self._call_models: Recent[CallModel] = Recent(self.MAX_ENTRIES)
+
+    def get(self, provider: Provider, params: Mapping[str, str]) -> CallModel:
+        """Return the agent's call model for these parameters.
+
+        Raises:
+            RenderFailure: the agent calls no LLM.
+        """
+        if sum(map(len, params.values())) > self.MAX_LENGTH:
+            return CallModel(self.profile, provider, params)
+        key = (provider.name, tuple(sorted(params.items())))
+        return self._call_models.get(key, lambda: CallModel(self.profile, provider, params))
+
+
+def _live(value: Any) -> Any:
+    match value:
+        case dict():
+            return {name: _live(member) for name, member in value.items()}
+        case list():
+            return [_live(item) for item in value]
+        case str():
+            return Template(value)
+    return value
+
+
+def locate(value: Any, needle: str, path: Path = ()) -> Iterator[Path]:
+    """The paths of all strings in `value` that contain `needle`, in order."""
+    match value:
+        case str():
+            if needle in value:
+                yield path
+        case dict():
+            for name, member in value.items():
+                yield from locate(member, needle, (*path, name))
+        case list():
+            for index, item in enumerate(value):
+                yield from locate(item, needle, (*path, index))
+
+
+def replaced(value: Any, words: Mapping[str, str]) -> Any:
+    """`value` with each of `words` replaced in every string; names of members stay."""
+    match value:
+        case str():
+            for word, text in words.items():
+                value = value.replace(word, text)
+            return value
+        case dict():
+            return {name: replaced(member, words) for name, member in value.items()}
+        case list():
+            return [replaced(item, words) for item in value]
+    return value
+
+
+def value_at(value: Any, path: Path) -> Any:
+    """What stands at `path` in JSON data; None where `value` has no such place."""
+    for step in path:
+        match value, step:
+            case dict(), str():
+                value = value.get(step)
+            case list(), int() if step < len(value):
+                value = value[step]
+            case _:
+                return None
+    return value
+
+
+def with_value(value: Any, path: Path, new: Any) -> Any:
+    """A copy of `value` in which what stands at `path` is `new`."""
+    if not path:
+        return new
+    copy = value.copy()
+    copy[path[0]] = with_value(value[path[0]], path[1:], new)
+    return copy

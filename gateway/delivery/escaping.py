@@ -1,0 +1,133 @@
+"""How user text is written so that the cluster's rendering gives back exactly that text.
+
+Three places need three codes (FACTS.md, "Text that must arrive exactly"):
+
+- inside JSON that goes in raw: every ``$`` as ``\\u0024``, so no placeholder can form;
+- in a parameter that the cluster escapes: the text cut into pieces, none of which holds a whole placeholder or
+  looks like JSON, each in a helper parameter of its own;
+- in a question that memory stores: the ``$`` of each placeholder from a helper parameter that never changes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from gateway.mlcommons.template import PREFIX, may_be_json
+
+
+class Template(str):
+    """A template of the agent's own inside planned JSON: its placeholders must stay alive."""
+
+    __slots__ = ()
+
+
+class Concat(tuple[str, ...]):
+    """A JSON string made of `Template` and plain parts, in order."""
+
+    __slots__ = ()
+
+
+def dump(value: Any) -> str:
+    """`value` as compact JSON; ``$`` is written ``\\u0024`` everywhere but in `Template` text."""
+    return "".join(_dump(value))
+
+
+def _dump(value: Any) -> Iterator[str]:
+    match value:
+        case Concat():
+            yield '"'
+            for part in value:
+                yield _string(part)[1:-1]
+            yield '"'
+        case str():
+            yield _string(value)
+        case dict():
+            yield "{"
+            for index, (name, member) in enumerate(value.items()):
+                yield f"{',' if index else ''}{_string(name)}:"
+                yield from _dump(member)
+            yield "}"
+        case list() | tuple():
+            yield "["
+            for index, item in enumerate(value):
+                if index:
+                    yield ","
+                yield from _dump(item)
+            yield "]"
+        case _:
+            yield json.dumps(value, allow_nan=False)
+
+
+def _string(text: str) -> str:
+    if isinstance(text, Template):
+        return json.dumps(text, ensure_ascii=False)
+    return msgspec.json.encode(text).decode().replace("$", "\\u0024")
+
+
+def raw_text(text: str) -> str:
+    """`text` for the inside of a JSON string, to be inserted raw (`no_escape_params`)."""
+    return _string(text)[1:-1]
+
+
+def is_plain(text: str) -> bool:
+    """Whether the cluster passes `text` on as it is wherever it escapes it: no placeholder, not like JSON."""
+    return PREFIX not in text and not may_be_json(text)
+
+
+_OPENING = re.compile(r"[\x00-\x20]*[\[{][\x00-\x20\[{]*")
+_CUT = len("${par")
+
+
+def split_placeholders(text: str) -> list[str]:
+    """`text` in parts that are each `is_plain`, to be put together again by the cluster.
+
+    The cut goes through the middle of each ``${parameters.``, so that no part ends in the ``$`` that would
+    escape the next placeholder; and behind a run of opening brackets, which alone can't be JSON.
+    """
+    cuts = [0]
+    if opening := _OPENING.match(text):
+        cuts.append(opening.end())
+    start = text.find(PREFIX)
+    while start >= 0:
+        cuts.append(start + _CUT)
+        start = text.find(PREFIX, start + _CUT)
+    cuts.append(len(text))
+    return [text[a:b] for a, b in itertools.pairwise(cuts) if a < b]
+
+
+_DOLLARS = re.compile(r"\$+(?=\{parameters\.)")
+
+
+def escape_placeholders(text: str, helper: str, refer: str) -> tuple[str, dict[str, str]]:
+    """`text` with each run of n ``$`` before ``{parameters.`` taken from the parameter ``<helper><n>``.
+
+    refer: the text before the helper's placeholder (``$`` where the prompt is substituted more than once).
+    Memory may store the result: the helpers' values never change, so a later turn can send them again.
+    """
+    helpers: dict[str, str] = {}
+
+    def coded(match: re.Match[str]) -> str:
+        run = match[0]
+        name = helper if len(run) == 1 else f"{helper}{len(run)}"
+        helpers[name] = run
+        return f"{refer}{PREFIX}{name}}}"
+
+    return _DOLLARS.sub(coded, text), helpers
+
+
+_CODED = re.compile(r"\$?\$\{parameters\.gw_([a-z]+)(\d*)\}")
+
+
+def unescape(text: str) -> str:
+    """Undo `escape_placeholders` in a question that memory has stored; media become ``[media]``."""
+
+    def said(match: re.Match[str]) -> str:
+        return "$" * int(match[2] or 1) if match[1] == "d" else "[media]"
+
+    return _CODED.sub(said, text)

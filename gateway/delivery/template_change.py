@@ -1,0 +1,204 @@
+"""The smallest change of a connector's template that lets every kind of input through. Pure.
+
+Two forms, both from FACTS.md (10_upgrade, and 3.4.0 "Upgrade"): where the user's turn is all there is in the
+array of messages, the array becomes ``${parameters.messages}``; where other turns or slots stand beside it, only
+the turn becomes ``${parameters.body}``. What stood there becomes the parameter's default in the connector, so a
+caller who sends neither gets the old text. Nothing else of the template is touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from gateway.mlcommons.profile import AgentProfile, Connector, Model
+from gateway.mlcommons.template import PREFIX, SUFFIX
+from gateway.providers.base import Provider
+
+TURN_PARAMETER = "body"
+_PROMPT_MEMBERS = ("prompt", "inputs", "inputText", "input")  # what text endpoints keep their text in
+_OPENING = {"{": "}", "[": "]"}
+
+
+class Code(Enum):
+    """Why an upgrade is not offered."""
+
+    UNKNOWN_PROVIDER = "no provider is known for this model, so its messages can't be told from other text"
+    TEXT_ENDPOINT = "the endpoint completes text and has no messages: no template can make it take anything else"
+    ALREADY_UPGRADED = "the template takes whole messages already"
+    NO_MESSAGES = "the template has no such member"
+    NO_USER_TURN = "no user's turn with a placeholder stands in the template"
+    TWO_USER_TURNS = "more than one user's turn has a placeholder, so which is the question can't be told"
+    NAME_TAKEN = "the parameter that would be added is in use"
+    UNREADABLE_TEMPLATE = "the template's brackets or quotes do not close"
+    LEGACY_CHANGES = "a legacy call would render differently"
+    NO_GAIN = "nothing more would arrive"
+    UNKNOWN_AGENT_TYPE = "an agent uses it whose type's calls can't be rendered, so nothing can be proved"
+    NO_CONNECTOR = "what stands behind the agent can't be read"
+    NO_LLM = "the agent calls no LLM"
+
+
+class NotOffered(Exception):
+    """The connector is left as it is. code: why; reason: the code's sentence with what it is about."""
+
+    def __init__(self, code: Code, about: str = "") -> None:
+        self.code = code
+        self.reason = f"{code.value}: {about}" if about else code.value
+        super().__init__(self.reason)
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateChange:
+    """A new template, and the connector parameter that it needs.
+
+    form: ``array`` or ``turn``, what the parameter stands for. value: the text that stood there.
+    """
+
+    form: str
+    name: str
+    value: str
+    request_body: str
+
+
+def upgraded(connector: Connector, provider: Provider | None) -> TemplateChange:
+    """The change for a connector whose LLM speaks `provider`'s format; None where none is known.
+
+    Raises:
+        NotOffered: nothing can help, or what to change can't be told for sure.
+    """
+    try:
+        return _change(connector, provider)
+    except RecursionError:
+        raise NotOffered(Code.UNREADABLE_TEMPLATE, "it is nested too deep to tell") from None
+
+
+def _change(connector: Connector, provider: Provider | None) -> TemplateChange:
+    text = connector.request_body
+    field = provider.messages_field if provider is not None else ""
+    found = members(text)
+    if provider is None or (field not in found and _completes_text(found)):
+        raise NotOffered(Code.TEXT_ENDPOINT if _completes_text(found) else Code.UNKNOWN_PROVIDER)
+    if field not in found:
+        raise NotOffered(Code.NO_MESSAGES, field)
+    start, end = found[field]
+    if text.startswith(PREFIX, start):
+        raise NotOffered(Code.ALREADY_UPGRADED)
+    if text[start] != "[":
+        raise NotOffered(Code.NO_USER_TURN)
+    items = list(_items(text, start))
+    turn = _user_turn(text, items)
+    form, name, span = ("array", field, (start, end)) if len(items) == 1 else ("turn", TURN_PARAMETER, turn)
+    value = text[slice(*span)]
+    _require_free(connector, name, value)
+    return TemplateChange(form, name, value, f"{text[: span[0]]}{PREFIX}{name}{SUFFIX}{text[span[1] :]}")
+
+
+def with_upgrades(profile: AgentProfile, provider: Provider) -> AgentProfile:
+    """The agent with every one of its connectors changed that can be."""
+
+    def model(old: Model) -> Model:
+        try:
+            change = upgraded(old.connector, provider)
+        except NotOffered:
+            return old
+        parameters = {**old.connector.parameters, change.name: change.value}
+        new = replace(old.connector, request_body=change.request_body, parameters=parameters)
+        return replace(old, connector=new)
+
+    tools = tuple(replace(tool, model=model(tool.model) if tool.model else None) for tool in profile.tools)
+    return replace(profile, llm=model(profile.llm) if profile.llm else None, tools=tools)
+
+
+def command(agent_id: str) -> str:
+    """The command that shows the change of an agent's connectors, and with ``--apply`` makes it (docs/migration.md)."""
+    return f"mlc-gateway upgrade {'-- ' if agent_id.startswith('-') else ''}{agent_id}"
+
+
+def _completes_text(found: dict[str, tuple[int, int]]) -> bool:
+    return "messages" not in found and any(name in found for name in _PROMPT_MEMBERS)
+
+
+def _user_turn(text: str, items: list[tuple[int, int]]) -> tuple[int, int]:
+    asked = [item for item in items if text[item[0]] == "{" and PREFIX in text[slice(*item)] and _is_user(text, item)]
+    if len(asked) > 1:
+        raise NotOffered(Code.TWO_USER_TURNS)
+    if asked:
+        return asked[0]
+    # A slot without a default has to be filled by the caller or the connector: with the user's turn.
+    slots = (text[slice(*item)] for item in items if text.startswith(PREFIX, item[0]))
+    raise NotOffered(Code.ALREADY_UPGRADED if any(":-" not in slot for slot in slots) else Code.NO_USER_TURN)
+
+
+def _is_user(text: str, item: tuple[int, int]) -> bool:
+    role = members(text, item[0]).get("role")
+    return role is None or text[slice(*role)] == '"user"'  # Gemini's turns may leave it out
+
+
+def _require_free(connector: Connector, name: str, value: str) -> None:
+    """The parameter must be new: what an earlier upgrade left behind when it was rolled back is no hindrance."""
+    everything = (connector.request_body, connector.url, *connector.parameters.values())
+    used = any(f"{PREFIX}{name}{end}" in text for text in everything for end in (SUFFIX, ":-", "."))
+    if used or connector.parameters.get(name, value) != value:
+        raise NotOffered(Code.NAME_TAKEN, name)
+
+
+# A template is JSON but for bare placeholders: these walk over it without parsing.
+
+
+def members(text: str, start: int | None = None) -> dict[str, tuple[int, int]]:
+    """The members of the object at `start` (the first one in `text`), each with the span of its value.
+
+    Raises:
+        NotOffered: brackets or quotes do not close.
+    """
+    start = text.find("{") if start is None else start
+    if start < 0:
+        return {}
+    found: dict[str, tuple[int, int]] = {}
+    tokens = list(_tokens(text, start))
+    for (a, b), colon, value in zip(tokens, tokens[1:], tokens[2:], strict=False):
+        if text[a] == '"' and text[colon[0]] == ":":
+            found[text[a + 1 : b - 1]] = value
+    return found
+
+
+def _items(text: str, start: int) -> Iterator[tuple[int, int]]:
+    """The spans of what stands in the array at `start`: turns and bare placeholders, commas left out."""
+    return (span for span in _tokens(text, start) if text[span[0]] != ",")
+
+
+def _tokens(text: str, start: int) -> Iterator[tuple[int, int]]:
+    """The spans directly inside the object or array at `start`: strings, containers, placeholders, single signs."""
+    position = start + 1
+    while position < len(text) and text[position] != _OPENING[text[start]]:
+        end = _end(text, position)
+        if not text[position].isspace():
+            yield position, end
+        position = end
+    if position >= len(text):
+        raise NotOffered(Code.UNREADABLE_TEMPLATE)
+
+
+def _end(text: str, start: int) -> int:
+    """Behind the token at `start`."""
+    if text.startswith(PREFIX, start):
+        return _closed(text.find(SUFFIX, start)) + 1
+    if text[start] in _OPENING:
+        spans = list(_tokens(text, start))
+        inside = spans[-1][1] if spans else start + 1
+        return _closed(text.find(_OPENING[text[start]], inside)) + 1
+    if text[start] != '"':
+        return start + 1
+    position = start + 1
+    while position < len(text) and text[position] != '"':
+        # The cluster takes the first closing brace for a placeholder's end, whatever stands before it.
+        inside = _end(text, position) if text.startswith(PREFIX, position) else position + 1
+        position = position + 2 if text[position] == "\\" else inside
+    return position + 1 if position < len(text) else _closed(-1)
+
+
+def _closed(position: int) -> int:
+    if position < 0:
+        raise NotOffered(Code.UNREADABLE_TEMPLATE)
+    return position

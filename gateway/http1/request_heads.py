@@ -1,0 +1,268 @@
+"""The head of a request, read once and strictly: every rule it can break is a row of `gateway.http1.rules`.
+
+Pure. Stricter than RFC 9112 where leniency is what smuggling needs; each such place says so.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from gateway.http1 import header_lines
+from gateway.http1.bodies import Body, Chunked, Length
+from gateway.http1.rules import (
+    HOP_BY_HOP,
+    PROTECTED,
+    HeadLimits,
+    Malformed,
+    RawHeader,
+    check_coding,
+    fields_of,
+    listed,
+    pair,
+    read_length,
+    without,
+)
+
+_LINE = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]++) ([!\"$-~\x80-\xff]++) HTTP/([0-9])\.([0-9])\r\n")
+# Only what names in use are made of; RFC 3986 would allow `!$&'()*+,;=` too, which others split hosts at.
+_HOST = re.compile(rb"(?:(?:[0-9A-Za-z._~\-]|%[0-9A-Fa-f]{2})*|\[[0-9A-Fa-f:.]+\])(?::([0-9]{0,5}))?")
+_ABSOLUTE = re.compile(rb"(?i:https?)://([^/?]*)(?:[/?]|\Z)")
+_SPECIAL = HOP_BY_HOP | {b"host", b"content-length", b"expect", b"max-forwards"}
+_NUMBER = re.compile(rb"[0-9]+")
+COUNTED = frozenset({b"OPTIONS", b"TRACE"})
+"""Methods whose `Max-Forwards` counts (RFC 9110, 7.6.2)."""
+MOST_FORWARDS = 999_999_999
+_TUNNELS = frozenset({b"websocket"})
+"""What a connection may be upgraded to. Not `h2c`: its requests would pass unseen."""
+
+
+class Fields:
+    """The header fields of a request; never changed, as many requests may share them.
+
+    lines: as they stand. host: the value of Host, None without one. length: Content-Length. chunked: its transfer
+    coding. keep_alive: its client wants to send more on the connection. expectation: it has an Expect. expects: it
+    waits for a 100. max_forwards: the value of Max-Forwards, None without one. upgrade: it asks for a tunnel that can
+    be relayed. limits: those it kept. caller: who asks (`FastHandler.caller`), None until somebody wants to know.
+    """
+
+    __slots__ = (
+        "_around", "_dropped", "_host_at", "_kept", "_onward", "caller", "chunked", "expectation", "expects", "host",
+        "keep_alive", "length", "limits", "lines", "max_forwards", "upgrade",
+    )  # fmt: skip
+
+    def __init__(self, head: bytes, start: int, minor: int, limits: HeadLimits) -> None:
+        self.limits = limits
+        self.lines = fields_of(head, start, limits)
+        self.host: bytes | None = None
+        self.max_forwards: bytes | None = None
+        self.caller: bytes | None = None
+        self.length: int | None = None
+        self.chunked = self.expectation = self.expects = self.upgrade = False
+        self._onward: tuple[bytes, bytes] | None = None
+        self._around: tuple[bytes, bool, tuple[bytes, bytes]] | None = None
+        self._host_at = 0
+        self._kept: list[bytes] = []
+        self._dropped: set[bytes] = set()
+        self._read(minor)
+        if self.chunked and self.length is not None:
+            raise Malformed("length-and-coding")
+        if self.host is None and minor == 1:
+            raise Malformed("host-missing")
+        if self.host is not None and not _is_host(self.host):
+            raise Malformed("host")
+        self.keep_alive = b"close" not in self._dropped and (minor == 1 or b"keep-alive" in self._dropped)
+
+    def _read(self, minor: int) -> None:
+        kept = self._kept
+        upgrades = b""
+        for line in self.lines:
+            name, _, value = line.partition(b":")
+            name = name.lower()
+            if name not in _SPECIAL:
+                kept.append(line)
+            elif name == b"host":
+                if self.host is not None:
+                    raise Malformed("host-twice")
+                self.host = value.strip(b" \t")
+                self._host_at = len(kept)
+                kept.append(line)
+            elif name == b"content-length":
+                if self.length is not None:
+                    raise Malformed("length-twice")
+                self.length = read_length(value)
+                kept.append(line)
+            elif name == b"connection":
+                self._dropped |= listed(value)
+            elif name == b"transfer-encoding":
+                if self.chunked:
+                    raise Malformed("coding-twice")
+                check_coding(value, minor)
+                self.chunked = True
+            elif name == b"expect":
+                self.expectation = True
+                self.expects = minor == 1 and value.strip(b" \t").lower() == b"100-continue"
+                kept.append(line)
+            elif name == b"max-forwards":
+                given = value.strip(b" \t")
+                self.max_forwards = given if self.max_forwards is None else self.max_forwards + b"," + given
+                kept.append(line)
+            elif name == b"upgrade":
+                upgrades = value.strip(b" \t").lower()
+        bare = minor == 1 and not self.chunked and not self.length
+        self.upgrade = bare and upgrades in _TUNNELS and b"upgrade" in self._dropped
+
+    def body(self, decode: bool) -> Body | None:
+        """What reads the body, None when there is none. decode: as `Chunked`."""
+        if self.chunked:
+            return Chunked(decode, self._dropped - PROTECTED, self.limits)
+        return Length(self.length) if self.length else None
+
+    def onward(self, host: bytes) -> bytes:
+        """The lines that go to the cluster, in their order and spelling, each with its CRLF, and an empty one.
+
+        host: in place of its own Host; empty: that one stays.
+        """
+        known = self._onward
+        if known is None or known[0] != host:
+            known = self._onward = host, b"\r\n".join((*self._going(host), b"\r\n"))
+        return known[1]
+
+    def around_length(self, host: bytes, *, replaced: bool) -> tuple[bytes, bytes]:
+        """As `onward`, for a body that the gateway holds; see `headers.around_length`."""
+        lines = self.onward(host)
+        known = self._around
+        if known is None or known[0] is not lines or known[1] is not replaced:
+            known = self._around = lines, replaced, header_lines.around_length(lines, replaced=replaced)
+        return known[2]
+
+    def _going(self, host: bytes) -> list[bytes]:
+        kept = self._kept
+        if host and self.host is None:
+            kept = [b"Host: " + host, *kept]
+        elif host:
+            at = self._host_at
+            kept = [*kept[:at], kept[at][:5] + b" " + host, *kept[at + 1 :]]
+        if self._dropped:
+            kept = without(kept, self._dropped - PROTECTED)
+        if self.chunked:
+            kept = [*kept, b"Transfer-Encoding: chunked"]
+        if self.upgrade:
+            kept = [*kept, *(line for line in self.lines if line[:8].lower() == b"upgrade:"), b"Connection: Upgrade"]
+        return kept
+
+    def pairs(self) -> list[RawHeader]:
+        """Names and values of all fields."""
+        return [pair(line) for line in self.lines]
+
+
+class Reader:
+    """Reads requests' heads. Clients repeat their header fields from request to request: the last ones are kept.
+
+    So are the credentials among them, as long as they would be in a client's connection; see `_MOST` and `_LONGEST`.
+    """
+
+    _MOST = 256
+    _LONGEST = 4096
+
+    def __init__(self, limits: HeadLimits) -> None:
+        self.limits = limits
+        self._known: dict[tuple[bytes, bytes], Fields] = {}
+
+    def read(self, head: bytes) -> Request:
+        """The request of a head, which ends in its empty line.
+
+        Raises:
+            Malformed: it breaks a rule.
+        """
+        match = _LINE.match(head)
+        if match is None:
+            raise Malformed(fault_in_line(head[: head.index(b"\r\n")]))
+        method, target, major, minor = match.groups()
+        if major != b"1" or minor not in b"01":
+            raise Malformed("version")
+        start = match.end()
+        if start > self.limits.line:
+            raise Malformed("target-size")
+        key = minor, head[start:]
+        fields = self._known.get(key)
+        if fields is None:
+            fields = Fields(head, start, int(minor), self.limits)
+            self._keep(key, fields)
+        if target[0] != 47 or method == b"CONNECT":  # not "/": not in origin-form
+            target = _read_target(method, target, fields.host)
+        if fields.max_forwards is not None and method in COUNTED and _NUMBER.fullmatch(fields.max_forwards) is None:
+            raise Malformed("max-forwards")
+        return Request(method, target, int(minor), fields)
+
+    def _keep(self, key: tuple[bytes, bytes], fields: Fields) -> None:
+        if len(key[1]) <= self._LONGEST:
+            if len(self._known) >= self._MOST:
+                self._known.clear()
+            self._known[key] = fields
+
+
+class Request:
+    """A request's head. method: as it came. minor: of its version, HTTP/1.
+
+    target: as it came, but for an absolute one: what follows its host, which is how it goes on (RFC 9112, 3.2.1).
+    """
+
+    __slots__ = ("fields", "method", "minor", "target")
+
+    def __init__(self, method: bytes, target: bytes, minor: int, fields: Fields) -> None:
+        self.method = method
+        self.target = target
+        self.minor = minor
+        self.fields = fields
+
+    @property
+    def has_body(self) -> bool:
+        """Whether a body follows."""
+        return self.fields.chunked or bool(self.fields.length)
+
+
+def _read_target(method: bytes, target: bytes, host: bytes | None) -> bytes:
+    """A target that is no path (RFC 9112, 3.2), as the cluster is to get it: in origin-form, or `*`.
+
+    The rest of the gateway, its routes above all, then sees one form only.
+
+    Raises:
+        Malformed: it is in no form that is relayed, or of another host than `host`.
+    """
+    if method == b"CONNECT":
+        raise Malformed("connect")
+    if target == b"*" and method == b"OPTIONS":
+        return target
+    absolute = _ABSOLUTE.match(target)
+    if absolute is None:
+        raise Malformed("target-form")
+    if host is not None and absolute[1].lower() != host.lower():
+        raise Malformed("host-differs")
+    if not absolute[1] or not _is_host(absolute[1]):
+        raise Malformed("host")
+    rest = target[absolute.end(1) :]
+    if not rest:
+        return b"*" if method == b"OPTIONS" else b"/"  # RFC 9112, 3.2.4 and 3.2.1
+    return rest if rest.startswith(b"/") else b"/" + rest
+
+
+def fault_in_line(line: bytes) -> str:
+    """What is wrong with a request line that doesn't match, as a key of `RULES`."""
+    parts = line.split(b" ")
+    if b"\n" in line:
+        return "bare-lf"
+    if len(parts) != 3 or not all(parts):
+        return "request-line"
+    method, target, version = parts
+    if re.fullmatch(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+", method) is None:
+        return "method"
+    if re.fullmatch(rb"HTTP/[0-9]\.[0-9]", version) is None:
+        return "version-syntax"
+    return "target" if re.fullmatch(rb"[!\"$-~\x80-\xff]+", target) is None else "request-line"
+
+
+@lru_cache(256)
+def _is_host(value: bytes) -> bool:
+    match = _HOST.fullmatch(value)
+    return match is not None and int(match[1] or 0) <= 65535

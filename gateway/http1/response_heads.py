@@ -1,0 +1,135 @@
+"""The head of an answer, read once and strictly; what it says of its body and its connection. Pure."""
+
+from __future__ import annotations
+
+import re
+
+from gateway.http1.bodies import Body, Chunked, Length, ToEnd
+from gateway.http1.rules import (
+    HOP_BY_HOP,
+    PROTECTED,
+    HeadLimits,
+    Malformed,
+    RawHeader,
+    check_coding,
+    fields_of,
+    listed,
+    pair,
+    read_length,
+    without,
+)
+
+_STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9]{2})(?: [\t -~\x80-\xff]*+)?\r\n")
+_SPECIAL = HOP_BY_HOP | {b"content-length"}
+BODYLESS = frozenset({204, 304})
+
+
+class Heads:
+    """Reads answers' heads; the last ones are kept, as answers to like requests have like heads."""
+
+    _MOST = 256
+    _LONGEST = 2048
+
+    def __init__(self, limits: HeadLimits) -> None:
+        self.limits = limits
+        self._known: dict[bytes, Head] = {}
+
+    def read(self, raw: bytes) -> Head:
+        """The head `raw`, which ends in its empty line.
+
+        Raises:
+            Malformed: it breaks a rule.
+        """
+        head = self._known.get(raw)
+        if head is None:
+            head = Head(raw, self.limits)
+            if len(raw) <= self._LONGEST:
+                if len(self._known) >= self._MOST:
+                    self._known.clear()
+                self._known[raw] = head
+        return head
+
+
+class Head:
+    """An answer's head; never changed, as many answers may share it.
+
+    raw: as it came, up to its empty line and with it. lines: its field lines. length: its Content-Length.
+    chunked: its transfer coding. persistent: the connection can be used again. listed: what its `Connection` names.
+    no_hop_headers: no header of it ends at this hop but perhaps its Transfer-Encoding. forwardable_verbatim: of
+    HTTP/1.1, with a length and without such a header.
+    """
+
+    __slots__ = (
+        "_limits",
+        "chunked",
+        "forwardable_verbatim",
+        "length",
+        "lines",
+        "listed",
+        "minor",
+        "no_hop_headers",
+        "persistent",
+        "raw",
+        "status",
+    )  # fmt: skip
+
+    def __init__(self, raw: bytes, limits: HeadLimits) -> None:
+        match = _STATUS_LINE.match(raw)
+        if match is None:
+            raise Malformed("status-line")
+        minor, status = match.groups()
+        self.raw = raw
+        self._limits = limits
+        self.status = int(status)
+        self.minor = 1 if minor == b"1" else 0
+        self.lines = fields_of(raw, match.end(), limits)
+        self.length: int | None = None
+        self.chunked = False
+        self.no_hop_headers = True
+        self.listed: set[bytes] = set()
+        for line in self.lines:
+            name, _, value = line.partition(b":")
+            name = name.lower()
+            if name in _SPECIAL:
+                self._note(name, value)
+        if self.chunked and self.length is not None:
+            raise Malformed("length-and-coding")
+        if self.chunked and (self.status == 204 or self.status < 200):
+            raise Malformed("coding-without-body")
+        self.forwardable_verbatim = self.no_hop_headers and self.minor == 1 and self.length is not None
+        self.persistent = b"close" not in self.listed and (self.minor == 1 or b"keep-alive" in self.listed)
+
+    def _note(self, name: bytes, value: bytes) -> None:
+        if name == b"content-length":
+            if self.length is not None:
+                raise Malformed("length-twice")
+            self.length = read_length(value)
+        elif name == b"transfer-encoding":
+            if self.chunked:
+                raise Malformed("coding-twice")
+            check_coding(value, self.minor)
+            self.chunked = True
+        else:
+            self.no_hop_headers = False
+            if name == b"connection":
+                self.listed |= listed(value)
+
+    def body(self, method: bytes, decode: bool) -> Body:
+        """What reads its body (RFC 9112, 6.3). decode: as `Chunked`."""
+        if method == b"HEAD" or self.status in BODYLESS:
+            return Length(0)
+        if self.chunked:
+            return Chunked(decode, self.listed - PROTECTED, self._limits)
+        return ToEnd() if self.length is None else Length(self.length)
+
+    def end_to_end(self) -> list[bytes]:
+        """The lines that go on, in their order and spelling."""
+        return without(self.lines, HOP_BY_HOP | (self.listed - PROTECTED))
+
+    def pairs(self) -> list[RawHeader]:
+        """Names and values of all its fields."""
+        return [pair(line) for line in self.lines]
+
+    def first_line(self) -> bytes:
+        """The status line as this hop sends it: its version is this hop's own (RFC 9112, 2.3)."""
+        return b"HTTP/1.1" + self.raw[8 : self.raw.index(b"\r\n") + 2]

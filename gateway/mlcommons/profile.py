@@ -1,0 +1,96 @@
+"""What the gateway learnt of an agent: plain values, read from `GET` agent → model → connector.
+
+All parameter values are strings, as ML Commons stores them (FACTS.md, rule 2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from gateway.mlcommons.generations import Generation
+
+Parameters = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Connector:
+    """A connector's predict action and parameters. id is "" for one embedded in a model."""
+
+    id: str
+    protocol: str
+    url: str
+    request_body: str
+    parameters: Parameters = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A remote model. required_inputs: parameter names its `interface.input` JSON schema requires as strings."""
+
+    id: str
+    connector: Connector
+    required_inputs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A tool of an agent. model: the LLM behind an MLModelTool, None for any other tool.
+
+    config: static values that a caller's parameters can't override (FACTS.md, rule 5).
+    """
+
+    type: str
+    name: str
+    parameters: Parameters = field(default_factory=dict)
+    config: Parameters = field(default_factory=dict)
+    model: Model | None = None
+
+    @property
+    def key(self) -> str:
+        """The name a flow agent knows the tool by: its name, or its type when it has none."""
+        return self.name or self.type
+
+
+@dataclass(frozen=True, slots=True)
+class AgentProfile:
+    """An agent, its LLM and what they say of themselves.
+
+    type: flow, conversational_flow, conversational, plan_execute_and_reflect, conversational_v2, …
+    version: the cluster's version as numbers, (2, 19, 0).
+    parameters: the agent's own `parameters` (`_llm_interface` among them).
+    llm, llm_parameters: the `llm` block of conversational agents.
+    model_provider: `model.model_provider` of a unified agent, "" for a legacy one.
+    provider: the provider's name, "" when nothing told. provider_source: what told it
+        (``model.model_provider``, ``_llm_interface``, ``connector``, ``rule``).
+    memory_type: `memory.type`, "" without memory.
+    unified_api: whether the cluster's unified agent API is on; None when that could not be read. A cluster before
+        3.5 does not have it, so there it is False.
+    """
+
+    id: str
+    name: str
+    type: str
+    version: tuple[int, ...]
+    generation: Generation
+    app_type: str = ""
+    memory_type: str = ""
+    parameters: Parameters = field(default_factory=dict)
+    llm: Model | None = None
+    llm_parameters: Parameters = field(default_factory=dict)
+    tools: tuple[Tool, ...] = ()
+    model_provider: str = ""
+    provider: str = ""
+    provider_source: str = ""
+    unified_api: bool | None = None
+
+    @property
+    def llm_interface(self) -> str:
+        """`_llm_interface`, which turns function calling on (3.0 and later)."""
+        return self.parameters.get("_llm_interface", "")
+
+    @property
+    def models(self) -> tuple[Model, ...]:
+        """Every model read for this agent: its LLM, then those of its tools."""
+        found = (self.llm, *(tool.model for tool in self.tools))
+        return tuple(model for model in found if model is not None)

@@ -1,0 +1,54 @@
+"""`Max-Forwards` (RFC 9110, 7.6.2): how many hops an OPTIONS or a TRACE may still take, and the answer at the last.
+
+With 0, the gateway answers in the cluster's place; with more, the request goes on with one less.
+"""
+
+from __future__ import annotations
+
+from gateway.http1.request_heads import COUNTED, MOST_FORWARDS, Fields, Request
+from gateway.observe.redact import is_secret
+from gateway.ports import Answer
+from gateway.proxy.exchange import Exchange
+
+_METHODS = "DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT, TRACE"
+_IDENTITY = "x-proxy-"
+"""Begins the names of headers by which a proxy tells the cluster who its user is."""
+
+
+def is_last_hop(request: Request) -> bool:
+    """Return True if the gateway must answer the request itself."""
+    left = request.fields.max_forwards
+    return left is not None and request.method in COUNTED and not left.strip(b"0")
+
+
+def with_one_hop_less(request: Request) -> Request:
+    """The request as it goes on: the same, but for the `Max-Forwards` of an OPTIONS or a TRACE, which is above 0."""
+    fields = request.fields
+    if fields.max_forwards is None or request.method not in COUNTED:
+        return request
+    digits = fields.max_forwards.lstrip(b"0")
+    left = int(digits) - 1 if len(digits) < len(str(MOST_FORWARDS)) else MOST_FORWARDS
+    lines = [b"%b: %d" % (line[:12], left) if line[:13].lower() == b"max-forwards:" else line for line in fields.lines]
+    head = b"\r\n".join((*lines, b"", b""))
+    return Request(request.method, request.target, request.minor, Fields(head, 0, request.minor, fields.limits))
+
+
+class LastHop(Exchange):
+    """An OPTIONS or a TRACE that goes no further: answered when it is its turn, whatever body may follow."""
+
+    __slots__ = ()
+
+    def go(self) -> None:
+        """See `Exchange`."""
+        self.reply(_reflect(self.request) if self.method == b"TRACE" else Answer(200, {"Allow": _METHODS}, b""))
+
+
+def _reflect(request: Request) -> Answer:
+    """What came, as `message/http`, without headers that hold credentials (RFC 9110, 9.3.8)."""
+    lines = [line for line in request.fields.lines if not _is_sensitive(line.partition(b":")[0].decode("ascii"))]
+    first = b"%b %b HTTP/1.%d" % (request.method, request.target, request.minor)
+    return Answer(200, {"Content-Type": "message/http"}, b"\r\n".join((first, *lines, b"", b"")))
+
+
+def _is_sensitive(name: str) -> bool:
+    return is_secret(name) or name.lower().startswith(_IDENTITY)

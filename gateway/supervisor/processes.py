@@ -1,0 +1,223 @@
+"""Several worker processes on one data port, started and watched by one that answers the admin port.
+
+The kernel spreads connections over the workers (SO_REUSEPORT); the supervisor carries none. It starts a worker that
+ends again, later and later if it keeps ending, hands on what it is told (SIGTERM, SIGHUP), and asks the workers for
+health and metrics over a socket in a folder of its own. A worker whose supervisor is gone stops by itself: its
+standard input ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.util
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from gateway import app
+from gateway.admin.listener import Listener
+from gateway.admin.pages import Guard
+from gateway.config.load import ConfigError
+from gateway.config.schema import Settings
+from gateway.config.source import Source
+from gateway.observe.logs import Logger, configure
+from gateway.proxy.acceptor import UNIX, bind
+from gateway.supervisor.admin import Answer, SupervisorPort
+
+_FIRST, _LONGEST = 0.2, 30.0
+"""Seconds before a worker that ended is started again: the first time, and at most; doubled each time between."""
+
+_STEADY = 10.0
+"""Seconds after which a worker that ends counts as having run well."""
+
+_GRACE = 5.0
+"""Seconds that workers get beyond their own deadlines before they are killed."""
+
+_ASKED = 2.0
+"""Seconds that a worker has to answer the supervisor."""
+
+
+class Supervisor:
+    """Keeps `settings.listen.workers` processes running. source: where they find the same settings."""
+
+    def __init__(self, source: Source, settings: Settings, log: Logger) -> None:
+        self._source = source
+        self._settings = settings
+        self._log = log
+        self._running: dict[int, asyncio.subprocess.Process] = {}
+        self._port = SupervisorPort(settings.listen.workers, self._ask)
+        self._guard = Guard(self._port, settings.listen.admin_token)
+
+    async def run(self) -> None:
+        """Run until SIGINT or SIGTERM; another one cuts the drain short.
+
+        Raises:
+            OSError: a port can't be had.
+        """
+        listen = self._settings.listen
+        for one in await bind(listen.data_host, listen.data_port):  # is it free? a shared port would not tell
+            one.close()
+        reserved = await bind(listen.data_host, listen.data_port, shared=True)
+        self._data_port: int = reserved[0].getsockname()[1]
+        limits = self._settings.limits
+        admin = Listener(self._guard, listen.admin_host, listen.admin_port, limits, self._log, 1.0)
+        with tempfile.TemporaryDirectory(prefix="mlc-gateway-") as folder, contextlib.ExitStack() as undo:
+            self._folder = Path(folder)
+            for one in reserved:
+                undo.callback(one.close)
+            self._listen_to_signals()
+            await admin.start()
+            async with asyncio.TaskGroup() as workers:
+                for number in range(listen.workers):
+                    workers.create_task(self._keep(number))
+                await self._told.wait()
+                self._port.draining = True
+                await self._stop_all()
+            await admin.stop()
+        self._log.info("stopped")
+
+    def _listen_to_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        tasks: set[asyncio.Task[None]] = set()
+
+        def reload() -> None:
+            task = loop.create_task(self._reload())
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+
+        self._told = app.StopSignals(self._stop_now).told
+        loop.add_signal_handler(signal.SIGHUP, reload)
+
+    async def _keep(self, number: int) -> None:
+        """Have worker `number` running until told to stop."""
+        loop = asyncio.get_running_loop()
+        pause = _FIRST
+        while not self._told.is_set():
+            began = loop.time()
+            ended = await self._run_once(number)
+            if self._told.is_set():
+                return
+            pause = _FIRST if loop.time() - began > _STEADY else pause
+            self._port.restarted(number)
+            self._log.error("worker ended", worker=number, again_in=pause, **ended)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._told.wait(), pause)
+            pause = min(pause * 2, _LONGEST)
+
+    async def _run_once(self, number: int) -> dict[str, int | str]:
+        """Start worker `number` and wait for its end; what the log says of that."""
+        try:
+            process = await asyncio.create_subprocess_exec(*self._command(number), stdin=asyncio.subprocess.PIPE)
+        except OSError as exc:  # no process, no memory
+            return {"reason": str(exc)}
+        self._running[number] = process
+        if self._told.is_set():  # it was not there yet when the others were told
+            _signal(process, signal.SIGTERM)
+        status = await process.wait()
+        del self._running[number]
+        self._socket(number).unlink(missing_ok=True)
+        return {"pid": process.pid, "status": status}
+
+    def _command(self, number: int) -> list[str]:
+        over = {"listen": {"data_port": self._data_port, "admin_host": f"{UNIX}{self._socket(number)}"}}
+        return [sys.executable, "-m", "gateway.supervisor.processes", str(number), self._source.beneath(over).dumped()]
+
+    def _socket(self, number: int) -> Path:
+        return self._folder / f"{number}.sock"
+
+    def _stop_now(self) -> None:
+        """Have the workers end at once, and kill those that don't."""
+        self._log.warning("drain cut short", workers=len(self._running))
+        for process in self._running.values():
+            if process.stdin is not None:
+                process.stdin.write(b"!")
+        asyncio.get_running_loop().call_later(_GRACE, self._kill_all)
+
+    def _kill_all(self) -> None:
+        for process in self._running.values():
+            self._log.error("worker killed", pid=process.pid)
+            _signal(process, signal.SIGKILL)
+
+    async def _stop_all(self) -> None:
+        for process in self._running.values():
+            _signal(process, signal.SIGTERM)
+        listen = self._settings.listen
+        waiting = [asyncio.ensure_future(process.wait()) for process in self._running.values()]
+        if waiting:
+            await asyncio.wait(waiting, timeout=listen.drain_seconds + listen.shutdown_seconds + _GRACE)
+        self._kill_all()
+
+    async def _reload(self) -> None:
+        """Tell the workers to reload, if the settings are right and can change; else none of them does."""
+        try:
+            settings = await asyncio.to_thread(self._source.load)
+            app.check_reload(self._settings, settings)
+            await asyncio.to_thread(app.check, settings, self._log)
+        except ConfigError as exc:
+            self._log.error("settings kept", problems=[str(problem) for problem in exc.problems])
+            return
+        self._settings = settings
+        self._guard.token = settings.listen.admin_token
+        for number, process in self._running.items():
+            if self._socket(number).exists():  # one that is still starting reads them anyway
+                _signal(process, signal.SIGHUP)
+
+    async def _ask(self, number: int, path: str) -> Answer | None:
+        """Worker `number`'s answer on its own admin port; None when there is none."""
+        try:
+            async with asyncio.timeout(_ASKED):
+                reader, writer = await asyncio.open_unix_connection(str(self._socket(number)))
+                writer.write(f"GET {path} HTTP/1.1\r\nHost: worker\r\nConnection: close\r\n\r\n".encode())
+                try:
+                    head, _, body = (await reader.read(-1)).partition(b"\r\n\r\n")
+                finally:
+                    writer.close()
+            return Answer(int(head.split()[1]), body)
+        except (OSError, TimeoutError, IndexError, ValueError):
+            return None
+
+
+def _signal(process: asyncio.subprocess.Process, name: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        process.send_signal(name)
+
+
+def serve(source: Source) -> Callable[[], Coroutine[Any, Any, None]]:
+    """What serves `source`'s settings: one process by itself, or a supervisor of several.
+
+    Raises:
+        ConfigError: they are wrong.
+    """
+    settings = source.load()
+    log = configure(settings.logs.level, settings.logs.format, payloads=settings.logs.payloads)
+    app.check(settings, log)
+    if settings.listen.workers == 1:
+        return lambda: app.serve(source.load)
+    return Supervisor(source, settings, log).run
+
+
+def run_loop(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run `main` on uvloop where there is one, else on asyncio's own loop."""
+    if importlib.util.find_spec("uvloop"):
+        import uvloop
+
+        uvloop.run(main())
+    else:
+        asyncio.run(main())
+
+
+def _main(number: int, source: Source) -> int:
+    try:
+        run_loop(lambda: app.serve(source.load, worker=number))
+    except (ConfigError, OSError) as exc:
+        sys.stderr.write(f"Worker {number} can't start: {exc}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(_main(int(sys.argv[1]), Source.read(sys.argv[2])))

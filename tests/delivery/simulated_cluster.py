@@ -1,0 +1,186 @@
+"""A simulated cluster with every kind of agent on it, and the gateway's rewrite before it, all in one process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+from gateway.agents.documents import needed, needed_connector, read_profile
+from gateway.errors import GatewayError
+from gateway.execute import rewrite
+from gateway.execute.rewrite import Policy, Rewritten
+from gateway.mlcommons.profile import AgentProfile
+from gateway.simulator.core import ClusterCore, Executed
+from gateway.simulator.fixtures import CLASSIC, FLOW_PROMPT, Template, connector_body, seed_core, templates
+from gateway.simulator.llm import LlmEndpoints, answer_any
+from gateway.simulator.memory import Message
+from gateway.unified.model import AgentInput
+from gateway.unified.request import read_execute
+
+Pairs = Sequence[tuple[str, str]]
+
+OWN_PROMPT = (
+    "You keep the library.\n${parameters.chat_history}\nTools: ${parameters.tool_names}\n"
+    "Asked: ${parameters.question}\nThoughts: ${parameters.scratchpad}"
+)
+LISTER_PROMPT = "Indices:\n${parameters.lister.output}\nAsked: ${parameters.question}\nAnswer:"
+SECOND_PROMPT = "Shorten: ${parameters.first.output}\nAsked was: ${parameters.question}"
+LISTED = 'row "1", {x} $ \\ <end>\n[2]'
+LLM_URL = "http://llm.invalid"
+
+CONTENT = Template(
+    CLASSIC["d"].url, '{"messages":[{"role":"user","content":${parameters.content}}]}', CLASSIC["d"].parameters
+)
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What became of a client's request.
+
+    input: what the client said, None where it could not be read. rewritten, error: the gateway's rewrite or its
+    refusal. executed: the cluster's answer and what its models received. stored: the question memory now holds.
+    """
+
+    input: AgentInput | None
+    rewritten: Rewritten | None
+    error: GatewayError | None
+    executed: Executed | None
+    stored: str | None = None
+
+
+class World:
+    """All agents of one version: the simulator's own fixtures and the special ones of `_special`."""
+
+    def __init__(self, version: str) -> None:
+        self.version = version
+        self.core = ClusterCore(version)
+        lister = "ListIndexTool" if self.core.modern else "CatIndexTool"
+        self.core.tool_outputs[lister] = LISTED
+        self.agents = seed_core(self.core, LLM_URL)
+        self.templates = {**templates(version), "content": CONTENT}
+        for body in _special(self, lister):
+            self.agents[body["name"]] = self.core.resources.register_agent(body)["agent_id"]
+        self.profile = cache(self._profile)
+        self.numbers = tuple(int(part) for part in version.split("."))
+
+    def model(self, template: str) -> str:
+        """The id of the model behind a seeded template."""
+        names = {doc["name"]: model_id for model_id, doc in self.core.resources.models.items()}
+        if f"model-{template}" not in names:
+            made = self.core.resources.create_connector(connector_body(template, self.templates[template], LLM_URL))
+            self.core.resources.register_model({"name": f"model-{template}", "function_name": "remote", **made}, True)
+            return self.model(template)
+        return names[f"model-{template}"]
+
+    def _profile(self, name: str) -> AgentProfile:
+        """The agent as the gateway reads it, from the documents that GET shows."""
+        resources, agent_id = self.core.resources, self.agents[name]
+        document = resources.agent(agent_id)
+        models = {model_id: resources.model(model_id) for model_id in needed(document)}
+        ids = [found for model in models.values() if (found := needed_connector(model))]
+        connectors = {found: resources.connector(found) for found in ids}
+        return read_profile(agent_id, document, models, connectors, self.numbers, unified_api=False)
+
+    def remembering(self, pairs: Pairs) -> str:
+        """The id of a new memory that holds `pairs`."""
+        memory = self.core.memory.create("a conversation")
+        for question, answer in pairs:
+            self.core.memory.add(memory, Message(memory.memory_id, question, answer))
+        return memory.memory_id
+
+    def ask(self, agent_id: str, parameters: Mapping[str, Any], pairs: Pairs = ()) -> Executed:
+        """The cluster without the gateway; its models take anything."""
+        self.core.llm = answer_any
+        remembered = {"memory_id": self.remembering(pairs)} if pairs else {}
+        return self.core.execute(agent_id, {"parameters": {**parameters, **remembered}})
+
+    def send(self, name: str, body: Mapping[str, Any], pairs: Pairs = (), policy: Policy | None = None) -> Sent:
+        """The same through the gateway; the models check what they get as the providers do."""
+        parameters = dict(body.get("parameters") or {})
+        if pairs:
+            parameters["memory_id"] = self.remembering(pairs)
+        request = read_execute(json.dumps({**body, **({"parameters": parameters} if parameters else {})}).encode())
+        assert request.input is not None
+        profile = self.profile(name)
+        try:
+            made = rewrite.rewritten(
+                profile, request, request.input, policy or Policy(), tuple(pairs) if profile.memory_type else ()
+            )
+        except GatewayError as error:
+            return Sent(request.input, None, error, None)
+        assert made.body is not None
+        self.core.llm = LlmEndpoints()
+        executed = self.core.execute(self.agents[name], b"".join(made.body))
+        return Sent(request.input, made, None, executed, self._stored(profile))
+
+    def _stored(self, profile: AgentProfile) -> str | None:
+        if not profile.memory_type:
+            return None
+        newest = [message for memory in self.core.memory.memories.values() for message in memory.messages.values()]
+        return newest[-1].input if newest else None
+
+    def forget(self) -> None:
+        """Empties all memories, so that a long run does not grow."""
+        self.core.memory.__init__(self.core.modern)  # type: ignore[misc]
+
+
+def _special(world: World, lister: str) -> Iterator[dict[str, Any]]:
+    modern = world.core.modern
+    memory = {"type": "conversation_index"}
+    told = {"app_type": "rag", "memory": memory, "tools": [{"type": lister}]}
+
+    def tool(template: str, name: str = "llm", **parameters: str) -> dict[str, Any]:
+        asked = {"model_id": world.model(template), "response_filter": world.templates[template].response_filter}
+        if world.templates[template].interface:
+            asked["system_prompt"] = "Be brief."
+        return {"type": "MLModelTool", "name": name, "parameters": {**asked, **parameters}}
+
+    def flow(name: str, *tools: dict[str, Any]) -> dict[str, Any]:
+        return {"name": name, "type": "flow", "tools": list(tools)}
+
+    plain, whole, others = ("bedrock_tutorial", "bedrock_messages", ("openai_messages", "gemini_contents"))
+    if not modern:
+        plain, whole, others = ("d", "a", ("b", "e2"))
+        yield flow("flow-content", tool("content", prompt=FLOW_PROMPT))
+    own = json.dumps([{"role": "user", "content": [{"text": "Said: ${parameters.question} (end)"}]}])
+    yield flow("own-messages", tool(whole, messages=own))
+    for template in (whole, *others, *(["bedrock_upgraded", "openai_upgraded"] if modern else ["h"])):
+        yield flow(f"bare-{template}", tool(template))
+    for template in (plain, whole, *(["openai_tutorial", "bedrock_upgraded"] if modern else ["f", "h"])):
+        seen = {"type": lister, "name": "lister"}
+        yield flow(f"lister-{template}", seen, tool(template, prompt=LISTER_PROMPT))
+        first = tool(template, "first", prompt=FLOW_PROMPT)
+        yield flow(f"two-{template}", first, tool(template, "second", prompt=SECOND_PROMPT))
+        llm = {"model_id": world.model(template), "parameters": {"max_iteration": "5", "prompt": OWN_PROMPT}}
+        llm["parameters"] |= {"response_filter": world.templates[template].response_filter}  # type: ignore[operator]
+        if world.templates[template].interface:
+            llm["parameters"] |= {"system_prompt": "Be brief."}  # type: ignore[operator]
+        yield {"name": f"conv_own-{template}", "type": "conversational", "llm": llm, **told}
+    if modern:
+        yield from _calling(world, told, tool)
+
+
+def _calling(world: World, told: dict[str, Any], tool: Any) -> Iterator[dict[str, Any]]:
+    """Function calling with an LLM among its tools, and without a prompt of its own."""
+    for template in ("bedrock_tutorial", "bedrock_upgraded"):
+        prompt = {"max_iteration": "5", "system_prompt": "Be brief.", "prompt": "${parameters.question}"}
+        calling = {"_llm_interface": world.templates[template].interface}
+        agent = {"type": "conversational", "parameters": calling, **told}
+        llm = {"model_id": world.model(template), "parameters": prompt}
+        schema = {"attributes": {"input_schema": '{"type":"object"}', "strict": "false"}}
+        tools = [{**tool(template, "helper", prompt="Help with ${parameters.question}"), **schema}]
+        yield {**agent, "name": f"fc_llm-{template}", "llm": llm, "tools": tools}
+        bare = {"model_id": world.model(template), "parameters": {"max_iteration": "5", "system_prompt": "Be brief."}}
+        yield {**agent, "name": f"fc_noprompt-{template}", "llm": bare}
+
+
+@cache
+def world(version: str) -> World:
+    """The world of a version, made once."""
+    return World(version)
+
+
+__all__ = ["Pairs", "Sent", "World", "replace", "world"]

@@ -1,0 +1,100 @@
+"""User text, so written that the cluster's rendering gives it back."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+
+from gateway.delivery.escaping import (
+    Concat,
+    Template,
+    dump,
+    escape_placeholders,
+    is_plain,
+    raw_text,
+    split_placeholders,
+)
+from gateway.mlcommons.template import PREFIX, escape_json, may_be_json, substitute
+from tests.strategies import hostile_text, json_values
+
+PIECES = {
+    "": [],
+    "plain $": ["plain $"],
+    "${parameters.x}": ["${par", "ameters.x}"],
+    "$${parameters.x}!": ["$${par", "ameters.x}!"],
+    "${parameters.${parameters.": ["${par", "ameters.${par", "ameters."],
+    '{"a":1}': ["{", '"a":1}'],
+    " \n[ {x": [" \n[ {", "x"],
+    "[${parameters.x}]": ["[", "${par", "ameters.x}]"],
+    "[": ["["],
+}
+
+
+@pytest.mark.parametrize("text", PIECES)
+def test_pieces(text: str) -> None:
+    assert split_placeholders(text) == PIECES[text]
+
+
+@given(hostile_text())
+def test_pieces_are_plain_and_make_the_text_again(text: str) -> None:
+    parts = split_placeholders(text)
+    assert "".join(parts) == text
+    assert all(is_plain(part) or not part.strip("\x00 \t\n[{") for part in parts)
+    assert not any(PREFIX in part or may_be_json(part) for part in parts)
+    names = {f"p{index}": escape_json(part) for index, part in enumerate(parts)}
+    rendered = substitute("".join(f"{PREFIX}{name}}}" for name in names), names)
+    assert json.loads(f'"{rendered}"') == text
+
+
+DOLLARS = {
+    "no $ here, nor ${x}": ("no $ here, nor ${x}", {}),
+    "${parameters.x}": ("${parameters.gw_d}{parameters.x}", {"gw_d": "$"}),
+    "$$${parameters.x": ("${parameters.gw_d3}{parameters.x", {"gw_d3": "$$$"}),
+    "${parameters.x} $${parameters.y}": (
+        "${parameters.gw_d}{parameters.x} ${parameters.gw_d2}{parameters.y}",
+        {"gw_d": "$", "gw_d2": "$$"},
+    ),
+}
+
+
+@pytest.mark.parametrize("text", DOLLARS)
+def test_dollars(text: str) -> None:
+    assert escape_placeholders(text, "gw_d", "") == DOLLARS[text]
+
+
+@given(hostile_text())
+def test_dollars_render_to_the_text(text: str) -> None:
+    coded, helpers = escape_placeholders(text, "gw_d", "")
+    assert substitute(coded, helpers) == text
+
+
+def test_dollars_may_be_deferred_by_a_pass() -> None:
+    coded, helpers = escape_placeholders("a ${parameters.x}", "gw_d", "$")
+    assert coded == "a $${parameters.gw_d}{parameters.x}"
+    assert substitute(substitute(coded, {}), helpers) == "a ${parameters.x}"
+
+
+@given(json_values())
+def test_dumped_json_is_the_value_and_holds_no_dollar(value: object) -> None:
+    text = dump(value)
+    assert "$" not in text
+    assert json.loads(text) == value
+
+
+def test_live_text_keeps_its_placeholders_and_plain_text_beside_it_does_not() -> None:
+    joined = Concat((Template('"${parameters.prompt}": '), "$ ${parameters.x}", Template("!")))
+    assert dump([{"text": joined}]) == ('[{"text":"\\"${parameters.prompt}\\": \\u0024 \\u0024{parameters.x}!"}]')
+
+
+def test_not_a_number_is_no_json() -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        dump([float("nan")])
+
+
+@given(hostile_text())
+def test_raw_text_stands_inside_a_string(text: str) -> None:
+    coded = raw_text(text)
+    assert "$" not in coded
+    assert json.loads(f'"{coded}"') == text

@@ -1,0 +1,180 @@
+"""The smallest change of a template: what is made of each kind, what is left alone, and that only one span moves."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.agents.documents import connector_hints
+from gateway.delivery.template_change import Code, NotOffered, TemplateChange, command, upgraded
+from gateway.mlcommons.profile import Connector
+from gateway.mlcommons.template import substitute
+from gateway.providers import registry
+from gateway.simulator.fixtures import CLASSIC, MODERN
+
+TEMPLATES = {**CLASSIC, **MODERN}
+BEDROCK = "http://127.0.0.1/model/m/converse"
+OPENAI = "http://127.0.0.1/v1/chat/completions"
+GEMINI = "http://127.0.0.1/v1beta/models/m:generateContent"
+TURN = '{"role":"user","content":[{"text":"${parameters.prompt}"}]}'
+
+
+def _upgraded(body: str, url: str = BEDROCK, /, **parameters: str) -> TemplateChange:
+    connector = Connector("c", "http", url, body, parameters)
+    name = registry.recognise(connector_hints(connector))
+    return upgraded(connector, registry.provider(name) if name else None)
+
+
+def _of(name: str) -> TemplateChange:
+    template = TEMPLATES[name]
+    return _upgraded(template.body, template.url, **template.parameters)
+
+
+@pytest.mark.parametrize(
+    ("name", "form", "parameter"),
+    [
+        ("d", "array", "messages"),
+        ("e", "array", "contents"),
+        ("f", "turn", "body"),
+        ("g", "turn", "body"),
+        ("bedrock_tutorial", "turn", "body"),
+        ("openai_tutorial", "turn", "body"),
+        ("gemini_text", "array", "contents"),
+    ],
+)
+def test_a_template_with_text_slots_takes_messages_afterwards(name: str, form: str, parameter: str) -> None:
+    change = _of(name)
+    assert (change.form, change.name) == (form, parameter)
+    # Put back where it stood, the default gives the old template, sign by sign.
+    assert change.request_body.replace(f"${{parameters.{parameter}}}", change.value) == TEMPLATES[name].body
+
+
+def test_the_upgrade_of_the_recordings() -> None:
+    """2.19.0 10_upgrade: the body and the parameter that were sent to a real cluster."""
+    change = _upgraded('{"messages":[{"role":"user","content":[{"text":"${parameters.prompt}"}]}]}')
+    assert change == TemplateChange("array", "messages", f"[{TURN}]", '{"messages":${parameters.messages}}')
+
+
+def test_the_upgrade_of_the_tutorial_connector_is_the_documented_one() -> None:
+    """FACTS.md, 3.4.0, "Upgrade"."""
+    change = _of("bedrock_tutorial")
+    assert change.value == TURN == MODERN["bedrock_upgraded"].parameters["body"]
+    assert change.request_body == MODERN["bedrock_upgraded"].body
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        *((name, Code.ALREADY_UPGRADED) for name in ("a", "b", "e2", "h", "bedrock_upgraded", "openai_upgraded")),
+        ("c", Code.TEXT_ENDPOINT),
+        ("i", Code.UNKNOWN_PROVIDER),
+    ],
+)
+def test_templates_that_are_left_alone(name: str, code: Code) -> None:
+    with pytest.raises(NotOffered) as refused:
+        _of(name)
+    assert refused.value.code is code
+
+
+REFUSALS: dict[str, tuple[str, dict[str, str], Code]] = {
+    "no messages": ('{"system":[]}', {}, Code.NO_MESSAGES),
+    "messages are no array": ('{"messages":"${parameters.prompt}"}', {}, Code.NO_USER_TURN),
+    "no placeholder": ('{"messages":[{"role":"user","content":[{"text":"hi"}]}]}', {}, Code.NO_USER_TURN),
+    "nobody's turn": ('{"messages":[${parameters._chat_history:-}]}', {}, Code.NO_USER_TURN),
+    "only an assistant": (
+        '{"messages":[{"role":"assistant","content":[{"text":"${parameters.prompt}"}]}]}',
+        {},
+        Code.NO_USER_TURN,
+    ),
+    "two turns": (f'{{"messages":[{TURN},{TURN}]}}', {}, Code.TWO_USER_TURNS),
+    "a turn in a variable": ('{"messages":[${parameters.turn}]}', {}, Code.ALREADY_UPGRADED),
+    "name is a parameter": (f'{{"messages":[{TURN}]}}', {"messages": "mine"}, Code.NAME_TAKEN),
+    "name is used elsewhere": (f'{{"messages":[{TURN}],"x":"${{parameters.messages:-1}}"}}', {}, Code.NAME_TAKEN),
+    "name is used by a parameter": (f'{{"messages":[{TURN}]}}', {"x": "${parameters.messages}"}, Code.NAME_TAKEN),
+    "brackets": ('{"messages":[{"role":"user"', {}, Code.UNREADABLE_TEMPLATE),
+    "quotes": ('{"messages":["', {}, Code.UNREADABLE_TEMPLATE),
+    "a placeholder without end": ('{"messages":[${parameters.x', {}, Code.UNREADABLE_TEMPLATE),
+    "empty": ("", {}, Code.NO_MESSAGES),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_refusals(case: str) -> None:
+    body, parameters, code = REFUSALS[case]
+    with pytest.raises(NotOffered) as refused:
+        _upgraded(body, **parameters)
+    assert refused.value.code is code
+    assert refused.value.reason.startswith(code.value)
+
+
+def test_what_a_rollback_left_behind_is_no_hindrance() -> None:
+    change = _upgraded(f'{{"messages":[{TURN}]}}', messages=f"[{TURN}]")
+    assert change.request_body == '{"messages":${parameters.messages}}'
+
+
+def test_fixed_turns_and_bare_numbers_beside_the_question_stay() -> None:
+    body = (
+        '{ "inferenceConfig" : {"maxTokens":${parameters.max_tokens:-500}},\n "messages" : [\n'
+        '  {"role":"user","content":[{"text":"an \\"example\\", no {placeholder}"}]},\n'
+        '  {"role":"assistant","content":[{"text":"ok ] }"}]},\n'
+        '  {"content":[{"text":"Q: ${parameters.prompt:-"none"}"}],"role":"user"}\n ], "x":${parameters.y}}'
+    )
+    change = _upgraded(body)
+    assert change.form == "turn"
+    assert change.value == '{"content":[{"text":"Q: ${parameters.prompt:-"none"}"}],"role":"user"}'
+    assert change.request_body == body.replace(change.value, "${parameters.body}")
+
+
+def test_geminis_turn_may_leave_out_its_role() -> None:
+    change = _upgraded('{"contents":[{"parts":[{"text":"${parameters.prompt}"}]}]}', GEMINI)
+    assert change.value == '[{"parts":[{"text":"${parameters.prompt}"}]}]'
+
+
+def test_content_in_a_variable_still_gains_earlier_turns() -> None:
+    change = _upgraded('{"messages":[{"role":"user","content":${parameters.content}}]}')
+    assert change.value == '[{"role":"user","content":${parameters.content}}]'
+
+
+_TEXT = st.text(st.sampled_from('ab {}[]",:$\\\\\n'), max_size=12)
+
+
+@given(_TEXT, _TEXT, st.lists(st.sampled_from(["${parameters._chat_history:-}", "{}", "${parameters.t}"]), max_size=3))
+def test_a_change_only_moves_one_span(before: str, after: str, around: list[str]) -> None:
+    """Whatever stands around the user's turn, the new template with its default renders as the old one does."""
+    turn: dict[str, Any] = {"role": "user", "content": [{"text": f"{before}${{parameters.prompt}}{after}"}]}
+    body = '{"messages":[' + ",".join([*around, json.dumps(turn)]) + "]}"
+    try:
+        change = _upgraded(body)
+    except NotOffered:
+        return
+    values = {"prompt": "hello"}
+    connector = Connector("c", "http", BEDROCK, change.request_body, {change.name: change.value})
+    assert substitute(connector.request_body, {**connector.parameters, **values}) == substitute(body, values)
+
+
+@given(_TEXT)
+def test_any_text_is_read_or_refused(text: str) -> None:
+    connector = replace(Connector("c", "http", BEDROCK, "", {}), request_body=text)
+    with pytest.raises(NotOffered):
+        upgraded(connector, registry.provider("bedrock/converse"))
+
+
+def test_a_template_that_is_nested_too_deep_is_left_alone() -> None:
+    with pytest.raises(NotOffered) as raised:
+        _upgraded('{"messages":' + "[" * 100_000 + "]" * 100_000 + "}")
+    assert raised.value.code is Code.UNREADABLE_TEMPLATE
+
+
+@pytest.mark.parametrize(("agent_id", "argument"), [("abc", "abc"), ("-abc", "-- -abc")])
+def test_the_command_for_an_agent(agent_id: str, argument: str) -> None:
+    assert command(agent_id) == f"mlc-gateway upgrade {argument}"
+
+
+@pytest.mark.parametrize(("agent_id", "expected"), [("aB-1", "aB-1"), ("-aB1", "-- -aB1")])
+def test_the_command_takes_an_id_that_begins_with_a_dash(agent_id: str, expected: str) -> None:
+    assert command(agent_id) == f"mlc-gateway upgrade {expected}"

@@ -1,0 +1,82 @@
+"""A gateway in front of faulty upstreams, and proof that nothing of it is left when it has stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from gateway.app import Gateway, build
+from gateway.config.schema import ClientTimeouts
+from gateway.observe.logs import configure
+from gateway.ports import ExecuteCall, Forward
+from gateway.upstream.connection import ResponseTimeouts
+from tests.conftest import settings_for
+from tests.faults.upstream import FaultyUpstream, settled
+from tests.proxy.use_case import UseCase
+
+LONG = {"connect": 60, "header": 60, "idle": 60, "execute": 60}
+"""Time limits that nothing reaches that works, on a loaded machine, too."""
+
+SHORT = {"connect": 60, "header": 0.2, "idle": 0.2, "execute": 0.2}
+"""Time limits, so that what lasts is noticed soon; what works may take longer, so nothing else is asked under them."""
+
+
+def sockets() -> set[str]:
+    """The process's open sockets, by their number in the kernel."""
+    found = set()
+    for one in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):
+            found.add(str(one.readlink()))
+    return {name for name in found if name.startswith("socket:")}
+
+
+def resident() -> int:
+    """Bytes of memory in use."""
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+class Forgetful(UseCase):
+    """Passes every execute on, and remembers none."""
+
+    async def execute(self, call: ExecuteCall) -> Forward:
+        return Forward()
+
+
+def be_patient(gateway: Gateway) -> None:
+    """Take back short time limits of both sides: what is asked from now on has the time it needs."""
+    gateway.upstream.patience = gateway.upstream.run_patience = ResponseTimeouts(LONG["header"], LONG["idle"])
+    gateway._data._data_port.timeouts = ClientTimeouts()
+
+
+def in_flight(gateway: Gateway) -> int:
+    """How many requests the gateway deals with, by its metrics."""
+    [line] = [line for line in gateway.metrics.render().splitlines() if line.startswith(b"mlc_gateway_in_flight ")]
+    return int(float(line.split()[1]))
+
+
+@contextlib.asynccontextmanager
+async def standing(
+    *upstreams: FaultyUpstream, over: Mapping[str, Any] | None = None, **upstream: Any
+) -> AsyncIterator[Gateway]:
+    """A gateway that leaves no socket and no task behind. upstream: settings of that section."""
+    tasks, files = asyncio.all_tasks(), sockets()
+    async with contextlib.AsyncExitStack() as stack:
+        for one in upstreams:
+            await stack.enter_async_context(one)
+        urls = [one.url for one in upstreams]
+        section = {"timeouts": LONG, "nodes": urls if len(urls) > 1 else [], **upstream}
+        url = urls[0] if urls else "http://127.0.0.1:1"
+        settings = settings_for(url, {**(over or {}), "upstream": {"url": url, **section}})
+        gateway = build(settings, Forgetful(), configure("error", "json"))
+        await gateway.start()
+        try:
+            yield gateway
+        finally:
+            await gateway.stop()
+    assert await settled(lambda: asyncio.all_tasks() <= tasks), asyncio.all_tasks() - tasks
+    assert await settled(lambda: sockets() <= files), sockets() - files

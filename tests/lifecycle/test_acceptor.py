@@ -1,0 +1,102 @@
+"""The door of a port: who is let in, and who has to stay outside."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from pathlib import Path
+
+import pytest
+import uvloop
+
+from gateway.proxy.acceptor import Acceptor, bind
+
+
+class Greeter(asyncio.Protocol):
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport) or hasattr(transport, "write")
+        transport.write(b"in")  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_who_has_connected_is_let_in_before_the_door_closes(run: object) -> None:
+    async def story() -> None:
+        door = Acceptor(await bind("127.0.0.1", 0), Greeter, None)
+        await door.open()
+        # The loop does not run meanwhile, so all of them wait in the kernel's queue.
+        clients = [socket.create_connection(("127.0.0.1", door.port)) for _ in range(50)]
+        await door.close()
+        for client in clients:
+            client.setblocking(False)
+            assert await asyncio.get_running_loop().sock_recv(client, 9) == b"in"
+            client.close()
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", door.port))
+
+    run(story())  # type: ignore[operator]
+
+
+class Entered(asyncio.Protocol):
+    """Notes in which turn of the loop each connection came in, and whether small writes go out at once."""
+
+    turn = 0
+    turns: list[int]
+    undelayed: list[int]
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.turns.append(Entered.turn)
+        own = transport.get_extra_info("socket")
+        self.undelayed.append(own.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_a_crowd_is_let_in_within_a_few_turns_of_the_loop(run: object) -> None:
+    """A turn is long under load, so nobody may have to wait for one turn a head."""
+
+    async def story() -> None:
+        Entered.turn, Entered.turns, Entered.undelayed = 0, [], []
+        door = Acceptor(await bind("127.0.0.1", 0), Entered, None)
+        await door.open()
+        clients = [socket.create_connection(("127.0.0.1", door.port)) for _ in range(100)]
+        while len(Entered.turns) < len(clients) and Entered.turn < 1000:
+            Entered.turn += 1
+            await asyncio.sleep(0)
+        assert len(Entered.turns) == len(clients)
+        assert max(Entered.turns) - min(Entered.turns) < 10
+        assert all(Entered.undelayed)
+        for client in clients:
+            client.close()
+        await door.close()
+
+    run(story())  # type: ignore[operator]
+
+
+async def test_a_port_is_one_process_own_unless_it_is_shared() -> None:
+    [own] = await bind("127.0.0.1", 0)
+    own.listen()
+    port = own.getsockname()[1]
+    for shared in (False, True):
+        with pytest.raises(OSError, match="in use"):
+            await bind("127.0.0.1", port, shared=shared)
+    own.close()
+    [one] = await bind("127.0.0.1", port, shared=True)
+    [other] = await bind("127.0.0.1", port, shared=True)
+    one.close()
+    other.close()
+
+
+async def test_every_address_of_a_host_gets_the_same_port() -> None:
+    sockets = await bind("", 0)
+    assert len({one.getsockname()[1] for one in sockets}) == 1
+    for one in sockets:
+        one.close()
+
+
+async def test_a_socket_in_the_file_system_replaces_one_left_behind(tmp_path: Path) -> None:
+    for _ in range(2):  # the first is left behind
+        door = Acceptor(await bind(f"unix:{tmp_path}/s", 0), Greeter, None)
+        await door.open()
+        reader, writer = await asyncio.open_unix_connection(f"{tmp_path}/s")
+        assert (await reader.readexactly(2), door.port) == (b"in", 0)
+        writer.close()
+        await door.close()

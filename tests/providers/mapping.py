@@ -1,0 +1,32 @@
+"""A client's `input` as model objects, and mapped data with the inline media put where their tokens stand."""
+
+import json
+from typing import Any
+
+from gateway.unified.decode import parse_input
+from gateway.unified.model import AgentInput, Base64, Media, ToolResult
+from gateway.unified.payloads import extract
+
+
+def parse(value: Any) -> AgentInput:
+    """`value` is what stands under `input`."""
+    return parse_input(value, extract(json.dumps({"input": value}).encode()))
+
+
+def media(agent_input: AgentInput) -> list[Media]:
+    """All media of the conversation, those in tool results too, in order."""
+    found: list[Media] = []
+    for message in agent_input.messages:
+        for block in message.content:
+            inner = block.content if isinstance(block, ToolResult) else (block,)
+            found += [part for part in inner if isinstance(part, Media)]
+    return found
+
+
+def fill(data: Any, agent_input: AgentInput) -> Any:
+    """`data` with each token replaced by the base64 text it stands for."""
+    text = json.dumps(data)
+    for block in media(agent_input):
+        if isinstance(block.source, Base64):
+            text = text.replace(block.source.token, bytes(block.source.data).decode())
+    return json.loads(text)

@@ -1,0 +1,102 @@
+"""Agents made from registrations on a simulated cluster, and what the gateway reads of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from gateway.agents.documents import read_profile
+from gateway.mlcommons.profile import AgentProfile
+from gateway.register.documents import agent_body, model_body
+from gateway.register.registration import Registration, read_registration
+from gateway.register.target import Target, check
+from tests.delivery.simulated_cluster import LLM_URL, World
+
+BEDROCK, OPENAI, GEMINI = "bedrock/converse", "openai/v1/chat/completions", "gemini/v1beta/generatecontent"
+PROVIDERS = {"bedrock": BEDROCK, "openai": OPENAI, "gemini": GEMINI}
+TYPES = ("conversational", "flow", "conversational_flow", "plan_execute_and_reflect")
+TARGETS = {
+    "2.19.0": Target((2, 19, 0)),
+    "3.4.0": Target((3, 4, 0)),
+    "3.6.0": Target((3, 6, 0), unified_api=False),
+}
+TAG = "0123456789abcdef0123456789abcdef"
+CREDENTIALS: Mapping[str, Mapping[str, str]] = {
+    BEDROCK: {"access_key": "the-access-key", "secret_key": "the-secret-key"},
+    OPENAI: {"openai_api_key": "the-openai-key"},
+    GEMINI: {"gemini_api_key": "the-gemini-key"},
+}
+MODELS = {BEDROCK: "us.anthropic.claude-3-7-sonnet-20250219-v1:0", OPENAI: "gpt-4o", GEMINI: "gemini-2.5-pro"}
+URLS = {
+    BEDROCK: f"{LLM_URL}/bedrock/model/${{parameters.model}}/converse",
+    OPENAI: f"{LLM_URL}/openai/v1/chat/completions",
+    GEMINI: f"{LLM_URL}/gemini/v1beta/models/${{parameters.model}}:generateContent",
+}
+AGENTS = {
+    version: [
+        f"{short}-{type_}"
+        for short in PROVIDERS
+        for type_ in TYPES
+        if target.since((3, 0)) or type_ != "plan_execute_and_reflect"
+    ]
+    for version, target in TARGETS.items()
+}
+"""The agents made on each version, `<provider>-<type>`."""
+
+
+def block(provider: str, **more: Any) -> dict[str, Any]:
+    """A `model` block for a provider."""
+    credential = dict(CREDENTIALS[provider])
+    return {"model_id": MODELS[provider], "model_provider": provider, "credential": credential, **more}
+
+
+def read(document: Mapping[str, Any]) -> Registration:
+    registration = read_registration(json.dumps(document).encode())
+    assert registration is not None
+    return registration
+
+
+def registration_of(name: str, members: Mapping[str, Any] = {}, **more: Any) -> Registration:
+    """The registration of one of `AGENTS`, with other members of its own. more: members of its `model`."""
+    short, _, type_ = name.partition("-")
+    return read({"name": name, "type": type_, "model": block(PROVIDERS[short], **more), **members})
+
+
+class MadeWorld(World):
+    """A version's world with all its `AGENTS`, made as on a cluster; their models answer at the simulator's endpoints.
+
+    `TOLD` is system text of the agent's own.
+    """
+
+    TOLD: Mapping[str, str] = {"system_prompt": "Be brief."}
+
+    def __init__(self, version: str) -> None:
+        super().__init__(version)
+        for name in AGENTS[version]:
+            self.make(version, name)
+
+    def make(self, version: str, name: str, **more: Any) -> None:
+        """Make an agent called `name`, `<provider>-<type>`. more: members of the registration, such as its tools."""
+        target, resources = TARGETS[version], self.core.resources
+        url = URLS[PROVIDERS[name.partition("-")[0]]]
+        registration = registration_of(name, more, url=url, model_parameters=dict(self.TOLD))
+        check(registration, target)
+        made = resources.register_model(model_body(registration, target, TAG), deploy=True)
+        body = agent_body(registration, target, TAG, made["model_id"])
+        self.agents[name] = resources.register_agent(body)["agent_id"]
+
+
+def profile_of(name: str, version: str) -> AgentProfile:
+    """What the gateway reads of one of `AGENTS` from the documents alone, with no cluster behind them."""
+    registration, target = registration_of(name), TARGETS[version]
+    model = {**model_body(registration, target, TAG), "algorithm": "REMOTE"}
+    agent = agent_body(registration, target, TAG, "made")
+    return read_profile("agent", agent, {"made": model}, {}, target.version, unified_api=target.unified_api)
+
+
+@cache
+def made_world(version: str) -> MadeWorld:
+    """The world of a version, made once."""
+    return MadeWorld(version)
