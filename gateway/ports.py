@@ -1,7 +1,7 @@
-"""What stands between the data port, which moves bytes, and the use cases, which decide.
+"""The interfaces between I/O and the use cases.
 
-The data port reads a request, asks an `ExecuteHandler` or a `ManageHandler` and sends what it answers; the handler talks to
-the cluster through a `ClusterReader`. Neither imports the other.
+The data port reads a request, asks an `ExecuteHandler` or a `ManageHandler`, and sends what it answers. The use cases
+read the cluster through a `ClusterReader`, and media through a `MediaFetcher`.
 """
 
 from __future__ import annotations
