@@ -46,7 +46,7 @@ format: $(STAMP) ## format the code, mend what lint can mend
 	$(VENV)/bin/ruff check --fix .
 
 docs: $(STAMP) ## write the generated parts of the documentation
-	$(PY) -m gateway.config.describe docs/configuration.md
+	$(PY) -m gateway.config.describe docs/reference/settings.md
 	$(PY) -m tests.docs.cli_page
 	$(PY) -m tests.smuggling.page
 

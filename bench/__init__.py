@@ -1,1 +1,1 @@
-"""What the gateway costs beside its peers: ``make bench`` (see ``docs/performance.md``)."""
+"""What the gateway costs beside its peers: ``make bench`` (see ``docs/internals/benchmarks.md``)."""

@@ -1,6 +1,6 @@
 """What reaches the LLM: every agent and template against every kind of input, judged by the oracle.
 
-    python -m tests.matrix [--version 2.19.0|3.4.0] [--json] [--write docs/matrix.md]
+    python -m tests.matrix [--version 2.19.0|3.4.0] [--json] [--write docs/internals/matrix.md]
 
 Exits 1 when anything was lost or broken, or refused although the floor says that it arrives.
 """
@@ -26,7 +26,7 @@ from tests.oracle import Oracle, Outcome, Verdict
 from tests.wire_formats import BEDROCK, FORMATS, OPENAI, Untellable, tell
 
 VERSIONS = ("2.19.0", "3.4.0")
-DOCS = Path(__file__).parent.parent / "docs" / "matrix.md"
+DOCS = Path(__file__).parent.parent / "docs" / "internals" / "matrix.md"
 
 
 @dataclass(frozen=True)
@@ -131,16 +131,16 @@ def rows(found: Iterable[Cell]) -> dict[tuple[str, str], list[str]]:
 
 
 def markdown(found: Sequence[Cell]) -> str:
-    """The page `docs/matrix.md`."""
+    """The page `docs/internals/matrix.md`."""
     lines = [
         "# What reaches the LLM",
         "",
-        "Made by `python -m tests.matrix --write docs/matrix.md`; a test checks that it is current. Every cell was run",
-        "on the simulated cluster and judged by an oracle that knows nothing of the delivery: it compares what the LLM",
-        "received with how the provider must be told the input and with what the agent itself puts around a question.",
+        "Written by `python -m tests.matrix --write docs/internals/matrix.md`; a test checks that it is current. Every",
+        "cell was run on the simulated cluster and judged by code that shares nothing with the delivery. It compares what",
+        "the LLM received with the provider's mapping of the input, and with what the agent itself puts around a question.",
         "",
         "✓ arrived whole, by the strategy **w**rap, **m**essages, **t**ext or **s**plice. A word: refused with a 400,",
-        "because of that part (the codes are explained in `docs/limitations.md`). L: lost. B: broken.",
+        "because of that part ([the codes](../reference/limitations.md)). L: lost. B: broken.",
         "",
         *(f"{number}. {name}" for number, name in enumerate(CASES, 1)),
         "",

@@ -13,7 +13,7 @@ from gateway.config.load import ConfigError, load
 from gateway.config.schema import Rule, Settings
 from gateway.config.source import Source
 
-PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "settings.md"
 SHIPPED = Path(__file__).parents[2] / "config" / "gateway.yaml"
 
 

@@ -59,7 +59,7 @@ def test_every_strategy_is_used() -> None:
 
 def test_the_page_in_the_docs_is_current() -> None:
     made = matrix.markdown([cell for version in VERSIONS for cell in whole(version)])
-    assert DOCS.read_text() == made, "run python -m tests.matrix --write docs/matrix.md"
+    assert DOCS.read_text() == made, "run python -m tests.matrix --write docs/internals/matrix.md"
 
 
 def test_the_command_prints_json_and_its_exit_code_tells(

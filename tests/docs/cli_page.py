@@ -1,4 +1,4 @@
-"""Writes `docs/cli.md` from the commands themselves: ``python -m tests.docs.cli_page`` (a test compares)."""
+"""Writes `docs/reference/cli.md` from the commands themselves: ``python -m tests.docs.cli_page`` (a test compares)."""
 
 from __future__ import annotations
 
@@ -40,4 +40,4 @@ def _dedented(text: str) -> str:
 
 
 if __name__ == "__main__":
-    (DOCS / "cli.md").write_text(written())
+    (DOCS / "reference" / "cli.md").write_text(written())

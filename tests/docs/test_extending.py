@@ -1,4 +1,4 @@
-"""The code of `docs/extending.md`, run as it stands there: an input is delivered by it."""
+"""The code of `docs/internals/extending.md`, run as it stands there: an input is delivered by it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.conftest import StartGateway
 from tests.delivery.cases import IMAGE, PNG
 from tests.docs.pages import files_of
 
-FILES = files_of("extending.md")
+FILES = files_of("internals/extending.md")
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ from tests.wire import reserved
 
 __all__ = ["_loop", "_plain_environment", "api", "endpoint", "llm", "place", "real_cluster", "start_place"]
 
-STEPS = re.split(r"^## ", page("migration.md"), flags=re.MULTILINE)[1:]
+STEPS = re.split(r"^## ", page("operate/migration.md"), flags=re.MULTILINE)[1:]
 _CLUSTER = "http://127.0.0.1:9200"
 
 
@@ -48,7 +48,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.chdir(tmp_path)
 
     def call(command: str, url: str) -> tuple[int, str]:
-        Path("gateway.yaml").write_text(files_of("migration.md")["gateway.yaml"].replace(_CLUSTER, url))
+        Path("gateway.yaml").write_text(files_of("operate/migration.md")["gateway.yaml"].replace(_CLUSTER, url))
         done = subprocess.run(_argv(command, url), capture_output=True, text=True, env=_environment(), timeout=120)
         return done.returncode, done.stdout + done.stderr
 
@@ -181,5 +181,5 @@ def _forget(api: Api) -> None:
 
 
 def test_every_code_is_explained() -> None:
-    told = set(re.findall(r"`([A-Z][A-Z_]+)`", "".join(re.findall(r"^\| `.*$", page("migration.md"), re.MULTILINE))))
+    told = set(re.findall(r"`([A-Z][A-Z_]+)`", "".join(re.findall(r"^\| `.*$", page("operate/migration.md"), re.MULTILINE))))
     assert told == {*Code.__members__, *Obstacle.__members__}

@@ -37,7 +37,7 @@ def codes_in_use() -> set[str]:
 
 def documented() -> dict[str, str]:
     """Short code → its entry."""
-    return dict(re.findall(r"^### (\S+)\n(.*?)(?=^##|\Z)", page("limitations.md"), re.MULTILINE | re.DOTALL))
+    return dict(re.findall(r"^### (\S+)\n(.*?)(?=^##|\Z)", page("reference/limitations.md"), re.MULTILINE | re.DOTALL))
 
 
 def test_every_code_is_explained_and_every_explained_code_exists() -> None:
@@ -64,7 +64,7 @@ def test_every_error_type_is_explained_with_its_statuses() -> None:
     for error in _types(GatewayError):
         if error is not GatewayError and error.__module__.startswith("gateway."):
             statuses.setdefault(error.type, set()).add(error.status)
-    rows = re.findall(r"^\| `(\w+)` \| ([\d, ]+) \|", page("limitations.md"), re.MULTILINE)
+    rows = re.findall(r"^\| `(\w+)` \| ([\d, ]+) \|", page("reference/limitations.md"), re.MULTILINE)
     assert {name: {int(one) for one in told.split(",")} for name, told in rows} == statuses
 
 
@@ -73,24 +73,24 @@ def test_every_metric_is_explained() -> None:
     metrics.registry.register(Nodes(list))
     rendered = metrics.render().decode()
     names = {name.removesuffix("_created") for name in re.findall(r"^# TYPE (mlc_gateway_\w+)", rendered, re.MULTILINE)}
-    told = set(re.findall(r"mlc_gateway_\w+", page("configuration.md")))
+    told = set(re.findall(r"mlc_gateway_\w+", page("reference/metrics.md")))
     assert names <= told, names - told
 
 
 def test_the_page_of_the_command_line_is_current() -> None:
-    assert page("cli.md") == written(), "python -m tests.docs.cli_page"
+    assert page("reference/cli.md") == written(), "python -m tests.docs.cli_page"
 
 
 def test_every_dependency_is_explained() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = [*project["dependencies"], *(one for extra in project["optional-dependencies"].values() for one in extra)]
     names = {re.split(r"[\s<>=!;\[]", one)[0].lower() for one in wanted}
-    told = set(re.findall(r"^\| `([\w.-]+)` \|", page("dependencies.md").lower(), re.MULTILINE))
+    told = set(re.findall(r"^\| `([\w.-]+)` \|", page("internals/dependencies.md").lower(), re.MULTILINE))
     assert told == names
 
 
 def test_the_folders_of_the_architecture_are_there() -> None:
-    named = set(re.findall(r"^\| `([a-z0-9]+)/` \|", page("architecture.md"), re.MULTILINE))
+    named = set(re.findall(r"^\| `([a-z0-9]+)/` \|", page("internals/architecture.md"), re.MULTILINE))
     assert named == {path.name for path in GATEWAY.iterdir() if (path / "__init__.py").exists()}
 
 

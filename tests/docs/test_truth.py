@@ -20,7 +20,7 @@ from gateway.upstream import client, tls
 from gateway.upstream.auth import authenticator
 from tests.docs.pages import DOCS, GATEWAY, ROOT, page
 
-PAGES = sorted([*DOCS.glob("*.md"), *(ROOT / "deploy").rglob("*.md"), ROOT / "README.md", ROOT / "CHANGELOG.md"])
+PAGES = sorted([*DOCS.rglob("*.md"), *(ROOT / "deploy").rglob("*.md"), *ROOT.glob("*.md")])
 PATHS = {re.sub(r"\[\d*\]", "", path) for path, *_ in rows()}
 SECTIONS = {part for path in PATHS for part in path.split(".")[:-1]}
 KNOWN = {".".join(path.split(".")[:length]) for path in PATHS for length in range(1, path.count(".") + 2)}
@@ -138,37 +138,37 @@ def test_how_anchors_are_made() -> None:
 
 
 def test_a_link_for_what_the_gateway_checks_leads_to_the_page_that_tells() -> None:
-    assert "RFC 9112" in page("http.md")
-    assert "What the gateway checks is in\n[http.md](http.md)" in page("performance.md")
+    assert "RFC 9112" in page("reference/http.md")
+    assert "What the gateway checks is in\n[http.md](http.md)" in page("operate/performance.md")
 
 
 DEFAULTS = Settings()
 _QUARTER = {0.25: "a quarter of a second"}
 
 SECONDS = [
-    ("operations.md", "closed {} later", _QUARTER.get(data_port._LAST_CALL, "")),
-    ("operations.md", "`listen.drain_seconds` ({})", f"{DEFAULTS.listen.drain_seconds:g}"),
-    ("operations.md", "`listen.shutdown_seconds` ({})", f"{DEFAULTS.listen.shutdown_seconds:g}"),
-    ("operations.md", "It counts from {} s after the first", f"{app._ECHO:g}"),
-    ("operations.md", "kills those that are still there {} s later", f"{processes._GRACE:g}"),
-    ("operations.md", "has closed, too, or for {} s", f"{client_connection._LINGER:g}"),
-    ("operations.md", "after {} s the first time", f"{processes._FIRST:g}"),
-    ("operations.md", "up to {} s if it keeps ending", f"{processes._LONGEST:g}"),
-    ("operations.md", "answer within {} seconds is missing", {2.0: "two"}.get(processes._ASKED, "")),
-    ("operations.md", "every `health.interval` ({} s)", f"{DEFAULTS.upstream.health.interval:g}"),
-    ("operations.md", "`ejection.seconds` ({})", f"{DEFAULTS.upstream.ejection.seconds:g}"),
-    ("operations.md", "`health.failures` ({})", f"{DEFAULTS.upstream.health.failures}"),
-    ("operations.md", "`health.successes` ({})", f"{DEFAULTS.upstream.health.successes}"),
-    ("operations.md", "`ejection.failures` ({})", f"{DEFAULTS.upstream.ejection.failures}"),
-    ("operations.md", "no piece follows within {} s", f"{exchange._BODY_WAIT:g}"),
-    ("scale-out.md", "`agents.cache_ttl` ({} s)", f"{DEFAULTS.agents.cache_ttl:g}"),
-    ("scale-out.md", "`upstream.keepalive` ({} s idle)", f"{DEFAULTS.upstream.keepalive:g}"),
-    ("scale-out.md", "| readiness | {} s |", f"{pages.READY_FOR:g}"),
-    ("registration.md", "`registration.visible_within` ({} s)", f"{DEFAULTS.registration.visible_within:g}"),
-    ("registration.md", "`registration.retry_window` ({} s)", f"{DEFAULTS.registration.retry_window:g}"),
-    ("threat-model.md", "no request a connection for {} s", f"{client._STUCK_AFTER:g}"),
-    ("tls.md", "looked at every {} seconds", {10.0: "ten"}.get(tls.POLL, "")),
-    ("amazon.md", "again every {} seconds", {5.0: "five"}.get(authenticator._PAUSE, "")),
+    ("operate/operations.md", "closed {} later", _QUARTER.get(data_port._LAST_CALL, "")),
+    ("operate/operations.md", "`listen.drain_seconds` ({})", f"{DEFAULTS.listen.drain_seconds:g}"),
+    ("operate/operations.md", "`listen.shutdown_seconds` ({})", f"{DEFAULTS.listen.shutdown_seconds:g}"),
+    ("operate/operations.md", "It counts from {} s after the first", f"{app._ECHO:g}"),
+    ("operate/operations.md", "kills those that are still there {} s later", f"{processes._GRACE:g}"),
+    ("operate/operations.md", "has closed, too, or for {} s", f"{client_connection._LINGER:g}"),
+    ("operate/operations.md", "after {} s the first time", f"{processes._FIRST:g}"),
+    ("operate/operations.md", "up to {} s if it keeps ending", f"{processes._LONGEST:g}"),
+    ("operate/operations.md", "answer within {} seconds is missing", {2.0: "two"}.get(processes._ASKED, "")),
+    ("operate/operations.md", "every `health.interval` ({} s)", f"{DEFAULTS.upstream.health.interval:g}"),
+    ("operate/operations.md", "`ejection.seconds` ({})", f"{DEFAULTS.upstream.ejection.seconds:g}"),
+    ("operate/operations.md", "`health.failures` ({})", f"{DEFAULTS.upstream.health.failures}"),
+    ("operate/operations.md", "`health.successes` ({})", f"{DEFAULTS.upstream.health.successes}"),
+    ("operate/operations.md", "`ejection.failures` ({})", f"{DEFAULTS.upstream.ejection.failures}"),
+    ("operate/operations.md", "no piece follows within {} s", f"{exchange._BODY_WAIT:g}"),
+    ("operate/scale-out.md", "`agents.cache_ttl` ({} s)", f"{DEFAULTS.agents.cache_ttl:g}"),
+    ("operate/scale-out.md", "`upstream.keepalive` ({} s idle)", f"{DEFAULTS.upstream.keepalive:g}"),
+    ("operate/scale-out.md", "| readiness | {} s |", f"{pages.READY_FOR:g}"),
+    ("operate/registration.md", "`registration.visible_within` ({} s)", f"{DEFAULTS.registration.visible_within:g}"),
+    ("operate/registration.md", "`registration.retry_window` ({} s)", f"{DEFAULTS.registration.retry_window:g}"),
+    ("operate/threat-model.md", "no request a connection for {} s", f"{client._STUCK_AFTER:g}"),
+    ("operate/tls.md", "looked at every {} seconds", {10.0: "ten"}.get(tls.POLL, "")),
+    ("operate/amazon.md", "again every {} seconds", {5.0: "five"}.get(authenticator._PAUSE, "")),
 ]
 
 
@@ -179,8 +179,8 @@ def test_a_number_in_a_page_is_the_codes(name: str, sentence: str, value: str) -
 
 
 def test_no_number_of_seconds_in_operations_is_left_out() -> None:
-    text = " ".join(page("operations.md").split())
-    shown = [sentence.format(value) for name, sentence, value in SECONDS if name == "operations.md"]
+    text = " ".join(page("operate/operations.md").split())
+    shown = [sentence.format(value) for name, sentence, value in SECONDS if name == "operate/operations.md"]
     for known in [*shown, "within a second"]:
         text = text.replace(known, "")
     assert re.findall(r".{20}\b(?:[\d.]+|two|three|five|ten|half|quarter|a) (?:of a )?(?:s|seconds?)\b", text) == []
@@ -197,7 +197,7 @@ def test_the_page_of_the_architecture_has_the_layers_that_are_held() -> None:
         re.findall(r"gateway\.(\w+)", line)
         for line in contracts["importlinter:contract:layers"]["layers"].strip().splitlines()
     ]
-    (listed,) = re.findall(r"<!-- layers -->\n(.*?)<!-- /layers -->", page("architecture.md"), re.DOTALL)
+    (listed,) = re.findall(r"<!-- layers -->\n(.*?)<!-- /layers -->", page("internals/architecture.md"), re.DOTALL)
     assert [re.findall(r"`(\w+)`", line) for line in listed.strip().splitlines()] == held
 
 
@@ -216,5 +216,5 @@ def test_the_page_of_dependencies_tells_what_aiohttp_is_used_for() -> None:
         if re.search(r"^\s*(from|import) aiohttp", file.read_text(), re.MULTILINE)
     }
     assert users == {"admin", "media", "proxy", "simulator", "supervisor"}
-    (row,) = re.findall(r"^\| `aiohttp` \|.*$", page("dependencies.md"), re.MULTILINE)
+    (row,) = re.findall(r"^\| `aiohttp` \|.*$", page("internals/dependencies.md"), re.MULTILINE)
     assert all(word in row for word in ("admin port", "media by URL", "simulator"))

@@ -1,4 +1,4 @@
-"""The generations, and `docs/agents.md` held to the tables it describes."""
+"""The generations, and `docs/internals/agents.md` held to the tables it describes."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from gateway.agents.errors import PERMISSIONS
 from gateway.agents.lookup import AUTH_HEADERS
 from gateway.mlcommons.generations import ABILITIES, Generation, generation_of
 
-PAGE = (Path(__file__).parents[2] / "docs" / "agents.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "internals" / "agents.md").read_text()
 
 
 def table(heading: str) -> list[list[str]]:

@@ -1,4 +1,4 @@
-"""The tables of docs/providers.md, from `gateway.providers.capabilities`; run as a script, it writes them there."""
+"""Writes the tables of docs/reference/providers.md from `gateway.providers.capabilities`, when run as a script."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 from gateway.providers.capabilities import BEDROCK, GEMINI, OPENAI, Capabilities
 from gateway.providers.media import form_name
 
-PAGE = Path(__file__).parents[2] / "docs" / "providers.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "providers.md"
 TABLES = {"bedrock": BEDROCK, "openai": OPENAI, "gemini": GEMINI}
 FORMS = ("base64", "https", "s3", "gs")
 KINDS = ("image", "document", "video", "audio")

@@ -1,4 +1,4 @@
-"""docs/providers.md says what the code does: its tables come from the tables, and every code is explained there."""
+"""docs/reference/providers.md says what the code does: its tables are generated, and every code is explained there."""
 
 import re
 from pathlib import Path

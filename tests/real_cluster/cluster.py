@@ -3,7 +3,7 @@
     python tests/real_cluster/cluster.py [test|fetch|start|stop|status] [--unified-api] [--port N]
 
 Without a word it runs the tests in this directory. Everything lives in `.cluster/` of the project. A start always
-begins with an empty data directory. See docs/real-cluster.md.
+begins with an empty data directory. See docs/internals/testing.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Answers of a cluster gone wrong, or of what stands in its place. None may reach a client as if it were sound.
 
-`docs/http.md` shows this table, too. Every answer carries `MARK`, in a header or in its body.
+`docs/reference/http.md` shows this table, too. Every answer carries `MARK`, in a header or in its body.
 """
 
 from __future__ import annotations

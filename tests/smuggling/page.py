@@ -1,4 +1,4 @@
-"""Writes the tables of `docs/http.md` from the tables of these tests: ``python -m tests.smuggling.page``."""
+"""Writes the tables of `docs/reference/http.md` from the tables of these tests: ``python -m tests.smuggling.page``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.smuggling.answers import ANSWER_SECTIONS, ANSWERS, Answer
 from tests.smuggling.table import ROWS, SECTIONS, Row
 
-PAGE = Path(__file__).parents[2] / "docs" / "http.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "http.md"
 
 
 def written() -> str:

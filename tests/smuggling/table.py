@@ -1,6 +1,6 @@
 """Requests that two HTTP parsers may read differently. Each must be refused, and none of it may reach the cluster.
 
-`docs/http.md` shows this table; `python -m tests.smuggling.page` writes it there.
+`docs/reference/http.md` shows this table; `python -m tests.smuggling.page` writes it there.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`docs/http.md` shows the tables these tests run on."""
+"""`docs/reference/http.md` shows the tables these tests run on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`docs/input.md` says what the code does: every example is run, every list compared."""
+"""`docs/reference/input.md` says what the code does: every example is run, every list compared."""
 
 import json
 import re
@@ -13,7 +13,7 @@ from gateway.unified.decode import HARMLESS
 from gateway.unified.formats import ALIASES, FORMATS
 from gateway.unified.request import read_execute
 
-PAGE = (Path(__file__).parents[2] / "docs" / "input.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "input.md").read_text("utf-8")
 ROWS = re.findall(r"^\| `(\{.*?\})` \|", PAGE, re.MULTILINE)
 
 
