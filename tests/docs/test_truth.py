@@ -139,7 +139,7 @@ def test_how_anchors_are_made() -> None:
 
 def test_a_link_for_what_the_gateway_checks_leads_to_the_page_that_tells() -> None:
     assert "RFC 9112" in page("reference/http.md")
-    assert "What the gateway checks is in\n[http.md](http.md)" in page("operate/performance.md")
+    assert "What the gateway checks is in\n[http.md](../reference/http.md)" in page("operate/performance.md")
 
 
 DEFAULTS = Settings()

@@ -34,7 +34,7 @@ def test_the_page_names_every_permission() -> None:
 
 
 def test_the_page_names_every_header_a_lookup_carries() -> None:
-    section = PAGE[PAGE.index("## Whose eyes") : PAGE.index("So a caller learns")]
+    section = PAGE[PAGE.index("## Credentials of a lookup") : PAGE.index("So a caller learns")]
     assert {word.lower() for word in section.split("`")[1::2]} == AUTH_HEADERS
 
 
