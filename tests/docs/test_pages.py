@@ -64,7 +64,7 @@ def test_every_error_type_is_explained_with_its_statuses() -> None:
     for error in _types(GatewayError):
         if error is not GatewayError and error.__module__.startswith("gateway."):
             statuses.setdefault(error.type, set()).add(error.status)
-    rows = re.findall(r"^\| `(\w+)` \| ([\d, ]+) \|", page("reference/limitations.md"), re.MULTILINE)
+    rows = re.findall(r"^\| `(\w+)` \| ([\d, ]+) \|", page("reference/errors.md"), re.MULTILINE)
     assert {name: {int(one) for one in told.split(",")} for name, told in rows} == statuses
 
 
