@@ -45,10 +45,11 @@ format: $(STAMP) ## format the code, mend what lint can mend
 	$(VENV)/bin/ruff format .
 	$(VENV)/bin/ruff check --fix .
 
-docs: $(STAMP) ## write the generated parts of the documentation
+docs: $(STAMP) ## write the generated parts of the documentation, and the picture of the demo
 	$(PY) -m gateway.config.describe docs/reference/settings.md
 	$(PY) -m tests.docs.cli_page
 	$(PY) -m tests.smuggling.page
+	$(PY) docs/images/demo.py
 
 bench: $(STAMP) ## measure
 	$(PY) -m bench.run $(ARGS)

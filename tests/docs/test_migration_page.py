@@ -181,5 +181,7 @@ def _forget(api: Api) -> None:
 
 
 def test_every_code_is_explained() -> None:
-    told = set(re.findall(r"`([A-Z][A-Z_]+)`", "".join(re.findall(r"^\| `.*$", page("operate/migration.md"), re.MULTILINE))))
+    told = set(
+        re.findall(r"`([A-Z][A-Z_]+)`", "".join(re.findall(r"^\| `.*$", page("operate/migration.md"), re.MULTILINE)))
+    )
     assert told == {*Code.__members__, *Obstacle.__members__}
