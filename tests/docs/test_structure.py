@@ -1,0 +1,126 @@
+"""The pages are complete: each can be found, what code cites is there, what can go wrong is answered."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gateway.execute.response_headers import DELIVERY, NOTICE
+from gateway.proxy import execution
+from gateway.proxy.error_responses import REQUEST_ID
+from gateway.register.cascade import CLEANUP
+from gateway.register.reuse import KEY
+from tests.docs.pages import DOCS, GATEWAY, ROOT, page
+
+CODE = ("Makefile", ".ci", "bench", "config", "deploy", "docker", "tests")
+STALE = ("test_refusal.py",)  # repeats messages of the gateway
+DECISIONS = sorted((DOCS / "internals" / "decisions").glob("*.md"))
+_CITED = re.compile(
+    r"(?:FACTS|facts)\.md, ((?:rules? \d|[\w. ]*,? ?\"[^\"]+\"(?:,? and )?|\w+ and later|3\.4\.0|10_upgrade)+)"
+)
+_WORDS = re.compile(
+    r"\b(?:said|told|wish|anatomy|dissected|mend|mends|mended|anew|whoever|presence|flights|blotter)\b", re.IGNORECASE
+)
+_GENERATED = ("settings.md", "cli.md")  # their text is the code's
+
+
+def links(text: str) -> set[str]:
+    """The targets of a page's links, without anchors."""
+    return {target.partition("#")[0] for target in re.findall(r"\]\(([^)\s]+)\)", text)}
+
+
+def test_the_index_lists_every_page() -> None:
+    listed = {(DOCS / target).resolve() for target in links(page("index.md"))}
+    pages = {path for path in DOCS.rglob("*.md") if path not in DECISIONS} - {DOCS / "index.md"}
+    assert sorted(map(str, pages - listed)) == []
+
+
+def test_every_decision_is_listed_and_has_context_decision_and_consequence() -> None:
+    listed = {path.partition("/")[0] for path in links(page("internals/decisions/index.md"))}
+    assert listed == {path.name for path in DECISIONS} - {"index.md"}
+    for path in DECISIONS:
+        if path.name != "index.md":
+            assert re.findall(r"^## (.*)$", path.read_text(), re.MULTILINE) == ["Context", "Decision", "Consequence"]
+
+
+def files(*roots: str) -> Iterator[Path]:
+    """The text files below `roots`."""
+    for name in roots:
+        root = ROOT / name
+        for path in [root] if root.is_file() else sorted(root.rglob("*")):
+            if path.is_file() and path.suffix not in (".pyc", ".json", ".jsonl") and "node_modules" not in path.parts:
+                yield path
+
+
+def test_every_page_that_code_names_exists() -> None:
+    found: list[tuple[str, str]] = []
+    for path in (path for path in files(*CODE) if path.name not in STALE):
+        text = path.read_text(encoding="utf-8", errors="ignore")
+        named = re.findall(r"(?<![\w/])docs/[\w./-]+\.(?:md|yaml|svg)", text)
+        found += [(str(path.relative_to(ROOT)), name) for name in named if not (ROOT / name).exists()]
+    assert found == []
+
+
+def cited() -> dict[str, set[str]]:
+    """What comments cite from the page of facts → the files that do."""
+    found: dict[str, set[str]] = {}
+    for path in [*GATEWAY.rglob("*.py"), *(ROOT / "tests").rglob("*.py")]:
+        text = re.sub(r"\n\s*(?:#\s*)?", " ", path.read_text())
+        for citation in _CITED.findall(text):
+            for name in re.findall(r"\"([^\"]+)\"|(3\.5 and later)|(10_upgrade)|(rules? \d)", citation):
+                found.setdefault("".join(name), set()).add(path.name)
+    return found
+
+
+def test_every_fact_that_code_cites_is_on_the_page() -> None:
+    text = page("internals/facts.md")
+    headings = {re.sub(r"`", "", title) for title in re.findall(r"^#{2,3} (.*)$", text, re.MULTILINE)}
+    leads = set(re.findall(r"\*\*([^*]+?)\.?\*\*", text))
+    other = {
+        "3.5, 3.6, 3.8": "## 3.5 and later",
+        "Rendering": "### Rendering, in detail",
+        "10_upgrade": "`10_upgrade`",
+        **{f"rule{s} {number}": f"\n{number}. **" for number in range(1, 7) for s in ("", "s")},
+    }
+    names = cited()
+    assert {"Rendering, in detail", "Splice", "What arrives", "rule 2", "10_upgrade"} <= set(names)
+    missing = {
+        name: places
+        for name, places in names.items()
+        if name not in headings | leads and other.get(name, "\0") not in text
+    }
+    assert missing == {}
+
+
+def test_every_error_type_is_in_troubleshooting() -> None:
+    types = set(re.findall(r"^\| `(\w+)` \| [\d, ]+ \|", page("reference/errors.md"), re.MULTILINE))
+    text = page("troubleshooting.md")
+    assert (
+        sorted(
+            name for name in types if f"`{name}`" not in text and name not in ("VersionNotSupported", "NotImplemented")
+        )
+        == []
+    )
+    assert "501 or 505" in text
+
+
+def test_every_code_in_troubleshooting_exists() -> None:
+    known = set(re.findall(r"^### (\S+)$", page("reference/limitations.md"), re.MULTILINE))
+    assert set(re.findall(r"`([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)`", page("troubleshooting.md"))) <= known
+
+
+def test_every_header_of_the_gateway_is_explained() -> None:
+    text = page("reference/headers.md")
+    for name in (DELIVERY, NOTICE, CLEANUP, KEY, REQUEST_ID, execution._AGENT.decode(), "Retry-After", "Warning"):
+        assert f"`{name}" in text, name
+    named = {name for path in GATEWAY.rglob("*.py") for name in re.findall(r"X-MLC-[A-Za-z-]+\w", path.read_text())}
+    assert all(f"`{name}`" in text for name in named)
+
+
+@pytest.mark.parametrize("file", sorted(DOCS.rglob("*.md")), ids=lambda file: str(file.relative_to(DOCS)))
+def test_words_that_the_style_guide_rules_out(file: Path) -> None:
+    if file.name not in _GENERATED:
+        assert _WORDS.findall(re.sub(r"`[^`]*`", "", file.read_text())) == []
