@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from gateway.cli import MODULES
+from gateway.config.load import load
 from gateway.execute.response_headers import DELIVERY, NOTICE
 from gateway.proxy import execution
 from gateway.proxy.error_responses import REQUEST_ID
@@ -124,3 +126,28 @@ def test_every_header_of_the_gateway_is_explained() -> None:
 def test_words_that_the_style_guide_rules_out(file: Path) -> None:
     if file.name not in _GENERATED:
         assert _WORDS.findall(re.sub(r"`[^`]*`", "", file.read_text())) == []
+
+
+EXAMPLES = [
+    pytest.param(block, id=f"{file.relative_to(ROOT)}-{number}")
+    for file in [*sorted(DOCS.rglob("*.md")), ROOT / "README.md"]
+    for number, block in enumerate(re.findall(r"^```yaml\n(.*?)^```", file.read_text(), re.MULTILINE | re.DOTALL), 1)
+]
+
+
+@pytest.mark.parametrize("block", EXAMPLES)
+def test_every_example_of_settings_is_accepted(block: str, tmp_path: Path) -> None:
+    for path in set(re.findall(r"/etc/mlc-gateway/[\w./-]+", block)):
+        (tmp_path / Path(path).name).write_text("x")
+    (tmp_path / "gateway.yaml").write_text(re.sub(r"/etc/mlc-gateway/(?:[\w-]+/)*", f"{tmp_path}/", block))
+    variables = dict.fromkeys(re.findall(r"\{env: (\w+)\}", block), "x")
+    assert load(tmp_path / "gateway.yaml", variables)
+
+
+def test_every_command_in_a_shell_block_exists() -> None:
+    for file in [*sorted(DOCS.rglob("*.md")), *sorted(ROOT.glob("*.md"))]:
+        for block in re.findall(r"^```sh\n(.*?)^```", file.read_text(), re.MULTILINE | re.DOTALL):
+            for command in re.findall(r"^(?:\w+=\S+ )*mlc-gateway (\w[\w-]*)", block, re.MULTILINE):
+                assert command in MODULES, (file.name, command)
+            for target in re.findall(r"^make ([\w-]+)", block, re.MULTILINE):
+                assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE), (file.name, target)
