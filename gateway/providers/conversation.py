@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from gateway.providers import media
-from gateway.providers.base import MappingOptions
 from gateway.providers.capabilities import Capabilities, Role
 from gateway.providers.findings import Findings
 from gateway.providers.tools import Turn, pair_tool_calls
+from gateway.providers.values import MappingOptions
 from gateway.unified.model import (
     AgentInput,
     Base64,

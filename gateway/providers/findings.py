@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from gateway.errors import Problem
 from gateway.notices import Notice
-from gateway.providers.base import Inexpressible
+from gateway.providers.values import Inexpressible
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 
-from gateway.providers.base import Claim, ConnectorHints, Evidence, Provider
+from gateway.providers.base import Claim, ConnectorHints, ConnectorTemplate, Evidence, Provider
 
 GROUP = "mlc_gateway.providers"
 
@@ -122,6 +122,11 @@ def _only(claims: Mapping[str, Claim]) -> str:
     if len(claims) > 1:
         raise AmbiguousProvider(claims)
     return next(iter(claims))
+
+
+def connectors() -> dict[str, ConnectorTemplate]:
+    """Return the connectors that a registration can make, by the provider's name."""
+    return {found.name: found.connector for found in providers() if found.connector is not None}
 
 
 @cache

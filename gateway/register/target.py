@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.errors import InvalidInput, Problem
+from gateway.providers import registry
 from gateway.register.specs import McpServer, Registration
 
 Release = tuple[int, int]
@@ -34,11 +35,6 @@ _BY_MODEL_BLOCK = frozenset({"ag_ui", V2})
 TYPES = tuple(_TYPES)
 """The agent types of ML Commons, lower case."""
 
-_INTERFACES: dict[str, tuple[str, Release]] = {
-    "bedrock/converse": ("bedrock/converse/claude", (3, 0)),
-    "openai/v1/chat/completions": ("openai/v1/chat/completions", (3, 0)),
-    "gemini/v1beta/generatecontent": ("gemini/v1beta/generatecontent", (3, 5)),
-}
 _MCP: dict[str, Release] = {"mcp_sse": (3, 0), "mcp_streamable_http": (3, 3)}
 MCP_PROTOCOLS = tuple(_MCP)
 _SSE_ENDPOINT: Release = (3, 1)
@@ -89,8 +85,8 @@ class Target:
 
     def llm_interface(self, provider: str) -> str:
         """`_llm_interface` for a provider, "" where the cluster has no function calling for it."""
-        name, release = _INTERFACES[provider]
-        return name if self.since(release) else ""
+        support = registry.provider(provider).cluster
+        return support.llm_interface if support and self.since(support.since) else ""
 
 
 def makes_model(target: Target, registration: Registration) -> bool:

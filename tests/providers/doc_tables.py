@@ -3,8 +3,11 @@
 import re
 from pathlib import Path
 
-from gateway.providers.capabilities import BEDROCK, GEMINI, OPENAI, Capabilities
+from gateway.providers.bedrock_converse import BEDROCK
+from gateway.providers.capabilities import Capabilities
+from gateway.providers.gemini import GEMINI
 from gateway.providers.media import form_name
+from gateway.providers.openai_chat import OPENAI
 
 PAGE = Path(__file__).parents[2] / "docs" / "providers.md"
 TABLES = {"bedrock": BEDROCK, "openai": OPENAI, "gemini": GEMINI}

@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 
 from gateway.providers.base import Inexpressible, MappingOptions
-from gateway.providers.bedrock_converse import BedrockConverse
-from gateway.providers.capabilities import BEDROCK, GEMINI, OPENAI
-from gateway.providers.gemini import Gemini
-from gateway.providers.openai_chat import OpenAIChat
+from gateway.providers.bedrock_converse import BEDROCK, BedrockConverse
+from gateway.providers.gemini import GEMINI, Gemini
+from gateway.providers.openai_chat import OPENAI, OpenAIChat
 from gateway.unified.formats import FORMATS
 
 from .mapping import fill, parse

@@ -17,7 +17,7 @@ from .mapping import parse
 OURS = ["bedrock/converse", "gemini/v1beta/generatecontent", "openai/v1/chat/completions"]
 
 ACME = '''
-from gateway.providers.base import Claim, Evidence, Provider, ProviderRequest
+from gateway.providers.base import Capabilities, Claim, Evidence, Provider
 from gateway.unified.model import Text
 
 
@@ -26,20 +26,16 @@ class Acme(Provider):
 
     name = "acme/v1/lines"
     messages_field = "lines"
-    content_field = "said"
+    content_field = "spoken"
+    capabilities = Capabilities("Acme", media={}, tool_media={})
 
-    def map(self, agent_input, options):
-        return ProviderRequest(
-            [
-                {"who": message.role, "said": [self.text_part(block.text)]}
-                for message in agent_input.messages
-                for block in message.content
-                if isinstance(block, Text)
-            ],
-            [],
-        )
+    def write(self, turns, findings):
+        return [
+            {"who": turn.role, "spoken": [self.text_part(b.text) for b in turn.content if isinstance(b, Text)]}
+            for turn in turns
+        ]
 
-    def text_part(self, text):
+    def text_part(self, text, role="user"):
         return {"line": text}
 
     def system_fields(self, texts):
@@ -76,7 +72,7 @@ def test_a_third_party_adds_a_provider_with_one_class_and_an_entry_point(third_p
     assert [provider.name for provider in registry.providers()] == registry.names()
     acme = registry.provider("ACME")
     assert acme.fields(acme.map(parse("hi"), MappingOptions())) == {
-        "lines": [{"who": "user", "said": [{"line": "hi"}]}]
+        "lines": [{"who": "user", "spoken": [{"line": "hi"}]}]
     }
     assert registry.recognise(ConnectorHints(url="https://acme.example/v1/lines")) == "acme/v1/lines"
     assert registry.recognise(ConnectorHints(model_provider="openai/v1/chat/completions")) == OURS[2]

@@ -13,7 +13,7 @@ import pytest
 from gateway.errors import UndeliverableContent
 from gateway.execute.rewrite import Policy, rewritten
 from gateway.mlcommons.template import substitute
-from gateway.register.connectors import PROVIDERS, kind
+from gateway.providers.registry import connectors
 from gateway.register.documents import model_body
 from gateway.simulator.core import ClusterCore
 from gateway.unified.request import read_execute
@@ -127,7 +127,7 @@ def request_body(provider: str, calling: bool, **parameters: Any) -> Any:
     """The template with its connector's parameters in place, the run-time slots empty; parsed."""
     spec = read({"name": "x", "model": block(provider, model_parameters=parameters)}).model
     assert spec is not None
-    connector = kind(provider).document(spec, calling)
+    connector = connectors()[provider].document(spec, calling)
     filled = substitute(connector["actions"][0]["request_body"], {**connector["parameters"], "prompt": PROMPT})
     return json.loads(filled)
 
@@ -233,4 +233,4 @@ def test_a_model_with_a_preset_schema_is_made_without_it() -> None:
 
 
 def test_there_is_a_connector_for_every_provider_of_the_rfc() -> None:
-    assert sorted(PROVIDERS) == [BEDROCK, GEMINI, OPENAI]
+    assert sorted(connectors()) == [BEDROCK, GEMINI, OPENAI]
