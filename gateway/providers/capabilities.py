@@ -34,6 +34,7 @@ class Capabilities:
     media: kind → source form → formats, for turns; tool_media: the same inside a tool result.
     media_roles: the roles whose turns may hold media.
     text_documents: inline document formats that are sent as a text part.
+    text_sources: inline document formats that are sent as a document whose source is their text.
     native: the Converse-only blocks it takes → the roles that may hold them.
     url_patterns: source form → what the whole URL must match, where it is more than the scheme.
     mime_overrides: (kind, format) → a MIME type other than the static table's.
@@ -55,6 +56,7 @@ class Capabilities:
     tool_media: MediaTable
     media_roles: frozenset[Role] = frozenset({"user"})
     text_documents: frozenset[str] = frozenset()
+    text_sources: frozenset[str] = frozenset()
     native: Mapping[str, frozenset[Role]] = field(default_factory=dict)
     url_patterns: Mapping[str, str] = field(default_factory=dict)
     mime_overrides: Mapping[tuple[MediaKind, str], str] = field(default_factory=dict)

@@ -128,12 +128,16 @@ def _unless_blank(block: Text, findings: Findings) -> Text | None:
 
 
 def _readable(block: Media, limits: Capabilities, findings: Findings) -> Media | Text | None:
-    """An inline document as text, where the provider has no other form for its format."""
-    is_text = block.kind == "document" and block.format in limits.text_documents
-    if not is_text or not isinstance(block.source, Base64):
+    """Return an inline document as text where the provider has no other form for it; None for blank text."""
+    if block.kind != "document" or not isinstance(block.source, Base64):
         return block
-    text = media.as_text(block, findings)
-    return block if text is None else _unless_blank(text, findings)
+    if block.format in limits.text_documents:
+        text = media.as_text(block, findings)
+        return block if text is None else _unless_blank(text, findings)
+    if block.format in limits.text_sources:
+        words = media.read_text(block, findings)
+        return block if words is None or _unless_blank(Text(words, block.at), findings) else None
+    return block
 
 
 def _check_call(block: ToolUse, role: Role, limits: Capabilities, findings: Findings) -> None:

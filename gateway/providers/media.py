@@ -110,27 +110,42 @@ def _check_url(block: Media, limits: Capabilities, findings: Findings) -> bool:
     return False
 
 
-def as_text(block: Media, findings: Findings) -> Text | None:
-    """The text of an inline document, exactly; None, with a problem in `findings`, when its bytes are no text.
+def decode(block: Media) -> str:
+    """Return the text of an inline document.
 
-    The document's name has no place in a text part, which is noted.
+    Raises:
+        ValueError: its bytes are not UTF-8 text, or hold a NUL character.
     """
     assert isinstance(block.source, Base64)
+    text = binascii.a2b_base64(block.source.data).decode("utf-8")
+    if "\0" in text:
+        raise ValueError("it holds a NUL character")
+    return text
+
+
+def read_text(block: Media, findings: Findings) -> str | None:
+    """Return the text of an inline document, exactly; refuse the block and return None if its bytes are not text."""
     try:
-        text = binascii.a2b_base64(block.source.data).decode("utf-8")
-    except (binascii.Error, UnicodeDecodeError) as error:
-        text, why = "", str(error)
-    else:
-        why = "it holds a NUL character" if "\0" in text else ""
-    if why:
+        return decode(block)
+    except ValueError as error:  # binascii.Error and UnicodeDecodeError are ValueErrors
         findings.refuse(
             "DOCUMENT_NOT_TEXT",
             block.at,
-            f"The {block.format} document is sent as text, but its bytes are not UTF-8 text: {why}",
+            f"The {block.format} document is sent as text, but its bytes are not UTF-8 text: {error}",
             expected="UTF-8 text without NUL",
             received=f"{block.format} document",
             help="Encode the document as UTF-8, or send it as pdf.",
         )
+        return None
+
+
+def as_text(block: Media, findings: Findings) -> Text | None:
+    """Return an inline document as a text block; None if its bytes are not text.
+
+    The document's name has no place in a text part, which is noted.
+    """
+    text = read_text(block, findings)
+    if text is None:
         return None
     without = f", without its name {block.name!r}" if block.name else ""
     findings.note("DOCUMENT_AS_TEXT", block.at, f"The {block.format} document is sent as text{without}")

@@ -1,6 +1,7 @@
-"""Finds providers: the entry points of the group ``mlc_gateway.providers``, our own among them.
+"""Finds providers: the built-in ones, and those of third parties by entry points (``mlc_gateway.providers``).
 
-An entry point's name is the provider's; its value is a class that implements `gateway.providers.base.Provider`.
+An entry point's name is the provider's; its value is a class that implements `gateway.providers.base.Provider`. The
+built-in providers are a table, so that adding one needs no new installation.
 """
 
 from __future__ import annotations
@@ -12,6 +13,21 @@ from importlib.metadata import EntryPoint, entry_points
 from gateway.providers.base import Claim, ConnectorHints, ConnectorTemplate, Evidence, Provider
 
 GROUP = "mlc_gateway.providers"
+
+BUILT_IN = {
+    "anthropic/v1/messages": "gateway.providers.anthropic_messages:AnthropicMessages",
+    "bedrock-invoke/anthropic": "gateway.providers.anthropic_messages:BedrockInvokeAnthropic",
+    "bedrock/converse": "gateway.providers.bedrock_converse:BedrockConverse",
+    "gemini/v1beta/generatecontent": "gateway.providers.gemini:Gemini",
+    "openai/v1/chat/completions": "gateway.providers.openai_chat:OpenAIChat",
+}
+"""Name → class of each built-in provider."""
+
+
+def installed_points() -> list[EntryPoint]:
+    """Return the built-in providers first, then the entry points of installed packages by name."""
+    built_in = [EntryPoint(name, value, GROUP) for name, value in BUILT_IN.items()]
+    return [*built_in, *sorted(entry_points(group=GROUP), key=lambda point: point.name)]
 
 
 class UnknownProvider(LookupError):
@@ -31,12 +47,15 @@ class AmbiguousProvider(LookupError):
 
 
 class Registry:
-    """The providers of a set of entry points, loaded once. What can't be loaded is kept in `broken`, by name."""
+    """The providers of a set of entry points, loaded once. `broken` has those that can't be loaded.
+
+    points: the first one of a name is used; by default `installed_points()`.
+    """
 
     def __init__(self, points: Iterable[EntryPoint] | None = None) -> None:
         self._providers: dict[str, Provider] = {}
         self._broken: dict[str, str] = {}
-        for point in sorted(entry_points(group=GROUP) if points is None else points, key=lambda p: p.name):
+        for point in installed_points() if points is None else points:
             self._load(point)
 
     def _load(self, point: EntryPoint) -> None:
@@ -81,7 +100,7 @@ class Registry:
         if name in self._providers:
             return self._providers[name]
         wanted = name.strip().lower()
-        known = [*self._providers, *self._broken]
+        known = self._providers.keys() | self._broken.keys()
         longer = max((n for n in known if f"{wanted}/".startswith(f"{n}/")), key=len, default="")
         shorter = [n for n in known if n.partition("/")[0] == wanted]
         found = longer or (shorter[0] if len(shorter) == 1 else "")

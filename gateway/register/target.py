@@ -92,13 +92,15 @@ class Target:
 def makes_model(target: Target, registration: Registration) -> bool:
     """Whether the gateway has to make the model, by `documents.model_body`.
 
-    Also on a cluster that takes the block: for a `url`, which the block has no member for, and for the flow types,
-    whose tools could not name a model the cluster makes (3.8.0 recordings, ``u_flow``: it never runs).
+    Also on a cluster that takes the block: for a provider that the cluster does not know, for a `url`, which the block
+    has no member for, and for the flow types, whose tools could not name a model the cluster makes (3.8.0 recordings,
+    ``u_flow``: it never runs).
     """
     spec = registration.model
     if spec is None:
         return False
     native = target.model_block and target.has_type(registration.type)
+    native = native and registry.provider(spec.provider).cluster is not None
     return not native or bool(spec.url) or registration.type in FLOWS
 
 
@@ -139,6 +141,17 @@ def _ruled_out(registration: Registration, target: Target) -> Iterator[Problem]:
             "TYPE_NOT_ON_VERSION",
             f"It needs {_release(_TYPES[asked])} or later"
             + (", with plugins.ml_commons.unified_agent_api_enabled." if asked in _BY_MODEL_BLOCK else "."),
+        )
+    spec = registration.model
+    known = spec is None or registry.provider(spec.provider).cluster is not None
+    if not known and asked in _BY_MODEL_BLOCK and target.has_type(asked):
+        yield Problem(
+            "type",
+            f"{asked} agents need a provider that the cluster itself supports in a `model` block",
+            ", ".join(name for name in TYPES if name not in _BY_MODEL_BLOCK),
+            asked,
+            "TYPE_NOT_ON_VERSION",
+            "Use another type, or a provider of this type (see docs/registration.md).",
         )
     for index, server in enumerate(registration.mcp):
         reason, needed = _missing_mcp(server, asked, target)

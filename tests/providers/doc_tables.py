@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+from gateway.providers.anthropic_messages import ANTHROPIC, BEDROCK_INVOKE
 from gateway.providers.bedrock_converse import BEDROCK
 from gateway.providers.capabilities import Capabilities
 from gateway.providers.gemini import GEMINI
@@ -10,7 +11,13 @@ from gateway.providers.media import form_name
 from gateway.providers.openai_chat import OPENAI
 
 PAGE = Path(__file__).parents[2] / "docs" / "providers.md"
-TABLES = {"bedrock": BEDROCK, "openai": OPENAI, "gemini": GEMINI}
+TABLES = {
+    "anthropic": ANTHROPIC,
+    "bedrock-invoke": BEDROCK_INVOKE,
+    "bedrock": BEDROCK,
+    "openai": OPENAI,
+    "gemini": GEMINI,
+}
 FORMS = ("base64", "https", "s3", "gs")
 KINDS = ("image", "document", "video", "audio")
 WORDS = {True: "yes", False: "no", "prefill": "only where `allow_prefill` is on"}
@@ -36,7 +43,11 @@ def _row(title: str, forms: object, limits: Capabilities) -> str:
 
 
 def _cell(title: str, form: str, formats: tuple[str, ...], limits: Capabilities) -> str:
-    as_text = limits.text_documents if title.startswith("document") and form == "base64" else frozenset()
+    as_text = (
+        limits.text_documents | limits.text_sources
+        if title.startswith("document") and form == "base64"
+        else frozenset()
+    )
     return " ".join(f"{fmt}*" if fmt in as_text else fmt for fmt in formats) or "✗"
 
 
@@ -60,7 +71,7 @@ def _rules(limits: Capabilities) -> list[tuple[str, str]]:
 
 
 def filled(page: str) -> str:
-    """`page` with what stands between its markers made anew."""
+    """`page` with the text between its markers generated again."""
     for name, limits in TABLES.items():
         begin, end = f"<!-- table: {name} -->", f"<!-- end: {name} -->"
         new = f"{begin}\n{tables(limits)}\n{end}"

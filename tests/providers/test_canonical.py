@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.providers.anthropic_messages import AnthropicMessages
 from gateway.providers.bedrock_converse import BedrockConverse
 from gateway.providers.gemini import Gemini
 from gateway.providers.openai_chat import OpenAIChat
@@ -56,12 +57,24 @@ def test_gemini_role_may_be_left_out() -> None:
     assert Gemini().canonical([{"role": "model", "parts": []}]) == [{"role": "model", "parts": []}]
 
 
+def test_anthropic_string_content_is_one_text_part() -> None:
+    text = [{"type": "text", "text": "hi"}]
+    parts = {"role": "user", "content": text}
+    canonical = AnthropicMessages().canonical
+    assert canonical([{"role": "user", "content": "hi"}]) == [parts] == canonical([parts])
+    result = {"type": "tool_result", "tool_use_id": "t1"}
+    spelled = [{"role": "user", "content": [{**result, "content": "hi"}]}]
+    assert canonical(spelled) == [{"role": "user", "content": [{**result, "content": text}]}]
+
+
 def test_bedrock_has_one_spelling() -> None:
     messages = [{"role": "user", "content": [{"text": "x"}]}]
     assert BedrockConverse().canonical(messages) == messages
 
 
-@pytest.mark.parametrize("provider", [BedrockConverse(), OpenAIChat(), Gemini()], ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "provider", [BedrockConverse(), OpenAIChat(), Gemini(), AnthropicMessages()], ids=lambda p: p.name
+)
 @given(value=anything)
 def test_total_and_stable(provider: Any, value: Any) -> None:
     once = provider.canonical(value)

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from gateway.providers.anthropic_messages import ANTHROPIC, BEDROCK_INVOKE, AnthropicMessages, BedrockInvokeAnthropic
 from gateway.providers.base import Inexpressible, MappingOptions
 from gateway.providers.bedrock_converse import BEDROCK, BedrockConverse
 from gateway.providers.gemini import GEMINI, Gemini
@@ -12,9 +13,11 @@ from gateway.providers.openai_chat import OPENAI, OpenAIChat
 from gateway.unified.formats import FORMATS
 
 from .mapping import fill, parse
-from .sdk import bedrock, gemini, openai
+from .sdk import anthropic, bedrock, gemini, openai
 
 TABLES = {
+    "anthropic": (AnthropicMessages(), ANTHROPIC, anthropic.check),
+    "invoke": (BedrockInvokeAnthropic(), BEDROCK_INVOKE, anthropic.check_on_bedrock),
     "bedrock": (BedrockConverse(), BEDROCK, bedrock.check),
     "openai": (OpenAIChat(), OPENAI, openai.check),
     "gemini": (Gemini(), GEMINI, gemini.check),
@@ -57,7 +60,7 @@ def test_every_cell_is_mapped_or_refused_as_the_table_says(name: str) -> None:
 
 
 def test_every_format_a_table_names_is_one_the_gateway_knows() -> None:
-    for limits in (BEDROCK, OPENAI, GEMINI):
+    for _, limits, _ in TABLES.values():
         for table in (limits.media, limits.tool_media):
             for kind, forms in table.items():
                 for formats in forms.values():
@@ -72,7 +75,7 @@ def test_bedrock_formats_are_the_sdk_models() -> None:
 
 
 def test_mime_types() -> None:
-    """PROVIDERS.md: the static table, and Gemini's own word for wmv."""
+    """docs/internals/providers.md: the static table, and Gemini's own word for wmv."""
     assert GEMINI.mime_type("video", "wmv") == "video/wmv"
     assert BEDROCK.mime_type("video", "wmv") == "video/x-ms-wmv"
     assert [GEMINI.mime_type("video", fmt) for fmt in ("mov", "mpg", "flv", "three_gp", "mkv")] == [

@@ -22,6 +22,7 @@ from .test_golden import PROVIDERS
 
 NEUTRAL = {NEUTRAL_DOCUMENT_TEXT, NEUTRAL_RESULT_TEXT, TOOL_ERROR_TEXT}
 STANDARD_ROLES = {role: role for role in ("system", "developer", "user", "assistant")} | {"tool": "user"}
+CLAUDE = ("anthropic_messages", "bedrock_invoke")
 TEXT_FORMATS = {"txt", "md", "csv", "html"}
 
 
@@ -77,7 +78,7 @@ def is_text(name: str, block: Any) -> bool:
 
 def as_text(name: str, block: Media) -> bool:
     inline = isinstance(block.source, Base64) and block.kind == "document"
-    return inline and name != "bedrock_converse" and block.format in TEXT_FORMATS
+    return inline and name not in ("bedrock_converse", *CLAUDE) and block.format in TEXT_FORMATS
 
 
 def item(name: str, block: Any) -> Any:
@@ -86,7 +87,7 @@ def item(name: str, block: Any) -> Any:
         case Text():
             return block.text if block.text.strip() else None
         case Media(source=Base64() as source):
-            if as_text(name, block):
+            if as_text(name, block) or (name in CLAUDE and block.kind == "document" and block.format in TEXT_FORMATS):
                 text = base64.b64decode(source.data).decode()
                 return text if text.strip() else None
             return source.token
@@ -96,7 +97,11 @@ def item(name: str, block: Any) -> Any:
             return {block.kind: block.value}
         case Json():
             objects_only = name == "bedrock_converse" and not isinstance(block.value, dict)
-            return json.dumps(block.value, ensure_ascii=False) if objects_only or name == "openai_chat" else block
+            return (
+                json.dumps(block.value, ensure_ascii=False)
+                if objects_only or name in ("openai_chat", *CLAUDE)
+                else block
+            )
     raise AssertionError(block)
 
 
@@ -108,6 +113,11 @@ def said_to_provider(name: str, fields: dict[str, Any], extracted: set[str]) -> 
             for message in fields["messages"]:
                 for part in message["content"]:
                     _bedrock(part, said)
+        case "anthropic_messages" | "bedrock_invoke":
+            said.system = [part["text"] for part in fields.get("system", [])]
+            for message in fields["messages"]:
+                for part in message["content"]:
+                    _anthropic(part, said)
         case "openai_chat":
             for message in fields["messages"]:
                 _openai(message, said, extracted)
@@ -139,6 +149,26 @@ def _bedrock(part: dict[str, Any], said: Said) -> None:
             said.plain.append(_location(value["source"]))
         case _:
             said.plain.append(part)
+
+
+def _anthropic(part: dict[str, Any], said: Said) -> None:
+    match part["type"]:
+        case "tool_use":
+            said.calls.append([part["id"], part["name"], part["input"]])
+        case "tool_result":
+            content = part.get("content", [])
+            texts = [inner["text"] for inner in content if inner["type"] == "text"]
+            said.result_media += [_source(inner["source"]) for inner in content if inner["type"] != "text"]
+            failed = part.get("is_error", False) or TOOL_ERROR_TEXT in texts[:1]
+            said.results.append([part["tool_use_id"], failed, [text for text in texts if text not in NEUTRAL]])
+        case "text":
+            said.plain.append(part["text"])
+        case _:
+            said.plain.append(_source(part["source"]))
+
+
+def _source(source: dict[str, Any]) -> str:
+    return str(source.get("data") or source["url"])
 
 
 NEUTRAL_LIST = list(NEUTRAL)

@@ -10,6 +10,7 @@ from gateway.providers.base import LlmResponse, ToolCall, Usage
 from gateway.providers.registry import provider, providers
 
 BEDROCK, OPENAI, GEMINI = "bedrock/converse", "openai/v1/chat/completions", "gemini/v1beta/generatecontent"
+ANTHROPIC = "anthropic/v1/messages"
 RAIN = ToolCall("t1", "rain", {"city": "Bern"})
 
 
@@ -23,6 +24,10 @@ def chat(usage: Any = None, **message: Any) -> Any:
 
 def gemini(*parts: Any, **usage: int) -> Any:
     return {"candidates": [{"content": {"role": "model", "parts": list(parts)}}], "usageMetadata": usage}
+
+
+def message(*parts: Any, **usage: int) -> Any:
+    return {"type": "message", "role": "assistant", "content": list(parts), **({"usage": usage} if usage else {})}
 
 
 FUNCTION = {"id": "t1", "type": "function", "function": {"name": "rain", "arguments": '{"city":"Bern"}'}}
@@ -71,6 +76,24 @@ CASES = {
         gemini({"functionCall": {"name": "rain", "args": {"city": "Bern"}}, "thoughtSignature": "x"}),
         LlmResponse("", (ToolCall("", "rain", {"city": "Bern"}),)),
     ),
+    "anthropic text": (
+        ANTHROPIC,
+        message({"type": "thinking", "thinking": "hm", "signature": "x"}, {"type": "text", "text": "a"}),
+        LlmResponse("a"),
+    ),
+    "anthropic call": (
+        ANTHROPIC,
+        message(
+            {"type": "text", "text": "Let me see."},
+            {"type": "tool_use", "id": "t1", "name": "rain", "input": {"city": "Bern"}},
+            input_tokens=3,
+            cache_read_input_tokens=2,
+            cache_creation_input_tokens=2,
+            output_tokens=5,
+        ),
+        LlmResponse("Let me see.", (RAIN,), Usage(7, 5)),
+    ),
+    "anthropic error": (ANTHROPIC, {"type": "error", "error": {"type": "overloaded_error"}}, None),
     "gemini blocked": (GEMINI, {"promptFeedback": {"blockReason": "SAFETY"}}, None),
     "bedrock error": (BEDROCK, {"message": "Too many requests"}, None),
     "openai error": (OPENAI, {"error": {"message": "no"}}, None),
@@ -86,7 +109,8 @@ def test_a_response(case: str) -> None:
 def test_no_provider_reads_another_ones_response() -> None:
     for name, response, expected in CASES.values():
         if expected is not None:
-            assert [p.name for p in providers() if p.read_response(response) is not None] == [name]
+            readers = [p.name for p in providers() if p.read_response(response) is not None]
+            assert readers == ([name, "bedrock-invoke/anthropic"] if name == ANTHROPIC else [name])
 
 
 MEMBERS = (

@@ -6,6 +6,7 @@ import json
 import re
 from typing import Any
 
+from gateway.simulator.llm import anthropic
 from gateway.simulator.llm.checks import Refused, a_list, a_text, an_object, base64_bytes, need, one_of
 
 IMAGE_FORMATS = frozenset({"png", "jpeg", "gif", "webp"})
@@ -145,28 +146,12 @@ def _matches(pattern: re.Pattern[str], value: Any) -> bool:
 
 
 def check_invoke(body: Any) -> None:
-    """Raises `Refused` for an InvokeModel body that is neither Claude's messages nor its older prompt."""
+    """Raise `Refused` for an InvokeModel body that is neither Claude's messages nor its older prompt."""
     need(isinstance(body, dict), "body: must be an object")
     if "prompt" in body:
         a_text(body["prompt"], "prompt")
-        return
-    former = "assistant"
-    for position, message in enumerate(a_list(body.get("messages"), "messages")):
-        place = f"messages.{position}"
-        an_object(message, place, {"role", "content"}, ("role", "content"))
-        need(message["role"] in ("user", "assistant"), f"{place}.role: unexpected role")
-        need(message["role"] != former, f"{place}: roles must alternate")
-        former = message["role"]
-        if isinstance(message["content"], str):
-            a_text(message["content"], f"{place}.content")
-            continue
-        for index, block in enumerate(a_list(message["content"], f"{place}.content")):
-            need(isinstance(block, dict) and "type" in block, f"{place}.content.{index}.type: required")
-            if block["type"] == "text":
-                a_text(block.get("text"), f"{place}.content.{index}.text")
-            elif block["type"] == "image":
-                source = block.get("source") or {}
-                base64_bytes(source.get("data"), f"{place}.content.{index}.source.data")
+    else:
+        anthropic.check_invoke(body)
 
 
 def answer(text: str) -> dict[str, Any]:
@@ -194,9 +179,7 @@ def invoke_answer(text: str, body: Any) -> dict[str, Any]:
     """An InvokeModel completion, in the shape its request asks for."""
     if isinstance(body, dict) and "prompt" in body:
         return {"type": "completion", "completion": text, "stop_reason": "stop_sequence", "stop": "\n\nHuman:"}
-    content = [{"type": "text", "text": text}]
-    usage = {"input_tokens": 11, "output_tokens": 7}
-    return {"type": "message", "role": "assistant", "content": content, "stop_reason": "end_turn", "usage": usage}
+    return anthropic.answer(text)
 
 
 def error(status: int, message: str) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from gateway.simulator.llm import bedrock, gemini, openai
+from gateway.simulator.llm import anthropic, bedrock, gemini, openai
 from gateway.simulator.llm.checks import Refused
 from gateway.simulator.predict import LlmReply, LlmRequest
 from gateway.simulator.prompts import RESPONSE_FORMAT
@@ -58,6 +58,7 @@ class Provider:
 
 _CONVERSE = Provider("bedrock", bedrock.check, bedrock.answer, bedrock.tool_call, bedrock.error)
 _OPENAI = Provider("openai", openai.check, openai.answer, openai.tool_call, openai.error)
+_ANTHROPIC = Provider("anthropic", anthropic.check, anthropic.answer, anthropic.tool_call, anthropic.error)
 _GEMINI = Provider("gemini", gemini.check, gemini.answer, gemini.tool_call, gemini.error)
 
 
@@ -67,6 +68,8 @@ def provider_of(path: str, body: Any = None) -> Provider | None:
         return _CONVERSE
     if path.endswith("/chat/completions"):
         return _OPENAI
+    if path.endswith("/v1/messages"):
+        return _ANTHROPIC
     if path.endswith(":generateContent"):
         return _GEMINI
     if path.endswith("/invoke"):
@@ -74,7 +77,7 @@ def provider_of(path: str, body: Any = None) -> Provider | None:
         def invoke(text: str) -> dict[str, Any]:
             return bedrock.invoke_answer(text, body)
 
-        return Provider("bedrock", bedrock.check_invoke, invoke, bedrock.tool_call, bedrock.error)
+        return Provider("bedrock", bedrock.check_invoke, invoke, anthropic.tool_call, bedrock.error)
     return None
 
 
