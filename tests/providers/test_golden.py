@@ -1,4 +1,6 @@
-"""Every cell of the mapping tables in docs/internals/providers.md, as whole documents, each taken by the provider's own SDK models.
+"""Every cell of the mapping tables in docs/internals/providers.md, as whole documents.
+
+The SDK of each provider checks them.
 
 A golden file holds `id`, `rule`, `input` as a client would write it, `options` when not the defaults, and either
 `expected` (the provider's body members) with `notices`, or `refused`; notices and refusals as [place, code].
