@@ -1,7 +1,7 @@
 """SDK TypedDicts rebuilt closed, so that pydantic refuses what they leave open.
 
 As they are, pydantic takes unknown keys (TypedDicts are open) and does not look into `Iterable` members; here
-every TypedDict forbids extra keys and every Iterable is a list of at least one item (the APIs' minItems).
+every TypedDict forbids extra keys and every Iterable is a list of at least `least` items (the APIs' minItems).
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,29 +16,29 @@ from typing_extensions import TypeAliasType, TypedDict, get_type_hints, is_typed
 
 
 @cache
-def adapter(hint: Any) -> TypeAdapter[Any]:
+def adapter(hint: Any, least: int = 1) -> TypeAdapter[Any]:
     """An adapter of lists of `hint`, closed."""
-    return TypeAdapter(Annotated[list[closed(hint)], MinLen(1)])  # type: ignore[misc]
+    return TypeAdapter(Annotated[list[closed(hint, least)], MinLen(1)])  # type: ignore[misc]
 
 
 @cache
-def closed(hint: Any) -> Any:
-    """`hint` with every TypedDict in it closed and every Iterable a list of at least one."""
+def closed(hint: Any, least: int = 1) -> Any:
+    """`hint` with every TypedDict in it closed and every Iterable a list of at least `least` items."""
     if isinstance(hint, TypeAliasType):
-        return closed(hint.__value__)
+        return closed(hint.__value__, least)
     if is_typeddict(hint):
-        return _closed_dict(hint)
+        return _closed_dict(hint, least)
     origin, args = get_origin(hint), get_args(hint)
     if origin in (Required, NotRequired):
-        return origin[closed(args[0])]
+        return origin[closed(args[0], least)]
     if origin is Annotated:
-        return closed(args[0])
+        return closed(args[0], least)
     if origin in (Iterable, Sequence, list):
-        return Annotated[list[closed(args[0])], MinLen(1)]  # type: ignore[misc]
+        return Annotated[list[closed(args[0], least)], MinLen(least)]  # type: ignore[misc]
     if origin in (Union, UnionType):
-        return Union[tuple(closed(arg) for arg in args if _is_json(arg))]  # noqa: UP007
+        return Union[tuple(closed(arg, least) for arg in args if _is_json(arg))]  # noqa: UP007
     if origin is dict:
-        return dict[args[0], closed(args[1])]  # type: ignore[misc]
+        return dict[args[0], closed(args[1], least)]  # type: ignore[misc]
     if origin is Literal or hint in (str, int, float, bool, object, NoneType, None):
         return hint
     raise TypeError(f"a type this checker does not know: {hint!r}")
@@ -52,10 +52,10 @@ def _is_json(hint: Any) -> bool:
     return not (isinstance(origin, type) and issubclass(origin, IO | PathLike | BaseModel | bytes))
 
 
-def _closed_dict(hint: Any) -> Any:
+def _closed_dict(hint: Any, least: int) -> Any:
     # `Required` is read from the hints: `__required_keys__` does not see it in postponed annotations.
     hints = get_type_hints(hint, include_extras=True)
-    members = {name: closed(kind) for name, kind in hints.items()}
+    members = {name: closed(kind, least) for name, kind in hints.items()}
     made = TypedDict(hint.__name__, members, total=hint.__total__)  # type: ignore[operator]
     made.__pydantic_config__ = ConfigDict(extra="forbid")
     return made
