@@ -79,7 +79,7 @@ BEDROCK = Capabilities(
 
 
 class BedrockConnector(ConnectorTemplate):
-    """`bedrock/converse`. Of `temperature` and `top_p` the latter is sent: models refuse both (3.8.0.0 source)."""
+    """`bedrock/converse`. `top_p` is sent instead of `temperature`: models refuse both together (3.8.0.0 source)."""
 
     url = "https://bedrock-runtime.${parameters.region}.amazonaws.com/model/${parameters.model}/converse"
     protocol = "aws_sigv4"
@@ -91,19 +91,19 @@ class BedrockConnector(ConnectorTemplate):
     user_turn: ClassVar[Mapping[str, Any]] = {"role": "user", "content": [{"text": "${parameters.prompt}"}]}
 
     def sampling(self, spec: ModelSpec) -> dict[str, str]:
-        """A temperature, unless `top_p` was given."""
+        """Return a temperature, unless `top_p` was given."""
         return {} if "top_p" in spec.parameters else {"temperature": "1.0"}
 
     def left_out(self, spec: ModelSpec) -> tuple[str, ...]:
-        """A temperature beside `top_p`."""
+        """Leave out a temperature beside `top_p`."""
         return ("temperature",) if {"top_p", "temperature"} <= spec.parameters.keys() else ()
 
     def model_name(self, spec: ModelSpec) -> str:
-        """The id, or ARN, whose slashes must not end the path segment."""
+        """Return the id, or an ARN with its slashes escaped so that they don't end the path segment."""
         return spec.model_id.replace("/", "%2F")
 
     def template(self, conversation: str, spec: ModelSpec) -> str:
-        """Converse's body."""
+        """Return the body of a Converse request."""
         name, member = ("top_p", "topP") if "top_p" in spec.parameters else ("temperature", "temperature")
         return (
             f'{{"system":[{{"text":"${{parameters.system_prompt}}"}}],"messages":{conversation},'
@@ -137,15 +137,15 @@ class BedrockConverse(Provider):
         return [writer.message(group) for group in groups]
 
     def text_part(self, text: str, role: Role = "user") -> dict[str, Any]:
-        """``{"text": …}``."""
+        """Return ``{"text": …}``."""
         return {"text": text}
 
     def system_fields(self, texts: Sequence[str]) -> dict[str, Any]:
-        """``{"system": [{"text": …}, …]}``."""
+        """Return ``{"system": [{"text": …}, …]}``."""
         return {"system": [{"text": text} for text in texts]} if texts else {}
 
     def canonical(self, messages: Any) -> Any:
-        """As it is: Converse has one spelling."""
+        """Return the messages unchanged: Converse has one spelling."""
         return messages
 
     def read_response(self, response: Any) -> LlmResponse | None:
@@ -163,12 +163,12 @@ class BedrockConverse(Provider):
         )
 
     def required_members(self, messages: Sequence[Any]) -> frozenset[str]:
-        """``toolConfig`` when a message holds a tool call or result: the service refuses them without it."""
+        """Require ``toolConfig`` when a message holds a tool call or result: the service refuses them without it."""
         tools = any({"toolUse", "toolResult"} & part.keys() for message in messages for part in message["content"])
         return frozenset({"toolConfig"}) if tools else frozenset()
 
     def claims(self, connector: ConnectorHints) -> Claim | None:
-        """By a URL that ends in ``/converse``, or by content parts without a ``type``. ``/invoke`` is another API."""
+        """Claim a URL that ends in ``/converse``, or content parts without a ``type``. ``/invoke`` is another API."""
         if _URL.search(recognition.url_path(connector.url)):
             return Claim(Evidence.URL, "its URL ends in /converse")
         body = connector.request_body
@@ -193,7 +193,7 @@ class _Writer:
         if document and self._limits.document_needs_text and not any(isinstance(block, Text) for block in blocks):
             content.append({"text": NEUTRAL_DOCUMENT_TEXT})
             self._findings.note(
-                "NEUTRAL_TEXT_ADDED", document.at, "A text is added: a document can't stand without one"
+                "NEUTRAL_TEXT_ADDED", document.at, "A text is added: the message of a document must have one"
             )
         return {"role": turns[0].role, "content": content}
 
@@ -244,7 +244,7 @@ class _Writer:
 
 
 def _rank(block: ContentBlock) -> int:
-    """Tool results first, tool calls last; all else in the client's order."""
+    """Order tool results first, tool calls last; everything else in the client's order."""
     return {ToolResult: 0, ToolUse: 2}.get(type(block), 1)
 
 

@@ -67,7 +67,7 @@ class GeminiConnector(ConnectorTemplate):
     user_turn: ClassVar[Mapping[str, Any]] = {"role": "user", "parts": [{"text": "${parameters.prompt}"}]}
 
     def template(self, conversation: str, spec: ModelSpec) -> str:
-        """generateContent's body."""
+        """Return the body of a generateContent request."""
         top_p = ',"topP":${parameters.top_p}' if "top_p" in spec.parameters else ""
         return (
             f'{{"systemInstruction":{{"parts":[{{"text":"${{parameters.system_prompt}}"}}]}},"contents":{conversation},'
@@ -103,7 +103,7 @@ class Gemini(Provider):
         return contents
 
     def text_part(self, text: str, role: Role = "user") -> dict[str, Any]:
-        """``{"text": …}``."""
+        """Return ``{"text": …}``."""
         return {"text": text}
 
     def role_of(self, turn: Mapping[str, Any]) -> str:
@@ -112,17 +112,17 @@ class Gemini(Provider):
         return "assistant" if role == "model" else role if isinstance(role, str) else ""
 
     def system_fields(self, texts: Sequence[str]) -> dict[str, Any]:
-        """``{"systemInstruction": {"parts": [{"text": …}, …]}}``."""
+        """Return ``{"systemInstruction": {"parts": [{"text": …}, …]}}``."""
         return {"systemInstruction": {"parts": [{"text": text} for text in texts]}} if texts else {}
 
     def canonical(self, messages: Any) -> Any:
-        """The role, which may be left out, as ``user``."""
+        """Write a role that was left out as ``user``."""
         if not isinstance(messages, list):
             return messages
         return [{"role": "user", **content} if isinstance(content, dict) else content for content in messages]
 
     def claims(self, connector: ConnectorHints) -> Claim | None:
-        """By a URL that ends in ``:generateContent`` or is on the API's host, or by ``contents`` with ``parts``.
+        """Claim a URL that ends in ``:generateContent`` or is on the API's host, or ``contents`` with ``parts``.
 
         The host serves OpenAI's API as well, under ``/openai/``.
         """
@@ -160,7 +160,10 @@ class _Writer:
         self._findings = findings
 
     def run(self, turns: Sequence[Turn], before: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The contents of a run of turns; what else the first turn with results holds joins them in `before`."""
+        """Write the contents of a run of turns.
+
+        If the first turn holds tool results, its other blocks are appended to the content in `before` that has them.
+        """
         contents: list[dict[str, Any]] = []
         results = before[-1] if before and before[-1]["role"] == "user" else None
         for i, turn in enumerate(turns):
@@ -195,13 +198,15 @@ class _Writer:
     def _media(self, block: Media) -> dict[str, Any]:
         mime_type = self._limits.mime_type(block.kind, block.format)
         if block.name:
-            self._findings.note("DOCUMENT_NAME_DROPPED", block.at, f"The name {block.name!r} has no place here")
+            self._findings.note(
+                "DOCUMENT_NAME_DROPPED", block.at, f"The name {block.name!r} is dropped: the API has no member for it"
+            )
         if isinstance(block.source, Base64):
             return {"inlineData": {"mimeType": mime_type, "data": block.source.token}}
         return {"fileData": {"mimeType": mime_type, "fileUri": block.source.url}}
 
     def _response(self, result: ToolResult) -> dict[str, Any]:
-        """``response`` holds the text and JSON (a list when there are several), ``parts`` the media."""
+        """Write text and JSON into ``response`` (a list when there are several), and media into ``parts``."""
         output: list[Any] = []
         media: list[dict[str, Any]] = []
         for part in result.content:

@@ -1,4 +1,4 @@
-"""Media: whether a provider's table has a place for a block, and documents that travel as text."""
+"""Checks media blocks against a provider's capability table, and reads documents that are sent as text."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ _FORM_NAMES = {
 
 
 def form_of(block: Media) -> str:
-    """The source form a table row is found by: ``base64`` or the URL's scheme."""
+    """Return the source form that selects a table row: ``base64`` or the URL's scheme."""
     return "base64" if isinstance(block.source, Base64) else block.source.scheme
 
 
 def form_name(form: str) -> str:
-    """A source form in words."""
+    """Describe a source form."""
     return _FORM_NAMES.get(form, f"a {form}:// URL")
 
 
 def check(block: Media, role: Role, limits: Capabilities, findings: Findings) -> bool:
-    """Whether a turn of `role` may hold `block`; if not, `findings` says why."""
+    """Return True if a turn of `role` may hold `block`; otherwise refuse it in `findings`."""
     if role not in limits.media_roles:
         findings.refuse(
             "BLOCK_ROLE_UNSUPPORTED",
             block.at,
-            f"{limits.label} takes no {block.kind} in a turn of role {role}",
+            f"{limits.label} does not accept {block.kind} in a turn of role {role}",
             expected=f"role {' or '.join(sorted(limits.media_roles))}",
             received=f"role {role}",
             help=f"Put the {block.kind} into a turn of role user.",
@@ -44,22 +44,22 @@ def check(block: Media, role: Role, limits: Capabilities, findings: Findings) ->
         findings.refuse(
             "MEDIA_KIND_UNSUPPORTED",
             block.at,
-            f"{limits.label} takes no {block.kind}",
+            f"{limits.label} does not accept {block.kind}",
             expected=f"text, {', '.join(limits.media)}",
             received=block.kind,
-            help=f"Use a model whose provider takes {block.kind}.",
+            help=f"Use a model whose provider accepts {block.kind}.",
         )
         return False
     return _check_row(block, limits.media, limits, findings, "")
 
 
 def check_in_result(block: Media, limits: Capabilities, findings: Findings) -> bool:
-    """Whether a tool result may hold `block`; if not, `findings` says why."""
+    """Return True if a tool result may hold `block`; otherwise refuse it in `findings`."""
     if block.kind not in limits.tool_media:
         findings.refuse(
             "TOOL_RESULT_CONTENT_UNSUPPORTED",
             block.at,
-            f"{limits.label} takes no {block.kind} in a tool result",
+            f"{limits.label} does not accept {block.kind} in a tool result",
             expected=f"text, json, {', '.join(limits.tool_media)}",
             received=block.kind,
             help="Let the tool return text, or send the media in a user turn of its own.",
@@ -76,7 +76,7 @@ def _check_row(block: Media, table: MediaTable, limits: Capabilities, findings: 
         findings.refuse(
             "MEDIA_SOURCE_UNSUPPORTED",
             block.at,
-            f"{limits.label} takes no {block.kind} by {form_name(form)}{where}",
+            f"{limits.label} does not accept {block.kind} as {form_name(form)}{where}",
             expected=names,
             received=form_name(form),
             help=f"Send the {block.kind} as {names}.",
@@ -86,7 +86,7 @@ def _check_row(block: Media, table: MediaTable, limits: Capabilities, findings: 
         findings.refuse(
             "MEDIA_FORMAT_UNSUPPORTED",
             block.at,
-            f"{limits.label} takes no {block.format} {block.kind} by {form_name(form)}{where}",
+            f"{limits.label} does not accept {block.format} {block.kind} as {form_name(form)}{where}",
             expected=", ".join(formats),
             received=block.format,
             help=f"Convert the {block.kind} to {' or '.join(formats)}.",
@@ -102,7 +102,7 @@ def _check_url(block: Media, limits: Capabilities, findings: Findings) -> bool:
     findings.refuse(
         "MEDIA_URL_UNSUPPORTED",
         block.at,
-        f"{limits.label} takes no such {block.source.scheme} URL",
+        f"{limits.label} does not accept this {block.source.scheme} URL",
         expected=f"a URL that matches {pattern}",
         received=block.source.url[:80],
         help="Check the bucket's name and the URL's length.",

@@ -39,7 +39,7 @@ _OPENAI_MEDIA: MediaTable = {
 OPENAI = Capabilities(
     label="OpenAI chat completions",
     media=_OPENAI_MEDIA,
-    tool_media=_OPENAI_MEDIA,  # lifted into a user message behind the tool messages
+    tool_media=_OPENAI_MEDIA,  # moved to a user message after the tool messages
     text_documents=frozenset(TEXT_DOCUMENTS),
     hoists_system=False,
     calls_apart=True,  # [M] `tool_calls` is a member of the message, not a part
@@ -58,17 +58,17 @@ class OpenAIConnector(ConnectorTemplate):
     user_turn: ClassVar[Mapping[str, Any]] = {"role": "user", "content": "${parameters.prompt}"}
 
     def sampling(self, spec: ModelSpec) -> dict[str, str]:
-        """A temperature, unless it is a reasoning model."""
+        """Return a temperature, unless it is a reasoning model."""
         return {} if "reasoning_effort" in spec.parameters else {"temperature": "1.0"}
 
     def left_out(self, spec: ModelSpec) -> tuple[str, ...]:
-        """Temperature and `top_p` beside `reasoning_effort`."""
+        """Leave out temperature and `top_p` beside `reasoning_effort`."""
         if "reasoning_effort" not in spec.parameters:
             return ()
         return tuple(name for name in ("temperature", "top_p") if name in spec.parameters)
 
     def template(self, conversation: str, spec: ModelSpec) -> str:
-        """The chat completion's body."""
+        """Return the body of a chat completion request."""
         if "reasoning_effort" in spec.parameters:
             chosen = '"reasoning_effort":"${parameters.reasoning_effort}"'
         else:
@@ -81,7 +81,7 @@ class OpenAIConnector(ConnectorTemplate):
 
 
 class OpenAIChat(Provider):
-    """OpenAI's chat completions API, and whatever speaks the same."""
+    """OpenAI's chat completions API, and other servers of the same format."""
 
     name: ClassVar[str] = "openai/v1/chat/completions"
     messages_field: ClassVar[str] = "messages"
@@ -105,19 +105,19 @@ class OpenAIChat(Provider):
         return [message for run in role_runs(turns) for message in writer.run(run)]
 
     def text_part(self, text: str, role: Role = "user") -> dict[str, Any]:
-        """``{"type": "text", "text": …}``."""
+        """Return ``{"type": "text", "text": …}``."""
         return _text(text)
 
     def system_fields(self, texts: Sequence[str]) -> dict[str, Any]:
-        """Always empty: system text is a message."""
+        """Return {}: system text is a message."""
         return {}
 
     def canonical(self, messages: Any) -> Any:
-        """String content as one text part, absent content of a tool call as null, its arguments parsed."""
+        """Write string content as one text part, absent content of a tool call as null, and its arguments parsed."""
         return [_canonical(message) for message in messages] if isinstance(messages, list) else messages
 
     def claims(self, connector: ConnectorHints) -> Claim | None:
-        """By a URL that ends in ``/chat/completions``, on any host, or by a member that only this API has.
+        """Claim a URL that ends in ``/chat/completions``, on any host, or a member that only this API has.
 
         Messages alone prove nothing: Claude's and Cohere's look the same.
         """
@@ -143,20 +143,20 @@ class OpenAIChat(Provider):
 class _Writer:
     """Writes the messages of one request.
 
-    Tool messages hold text only, so media of tool results wait in `_lifted` until all tool messages are out.
+    Tool messages hold text only, so media of tool results are collected in `_moved` and follow all tool messages.
     """
 
     def __init__(self, limits: Capabilities, findings: Findings) -> None:
         self._limits = limits
         self._findings = findings
-        self._lifted: list[Media] = []
+        self._moved: list[Media] = []
         self._documents = 0
 
     def run(self, turns: Sequence[Turn]) -> list[dict[str, Any]]:
         messages: list[dict[str, Any]] = []
-        if self._lifted:
-            messages.append({"role": "user", "content": [self._media(block) for block in self._lifted]})
-            self._lifted = []
+        if self._moved:
+            messages.append({"role": "user", "content": [self._media(block) for block in self._moved]})
+            self._moved = []
         for turn in turns:
             if turn.role == "assistant":
                 messages.append(self._assistant(turn))
@@ -216,15 +216,13 @@ class _Writer:
                     parts.append(_text(json.dumps(value, ensure_ascii=False)))
                     self._findings.note("TOOL_RESULT_STRINGIFIED", at, "The JSON value is sent as text")
                 case Media(at=at):
-                    self._lifted.append(part)
+                    self._moved.append(part)
                     self._findings.note("TOOL_MEDIA_MOVED", at, "The media follows the tool messages in a user message")
                 case _:
                     assert_never(part)
         if result.is_error:
             parts.insert(0, _text(TOOL_ERROR_TEXT))
-            self._findings.note(
-                "TOOL_ERROR_MARKED", result.at, "That the tool failed is said in a text before its output"
-            )
+            self._findings.note("TOOL_ERROR_MARKED", result.at, "A text before the output states that the tool failed")
         if not parts:
             parts.append(_text(NEUTRAL_RESULT_TEXT))
             self._findings.note("NEUTRAL_TEXT_ADDED", result.at, "A text is added: the tool result has none")
@@ -269,7 +267,7 @@ def _canonical_call(call: Any) -> Any:
 
 
 def _read_call(call: dict[str, Any]) -> ToolCall:
-    """Read a call of a response; arguments that are no JSON stay a string."""
+    """Read a call of a response; arguments that are not JSON remain a string."""
     arguments = responses.member(call, "function", "arguments")
     with contextlib.suppress(TypeError, ValueError, RecursionError):
         arguments = json.loads(arguments)

@@ -31,11 +31,11 @@ def installed_points() -> list[EntryPoint]:
 
 
 class UnknownProvider(LookupError):
-    """No provider has this name; the message lists those there are."""
+    """No provider has this name; the message lists the known ones."""
 
 
 class BrokenProvider(LookupError):
-    """An installed provider can't be used; the message says which entry point, and why."""
+    """An installed provider can't be used; the message names the entry point and the reason."""
 
 
 class AmbiguousProvider(LookupError):
@@ -76,22 +76,22 @@ class Registry:
 
     @property
     def broken(self) -> Mapping[str, str]:
-        """Providers that can't be used → why."""
+        """Name → reason, of each provider that can't be used."""
         return dict(self._broken)
 
     def names(self) -> list[str]:
-        """The names of all usable providers, sorted."""
+        """Return the names of all usable providers, sorted."""
         return sorted(self._providers)
 
     def providers(self) -> list[Provider]:
-        """All usable providers, sorted by name."""
+        """Return all usable providers, sorted by name."""
         return [self._providers[name] for name in self.names()]
 
     def provider(self, name: str) -> Provider:
-        """The provider called `name`, in any case.
+        """Return the provider called `name`, in any case.
 
-        A first part that only one provider has will do (``bedrock``), and so does a name with more behind it
-        (``bedrock/converse/claude``).
+        The first part of a name is enough if only one provider has it (``bedrock``). A name may have more parts at its
+        end (``bedrock/converse/claude``).
 
         Raises:
             BrokenProvider: it is installed, but can't be loaded.
@@ -131,10 +131,10 @@ class Registry:
         return ""
 
 
-def _has(provider: Provider, told: str) -> bool:
-    """Whether `told` is the provider's name, the first part of it, or a longer name that starts with it."""
-    told = told.strip().lower()
-    return bool(told) and (told == provider.name.partition("/")[0] or f"{told}/".startswith(f"{provider.name}/"))
+def _has(provider: Provider, name: str) -> bool:
+    """Return True if `name` is the provider's name, the first part of it, or a longer name that starts with it."""
+    name = name.strip().lower()
+    return bool(name) and (name == provider.name.partition("/")[0] or f"{name}/".startswith(f"{provider.name}/"))
 
 
 def _only(claims: Mapping[str, Claim]) -> str:
@@ -150,25 +150,25 @@ def connectors() -> dict[str, ConnectorTemplate]:
 
 @cache
 def installed() -> Registry:
-    """The registry of what is installed; `installed.cache_clear()` makes the next call look again."""
+    """Return the registry of all installed providers; `installed.cache_clear()` makes the next call load them again."""
     return Registry()
 
 
 def names() -> list[str]:
-    """The names of all usable providers (`Registry.names`)."""
+    """Return the names of all usable providers (`Registry.names`)."""
     return installed().names()
 
 
 def providers() -> list[Provider]:
-    """All usable providers (`Registry.providers`)."""
+    """Return all usable providers (`Registry.providers`)."""
     return installed().providers()
 
 
 def provider(name: str) -> Provider:
-    """The provider called `name` (`Registry.provider`)."""
+    """Return the provider called `name` (`Registry.provider`)."""
     return installed().provider(name)
 
 
 def recognise(hints: ConnectorHints) -> str:
-    """The name of the provider these hints identify, or "" (`Registry.recognise`)."""
+    """Return the name of the provider that these hints identify, or "" (`Registry.recognise`)."""
     return installed().recognise(hints)

@@ -16,7 +16,7 @@ class MappingOptions:
     """The operator's choices for the mapping.
 
     roles: client role → one of system, user, assistant, tool (`gateway.unified.roles` has the rule).
-    allow_prefill: a conversation may end with an assistant turn where the provider's table says `prefill`.
+    allow_prefill: a conversation may end with an assistant turn where the provider's table has `prefill`.
     """
 
     roles: Mapping[str, str] = field(default_factory=dict)
@@ -30,7 +30,7 @@ class ProviderRequest:
     messages: the value of `Provider.messages_field`, as JSON data. Inline media are tokens (`Base64.token`), so
         the data stay small.
     system: texts taken out of the conversation because the provider has a separate member for them ([] where it
-        keeps them among the messages).
+        leaves them among the messages).
     notices: the changes to report (a mapped role, a cleaned tool id, …).
     """
 
@@ -103,7 +103,7 @@ class ClusterSupport:
 
     llm_interface: the `_llm_interface` of its function calling. since: the first release that has it.
     tool_config: what function calling writes for `${parameters.tool_configs}`.
-    user_turn: the user's turn that a unified V1 agent makes of a text (recorded, 3.5 to 3.8); TEXT stands for it.
+    user_turn: the user's turn that a unified V1 agent makes of a text (recorded, 3.5 to 3.8); TEXT is its place.
     body_members: members of the request body in the cluster's own template for a `model` block.
     parameters: model parameters that this template needs, with a value for each.
     has_system_slot: the template has a place for the system prompt.

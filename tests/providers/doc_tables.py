@@ -58,13 +58,13 @@ def _rules(limits: Capabilities) -> list[tuple[str, str]]:
     return [
         ("roles whose turns may hold media", ", ".join(sorted(limits.media_roles))),
         ("Converse-only blocks", ", ".join(native) or "✗"),
-        ("system text stands apart from the messages", WORDS[limits.hoists_system]),
+        ("system text has a member of its own", WORDS[limits.hoists_system]),
         ("turns of one role in a row become one", WORDS[limits.merges_turns]),
         ("may start with the assistant", WORDS[limits.assistant_first]),
         ("may end with the assistant", WORDS[last]),
         ("tool names", f"`{limits.tool_name}`"),
         ("tool call ids", characters if limits.tool_id_characters else "any"),
-        ("tool calls stand behind a turn's other blocks", WORDS[limits.calls_apart]),
+        ("tool calls come after a turn's other blocks", WORDS[limits.calls_apart]),
         ("a document needs a text beside it", WORDS[limits.document_needs_text]),
         ("a JSON tool result must be an object", WORDS[limits.object_results]),
     ]

@@ -36,7 +36,7 @@ def test_every_cell_is_mapped_or_refused_as_the_table_says(name: str) -> None:
     """All kinds × source forms × formats, in a turn and in a tool result; what is mapped, the SDK takes."""
     provider, limits, check = TABLES[name]
     for _, kind, form, fmt in (cell for cell in CELLS if cell[0] == name):
-        for table, talk in (
+        for table, conversation in (
             (limits.media, [{"type": "text", "text": "look"}, block(kind, form, fmt)]),
             (
                 limits.tool_media,
@@ -50,7 +50,7 @@ def test_every_cell_is_mapped_or_refused_as_the_table_says(name: str) -> None:
                 ],
             ),
         ):
-            agent_input = parse(talk)
+            agent_input = parse(conversation)
             if fmt in table.get(kind, {}).get(form, ()):
                 request = provider.map(agent_input, MappingOptions())
                 check(fill(provider.fields(request), agent_input))
@@ -87,7 +87,7 @@ def test_mime_types() -> None:
 
 
 PDF = block("document", "base64", "pdf")
-TALK = [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]
+TWO_USER_TURNS = [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]
 TOOLS = [
     {"role": "user", "content": "go"},
     {"role": "assistant", "content": [{"toolUse": {"toolUseId": "t1", "name": "f", "input": {}}}]},
@@ -95,16 +95,16 @@ TOOLS = [
 ]
 
 
-def bedrock_with(talk: Any, **changes: Any) -> list[dict[str, Any]]:
-    agent_input = parse(talk)
+def bedrock_with(conversation: Any, **changes: Any) -> list[dict[str, Any]]:
+    agent_input = parse(conversation)
     provider = BedrockConverse(dataclasses.replace(BEDROCK, **changes))
     messages: list[dict[str, Any]] = fill(provider.map(agent_input, MappingOptions()).messages, agent_input)
     return messages
 
 
 def test_switch_merges_turns() -> None:
-    assert bedrock_with(TALK) == [{"role": "user", "content": [{"text": "a"}, {"text": "b"}]}]
-    assert bedrock_with(TALK, merges_turns=False) == [
+    assert bedrock_with(TWO_USER_TURNS) == [{"role": "user", "content": [{"text": "a"}, {"text": "b"}]}]
+    assert bedrock_with(TWO_USER_TURNS, merges_turns=False) == [
         {"role": "user", "content": [{"text": "a"}]},
         {"role": "user", "content": [{"text": "b"}]},
     ]
@@ -125,14 +125,14 @@ def test_switches_of_tool_results() -> None:
 
 
 def test_switches_of_the_ends() -> None:
-    talk = [{"role": "assistant", "content": "hello"}]
-    assert bedrock_with(talk, assistant_first=True, assistant_last="yes") == [
+    conversation = [{"role": "assistant", "content": "hello"}]
+    assert bedrock_with(conversation, assistant_first=True, assistant_last="yes") == [
         {"role": "assistant", "content": [{"text": "hello"}]}
     ]
 
 
 def test_a_refusal_in_full() -> None:
-    """Every member of a problem, in the words a client reads."""
+    """Every member of a problem, as a client reads it."""
     with pytest.raises(Inexpressible) as refusal:
         BedrockConverse().map(parse([block("image", "https", "png")]), MappingOptions())
     [problem] = refusal.value.problems

@@ -1,4 +1,4 @@
-"""docs/providers.md says what the code does: its tables come from the tables, and every code is explained there."""
+"""docs/providers.md matches the code: its tables are generated, and it explains every code."""
 
 import re
 from pathlib import Path

@@ -13,7 +13,7 @@ from gateway.providers.openai_chat import OpenAIChat
 from gateway.unified.model import AgentInput, ContentBlock, InputType, Media, Message, Text, ToolResult, ToolUse, Url
 
 
-def talk(*turns: tuple[str, tuple[ContentBlock, ...]]) -> AgentInput:
+def conversation(*turns: tuple[str, tuple[ContentBlock, ...]]) -> AgentInput:
     return AgentInput(InputType.MESSAGES, tuple(Message(r, c, f"input[{i}]") for i, (r, c) in enumerate(turns)))
 
 
@@ -23,8 +23,8 @@ def result(text: str, id: str = "", name: str = "") -> ToolResult:
 
 CALLS = (ToolUse("", "rain", {}, "input[1].content[0]"), ToolUse("", "snow", {}, "input[1].content[1]"))
 GO: tuple[str, tuple[ContentBlock, ...]] = ("user", (Text("go", "input[0].content[0]"),))
-BY_NAME = talk(GO, ("assistant", CALLS), ("tool", (result("s", name="snow"), result("r", name="rain"))))
-IN_ORDER = talk(GO, ("assistant", CALLS), ("tool", (result("r"), result("s"))))
+BY_NAME = conversation(GO, ("assistant", CALLS), ("tool", (result("s", name="snow"), result("r", name="rain"))))
+IN_ORDER = conversation(GO, ("assistant", CALLS), ("tool", (result("r"), result("s"))))
 NOTICES = [("input[1].content[0]", "TOOL_ID_ADDED"), ("input[1].content[1]", "TOOL_ID_ADDED")]
 
 
@@ -80,13 +80,13 @@ def test_anthropics_failed_results(failed: bool, parts: tuple[Any, ...], expecte
     """A result with `is_error` is not empty and holds text only."""
     results = ToolResult("t", parts, failed, "input[2].content[0]")
     call = ToolUse("t", "rain", {}, "input[1].content[0]")
-    request = AnthropicMessages().map(talk(GO, ("assistant", (call,)), ("user", (results,))), MappingOptions())
+    request = AnthropicMessages().map(conversation(GO, ("assistant", (call,)), ("user", (results,))), MappingOptions())
     assert request.messages[2]["content"] == [{"type": "tool_result", "tool_use_id": "t", **expected}]
 
 
 def test_an_id_made_up_is_nobody_elses() -> None:
     calls = (ToolUse("", "rain", {}, "input[1].content[0]"), ToolUse("call_1", "snow", {}, "input[1].content[1]"))
-    agent_input = talk(GO, ("assistant", calls), ("tool", (result("s", id="call_1"), result("r"))))
+    agent_input = conversation(GO, ("assistant", calls), ("tool", (result("s", id="call_1"), result("r"))))
     _, sent, results = Gemini().map(agent_input, MappingOptions()).messages
     assert [part["functionCall"]["id"] for part in sent["parts"]] == ["call_1-2", "call_1"]
     assert [part["functionResponse"]["id"] for part in results["parts"]] == ["call_1", "call_1-2"]
@@ -101,5 +101,5 @@ def test_a_result_of_another_name_or_given_twice_is_refused(provider: Any) -> No
         ((result("r"), result("s"), result("t")), ["TOOL_RESULT_UNMATCHED"]),
     ):
         with pytest.raises(Inexpressible) as refusal:
-            provider.map(talk(GO, ("assistant", CALLS), ("tool", results)), MappingOptions())
+            provider.map(conversation(GO, ("assistant", CALLS), ("tool", results)), MappingOptions())
         assert [problem.code for problem in refusal.value.problems] == problems

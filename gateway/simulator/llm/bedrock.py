@@ -1,4 +1,7 @@
-"""Bedrock Converse and InvokeModel: what the service accepts, and how it answers (PROVIDERS.md, "Bedrock Converse")."""
+"""Bedrock Converse and InvokeModel: what the service accepts, and how it answers.
+
+The rules are those of docs/internals/providers.md, "Bedrock Converse".
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ _MAX_DOCUMENTS, _MAX_DOCUMENT_BYTES = 5, int(4.5 * 1024 * 1024)
 
 
 def check(body: Any) -> None:
-    """Raises `Refused` for a Converse body the service would not take."""
+    """Raise `Refused` for a Converse body that the service would not take."""
     request = an_object(body, "body", _FIELDS, ("messages",))
     for position, block in enumerate(request.get("system") or ()):
         kind, text = one_of(block, f"system.{position}", {"text", "guardContent", "cachePoint"})
@@ -155,12 +158,12 @@ def check_invoke(body: Any) -> None:
 
 
 def answer(text: str) -> dict[str, Any]:
-    """A Converse completion."""
+    """Return a Converse completion."""
     return _completion([{"text": text}], "end_turn")
 
 
 def tool_call(text: str, name: str, arguments: dict[str, Any], call_id: str) -> dict[str, Any]:
-    """A Converse completion that calls a tool."""
+    """Return a Converse completion that calls a tool."""
     return _completion(
         [{"text": text}, {"toolUse": {"toolUseId": call_id, "name": name, "input": arguments}}], "tool_use"
     )
@@ -176,12 +179,12 @@ def _completion(content: list[dict[str, Any]], reason: str) -> dict[str, Any]:
 
 
 def invoke_answer(text: str, body: Any) -> dict[str, Any]:
-    """An InvokeModel completion, in the shape its request asks for."""
+    """Return an InvokeModel completion in the shape of its request."""
     if isinstance(body, dict) and "prompt" in body:
         return {"type": "completion", "completion": text, "stop_reason": "stop_sequence", "stop": "\n\nHuman:"}
     return anthropic.answer(text)
 
 
 def error(status: int, message: str) -> str:
-    """The body of a failure; `status` stands in the HTTP status alone."""
+    """Return the body of a failure; only the HTTP status has `status`."""
     return json.dumps({"message": message})

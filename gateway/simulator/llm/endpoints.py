@@ -1,4 +1,4 @@
-"""The endpoints together: which provider a path speaks, what is answered, and what has been received."""
+"""All endpoints: the provider of a path, its answers, and the requests received."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ _GEMINI = Provider("gemini", gemini.check, gemini.answer, gemini.tool_call, gemi
 
 
 def provider_of(path: str, body: Any = None) -> Provider | None:
-    """The provider whose API `path` is; InvokeModel answers in the shape `body` asks for."""
+    """Return the provider whose API `path` is. InvokeModel answers in the shape of the request's `body`."""
     if path.endswith("/converse"):
         return _CONVERSE
     if path.endswith("/chat/completions"):
@@ -82,7 +82,7 @@ def provider_of(path: str, body: Any = None) -> Provider | None:
 
 
 def answer_any(request: LlmRequest) -> LlmReply:
-    """Answers any call with the same words, in the shape of the provider its URL names; checks nothing."""
+    """Answer any call with the same text, in the shape of the provider that its URL names; check nothing."""
     parsed = _json(request.body)
     provider = provider_of(urlsplit(request.url).path, parsed)
     if provider is None:
@@ -95,13 +95,13 @@ def _unscripted(request: LlmRequest) -> str:
 
 
 def slowness(path: str) -> int:
-    """For how many seconds the model behind `path` keeps its callers waiting."""
+    """Return how many seconds the model at `path` takes to answer."""
     slow = _SLOW.search(path)
     return int(slow.group(1)) if slow else 0
 
 
 class LlmEndpoints:
-    """All endpoints of a simulated world: they record every body, check it when `strict`, and follow a script."""
+    """All endpoints of a simulated cluster: they record every body, check it when `strict`, and follow a script."""
 
     def __init__(self, strict: bool = True) -> None:
         self.strict = strict
@@ -111,19 +111,19 @@ class LlmEndpoints:
         self._script: deque[Script] = deque()
 
     def script(self, answers: Iterable[Script]) -> None:
-        """Queues the next answers; when the queue is empty, a fixed text is answered."""
+        """Queue the next answers; when the queue is empty, a fixed text is answered."""
         self._script.extend(answers)
 
     def clear(self) -> None:
-        """Forgets what was received and what was scripted."""
+        """Drop the requests received and the answers queued."""
         self.received.clear()
         self.requests.clear()
         self._script.clear()
 
     def __call__(self, request: LlmRequest) -> LlmReply:
-        """Answers one call.
+        """Answer one call.
 
-        The path may ask for trouble: ``/fail/429/…`` (also ``/status/…``), ``/garbage/…``, ``/empty/…``, and
+        The path may ask for a failure: ``/fail/429/…`` (also ``/status/…``), ``/garbage/…``, ``/empty/…``, and
         ``/slow/6/…``, which a connector with a shorter `read_timeout` doesn't wait for. So may the text: FAIL503.
         """
         path = urlsplit(request.url).path

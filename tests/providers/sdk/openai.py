@@ -27,7 +27,7 @@ def check(fields: dict[str, Any]) -> None:
 
 
 def _check_message(message: dict[str, Any]) -> None:
-    """What the types leave open: payloads, arguments, and that an assistant says or calls something."""
+    """What the types leave open: payloads, arguments, and that an assistant message has text or a call."""
     if message["role"] == "assistant" and message.get("content") is None and not message.get("tool_calls"):
         raise Rejected("an assistant message without content and tool_calls")
     for call in message.get("tool_calls", ()):

@@ -121,7 +121,7 @@ OPENAI_BAD = {
     "arguments an array": call(arguments="[]"),
     "call without name": {"messages": [{"role": "assistant", "tool_calls": [{"id": "t", "type": "function"}]}]},
     "empty tool_calls": {"messages": [{"role": "assistant", "content": "x", "tool_calls": []}]},
-    "assistant says nothing": {"messages": [{"role": "assistant", "content": None}]},
+    "assistant message without content": {"messages": [{"role": "assistant", "content": None}]},
 }
 
 
