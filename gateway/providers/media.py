@@ -9,6 +9,7 @@ from gateway.providers.capabilities import Capabilities, MediaTable, Role
 from gateway.providers.findings import Findings
 from gateway.unified.model import Base64, Media, Text
 
+_PLURALS = {"image": "images", "document": "documents", "video": "video", "audio": "audio"}
 _FORM_NAMES = {
     "base64": "base64 data",
     "https": "an https URL",
@@ -34,7 +35,7 @@ def check(block: Media, role: Role, limits: Capabilities, findings: Findings) ->
         findings.refuse(
             "BLOCK_ROLE_UNSUPPORTED",
             block.at,
-            f"{limits.label} does not accept {block.kind} in a turn of role {role}",
+            f"{limits.label} does not accept {_PLURALS[block.kind]} in a turn of role {role}",
             expected=f"role {' or '.join(sorted(limits.media_roles))}",
             received=f"role {role}",
             help=f"Put the {block.kind} into a turn of role user.",
@@ -44,7 +45,7 @@ def check(block: Media, role: Role, limits: Capabilities, findings: Findings) ->
         findings.refuse(
             "MEDIA_KIND_UNSUPPORTED",
             block.at,
-            f"{limits.label} does not accept {block.kind}",
+            f"{limits.label} does not accept {_PLURALS[block.kind]}",
             expected=f"text, {', '.join(limits.media)}",
             received=block.kind,
             help=f"Use a model whose provider accepts {block.kind}.",
@@ -59,7 +60,7 @@ def check_in_result(block: Media, limits: Capabilities, findings: Findings) -> b
         findings.refuse(
             "TOOL_RESULT_CONTENT_UNSUPPORTED",
             block.at,
-            f"{limits.label} does not accept {block.kind} in a tool result",
+            f"{limits.label} does not accept {_PLURALS[block.kind]} in a tool result",
             expected=f"text, json, {', '.join(limits.tool_media)}",
             received=block.kind,
             help="Let the tool return text, or send the media in a user turn of its own.",
@@ -76,7 +77,7 @@ def _check_row(block: Media, table: MediaTable, limits: Capabilities, findings: 
         findings.refuse(
             "MEDIA_SOURCE_UNSUPPORTED",
             block.at,
-            f"{limits.label} does not accept {block.kind} as {form_name(form)}{where}",
+            f"{limits.label} does not accept {_PLURALS[block.kind]} given as {form_name(form)}{where}",
             expected=names,
             received=form_name(form),
             help=f"Send the {block.kind} as {names}.",
@@ -86,7 +87,7 @@ def _check_row(block: Media, table: MediaTable, limits: Capabilities, findings: 
         findings.refuse(
             "MEDIA_FORMAT_UNSUPPORTED",
             block.at,
-            f"{limits.label} does not accept {block.format} {block.kind} as {form_name(form)}{where}",
+            f"{limits.label} does not accept {block.format} {_PLURALS[block.kind]} given as {form_name(form)}{where}",
             expected=", ".join(formats),
             received=block.format,
             help=f"Convert the {block.kind} to {' or '.join(formats)}.",

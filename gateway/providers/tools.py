@@ -48,7 +48,7 @@ class _Calls:
     open: dict[str, deque[ToolUse]] = field(default_factory=dict)
 
     def take(self, result: ToolResult) -> ToolUse | None:
-        """Remove and return the first call with the result's id. Calls without ids are matched by name, then by order."""
+        """Remove and return the first call with the result's id; calls without ids are matched by name, then order."""
         waiting = self.open.get(result.id, deque())
         call = next((use for use in waiting if result.id or result.name in ("", use.name)), None)
         if call is not None:
@@ -60,7 +60,10 @@ class _Calls:
 
 @dataclass(slots=True)
 class _Ids:
-    """Gives every call the id that the provider gets. `unchanged`: given ids that are valid, so no other call gets them."""
+    """Gives every call the id that the provider gets.
+
+    unchanged: given ids that are valid, so that no other call gets them.
+    """
 
     limits: Capabilities
     findings: Findings

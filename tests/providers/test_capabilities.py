@@ -138,7 +138,7 @@ def test_a_refusal_in_full() -> None:
     [problem] = refusal.value.problems
     assert problem.as_dict() == {
         "field": "input[0]",
-        "reason": "Bedrock Converse takes no image by an https URL",
+        "reason": "Bedrock Converse does not accept images given as an https URL",
         "expected": "base64 data or an s3:// URL",
         "received": "an https URL",
         "code": "MEDIA_SOURCE_UNSUPPORTED",

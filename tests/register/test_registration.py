@@ -144,7 +144,7 @@ def test_providers_in_any_case(provider: str) -> None:
         ("bedrock/convers", BEDROCK),
         ("bedrock", BEDROCK),
         ("anthropic/messages", ANTHROPIC),
-        ("bedrock/invoke", INVOKE),
+        ("bedrock-invoke", INVOKE),
         ("openai/chat/completions", OPENAI),
         ("openai", OPENAI),
         ("gemini/v1beta/generateContent2", GEMINI),
