@@ -40,24 +40,23 @@ _URL = re.compile(r"/converse(-stream)?\Z")
 _TEXT_PART = re.compile(r'"content"\s*:\s*\[\s*\{\s*"text"\s*:')
 _OTHER_MEMBERS = ("anthropic_version", "schemaVersion")  # Claude's and Nova's own bodies, for /invoke
 
-
-_BEDROCK_DOCUMENTS = ("pdf", "csv", "doc", "docx", "xls", "xlsx", "html", "txt", "md")
-_BEDROCK_VIDEO = ("mkv", "mov", "mp4", "webm", "flv", "mpeg", "mpg", "wmv", "three_gp")
-_BEDROCK_AUDIO = (
+_DOCUMENTS = ("pdf", "csv", "doc", "docx", "xls", "xlsx", "html", "txt", "md")
+_VIDEO = ("mkv", "mov", "mp4", "webm", "flv", "mpeg", "mpg", "wmv", "three_gp")
+_AUDIO = (
     *("mp3", "opus", "wav", "aac", "flac", "mp4", "ogg", "mkv"),
     *("mka", "x-aac", "m4a", "mpeg", "mpga", "pcm", "webm"),
 )
-_BEDROCK_MEDIA: MediaTable = {  # [M]
+_MEDIA: MediaTable = {  # [M]
     "image": {"base64": IMAGES, "s3": IMAGES},
-    "document": {"base64": _BEDROCK_DOCUMENTS, "s3": _BEDROCK_DOCUMENTS},
-    "video": {"base64": _BEDROCK_VIDEO, "s3": _BEDROCK_VIDEO},
-    "audio": {"base64": _BEDROCK_AUDIO, "s3": _BEDROCK_AUDIO},
+    "document": {"base64": _DOCUMENTS, "s3": _DOCUMENTS},
+    "video": {"base64": _VIDEO, "s3": _VIDEO},
+    "audio": {"base64": _AUDIO, "s3": _AUDIO},
 }
 
 BEDROCK = Capabilities(
     label="Bedrock Converse",
-    media=_BEDROCK_MEDIA,
-    tool_media={kind: forms for kind, forms in _BEDROCK_MEDIA.items() if kind != "audio"},  # [M]
+    media=_MEDIA,
+    tool_media={kind: forms for kind, forms in _MEDIA.items() if kind != "audio"},  # [M]
     media_roles=frozenset({"user"}),  # [I]
     native={  # [U] which role may hold which
         "reasoningContent": frozenset({"assistant"}),

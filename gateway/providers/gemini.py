@@ -29,22 +29,21 @@ from gateway.unified.model import (
 _METHOD = re.compile(r":(streamG|g)enerateContent\Z")
 _HOST = re.compile(r"https?://generativelanguage\.googleapis\.com(:\d+)?(/|\Z)")
 
-
-_GEMINI_IMAGES = ("png", "jpeg", "webp")  # [I] image/gif is refused
-_GEMINI_FILES = ("pdf", "txt", "csv", "html")  # [D]
-_GEMINI_VIDEO = ("mp4", "mpeg", "mpg", "mov", "flv", "webm", "wmv", "three_gp")  # [D] mkv is in no list
-_GEMINI_AUDIO = ("mp3", "wav", "flac", "ogg", "aac", "m4a")  # [D], m4a [U]
+_IMAGES = ("png", "jpeg", "webp")  # [I] image/gif is refused
+_FILES = ("pdf", "txt", "csv", "html")  # [D]
+_VIDEO = ("mp4", "mpeg", "mpg", "mov", "flv", "webm", "wmv", "three_gp")  # [D] mkv is in no list
+_AUDIO = ("mp3", "wav", "flac", "ogg", "aac", "m4a")  # [D], m4a [U]
 
 GEMINI = Capabilities(
     label="Gemini generateContent",
     media={
-        "image": {"base64": _GEMINI_IMAGES, "https": _GEMINI_IMAGES, "gs": _GEMINI_IMAGES},
-        "document": {"base64": ("pdf", *TEXT_DOCUMENTS), "https": _GEMINI_FILES, "gs": _GEMINI_FILES},
-        "video": {"base64": _GEMINI_VIDEO, "https": _GEMINI_VIDEO, "gs": _GEMINI_VIDEO},
-        "audio": {"base64": _GEMINI_AUDIO, "https": _GEMINI_AUDIO, "gs": _GEMINI_AUDIO},
+        "image": {"base64": _IMAGES, "https": _IMAGES, "gs": _IMAGES},
+        "document": {"base64": ("pdf", *TEXT_DOCUMENTS), "https": _FILES, "gs": _FILES},
+        "video": {"base64": _VIDEO, "https": _VIDEO, "gs": _VIDEO},
+        "audio": {"base64": _AUDIO, "https": _AUDIO, "gs": _AUDIO},
     },
     tool_media={  # [D] `functionResponse.parts` holds inline data only
-        "image": {"base64": _GEMINI_IMAGES},
+        "image": {"base64": _IMAGES},
         "document": {"base64": ("pdf", *TEXT_DOCUMENTS)},
     },
     media_roles=frozenset({"user", "assistant"}),  # [D] image models answer with inline data

@@ -29,8 +29,7 @@ from gateway.unified.model import Base64, ConverseBlock, Json, Media, Text, Tool
 # Not response_format, frequency_penalty, presence_penalty or image_url: Cohere's /v2/chat has those, too.
 _OWN_MEMBERS = ("max_completion_tokens", "logit_bias", "stream_options")
 
-
-_OPENAI_MEDIA: MediaTable = {
+_MEDIA: MediaTable = {
     "image": {"base64": IMAGES, "https": IMAGES},  # [D]
     "document": {"base64": ("pdf", *TEXT_DOCUMENTS)},  # [I] no other file type in chat completions
     "audio": {"base64": ("wav", "mp3")},  # [M]
@@ -38,8 +37,8 @@ _OPENAI_MEDIA: MediaTable = {
 
 OPENAI = Capabilities(
     label="OpenAI chat completions",
-    media=_OPENAI_MEDIA,
-    tool_media=_OPENAI_MEDIA,  # moved to a user message after the tool messages
+    media=_MEDIA,
+    tool_media=_MEDIA,  # moved to a user message after the tool messages
     text_documents=frozenset(TEXT_DOCUMENTS),
     hoists_system=False,
     calls_apart=True,  # [M] `tool_calls` is a member of the message, not a part

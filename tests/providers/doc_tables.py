@@ -20,7 +20,7 @@ TABLES = {
 }
 FORMS = ("base64", "https", "s3", "gs")
 KINDS = ("image", "document", "video", "audio")
-WORDS = {True: "yes", False: "no", "prefill": "only where `allow_prefill` is on"}
+VALUES = {True: "yes", False: "no", "prefill": "only where `allow_prefill` is on"}
 
 
 def tables(limits: Capabilities) -> str:
@@ -58,15 +58,15 @@ def _rules(limits: Capabilities) -> list[tuple[str, str]]:
     return [
         ("roles whose turns may hold media", ", ".join(sorted(limits.media_roles))),
         ("Converse-only blocks", ", ".join(native) or "✗"),
-        ("system text has a member of its own", WORDS[limits.hoists_system]),
-        ("turns of one role in a row become one", WORDS[limits.merges_turns]),
-        ("may start with the assistant", WORDS[limits.assistant_first]),
-        ("may end with the assistant", WORDS[last]),
+        ("system text has a member of its own", VALUES[limits.hoists_system]),
+        ("turns of one role in a row become one", VALUES[limits.merges_turns]),
+        ("may start with the assistant", VALUES[limits.assistant_first]),
+        ("may end with the assistant", VALUES[last]),
         ("tool names", f"`{limits.tool_name}`"),
         ("tool call ids", characters if limits.tool_id_characters else "any"),
-        ("tool calls come after a turn's other blocks", WORDS[limits.calls_apart]),
-        ("a document needs a text beside it", WORDS[limits.document_needs_text]),
-        ("a JSON tool result must be an object", WORDS[limits.object_results]),
+        ("tool calls come after a turn's other blocks", VALUES[limits.calls_apart]),
+        ("a document needs a text beside it", VALUES[limits.document_needs_text]),
+        ("a JSON tool result must be an object", VALUES[limits.object_results]),
     ]
 
 

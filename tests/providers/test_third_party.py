@@ -33,7 +33,7 @@ ITEM = EasyInputMessageParam | ResponseOutputMessageParam | ResponseFunctionTool
 NAME = OpenAIResponses.name
 PNG = {"type": "image", "source": {"type": "base64", "format": "png", "data": "iVBORw0KGgo="}}
 SENT_PNG = {"type": "input_image", "detail": "auto", "image_url": "data:image/png;base64,iVBORw0KGgo="}
-TALK = [
+CONVERSATION = [
     {"role": "user", "content": [{"type": "text", "text": "What is this?"}, PNG]},
     {"role": "assistant", "content": "A dot."},
     {"role": "user", "content": "Sure?"},
@@ -77,7 +77,7 @@ def mapped(value: Any) -> dict[str, Any]:
 
 def test_a_conversation() -> None:
     system = {"role": "system", "content": "Be brief."}
-    assert mapped([system, *TALK]) == {"instructions": "Be brief.", "input": SENT}
+    assert mapped([system, *CONVERSATION]) == {"instructions": "Be brief.", "input": SENT}
 
 
 def test_tool_calls_and_results() -> None:
@@ -142,7 +142,7 @@ async def test_a_conversation_is_delivered_to_an_agent(start_gateway: StartGatew
         agent = _agent(simulator, f"http://127.0.0.1:{llm.port}/v1/responses")
         gateway = await start_gateway(simulator.url)
         async with aiohttp.ClientSession(f"http://127.0.0.1:{gateway.data_port}") as client:
-            response = await client.post(f"/_plugins/_ml/agents/{agent}/_execute", json={"input": TALK})
+            response = await client.post(f"/_plugins/_ml/agents/{agent}/_execute", json={"input": CONVERSATION})
             assert response.status == 200, await response.text()
             assert response.headers[DELIVERY] == f"strategy=wrap; provider={NAME}; input=messages"
     asked = {"role": "user", "content": [{"type": "input_text", "text": "Asked: Sure?"}]}

@@ -134,7 +134,7 @@ class LlmEndpoints:
         if slowness(path) > request.timeout:
             return LlmReply(0, "", failure="Read timed out")
         if "/garbage/" in path:
-            return LlmReply(200, "plain words, no JSON")
+            return LlmReply(200, "plain text, no JSON")
         if "/empty/" in path:
             return LlmReply(200, "{}")
         failing = _FAIL.search(path) or _FAIL_WORD.search(request.body)
