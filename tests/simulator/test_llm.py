@@ -290,7 +290,7 @@ def test_fails_as_its_path_or_its_text_asks() -> None:
     good = CONVERSE_GOOD[0]
     assert post(endpoints, "http://llm/fail/429/x/converse", good).status == 429
     assert post(endpoints, "http://llm/status/503/x/converse", good).status == 503
-    assert post(endpoints, "http://llm/garbage/converse", good).body == "plain words, no JSON"
+    assert post(endpoints, "http://llm/garbage/converse", good).body == "plain text, no JSON"
     assert post(endpoints, "http://llm/empty/converse", good).body == "{}"
     assert post(endpoints, "http://llm/slow/6/x/converse", good, timeout=2).failure == "Read timed out"
     assert post(endpoints, "http://llm/slow/6/x/converse", good, timeout=7).status == 200
