@@ -23,7 +23,7 @@ from gateway.unified.model import ToolResult, ToolUse
 from tests.delivery.cases import CASES, FLOOR, Case
 from tests.delivery.simulated_cluster import World, world
 from tests.oracle import Oracle, Outcome, Verdict
-from tests.wire_formats import BEDROCK, FORMATS, OPENAI, Untellable, tell
+from tests.wire_formats import BEDROCK, FORMATS, OPENAI, Untellable, is_claude, tell
 
 VERSIONS = ("2.19.0", "3.4.0")
 DOCS = Path(__file__).parent.parent / "docs" / "internals" / "matrix.md"
@@ -62,9 +62,10 @@ def must_arrive(version: str, agent: str, case: Case, place: World) -> bool:
         return False
     if said.messages[-1].role == "assistant" and wire is not OPENAI:
         return False
-    # Bedrock takes tool blocks only beside a `toolConfig`, which no agent but one that calls functions has.
+    # Bedrock and Anthropic take tool blocks only beside the tools' definitions, which no agent but one that calls
+    # functions has.
     tools = any(isinstance(block, ToolUse | ToolResult) for message in said.messages for block in message.content)
-    return wire is not BEDROCK or not tools or agent.startswith("fc")
+    return not (wire is BEDROCK or is_claude(wire)) or not tools or agent.startswith("fc")
 
 
 def agents(place: World) -> list[str]:

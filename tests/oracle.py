@@ -20,7 +20,7 @@ from gateway.unified.model import AgentInput, Text
 from tests.delivery.frames import ASKED, TOLD, Frames, Mismatch, parsed, replaced
 from tests.delivery.simulated_cluster import Pairs, Sent, World
 from tests.oracle_rules import check_memory, question_of, with_folded_system, with_notes, with_remembered
-from tests.wire_formats import FORMATS, Format, Found, Told, Untellable, canonical, standard_role, tell
+from tests.wire_formats import FORMATS, Format, Found, Told, Untellable, canonical, is_claude, standard_role, tell
 
 NEUTRAL = ("(attached:)", "(end)")
 # Notices of how a conversation was delivered; all others are of how the provider must be told it (`Told.notices`).
@@ -143,8 +143,8 @@ def _as_strings(parameters: Mapping[str, Any]) -> dict[str, str]:
 def _known(wire: Format, frame: Any, got: Any, mapped: Told, codes: frozenset[str]) -> None:
     if not isinstance(got, dict) or not isinstance(frame, dict):
         raise Mismatch("the LLM request is no object", broken=True)
-    own = {**frame, wire.messages: canonical(wire, frame[wire.messages])}
-    seen = {**got, wire.messages: canonical(wire, got.get(wire.messages))}
+    own = _in_one_form(wire, frame)
+    seen = _in_one_form(wire, got)
     candidates = list(_expected(wire, own, mapped, codes))
     for wanted in candidates:
         if "HISTORY_FLATTENED" in codes:
@@ -153,6 +153,14 @@ def _known(wire: Format, frame: Any, got: Any, mapped: Told, codes: frozenset[st
         elif any(_same(wire, wanted, one, codes) for one in _without_neutral(wire, seen, codes)):
             return
     raise _difference(wire, own, seen, candidates)
+
+
+def _in_one_form(wire: Format, body: dict[str, Any]) -> dict[str, Any]:
+    """The body with its messages, and Anthropic's system text, in one spelling."""
+    body = {**body, wire.messages: canonical(wire, body.get(wire.messages))}
+    if is_claude(wire) and isinstance(body.get("system"), str):
+        body["system"] = [wire.text(body["system"])]
+    return body
 
 
 def _expected(wire: Format, own: dict[str, Any], mapped: Told, codes: frozenset[str]) -> Iterator[dict[str, Any]]:

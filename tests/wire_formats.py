@@ -77,11 +77,19 @@ class Format:
 BEDROCK = Format("messages", "content")
 OPENAI = Format("messages", "content", typed=True)
 GEMINI = Format("contents", "parts")
+ANTHROPIC = Format("messages", "content", typed=True)
+INVOKE = Format("messages", "content", typed=True)  # Anthropic's on Bedrock: no media by URL
 FORMATS = {
+    "anthropic/v1/messages": ANTHROPIC,
+    "bedrock-invoke/anthropic": INVOKE,
     "bedrock/converse": BEDROCK,
     "openai/v1/chat/completions": OPENAI,
     "gemini/v1beta/generatecontent": GEMINI,
 }
+
+
+def is_claude(wire: Format) -> bool:
+    return wire is ANTHROPIC or wire is INVOKE
 
 
 def canonical(wire: Format, messages: Any) -> Any:
@@ -92,7 +100,7 @@ def canonical(wire: Format, messages: Any) -> Any:
     for turn in messages:
         if wire is GEMINI and isinstance(turn, dict):
             turn = {"role": "user", **turn}
-        if wire is OPENAI and isinstance(turn, dict):
+        if wire.typed and isinstance(turn, dict):
             turn = dict(turn)
             if isinstance(turn.get("content"), str):
                 turn["content"] = [wire.text(turn["content"])]
@@ -128,7 +136,10 @@ def tell(wire: Format, said: AgentInput, roles: Mapping[str, str]) -> Told:
     runs = [list(run) for _, run in itertools.groupby(turns, key=lambda turn: turn.role == "assistant")]
     runs = [_run(wire, run, told) for run in runs]
     _number(wire, runs, told)
-    {id(BEDROCK): _bedrock, id(OPENAI): _openai, id(GEMINI): _gemini}[id(wire)](runs, told)
+    if is_claude(wire):
+        _claude(runs, told, by_url=wire is ANTHROPIC)
+    else:
+        {id(BEDROCK): _bedrock, id(OPENAI): _openai, id(GEMINI): _gemini}[id(wire)](runs, told)
     return told
 
 
@@ -155,12 +166,20 @@ def _turn(wire: Format, message: Message, roles: Mapping[str, str], told: Told) 
 def _readable(wire: Format, parts: Iterable[Any], told: Told) -> Iterator[Any]:
     for part in parts:
         if wire is not BEDROCK and _is_inline_text(part):
-            told.notices.add(("DOCUMENT_AS_TEXT", part.at))
-            part = Text(base64.b64decode(bytes(part.source.data)).decode(), part.at)
+            text = _text_of(part)
+            is_document = is_claude(wire) and bool(text.strip())
+            if part.format != "txt" if is_document else not is_claude(wire):
+                told.notices.add(("DOCUMENT_AS_TEXT", part.at))
+            if not is_document:
+                part = Text(text, part.at)
         if isinstance(part, Text) and not part.text.strip():
             told.notices.add(("BLANK_TEXT_DROPPED", part.at))
         else:
             yield part
+
+
+def _text_of(part: Any) -> str:
+    return base64.b64decode(bytes(part.source.data)).decode()
 
 
 def _is_inline_text(part: Any) -> bool:
@@ -182,7 +201,7 @@ def _run(wire: Format, run: list[Message], told: Told) -> list[Message]:
     if reorders and moved:
         told.notices.add(("BLOCKS_REORDERED", moved[0]))
     calls_early = any(isinstance(block, ToolUse) for turn in run[:-1] for block in turn.content)
-    if wire is not BEDROCK and run[0].role == "assistant" and calls_early:
+    if (wire is OPENAI or wire is GEMINI) and run[0].role == "assistant" and calls_early:
         told.notices.add(("TURNS_JOINED", run[1].at))
         return [replace(run[0], content=tuple(blocks))]
     return run
@@ -216,12 +235,14 @@ def _number(wire: Format, runs: list[list[Message]], told: Told) -> None:
         return block
 
     for run in runs:
-        if run[0].role == "assistant" and wire is not BEDROCK:
+        if run[0].role == "assistant" and (wire is OPENAI or wire is GEMINI):
             used.clear()
         run[:] = [replace(turn, content=tuple(new(block) for block in turn.content)) for turn in run]
 
 
 def _clean(wire: Format, id: str) -> str:
+    if is_claude(wire):
+        return re.sub(r"[^a-zA-Z0-9_-]", "_", id)[:64]
     return re.sub(r"[^a-zA-Z0-9_.:-]", "_", id)[:64] if wire is BEDROCK else id
 
 
@@ -380,6 +401,54 @@ def _gemini(runs: list[list[Message]], told: Told) -> None:
                 told.messages[-1]["parts"] += parts
             elif parts:
                 told.messages.append({"role": "model" if turn.role == "assistant" else "user", "parts": parts})
+
+
+def _claude(runs: list[list[Message]], told: Told, by_url: bool) -> None:
+    def source(block: Media) -> Turn:
+        if isinstance(block.source, Base64):
+            if _is_inline_text(block):
+                return {"type": "text", "media_type": "text/plain", "data": _text_of(block)}
+            return {"type": "base64", "media_type": _mime(block), "data": _data(block.source)}
+        if not by_url or block.source.scheme != "https" or block.format not in ("png", "jpeg", "gif", "webp", "pdf"):
+            raise Untellable(f"no such URL: {block.at}")
+        return {"type": "url", "url": block.source.url}
+
+    def part(block: Any) -> Turn:
+        match block:
+            case Text():
+                return ANTHROPIC.text(block.text)
+            case Json():
+                told.notices.add(("TOOL_RESULT_STRINGIFIED", block.at))
+                return ANTHROPIC.text(json.dumps(block.value, ensure_ascii=False))
+            case Media(kind="image"):
+                return {"type": "image", "source": source(block)}
+            case Media(kind="document", format="pdf" | "txt" | "md" | "csv" | "html"):
+                return {"type": "document", "source": source(block), **({"title": block.name} if block.name else {})}
+            case ToolUse():
+                return {"type": "tool_use", "id": block.id, "name": block.name, "input": block.input}
+            case ToolResult():
+                return result(block)
+        raise Untellable(f"Anthropic takes no such block: {block.at}")
+
+    def result(block: ToolResult) -> Turn:
+        content = [part(inner) for inner in block.content]
+        failed = {"is_error": True} if block.is_error else {}
+        if failed and not content:
+            content.append(ANTHROPIC.text("(no text output)"))
+            told.notices.add(("NEUTRAL_TEXT_ADDED", block.at))
+        if failed and any(inner["type"] != "text" for inner in content):
+            content.insert(0, ANTHROPIC.text("(the tool failed)"))
+            told.notices.add(("TOOL_ERROR_MARKED", block.at))
+            failed = {}
+        filled = {"content": content} if content else {}
+        return {"type": "tool_result", "tool_use_id": block.id, **filled, **failed}
+
+    for run in runs:
+        blocks = list(_blocks([run]))
+        results = [block for block in blocks if isinstance(block, ToolResult)]
+        calls = [block for block in blocks if isinstance(block, ToolUse)]
+        others = [block for block in blocks if not isinstance(block, ToolResult | ToolUse)]
+        told.messages.append({"role": run[0].role, "content": [part(block) for block in [*results, *others, *calls]]})
 
 
 def _data(source: Base64) -> str:

@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 from gateway.errors import Problem
 from gateway.notices import Notice
-from gateway.providers.base import ConnectorHints, Inexpressible, MappingOptions, Provider, ProviderRequest
+from gateway.providers.base import (
+    Capabilities,
+    ConnectorHints,
+    Conversation,
+    Findings,
+    Inexpressible,
+    MappingOptions,
+    Provider,
+    ProviderRequest,
+    Role,
+    Turn,
+)
 from gateway.unified.model import AgentInput, ConverseBlock, Media, Message, Text
 from gateway.unified.roles import meaning_of
 
@@ -20,9 +32,10 @@ class TextOnly(Provider):
     name = ""
     messages_field = ""
     content_field = "content"
+    capabilities = Capabilities("this agent's provider", {}, {})
 
-    def map(self, agent_input: AgentInput, options: MappingOptions) -> ProviderRequest:
-        """The texts of the conversation, turn by turn.
+    def prepare(self, agent_input: AgentInput, options: MappingOptions) -> Conversation:
+        """Take the texts of the conversation, turn by turn; roles stay as they are.
 
         Raises:
             Inexpressible: with every block that is not text (code PROVIDER_UNKNOWN).
@@ -47,16 +60,24 @@ class TextOnly(Provider):
             notices += meaning_of(message, options.roles).notices(message.at)
             blank = (block for block in message.content if isinstance(block, Text) and not block.text.strip())
             notices += (Notice("BLANK_TEXT_DROPPED", "The block holds nothing but white space", b.at) for b in blank)
-        return ProviderRequest([self._turn(message, options) for message in agent_input.messages], [], tuple(notices))
+        turns = [self._turn(message, options) for message in agent_input.messages]
+        return Conversation([], turns, Findings(notices=notices))
 
-    def _turn(self, message: Message, options: MappingOptions) -> dict[str, Any]:
+    def _turn(self, message: Message, options: MappingOptions) -> Turn:
         role = meaning_of(message, options.roles)
-        texts = [block.text for block in message.content if isinstance(block, Text) and block.text.strip()]
+        texts = [block for block in message.content if isinstance(block, Text) and block.text.strip()]
         if role.prefix and texts:
-            texts[0] = f"{role.prefix} {texts[0]}"
-        return {"role": role.standard, "content": [self.text_part(text) for text in texts]}
+            texts[0] = replace(texts[0], text=f"{role.prefix} {texts[0].text}")
+        return Turn(cast(Role, role.standard), tuple(texts), message.at)  # also `tool`, as nothing is mapped
 
-    def text_part(self, text: str) -> dict[str, Any]:
+    def write(self, turns: Sequence[Turn], findings: Findings) -> list[dict[str, Any]]:
+        """Write one turn for each message."""
+        return [
+            {"role": turn.role, "content": [self.text_part(b.text) for b in turn.content if isinstance(b, Text)]}
+            for turn in turns
+        ]
+
+    def text_part(self, text: str, role: Role = "user") -> dict[str, Any]:
         """A text by itself."""
         return {"text": text}
 

@@ -22,7 +22,8 @@ from gateway.migrate.upgrade import Documents
 from gateway.mlcommons.generations import Generation
 from gateway.mlcommons.profile import AgentProfile, Connector
 from gateway.mlcommons.template import substitute
-from gateway.register.connectors import PROVIDERS, kind
+from gateway.providers import registry
+from gateway.providers.base import ClusterSupport, ConnectorTemplate
 
 SETTING = "plugins.ml_commons.unified_agent_api_enabled"
 PROMOTED = "mlc_gateway_promoted_from"
@@ -32,11 +33,6 @@ TYPES = ("conversational", "plan_execute_and_reflect")
 V2 = "conversational_v2"
 _ML = "/_plugins/_ml/"
 
-_SENT = {  # members of the request body that the cluster's own templates have (source, 3.6)
-    "bedrock/converse": {"system", "messages", "toolConfig"},
-    "openai/v1/chat/completions": {"model", "messages", "tools"},
-    "gemini/v1beta/generatecontent": {"systemInstruction", "contents", "tools"},
-}
 _LIMITED = (3, 7)  # from here on the templates send `max_tokens`, 4096 by default (source)
 _DROPPED = frozenset({"_llm_interface", "executor_agent_id", "mlc_gateway", "mlc_gateway_registration", PROMOTED})
 _ANSWERS = frozenset({"response_filter", "prompt", "messages", "body"})
@@ -102,17 +98,18 @@ def promotion(documents: Documents, agent_id: str, agent_type: str = "", contain
     connector = profile.models[0].connector
     provider = provider_of(connector, profile.provider)
     model = connector.parameters.get("model") or _model_in_url(connector)
-    if provider not in PROVIDERS or not model:
-        known = ", ".join(PROVIDERS)
+    supported = {p.name: (p.cluster, p.connector) for p in registry.providers() if p.cluster and p.connector}
+    if provider not in supported or not model:
+        known = ", ".join(supported)
         raise NotPromoted(
             Obstacle.MODEL_UNKNOWN, f"the connector does not tell provider and model id; known are {known}"
         )
     region = connector.parameters.get("region", "us-east-1")
     url = _PLACEHOLDER.sub(lambda found: connector.parameters.get(found[1], found[2] or found[0]), connector.url)
-    made = kind(provider)
+    support, made = supported[provider]
     public = substitute(made.url, {"region": region, "model": model})
-    body = _body(documents.agents[agent_id], profile, provider, model, agent_type, container)
-    changes = tuple(_changes(profile, connector, provider, agent_type, documents.version))
+    body = _body(documents.agents[agent_id], profile, (provider, support), model, agent_type, container)
+    changes = tuple(_changes(profile, connector, support, made, agent_type, documents.version))
     credential = (*made.credentials[0], *made.optional_credentials)
     return Promotion(agent_id, provider, body, "" if url == public else url, credential, changes)
 
@@ -151,7 +148,12 @@ def _model_in_url(connector: Connector) -> str:
 
 
 def _body(
-    agent: Document, profile: AgentProfile, provider: str, model: str, agent_type: str, container: str
+    agent: Document,
+    profile: AgentProfile,
+    provider: tuple[str, ClusterSupport],
+    model: str,
+    agent_type: str,
+    container: str,
 ) -> dict[str, Any]:
     kept = ("name", "description", "app_type", "tools", "memory")
     body: dict[str, Any] = {name: agent[name] for name in kept if agent.get(name) is not None}
@@ -160,43 +162,48 @@ def _body(
         body["memory"] = {"type": "agentic_memory", "memory_container_id": container}
     body["model"] = {
         "model_id": model,
-        "model_provider": provider,
-        "model_parameters": _model_parameters(profile, provider),
+        "model_provider": provider[0],
+        "model_parameters": _model_parameters(profile, provider[1]),
     }
     own = {name: value for name, value in profile.parameters.items() if name not in _DROPPED}
     body["parameters"] = {**own, PROMOTED: profile.id}
     return body
 
 
-def _model_parameters(profile: AgentProfile, provider: str) -> dict[str, str]:
+def _model_parameters(profile: AgentProfile, support: ClusterSupport) -> dict[str, str]:
     connector = profile.models[0].connector.parameters
     names = ("region", "system_prompt", "max_tokens", "temperature", "top_p", "reasoning_effort")
     found = {name: connector[name] for name in names if name in connector}
     found |= {name: value for name, value in profile.llm_parameters.items() if name not in _ANSWERS}
-    if provider == "bedrock/converse":
-        found.setdefault("system_prompt", "You are a helpful assistant.")  # its template has no default on 3.5, 3.6
+    for name, value in support.parameters.items():
+        found.setdefault(name, value)
     return found
 
 
 def _changes(
-    profile: AgentProfile, connector: Connector, provider: str, agent_type: str, version: tuple[int, ...]
+    profile: AgentProfile,
+    connector: Connector,
+    support: ClusterSupport,
+    made: ConnectorTemplate,
+    agent_type: str,
+    version: tuple[int, ...],
 ) -> Iterator[str]:
     if not profile.llm_interface:
         yield "tools are called by the LLM's own function calling, no longer by a prompt that explains them"
     prompt = profile.llm_parameters.get("prompt", profile.parameters.get("prompt", ""))
     if prompt.strip() not in ("", "${parameters.question}"):
         yield "the agent's own prompt is not sent: put what matters of it into system_prompt"
-    if provider.startswith("openai/"):
+    if not support.has_system_slot:
         yield "no system prompt is sent: the cluster's template for OpenAI has no place for one"
     try:
-        lost = sorted(members(connector.request_body).keys() - _SENT[provider])
+        lost = sorted(members(connector.request_body).keys() - support.body_members)
     except NotOffered:
         lost = []
     if lost:
         yield f"members of the request body that are no longer sent as they were: {', '.join(lost)}"
-    if version >= _LIMITED and "max_tokens" not in _model_parameters(profile, provider):
+    if version >= _LIMITED and "max_tokens" not in _model_parameters(profile, support):
         yield "answers end at 4096 tokens, as no max_tokens is set"
-    if provider == "bedrock/converse" and connector.protocol != "aws_sigv4":
+    if made.protocol == "aws_sigv4" != connector.protocol:
         yield "requests are signed with SigV4, with AWS keys as the credential"
     if agent_type == V2:
         yield "answers have the unified form, `parameters.question` is refused, and old conversations are not found"

@@ -26,6 +26,7 @@ from gateway.mlcommons.template import (
     may_be_json,
     substitute,
 )
+from gateway.providers import registry
 
 # FACTS.md, 3.4.0: what a function-calling agent inserts raw unless the request says otherwise.
 DEFAULT_RAW = "_chat_history,_tools,_interactions,tool_configs"
@@ -56,21 +57,6 @@ _BUILTIN_PROMPT = (
 _BUILTIN_PLANNER = "<built-in> ${parameters.planner_prompt} \n${parameters.user_prompt} \n<end>"
 # FACTS.md, 3.5 and later: the system prompt of a conversational agent that has none.
 _DEFAULT_SYSTEM = "You are a helpful assistant."
-
-# How function calling writes tools into the body, by the start of `_llm_interface` (recorded bodies of 3.4, 3.6).
-_TOOL_CONFIGS = {
-    "bedrock/converse": ', "toolConfig": {"tools": [${parameters._tools:-}]}',
-    "openai/v1/chat/completions": ', "tools": [${parameters._tools:-}]',
-    "gemini/v1beta/generatecontent": ', "tools": [{"functionDeclarations": [${parameters._tools:-}]}]',
-}
-
-# The user's turn that a unified V1 agent makes of a text, by provider (recorded bodies of 3.5 to 3.8).
-_UNIFIED_TURNS = {
-    "bedrock/converse": '{"role":"user","content":[{"text":"TEXT"}]}',
-    "openai/v1/chat/completions": '{"role":"user","content":"TEXT"}',
-    "gemini/v1beta/generatecontent": '{"role":"user","parts":[{"text":"TEXT"}]}',
-}
-
 
 # What a missing value makes `null`, quotes and all.
 _NULL_DEFAULT = re.compile(r'"\$\{parameters\.(\w+):-null\}"')
@@ -148,7 +134,8 @@ def _unified_turn(profile: AgentProfile, question: str) -> str:
     """
     planner = profile.type == "plan_execute_and_reflect"
     text = "${parameters.prompt}" if planner else _substituted(escape_json(question), {})
-    shape = next((turn for start, turn in _UNIFIED_TURNS.items() if profile.provider.startswith(start)), "")
+    known = ((p.name, p.cluster) for p in registry.providers())
+    shape = next((support.user_turn for name, support in known if support and profile.provider.startswith(name)), "")
     return shape.replace("TEXT", text)
 
 
@@ -198,9 +185,9 @@ def _conversational(profile: AgentProfile, params: Mapping[str, str], env: Runti
     if calls_functions:
         interface = values.get("_llm_interface", "").lower()
         values.setdefault("no_escape_params", DEFAULT_RAW)
-        for start, text in _TOOL_CONFIGS.items():
-            if interface.startswith(start):
-                values["tool_configs"] = text
+        for provider in registry.providers():
+            if provider.cluster is not None and interface.startswith(provider.name):
+                values["tool_configs"] = provider.cluster.tool_config
         values["_tools"] = '{"gwtool": 1}' if profile.tools else ""
     if env.history is not None:
         if calls_functions:  # it replays turns as messages, over any the request brought

@@ -8,115 +8,109 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import Enum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, final
 
-from gateway.errors import Problem
-from gateway.notices import Notice
+from gateway.providers.capabilities import Capabilities, Role
+from gateway.providers.connector import ConnectorTemplate
+from gateway.providers.conversation import Conversation, prepare
+from gateway.providers.findings import Findings
+from gateway.providers.tools import Turn
+from gateway.providers.values import (
+    Claim,
+    ClusterSupport,
+    ConnectorHints,
+    Evidence,
+    Inexpressible,
+    LlmResponse,
+    MappingOptions,
+    ProviderRequest,
+    ToolCall,
+    Usage,
+)
 from gateway.unified.model import AgentInput
 
-
-@dataclass(frozen=True, slots=True)
-class MappingOptions:
-    """What the operator chose for the mapping.
-
-    roles: client role → one of system, user, assistant, tool (`gateway.unified.roles` has the rule).
-    allow_prefill: a conversation may end with an assistant turn on Bedrock.
-    """
-
-    roles: Mapping[str, str] = field(default_factory=dict)
-    allow_prefill: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ProviderRequest:
-    """A conversation in the provider's own words.
-
-    messages: what stands under `Provider.messages_field`, as JSON data; inline media are tokens
-        (`Base64.token`), so the data stay small.
-    system: texts taken out of the conversation because the provider wants them apart ([] where it keeps
-        them among the messages).
-    notices: what was changed on the way and must be said (a mapped role, a cleaned tool id, …).
-    """
-
-    messages: list[dict[str, Any]]
-    system: list[str]
-    notices: tuple[Notice, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class ConnectorHints:
-    """What a connector, model or agent says about its provider; "" where it says nothing.
-
-    model_provider: agent `model.model_provider`. llm_interface: `_llm_interface`. url: the predict action's
-    URL, its `${parameters.…}` filled in where known. service_name: connector `parameters.service_name`.
-    request_body: the predict action's template.
-    """
-
-    model_provider: str = ""
-    llm_interface: str = ""
-    url: str = ""
-    service_name: str = ""
-    request_body: str = ""
-
-
-class Evidence(Enum):
-    """What a claim rests on, strongest first. A stronger claim outweighs all weaker ones."""
-
-    NAME = "a name"
-    URL = "the connector's URL"
-    TEMPLATE = "the connector's template"
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """A provider's statement that a connector speaks its format. reason: why, as a clause (``its URL ends in /x``)."""
-
-    evidence: Evidence
-    reason: str
-
-
-class Inexpressible(Exception):
-    """The provider has no way to say these blocks; one problem a block, each with its place and a code."""
-
-    def __init__(self, problems: Sequence[Problem]) -> None:
-        super().__init__("; ".join(f"[{p.place}] {p.reason}" for p in problems))
-        self.problems = tuple(problems)
+__all__ = [
+    "Capabilities",
+    "Claim",
+    "ClusterSupport",
+    "ConnectorHints",
+    "ConnectorTemplate",
+    "Conversation",
+    "Evidence",
+    "Findings",
+    "Inexpressible",
+    "LlmResponse",
+    "MappingOptions",
+    "Provider",
+    "ProviderRequest",
+    "Role",
+    "ToolCall",
+    "Turn",
+    "Usage",
+]
 
 
 class Provider(ABC):
     """One wire format.
 
     name: ``bedrock/converse`` and the like. messages_field: the body's member that holds the turns.
-    content_field: a turn's member that holds its parts.
+    content_field: a turn's member that holds its parts. capabilities: what the format can carry.
+    connector: the connector that a registration makes, None if agents can't be registered with this provider.
+    cluster: how ML Commons itself supports the provider, None if it does not.
     """
 
     name: ClassVar[str]
     messages_field: ClassVar[str]
     content_field: ClassVar[str]
+    capabilities: Capabilities
+    connector: ClassVar[ConnectorTemplate | None] = None
+    cluster: ClassVar[ClusterSupport | None] = None
 
-    @abstractmethod
+    @final
     def map(self, agent_input: AgentInput, options: MappingOptions) -> ProviderRequest:
-        """The conversation as this provider's messages.
+        """Write the conversation as this provider's messages.
 
         Raises:
-            Inexpressible: with every block the provider can't carry.
+            Inexpressible: with every block that the provider can't carry.
+        """
+        conversation = self.prepare(agent_input, options)
+        messages = self.write(conversation.turns, conversation.findings)
+        return ProviderRequest(messages, conversation.system, tuple(conversation.findings.notices))
+
+    def prepare(self, agent_input: AgentInput, options: MappingOptions) -> Conversation:
+        """Check the conversation and bring it into turns that `write` can write down block by block.
+
+        Raises:
+            Inexpressible: with every block that the provider can't carry.
+        """
+        return prepare(agent_input, options, self.capabilities)
+
+    @abstractmethod
+    def write(self, turns: Sequence[Turn], findings: Findings) -> list[dict[str, Any]]:
+        """Write prepared turns as messages.
+
+        Every block is one that `capabilities` allows where it is, and each tool result follows its call. Report
+        what has to be changed with `findings.note`.
         """
 
     @abstractmethod
-    def text_part(self, text: str) -> dict[str, Any]:
-        """A text content part: ``{"text": …}`` or ``{"type": "text", "text": …}``."""
+    def text_part(self, text: str, role: Role = "user") -> dict[str, Any]:
+        """Return a text part of a turn of `role`: ``{"text": …}`` or ``{"type": "text", "text": …}``."""
+
+    def role_of(self, turn: Mapping[str, Any]) -> str:
+        """Return the standard role of a written turn: system, developer, user, assistant or tool; "" for none."""
+        role = turn.get("role")
+        return role if isinstance(role, str) else ""
 
     @abstractmethod
     def system_fields(self, texts: Sequence[str]) -> dict[str, Any]:
-        """The body members that carry system text apart from the messages; {} when there is none."""
+        """Return the body members that carry system text apart from the messages; {} if there are none."""
 
     @abstractmethod
     def canonical(self, messages: Any) -> Any:
-        """The same messages in one normal form, so that two spellings the API treats alike compare equal.
+        """Return the same messages in one normal form, so that two spellings the API treats alike compare equal.
 
-        What is not a list of turns is returned as it is.
+        Return anything that is not a list of turns unchanged.
         """
 
     @abstractmethod
@@ -127,10 +121,14 @@ class Provider(ABC):
         where the URL is another API's. The registry compares names (`model_provider`, `llm_interface`) itself.
         """
 
+    def read_response(self, response: Any) -> LlmResponse | None:
+        """Read text, tool calls and usage from the API's response; None if it is not in this provider's format."""
+        return None
+
     def required_members(self, messages: Sequence[Any]) -> frozenset[str]:
-        """Body members that must be there for these messages to be taken (Bedrock: toolConfig for tool blocks)."""
+        """Return the body members that the API requires with these messages (Bedrock: toolConfig for tool blocks)."""
         return frozenset()
 
     def fields(self, request: ProviderRequest) -> dict[str, Any]:
-        """The body members of `request`: messages (or contents) and the system text."""
+        """Return the body members of `request`: messages (or contents) and the system text."""
         return {**self.system_fields(request.system), self.messages_field: request.messages}

@@ -1,24 +1,31 @@
 """Bedrock Converse: ``{"messages": [{role, content: [{<kind>: …}]}], "system": [{"text": …}]}``.
 
-Shapes from botocore's `bedrock-runtime` model, operation `Converse`; the service's rules from PROVIDERS.md.
+Shapes from botocore's `bedrock-runtime` model, operation `Converse`; the service's rules from
+docs/internals/providers.md.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, assert_never
 
-from gateway.providers import recognition
-from gateway.providers.base import Claim, ConnectorHints, Evidence, MappingOptions, Provider, ProviderRequest
-from gateway.providers.capabilities import BEDROCK, NEUTRAL_DOCUMENT_TEXT, NEUTRAL_RESULT_TEXT, Capabilities
-from gateway.providers.conversation import prepare
+from gateway.providers import recognition, responses
+from gateway.providers.base import Claim, ClusterSupport, ConnectorHints, Evidence, LlmResponse, Provider
+from gateway.providers.capabilities import (
+    IMAGES,
+    NEUTRAL_DOCUMENT_TEXT,
+    NEUTRAL_RESULT_TEXT,
+    Capabilities,
+    MediaTable,
+    Role,
+)
+from gateway.providers.connector import SYSTEM_PROMPT, ConnectorTemplate, ModelSpec
 from gateway.providers.documents import DocumentNames
 from gateway.providers.findings import Findings
 from gateway.providers.tools import Turn, role_runs
 from gateway.unified.model import (
-    AgentInput,
     Base64,
     ContentBlock,
     ConverseBlock,
@@ -33,6 +40,75 @@ _URL = re.compile(r"/converse(-stream)?\Z")
 _TEXT_PART = re.compile(r'"content"\s*:\s*\[\s*\{\s*"text"\s*:')
 _OTHER_MEMBERS = ("anthropic_version", "schemaVersion")  # Claude's and Nova's own bodies, for /invoke
 
+_DOCUMENTS = ("pdf", "csv", "doc", "docx", "xls", "xlsx", "html", "txt", "md")
+_VIDEO = ("mkv", "mov", "mp4", "webm", "flv", "mpeg", "mpg", "wmv", "three_gp")
+_AUDIO = (
+    *("mp3", "opus", "wav", "aac", "flac", "mp4", "ogg", "mkv"),
+    *("mka", "x-aac", "m4a", "mpeg", "mpga", "pcm", "webm"),
+)
+_MEDIA: MediaTable = {  # [M]
+    "image": {"base64": IMAGES, "s3": IMAGES},
+    "document": {"base64": _DOCUMENTS, "s3": _DOCUMENTS},
+    "video": {"base64": _VIDEO, "s3": _VIDEO},
+    "audio": {"base64": _AUDIO, "s3": _AUDIO},
+}
+
+BEDROCK = Capabilities(
+    label="Bedrock Converse",
+    media=_MEDIA,
+    tool_media={kind: forms for kind, forms in _MEDIA.items() if kind != "audio"},  # [M]
+    media_roles=frozenset({"user"}),  # [I]
+    native={  # [U] which role may hold which
+        "reasoningContent": frozenset({"assistant"}),
+        "citationsContent": frozenset({"assistant"}),
+        "guardContent": frozenset({"user"}),
+        "searchResult": frozenset({"user"}),
+        "cachePoint": frozenset({"user", "assistant"}),
+    },
+    url_patterns={"s3": r"(?=.{1,1024}\Z)s3://[a-z0-9][\.\-a-z0-9]{1,61}[a-z0-9](/.*)?"},  # [M]
+    tool_id_characters="a-zA-Z0-9_.:-",  # [M]
+    unique_tool_ids=True,  # [I]
+    assistant_first=False,  # [I]
+    assistant_last="prefill",  # [I]
+    merges_turns=True,  # [I]
+    calls_apart=True,  # [I]
+    document_needs_text=True,  # [I]
+    object_results=True,  # [I]
+)
+
+
+class BedrockConnector(ConnectorTemplate):
+    """`bedrock/converse`. `top_p` is sent instead of `temperature`: models refuse both together (3.8.0.0 source)."""
+
+    url = "https://bedrock-runtime.${parameters.region}.amazonaws.com/model/${parameters.model}/converse"
+    protocol = "aws_sigv4"
+    response_filter = "$.output.message.content[0].text"
+    credentials = (("access_key", "secret_key"), ("roleArn",))
+    optional_credentials = ("session_token",)
+
+    fixed: ClassVar[Mapping[str, str]] = {"region": "us-east-1", "service_name": "bedrock"}
+    user_turn: ClassVar[Mapping[str, Any]] = {"role": "user", "content": [{"text": "${parameters.prompt}"}]}
+
+    def sampling(self, spec: ModelSpec) -> dict[str, str]:
+        """Return a temperature, unless `top_p` was given."""
+        return {} if "top_p" in spec.parameters else {"temperature": "1.0"}
+
+    def left_out(self, spec: ModelSpec) -> tuple[str, ...]:
+        """Leave out a temperature beside `top_p`."""
+        return ("temperature",) if {"top_p", "temperature"} <= spec.parameters.keys() else ()
+
+    def model_name(self, spec: ModelSpec) -> str:
+        """Return the id, or an ARN with its slashes escaped so that they don't end the path segment."""
+        return spec.model_id.replace("/", "%2F")
+
+    def template(self, conversation: str, spec: ModelSpec) -> str:
+        """Return the body of a Converse request."""
+        name, member = ("top_p", "topP") if "top_p" in spec.parameters else ("temperature", "temperature")
+        return (
+            f'{{"system":[{{"text":"${{parameters.system_prompt}}"}}],"messages":{conversation},'
+            f'"inferenceConfig":{{"maxTokens":${{parameters.max_tokens}},"{member}":${{parameters.{name}}}}}}}'
+        )
+
 
 class BedrockConverse(Provider):
     """Amazon Bedrock's Converse API."""
@@ -40,39 +116,58 @@ class BedrockConverse(Provider):
     name: ClassVar[str] = "bedrock/converse"
     messages_field: ClassVar[str] = "messages"
     content_field: ClassVar[str] = "content"
+    connector: ClassVar[ConnectorTemplate] = BedrockConnector()
+    cluster: ClassVar[ClusterSupport] = ClusterSupport(
+        llm_interface="bedrock/converse/claude",
+        since=(3, 0),
+        tool_config=', "toolConfig": {"tools": [${parameters._tools:-}]}',
+        user_turn='{"role":"user","content":[{"text":"TEXT"}]}',
+        body_members=frozenset({"system", "messages", "toolConfig"}),
+        parameters={"system_prompt": SYSTEM_PROMPT},  # the template of 3.5 and 3.6 has no default
+    )
 
     def __init__(self, capabilities: Capabilities = BEDROCK) -> None:
-        self.capabilities = capabilities
+        self.capabilities: Capabilities = capabilities
 
-    def map(self, agent_input: AgentInput, options: MappingOptions) -> ProviderRequest:
-        """Turns of one role in a row become one message; system texts are taken out (`Provider.map`)."""
-        conversation = prepare(agent_input, options, self.capabilities)
-        writer = _Writer(self.capabilities, conversation.findings)
-        groups = (
-            role_runs(conversation.turns) if self.capabilities.merges_turns else [[turn] for turn in conversation.turns]
-        )
-        messages = [writer.message(group) for group in groups]
-        return ProviderRequest(messages, conversation.system, tuple(conversation.findings.notices))
+    def write(self, turns: Sequence[Turn], findings: Findings) -> list[dict[str, Any]]:
+        """Join turns of one role in a row into one message (`Provider.write`)."""
+        writer = _Writer(self.capabilities, findings)
+        groups = role_runs(turns) if self.capabilities.merges_turns else [[turn] for turn in turns]
+        return [writer.message(group) for group in groups]
 
-    def text_part(self, text: str) -> dict[str, Any]:
-        """``{"text": …}``."""
+    def text_part(self, text: str, role: Role = "user") -> dict[str, Any]:
+        """Return ``{"text": …}``."""
         return {"text": text}
 
     def system_fields(self, texts: Sequence[str]) -> dict[str, Any]:
-        """``{"system": [{"text": …}, …]}``."""
+        """Return ``{"system": [{"text": …}, …]}``."""
         return {"system": [{"text": text} for text in texts]} if texts else {}
 
     def canonical(self, messages: Any) -> Any:
-        """As it is: Converse has one spelling."""
+        """Return the messages unchanged: Converse has one spelling."""
         return messages
 
+    def read_response(self, response: Any) -> LlmResponse | None:
+        """Read ``output.message.content`` and ``usage``; ``inputTokens`` does not count cached tokens."""
+        parts = responses.member(response, "output", "message", "content")
+        if not isinstance(parts, list):
+            return None
+        text = "".join(responses.text(part.get("text")) for part in responses.objects(parts))
+        calls = responses.objects([part.get("toolUse") for part in responses.objects(parts)])
+        counts = ("inputTokens", "cacheReadInputTokens", "cacheWriteInputTokens")
+        return LlmResponse(
+            text,
+            tuple(responses.tool_call(c.get("toolUseId"), c.get("name"), c.get("input")) for c in calls),
+            responses.usage(responses.member(response, "usage"), counts, ("outputTokens",)),
+        )
+
     def required_members(self, messages: Sequence[Any]) -> frozenset[str]:
-        """``toolConfig`` when a message holds a tool call or result: the service refuses them without it."""
+        """Require ``toolConfig`` when a message holds a tool call or result: the service refuses them without it."""
         tools = any({"toolUse", "toolResult"} & part.keys() for message in messages for part in message["content"])
         return frozenset({"toolConfig"}) if tools else frozenset()
 
     def claims(self, connector: ConnectorHints) -> Claim | None:
-        """By a URL that ends in ``/converse``, or by content parts without a ``type``. ``/invoke`` is another API."""
+        """Claim a URL that ends in ``/converse``, or content parts without a ``type``. ``/invoke`` is another API."""
         if _URL.search(recognition.url_path(connector.url)):
             return Claim(Evidence.URL, "its URL ends in /converse")
         body = connector.request_body
@@ -90,14 +185,14 @@ class _Writer:
         self._findings = findings
         self._names = DocumentNames(findings)
 
-    def message(self, turns: list[Turn]) -> dict[str, Any]:
+    def message(self, turns: Sequence[Turn]) -> dict[str, Any]:
         blocks = sorted((block for turn in turns for block in turn.content), key=_rank)
         content = [self._part(block) for block in blocks]
         document = next((b for b in blocks if isinstance(b, Media) and b.kind == "document"), None)
         if document and self._limits.document_needs_text and not any(isinstance(block, Text) for block in blocks):
             content.append({"text": NEUTRAL_DOCUMENT_TEXT})
             self._findings.note(
-                "NEUTRAL_TEXT_ADDED", document.at, "A text is added: a document can't stand without one"
+                "NEUTRAL_TEXT_ADDED", document.at, "A text is added: the message of a document must have one"
             )
         return {"role": turns[0].role, "content": content}
 
@@ -148,7 +243,7 @@ class _Writer:
 
 
 def _rank(block: ContentBlock) -> int:
-    """Tool results first, tool calls last; all else in the client's order."""
+    """Order tool results first, tool calls last; everything else in the client's order."""
     return {ToolResult: 0, ToolUse: 2}.get(type(block), 1)
 
 

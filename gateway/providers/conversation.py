@@ -1,8 +1,7 @@
-"""The part of a mapping that all providers share: roles, blank text, and every check of what can't be said.
+"""The part of a mapping that all providers share: roles, blank text, and every check against the capability table.
 
-`prepare` turns the client's messages into turns that a provider can write down block by block: each block is
-allowed where it stands, tool calls and results are paired and carry their final ids, documents that travel as
-text are text.
+`prepare` turns the client's messages into turns that a provider can write block by block: each block is allowed in its
+turn, tool calls and results are paired and have their final ids, and documents that are sent as text are text blocks.
 """
 
 from __future__ import annotations
@@ -13,10 +12,10 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from gateway.providers import media
-from gateway.providers.base import MappingOptions
 from gateway.providers.capabilities import Capabilities, Role
 from gateway.providers.findings import Findings
 from gateway.providers.tools import Turn, pair_tool_calls
+from gateway.providers.values import MappingOptions
 from gateway.unified.model import (
     AgentInput,
     Base64,
@@ -34,7 +33,7 @@ from gateway.unified.roles import meaning_of
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """What is left to write down: the hoisted system texts, the turns, and what was changed so far."""
+    """A checked conversation: the hoisted system texts, the turns to write, and the changes so far."""
 
     system: list[str]
     turns: list[Turn]
@@ -42,7 +41,7 @@ class Conversation:
 
 
 def prepare(agent_input: AgentInput, options: MappingOptions, limits: Capabilities) -> Conversation:
-    """The conversation in terms of a provider with these `limits`.
+    """Check and normalise the conversation for a provider with these `limits`.
 
     Raises:
         Inexpressible: with every block and turn the provider can't carry.
@@ -68,7 +67,7 @@ def _turn(message: Message, options: MappingOptions, limits: Capabilities, findi
         findings.refuse(
             "TOOL_RESULT_MISSING",
             message.at,
-            "A turn of role tool answers a tool call, but this one names none",
+            "A turn of role tool must answer a tool call, but this one names none",
             expected="a toolResult block, or toolCallId beside the content",
             received=f"role {message.role}",
             help="Name the call that the turn answers, or give the turn the role user.",
@@ -83,7 +82,10 @@ def _turn(message: Message, options: MappingOptions, limits: Capabilities, findi
 
 
 def _block(block: ContentBlock, role: Role, limits: Capabilities, findings: Findings) -> ContentBlock | None:
-    """The block as the provider gets it, None for blank text. A refused block stays: the checks after need it."""
+    """Return the block as the provider gets it; None for blank text.
+
+    A refused block is returned too, because later checks need it.
+    """
     match block:
         case Text():
             return _unless_blank(block, findings)
@@ -128,12 +130,16 @@ def _unless_blank(block: Text, findings: Findings) -> Text | None:
 
 
 def _readable(block: Media, limits: Capabilities, findings: Findings) -> Media | Text | None:
-    """An inline document as text, where the provider has no other form for its format."""
-    is_text = block.kind == "document" and block.format in limits.text_documents
-    if not is_text or not isinstance(block.source, Base64):
+    """Return an inline document as text where the provider has no other form for it; None for blank text."""
+    if block.kind != "document" or not isinstance(block.source, Base64):
         return block
-    text = media.as_text(block, findings)
-    return block if text is None else _unless_blank(text, findings)
+    if block.format in limits.text_documents:
+        text = media.as_text(block, findings)
+        return block if text is None else _unless_blank(text, findings)
+    if block.format in limits.text_sources:
+        content = media.read_text(block, findings)
+        return block if content is None or _unless_blank(Text(content, block.at), findings) else None
+    return block
 
 
 def _check_call(block: ToolUse, role: Role, limits: Capabilities, findings: Findings) -> None:
@@ -143,7 +149,7 @@ def _check_call(block: ToolUse, role: Role, limits: Capabilities, findings: Find
         findings.refuse(
             "TOOL_NAME_UNSUPPORTED",
             block.at,
-            f"{limits.label} takes no such tool name",
+            f"{limits.label} does not accept this tool name",
             expected=f"a name that matches {limits.tool_name}",
             received=block.name[:80],
             help="Name the tool as the agent's own tool list does.",
@@ -170,7 +176,7 @@ def _refuse_role(
     findings.refuse(
         "BLOCK_ROLE_UNSUPPORTED",
         block.at,
-        f"{limits.label} takes no {what} in a turn of role {role}",
+        f"{limits.label} does not accept a {what} in a turn of role {role}",
         expected=f"role {' or '.join(roles)}",
         received=f"role {role}",
         help=f"Put the {what} into a turn of role {roles[0]}.",
@@ -178,7 +184,7 @@ def _refuse_role(
 
 
 def _hoist(turns: list[Turn], findings: Findings) -> tuple[list[str], list[Turn]]:
-    """System and developer texts in their order, and the turns without them."""
+    """Return system and developer texts in their order, and the turns without them."""
     system: list[str] = []
     others: list[Turn] = []
     for turn in turns:
@@ -196,7 +202,7 @@ def _check_ends(turns: list[Turn], options: MappingOptions, limits: Capabilities
         findings.refuse(
             "EMPTY_INPUT",
             "input",
-            f"Nothing is left to say: {limits.label} takes neither blank text nor system text alone",
+            f"There is nothing to send: {limits.label} accepts neither blank text nor system text alone",
             expected="a turn with text or media",
             received="blank or system text only",
             help="Send at least one user turn that is not blank.",
@@ -207,7 +213,7 @@ def _check_ends(turns: list[Turn], options: MappingOptions, limits: Capabilities
         findings.refuse(
             "ASSISTANT_FIRST",
             first.at,
-            f"{limits.label} takes no conversation that starts with the assistant",
+            f"{limits.label} does not accept a conversation that starts with the assistant",
             expected="a user turn first",
             received="role assistant",
             help="Start with a user turn.",
@@ -218,7 +224,7 @@ def _check_ends(turns: list[Turn], options: MappingOptions, limits: Capabilities
         findings.refuse(
             "ASSISTANT_LAST",
             last.at,
-            f"{limits.label} takes no conversation that ends with the assistant",
+            f"{limits.label} does not accept a conversation that ends with the assistant",
             expected="a user turn or a tool result last",
             received="role assistant",
             help=f"End with a user turn{prefill}.",

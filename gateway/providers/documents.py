@@ -1,4 +1,4 @@
-"""Document names as Bedrock wants them: few characters, at most 200 of them, unique over the whole request [I]."""
+"""Document names for Bedrock: a few kinds of characters, at most 200, unique over the whole request [I]."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class DocumentNames:
         self._count = 0
 
     def name(self, block: Media) -> str:
-        """The name of the next document; a given name that had to change is noted."""
+        """Return the name of the next document; note a given name that had to change."""
         self._count += 1
         given = _EXTENSION.sub("", block.name or "")
         wanted = _DISALLOWED.sub(" ", given).strip()[:MAX_LENGTH].rstrip() or f"document-{self._count}"

@@ -1,22 +1,21 @@
 """Gemini generateContent (v1beta): ``{"contents": [{role, parts: […]}], "systemInstruction": {"parts": […]}}``.
 
-Shapes from the v1beta protos and google-genai's types; the service's rules from PROVIDERS.md.
+Shapes from the v1beta protos and google-genai's types; the service's rules from docs/internals/providers.md.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, assert_never
 
-from gateway.providers import recognition
-from gateway.providers.base import Claim, ConnectorHints, Evidence, MappingOptions, Provider, ProviderRequest
-from gateway.providers.capabilities import GEMINI, Capabilities
-from gateway.providers.conversation import prepare
+from gateway.providers import recognition, responses
+from gateway.providers.base import Claim, ClusterSupport, ConnectorHints, Evidence, LlmResponse, Provider
+from gateway.providers.capabilities import TEXT_DOCUMENTS, Capabilities, Role
+from gateway.providers.connector import ConnectorTemplate, ModelSpec
 from gateway.providers.findings import Findings
 from gateway.providers.tools import Turn, role_runs
 from gateway.unified.model import (
-    AgentInput,
     Base64,
     ContentBlock,
     ConverseBlock,
@@ -30,6 +29,51 @@ from gateway.unified.model import (
 _METHOD = re.compile(r":(streamG|g)enerateContent\Z")
 _HOST = re.compile(r"https?://generativelanguage\.googleapis\.com(:\d+)?(/|\Z)")
 
+_IMAGES = ("png", "jpeg", "webp")  # [I] image/gif is refused
+_FILES = ("pdf", "txt", "csv", "html")  # [D]
+_VIDEO = ("mp4", "mpeg", "mpg", "mov", "flv", "webm", "wmv", "three_gp")  # [D] mkv is in no list
+_AUDIO = ("mp3", "wav", "flac", "ogg", "aac", "m4a")  # [D], m4a [U]
+
+GEMINI = Capabilities(
+    label="Gemini generateContent",
+    media={
+        "image": {"base64": _IMAGES, "https": _IMAGES, "gs": _IMAGES},
+        "document": {"base64": ("pdf", *TEXT_DOCUMENTS), "https": _FILES, "gs": _FILES},
+        "video": {"base64": _VIDEO, "https": _VIDEO, "gs": _VIDEO},
+        "audio": {"base64": _AUDIO, "https": _AUDIO, "gs": _AUDIO},
+    },
+    tool_media={  # [D] `functionResponse.parts` holds inline data only
+        "image": {"base64": _IMAGES},
+        "document": {"base64": ("pdf", *TEXT_DOCUMENTS)},
+    },
+    media_roles=frozenset({"user", "assistant"}),  # [D] image models answer with inline data
+    text_documents=frozenset(TEXT_DOCUMENTS),
+    mime_overrides={("video", "wmv"): "video/wmv"},  # [D]
+    tool_name=r"[a-zA-Z0-9_.:-]{1,64}",  # [D]
+    assistant_last="no",  # [I]
+)
+
+
+class GeminiConnector(ConnectorTemplate):
+    """`gemini/v1beta/generatecontent`."""
+
+    url = "https://generativelanguage.googleapis.com/v1beta/models/${parameters.model}:generateContent"
+    response_filter = "$.candidates[0].content.parts[0].text"
+    array = "contents"
+    credentials = (("gemini_api_key",),)
+
+    headers: ClassVar[Mapping[str, str]] = {"x-goog-api-key": "${credential.gemini_api_key}"}
+    user_turn: ClassVar[Mapping[str, Any]] = {"role": "user", "parts": [{"text": "${parameters.prompt}"}]}
+
+    def template(self, conversation: str, spec: ModelSpec) -> str:
+        """Return the body of a generateContent request."""
+        top_p = ',"topP":${parameters.top_p}' if "top_p" in spec.parameters else ""
+        return (
+            f'{{"systemInstruction":{{"parts":[{{"text":"${{parameters.system_prompt}}"}}]}},"contents":{conversation},'
+            f'"generationConfig":{{"maxOutputTokens":${{parameters.max_tokens}},'
+            f'"temperature":${{parameters.temperature}}{top_p}}}}}'
+        )
+
 
 class Gemini(Provider):
     """Google's generateContent API."""
@@ -37,35 +81,47 @@ class Gemini(Provider):
     name: ClassVar[str] = "gemini/v1beta/generatecontent"
     messages_field: ClassVar[str] = "contents"
     content_field: ClassVar[str] = "parts"
+    connector: ClassVar[ConnectorTemplate] = GeminiConnector()
+    cluster: ClassVar[ClusterSupport] = ClusterSupport(
+        llm_interface="gemini/v1beta/generatecontent",
+        since=(3, 5),
+        tool_config=', "tools": [{"functionDeclarations": [${parameters._tools:-}]}]',
+        user_turn='{"role":"user","parts":[{"text":"TEXT"}]}',
+        body_members=frozenset({"systemInstruction", "contents", "tools"}),
+    )
 
     def __init__(self, capabilities: Capabilities = GEMINI) -> None:
-        self.capabilities = capabilities
+        self.capabilities: Capabilities = capabilities
 
-    def map(self, agent_input: AgentInput, options: MappingOptions) -> ProviderRequest:
-        """The results of a turn's calls are one user content right behind it (`Provider.map`)."""
-        conversation = prepare(agent_input, options, self.capabilities)
-        writer = _Writer(self.capabilities, conversation.findings)
+    def write(self, turns: Sequence[Turn], findings: Findings) -> list[dict[str, Any]]:
+        """Write the results of a turn's calls as one user content right after it (`Provider.write`)."""
+        writer = _Writer(self.capabilities, findings)
         contents: list[dict[str, Any]] = []
-        for run in role_runs(conversation.turns):
+        for run in role_runs(turns):
             contents += writer.run(run, contents)
-        return ProviderRequest(contents, conversation.system, tuple(conversation.findings.notices))
+        return contents
 
-    def text_part(self, text: str) -> dict[str, Any]:
-        """``{"text": …}``."""
+    def text_part(self, text: str, role: Role = "user") -> dict[str, Any]:
+        """Return ``{"text": …}``."""
         return {"text": text}
 
+    def role_of(self, turn: Mapping[str, Any]) -> str:
+        """Return ``assistant`` for ``model``, and ``user`` where the role is left out."""
+        role = turn.get("role", "user")
+        return "assistant" if role == "model" else role if isinstance(role, str) else ""
+
     def system_fields(self, texts: Sequence[str]) -> dict[str, Any]:
-        """``{"systemInstruction": {"parts": [{"text": …}, …]}}``."""
+        """Return ``{"systemInstruction": {"parts": [{"text": …}, …]}}``."""
         return {"systemInstruction": {"parts": [{"text": text} for text in texts]}} if texts else {}
 
     def canonical(self, messages: Any) -> Any:
-        """The role, which may be left out, as ``user``."""
+        """Write a role that was left out as ``user``."""
         if not isinstance(messages, list):
             return messages
         return [{"role": "user", **content} if isinstance(content, dict) else content for content in messages]
 
     def claims(self, connector: ConnectorHints) -> Claim | None:
-        """By a URL that ends in ``:generateContent`` or is on the API's host, or by ``contents`` with ``parts``.
+        """Claim a URL that ends in ``:generateContent`` or is on the API's host, or ``contents`` with ``parts``.
 
         The host serves OpenAI's API as well, under ``/openai/``.
         """
@@ -80,6 +136,20 @@ class Gemini(Provider):
             return Claim(Evidence.TEMPLATE, "its template has contents with parts")
         return None
 
+    def read_response(self, response: Any) -> LlmResponse | None:
+        """Read the first candidate's parts and ``usageMetadata``; thoughts are no text."""
+        parts = responses.member(response, "candidates", 0, "content", "parts")
+        if not isinstance(parts, list):
+            return None
+        text = "".join(responses.text(part.get("text")) for part in responses.objects(parts) if not part.get("thought"))
+        calls = responses.objects([part.get("functionCall") for part in responses.objects(parts)])
+        counts = responses.member(response, "usageMetadata")
+        return LlmResponse(
+            text,
+            tuple(responses.tool_call(c.get("id"), c.get("name"), c.get("args", {})) for c in calls),
+            responses.usage(counts, ("promptTokenCount",), ("candidatesTokenCount", "thoughtsTokenCount")),
+        )
+
 
 class _Writer:
     """Writes the contents of one request."""
@@ -88,8 +158,11 @@ class _Writer:
         self._limits = limits
         self._findings = findings
 
-    def run(self, turns: list[Turn], before: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The contents of a run of turns; what else the first turn with results holds joins them in `before`."""
+    def run(self, turns: Sequence[Turn], before: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Write the contents of a run of turns.
+
+        If the first turn holds tool results, its other blocks are appended to the content in `before` that has them.
+        """
         contents: list[dict[str, Any]] = []
         results = before[-1] if before and before[-1]["role"] == "user" else None
         for i, turn in enumerate(turns):
@@ -124,13 +197,15 @@ class _Writer:
     def _media(self, block: Media) -> dict[str, Any]:
         mime_type = self._limits.mime_type(block.kind, block.format)
         if block.name:
-            self._findings.note("DOCUMENT_NAME_DROPPED", block.at, f"The name {block.name!r} has no place here")
+            self._findings.note(
+                "DOCUMENT_NAME_DROPPED", block.at, f"The name {block.name!r} is dropped: the API has no member for it"
+            )
         if isinstance(block.source, Base64):
             return {"inlineData": {"mimeType": mime_type, "data": block.source.token}}
         return {"fileData": {"mimeType": mime_type, "fileUri": block.source.url}}
 
     def _response(self, result: ToolResult) -> dict[str, Any]:
-        """``response`` holds the text and JSON (a list when there are several), ``parts`` the media."""
+        """Write text and JSON into ``response`` (a list when there are several), and media into ``parts``."""
         output: list[Any] = []
         media: list[dict[str, Any]] = []
         for part in result.content:

@@ -1,4 +1,4 @@
-"""Media: whether a provider's table has a place for a block, and documents that travel as text."""
+"""Checks media blocks against a provider's capability table, and reads documents that are sent as text."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from gateway.providers.capabilities import Capabilities, MediaTable, Role
 from gateway.providers.findings import Findings
 from gateway.unified.model import Base64, Media, Text
 
+_PLURALS = {"image": "images", "document": "documents", "video": "video", "audio": "audio"}
 _FORM_NAMES = {
     "base64": "base64 data",
     "https": "an https URL",
@@ -19,22 +20,22 @@ _FORM_NAMES = {
 
 
 def form_of(block: Media) -> str:
-    """The source form a table row is found by: ``base64`` or the URL's scheme."""
+    """Return the source form that selects a table row: ``base64`` or the URL's scheme."""
     return "base64" if isinstance(block.source, Base64) else block.source.scheme
 
 
 def form_name(form: str) -> str:
-    """A source form in words."""
+    """Describe a source form."""
     return _FORM_NAMES.get(form, f"a {form}:// URL")
 
 
 def check(block: Media, role: Role, limits: Capabilities, findings: Findings) -> bool:
-    """Whether a turn of `role` may hold `block`; if not, `findings` says why."""
+    """Return True if a turn of `role` may hold `block`; otherwise refuse it in `findings`."""
     if role not in limits.media_roles:
         findings.refuse(
             "BLOCK_ROLE_UNSUPPORTED",
             block.at,
-            f"{limits.label} takes no {block.kind} in a turn of role {role}",
+            f"{limits.label} does not accept {_PLURALS[block.kind]} in a turn of role {role}",
             expected=f"role {' or '.join(sorted(limits.media_roles))}",
             received=f"role {role}",
             help=f"Put the {block.kind} into a turn of role user.",
@@ -44,22 +45,22 @@ def check(block: Media, role: Role, limits: Capabilities, findings: Findings) ->
         findings.refuse(
             "MEDIA_KIND_UNSUPPORTED",
             block.at,
-            f"{limits.label} takes no {block.kind}",
+            f"{limits.label} does not accept {_PLURALS[block.kind]}",
             expected=f"text, {', '.join(limits.media)}",
             received=block.kind,
-            help=f"Use a model whose provider takes {block.kind}.",
+            help=f"Use a model whose provider accepts {block.kind}.",
         )
         return False
     return _check_row(block, limits.media, limits, findings, "")
 
 
 def check_in_result(block: Media, limits: Capabilities, findings: Findings) -> bool:
-    """Whether a tool result may hold `block`; if not, `findings` says why."""
+    """Return True if a tool result may hold `block`; otherwise refuse it in `findings`."""
     if block.kind not in limits.tool_media:
         findings.refuse(
             "TOOL_RESULT_CONTENT_UNSUPPORTED",
             block.at,
-            f"{limits.label} takes no {block.kind} in a tool result",
+            f"{limits.label} does not accept {_PLURALS[block.kind]} in a tool result",
             expected=f"text, json, {', '.join(limits.tool_media)}",
             received=block.kind,
             help="Let the tool return text, or send the media in a user turn of its own.",
@@ -76,7 +77,7 @@ def _check_row(block: Media, table: MediaTable, limits: Capabilities, findings: 
         findings.refuse(
             "MEDIA_SOURCE_UNSUPPORTED",
             block.at,
-            f"{limits.label} takes no {block.kind} by {form_name(form)}{where}",
+            f"{limits.label} does not accept {_PLURALS[block.kind]} given as {form_name(form)}{where}",
             expected=names,
             received=form_name(form),
             help=f"Send the {block.kind} as {names}.",
@@ -86,7 +87,7 @@ def _check_row(block: Media, table: MediaTable, limits: Capabilities, findings: 
         findings.refuse(
             "MEDIA_FORMAT_UNSUPPORTED",
             block.at,
-            f"{limits.label} takes no {block.format} {block.kind} by {form_name(form)}{where}",
+            f"{limits.label} does not accept {block.format} {_PLURALS[block.kind]} given as {form_name(form)}{where}",
             expected=", ".join(formats),
             received=block.format,
             help=f"Convert the {block.kind} to {' or '.join(formats)}.",
@@ -102,7 +103,7 @@ def _check_url(block: Media, limits: Capabilities, findings: Findings) -> bool:
     findings.refuse(
         "MEDIA_URL_UNSUPPORTED",
         block.at,
-        f"{limits.label} takes no such {block.source.scheme} URL",
+        f"{limits.label} does not accept this {block.source.scheme} URL",
         expected=f"a URL that matches {pattern}",
         received=block.source.url[:80],
         help="Check the bucket's name and the URL's length.",
@@ -110,27 +111,42 @@ def _check_url(block: Media, limits: Capabilities, findings: Findings) -> bool:
     return False
 
 
-def as_text(block: Media, findings: Findings) -> Text | None:
-    """The text of an inline document, exactly; None, with a problem in `findings`, when its bytes are no text.
+def decode(block: Media) -> str:
+    """Return the text of an inline document.
 
-    The document's name has no place in a text part, which is noted.
+    Raises:
+        ValueError: its bytes are not UTF-8 text, or hold a NUL character.
     """
     assert isinstance(block.source, Base64)
+    text = binascii.a2b_base64(block.source.data).decode("utf-8")
+    if "\0" in text:
+        raise ValueError("it holds a NUL character")
+    return text
+
+
+def read_text(block: Media, findings: Findings) -> str | None:
+    """Return the text of an inline document, exactly; refuse the block and return None if its bytes are not text."""
     try:
-        text = binascii.a2b_base64(block.source.data).decode("utf-8")
-    except (binascii.Error, UnicodeDecodeError) as error:
-        text, why = "", str(error)
-    else:
-        why = "it holds a NUL character" if "\0" in text else ""
-    if why:
+        return decode(block)
+    except ValueError as error:  # binascii.Error and UnicodeDecodeError are ValueErrors
         findings.refuse(
             "DOCUMENT_NOT_TEXT",
             block.at,
-            f"The {block.format} document is sent as text, but its bytes are not UTF-8 text: {why}",
+            f"The {block.format} document is sent as text, but its bytes are not UTF-8 text: {error}",
             expected="UTF-8 text without NUL",
             received=f"{block.format} document",
             help="Encode the document as UTF-8, or send it as pdf.",
         )
+        return None
+
+
+def as_text(block: Media, findings: Findings) -> Text | None:
+    """Return an inline document as a text block; None if its bytes are not text.
+
+    The document's name has no place in a text part, which is noted.
+    """
+    text = read_text(block, findings)
+    if text is None:
         return None
     without = f", without its name {block.name!r}" if block.name else ""
     findings.note("DOCUMENT_AS_TEXT", block.at, f"The {block.format} document is sent as text{without}")

@@ -1,57 +1,122 @@
 """OpenAI chat completions: ``{"messages": [{role, content: [{"type": …}]}]}``.
 
-Shapes from the openai SDK's `ChatCompletionMessageParam`; the service's rules from PROVIDERS.md.
+Shapes from the openai SDK's `ChatCompletionMessageParam`; the service's rules from docs/internals/providers.md.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, assert_never
 
-from gateway.providers import recognition
-from gateway.providers.base import Claim, ConnectorHints, Evidence, MappingOptions, Provider, ProviderRequest
-from gateway.providers.capabilities import NEUTRAL_RESULT_TEXT, OPENAI, TOOL_ERROR_TEXT, Capabilities
-from gateway.providers.conversation import prepare
+from gateway.providers import recognition, responses
+from gateway.providers.base import Claim, ClusterSupport, ConnectorHints, Evidence, LlmResponse, Provider, ToolCall
+from gateway.providers.capabilities import (
+    IMAGES,
+    NEUTRAL_RESULT_TEXT,
+    TEXT_DOCUMENTS,
+    TOOL_ERROR_TEXT,
+    Capabilities,
+    MediaTable,
+    Role,
+)
+from gateway.providers.connector import ConnectorTemplate, ModelSpec
 from gateway.providers.findings import Findings
 from gateway.providers.tools import Turn, role_runs
-from gateway.unified.model import AgentInput, Base64, ConverseBlock, Json, Media, Text, ToolResult, ToolUse
+from gateway.unified.model import Base64, ConverseBlock, Json, Media, Text, ToolResult, ToolUse
 
 # Not response_format, frequency_penalty, presence_penalty or image_url: Cohere's /v2/chat has those, too.
 _OWN_MEMBERS = ("max_completion_tokens", "logit_bias", "stream_options")
 
+_MEDIA: MediaTable = {
+    "image": {"base64": IMAGES, "https": IMAGES},  # [D]
+    "document": {"base64": ("pdf", *TEXT_DOCUMENTS)},  # [I] no other file type in chat completions
+    "audio": {"base64": ("wav", "mp3")},  # [M]
+}
+
+OPENAI = Capabilities(
+    label="OpenAI chat completions",
+    media=_MEDIA,
+    tool_media=_MEDIA,  # moved to a user message after the tool messages
+    text_documents=frozenset(TEXT_DOCUMENTS),
+    hoists_system=False,
+    calls_apart=True,  # [M] `tool_calls` is a member of the message, not a part
+)
+
+
+class OpenAIConnector(ConnectorTemplate):
+    """`openai/v1/chat/completions`. With `reasoning_effort` no sampling parameter is sent (3.8.0.0 source)."""
+
+    url = "https://api.openai.com/v1/chat/completions"
+    response_filter = "$.choices[0].message.content"
+    credentials = (("openai_api_key",),)
+
+    headers: ClassVar[Mapping[str, str]] = {"Authorization": "Bearer ${credential.openai_api_key}"}
+    lead: ClassVar[tuple[Mapping[str, Any], ...]] = ({"role": "system", "content": "${parameters.system_prompt}"},)
+    user_turn: ClassVar[Mapping[str, Any]] = {"role": "user", "content": "${parameters.prompt}"}
+
+    def sampling(self, spec: ModelSpec) -> dict[str, str]:
+        """Return a temperature, unless it is a reasoning model."""
+        return {} if "reasoning_effort" in spec.parameters else {"temperature": "1.0"}
+
+    def left_out(self, spec: ModelSpec) -> tuple[str, ...]:
+        """Leave out temperature and `top_p` beside `reasoning_effort`."""
+        if "reasoning_effort" not in spec.parameters:
+            return ()
+        return tuple(name for name in ("temperature", "top_p") if name in spec.parameters)
+
+    def template(self, conversation: str, spec: ModelSpec) -> str:
+        """Return the body of a chat completion request."""
+        if "reasoning_effort" in spec.parameters:
+            chosen = '"reasoning_effort":"${parameters.reasoning_effort}"'
+        else:
+            chosen = '"temperature":${parameters.temperature}'
+            chosen += ',"top_p":${parameters.top_p}' if "top_p" in spec.parameters else ""
+        return (
+            f'{{"model":"${{parameters.model}}","messages":{conversation},'
+            f'"max_completion_tokens":${{parameters.max_tokens}},{chosen}}}'
+        )
+
 
 class OpenAIChat(Provider):
-    """OpenAI's chat completions API, and whatever speaks the same."""
+    """OpenAI's chat completions API, and other servers of the same format."""
 
     name: ClassVar[str] = "openai/v1/chat/completions"
     messages_field: ClassVar[str] = "messages"
     content_field: ClassVar[str] = "content"
+    connector: ClassVar[ConnectorTemplate] = OpenAIConnector()
+    cluster: ClassVar[ClusterSupport] = ClusterSupport(
+        llm_interface="openai/v1/chat/completions",
+        since=(3, 0),
+        tool_config=', "tools": [${parameters._tools:-}]',
+        user_turn='{"role":"user","content":"TEXT"}',
+        body_members=frozenset({"model", "messages", "tools"}),
+        has_system_slot=False,
+    )
 
     def __init__(self, capabilities: Capabilities = OPENAI) -> None:
-        self.capabilities = capabilities
+        self.capabilities: Capabilities = capabilities
 
-    def map(self, agent_input: AgentInput, options: MappingOptions) -> ProviderRequest:
-        """System turns stay among the messages; each tool result is a message of its own (`Provider.map`)."""
-        conversation = prepare(agent_input, options, self.capabilities)
-        writer = _Writer(self.capabilities, conversation.findings)
-        messages = [message for run in role_runs(conversation.turns) for message in writer.run(run)]
-        return ProviderRequest(messages, conversation.system, tuple(conversation.findings.notices))
+    def write(self, turns: Sequence[Turn], findings: Findings) -> list[dict[str, Any]]:
+        """Leave system turns among the messages; write each tool result as its own message (`Provider.write`)."""
+        writer = _Writer(self.capabilities, findings)
+        return [message for run in role_runs(turns) for message in writer.run(run)]
 
-    def text_part(self, text: str) -> dict[str, Any]:
-        """``{"type": "text", "text": …}``."""
+    def text_part(self, text: str, role: Role = "user") -> dict[str, Any]:
+        """Return ``{"type": "text", "text": …}``."""
         return _text(text)
 
     def system_fields(self, texts: Sequence[str]) -> dict[str, Any]:
-        """Always empty: system text is a message."""
+        """Return {}: system text is a message."""
         return {}
 
     def canonical(self, messages: Any) -> Any:
-        """String content as one text part, absent content of a tool call as null, its arguments parsed."""
+        """Write string content as one text part, absent content of a tool call as null, and its arguments parsed."""
         return [_canonical(message) for message in messages] if isinstance(messages, list) else messages
 
     def claims(self, connector: ConnectorHints) -> Claim | None:
-        """By a URL that ends in ``/chat/completions``, on any host, or by a member that only this API has.
+        """Claim a URL that ends in ``/chat/completions``, on any host, or a member that only this API has.
 
         Messages alone prove nothing: Claude's and Cohere's look the same.
         """
@@ -63,24 +128,34 @@ class OpenAIChat(Provider):
             return Claim(Evidence.TEMPLATE, f"its template has messages and {member}")
         return None
 
+    def read_response(self, response: Any) -> LlmResponse | None:
+        """Read the first choice's message and ``usage``; a refusal counts as text."""
+        message = responses.member(response, "choices", 0, "message")
+        if not isinstance(message, dict):
+            return None
+        text = responses.text(message.get("content")) or responses.text(message.get("refusal"))
+        calls = tuple(_read_call(call) for call in responses.objects(message.get("tool_calls")))
+        counts = responses.member(response, "usage")
+        return LlmResponse(text, calls, responses.usage(counts, ("prompt_tokens",), ("completion_tokens",)))
+
 
 class _Writer:
     """Writes the messages of one request.
 
-    Tool messages hold text only, so media of tool results wait in `_lifted` until all tool messages are out.
+    Tool messages hold text only, so media of tool results are collected in `_moved` and follow all tool messages.
     """
 
     def __init__(self, limits: Capabilities, findings: Findings) -> None:
         self._limits = limits
         self._findings = findings
-        self._lifted: list[Media] = []
+        self._moved: list[Media] = []
         self._documents = 0
 
-    def run(self, turns: list[Turn]) -> list[dict[str, Any]]:
+    def run(self, turns: Sequence[Turn]) -> list[dict[str, Any]]:
         messages: list[dict[str, Any]] = []
-        if self._lifted:
-            messages.append({"role": "user", "content": [self._media(block) for block in self._lifted]})
-            self._lifted = []
+        if self._moved:
+            messages.append({"role": "user", "content": [self._media(block) for block in self._moved]})
+            self._moved = []
         for turn in turns:
             if turn.role == "assistant":
                 messages.append(self._assistant(turn))
@@ -140,15 +215,13 @@ class _Writer:
                     parts.append(_text(json.dumps(value, ensure_ascii=False)))
                     self._findings.note("TOOL_RESULT_STRINGIFIED", at, "The JSON value is sent as text")
                 case Media(at=at):
-                    self._lifted.append(part)
+                    self._moved.append(part)
                     self._findings.note("TOOL_MEDIA_MOVED", at, "The media follows the tool messages in a user message")
                 case _:
                     assert_never(part)
         if result.is_error:
             parts.insert(0, _text(TOOL_ERROR_TEXT))
-            self._findings.note(
-                "TOOL_ERROR_MARKED", result.at, "That the tool failed is said in a text before its output"
-            )
+            self._findings.note("TOOL_ERROR_MARKED", result.at, "A text before the output states that the tool failed")
         if not parts:
             parts.append(_text(NEUTRAL_RESULT_TEXT))
             self._findings.note("NEUTRAL_TEXT_ADDED", result.at, "A text is added: the tool result has none")
@@ -190,3 +263,11 @@ def _canonical_call(call: Any) -> Any:
     except (ValueError, RecursionError):
         return call
     return {**call, "function": {**function, "arguments": arguments}}
+
+
+def _read_call(call: dict[str, Any]) -> ToolCall:
+    """Read a call of a response; arguments that are not JSON remain a string."""
+    arguments = responses.member(call, "function", "arguments")
+    with contextlib.suppress(TypeError, ValueError, RecursionError):
+        arguments = json.loads(arguments)
+    return responses.tool_call(call.get("id"), responses.member(call, "function", "name"), arguments)

@@ -1,4 +1,4 @@
-"""Helpers for `Provider.claims`: a connector's URL path, the APIs that have no provider, members of a template."""
+"""Helpers for `Provider.claims`: a connector's URL path, URLs of other APIs, members of a template."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ _OTHER_API = re.compile(
     r"|/v\d+/chat\Z|/api/chat\Z"
     r"|:(?!(streamG|g)enerateContent\Z)[A-Za-z]+\Z"
 )
-"""Ends of URLs of APIs that no built-in provider speaks, although their templates may look alike: Bedrock's /invoke
-(a body of its own for each model), Anthropic's messages, text completions, OpenAI's responses and embeddings,
-Cohere's /v1/chat and /v2/chat, Ollama's own /api/chat, SageMaker's /invocations, Vertex AI's :predict."""
+"""Ends of URLs of APIs whose templates may look like those of Converse, chat completions or Gemini, but are not:
+Bedrock's /invoke (another body for each model family), Anthropic's messages, text completions, OpenAI's responses and
+embeddings, Cohere's /v1/chat and /v2/chat, Ollama's own /api/chat, SageMaker's /invocations, Vertex AI's :predict."""
 
 
 def url_path(url: str) -> str:
-    """`url` without query, fragment and trailing slashes."""
+    """Return `url` without query, fragment and trailing slashes."""
     return url.strip().partition("#")[0].partition("?")[0].rstrip("/")
 
 
 def names_another_api(url: str) -> bool:
-    """Return True for the URL of an API that no built-in provider speaks, so its template proves nothing."""
+    """Return True for the URL of one of these other APIs, so that its template proves nothing."""
     return bool(_OTHER_API.search(url_path(url)))
 
 
 def member_in(body: str, names: Iterable[str]) -> str:
-    """The first of `names` that is a member in the template `body`; "" when none is."""
+    """Return the first of `names` that is a member in the template `body`; "" if none is."""
     return next((name for name in names if re.search(rf'"{re.escape(name)}"\s*:', body)), "")

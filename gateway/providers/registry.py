@@ -1,6 +1,7 @@
-"""Finds providers: the entry points of the group ``mlc_gateway.providers``, our own among them.
+"""Finds providers: the built-in ones, and those of third parties by entry points (``mlc_gateway.providers``).
 
-An entry point's name is the provider's; its value is a class that implements `gateway.providers.base.Provider`.
+An entry point's name is the provider's; its value is a class that implements `gateway.providers.base.Provider`. The
+built-in providers are a table, so that adding one needs no new installation.
 """
 
 from __future__ import annotations
@@ -9,17 +10,32 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 
-from gateway.providers.base import Claim, ConnectorHints, Evidence, Provider
+from gateway.providers.base import Claim, ConnectorHints, ConnectorTemplate, Evidence, Provider
 
 GROUP = "mlc_gateway.providers"
 
+BUILT_IN = {
+    "anthropic/v1/messages": "gateway.providers.anthropic_messages:AnthropicMessages",
+    "bedrock-invoke/anthropic": "gateway.providers.anthropic_messages:BedrockInvokeAnthropic",
+    "bedrock/converse": "gateway.providers.bedrock_converse:BedrockConverse",
+    "gemini/v1beta/generatecontent": "gateway.providers.gemini:Gemini",
+    "openai/v1/chat/completions": "gateway.providers.openai_chat:OpenAIChat",
+}
+"""Name → class of each built-in provider."""
+
+
+def installed_points() -> list[EntryPoint]:
+    """Return the built-in providers first, then the entry points of installed packages by name."""
+    built_in = [EntryPoint(name, value, GROUP) for name, value in BUILT_IN.items()]
+    return [*built_in, *sorted(entry_points(group=GROUP), key=lambda point: point.name)]
+
 
 class UnknownProvider(LookupError):
-    """No provider has this name; the message lists those there are."""
+    """No provider has this name; the message lists the known ones."""
 
 
 class BrokenProvider(LookupError):
-    """An installed provider can't be used; the message says which entry point, and why."""
+    """An installed provider can't be used; the message names the entry point and the reason."""
 
 
 class AmbiguousProvider(LookupError):
@@ -31,12 +47,15 @@ class AmbiguousProvider(LookupError):
 
 
 class Registry:
-    """The providers of a set of entry points, loaded once. What can't be loaded is kept in `broken`, by name."""
+    """The providers of a set of entry points, loaded once. `broken` has those that can't be loaded.
+
+    points: the first one of a name is used; by default `installed_points()`.
+    """
 
     def __init__(self, points: Iterable[EntryPoint] | None = None) -> None:
         self._providers: dict[str, Provider] = {}
         self._broken: dict[str, str] = {}
-        for point in sorted(entry_points(group=GROUP) if points is None else points, key=lambda p: p.name):
+        for point in installed_points() if points is None else points:
             self._load(point)
 
     def _load(self, point: EntryPoint) -> None:
@@ -57,22 +76,22 @@ class Registry:
 
     @property
     def broken(self) -> Mapping[str, str]:
-        """Providers that can't be used → why."""
+        """Name → reason, of each provider that can't be used."""
         return dict(self._broken)
 
     def names(self) -> list[str]:
-        """The names of all usable providers, sorted."""
+        """Return the names of all usable providers, sorted."""
         return sorted(self._providers)
 
     def providers(self) -> list[Provider]:
-        """All usable providers, sorted by name."""
+        """Return all usable providers, sorted by name."""
         return [self._providers[name] for name in self.names()]
 
     def provider(self, name: str) -> Provider:
-        """The provider called `name`, in any case.
+        """Return the provider called `name`, in any case.
 
-        A first part that only one provider has will do (``bedrock``), and so does a name with more behind it
-        (``bedrock/converse/claude``).
+        The first part of a name is enough if only one provider has it (``bedrock``). A name may have more parts at its
+        end (``bedrock/converse/claude``).
 
         Raises:
             BrokenProvider: it is installed, but can't be loaded.
@@ -81,7 +100,7 @@ class Registry:
         if name in self._providers:
             return self._providers[name]
         wanted = name.strip().lower()
-        known = [*self._providers, *self._broken]
+        known = self._providers.keys() | self._broken.keys()
         longer = max((n for n in known if f"{wanted}/".startswith(f"{n}/")), key=len, default="")
         shorter = [n for n in known if n.partition("/")[0] == wanted]
         found = longer or (shorter[0] if len(shorter) == 1 else "")
@@ -112,10 +131,10 @@ class Registry:
         return ""
 
 
-def _has(provider: Provider, told: str) -> bool:
-    """Whether `told` is the provider's name, the first part of it, or a longer name that starts with it."""
-    told = told.strip().lower()
-    return bool(told) and (told == provider.name.partition("/")[0] or f"{told}/".startswith(f"{provider.name}/"))
+def _has(provider: Provider, name: str) -> bool:
+    """Return True if `name` is the provider's name, the first part of it, or a longer name that starts with it."""
+    name = name.strip().lower()
+    return bool(name) and (name == provider.name.partition("/")[0] or f"{name}/".startswith(f"{provider.name}/"))
 
 
 def _only(claims: Mapping[str, Claim]) -> str:
@@ -124,27 +143,32 @@ def _only(claims: Mapping[str, Claim]) -> str:
     return next(iter(claims))
 
 
+def connectors() -> dict[str, ConnectorTemplate]:
+    """Return the connectors that a registration can make, by the provider's name."""
+    return {found.name: found.connector for found in providers() if found.connector is not None}
+
+
 @cache
 def installed() -> Registry:
-    """The registry of what is installed; `installed.cache_clear()` makes the next call look again."""
+    """Return the registry of all installed providers; `installed.cache_clear()` makes the next call load them again."""
     return Registry()
 
 
 def names() -> list[str]:
-    """The names of all usable providers (`Registry.names`)."""
+    """Return the names of all usable providers (`Registry.names`)."""
     return installed().names()
 
 
 def providers() -> list[Provider]:
-    """All usable providers (`Registry.providers`)."""
+    """Return all usable providers (`Registry.providers`)."""
     return installed().providers()
 
 
 def provider(name: str) -> Provider:
-    """The provider called `name` (`Registry.provider`)."""
+    """Return the provider called `name` (`Registry.provider`)."""
     return installed().provider(name)
 
 
 def recognise(hints: ConnectorHints) -> str:
-    """The name of the provider these hints identify, or "" (`Registry.recognise`)."""
+    """Return the name of the provider that these hints identify, or "" (`Registry.recognise`)."""
     return installed().recognise(hints)

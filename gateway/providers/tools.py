@@ -1,7 +1,7 @@
-"""Tool calls and their results: which belongs to which, and under what id.
+"""Pairs tool calls with their results, and gives both the same id.
 
-A result answers a call of the assistant's turn right before it [I, all three providers]. Ids are matched as the
-client wrote them, then both sides get the same id that the provider takes.
+A result answers a call of the assistant's turn right before it [I, all providers]. Ids are compared as the client
+wrote them; then call and result get an id that the provider accepts.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from gateway.unified.model import ContentBlock, ToolResult, ToolUse
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A message whose role is one of the standard ones.
+    """A message with a standard role.
 
-    answers: the results of an assistant turn's calls. (They stand in the content of the turns after it too.)
+    answers: the results of an assistant turn's calls. The turns after it hold them too.
     """
 
     role: Role
@@ -32,23 +32,23 @@ class Turn:
 
     @property
     def others(self) -> tuple[ContentBlock, ...]:
-        """The blocks that are neither tool calls nor tool results."""
+        """Return the blocks that are neither tool calls nor tool results."""
         return tuple(block for block in self.content if not isinstance(block, ToolUse | ToolResult))
 
 
 def role_runs(turns: Iterable[Turn]) -> list[list[Turn]]:
-    """The turns, grouped where the assistant takes over or hands back."""
+    """Group consecutive turns: those of the assistant, and those of everyone else."""
     return [list(run) for _, run in groupby(turns, key=lambda turn: turn.role == "assistant")]
 
 
 @dataclass(slots=True)
 class _Calls:
-    """The calls of a run that still wait for their result, by the client's id; each list in the calls' order."""
+    """The calls of a run that have no result yet, by the client's id; each list in the calls' order."""
 
     open: dict[str, deque[ToolUse]] = field(default_factory=dict)
 
     def take(self, result: ToolResult) -> ToolUse | None:
-        """The first call with the result's id; calls without ids are told apart by name, then order."""
+        """Remove and return the first call with the result's id; calls without ids are matched by name, then order."""
         waiting = self.open.get(result.id, deque())
         call = next((use for use in waiting if result.id or result.name in ("", use.name)), None)
         if call is not None:
@@ -60,11 +60,14 @@ class _Calls:
 
 @dataclass(slots=True)
 class _Ids:
-    """Gives every call the id that the provider gets. `kept`: given ids that need no change, so nobody else's."""
+    """Gives every call the id that the provider gets.
+
+    unchanged: given ids that are valid, so that no other call gets them.
+    """
 
     limits: Capabilities
     findings: Findings
-    kept: frozenset[str]
+    unchanged: frozenset[str]
     used: set[str] = field(default_factory=set)
     copies: dict[str, int] = field(default_factory=dict)
     count: int = 0
@@ -82,12 +85,12 @@ class _Ids:
         return new
 
     def forget(self) -> None:
-        """Lets ids be used again."""
+        """Allow ids to be used again."""
         self.used.clear()
         self.copies.clear()
 
     def _free(self, wanted: str, given: str) -> bool:
-        return wanted not in self.used and (wanted == given or wanted not in self.kept)
+        return wanted not in self.used and (wanted == given or wanted not in self.unchanged)
 
     def _vary(self, wanted: str) -> str:
         while True:
@@ -105,15 +108,15 @@ def _clean(given: str, limits: Capabilities) -> str:
 
 
 def pair_tool_calls(turns: list[Turn], limits: Capabilities, findings: Findings) -> list[Turn]:
-    """The turns with final ids in calls and results, the call's name in each result, and `answers` filled.
+    """Return the turns with final ids in calls and results, the call's name in each result, and `answers` filled.
 
-    Calls stand in the last turn of a run only, right before their results: where the provider keeps turns of one
-    role apart, a run with earlier calls becomes one turn. A call without a result, and a result without a call,
-    are refused.
+    Only the last turn of a run may hold calls, right before their results. Where the provider does not join turns of
+    one role, a run with earlier calls becomes one turn. A call without a result is refused, and so is a result without
+    a call.
     """
     given = [block.id for turn in turns for block in turn.content if isinstance(block, ToolUse)]
-    kept = frozenset(id for id in given if _clean(id, limits) == id)
-    ids = _Ids(limits, findings, kept)
+    unchanged = frozenset(id for id in given if _clean(id, limits) == id)
+    ids = _Ids(limits, findings, unchanged)
     done: list[Turn] = []
     calls = _Calls()
     for run in role_runs(turns):
@@ -194,21 +197,21 @@ def _refuse_unanswered(calls: _Calls, findings: Findings) -> None:
 
 
 def _note_moved_calls(run: list[Turn], limits: Capabilities, findings: Findings) -> None:
-    """Notes a block that stood behind a tool call, where the provider wants calls apart (they end a run)."""
+    """Note the first block that follows a tool call, where the provider requires calls to be last."""
     blocks = [block for turn in run for block in turn.content]
-    behind = _moved([isinstance(block, ToolUse) for block in blocks])
-    if limits.calls_apart and behind is not None:
-        findings.note("BLOCKS_REORDERED", blocks[behind].at, "The block is moved before the turn's tool calls")
+    first = _moved([isinstance(block, ToolUse) for block in blocks])
+    if limits.calls_apart and first is not None:
+        findings.note("BLOCKS_REORDERED", blocks[first].at, "The block is moved before the turn's tool calls")
 
 
 def _note_moved_results(run: list[Turn], findings: Findings) -> None:
     blocks = [block for turn in run for block in turn.content]
-    behind = _moved([not isinstance(block, ToolResult) for block in blocks])
-    if behind is not None:
-        findings.note("BLOCKS_REORDERED", blocks[behind].at, "The tool result is moved before the turn's other blocks")
+    first = _moved([not isinstance(block, ToolResult) for block in blocks])
+    if first is not None:
+        findings.note("BLOCKS_REORDERED", blocks[first].at, "The tool result is moved before the turn's other blocks")
 
 
 def _moved(late: list[bool]) -> int | None:
-    """The first place where something that goes first stands behind something that goes late."""
+    """Return the position of the first item that is not late but follows a late one; None if there is none."""
     start = next((i for i, is_late in enumerate(late) if is_late), len(late))
     return next((i for i in range(start, len(late)) if not late[i]), None)

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gateway.notices import Notice
-from gateway.register.connectors import kind
-from gateway.register.connectors.base import as_name, compact
+from gateway.providers import registry
+from gateway.providers.connector import ModelSpec, as_name, compact
 from gateway.register.defaults import default_tools, has_default_tools, made_memory, made_type, named_tools
-from gateway.register.specs import McpServer, ModelSpec, Registration
+from gateway.register.specs import McpServer, Registration
 from gateway.register.target import FLOWS, PLAN, Target, makes_model
 
 TAG = "mlc-gateway"
@@ -38,11 +38,12 @@ def model_body(registration: Registration, target: Target, tag: str) -> dict[str
     """
     spec = _model(registration)
     calls_functions = bool(target.llm_interface(spec.provider))
+    connector = registry.connectors()[spec.provider]
     return {
         "name": as_name(f"Auto-generated model for {spec.model_id}"),
         "function_name": "remote",
         "description": f"Auto-generated model for agent, {TAG} {tag}",
-        "connector": kind(spec.provider).document(spec, calls_functions, _has_tools(registration, target)),
+        "connector": connector.document(spec, calls_functions, _has_tools(registration, target)),
         # Empty, or some models would get a schema of their old request form (FACTS.md, "Lookups").
         "interface": {},
     }
@@ -102,7 +103,7 @@ def agent_body(
 def _made(registration: Registration, target: Target, model_id: str, parameters: dict[str, Any]) -> dict[str, Any]:
     """The members that name the made model; `parameters`, the agent's, get what function calling needs."""
     spec = _model(registration)
-    provider = kind(spec.provider)
+    provider = registry.connectors()[spec.provider]
     interface = target.llm_interface(spec.provider)
     type_ = made_type(registration.type, target)
     members = _members(registration, target)
@@ -224,6 +225,6 @@ def _notices(registration: Registration, target: Target) -> Iterator[Notice]:
     if members["type"] in FLOWS and not any(map(_wants_model, members["tools"])):
         told = "no tool of the flow ran the model, so an MLModelTool was added at its end; its prompt is the question"
         yield Notice("FLOW_MODEL_TOOL", told, "tools")
-    for name in kind(spec.provider).left_out(spec):
+    for name in registry.connectors()[spec.provider].left_out(spec):
         told = f"{name} is not sent: the model does not take it beside the other parameters given"
         yield Notice("SAMPLING_LEFT_OUT", told, f"model.model_parameters.{name}")

@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from gateway.errors import InvalidInput
-from gateway.register.specs import McpServer, ModelSpec, Registration
+from gateway.providers.connector import ModelSpec
+from gateway.register.specs import McpServer, Registration
 from gateway.register.validate import read_document
 from gateway.unified.budget import Budget
 from gateway.unified.jsontext import check, parse

@@ -7,25 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gateway.config.schema import Secret
+from gateway.providers.connector import ModelSpec
 
 Parameters = Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class ModelSpec:
-    """The `model` block of the RFC.
-
-    model_id: the provider's name for the model. provider: `bedrock/converse`, `openai/v1/chat/completions` or
-    `gemini/v1beta/generatecontent`. credential: by the provider's names, never shown. parameters: `model_parameters`,
-    each value as the string that ML Commons keeps. url: where the model answers, "" for the provider's own address;
-    without a path it is the host to put before the provider's path.
-    """
-
-    model_id: str
-    provider: str
-    credential: Mapping[str, Secret] = field(default_factory=dict)
-    parameters: Parameters = field(default_factory=dict)
-    url: str = ""
 
 
 @dataclass(frozen=True, slots=True)

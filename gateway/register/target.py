@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.errors import InvalidInput, Problem
+from gateway.providers import registry
 from gateway.register.specs import McpServer, Registration
 
 Release = tuple[int, int]
@@ -34,11 +35,6 @@ _BY_MODEL_BLOCK = frozenset({"ag_ui", V2})
 TYPES = tuple(_TYPES)
 """The agent types of ML Commons, lower case."""
 
-_INTERFACES: dict[str, tuple[str, Release]] = {
-    "bedrock/converse": ("bedrock/converse/claude", (3, 0)),
-    "openai/v1/chat/completions": ("openai/v1/chat/completions", (3, 0)),
-    "gemini/v1beta/generatecontent": ("gemini/v1beta/generatecontent", (3, 5)),
-}
 _MCP: dict[str, Release] = {"mcp_sse": (3, 0), "mcp_streamable_http": (3, 3)}
 MCP_PROTOCOLS = tuple(_MCP)
 _SSE_ENDPOINT: Release = (3, 1)
@@ -89,20 +85,22 @@ class Target:
 
     def llm_interface(self, provider: str) -> str:
         """`_llm_interface` for a provider, "" where the cluster has no function calling for it."""
-        name, release = _INTERFACES[provider]
-        return name if self.since(release) else ""
+        support = registry.provider(provider).cluster
+        return support.llm_interface if support and self.since(support.since) else ""
 
 
 def makes_model(target: Target, registration: Registration) -> bool:
     """Whether the gateway has to make the model, by `documents.model_body`.
 
-    Also on a cluster that takes the block: for a `url`, which the block has no member for, and for the flow types,
-    whose tools could not name a model the cluster makes (3.8.0 recordings, ``u_flow``: it never runs).
+    Also on a cluster that takes the block: for a provider that the cluster does not know, for a `url`, which the block
+    has no member for, and for the flow types, whose tools could not name a model the cluster makes (3.8.0 recordings,
+    ``u_flow``: it never runs).
     """
     spec = registration.model
     if spec is None:
         return False
     native = target.model_block and target.has_type(registration.type)
+    native = native and registry.provider(spec.provider).cluster is not None
     return not native or bool(spec.url) or registration.type in FLOWS
 
 
@@ -143,6 +141,17 @@ def _ruled_out(registration: Registration, target: Target) -> Iterator[Problem]:
             "TYPE_NOT_ON_VERSION",
             f"It needs {_release(_TYPES[asked])} or later"
             + (", with plugins.ml_commons.unified_agent_api_enabled." if asked in _BY_MODEL_BLOCK else "."),
+        )
+    spec = registration.model
+    known = spec is None or registry.provider(spec.provider).cluster is not None
+    if not known and asked in _BY_MODEL_BLOCK and target.has_type(asked):
+        yield Problem(
+            "type",
+            f"{asked} agents need a provider that the cluster itself supports in a `model` block",
+            ", ".join(name for name in TYPES if name not in _BY_MODEL_BLOCK),
+            asked,
+            "TYPE_NOT_ON_VERSION",
+            "Use another type, or a provider of this type (see docs/registration.md).",
         )
     for index, server in enumerate(registration.mcp):
         reason, needed = _missing_mcp(server, asked, target)

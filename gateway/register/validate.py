@@ -14,9 +14,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from gateway.config.schema import Secret
-from gateway.register.connectors import PROVIDERS, kind
-from gateway.register.connectors.base import as_name
-from gateway.register.specs import McpServer, ModelSpec, Registration
+from gateway.providers import registry
+from gateway.providers.connector import ModelSpec, as_name
+from gateway.register.specs import McpServer, Registration
 from gateway.register.target import MCP_PROTOCOLS, MEMORIES, TYPES, V2
 from gateway.unified.request import parameters_as_strings
 from gateway.unified.validate import Fields, Reading, child, json_type, shorten
@@ -74,24 +74,26 @@ def _model(fields: Fields) -> ModelSpec:
 
 
 def _provider(fields: Fields) -> str:
-    expected = f"one of {', '.join(PROVIDERS)}"
+    known = list(registry.connectors())
+    expected = f"one of {', '.join(known)}"
     given = fields.name("model_provider", expected) or ""
-    if not given or given.lower() in PROVIDERS:
+    if not given or given.lower() in known:
         return given.lower()
-    near = difflib.get_close_matches(given.lower(), PROVIDERS, 1, 0.4)
-    near = near or [name for name in PROVIDERS if name.partition("/")[0] == given.lower().partition("/")[0]]
+    near = difflib.get_close_matches(given.lower(), known, 1, 0.4)
+    near = near or [name for name in known if name.partition("/")[0] == given.lower().partition("/")[0]]
     help = f"Did you mean {near[0]}?" if near else ""
     fields.problem("model_provider", "Unknown model provider", expected, shorten(given), help)
     return ""
 
 
 def _model_credential(fields: Fields, provider: str) -> Mapping[str, Secret]:
-    ways = kind(provider).credentials if provider else ()
+    connector = registry.connectors().get(provider)
+    ways = connector.credentials if connector else ()
     expected = " or ".join(" and ".join(way) for way in ways) or "object"
     credential = fields.object("credential", expected)
-    if credential is None or not provider:
+    if credential is None or connector is None:
         return {}
-    optional = kind(provider).optional_credentials
+    optional = connector.optional_credentials
     known = [name for name in (*sum(ways, ()), *optional) if credential.has(name)]
     if not known:
         fields.problem("credential", "The credential is missing", expected, "nothing that this provider uses")

@@ -17,6 +17,7 @@ from gateway.simulator.core import ClusterCore
 
 _BEDROCK = "{llm}/bedrock/model/${parameters.model}/converse"
 _INVOKE = "{llm}/bedrock/model/${parameters.model}/invoke"
+_ANTHROPIC = "{llm}/anthropic/v1/messages"
 _OPENAI = "{llm}/openai/v1/chat/completions"
 _GEMINI = "{llm}/gemini/v1beta/models/${parameters.model}:generateContent"
 
@@ -25,6 +26,7 @@ _FILTERS = {
     _OPENAI: "$.choices[0].message.content",
     _GEMINI: "$.candidates[0].content.parts[0].text",
     _INVOKE: "$.content[0].text",
+    _ANTHROPIC: "$.content[0].text",
 }
 
 
@@ -90,6 +92,12 @@ CLASSIC: Mapping[str, Template] = {
         '[{"role":"user","content":[{"type":"text","text":"${parameters.prompt}"}]}]}',
         {"model": "claude-3", "max_tokens": "1000"},
     ),
+    "j": Template(
+        _ANTHROPIC,
+        '{"model":"${parameters.model}","max_tokens":${parameters.max_tokens},'
+        '"system":"${parameters.system_prompt}","messages":${parameters.messages}}',
+        {"model": "claude-4", "max_tokens": "1000", **_SYSTEM},
+    ),
 }
 
 _BR, _OA = "bedrock/converse/claude", "openai/v1/chat/completions"
@@ -117,6 +125,13 @@ MODERN: Mapping[str, Template] = {
     "openai_messages": CLASSIC["b"],
     "gemini_contents": CLASSIC["e2"],
     "gemini_text": CLASSIC["e"],
+    "anthropic_messages": CLASSIC["j"],
+    "invoke_messages": Template(
+        _INVOKE,
+        '{"anthropic_version":"bedrock-2023-05-31","max_tokens":${parameters.max_tokens},'
+        '"system":[{"type":"text","text":"${parameters.system_prompt}"}],"messages":${parameters.messages}}',
+        {"model": "anthropic.claude-4", "max_tokens": "1000", **_SYSTEM},
+    ),
 }
 
 FLOW_PROMPT = "You answer for the library.\n\nAsked: ${parameters.question}\n\nAnswer:"

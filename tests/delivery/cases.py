@@ -130,6 +130,7 @@ FLOOR: Mapping[str, Sequence[tuple[str, str]]] = {
         ("bare-e2", _BARE),
         ("*-a", f"{_ALL} system"),
         ("*-b", f"{_ALL} system"),
+        ("*-j", f"{_ALL} system"),
         ("*-e2", _ALL),
         ("*-h", _ALL),
         ("own-messages", f"{_ALL} system"),

@@ -115,8 +115,8 @@ ARRIVES = [
 ]
 
 REFUSED = [
-    *((OLD, f"{kind}-{name}", M, "MEDIA_NEEDS_UPGRADE") for kind in ("flow", "cflow", "conv") for name in "defg"),
-    *((OLD, f"{kind}-{name}", M, "PROVIDER_UNKNOWN") for kind in ("flow", "cflow", "conv") for name in "ci"),
+    *((OLD, f"{kind}-{name}", M, "MEDIA_NEEDS_UPGRADE") for kind in ("flow", "cflow", "conv") for name in "defgi"),
+    *((OLD, f"{kind}-{name}", M, "PROVIDER_UNKNOWN") for kind in ("flow", "cflow", "conv") for name in "c"),
     *((OLD, f"flow-{name}", TALK, "HISTORY_NEEDS_UPGRADE") for name in "cdegi"),
     *((OLD, f"flow-{name}", TOOLS, "TOOLS_NEED_UPGRADE") for name in "adfg"),
     (OLD, "flow-content", TALK, "HISTORY_NEEDS_UPGRADE"),

@@ -45,6 +45,7 @@ def _of(name: str) -> TemplateChange:
         ("bedrock_tutorial", "turn", "body"),
         ("openai_tutorial", "turn", "body"),
         ("gemini_text", "array", "contents"),
+        ("i", "array", "messages"),
     ],
 )
 def test_a_template_with_text_slots_takes_messages_afterwards(name: str, form: str, parameter: str) -> None:
@@ -72,7 +73,6 @@ def test_the_upgrade_of_the_tutorial_connector_is_the_documented_one() -> None:
     [
         *((name, Code.ALREADY_UPGRADED) for name in ("a", "b", "e2", "h", "bedrock_upgraded", "openai_upgraded")),
         ("c", Code.TEXT_ENDPOINT),
-        ("i", Code.UNKNOWN_PROVIDER),
     ],
 )
 def test_templates_that_are_left_alone(name: str, code: Code) -> None:

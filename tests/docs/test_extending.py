@@ -103,7 +103,7 @@ async def test_what_it_can_not_express_is_refused(start_gateway: StartGateway, l
     async with Simulator("2.19.0") as simulator:
         agent = _agent(simulator.core, f"{url}/acme/v1/chat", '{"turns":${parameters.turns}}', {})
         status, _, answer = await _execute(start_gateway, simulator, agent, said)
-    assert (status, answer["error"]["problems"][0]["code"]) == (400, "ACME_BLOCK_UNSUPPORTED")
+    assert (status, answer["error"]["problems"][0]["code"]) == (400, "MEDIA_KIND_UNSUPPORTED")
     assert endpoint.received == []
 
 

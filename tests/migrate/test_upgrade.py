@@ -167,7 +167,7 @@ def test_an_agent_with_two_llms_gets_both_upgraded(place: Place) -> None:
 
 @pytest.mark.parametrize(
     ("name", "code"),
-    [("flow-a", Code.ALREADY_UPGRADED), ("flow-c", Code.TEXT_ENDPOINT), ("conv-i", Code.UNKNOWN_PROVIDER)],
+    [("flow-a", Code.ALREADY_UPGRADED), ("flow-c", Code.TEXT_ENDPOINT)],
 )
 def test_connectors_that_are_left_alone(place: Place, name: str, code: Code) -> None:
     (refused,) = offered(place, name)

@@ -223,21 +223,21 @@ def test_agents_that_nobody_named_need_consent(place: Place, command: Command, m
 
 def test_all_agents_at_once_and_again(place: Place, command: Command) -> None:
     legacy = {
-        name: asked(place, agent) for name, agent in place.agents.items() if name[-2:] in ("-d", "-e", "-f", "-g")
+        name: asked(place, agent) for name, agent in place.agents.items() if name[-2:] in ("-d", "-e", "-f", "-g", "-i")
     }
-    assert len(legacy) == 12
+    assert len(legacy) == 15
     before = state(place)
     status, _, err = command("upgrade", "--all", "--apply", "--url", place.url)
-    assert status == 1, err  # c and i stay as they are
+    assert status == 1, err  # c stays as it is
     files = sorted(Path("mlc-backups").glob("*.json"))
-    assert len(files) == 4
+    assert len(files) == 5
     assert {name: asked(place, place.agents[name]) for name in legacy} == legacy
     place.cluster.requests.clear()
     assert command("upgrade", "--all", "--apply", "--url", place.url)[0] == 1
     assert _writes(place) == []
     assert command("rollback", *map(str, files), "--url", place.url)[0] == 0
     left = {id_ for id_, doc in state(place)["connectors"].items() if doc != before["connectors"][id_]}
-    assert len(left) == 4  # the added parameter
+    assert len(left) == 5  # the added parameter
     for id_ in left:
         assert state(place)["connectors"][id_]["actions"] == before["connectors"][id_]["actions"]
     assert state(place)["models"] == before["models"]

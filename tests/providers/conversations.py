@@ -116,20 +116,20 @@ def conversations(draw: Any) -> AgentInput:
     def some(role: str, odd: bool) -> None:
         add(role, [lambda at: draw(blocks(numbers, at, odd)) for _ in range(draw(st.integers(1, 3)))])
 
-    def words(role: str) -> None:
+    def add_texts(role: str) -> None:
         add(role, [lambda at: Text(draw(texts), at) for _ in range(draw(st.integers(1, 2)))])
 
     for _ in range(draw(st.integers(1, 4))):
-        match draw(st.sampled_from(["user", "user", "talk", "tools", "system", "anything"])):
+        match draw(st.sampled_from(["user", "user", "exchange", "tools", "system", "anything"])):
             case "user":
                 some("user", odd=False)
-            case "talk":
-                words("user")
-                words("assistant")
+            case "exchange":
+                add_texts("user")
+                add_texts("assistant")
             case "system":
-                words(draw(st.sampled_from(["system", "developer", "reviewer"])))
+                add_texts(draw(st.sampled_from(["system", "developer", "reviewer"])))
             case "tools":
-                words("user")
+                add_texts("user")
                 ids = draw(
                     st.lists(st.sampled_from(["t1", "t 2", "", "x" * 65, "x" * 66, "call_1"]), min_size=1, max_size=3)
                 )
@@ -144,5 +144,5 @@ def conversations(draw: Any) -> AgentInput:
             case _:
                 some(draw(st.sampled_from(ROLES)), odd=True)
     if draw(st.integers(0, 9)):
-        words("user")
+        add_texts("user")
     return AgentInput(InputType.MESSAGES, tuple(messages))

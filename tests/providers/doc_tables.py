@@ -3,14 +3,24 @@
 import re
 from pathlib import Path
 
-from gateway.providers.capabilities import BEDROCK, GEMINI, OPENAI, Capabilities
+from gateway.providers.anthropic_messages import ANTHROPIC, BEDROCK_INVOKE
+from gateway.providers.bedrock_converse import BEDROCK
+from gateway.providers.capabilities import Capabilities
+from gateway.providers.gemini import GEMINI
 from gateway.providers.media import form_name
+from gateway.providers.openai_chat import OPENAI
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "providers.md"
-TABLES = {"bedrock": BEDROCK, "openai": OPENAI, "gemini": GEMINI}
+TABLES = {
+    "anthropic": ANTHROPIC,
+    "bedrock-invoke": BEDROCK_INVOKE,
+    "bedrock": BEDROCK,
+    "openai": OPENAI,
+    "gemini": GEMINI,
+}
 FORMS = ("base64", "https", "s3", "gs")
 KINDS = ("image", "document", "video", "audio")
-WORDS = {True: "yes", False: "no", "prefill": "only where `allow_prefill` is on"}
+VALUES = {True: "yes", False: "no", "prefill": "only where `allow_prefill` is on"}
 
 
 def tables(limits: Capabilities) -> str:
@@ -33,7 +43,11 @@ def _row(title: str, forms: object, limits: Capabilities) -> str:
 
 
 def _cell(title: str, form: str, formats: tuple[str, ...], limits: Capabilities) -> str:
-    as_text = limits.text_documents if title.startswith("document") and form == "base64" else frozenset()
+    as_text = (
+        limits.text_documents | limits.text_sources
+        if title.startswith("document") and form == "base64"
+        else frozenset()
+    )
     return " ".join(f"{fmt}*" if fmt in as_text else fmt for fmt in formats) or "✗"
 
 
@@ -44,20 +58,20 @@ def _rules(limits: Capabilities) -> list[tuple[str, str]]:
     return [
         ("roles whose turns may hold media", ", ".join(sorted(limits.media_roles))),
         ("Converse-only blocks", ", ".join(native) or "✗"),
-        ("system text stands apart from the messages", WORDS[limits.hoists_system]),
-        ("turns of one role in a row become one", WORDS[limits.merges_turns]),
-        ("may start with the assistant", WORDS[limits.assistant_first]),
-        ("may end with the assistant", WORDS[last]),
+        ("system text has a member of its own", VALUES[limits.hoists_system]),
+        ("turns of one role in a row become one", VALUES[limits.merges_turns]),
+        ("may start with the assistant", VALUES[limits.assistant_first]),
+        ("may end with the assistant", VALUES[last]),
         ("tool names", f"`{limits.tool_name}`"),
         ("tool call ids", characters if limits.tool_id_characters else "any"),
-        ("tool calls stand behind a turn's other blocks", WORDS[limits.calls_apart]),
-        ("a document needs a text beside it", WORDS[limits.document_needs_text]),
-        ("a JSON tool result must be an object", WORDS[limits.object_results]),
+        ("tool calls come after a turn's other blocks", VALUES[limits.calls_apart]),
+        ("a document needs a text beside it", VALUES[limits.document_needs_text]),
+        ("a JSON tool result must be an object", VALUES[limits.object_results]),
     ]
 
 
 def filled(page: str) -> str:
-    """`page` with what stands between its markers made anew."""
+    """`page` with the text between its markers generated again."""
     for name, limits in TABLES.items():
         begin, end = f"<!-- table: {name} -->", f"<!-- end: {name} -->"
         new = f"{begin}\n{tables(limits)}\n{end}"

@@ -1,4 +1,4 @@
-"""A client's `input` as model objects, and mapped data with the inline media put where their tokens stand."""
+"""A client's `input` as model objects, and mapped data with the inline media in place of their tokens."""
 
 import json
 from typing import Any
@@ -9,7 +9,7 @@ from gateway.unified.payloads import extract
 
 
 def parse(value: Any) -> AgentInput:
-    """`value` is what stands under `input`."""
+    """Parse `value`, the value of `input`."""
     return parse_input(value, extract(json.dumps({"input": value}).encode()))
 
 
@@ -24,7 +24,7 @@ def media(agent_input: AgentInput) -> list[Media]:
 
 
 def fill(data: Any, agent_input: AgentInput) -> Any:
-    """`data` with each token replaced by the base64 text it stands for."""
+    """Return `data` with each token replaced by its base64 text."""
     text = json.dumps(data)
     for block in media(agent_input):
         if isinstance(block.source, Base64):

@@ -6,10 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.providers.anthropic_messages import AnthropicMessages
+from gateway.providers.base import MappingOptions
 from gateway.providers.bedrock_converse import BedrockConverse
 from gateway.providers.gemini import Gemini
 from gateway.providers.openai_chat import OpenAIChat
+from gateway.unified.model import AgentInput, InputType, Message, Text
 
+PROVIDERS = [BedrockConverse(), OpenAIChat(), Gemini(), AnthropicMessages()]
+CONVERSATION = AgentInput(
+    InputType.MESSAGES,
+    tuple(Message(role, (Text("x", "input"),), "input") for role in ("user", "assistant", "user")),
+)
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=3),
     lambda inner: (
@@ -56,15 +64,40 @@ def test_gemini_role_may_be_left_out() -> None:
     assert Gemini().canonical([{"role": "model", "parts": []}]) == [{"role": "model", "parts": []}]
 
 
+def test_anthropic_string_content_is_one_text_part() -> None:
+    text = [{"type": "text", "text": "hi"}]
+    parts = {"role": "user", "content": text}
+    canonical = AnthropicMessages().canonical
+    assert canonical([{"role": "user", "content": "hi"}]) == [parts] == canonical([parts])
+    result = {"type": "tool_result", "tool_use_id": "t1"}
+    spelled = [{"role": "user", "content": [{**result, "content": "hi"}]}]
+    assert canonical(spelled) == [{"role": "user", "content": [{**result, "content": text}]}]
+
+
 def test_bedrock_has_one_spelling() -> None:
     messages = [{"role": "user", "content": [{"text": "x"}]}]
     assert BedrockConverse().canonical(messages) == messages
 
 
-@pytest.mark.parametrize("provider", [BedrockConverse(), OpenAIChat(), Gemini()], ids=lambda p: p.name)
+@pytest.mark.parametrize("provider", PROVIDERS, ids=lambda p: p.name)
 @given(value=anything)
 def test_total_and_stable(provider: Any, value: Any) -> None:
     once = provider.canonical(value)
     assert provider.canonical(once) == once
     if not isinstance(value, list):
         assert once == value
+
+
+@pytest.mark.parametrize("provider", PROVIDERS, ids=lambda p: p.name)
+def test_roles_and_texts_of_written_turns(provider: Any) -> None:
+    messages = provider.map(CONVERSATION, MappingOptions(allow_prefill=True)).messages
+    roles = [provider.role_of(message) for message in messages]
+    assert roles == ["user", "assistant", "user"]
+    for role, message in zip(roles, messages, strict=True):
+        assert message[provider.content_field] == [provider.text_part("x", role)]
+
+
+def test_a_role_that_is_no_string_or_left_out() -> None:
+    assert Gemini().role_of({"parts": []}) == "user"
+    assert AnthropicMessages().role_of({"content": []}) == ""
+    assert [provider.role_of({"role": 1}) for provider in PROVIDERS] == [""] * 4

@@ -5,17 +5,19 @@ from typing import Any
 
 import pytest
 
+from gateway.providers.anthropic_messages import ANTHROPIC, BEDROCK_INVOKE, AnthropicMessages, BedrockInvokeAnthropic
 from gateway.providers.base import Inexpressible, MappingOptions
-from gateway.providers.bedrock_converse import BedrockConverse
-from gateway.providers.capabilities import BEDROCK, GEMINI, OPENAI
-from gateway.providers.gemini import Gemini
-from gateway.providers.openai_chat import OpenAIChat
+from gateway.providers.bedrock_converse import BEDROCK, BedrockConverse
+from gateway.providers.gemini import GEMINI, Gemini
+from gateway.providers.openai_chat import OPENAI, OpenAIChat
 from gateway.unified.formats import FORMATS
 
 from .mapping import fill, parse
-from .sdk import bedrock, gemini, openai
+from .sdk import anthropic, bedrock, gemini, openai
 
 TABLES = {
+    "anthropic": (AnthropicMessages(), ANTHROPIC, anthropic.check),
+    "invoke": (BedrockInvokeAnthropic(), BEDROCK_INVOKE, anthropic.check_on_bedrock),
     "bedrock": (BedrockConverse(), BEDROCK, bedrock.check),
     "openai": (OpenAIChat(), OPENAI, openai.check),
     "gemini": (Gemini(), GEMINI, gemini.check),
@@ -34,7 +36,7 @@ def test_every_cell_is_mapped_or_refused_as_the_table_says(name: str) -> None:
     """All kinds × source forms × formats, in a turn and in a tool result; what is mapped, the SDK takes."""
     provider, limits, check = TABLES[name]
     for _, kind, form, fmt in (cell for cell in CELLS if cell[0] == name):
-        for table, talk in (
+        for table, conversation in (
             (limits.media, [{"type": "text", "text": "look"}, block(kind, form, fmt)]),
             (
                 limits.tool_media,
@@ -48,7 +50,7 @@ def test_every_cell_is_mapped_or_refused_as_the_table_says(name: str) -> None:
                 ],
             ),
         ):
-            agent_input = parse(talk)
+            agent_input = parse(conversation)
             if fmt in table.get(kind, {}).get(form, ()):
                 request = provider.map(agent_input, MappingOptions())
                 check(fill(provider.fields(request), agent_input))
@@ -58,7 +60,7 @@ def test_every_cell_is_mapped_or_refused_as_the_table_says(name: str) -> None:
 
 
 def test_every_format_a_table_names_is_one_the_gateway_knows() -> None:
-    for limits in (BEDROCK, OPENAI, GEMINI):
+    for _, limits, _ in TABLES.values():
         for table in (limits.media, limits.tool_media):
             for kind, forms in table.items():
                 for formats in forms.values():
@@ -73,7 +75,7 @@ def test_bedrock_formats_are_the_sdk_models() -> None:
 
 
 def test_mime_types() -> None:
-    """PROVIDERS.md: the static table, and Gemini's own word for wmv."""
+    """docs/internals/providers.md: the static table, and Gemini's own word for wmv."""
     assert GEMINI.mime_type("video", "wmv") == "video/wmv"
     assert BEDROCK.mime_type("video", "wmv") == "video/x-ms-wmv"
     assert [GEMINI.mime_type("video", fmt) for fmt in ("mov", "mpg", "flv", "three_gp", "mkv")] == [
@@ -85,7 +87,7 @@ def test_mime_types() -> None:
 
 
 PDF = block("document", "base64", "pdf")
-TALK = [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]
+TWO_USER_TURNS = [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]
 TOOLS = [
     {"role": "user", "content": "go"},
     {"role": "assistant", "content": [{"toolUse": {"toolUseId": "t1", "name": "f", "input": {}}}]},
@@ -93,16 +95,16 @@ TOOLS = [
 ]
 
 
-def bedrock_with(talk: Any, **changes: Any) -> list[dict[str, Any]]:
-    agent_input = parse(talk)
+def bedrock_with(conversation: Any, **changes: Any) -> list[dict[str, Any]]:
+    agent_input = parse(conversation)
     provider = BedrockConverse(dataclasses.replace(BEDROCK, **changes))
     messages: list[dict[str, Any]] = fill(provider.map(agent_input, MappingOptions()).messages, agent_input)
     return messages
 
 
 def test_switch_merges_turns() -> None:
-    assert bedrock_with(TALK) == [{"role": "user", "content": [{"text": "a"}, {"text": "b"}]}]
-    assert bedrock_with(TALK, merges_turns=False) == [
+    assert bedrock_with(TWO_USER_TURNS) == [{"role": "user", "content": [{"text": "a"}, {"text": "b"}]}]
+    assert bedrock_with(TWO_USER_TURNS, merges_turns=False) == [
         {"role": "user", "content": [{"text": "a"}]},
         {"role": "user", "content": [{"text": "b"}]},
     ]
@@ -123,20 +125,20 @@ def test_switches_of_tool_results() -> None:
 
 
 def test_switches_of_the_ends() -> None:
-    talk = [{"role": "assistant", "content": "hello"}]
-    assert bedrock_with(talk, assistant_first=True, assistant_last="yes") == [
+    conversation = [{"role": "assistant", "content": "hello"}]
+    assert bedrock_with(conversation, assistant_first=True, assistant_last="yes") == [
         {"role": "assistant", "content": [{"text": "hello"}]}
     ]
 
 
 def test_a_refusal_in_full() -> None:
-    """Every member of a problem, in the words a client reads."""
+    """Every member of a problem, as a client reads it."""
     with pytest.raises(Inexpressible) as refusal:
         BedrockConverse().map(parse([block("image", "https", "png")]), MappingOptions())
     [problem] = refusal.value.problems
     assert problem.as_dict() == {
         "field": "input[0]",
-        "reason": "Bedrock Converse takes no image by an https URL",
+        "reason": "Bedrock Converse does not accept images given as an https URL",
         "expected": "base64 data or an s3:// URL",
         "received": "an https URL",
         "code": "MEDIA_SOURCE_UNSUPPORTED",

@@ -1,4 +1,4 @@
-"""docs/reference/providers.md says what the code does: its tables are generated, and every code is explained there."""
+"""docs/reference/providers.md matches the code: its tables are generated, and it explains every code."""
 
 import re
 from pathlib import Path

@@ -1,5 +1,5 @@
-"""For any conversation: a body the SDK takes, in which all that was said stands in its order; or a refusal that
-names places in the input. No third outcome."""
+"""Any conversation ends in a body that the SDK accepts, with all of its content in order; or in a refusal that names
+places in the input. There is no third outcome."""
 
 import base64
 import dataclasses
@@ -22,11 +22,12 @@ from .test_golden import PROVIDERS
 
 NEUTRAL = {NEUTRAL_DOCUMENT_TEXT, NEUTRAL_RESULT_TEXT, TOOL_ERROR_TEXT}
 STANDARD_ROLES = {role: role for role in ("system", "developer", "user", "assistant")} | {"tool": "user"}
+CLAUDE = ("anthropic_messages", "bedrock_invoke")
 TEXT_FORMATS = {"txt", "md", "csv", "html"}
 
 
-class Said:
-    """What a conversation says, stream by stream; each stream keeps its order."""
+class Content:
+    """The content of a conversation as streams; each stream has its own order."""
 
     def __init__(self) -> None:
         self.system: list[Any] = []
@@ -36,36 +37,36 @@ class Said:
         self.result_media: list[Any] = []
 
 
-def said_by_client(name: str, agent_input: AgentInput) -> Said:
-    said = Said()
+def content_of_input(name: str, agent_input: AgentInput) -> Content:
+    content_found = Content()
     for message in agent_input.messages:
         role = STANDARD_ROLES.get(message.role.lower())
         items: list[Any] = []
         for block in message.content:
             match block:
                 case ToolUse():
-                    said.calls.append([block.name, block.input])
+                    content_found.calls.append([block.name, block.input])
                 case ToolResult():
                     media = [part for part in block.content if isinstance(part, Media) and not as_text(name, part)]
-                    said.result_media += [item(name, part) for part in media]
+                    content_found.result_media += [item(name, part) for part in media]
                     rest = [item(name, part) for part in block.content if part not in media]
-                    said.results.append([block.is_error, [part for part in rest if part is not None]])
+                    content_found.results.append([block.is_error, [part for part in rest if part is not None]])
                 case _:
                     items.append((block, item(name, block)))
-        kept = [(block, value) for block, value in items if value is not None]
-        values = [value for _, value in kept]
-        if role is None and (kept or any(isinstance(block, ToolResult) for block in message.content)):
-            starts_with_text = bool(kept) and isinstance(values[0], str) and is_text(name, kept[0][0])
-            if starts_with_text and first_kept(name, message.content) is kept[0][0]:
+        present = [(block, value) for block, value in items if value is not None]
+        values = [value for _, value in present]
+        if role is None and (present or any(isinstance(block, ToolResult) for block in message.content)):
+            starts_with_text = bool(present) and isinstance(values[0], str) and is_text(name, present[0][0])
+            if starts_with_text and first_present(name, message.content) is present[0][0]:
                 values[0] = f"[{message.role}]: {values[0]}"
             else:
                 values.insert(0, f"[{message.role}]:")
         hoisted = role in ("system", "developer") and name != "openai_chat"
-        (said.system if hoisted else said.plain).extend(values)
-    return said
+        (content_found.system if hoisted else content_found.plain).extend(values)
+    return content_found
 
 
-def first_kept(name: str, content: Any) -> Any:
+def first_present(name: str, content: Any) -> Any:
     return next(
         (block for block in content if isinstance(block, ToolUse | ToolResult) or item(name, block) is not None), None
     )
@@ -77,7 +78,7 @@ def is_text(name: str, block: Any) -> bool:
 
 def as_text(name: str, block: Media) -> bool:
     inline = isinstance(block.source, Base64) and block.kind == "document"
-    return inline and name != "bedrock_converse" and block.format in TEXT_FORMATS
+    return inline and name not in ("bedrock_converse", *CLAUDE) and block.format in TEXT_FORMATS
 
 
 def item(name: str, block: Any) -> Any:
@@ -86,7 +87,7 @@ def item(name: str, block: Any) -> Any:
         case Text():
             return block.text if block.text.strip() else None
         case Media(source=Base64() as source):
-            if as_text(name, block):
+            if as_text(name, block) or (name in CLAUDE and block.kind == "document" and block.format in TEXT_FORMATS):
                 text = base64.b64decode(source.data).decode()
                 return text if text.strip() else None
             return source.token
@@ -96,34 +97,43 @@ def item(name: str, block: Any) -> Any:
             return {block.kind: block.value}
         case Json():
             objects_only = name == "bedrock_converse" and not isinstance(block.value, dict)
-            return json.dumps(block.value, ensure_ascii=False) if objects_only or name == "openai_chat" else block
+            return (
+                json.dumps(block.value, ensure_ascii=False)
+                if objects_only or name in ("openai_chat", *CLAUDE)
+                else block
+            )
     raise AssertionError(block)
 
 
-def said_to_provider(name: str, fields: dict[str, Any], extracted: set[str]) -> Said:
-    said = Said()
+def content_of_request(name: str, fields: dict[str, Any], extracted: set[str]) -> Content:
+    content_found = Content()
     match name:
         case "bedrock_converse":
-            said.system = [part["text"] for part in fields.get("system", [])]
+            content_found.system = [part["text"] for part in fields.get("system", [])]
             for message in fields["messages"]:
                 for part in message["content"]:
-                    _bedrock(part, said)
+                    _bedrock(part, content_found)
+        case "anthropic_messages" | "bedrock_invoke":
+            content_found.system = [part["text"] for part in fields.get("system", [])]
+            for message in fields["messages"]:
+                for part in message["content"]:
+                    _anthropic(part, content_found)
         case "openai_chat":
             for message in fields["messages"]:
-                _openai(message, said, extracted)
+                _openai(message, content_found, extracted)
         case "gemini":
-            said.system = [part["text"] for part in fields.get("systemInstruction", {}).get("parts", [])]
+            content_found.system = [part["text"] for part in fields.get("systemInstruction", {}).get("parts", [])]
             for content in fields["contents"]:
                 for part in content["parts"]:
-                    _gemini(part, said)
-    return said
+                    _gemini(part, content_found)
+    return content_found
 
 
-def _bedrock(part: dict[str, Any], said: Said) -> None:
+def _bedrock(part: dict[str, Any], content_found: Content) -> None:
     [(kind, value)] = part.items()
     match kind:
         case "toolUse":
-            said.calls.append([value["toolUseId"], value["name"], value["input"]])
+            content_found.calls.append([value["toolUseId"], value["name"], value["input"]])
         case "toolResult":
             texts = []
             for inner in value["content"]:
@@ -131,14 +141,34 @@ def _bedrock(part: dict[str, Any], said: Said) -> None:
                 if inner_kind in ("text", "json"):
                     texts += [] if inner_value in NEUTRAL_LIST else [inner_value]
                 else:
-                    said.result_media.append(_location(inner_value["source"]))
-            said.results.append([value["toolUseId"], value.get("status") == "error", texts])
+                    content_found.result_media.append(_location(inner_value["source"]))
+            content_found.results.append([value["toolUseId"], value.get("status") == "error", texts])
         case "text":
-            said.plain += [] if value in NEUTRAL else [value]
+            content_found.plain += [] if value in NEUTRAL else [value]
         case "image" | "video" | "audio" | "document":
-            said.plain.append(_location(value["source"]))
+            content_found.plain.append(_location(value["source"]))
         case _:
-            said.plain.append(part)
+            content_found.plain.append(part)
+
+
+def _anthropic(part: dict[str, Any], content_found: Content) -> None:
+    match part["type"]:
+        case "tool_use":
+            content_found.calls.append([part["id"], part["name"], part["input"]])
+        case "tool_result":
+            content = part.get("content", [])
+            texts = [inner["text"] for inner in content if inner["type"] == "text"]
+            content_found.result_media += [_source(inner["source"]) for inner in content if inner["type"] != "text"]
+            failed = part.get("is_error", False) or TOOL_ERROR_TEXT in texts[:1]
+            content_found.results.append([part["tool_use_id"], failed, [text for text in texts if text not in NEUTRAL]])
+        case "text":
+            content_found.plain.append(part["text"])
+        case _:
+            content_found.plain.append(_source(part["source"]))
+
+
+def _source(source: dict[str, Any]) -> str:
+    return str(source.get("data") or source["url"])
 
 
 NEUTRAL_LIST = list(NEUTRAL)
@@ -148,7 +178,7 @@ def _location(source: dict[str, Any]) -> str:
     return str(source.get("bytes") or source["s3Location"]["uri"])
 
 
-def _openai(message: dict[str, Any], said: Said, extracted: set[str]) -> None:
+def _openai(message: dict[str, Any], content_found: Content, extracted: set[str]) -> None:
     values = []
     for part in message["content"] or []:
         match part["type"]:
@@ -162,33 +192,33 @@ def _openai(message: dict[str, Any], said: Said, extracted: set[str]) -> None:
                 values.append(part["input_audio"]["data"])
     if message["role"] == "tool":
         texts = [value for value in values if value not in NEUTRAL]
-        said.results.append([message["tool_call_id"], TOOL_ERROR_TEXT in values[:1], texts])
+        content_found.results.append([message["tool_call_id"], TOOL_ERROR_TEXT in values[:1], texts])
     else:
-        said.result_media += [value for value in values if value in extracted]
-        said.plain += [value for value in values if value not in extracted]
+        content_found.result_media += [value for value in values if value in extracted]
+        content_found.plain += [value for value in values if value not in extracted]
     for call in message.get("tool_calls", []):
-        said.calls.append([call["id"], call["function"]["name"], json.loads(call["function"]["arguments"])])
+        content_found.calls.append([call["id"], call["function"]["name"], json.loads(call["function"]["arguments"])])
 
 
-def _gemini(part: dict[str, Any], said: Said) -> None:
+def _gemini(part: dict[str, Any], content_found: Content) -> None:
     [(kind, value)] = part.items()
     match kind:
         case "text":
-            said.plain.append(value)
+            content_found.plain.append(value)
         case "inlineData":
-            said.plain.append(value["data"])
+            content_found.plain.append(value["data"])
         case "fileData":
-            said.plain.append(value["fileUri"])
+            content_found.plain.append(value["fileUri"])
         case "functionCall":
-            said.calls.append([value["id"], value["name"], value["args"]])
+            content_found.calls.append([value["id"], value["name"], value["args"]])
         case "functionResponse":
             [(outcome, output)] = value["response"].items()
-            said.results.append([value["id"], outcome == "error", output])
-            said.result_media += [inner["inlineData"]["data"] for inner in value.get("parts", [])]
+            content_found.results.append([value["id"], outcome == "error", output])
+            content_found.result_media += [inner["inlineData"]["data"] for inner in value.get("parts", [])]
 
 
 def results_as_sent(name: str, results: list[Any]) -> list[Any]:
-    """The client's results in the shape `said_to_provider` finds them."""
+    """The client's results in the shape `content_of_request` finds them."""
     sent = []
     for failed, parts in results:
         values = [part.value if isinstance(part, Json) else part for part in parts]
@@ -231,8 +261,8 @@ def check_conversation(
     assert {notice.place for notice in request.notices} <= places
     fields = provider.fields(request)
     check(fill(fields, agent_input))
-    client = said_by_client(name, agent_input)
-    sent = said_to_provider(name, fields, set(client.result_media))
+    client = content_of_input(name, agent_input)
+    sent = content_of_request(name, fields, set(client.result_media))
     assert sent.system == client.system
     assert sent.plain == client.plain
     assert sent.result_media == client.result_media
@@ -261,22 +291,24 @@ def ids_of_answers(agent_input: AgentInput, sent_ids: list[str]) -> list[str]:
 @given(agent_input=conversations())
 @examples(100, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 def test_a_text_is_carried_whatever_it_says(name: str, agent_input: AgentInput) -> None:
-    """With a marker word in place of each text, the result is the same but for the words: delivery relies on it."""
+    """With a marker in place of each text, the result differs only in those texts. Delivery relies on it."""
     provider, _ = PROVIDERS[name]
-    words: dict[str, str] = {}
+    texts: dict[str, str] = {}
 
     def marked(block: Any) -> Any:
         if isinstance(block, ToolResult):
             return dataclasses.replace(block, content=tuple(marked(part) for part in block.content))
         if not isinstance(block, Text) or not block.text.strip():
             return block
-        marker = f"marker{len(words)}word"
-        words[marker] = block.text
+        marker = f"marker{len(texts)}word"
+        texts[marker] = block.text
         return Text(marker, block.at)
 
     messages = tuple(dataclasses.replace(m, content=tuple(marked(b) for b in m.content)) for m in agent_input.messages)
-    outcomes = [outcome(provider, talk) for talk in (agent_input, AgentInput(agent_input.type, messages))]
-    assert outcomes[0] == unmarked(outcomes[1], words)
+    outcomes = [
+        outcome(provider, conversation) for conversation in (agent_input, AgentInput(agent_input.type, messages))
+    ]
+    assert outcomes[0] == unmarked(outcomes[1], texts)
 
 
 def outcome(provider: Provider, agent_input: AgentInput) -> Any:
@@ -287,9 +319,9 @@ def outcome(provider: Provider, agent_input: AgentInput) -> Any:
     return [request.messages, request.system, [(notice.place, notice.code) for notice in request.notices]]
 
 
-def unmarked(value: Any, words: dict[str, str]) -> Any:
+def unmarked(value: Any, texts: dict[str, str]) -> Any:
     if isinstance(value, str):
-        return re.sub(r"marker\d+word", lambda match: words[match[0]], value)
+        return re.sub(r"marker\d+word", lambda match: texts[match[0]], value)
     if isinstance(value, dict):
-        return {name: unmarked(inner, words) for name, inner in value.items()}
-    return type(value)(unmarked(inner, words) for inner in value) if isinstance(value, list | tuple) else value
+        return {name: unmarked(inner, texts) for name, inner in value.items()}
+    return type(value)(unmarked(inner, texts) for inner in value) if isinstance(value, list | tuple) else value

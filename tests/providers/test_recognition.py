@@ -6,6 +6,7 @@ from gateway.providers.base import ConnectorHints, Evidence
 from gateway.providers.registry import provider, recognise
 
 BEDROCK, OPENAI, GEMINI = "bedrock/converse", "openai/v1/chat/completions", "gemini/v1beta/generatecontent"
+ANTHROPIC, INVOKE = "anthropic/v1/messages", "bedrock-invoke/anthropic"
 CLAUDE_BODY = (
     '{"anthropic_version":"bedrock-2023-05-31","messages":'
     '[{"role":"user","content":[{"type":"text","text":"${parameters.prompt}"}]}]}'
@@ -68,7 +69,11 @@ URLS = [
     ("http://127.0.0.1:11434/api/chat", ""),
     ("https://generativelanguage.googleapis.com/v1beta/openai/embeddings", ""),
     ("http://127.0.0.1:18080/bedrock/model/anthropic.claude-v2/invoke", ""),
-    ("https://api.anthropic.com/v1/messages", ""),
+    ("https://api.anthropic.com/v1/messages", ANTHROPIC),
+    ("https://api.anthropic.com/v1/messages/?beta=true", ANTHROPIC),
+    ("http://127.0.0.1:18080/anthropic/v1/messages", ANTHROPIC),
+    ("https://api.anthropic.com/v1/messages/count_tokens", ""),
+    ("https://api.anthropic.com/v1/complete", ""),
     ("https://api.openai.com/v1/completions", ""),
     ("https://api.openai.com/v1/responses", ""),
     ("https://generativelanguage.googleapis.com/v1beta/models/x:embedContent", ""),
@@ -100,7 +105,7 @@ def test_by_name(hints: ConnectorHints, name: str) -> None:
 @pytest.mark.parametrize(("url", "name"), URLS)
 def test_by_url(url: str, name: str) -> None:
     assert recognise(ConnectorHints(url=url)) == name
-    for other in (BEDROCK, OPENAI, GEMINI):
+    for other in (BEDROCK, OPENAI, GEMINI, ANTHROPIC, INVOKE):
         claim = provider(other).claims(ConnectorHints(url=url))
         assert (claim is not None and claim.evidence is Evidence.URL) == (other == name)
 
@@ -119,12 +124,33 @@ def test_by_template(body: str, name: str) -> None:
 
 def test_the_url_of_another_api_outweighs_the_template() -> None:
     url = "http://127.0.0.1:18080/bedrock/model/x/invoke"
-    for body in (CONVERSE_BODY, CLAUDE_BODY, GEMINI_BODY, CHAT_BODY):
+    for body in (CONVERSE_BODY, GEMINI_BODY, CHAT_BODY):
         assert recognise(ConnectorHints(url=url, request_body=body, service_name="bedrock")) == ""
     for url in ("https://api.cohere.com/v2/chat", "https://x/model/cohere.command-r-v1:0/invoke"):
         for body in (*COHERE_BODIES, *(body for body, name in BODIES if name)):
             assert recognise(ConnectorHints(url=url, request_body=body)) == ""
     assert recognise(ConnectorHints(url="http://x/openai/v1/chat/completions", request_body=CONVERSE_BODY)) == OPENAI
+
+
+RUNTIME = "https://bedrock-runtime.us-east-1.amazonaws.com/model"
+INVOKES = [
+    (f"{RUNTIME}/anthropic.claude-sonnet-4-5-20250929-v1:0/invoke", CLAUDE_BODY, INVOKE),
+    (f"{RUNTIME}/us.anthropic.claude-3-7-sonnet-20250219-v1:0/invoke-with-response-stream", CLAUDE_BODY, INVOKE),
+    (f"{RUNTIME}/${{parameters.model}}/invoke", '{"messages":${parameters.messages},"anthropic_version":"x"}', INVOKE),
+    (f"{RUNTIME}/arn%3Aaws%3Abedrock%3A1%3Ainference-profile%2Fmine/invoke", CLAUDE_BODY, INVOKE),
+    (f"{RUNTIME}/anthropic.claude-v2/invoke", '{"prompt":"${parameters.prompt}"}', ""),
+    (f"{RUNTIME}/anthropic.claude-v2/invoke", "${parameters.body}", ""),
+    (f"{RUNTIME}/amazon.nova-lite-v1:0/invoke", '{"schemaVersion":"messages-v1","messages":[]}', ""),
+    (f"{RUNTIME}/anthropic.claude-3/converse", CLAUDE_BODY, BEDROCK),
+    ("https://api.anthropic.com/v1/messages", CLAUDE_BODY, ANTHROPIC),
+    ("https://x-aiplatform.googleapis.com/v1/models/claude:rawPredict", CLAUDE_BODY, ""),
+]
+
+
+@pytest.mark.parametrize(("url", "body", "name"), INVOKES)
+def test_anthropics_body_on_bedrock(url: str, body: str, name: str) -> None:
+    """`/invoke` takes another body for each model, so the template decides; no other provider claims it."""
+    assert recognise(ConnectorHints(url=url, request_body=body, service_name="bedrock")) == name
 
 
 @pytest.mark.parametrize("name", [BEDROCK, OPENAI, GEMINI])

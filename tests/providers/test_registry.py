@@ -14,10 +14,16 @@ from gateway.providers.registry import GROUP, AmbiguousProvider, BrokenProvider,
 
 from .mapping import parse
 
-OURS = ["bedrock/converse", "gemini/v1beta/generatecontent", "openai/v1/chat/completions"]
+OURS = [
+    "anthropic/v1/messages",
+    "bedrock-invoke/anthropic",
+    "bedrock/converse",
+    "gemini/v1beta/generatecontent",
+    "openai/v1/chat/completions",
+]
 
 ACME = '''
-from gateway.providers.base import Claim, Evidence, Provider, ProviderRequest
+from gateway.providers.base import Capabilities, Claim, Evidence, Provider
 from gateway.unified.model import Text
 
 
@@ -26,20 +32,16 @@ class Acme(Provider):
 
     name = "acme/v1/lines"
     messages_field = "lines"
-    content_field = "said"
+    content_field = "spoken"
+    capabilities = Capabilities("Acme", media={}, tool_media={})
 
-    def map(self, agent_input, options):
-        return ProviderRequest(
-            [
-                {"who": message.role, "said": [self.text_part(block.text)]}
-                for message in agent_input.messages
-                for block in message.content
-                if isinstance(block, Text)
-            ],
-            [],
-        )
+    def write(self, turns, findings):
+        return [
+            {"who": turn.role, "spoken": [self.text_part(b.text) for b in turn.content if isinstance(b, Text)]}
+            for turn in turns
+        ]
 
-    def text_part(self, text):
+    def text_part(self, text, role="user"):
         return {"line": text}
 
     def system_fields(self, texts):
@@ -72,14 +74,16 @@ def third_party(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_third_party_adds_a_provider_with_one_class_and_an_entry_point(third_party: Path) -> None:
-    assert registry.names() == ["acme/v1/lines", *OURS]
+    assert registry.names() == sorted(["acme/v1/lines", *OURS])
     assert [provider.name for provider in registry.providers()] == registry.names()
     acme = registry.provider("ACME")
     assert acme.fields(acme.map(parse("hi"), MappingOptions())) == {
-        "lines": [{"who": "user", "said": [{"line": "hi"}]}]
+        "lines": [{"who": "user", "spoken": [{"line": "hi"}]}]
     }
     assert registry.recognise(ConnectorHints(url="https://acme.example/v1/lines")) == "acme/v1/lines"
-    assert registry.recognise(ConnectorHints(model_provider="openai/v1/chat/completions")) == OURS[2]
+    assert (
+        registry.recognise(ConnectorHints(model_provider="openai/v1/chat/completions")) == "openai/v1/chat/completions"
+    )
 
 
 @pytest.mark.usefixtures("third_party")
@@ -94,8 +98,8 @@ def test_two_providers_that_claim_one_connector_are_both_named() -> None:
     with pytest.raises(AmbiguousProvider, match=r"'acme/v1/lines' \(it has lines\) and 'gemini"):
         registry.recognise(ConnectorHints(request_body=gemini))
     # A stronger claim needs no second opinion.
-    assert registry.recognise(replace(url, url="https://x/m:generateContent")) == OURS[1]
-    assert registry.recognise(replace(url, llm_interface="bedrock/converse/claude")) == OURS[0]
+    assert registry.recognise(replace(url, url="https://x/m:generateContent")) == "gemini/v1beta/generatecontent"
+    assert registry.recognise(replace(url, llm_interface="bedrock/converse/claude")) == "bedrock/converse"
     assert registry.recognise(replace(url, model_provider="acme")) == "acme/v1/lines"
 
 
@@ -146,6 +150,32 @@ def test_names_and_aliases(name: str) -> None:
 def test_aliases_of_the_others() -> None:
     assert registry.provider("OpenAI").name == "openai/v1/chat/completions"
     assert registry.provider("gemini").name == "gemini/v1beta/generatecontent"
+    assert registry.provider("anthropic").name == "anthropic/v1/messages"
+    assert registry.provider("bedrock-invoke").name == "bedrock-invoke/anthropic"
+
+
+def test_the_built_in_providers_need_no_installed_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "entry_points", lambda group: [])
+    assert Registry().names() == OURS == sorted(registry.BUILT_IN)
+    assert Registry().broken == {}
+
+
+def test_metadata_of_an_older_installation_that_lists_the_built_in_providers(monkeypatch: pytest.MonkeyPatch) -> None:
+    old = [EntryPoint(name, value, GROUP) for name, value in registry.BUILT_IN.items()]
+    monkeypatch.setattr(registry, "entry_points", lambda group: old)
+    assert (Registry().names(), Registry().broken) == (OURS, {})
+
+
+def test_a_third_party_does_not_replace_a_built_in_provider(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = EntryPoint("bedrock/converse", "tests.providers.test_registry:Other", GROUP)
+    monkeypatch.setattr(registry, "entry_points", lambda group: [taken])
+    found = Registry()
+    assert type(found.provider("bedrock")) is BedrockConverse
+    assert "another entry point has the same name" in found.broken["bedrock/converse"]
+
+
+class Other(BedrockConverse):
+    """A third party's provider under a built-in name."""
 
 
 @pytest.mark.parametrize("name", ["", "cohere", "bedrock/invoke", "bedrock/conversed", "open"])

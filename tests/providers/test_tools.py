@@ -4,14 +4,16 @@ from typing import Any
 
 import pytest
 
+from gateway.providers.anthropic_messages import AnthropicMessages
 from gateway.providers.base import Inexpressible, MappingOptions
 from gateway.providers.bedrock_converse import BedrockConverse
+from gateway.providers.capabilities import NEUTRAL_RESULT_TEXT, TOOL_ERROR_TEXT
 from gateway.providers.gemini import Gemini
 from gateway.providers.openai_chat import OpenAIChat
-from gateway.unified.model import AgentInput, ContentBlock, InputType, Message, Text, ToolResult, ToolUse
+from gateway.unified.model import AgentInput, ContentBlock, InputType, Media, Message, Text, ToolResult, ToolUse, Url
 
 
-def talk(*turns: tuple[str, tuple[ContentBlock, ...]]) -> AgentInput:
+def conversation(*turns: tuple[str, tuple[ContentBlock, ...]]) -> AgentInput:
     return AgentInput(InputType.MESSAGES, tuple(Message(r, c, f"input[{i}]") for i, (r, c) in enumerate(turns)))
 
 
@@ -21,9 +23,21 @@ def result(text: str, id: str = "", name: str = "") -> ToolResult:
 
 CALLS = (ToolUse("", "rain", {}, "input[1].content[0]"), ToolUse("", "snow", {}, "input[1].content[1]"))
 GO: tuple[str, tuple[ContentBlock, ...]] = ("user", (Text("go", "input[0].content[0]"),))
-BY_NAME = talk(GO, ("assistant", CALLS), ("tool", (result("s", name="snow"), result("r", name="rain"))))
-IN_ORDER = talk(GO, ("assistant", CALLS), ("tool", (result("r"), result("s"))))
+BY_NAME = conversation(GO, ("assistant", CALLS), ("tool", (result("s", name="snow"), result("r", name="rain"))))
+IN_ORDER = conversation(GO, ("assistant", CALLS), ("tool", (result("r"), result("s"))))
 NOTICES = [("input[1].content[0]", "TOOL_ID_ADDED"), ("input[1].content[1]", "TOOL_ID_ADDED")]
+
+
+TEXT, OUTPUT = Text("x", "input[2].content[0].content[0]"), {"type": "text", "text": "x"}
+PNG = Media("image", "png", Url("https://example.com/a.png"), "input[2].content[0].content[1]")
+SENT_PNG = {"type": "image", "source": {"type": "url", "url": "https://example.com/a.png"}}
+FAILED = [
+    (False, (), {}),
+    (False, (TEXT, PNG), {"content": [OUTPUT, SENT_PNG]}),
+    (True, (), {"content": [{"type": "text", "text": NEUTRAL_RESULT_TEXT}], "is_error": True}),
+    (True, (TEXT,), {"content": [OUTPUT], "is_error": True}),
+    (True, (TEXT, PNG), {"content": [{"type": "text", "text": TOOL_ERROR_TEXT}, OUTPUT, SENT_PNG]}),
+]
 
 
 def mapped(provider: Any, agent_input: AgentInput) -> list[dict[str, Any]]:
@@ -55,20 +69,37 @@ def test_bedrock() -> None:
     assert [part["toolResult"]["toolUseId"] for part in results["content"]] == ["call_2", "call_1"]
 
 
+def test_anthropic() -> None:
+    calls, results = mapped(AnthropicMessages(), BY_NAME)[1:]
+    assert [part["id"] for part in calls["content"]] == ["call_1", "call_2"]
+    assert [part["tool_use_id"] for part in results["content"]] == ["call_2", "call_1"]
+
+
+@pytest.mark.parametrize(("failed", "parts", "expected"), FAILED)
+def test_anthropics_failed_results(failed: bool, parts: tuple[Any, ...], expected: dict[str, Any]) -> None:
+    """A result with `is_error` is not empty and holds text only."""
+    results = ToolResult("t", parts, failed, "input[2].content[0]")
+    call = ToolUse("t", "rain", {}, "input[1].content[0]")
+    request = AnthropicMessages().map(conversation(GO, ("assistant", (call,)), ("user", (results,))), MappingOptions())
+    assert request.messages[2]["content"] == [{"type": "tool_result", "tool_use_id": "t", **expected}]
+
+
 def test_an_id_made_up_is_nobody_elses() -> None:
     calls = (ToolUse("", "rain", {}, "input[1].content[0]"), ToolUse("call_1", "snow", {}, "input[1].content[1]"))
-    agent_input = talk(GO, ("assistant", calls), ("tool", (result("s", id="call_1"), result("r"))))
+    agent_input = conversation(GO, ("assistant", calls), ("tool", (result("s", id="call_1"), result("r"))))
     _, sent, results = Gemini().map(agent_input, MappingOptions()).messages
     assert [part["functionCall"]["id"] for part in sent["parts"]] == ["call_1-2", "call_1"]
     assert [part["functionResponse"]["id"] for part in results["parts"]] == ["call_1", "call_1-2"]
 
 
-@pytest.mark.parametrize("provider", [BedrockConverse(), OpenAIChat(), Gemini()], ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "provider", [BedrockConverse(), OpenAIChat(), Gemini(), AnthropicMessages()], ids=lambda p: p.name
+)
 def test_a_result_of_another_name_or_given_twice_is_refused(provider: Any) -> None:
     for results, problems in (
         ((result("r", name="hail"),), ["TOOL_RESULT_UNMATCHED", "TOOL_CALL_UNANSWERED", "TOOL_CALL_UNANSWERED"]),
         ((result("r"), result("s"), result("t")), ["TOOL_RESULT_UNMATCHED"]),
     ):
         with pytest.raises(Inexpressible) as refusal:
-            provider.map(talk(GO, ("assistant", CALLS), ("tool", results)), MappingOptions())
+            provider.map(conversation(GO, ("assistant", CALLS), ("tool", results)), MappingOptions())
         assert [problem.code for problem in refusal.value.problems] == problems

@@ -15,7 +15,8 @@ from gateway.register.target import Target, check
 from tests.delivery.simulated_cluster import LLM_URL, World
 
 BEDROCK, OPENAI, GEMINI = "bedrock/converse", "openai/v1/chat/completions", "gemini/v1beta/generatecontent"
-PROVIDERS = {"bedrock": BEDROCK, "openai": OPENAI, "gemini": GEMINI}
+ANTHROPIC, INVOKE = "anthropic/v1/messages", "bedrock-invoke/anthropic"
+PROVIDERS = {"bedrock": BEDROCK, "openai": OPENAI, "gemini": GEMINI, "anthropic": ANTHROPIC, "invoke": INVOKE}
 TYPES = ("conversational", "flow", "conversational_flow", "plan_execute_and_reflect")
 TARGETS = {
     "2.19.0": Target((2, 19, 0)),
@@ -27,12 +28,22 @@ CREDENTIALS: Mapping[str, Mapping[str, str]] = {
     BEDROCK: {"access_key": "the-access-key", "secret_key": "the-secret-key"},
     OPENAI: {"openai_api_key": "the-openai-key"},
     GEMINI: {"gemini_api_key": "the-gemini-key"},
+    ANTHROPIC: {"anthropic_api_key": "the-anthropic-key"},
+    INVOKE: {"access_key": "the-access-key", "secret_key": "the-secret-key"},
 }
-MODELS = {BEDROCK: "us.anthropic.claude-3-7-sonnet-20250219-v1:0", OPENAI: "gpt-4o", GEMINI: "gemini-2.5-pro"}
+MODELS = {
+    BEDROCK: "us.anthropic.claude-3-7-sonnet-20250219-v1:0",
+    OPENAI: "gpt-4o",
+    GEMINI: "gemini-2.5-pro",
+    ANTHROPIC: "claude-sonnet-4-5",
+    INVOKE: "anthropic.claude-sonnet-4-5-20250929-v1:0",
+}
 URLS = {
     BEDROCK: f"{LLM_URL}/bedrock/model/${{parameters.model}}/converse",
     OPENAI: f"{LLM_URL}/openai/v1/chat/completions",
     GEMINI: f"{LLM_URL}/gemini/v1beta/models/${{parameters.model}}:generateContent",
+    ANTHROPIC: f"{LLM_URL}/anthropic/v1/messages",
+    INVOKE: f"{LLM_URL}/bedrock/model/${{parameters.model}}/invoke",
 }
 AGENTS = {
     version: [

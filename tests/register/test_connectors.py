@@ -13,7 +13,7 @@ import pytest
 from gateway.errors import UndeliverableContent
 from gateway.execute.rewrite import Policy, rewritten
 from gateway.mlcommons.template import substitute
-from gateway.register.connectors import PROVIDERS, kind
+from gateway.providers.registry import connectors
 from gateway.register.documents import model_body
 from gateway.simulator.core import ClusterCore
 from gateway.unified.request import read_execute
@@ -21,8 +21,10 @@ from tests.delivery.cases import CASES, DOCUMENT, IMAGE, OTHER_IMAGE, VIDEO, Cas
 from tests.oracle import Oracle, Outcome, Verdict
 from tests.register.simulated_cluster import (
     AGENTS,
+    ANTHROPIC,
     BEDROCK,
     GEMINI,
+    INVOKE,
     OPENAI,
     TAG,
     TARGETS,
@@ -91,7 +93,11 @@ def _refusals(version: str, name: str) -> dict[str, str]:
         no_question = {"ends with assistant": "QUESTION_MISSING", "tool result last": "QUESTION_MISSING"}
         return {"video": "MEDIA_KIND_UNSUPPORTED", **(no_question if prompted else {})}
     refused = {"ends with assistant": "ASSISTANT_LAST"}
-    if provider == "bedrock" and (version == "2.19.0" or type_ != "conversational"):
+    if provider in ("anthropic", "invoke"):
+        refused |= {"video": "MEDIA_KIND_UNSUPPORTED"}
+    # The cluster has no function calling for Anthropic's format, so no agent sends the tools' definitions.
+    no_tools = provider in ("anthropic", "invoke")
+    if no_tools or (provider == "bedrock" and (version == "2.19.0" or type_ != "conversational")):
         refused |= {"tool call and result": "TOOLS_NEED_UPGRADE", "tool result last": "TOOLS_NEED_UPGRADE"}
     return refused
 
@@ -105,7 +111,8 @@ def test_the_same_arrives_at_an_agent_without_tools_but_for_bedrocks_tool_histor
     for key, case in INPUTS.items():
         sent = world.send(name, case.body, case.pairs)
         found[key] = told(Oracle(world).judge(name, case.parameters, case.pairs, sent))
-    refused = {"tool history": "refused: TOOLS_NEED_UPGRADE"} if short == "bedrock" else {}
+    needs_tools = short in ("bedrock", "anthropic", "invoke")
+    refused = {"tool history": "refused: TOOLS_NEED_UPGRADE"} if needs_tools else {}
     assert found == golden("arrivals.json")["3.4.0"][name] | refused
 
 
@@ -127,7 +134,7 @@ def request_body(provider: str, calling: bool, **parameters: Any) -> Any:
     """The template with its connector's parameters in place, the run-time slots empty; parsed."""
     spec = read({"name": "x", "model": block(provider, model_parameters=parameters)}).model
     assert spec is not None
-    connector = kind(provider).document(spec, calling)
+    connector = connectors()[provider].document(spec, calling)
     filled = substitute(connector["actions"][0]["request_body"], {**connector["parameters"], "prompt": PROMPT})
     return json.loads(filled)
 
@@ -172,6 +179,28 @@ BODIES: Mapping[str, tuple[str, dict[str, Any], Any]] = {
             "messages": [{"role": "system", "content": SYSTEM}, {"role": "user", "content": PROMPT}],
             "max_completion_tokens": 4096,
             "reasoning_effort": "low",
+        },
+    ),
+    "anthropic": (
+        ANTHROPIC,
+        {"system_prompt": 'Say "no".'},
+        {
+            "model": "claude-sonnet-4-5",
+            "max_tokens": 4096,
+            "temperature": 1.0,
+            "system": [{"type": "text", "text": 'Say "no".'}],
+            "messages": [{"role": "user", "content": [{"type": "text", "text": PROMPT}]}],
+        },
+    ),
+    "invoke, without model, never both": (
+        INVOKE,
+        {"temperature": 0.2, "top_p": 0.9},
+        {
+            "anthropic_version": "bedrock-2023-05-31",
+            "max_tokens": 4096,
+            "top_p": 0.9,
+            "system": [{"type": "text", "text": SYSTEM}],
+            "messages": [{"role": "user", "content": [{"type": "text", "text": PROMPT}]}],
         },
     ),
     "gemini": (
@@ -233,4 +262,4 @@ def test_a_model_with_a_preset_schema_is_made_without_it() -> None:
 
 
 def test_there_is_a_connector_for_every_provider_of_the_rfc() -> None:
-    assert sorted(PROVIDERS) == [BEDROCK, GEMINI, OPENAI]
+    assert sorted(connectors()) == [ANTHROPIC, INVOKE, BEDROCK, GEMINI, OPENAI]

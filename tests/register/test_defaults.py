@@ -9,8 +9,8 @@ import pytest
 from gateway.errors import InvalidInput
 from gateway.register.defaults import default_tools
 from gateway.register.documents import agent_body
-from gateway.register.target import Target, check
-from tests.register.simulated_cluster import OPENAI, TAG, TARGETS, block, read
+from gateway.register.target import Target, check, makes_model
+from tests.register.simulated_cluster import ANTHROPIC, BEDROCK, INVOKE, OPENAI, TAG, TARGETS, block, read
 
 V2_19, V3_4, V3_6 = TARGETS.values()
 
@@ -125,3 +125,20 @@ def test_the_refusal_names_the_call_that_turns_mcp_on() -> None:
         check(read({"name": "x", "mcp": MCP}), Target((3, 4, 0), mcp_enabled=False))
     call = 'PUT /_cluster/settings {"persistent":{"plugins.ml_commons.mcp_connector_enabled":true}}'
     assert refused.value.problems[0].help == f"An administrator runs: {call}"
+
+
+UNIFIED = Target((3, 8, 0), unified_api=True)
+
+
+@pytest.mark.parametrize("provider", [ANTHROPIC, INVOKE])
+def test_a_provider_that_the_cluster_does_not_know(provider: str) -> None:
+    """The gateway makes the model even where the cluster takes a `model` block, and refuses types that need one."""
+    asked = {"name": "x", "model": block(provider)}
+    registration = read({**asked, "type": "conversational"})
+    assert makes_model(UNIFIED, registration)
+    assert not makes_model(UNIFIED, read({**asked, "model": block(BEDROCK)}))
+    check(registration, UNIFIED)
+    for type_ in ("conversational_v2", "ag_ui"):
+        with pytest.raises(InvalidInput) as refused:
+            check(read({**asked, "type": type_}), UNIFIED)
+        assert [(p.place, p.code) for p in refused.value.problems] == [("type", "TYPE_NOT_ON_VERSION")]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gateway.errors import InvalidInput
 from gateway.register.registration import McpServer, Registration, read_registration
-from tests.register.simulated_cluster import BEDROCK, GEMINI, OPENAI, block, read
+from tests.register.simulated_cluster import ANTHROPIC, BEDROCK, GEMINI, INVOKE, OPENAI, block, read
 from tests.register.test_documents import RFC
 from tests.strategies import json_values
 
@@ -143,6 +143,8 @@ def test_providers_in_any_case(provider: str) -> None:
     [
         ("bedrock/convers", BEDROCK),
         ("bedrock", BEDROCK),
+        ("anthropic/messages", ANTHROPIC),
+        ("bedrock-invoke", INVOKE),
         ("openai/chat/completions", OPENAI),
         ("openai", OPENAI),
         ("gemini/v1beta/generateContent2", GEMINI),
@@ -153,7 +155,7 @@ def test_an_unknown_provider_lists_the_known_ones_and_names_the_nearest(given: s
         read({"name": "x", "model": {**block(OPENAI), "model_provider": given}})
     (problem,) = refused.value.problems
     assert problem.place == "model.model_provider"
-    assert problem.expected == f"one of {BEDROCK}, {GEMINI}, {OPENAI}"
+    assert problem.expected == f"one of {ANTHROPIC}, {INVOKE}, {BEDROCK}, {GEMINI}, {OPENAI}"
     assert problem.help == f"Did you mean {near}?"
 
 
@@ -194,6 +196,8 @@ def test_credentials(provider: str, credential: Any, expected: set[str]) -> None
         (BEDROCK, {"roleArn": "arn:aws:iam::123456789012:role/r"}),
         (OPENAI, {"openai_api_key": "a"}),
         (GEMINI, {"gemini_api_key": "a"}),
+        (ANTHROPIC, {"anthropic_api_key": "a"}),
+        (INVOKE, {"access_key": "a", "secret_key": "b", "session_token": "c"}),
     ],
 )
 def test_credentials_that_will_do(provider: str, credential: dict[str, str]) -> None:

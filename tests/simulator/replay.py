@@ -210,7 +210,7 @@ def _last(exchange: dict[str, Any]) -> str | LlmReply:
             return LlmReply(exchange["status"], details.removeprefix("Error from remote service: "))
         if details.startswith("Error communicating with remote model: "):
             return LlmReply(0, "", failure=details.removeprefix("Error communicating with remote model: "))
-        return LlmReply(200, "{}" if "Missing property" in details else "plain words, no JSON")
+        return LlmReply(200, "{}" if "Missing property" in details else "plain text, no JSON")
     if not isinstance(answer, dict) or "inference_results" not in answer:
         return str(answer)
     tensor = answer["inference_results"][0]["output"][-1]

@@ -15,7 +15,7 @@ from gateway.simulator.llm import Call, LlmEndpoints
 from gateway.simulator.predict import LlmReply, LlmRequest
 
 ASK = {"parameters": {"question": 'say "hi"'}}
-NEEDS_MORE = ("-a", "-b", "-e2", "_messages", "_contents")  # templates that `question` alone does not fill
+NEEDS_MORE = ("-a", "-b", "-e2", "-j", "_messages", "_contents")  # templates that `question` alone does not fill
 
 
 class Seeded:
@@ -43,7 +43,7 @@ def memory_id(executed: Executed) -> str:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_seeded_agent_runs_against_checking_models(version: str) -> None:
     seeded = Seeded(version)
-    assert len(seeded.agents) == (30 if version == "2.19.0" else 32)
+    assert len(seeded.agents) == (33 if version == "2.19.0" else 38)
     for name, agent_id in seeded.agents.items():
         executed = seeded.core.execute(agent_id, ASK)
         expected = 400 if name.endswith(NEEDS_MORE) else 200

@@ -188,9 +188,88 @@ def test_gemini_refuses(body: Any) -> None:
 def test_invoke_answers_in_the_shape_asked_for() -> None:
     endpoints = LlmEndpoints()
     assert "completion" in json.loads(post(endpoints, INVOKE, {"prompt": "hello"}).body)
-    message = {"role": "user", "content": [{"type": "text", "text": "hello"}]}
-    assert "content" in json.loads(post(endpoints, INVOKE, {"messages": [message]}).body)
-    assert post(endpoints, INVOKE, {"messages": [message, message]}).status == 400
+    body = {"anthropic_version": "bedrock-2023-05-31", "max_tokens": 9, **anthropic(("user", [TYPED]))}
+    assert "content" in json.loads(post(endpoints, INVOKE, body).body)
+    for wrong in (
+        {**body, "model": "m"},
+        {**body, "anthropic_version": ANTHROPIC_VERSION},
+        anthropic(("user", [TYPED])),
+    ):
+        assert post(endpoints, INVOKE, wrong).status == 400
+    by_url = anthropic(("user", [{"type": "image", "source": {"type": "url", "url": "https://x/a.png"}}]))
+    assert post(endpoints, INVOKE, {**body, **by_url}).status == 400
+    assert post(endpoints, ANTHROPIC, {**ANTHROPIC_BASE, **by_url}).status == 200
+
+
+ANTHROPIC = "http://llm/anthropic/v1/messages"
+ANTHROPIC_VERSION = "2023-06-01"
+ANTHROPIC_BASE = {"model": "m", "max_tokens": 9}
+TYPED = {"type": "text", "text": "hello"}
+TYPED_IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}}
+TYPED_USE = {"type": "tool_use", "id": "t1", "name": "look", "input": {}}
+TYPED_RESULT = {"type": "tool_result", "tool_use_id": "t1", "content": [TYPED, TYPED_IMAGE]}
+DEFINED = {"tools": [{"name": "look", "input_schema": {"type": "object"}}]}
+
+
+def anthropic(*turns: tuple[str, list[Any]], **more: Any) -> dict[str, Any]:
+    return {"messages": [{"role": role, "content": content} for role, content in turns], **more}
+
+
+def text_document(media_type: str = "text/plain", data: str = "a") -> dict[str, Any]:
+    return {"type": "document", "source": {"type": "text", "media_type": media_type, "data": data}}
+
+
+ANTHROPIC_GOOD = [
+    anthropic(("user", [TYPED, TYPED_IMAGE]), system="Be brief."),
+    anthropic(("user", [text_document()]), ("assistant", [TYPED]), ("user", [TYPED]), system=[TYPED]),
+    anthropic(("user", [TYPED]), ("assistant", [TYPED, TYPED_USE]), ("user", [TYPED_RESULT, TYPED]), **DEFINED),
+    {"messages": [{"role": "user", "content": "hello"}, {"role": "user", "content": "again"}]},
+]
+ANTHROPIC_BAD = {
+    "no messages": anthropic(),
+    "unknown field": anthropic(("user", [TYPED]), contents=[]),
+    "system without type": anthropic(("user", [TYPED]), system=[TEXT]),
+    "starts with assistant": anthropic(("assistant", [TYPED])),
+    "ends with assistant": anthropic(("user", [TYPED]), ("assistant", [TYPED])),
+    "role tool": anthropic(("user", [TYPED]), ("tool", [TYPED])),
+    "Converse's text": anthropic(("user", [TEXT])),
+    "blank text": anthropic(("user", [{"type": "text", "text": " "}])),
+    "unknown member": anthropic(("user", [{**TYPED, "name": "x"}])),
+    "image of the assistant": anthropic(("user", [TYPED]), ("assistant", [TYPED_IMAGE]), ("user", [TYPED])),
+    "media type": anthropic(("user", [text_document("text/csv")])),
+    "blank document": anthropic(("user", [text_document(data=" ")])),
+    "http": anthropic(("user", [{"type": "image", "source": {"type": "url", "url": "http://x/a.png"}}])),
+    "call without result": anthropic(("user", [TYPED]), ("assistant", [TYPED_USE]), ("user", [TYPED]), **DEFINED),
+    "result without call": anthropic(("user", [TYPED_RESULT]), **DEFINED),
+    "no tools": anthropic(("user", [TYPED]), ("assistant", [TYPED_USE]), ("user", [TYPED_RESULT])),
+    "result late": anthropic(("user", [TYPED]), ("assistant", [TYPED_USE]), ("user", [TYPED, TYPED_RESULT]), **DEFINED),
+    "text after call": anthropic(
+        ("user", [TYPED]), ("assistant", [TYPED_USE, TYPED]), ("user", [TYPED_RESULT]), **DEFINED
+    ),
+    "failed with an image": anthropic(
+        ("user", [TYPED]), ("assistant", [TYPED_USE]), ("user", [{**TYPED_RESULT, "is_error": True}]), **DEFINED
+    ),
+    "failed and empty": anthropic(
+        ("user", [TYPED]),
+        ("assistant", [TYPED_USE]),
+        ("user", [{"type": "tool_result", "tool_use_id": "t1", "is_error": True}]),
+        **DEFINED,
+    ),
+}
+
+
+@pytest.mark.parametrize("body", ANTHROPIC_GOOD)
+def test_anthropic_accepts(body: Any) -> None:
+    endpoints = LlmEndpoints()
+    answer = json.loads(post(endpoints, ANTHROPIC, {**ANTHROPIC_BASE, **body}).body)
+    assert answer["content"][0]["text"]
+    assert answer["type"] == "message"
+
+
+@pytest.mark.parametrize("body", ANTHROPIC_BAD.values(), ids=ANTHROPIC_BAD)
+def test_anthropic_refuses(body: Any) -> None:
+    reply = post(LlmEndpoints(), ANTHROPIC, {**ANTHROPIC_BASE, **body})
+    assert (reply.status, json.loads(reply.body)["error"]["type"]) == (400, "invalid_request_error")
 
 
 def test_follows_its_script_then_answers_as_ever() -> None:
@@ -211,7 +290,7 @@ def test_fails_as_its_path_or_its_text_asks() -> None:
     good = CONVERSE_GOOD[0]
     assert post(endpoints, "http://llm/fail/429/x/converse", good).status == 429
     assert post(endpoints, "http://llm/status/503/x/converse", good).status == 503
-    assert post(endpoints, "http://llm/garbage/converse", good).body == "plain words, no JSON"
+    assert post(endpoints, "http://llm/garbage/converse", good).body == "plain text, no JSON"
     assert post(endpoints, "http://llm/empty/converse", good).body == "{}"
     assert post(endpoints, "http://llm/slow/6/x/converse", good, timeout=2).failure == "Read timed out"
     assert post(endpoints, "http://llm/slow/6/x/converse", good, timeout=7).status == 200

@@ -1,4 +1,7 @@
-"""Bedrock Converse and InvokeModel: what the service accepts, and how it answers (PROVIDERS.md, "Bedrock Converse")."""
+"""Bedrock Converse and InvokeModel: what the service accepts, and how it answers.
+
+The rules are those of docs/internals/providers.md, "Bedrock Converse".
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import json
 import re
 from typing import Any
 
+from gateway.simulator.llm import anthropic
 from gateway.simulator.llm.checks import Refused, a_list, a_text, an_object, base64_bytes, need, one_of
 
 IMAGE_FORMATS = frozenset({"png", "jpeg", "gif", "webp"})
@@ -30,7 +34,7 @@ _MAX_DOCUMENTS, _MAX_DOCUMENT_BYTES = 5, int(4.5 * 1024 * 1024)
 
 
 def check(body: Any) -> None:
-    """Raises `Refused` for a Converse body the service would not take."""
+    """Raise `Refused` for a Converse body that the service would not take."""
     request = an_object(body, "body", _FIELDS, ("messages",))
     for position, block in enumerate(request.get("system") or ()):
         kind, text = one_of(block, f"system.{position}", {"text", "guardContent", "cachePoint"})
@@ -145,37 +149,21 @@ def _matches(pattern: re.Pattern[str], value: Any) -> bool:
 
 
 def check_invoke(body: Any) -> None:
-    """Raises `Refused` for an InvokeModel body that is neither Claude's messages nor its older prompt."""
+    """Raise `Refused` for an InvokeModel body that is neither Claude's messages nor its older prompt."""
     need(isinstance(body, dict), "body: must be an object")
     if "prompt" in body:
         a_text(body["prompt"], "prompt")
-        return
-    former = "assistant"
-    for position, message in enumerate(a_list(body.get("messages"), "messages")):
-        place = f"messages.{position}"
-        an_object(message, place, {"role", "content"}, ("role", "content"))
-        need(message["role"] in ("user", "assistant"), f"{place}.role: unexpected role")
-        need(message["role"] != former, f"{place}: roles must alternate")
-        former = message["role"]
-        if isinstance(message["content"], str):
-            a_text(message["content"], f"{place}.content")
-            continue
-        for index, block in enumerate(a_list(message["content"], f"{place}.content")):
-            need(isinstance(block, dict) and "type" in block, f"{place}.content.{index}.type: required")
-            if block["type"] == "text":
-                a_text(block.get("text"), f"{place}.content.{index}.text")
-            elif block["type"] == "image":
-                source = block.get("source") or {}
-                base64_bytes(source.get("data"), f"{place}.content.{index}.source.data")
+    else:
+        anthropic.check_invoke(body)
 
 
 def answer(text: str) -> dict[str, Any]:
-    """A Converse completion."""
+    """Return a Converse completion."""
     return _completion([{"text": text}], "end_turn")
 
 
 def tool_call(text: str, name: str, arguments: dict[str, Any], call_id: str) -> dict[str, Any]:
-    """A Converse completion that calls a tool."""
+    """Return a Converse completion that calls a tool."""
     return _completion(
         [{"text": text}, {"toolUse": {"toolUseId": call_id, "name": name, "input": arguments}}], "tool_use"
     )
@@ -191,14 +179,12 @@ def _completion(content: list[dict[str, Any]], reason: str) -> dict[str, Any]:
 
 
 def invoke_answer(text: str, body: Any) -> dict[str, Any]:
-    """An InvokeModel completion, in the shape its request asks for."""
+    """Return an InvokeModel completion in the shape of its request."""
     if isinstance(body, dict) and "prompt" in body:
         return {"type": "completion", "completion": text, "stop_reason": "stop_sequence", "stop": "\n\nHuman:"}
-    content = [{"type": "text", "text": text}]
-    usage = {"input_tokens": 11, "output_tokens": 7}
-    return {"type": "message", "role": "assistant", "content": content, "stop_reason": "end_turn", "usage": usage}
+    return anthropic.answer(text)
 
 
 def error(status: int, message: str) -> str:
-    """The body of a failure; `status` stands in the HTTP status alone."""
+    """Return the body of a failure; only the HTTP status has `status`."""
     return json.dumps({"message": message})

@@ -1,4 +1,4 @@
-"""Small checks the three endpoints share."""
+"""Small checks that all endpoints share."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 
 
 class Refused(Exception):
-    """The body breaks a rule of the provider; the text names the place and the rule."""
+    """The body breaks a rule of the provider; the message names the place and the rule."""
 
 
 def need(condition: Any, problem: str) -> None:
-    """Raises `Refused` unless `condition` holds."""
+    """Raise `Refused` unless `condition` is true."""
     if not condition:
         raise Refused(problem)
 
 
 def an_object(value: Any, place: str, allowed: Collection[str], required: Collection[str] = ()) -> dict[str, Any]:
-    """`value` as an object with no field but the allowed, and all the required."""
+    """Return `value`, an object with allowed fields only and with all required ones."""
     need(isinstance(value, dict), f"{place}: must be an object")
     for name in value:
         need(name in allowed, f"{place}.{name}: unknown field")
@@ -29,21 +29,21 @@ def an_object(value: Any, place: str, allowed: Collection[str], required: Collec
 
 
 def a_list(value: Any, place: str) -> list[Any]:
-    """`value` as a list that isn't empty."""
+    """Return `value`, a list that isn't empty."""
     need(isinstance(value, list), f"{place}: must be an array")
     need(value, f"{place}: must not be empty")
     return list(value)
 
 
 def a_text(value: Any, place: str) -> str:
-    """`value` as a text that isn't blank."""
+    """Return `value`, a text that isn't blank."""
     need(isinstance(value, str), f"{place}: must be a string")
     need(value.strip(), f"{place}: must not be blank")
     return str(value)
 
 
 def one_of(value: Any, place: str, kinds: Collection[str]) -> tuple[str, Any]:
-    """The only field of an object that must hold exactly one of `kinds`."""
+    """Return the only field of an object that must hold exactly one of `kinds`."""
     need(isinstance(value, dict) and len(value) == 1, f"{place}: must hold exactly one of {', '.join(sorted(kinds))}")
     name, inner = next(iter(value.items()))
     need(name in kinds, f"{place}.{name}: unknown field")
@@ -51,7 +51,7 @@ def one_of(value: Any, place: str, kinds: Collection[str]) -> tuple[str, Any]:
 
 
 def base64_bytes(value: Any, place: str) -> int:
-    """How many bytes the base64 text `value` holds."""
+    """Return how many bytes the base64 text `value` holds."""
     need(isinstance(value, str) and value, f"{place}: must be a base64 string")
     try:
         return len(base64.b64decode(value, validate=True))

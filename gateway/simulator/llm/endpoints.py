@@ -1,4 +1,4 @@
-"""The endpoints together: which provider a path speaks, what is answered, and what has been received."""
+"""All endpoints: the provider of a path, its answers, and the requests received."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from gateway.simulator.llm import bedrock, gemini, openai
+from gateway.simulator.llm import anthropic, bedrock, gemini, openai
 from gateway.simulator.llm.checks import Refused
 from gateway.simulator.predict import LlmReply, LlmRequest
 from gateway.simulator.prompts import RESPONSE_FORMAT
@@ -58,15 +58,18 @@ class Provider:
 
 _CONVERSE = Provider("bedrock", bedrock.check, bedrock.answer, bedrock.tool_call, bedrock.error)
 _OPENAI = Provider("openai", openai.check, openai.answer, openai.tool_call, openai.error)
+_ANTHROPIC = Provider("anthropic", anthropic.check, anthropic.answer, anthropic.tool_call, anthropic.error)
 _GEMINI = Provider("gemini", gemini.check, gemini.answer, gemini.tool_call, gemini.error)
 
 
 def provider_of(path: str, body: Any = None) -> Provider | None:
-    """The provider whose API `path` is; InvokeModel answers in the shape `body` asks for."""
+    """Return the provider whose API `path` is. InvokeModel answers in the shape of the request's `body`."""
     if path.endswith("/converse"):
         return _CONVERSE
     if path.endswith("/chat/completions"):
         return _OPENAI
+    if path.endswith("/v1/messages"):
+        return _ANTHROPIC
     if path.endswith(":generateContent"):
         return _GEMINI
     if path.endswith("/invoke"):
@@ -74,12 +77,12 @@ def provider_of(path: str, body: Any = None) -> Provider | None:
         def invoke(text: str) -> dict[str, Any]:
             return bedrock.invoke_answer(text, body)
 
-        return Provider("bedrock", bedrock.check_invoke, invoke, bedrock.tool_call, bedrock.error)
+        return Provider("bedrock", bedrock.check_invoke, invoke, anthropic.tool_call, bedrock.error)
     return None
 
 
 def answer_any(request: LlmRequest) -> LlmReply:
-    """Answers any call with the same words, in the shape of the provider its URL names; checks nothing."""
+    """Answer any call with the same text, in the shape of the provider that its URL names; check nothing."""
     parsed = _json(request.body)
     provider = provider_of(urlsplit(request.url).path, parsed)
     if provider is None:
@@ -92,13 +95,13 @@ def _unscripted(request: LlmRequest) -> str:
 
 
 def slowness(path: str) -> int:
-    """For how many seconds the model behind `path` keeps its callers waiting."""
+    """Return how many seconds the model at `path` takes to answer."""
     slow = _SLOW.search(path)
     return int(slow.group(1)) if slow else 0
 
 
 class LlmEndpoints:
-    """All endpoints of a simulated world: they record every body, check it when `strict`, and follow a script."""
+    """All endpoints of a simulated cluster: they record every body, check it when `strict`, and follow a script."""
 
     def __init__(self, strict: bool = True) -> None:
         self.strict = strict
@@ -108,19 +111,19 @@ class LlmEndpoints:
         self._script: deque[Script] = deque()
 
     def script(self, answers: Iterable[Script]) -> None:
-        """Queues the next answers; when the queue is empty, a fixed text is answered."""
+        """Queue the next answers; when the queue is empty, a fixed text is answered."""
         self._script.extend(answers)
 
     def clear(self) -> None:
-        """Forgets what was received and what was scripted."""
+        """Drop the requests received and the answers queued."""
         self.received.clear()
         self.requests.clear()
         self._script.clear()
 
     def __call__(self, request: LlmRequest) -> LlmReply:
-        """Answers one call.
+        """Answer one call.
 
-        The path may ask for trouble: ``/fail/429/…`` (also ``/status/…``), ``/garbage/…``, ``/empty/…``, and
+        The path may ask for a failure: ``/fail/429/…`` (also ``/status/…``), ``/garbage/…``, ``/empty/…``, and
         ``/slow/6/…``, which a connector with a shorter `read_timeout` doesn't wait for. So may the text: FAIL503.
         """
         path = urlsplit(request.url).path
@@ -131,7 +134,7 @@ class LlmEndpoints:
         if slowness(path) > request.timeout:
             return LlmReply(0, "", failure="Read timed out")
         if "/garbage/" in path:
-            return LlmReply(200, "plain words, no JSON")
+            return LlmReply(200, "plain text, no JSON")
         if "/empty/" in path:
             return LlmReply(200, "{}")
         failing = _FAIL.search(path) or _FAIL_WORD.search(request.body)

@@ -1,4 +1,7 @@
-"""Gemini generateContent, v1beta: what the service accepts, and how it answers (PROVIDERS.md, "Gemini v1beta")."""
+"""Gemini generateContent, v1beta: what the service accepts, and how it answers.
+
+The rules are those of docs/internals/providers.md, "Gemini v1beta generateContent".
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ _MAX_INLINE = 100 * 1024 * 1024
 
 
 def check(body: Any) -> None:
-    """Raises `Refused` for a generateContent body the service would not take."""
+    """Raise `Refused` for a generateContent body that the service would not take."""
     request = an_object(body, "body", _FIELDS, ("contents",))
     if "systemInstruction" in request:
         system = an_object(request["systemInstruction"], "systemInstruction", {"role", "parts"}, ("parts",))
@@ -71,12 +74,12 @@ def _mime(value: Any, place: str) -> None:
 
 
 def answer(text: str) -> dict[str, Any]:
-    """A generateContent response."""
+    """Return a generateContent response."""
     return _completion([{"text": text}])
 
 
 def tool_call(text: str, name: str, arguments: dict[str, Any], call_id: str) -> dict[str, Any]:
-    """A generateContent response that calls a function."""
+    """Return a generateContent response that calls a function."""
     call = {"functionCall": {"id": call_id, "name": name, "args": arguments}}
     return _completion([{"text": text}, call] if text else [call])
 
@@ -88,6 +91,6 @@ def _completion(parts: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def error(status: int, message: str) -> str:
-    """The body of a failure."""
+    """Return the body of a failure."""
     names = {400: "INVALID_ARGUMENT", 401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED", 429: "RESOURCE_EXHAUSTED"}
     return json.dumps({"error": {"code": status, "message": message, "status": names.get(status, "INTERNAL")}})

@@ -1,4 +1,7 @@
-"""OpenAI chat completions: what the service accepts, and how it answers (PROVIDERS.md, "OpenAI chat completions")."""
+"""OpenAI chat completions: what the service accepts, and how it answers.
+
+The rules are those of docs/internals/providers.md, "OpenAI chat completions".
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ _FILE = re.compile(r"data:application/pdf;base64,(.*)", re.DOTALL)
 
 
 def check(body: Any) -> None:
-    """Raises `Refused` for a chat completions body the service would not take."""
+    """Raise `Refused` for a chat completions body that the service would not take."""
     need(isinstance(body, dict), "body: must be an object")
     a_text(body.get("model"), "model")
     if body.get("tools") is not None:
@@ -107,12 +110,12 @@ def _calls(message: dict[str, Any], place: str) -> set[str]:
 
 
 def answer(text: str) -> dict[str, Any]:
-    """A chat completion."""
+    """Return a chat completion."""
     return _completion({"role": "assistant", "content": text, "refusal": None}, "stop")
 
 
 def tool_call(text: str, name: str, arguments: dict[str, Any], call_id: str) -> dict[str, Any]:
-    """A chat completion that calls a tool."""
+    """Return a chat completion that calls a tool."""
     function = {"name": name, "arguments": json.dumps(arguments)}
     calls = [{"id": call_id, "type": "function", "function": function}]
     message = {"role": "assistant", "content": text or None, "refusal": None, "tool_calls": calls}
@@ -131,5 +134,5 @@ def _completion(message: dict[str, Any], reason: str) -> dict[str, Any]:
 
 
 def error(status: int, message: str) -> str:
-    """The body of a failure; `status` stands in the HTTP status alone."""
+    """Return the body of a failure; only the HTTP status has `status`."""
     return json.dumps({"error": {"message": message, "type": "invalid_request_error", "param": None, "code": None}})

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 from . import Rejected
 
 _CONTENTS = TypeAdapter(list[types.Content])
-# Members of `Part` that say what it is; exactly one may be there (v1beta proto, oneof `data`).
+# Members of `Part` that decide its kind; exactly one may be there (v1beta proto, oneof `data`).
 _DATA = {"text", "inlineData", "fileData", "functionCall", "functionResponse", "executableCode", "codeExecutionResult"}
 _SNAKE = re.compile(r"_")
 

@@ -1,25 +1,16 @@
-"""Chat messages against the openai SDK's TypedDicts, rebuilt closed.
-
-As they are, pydantic takes unknown keys (TypedDicts are open) and does not look into `Iterable` members; here
-every TypedDict forbids extra keys and every Iterable is a list of at least one item (the API's minItems).
-"""
+"""Chat messages against the openai SDK's TypedDicts, rebuilt closed (`.closed`)."""
 
 import base64
 import binascii
 import json
 import re
-from collections.abc import Iterable
-from functools import cache, reduce
-from operator import or_
-from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, NotRequired, Required, Union, get_args, get_origin
+from typing import Any
 
-from annotated_types import MinLen
 from openai.types.chat import ChatCompletionMessageParam
-from pydantic import ConfigDict, TypeAdapter, ValidationError
-from typing_extensions import TypeAliasType, TypedDict, get_type_hints, is_typeddict
+from pydantic import ValidationError
 
 from . import Rejected
+from .closed import adapter
 
 _DATA_URL = re.compile(r"data:([a-z]+/[a-z0-9.+-]+);base64,(.*)", re.DOTALL)
 
@@ -28,7 +19,7 @@ def check(fields: dict[str, Any]) -> None:
     if set(fields) != {"messages"}:
         raise Rejected(f"members {sorted(fields)}")
     try:
-        adapter().validate_json(json.dumps(fields["messages"]), strict=True)
+        adapter(ChatCompletionMessageParam).validate_json(json.dumps(fields["messages"]), strict=True)
     except ValidationError as error:
         raise Rejected(str(error)) from None
     for message in fields["messages"]:
@@ -36,7 +27,7 @@ def check(fields: dict[str, Any]) -> None:
 
 
 def _check_message(message: dict[str, Any]) -> None:
-    """What the types leave open: payloads, arguments, and that an assistant says or calls something."""
+    """What the types leave open: payloads, arguments, and that an assistant message has text or a call."""
     if message["role"] == "assistant" and message.get("content") is None and not message.get("tool_calls"):
         raise Rejected("an assistant message without content and tool_calls")
     for call in message.get("tool_calls", ()):
@@ -68,38 +59,3 @@ def _check_base64(data: str) -> None:
         base64.b64decode(data, validate=True)
     except binascii.Error as error:
         raise Rejected(f"base64: {error}") from None
-
-
-@cache
-def adapter() -> TypeAdapter[Any]:
-    return TypeAdapter(Annotated[list[_closed(ChatCompletionMessageParam)], MinLen(1)])  # type: ignore[misc]
-
-
-@cache
-def _closed(hint: Any) -> Any:
-    """`hint` with every TypedDict in it closed and every Iterable a list of at least one."""
-    if isinstance(hint, TypeAliasType):
-        return _closed(hint.__value__)
-    if is_typeddict(hint):
-        return _closed_dict(hint)
-    origin, args = get_origin(hint), get_args(hint)
-    if origin in (Required, NotRequired):
-        return origin[_closed(args[0])]
-    if origin is Iterable or origin is list:
-        return Annotated[list[_closed(args[0])], MinLen(1)]  # type: ignore[misc]
-    if origin in (Union, UnionType):
-        return reduce(or_, (_closed(arg) for arg in args))
-    if origin is dict:
-        return dict[args[0], _closed(args[1])]  # type: ignore[misc]
-    if origin is Literal or hint in (str, int, float, bool, object, NoneType, None):
-        return hint
-    raise TypeError(f"a type this checker does not know: {hint!r}")
-
-
-def _closed_dict(hint: Any) -> Any:
-    # `Required` is read from the hints: `__required_keys__` does not see it in postponed annotations.
-    hints = get_type_hints(hint, include_extras=True)
-    members = {name: _closed(kind) for name, kind in hints.items()}
-    closed = TypedDict(hint.__name__, members, total=hint.__total__)  # type: ignore[operator]
-    closed.__pydantic_config__ = ConfigDict(extra="forbid")
-    return closed

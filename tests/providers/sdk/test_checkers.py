@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from . import Rejected, bedrock, gemini, openai
+from . import Rejected, anthropic, bedrock, gemini, openai
 
 PNG = "iVBORw0KGgo="
 
@@ -121,7 +121,7 @@ OPENAI_BAD = {
     "arguments an array": call(arguments="[]"),
     "call without name": {"messages": [{"role": "assistant", "tool_calls": [{"id": "t", "type": "function"}]}]},
     "empty tool_calls": {"messages": [{"role": "assistant", "content": "x", "tool_calls": []}]},
-    "assistant says nothing": {"messages": [{"role": "assistant", "content": None}]},
+    "assistant message without content": {"messages": [{"role": "assistant", "content": None}]},
 }
 
 
@@ -161,7 +161,55 @@ GEMINI_BAD = {
     "system without parts": contents({"text": "x"}, systemInstruction={"parts": []}),
 }
 
+
+def typed(*parts: Any, role: str = "user", **more: Any) -> dict[str, Any]:
+    return {"messages": [{"role": role, "content": list(parts)}], **more}
+
+
+def typed_call(*results: Any, **changes: Any) -> dict[str, Any]:
+    """A call, with `changes`, and the blocks of the turn after it."""
+    use = {"type": "tool_use", "id": "t1", "name": "f", "input": {}, **changes}
+    turns = [("user", [TEXT]), ("assistant", [use]), ("user", list(results))]
+    return {"messages": [{"role": role, "content": content} for role, content in turns]}
+
+
+PICTURE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}}
+DONE = {"type": "tool_result", "tool_use_id": "t1"}
+
+
+def source(kind: str = "image", **members: str) -> dict[str, Any]:
+    return typed({"type": kind, "source": members})
+
+
+ANTHROPIC_BAD = {
+    "no messages": {"messages": []},
+    "unknown member": typed(TEXT, prompt="x"),
+    "role system": typed(TEXT, role="system"),
+    "assistant first": typed(TEXT, role="assistant"),
+    "two user messages": {"messages": [{"role": "user", "content": "x"}] * 2},
+    "no content": typed(),
+    "unknown key in a part": typed({**TEXT, "x": 1}),
+    "Converse's text part": typed({"text": "x"}),
+    "blank text": typed({"type": "text", "text": " "}),
+    "video": source("video", type="base64", media_type="video/mp4", data=PNG),
+    "a format for a MIME type": source(type="base64", media_type="png", data=PNG),
+    "no base64": source(type="base64", media_type="image/png", data="@@"),
+    "s3": source(type="url", url="s3://bucket/a.png"),
+    "csv as base64": source("document", type="base64", media_type="text/csv", data=PNG),
+    "csv as text": source("document", type="text", media_type="text/csv", data="a"),
+    "input a string": typed_call(DONE, input="{}"),
+    "call without id": typed_call(DONE, id=None),
+    "call of the user": typed({"type": "tool_use", "id": "t1", "name": "f", "input": {}}),
+    "result late": typed_call(TEXT, DONE),
+    "status": typed_call({**DONE, "status": "error"}),
+    "JSON in a result": typed_call({**DONE, "content": [{"json": {}}]}),
+    "failed and empty": typed_call({**DONE, "is_error": True}),
+    "failed with an image": typed_call({**DONE, "content": [PICTURE], "is_error": True}),
+    "system a part": typed(TEXT, system=TEXT),
+}
+
 BAD = [
+    *((anthropic.check, name, body) for name, body in ANTHROPIC_BAD.items()),
     *((bedrock.check, name, body) for name, body in BEDROCK_BAD.items()),
     *((openai.check, name, body) for name, body in OPENAI_BAD.items()),
     *((gemini.check, name, body) for name, body in GEMINI_BAD.items()),
@@ -197,6 +245,16 @@ def test_the_bodies_they_were_made_from_are_taken() -> None:
         call(),
     ):
         openai.check(body)
+    for body in (
+        typed(TEXT, PICTURE, system=[TEXT]),
+        source(type="url", url="https://example.com/a.png"),
+        source("document", type="text", media_type="text/plain", data="a"),
+        typed_call({**DONE, "content": [TEXT, PICTURE]}, TEXT),
+        typed_call({**DONE, "content": [TEXT], "is_error": True}),
+    ):
+        anthropic.check(body)
+    with pytest.raises(Rejected):
+        anthropic.check_on_bedrock(source(type="url", url="https://example.com/a.png"))
     for body in (
         contents({"text": "x"}, systemInstruction={"parts": [{"text": "x"}]}),
         contents({"inlineData": {"mimeType": "image/png", "data": PNG}}),

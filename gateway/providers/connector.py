@@ -1,4 +1,4 @@
-"""What every provider's connector has in common."""
+"""The connector that a registration makes: what all providers' connectors have in common, and `ModelSpec`."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
-from gateway.register.specs import ModelSpec
+from gateway.config.schema import Secret
 
 SYSTEM_PROMPT = "You are a helpful assistant."
-"""ML Commons' own default from 3.5 (FACTS.md, "Rendering, in detail")."""
+"""ML Commons' own default from 3.5 (docs/internals/facts.md, "Rendering, in detail")."""
 
 _QUOTED = ("system_prompt", "reasoning_effort")
 _HISTORY = "${parameters._chat_history:-}"
@@ -23,71 +24,88 @@ _NOT_IN_NAMES = re.compile(r"[^\w\s.,!?():@\-/'\"]")
 """What ML Commons 3.x refuses in the names and descriptions of models and connectors (source, 3.6.0.0)."""
 
 
+@dataclass(frozen=True, slots=True)
+class ModelSpec:
+    """The `model` block of a registration.
+
+    model_id: the provider's name for the model. provider: the provider's name, such as `bedrock/converse`.
+    credential: by the names that the provider uses, never shown. parameters: `model_parameters`, each value as the
+    string that ML Commons stores. url: where the model answers, "" for the provider's own address; without a path it
+    is the host to put before the provider's path.
+    """
+
+    model_id: str
+    provider: str
+    credential: Mapping[str, Secret] = field(default_factory=dict)
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    url: str = ""
+
+
 def compact(value: Any) -> str:
-    """`value` as JSON without spaces."""
+    """Write `value` as JSON without spaces."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def as_name(text: str) -> str:
-    """`text` with a hyphen for every character that a name or description can't have."""
+    """Replace every character that a name or description can't have with a hyphen."""
     return _NOT_IN_NAMES.sub("-", text)
 
 
-class ConnectorKind(ABC):
-    """One provider's connector, for function calling and in the prompt-engineered form.
+class ConnectorTemplate(ABC):
+    """One provider's connector, for function calling and for agents without it.
 
-    Both have a system slot (`system_prompt`) and one variable for the conversation, so that every input type can be
-    delivered: `body` inside the messages array, beside what a function-calling agent adds of its own (FACTS.md,
-    3.4.0, "Upgrade"); the whole array where the agent adds nothing (2.19.0, "The smallest upgrade").
+    Both forms have a system slot (`system_prompt`) and one variable for the conversation, so that every input type can
+    be delivered. With function calling the variable is `body`, inside the messages array beside what the agent adds
+    itself; without it the variable is the whole array (docs/internals/facts.md, 3.4.0, "Upgrade", and 2.19.0, "The
+    smallest upgrade").
     """
 
-    provider: ClassVar[str]
     url: ClassVar[str]
     protocol: ClassVar[str] = "http"
     response_filter: ClassVar[str]
-    """Where the answer's text stands, for what is not function calling."""
+    """JSON path of the answer's text, for agents without function calling."""
     array: ClassVar[str] = "messages"
     """The member, and the variable, that holds the whole conversation."""
     credentials: ClassVar[tuple[tuple[str, ...], ...]]
-    """The sets of credential names that will do; the first is the usual one."""
+    """The alternative sets of credential names; the first is the usual one."""
     optional_credentials: ClassVar[tuple[str, ...]] = ()
     headers: ClassVar[Mapping[str, str]] = {}
-    """Those that carry the credential."""
+    """Headers in addition to the content type; they carry the credential."""
     fixed: ClassVar[Mapping[str, str]] = {}
-    """Connector parameters of this provider's own, with their defaults."""
+    """Connector parameters that only this provider has, with their defaults."""
     lead: ClassVar[tuple[Mapping[str, Any], ...]] = ()
-    """Messages that stand before the conversation: the system slot, where the provider keeps it there."""
+    """Messages before the conversation: the system slot, where the provider has it there."""
     user_turn: ClassVar[Mapping[str, Any]]
     """A user message that holds `${parameters.prompt}`."""
 
     @abstractmethod
     def template(self, conversation: str, spec: ModelSpec) -> str:
-        """The request body around `conversation`: the text of the array, and of the tools behind it."""
+        """Return the request body around `conversation`: the text of the array, and of the tools after it."""
 
     def sampling(self, spec: ModelSpec) -> dict[str, str]:
-        """The parameters of this model that steer its choice of words, with their defaults."""
+        """Return this model's sampling parameters with their defaults."""
         return {"temperature": "1.0"}
 
     def left_out(self, spec: ModelSpec) -> tuple[str, ...]:
-        """Parameters the client gave that are not sent, because the provider refuses them beside another one."""
+        """Return the client's parameters that are not sent because the provider refuses them beside another one."""
         return ()
 
     def model_name(self, spec: ModelSpec) -> str:
-        """The model's name as the connector's URL or body needs it."""
+        """Return the model's name as the connector's URL or body needs it."""
         return spec.model_id
 
     def parameters(self, spec: ModelSpec) -> dict[str, str]:
-        """The connector's parameters, apart from the conversation.
+        """Return the connector's parameters, apart from the conversation.
 
-        ML Commons puts a connector's own parameters in unescaped, so those inside quotes are escaped here; at
-        execute time the agent's `llm.parameters` override them, and those it escapes (FACTS.md, "Rendering").
+        ML Commons inserts a connector's own parameters unescaped, so those inside quotes are escaped here. At execute
+        time the agent's `llm.parameters` override them, and those it escapes (docs/internals/facts.md, "Rendering").
         """
         defaults = {"system_prompt": SYSTEM_PROMPT, "max_tokens": "4096", **self.fixed, **self.sampling(spec)}
         given = {name: compact(text)[1:-1] if name in _QUOTED else text for name, text in spec.parameters.items()}
         return {**defaults, **given, "model": self.model_name(spec)}
 
     def address(self, spec: ModelSpec) -> str:
-        """Where the model answers."""
+        """Return the URL where the model answers."""
         if not spec.url:
             return self.url
         if urlsplit(spec.url).path.strip("/"):
@@ -96,10 +114,10 @@ class ConnectorKind(ABC):
         return f"{spec.url.rstrip('/')}/{path}"
 
     def document(self, spec: ModelSpec, function_calling: bool, tools: bool = True) -> dict[str, Any]:
-        """The connector as `POST /models/_register` takes it inside `connector`; credentials are revealed in it.
+        """Return the connector as `POST /models/_register` takes it inside `connector`, credentials in clear text.
 
-        tools: whether the agent has any. Without them the cluster would fill the slot of function calling with an
-        empty list, which Bedrock and OpenAI refuse (FACTS.md, "Upstream defects").
+        tools: whether the agent has any. Without tools the cluster would fill the slot of function calling with an
+        empty list, which Bedrock and OpenAI refuse (docs/internals/facts.md, "Upstream defects").
         """
         if function_calling:
             lead = "".join(f"{compact(message)}," for message in self.lead)

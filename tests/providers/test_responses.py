@@ -1,0 +1,130 @@
+"""`read_response`: the answers that the recordings and the vendors' documentation show, and anything else."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.providers.base import LlmResponse, ToolCall, Usage
+from gateway.providers.registry import provider, providers
+
+BEDROCK, OPENAI, GEMINI = "bedrock/converse", "openai/v1/chat/completions", "gemini/v1beta/generatecontent"
+ANTHROPIC = "anthropic/v1/messages"
+RAIN = ToolCall("t1", "rain", {"city": "Bern"})
+
+
+def converse(*parts: Any, **usage: int) -> Any:
+    return {"output": {"message": {"role": "assistant", "content": list(parts)}}, "usage": usage}
+
+
+def chat(usage: Any = None, **message: Any) -> Any:
+    return {"choices": [{"message": {"role": "assistant", **message}}], **({"usage": usage} if usage else {})}
+
+
+def gemini(*parts: Any, **usage: int) -> Any:
+    return {"candidates": [{"content": {"role": "model", "parts": list(parts)}}], "usageMetadata": usage}
+
+
+def message(*parts: Any, **usage: int) -> Any:
+    return {"type": "message", "role": "assistant", "content": list(parts), **({"usage": usage} if usage else {})}
+
+
+FUNCTION = {"id": "t1", "type": "function", "function": {"name": "rain", "arguments": '{"city":"Bern"}'}}
+CASES = {
+    "bedrock text": (
+        BEDROCK,
+        converse({"text": "a"}, {"reasoningContent": {"reasoningText": {"text": "hm"}}}, {"text": "b"}),
+        LlmResponse("ab"),
+    ),
+    "bedrock call": (
+        BEDROCK,
+        converse(
+            {"text": "Let me see."},
+            {"toolUse": {"toolUseId": "t1", "name": "rain", "input": {"city": "Bern"}}},
+            inputTokens=3,
+            cacheReadInputTokens=4,
+            outputTokens=5,
+        ),
+        LlmResponse("Let me see.", (RAIN,), Usage(7, 5)),
+    ),
+    "openai text": (
+        OPENAI,
+        chat({"prompt_tokens": 3, "completion_tokens": 5}, content="a"),
+        LlmResponse("a", (), Usage(3, 5)),
+    ),
+    "openai refusal": (OPENAI, chat(content=None, refusal="No."), LlmResponse("No.")),
+    "openai call": (OPENAI, chat(content=None, tool_calls=[FUNCTION]), LlmResponse("", (RAIN,))),
+    "openai arguments that are no JSON": (
+        OPENAI,
+        chat(content=None, tool_calls=[{"id": "t1", "function": {"name": "rain", "arguments": "{"}}]),
+        LlmResponse("", (ToolCall("t1", "rain", "{"),)),
+    ),
+    "gemini text": (
+        GEMINI,
+        gemini(
+            {"text": "hm", "thought": True},
+            {"text": "a"},
+            promptTokenCount=3,
+            candidatesTokenCount=4,
+            thoughtsTokenCount=1,
+        ),
+        LlmResponse("a", (), Usage(3, 5)),
+    ),
+    "gemini call": (
+        GEMINI,
+        gemini({"functionCall": {"name": "rain", "args": {"city": "Bern"}}, "thoughtSignature": "x"}),
+        LlmResponse("", (ToolCall("", "rain", {"city": "Bern"}),)),
+    ),
+    "anthropic text": (
+        ANTHROPIC,
+        message({"type": "thinking", "thinking": "hm", "signature": "x"}, {"type": "text", "text": "a"}),
+        LlmResponse("a"),
+    ),
+    "anthropic call": (
+        ANTHROPIC,
+        message(
+            {"type": "text", "text": "Let me see."},
+            {"type": "tool_use", "id": "t1", "name": "rain", "input": {"city": "Bern"}},
+            input_tokens=3,
+            cache_read_input_tokens=2,
+            cache_creation_input_tokens=2,
+            output_tokens=5,
+        ),
+        LlmResponse("Let me see.", (RAIN,), Usage(7, 5)),
+    ),
+    "anthropic error": (ANTHROPIC, {"type": "error", "error": {"type": "overloaded_error"}}, None),
+    "gemini blocked": (GEMINI, {"promptFeedback": {"blockReason": "SAFETY"}}, None),
+    "bedrock error": (BEDROCK, {"message": "Too many requests"}, None),
+    "openai error": (OPENAI, {"error": {"message": "no"}}, None),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_response(case: str) -> None:
+    name, response, expected = CASES[case]
+    assert provider(name).read_response(response) == expected
+
+
+def test_no_provider_reads_another_ones_response() -> None:
+    for name, response, expected in CASES.values():
+        if expected is not None:
+            readers = [p.name for p in providers() if p.read_response(response) is not None]
+            assert readers == ([name, "bedrock-invoke/anthropic"] if name == ANTHROPIC else [name])
+
+
+MEMBERS = (
+    *("output", "message", "content", "choices", "tool_calls", "function", "arguments", "candidates", "parts"),
+    *("usage", "usageMetadata", "promptTokenCount", "inputTokens", "toolUse", "functionCall", "text", "type"),
+)
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.sampled_from(["text", "message", "tool_use"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(MEMBERS), inner, max_size=4),
+)
+
+
+@pytest.mark.parametrize("name", [p.name for p in providers()])
+@given(response=anything)
+def test_anything_is_read_or_not(name: str, response: Any) -> None:
+    found = provider(name).read_response(response)
+    assert found is None or isinstance(found.text, str)
