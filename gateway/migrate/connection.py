@@ -8,7 +8,6 @@ body may hold credentials.
 
 from __future__ import annotations
 
-import argparse
 import getpass
 import os
 import sys
@@ -27,6 +26,24 @@ from gateway.migrate.transport import NoAnswer, Sender
 PASSWORD = "MLC_PASSWORD"
 TENANT = "x-tenant-id"
 """The header that tells tenants apart where a cluster's ML Commons is multi-tenant (source, 2.19 and later)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterOptions:
+    """How to reach a cluster, as the command line says it. Each option overrides the settings in the file `config`."""
+
+    config: Path | None = None
+    url: str | None = None
+    user: str | None = None
+    aws_service: str | None = None
+    aws_region: str | None = None
+    aws_profile: str | None = None
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+    insecure: bool = False
+    tenant: str | None = None
+    cluster_version: str | None = None
 
 
 class ClusterError(Exception):
@@ -74,40 +91,21 @@ class Connected:
         return _call(self._sender, self.url, method, path, body)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of every command that talks to a cluster."""
-    where = parser.add_argument_group("cluster")
-    where.add_argument(
-        "-c", "--config", type=Path, metavar="FILE", help="the gateway's settings, whose `upstream` is the cluster"
-    )
-    where.add_argument("--url", metavar="URL", help="the cluster's address (http://127.0.0.1:9200)")
-    where.add_argument("--user", metavar="NAME", help=f"basic auth; the password is asked, or read from {PASSWORD}")
-    where.add_argument("--aws-service", choices=("es", "aoss"), help="sign with SigV4 and boto3's credentials")
-    where.add_argument("--aws-region", metavar="REGION", help="region to sign for (as boto3 finds it)")
-    where.add_argument("--aws-profile", metavar="NAME", help="profile of the AWS configuration files")
-    where.add_argument("--ca-file", metavar="FILE", help="PEM file of authorities to trust")
-    where.add_argument("--cert-file", metavar="FILE", help="PEM file of the client certificate to show, and its chain")
-    where.add_argument("--key-file", metavar="FILE", help="PEM file of its key, where it is not in --cert-file")
-    where.add_argument("--insecure", action="store_true", help="don't check the cluster's certificate")
-    where.add_argument("--tenant", metavar="ID", help=f"tenant of a multi-tenant ML Commons (sent as {TENANT})")
-    where.add_argument("--cluster-version", metavar="V", help="its version, such as 2.19.0, where GET / doesn't tell")
-
-
-def connect(args: argparse.Namespace, ask: Callable[[str], str] | None = None) -> Connected:
-    """The cluster that the options of `add_arguments` name, once it has answered `GET /`.
+def connect(options: ClusterOptions, ask: Callable[[str], str] | None = None) -> Connected:
+    """Connect to a cluster: send it `GET /` and read its version.
 
     ask: asks for a password; by default on a terminal, without showing it.
 
     Raises:
         ClusterError: it can't be reached, refuses, or is no OpenSearch; the settings or options are wrong.
     """
-    settings = _settings(args)
+    settings = _settings(options)
     upstream = settings.upstream
-    headers = {TENANT: args.tenant} if args.tenant else {}
-    sender = Sender(upstream, _auth(args, upstream, ask), headers)
+    headers = {TENANT: options.tenant} if options.tenant else {}
+    sender = Sender(upstream, _auth(options, upstream, ask), headers)
     url = (upstream.nodes or [upstream.url])[0].rstrip("/")
     status, root = _call(sender, url, "GET", "/")
-    version = _version(args.cluster_version, url, status, root)
+    version = _version(options.cluster_version, url, status, root)
     return Connected(version, str(root.get("cluster_name", "")), url, settings, sender)
 
 
@@ -135,30 +133,30 @@ def refusal(status: int, what: str, permission: str, answer: Mapping[str, Any]) 
 _NEXT_401 = f"check --user and the password ({PASSWORD}), the AWS credentials, or upstream.auth of the settings."
 
 
-def _settings(args: argparse.Namespace) -> Settings:
+def _settings(options: ClusterOptions) -> Settings:
     """The gateway's settings with the options over them."""
-    if args.user and (args.aws_service or args.aws_region or args.aws_profile):
+    if options.user and (options.aws_service or options.aws_region or options.aws_profile):
         raise ClusterError("--user and the --aws options are two ways to sign in: give one of them.")
     upstream: dict[str, Any] = {}
-    if args.url:
-        upstream |= {"url": args.url, "nodes": []}
-    tls = {"ca_file": args.ca_file, "cert_file": args.cert_file, "key_file": args.key_file}
+    if options.url:
+        upstream |= {"url": options.url, "nodes": []}
+    tls = {"ca_file": options.ca_file, "cert_file": options.cert_file, "key_file": options.key_file}
     upstream["tls"] = {name: value for name, value in tls.items() if value}
-    if args.insecure:
+    if options.insecure:
         upstream["tls"]["verify"] = False
-    sigv4 = {"service": args.aws_service, "region": args.aws_region, "profile": args.aws_profile}
+    sigv4 = {"service": options.aws_service, "region": options.aws_region, "profile": options.aws_profile}
     if any(sigv4.values()):
         upstream["auth"] = {"mode": "sigv4", "sigv4": {name: value for name, value in sigv4.items() if value}}
     try:
-        return load(args.config, overrides={"upstream": upstream})
+        return load(options.config, overrides={"upstream": upstream})
     except ConfigError as error:
         raise ClusterError(f"The settings can't be used:\n{error}") from None
 
 
-def _auth(args: argparse.Namespace, upstream: Upstream, ask: Callable[[str], str] | None) -> Any:
+def _auth(options: ClusterOptions, upstream: Upstream, ask: Callable[[str], str] | None) -> Any:
     """What requests takes as `auth`; None: nobody signs in."""
-    if args.user:
-        return args.user, _password(args.user, ask)
+    if options.user:
+        return options.user, _password(options.user, ask)
     match upstream.auth.mode:
         case "basic":
             return upstream.auth.basic.username, upstream.auth.basic.password.reveal()

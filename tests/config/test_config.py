@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
 from typing import Any
@@ -198,11 +197,10 @@ def test_an_address_beside_nodes_is_refused_wherever_each_comes_from(tmp_path: P
 
 
 def test_the_option_stands_over_address_and_nodes(tmp_path: Path) -> None:
-    parser = argparse.ArgumentParser()
-    serve.add_arguments(parser)
     for text in ("upstream: {nodes: ['http://b:9200']}", "upstream: {url: 'http://b:9200'}"):
-        args = parser.parse_args(["-c", str(_file(tmp_path, text)), "--upstream", "http://a:9200"])
-        upstream = Source(args.config, serve._overrides(args)).load().upstream
+        argv = ["-c", str(_file(tmp_path, text)), "--upstream", "http://a:9200"]
+        options = serve.command.make_context("serve", argv).params
+        upstream = Source(options.pop("config"), serve.overrides(**options)).load().upstream
         assert (upstream.url, upstream.nodes) == ("http://a:9200", [])
 
 

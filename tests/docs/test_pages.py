@@ -14,7 +14,7 @@ import gateway
 from gateway.errors import GatewayError
 from gateway.observe.metrics import Metrics
 from gateway.observe.nodes import Nodes
-from tests.docs.cli_page import written
+from tests.docs.cli_page import render
 from tests.docs.pages import GATEWAY, ROOT, page
 
 _CODE = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)+")
@@ -78,7 +78,7 @@ def test_every_metric_is_explained() -> None:
 
 
 def test_the_page_of_the_command_line_is_current() -> None:
-    assert page("cli.md") == written(), "python -m tests.docs.cli_page"
+    assert page("cli.md") == render(), "python -m tests.docs.cli_page"
 
 
 def test_every_dependency_is_explained() -> None:

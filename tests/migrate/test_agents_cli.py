@@ -49,10 +49,6 @@ def test_agents_that_can_not_be_read_have_their_own_status(place: Place, command
 
 def test_what_is_wrong_is_told_on_standard_error(place: Place, command: Command, tmp_path: Path) -> None:
     for argv, said in (
-        (
-            ("--url", place.url, "--require", "smell"),
-            "--require smell: there is no such kind of input; there are: text",
-        ),
         (("--url", "http://127.0.0.1:1"), "nothing listens there"),
         (("--config", str(tmp_path / "none.yaml")), "none.yaml"),
         (("--url", place.url, "--out", str(tmp_path / "no" / "file")), "No such file"),
@@ -61,6 +57,12 @@ def test_what_is_wrong_is_told_on_standard_error(place: Place, command: Command,
         assert (status, out) == (2, "")
         assert err.startswith("mlc-gateway agents: ")
         assert said in err
+    status, out, err = command("agents", "--require", "text,smell")
+    assert (status, out) == (2, "")
+    assert err.endswith(
+        "Error: Invalid value for '--require': 'smell' is not a kind of input. "
+        "Choose from text, image, document, video, turns, system, tools.\n"
+    )
     place.cluster.refusals["POST /_plugins/_ml/agents/_search"] = 403
     status, out, err = command("agents", "--url", place.url)
     assert (status, out) == (2, "")

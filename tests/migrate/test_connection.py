@@ -1,30 +1,39 @@
 from __future__ import annotations
 
-import argparse
 import json
 import logging
 import ssl
 from collections.abc import Callable
 from pathlib import Path
 
+import click
 import pytest
 import trustme
 
-from gateway.migrate.connection import ClusterError, ClusterUnreachable, Connected, add_arguments, connect
+from gateway.cli.cluster import cluster_options
+from gateway.migrate.connection import ClusterError, ClusterOptions, ClusterUnreachable, Connected, connect
 from gateway.upstream.auth.sigv4 import Keys, Scope, derive, payload_hash, signed
 from tests.migrate.ends import End
 
 SECRET = "s3cret-öß"
 
 
-def arguments(*argv: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    add_arguments(parser)
-    return parser.parse_args(argv)
+def options(*argv: str) -> ClusterOptions:
+    """The options, read from a command line."""
+    found: list[ClusterOptions] = []
+
+    @click.command
+    @cluster_options
+    def command(cluster: ClusterOptions) -> int:
+        found.append(cluster)
+        return 0
+
+    command.main(list(argv), standalone_mode=False)
+    return found[0]
 
 
 def connected(*argv: str, ask: Callable[[str], str] | None = None) -> Connected:
-    return connect(arguments(*argv), ask)
+    return connect(options(*argv), ask)
 
 
 def refused(*argv: str, ask: Callable[[str], str] | None = None) -> str:
@@ -70,9 +79,7 @@ def test_without_a_terminal_the_password_is_not_asked() -> None:
 
 
 def test_no_option_takes_a_password() -> None:
-    parser = argparse.ArgumentParser()
-    add_arguments(parser)
-    assert not [action for action in parser._actions if "--password" in action.option_strings]
+    assert not [name for name in ClusterOptions.__slots__ if "password" in name]
     assert "url" in refused("--url", f"http://reader:{SECRET}@127.0.0.1:9200")
     assert SECRET not in refused("--url", f"http://reader:{SECRET}@127.0.0.1:9200")
 
