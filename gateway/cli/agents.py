@@ -19,9 +19,10 @@ from gateway.cli.command import FILE, Command
 from gateway.cli.output import fail, print_json, to_json
 from gateway.config.load import ConfigError
 from gateway.execute.handler import check_rules
+from gateway.migrate.agents_table import show
 from gateway.migrate.assess import Assessment, assess
 from gateway.migrate.connection import ClusterError, ClusterOptions, Connected, connect
-from gateway.migrate.report import ClusterInfo, as_json, missing, show
+from gateway.migrate.report import ClusterInfo, as_json, missing
 from gateway.migrate.samples import KINDS
 from gateway.migrate.scan import Progress, scan
 from gateway.providers.base import MappingOptions
@@ -61,6 +62,7 @@ class _Kinds(click.ParamType[tuple[str, ...]]):
     metavar="KIND[,KIND]",
     help=f"Exit with 1 unless every listed agent accepts these kinds of input: {', '.join(KINDS)}.",
 )
+@click.option("-v", "--verbose", is_flag=True, help="Also show ids, providers, limits and remedies.")
 @click.option("--json", "json_", is_flag=True, help="Print JSON on a terminal, too.")
 @click.option("--out", type=FILE, metavar="FILE", help="Also write the JSON to FILE.")
 @cluster_options
@@ -69,6 +71,7 @@ def command(
     ids: tuple[str, ...],
     types: tuple[str, ...],
     require: tuple[tuple[str, ...], ...],
+    verbose: bool,
     json_: bool,
     out: Path | None,
 ) -> int:
@@ -89,7 +92,7 @@ def command(
     if json_ or not sys.stdout.isatty():
         print_json(report)
     else:
-        show(Console(highlight=False), info, found, required)
+        show(Console(highlight=False), info, found, required, verbose)
     if missing(found, required):
         return 1
     return 3 if report["summary"]["unreadable"] and not required else 0

@@ -46,6 +46,7 @@ class _Options:
     agents: tuple[str, ...]
     all: bool
     apply: bool
+    verbose: bool
     json: bool
     shared: bool
     credential_file: Path | None
@@ -61,6 +62,7 @@ class _Options:
 )
 @click.option("--all", is_flag=True, help="Every agent that a search finds.")
 @click.option("--apply", is_flag=True, help="Make the changes. Without it, they are only shown.")
+@click.option("-v", "--verbose", is_flag=True, help="Also show the calls, the diff and the agents.")
 @click.option("--json", is_flag=True, help="Print JSON.")
 @click.option("--shared", is_flag=True, help="Change a connector even if agents that you did not name use it, too.")
 @click.option("--credential-file", type=FILE, metavar="FILE", help="JSON: make a new connector with this credential.")
@@ -125,7 +127,7 @@ def _show(cluster: Connected, options: _Options) -> int:
     if options.json:
         print_json(as_json(found))
     else:
-        show(Console(highlight=False), found)
+        show(Console(highlight=False), found, options.verbose)
         sys.stdout.write("Nothing was changed. Run again with --apply to make the changes.\n")
     return _status(found)
 
@@ -148,7 +150,7 @@ class _Run:
             self._finish(journal)
         documents, found = _plan(self._cluster, self._options, secrets.token_hex(16))
         if not self._options.json:
-            show(Console(highlight=False), found)
+            show(Console(highlight=False), found, self._options.verbose)
         ready = [one for one in found if isinstance(one, Offer)]
         self._require_consent(ready)
         credentials = self._credentials(ready)

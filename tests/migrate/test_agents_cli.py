@@ -102,10 +102,10 @@ def test_on_a_terminal_it_is_a_table(place: Place) -> None:
     """A terminal of 150 columns, and one of 70, by a pseudo-terminal."""
     for columns, extra in ((150, {}), (70, {"NO_COLOR": "1"})):
         shown = _on_a_terminal(
-            columns, extra, "agents", "--url", place.url, "--", place.agents["flow-a"], place.agents["flow-d"]
+            columns, extra, "agents", "-v", "--url", place.url, "--", place.agents["flow-a"], place.agents["flow-d"]
         )
         assert "MEDIA_NEEDS_UPGRADE" in shown
-        assert "2 agents, 0 can't be read" in shown
+        assert "2 agents: 2 take text, 1 takes images" in shown
         assert ("\x1b[32m" in shown) == (not extra)
         assert not shown.lstrip().startswith("{")
 

@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console
 
 from gateway.cli.upgrade import rules_of
+from gateway.delivery.template_change import Code
 from gateway.migrate.display import show
 from tests.migrate.conftest import Command, Place
 from tests.migrate.upgrading import (
@@ -52,12 +53,38 @@ def _writes(place: Place) -> list[str]:
     return [call for call in place.cluster.asked if not call.startswith("GET") and "_search" not in call]
 
 
-def test_by_default_nothing_is_changed_and_everything_is_shown(place: Place, command: Command) -> None:
+def test_a_table_at_80_columns(place: Place, command: Command) -> None:
+    own, shared = internal(place), standalone(place)[0]
+    agents = [flow(place, own, "own"), flow(place, model_on(place, shared), "one")]
+    flow(place, model_on(place, shared), "another")
+    text = place.cluster.core.resources.agents[place.agents["flow-c"]]["tools"][0]["parameters"]["model_id"]
+    old = place.cluster.core.resources.models[text]["connector_id"]
+    status, out, err = command("upgrade", *agents, "flow-c", "--url", place.url)
+    assert (status, err) == (1, "")
+    lines = [line.rstrip() for line in out.splitlines()]
+    assert max(map(len, lines)) <= 80
+    assert lines[:6] == [
+        "2 of 3 connectors can be upgraded: 3 agents would take more.",
+        "connector                        agents  would gain",
+        "──────────────────────────────────────────────────────────────────────",
+        f"models/{own}           1  image, document, video, turns",
+        f"connectors/{shared}       2  image, document, video, turns",
+        f"connectors/{old}       1  unchanged: TEXT_ENDPOINT",
+    ]
+    assert " ".join(lines[6:]) == (
+        f"TEXT_ENDPOINT: {Code.TEXT_ENDPOINT.value} "
+        f"connectors/{shared} is also used by agents that you did not name: another. To change it, add --shared. "
+        "-v shows the calls, the diff and the agents. "
+        "Nothing was changed. Run again with --apply to make the changes."
+    )
+
+
+def test_verbose_shows_everything_and_nothing_is_changed(place: Place, command: Command) -> None:
     connector_id, model = standalone(place)
     agent = flow(place, model)
     before = state(place)
     place.cluster.requests.clear()
-    status, out, err = command("upgrade", "flow-books", "--url", place.url)
+    status, out, err = command("upgrade", "flow-books", "-v", "--url", place.url)
     assert (status, err) == (0, "")
     assert _writes(place) == []
     assert state(place) == before
@@ -69,7 +96,7 @@ def test_by_default_nothing_is_changed_and_everything_is_shown(place: Place, com
     assert json.loads(call.partition(connector_id)[2]) == body
     assert f"POST /_plugins/_ml/models/{model}/_deploy\n" in out
     assert f"agent {agent} (flow-books)" in out
-    assert "gained: image, document, video, turns\n" in out
+    assert "takes now: text, system\n    takes afterwards: text, image, document, video, turns, system\n" in out
     assert "proof: 60 legacy calls render the same text before and after" in out
     assert f'-      "request_body": {json.dumps(OLD)},' in out
     assert f'+      "request_body": {json.dumps(NEW)},' in out
@@ -79,7 +106,11 @@ def test_by_default_nothing_is_changed_and_everything_is_shown(place: Place, com
 def test_a_terminal_gets_colours(place: Place) -> None:
     flow(place, standalone(place)[1])
     stream = io.StringIO()
-    show(Console(file=stream, force_terminal=True, color_system="standard", width=200), offered(place, "flow-books"))
+    show(
+        Console(file=stream, force_terminal=True, color_system="standard", width=200),
+        offered(place, "flow-books"),
+        verbose=True,
+    )
     assert "\x1b[31m-" in stream.getvalue()
     assert "\x1b[32m+" in stream.getvalue()
 
