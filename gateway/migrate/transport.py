@@ -17,6 +17,7 @@ from requests.utils import get_environ_proxies
 from urllib3.exceptions import HTTPError, MaxRetryError, NewConnectionError, ProxyError
 
 from gateway.config.schema import Tls, Upstream
+from gateway.observe.connect_errors import describe_connect_error
 
 _READS = ("GET", "HEAD")
 _POOL = 16
@@ -157,7 +158,8 @@ def _told(error: Exception, cause: Any) -> str:
     if isinstance(error, ConnectionTimeout):
         return f"it took too long ({said}): is the address right, and the cluster well?"
     if any(isinstance(one, NewConnectionError) for one in causes):
-        return f"nothing listens there ({said}): check --url or upstream.url, and that the cluster runs."
+        cause = next((one for one in reversed(causes) if isinstance(one, OSError) and one.errno), causes[-1])
+        return f"{describe_connect_error(cause)}: check --url or upstream.url, and that the cluster runs."
     if any(isinstance(one, HTTPError) for one in causes):
         return f"the connection broke ({said}): is it https rather than http, or the other way?"
     return said

@@ -49,7 +49,7 @@ def test_agents_that_can_not_be_read_have_their_own_status(place: Place, command
 
 def test_what_is_wrong_is_told_on_standard_error(place: Place, command: Command, tmp_path: Path) -> None:
     for argv, said in (
-        (("--url", "http://127.0.0.1:1"), "nothing listens there"),
+        (("--url", "http://127.0.0.1:1"), "127.0.0.1:1 got no answer: connection refused: check --url"),
         (("--config", str(tmp_path / "none.yaml")), "none.yaml"),
         (("--url", place.url, "--out", str(tmp_path / "no" / "file")), "No such file"),
     ):
