@@ -12,8 +12,9 @@ import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from gateway.admin.listener import Listener
-from gateway.admin.pages import AdminPort, Guard
+from gateway.admin.application import build_application
+from gateway.admin.listener import AdminListener
+from gateway.admin.pages import AdminPages
 from gateway.config.load import ConfigError, ConfigProblem
 from gateway.config.schema import Listen, Secret, Settings
 from gateway.observe.logs import Logger, configure, warn_of_payloads
@@ -83,8 +84,7 @@ class Gateway:
         self._hurried = asyncio.Event()
         self._retiring: set[asyncio.Task[None]] = set()
         self._tls = on_data_port(settings.listen.tls, log)
-        self._admin_port = AdminPort(self.upstream, self.metrics)
-        self._guard = Guard(self._admin_port, _token(settings.listen))
+        self._admin_pages = AdminPages(self.upstream, self.metrics, _token(settings.listen))
         listen = settings.listen
         self._data = DataListener(
             self._now.port,
@@ -95,7 +95,8 @@ class Gateway:
             self._tls.context if self._tls else None,
             listen.workers > 1,
         )
-        self._admin = Listener(self._guard, listen.admin_host, listen.admin_port, settings.limits, log, _ADMIN_GRACE)
+        admin = build_application(self._admin_pages, log)
+        self._admin = AdminListener(admin, listen.admin_host, listen.admin_port, settings.limits, log, _ADMIN_GRACE)
 
     @property
     def settings(self) -> Settings:
@@ -159,8 +160,8 @@ class Gateway:
         if self._tls is not None and tls is not None:
             self._tls.become(tls)
         self._data.replace(new.port, settings.listen.shutdown_seconds)
-        self._admin_port.cluster = new.upstream
-        self._guard.token = _token(settings.listen)
+        self._admin_pages.cluster = new.upstream
+        self._admin_pages.token = _token(settings.listen)
         if settings.logs.payloads:
             warn_of_payloads(log)
         retiring = self._do(old.retire())
@@ -169,7 +170,7 @@ class Gateway:
 
     async def stop(self) -> None:
         """Say so on the readiness page, accept no more, finish what is in flight up to the deadline, close."""
-        self._admin_port.draining = True
+        self._admin_pages.draining = True
         self._data.drain()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._hurried.wait(), self.settings.listen.drain_seconds)

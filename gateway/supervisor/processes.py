@@ -18,15 +18,17 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+import aiohttp
+
 from gateway import app
-from gateway.admin.listener import Listener
-from gateway.admin.pages import Guard
+from gateway.admin.application import build_application
+from gateway.admin.listener import AdminListener
 from gateway.config.load import ConfigError
 from gateway.config.schema import Settings
 from gateway.config.source import Source
 from gateway.observe.logs import Logger, configure
 from gateway.proxy.acceptor import UNIX, bind
-from gateway.supervisor.admin import Answer, SupervisorPort
+from gateway.supervisor.admin import Answer, SupervisorPages
 
 _FIRST, _LONGEST = 0.2, 30.0
 """Seconds before a worker that ended is started again: the first time, and at most; doubled each time between."""
@@ -49,8 +51,7 @@ class Supervisor:
         self._settings = settings
         self._log = log
         self._running: dict[int, asyncio.subprocess.Process] = {}
-        self._port = SupervisorPort(settings.listen.workers, self._ask)
-        self._guard = Guard(self._port, settings.listen.admin_token)
+        self._pages = SupervisorPages(settings.listen.workers, self._ask, settings.listen.admin_token)
 
     async def run(self) -> None:
         """Run until SIGINT or SIGTERM; another one cuts the drain short.
@@ -64,7 +65,8 @@ class Supervisor:
         reserved = await bind(listen.data_host, listen.data_port, shared=True)
         self._data_port: int = reserved[0].getsockname()[1]
         limits = self._settings.limits
-        admin = Listener(self._guard, listen.admin_host, listen.admin_port, limits, self._log, 1.0)
+        pages = build_application(self._pages, self._log)
+        admin = AdminListener(pages, listen.admin_host, listen.admin_port, limits, self._log, 1.0)
         with tempfile.TemporaryDirectory(prefix="mlc-gateway-") as folder, contextlib.ExitStack() as undo:
             self._folder = Path(folder)
             for one in reserved:
@@ -75,7 +77,7 @@ class Supervisor:
                 for number in range(listen.workers):
                     workers.create_task(self._keep(number))
                 await self._told.wait()
-                self._port.draining = True
+                self._pages.draining = True
                 await self._stop_all()
             await admin.stop()
         self._log.info("stopped")
@@ -102,7 +104,7 @@ class Supervisor:
             if self._told.is_set():
                 return
             pause = _FIRST if loop.time() - began > _STEADY else pause
-            self._port.restarted(number)
+            self._pages.restarted(number)
             self._log.error("worker ended", worker=number, again_in=pause, **ended)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._told.wait(), pause)
@@ -161,23 +163,20 @@ class Supervisor:
             self._log.error("settings kept", problems=[str(problem) for problem in exc.problems])
             return
         self._settings = settings
-        self._guard.token = settings.listen.admin_token
+        self._pages.token = settings.listen.admin_token
         for number, process in self._running.items():
             if self._socket(number).exists():  # one that is still starting reads them anyway
                 _signal(process, signal.SIGHUP)
 
     async def _ask(self, number: int, path: str) -> Answer | None:
         """Worker `number`'s answer on its own admin port; None when there is none."""
+        connector = aiohttp.UnixConnector(str(self._socket(number)))
+        timeout = aiohttp.ClientTimeout(total=_ASKED)
         try:
-            async with asyncio.timeout(_ASKED):
-                reader, writer = await asyncio.open_unix_connection(str(self._socket(number)))
-                writer.write(f"GET {path} HTTP/1.1\r\nHost: worker\r\nConnection: close\r\n\r\n".encode())
-                try:
-                    head, _, body = (await reader.read(-1)).partition(b"\r\n\r\n")
-                finally:
-                    writer.close()
-            return Answer(int(head.split()[1]), body)
-        except (OSError, TimeoutError, IndexError, ValueError):
+            async with aiohttp.ClientSession("http://worker", connector=connector, timeout=timeout) as session:
+                response = await session.get(path)
+                return Answer(response.status, await response.read())
+        except (OSError, aiohttp.ClientError, TimeoutError):
             return None
 
 

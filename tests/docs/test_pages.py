@@ -18,7 +18,8 @@ from tests.docs.cli_page import render
 from tests.docs.pages import GATEWAY, ROOT, page
 
 _CODE = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)+")
-BRANCHES = ("gateway.agents.errors", "gateway.admin.pages", "gateway.proxy.error_responses")  # of the tree of errors
+# modules with branches of the tree of errors
+BRANCHES = ("gateway.agents.errors", "gateway.admin.application", "gateway.proxy.error_responses")
 _VARIABLES = {"MLC_PASSWORD"}  # of the environment: no codes
 _OTHERS = ("simulator", "demo")  # their constants are providers' and clusters' words
 
