@@ -26,7 +26,7 @@ from gateway.migrate.connection import (
     answer_of,
     connect,
 )
-from gateway.migrate.credential import CredentialError, asked, from_file
+from gateway.migrate.credential import CredentialError, ask_credential, read_credential
 from gateway.migrate.display import call_json, request_line
 from gateway.migrate.probe import QUESTION
 from gateway.migrate.promote import (
@@ -37,8 +37,8 @@ from gateway.migrate.promote import (
     alias_rule,
     is_promoted,
     promotion,
-    redirected,
-    taking_back,
+    undo_calls,
+    with_url,
 )
 from gateway.migrate.reading import agent_ids, read_documents
 from gateway.migrate.search import search_all
@@ -127,7 +127,9 @@ def _run(cluster: Connected, options: _Options) -> int:
     if existing:
         new, made = existing, ""
     else:
-        credential = from_file(options.credential_file) if options.credential_file else asked(found.credential)
+        credential = (
+            read_credential(options.credential_file) if options.credential_file else ask_credential(found.credential)
+        )
         new = made = _register(cluster, found, credential)
     model = _finish(cluster, found, new, made, options.probe)
     _report(found, new, model, options.json, bool(made))
@@ -184,12 +186,12 @@ def _finish(cluster: Connected, found: Promotion, new: str, made: str, probe: st
         model = str((_get(cluster, "agents", new).get("llm") or {}).get("model_id") or "")
         document = _get(cluster, "models", model)
         if found.url and any(action["url"] != found.url for action in document["connector"]["actions"]):
-            _require(cluster, Call("PUT", document_path("models", model), redirected(document, found.url)))
+            _require(cluster, Call("PUT", document_path("models", model), with_url(document, found.url)))
         if probe == "execute":
             _require(cluster, Call("POST", document_path("agents", new, "/_execute"), {"input": QUESTION}))
     except ClusterError as error:
         if made:
-            _remove(cluster, taking_back(made, model), error)
+            _remove(cluster, undo_calls(made, model), error)
             raise _Failed(str(error)) from None
         raise
     return model
@@ -207,7 +209,7 @@ def _require(cluster: Connected, call: Call) -> dict[str, Any]:
 
 
 def _remove(cluster: Connected, calls: tuple[Call, ...], cause: ClusterError) -> None:
-    """Send the calls of `taking_back`. A model that was just used is deployed, and undeploying takes a while."""
+    """Send the calls of `undo_calls`. A model that was just used is deployed, and undeploying takes a while."""
     agent, undeploy, model = calls
     end = time.monotonic() + _PATIENCE
     error = _send(cluster, agent)
@@ -241,7 +243,7 @@ def _send(cluster: Connected, call: Call) -> str:
 
 
 def _report(found: Promotion, new: str, model: str, as_json: bool, made: bool) -> None:
-    back = taking_back(new, model)
+    back = undo_calls(new, model)
     rule = alias_rule(found.agent_id, new)
     if as_json:
         report = {

@@ -11,10 +11,10 @@ from gateway.cli.cluster import cluster_options
 from gateway.cli.command import FILE, Command
 from gateway.cli.output import fail
 from gateway.config.load import ConfigError
-from gateway.migrate.backup import BackupError, Journal, only_one
+from gateway.migrate.backup import BackupError, Journal, lock_directory
 from gateway.migrate.connection import ClusterError, ClusterOptions, connect
 from gateway.migrate.display import request_line
-from gateway.migrate.rollback import Stuck, roll_back
+from gateway.migrate.rollback import UndoFailed, roll_back
 
 _EXAMPLES = """\
 mlc-gateway rollback --url http://127.0.0.1:9200 mlc-backups/20260101T120000Z-connectors-abc.json
@@ -37,12 +37,12 @@ def command(cluster: ClusterOptions, files: tuple[Path, ...], force: bool) -> in
         journals = sorted(map(Journal.load, files), key=lambda journal: journal.record.created, reverse=True)
         connected = connect(cluster)
         for journal in journals:
-            with only_one(journal.path.parent):
+            with lock_directory(journal.path.parent):
                 left = roll_back(connected, journal, _print, force)
             _print(f"{journal.path}: {journal.record.key} is as it was before")
             for line in left:
                 _print(f"  but {line}")
-    except Stuck as error:
+    except UndoFailed as error:
         calls = "".join(f"\n  {request_line(call)}" for call in error.calls)
         return fail("rollback", 4, f"{error}\nNot undone (--force undoes them, and overwrites others' changes):{calls}")
     except (ClusterError, ConfigError, BackupError, OSError) as error:

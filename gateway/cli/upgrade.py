@@ -21,12 +21,12 @@ from gateway.config.load import ConfigError
 from gateway.delivery.template_change import Code
 from gateway.execute.handler import check_rules
 from gateway.migrate import probe
-from gateway.migrate.backup import DIRECTORY, BackupError, Journal, only_one, unfinished
+from gateway.migrate.backup import DIRECTORY, BackupError, Journal, lock_directory, unfinished
 from gateway.migrate.connection import ClusterError, ClusterOptions, Connected, connect
-from gateway.migrate.credential import CredentialError, asked, from_file, names_in
+from gateway.migrate.credential import CredentialError, ask_credential, credential_names, read_credential
 from gateway.migrate.display import as_json, request_line, show
 from gateway.migrate.reading import agent_ids, read_documents
-from gateway.migrate.rollback import RolledBack, Stuck, carry_out, roll_back
+from gateway.migrate.rollback import RolledBack, UndoFailed, carry_out, roll_back
 from gateway.migrate.upgrade import Documents, Offer, Refused, offers
 
 _EXAMPLES = """\
@@ -91,7 +91,7 @@ def command(cluster: ClusterOptions, **options: Any) -> int:
         return _run(cluster, chosen)
     except RolledBack as error:
         return fail("upgrade", 3, f"failed, and everything is as it was before: {error}")
-    except Stuck as error:
+    except UndoFailed as error:
         calls = "".join(f"\n  {request_line(call)}" for call in error.calls)
         message = f"{error}\nThe change is half done. `mlc-gateway rollback FILE` sends the remaining calls:{calls}"
         return fail("upgrade", 4, message)
@@ -103,11 +103,11 @@ def _run(cluster: ClusterOptions, options: _Options) -> int:
     connected = connect(cluster)
     check_rules(connected.settings)
     if options.resume:
-        with only_one(options.resume.parent):
+        with lock_directory(options.resume.parent):
             return _Run(connected, options).resume(Journal.load(options.resume))
     if not options.apply:
         return _show(connected, options)
-    with only_one(options.backup_dir):
+    with lock_directory(options.backup_dir):
         return _Run(connected, options).apply()
 
 
@@ -179,7 +179,7 @@ class _Run:
             self._print(f"{journal.record.key}: undone; an earlier run had begun to undo it")
             return
         given = self._options.credential_file
-        self._carry_out(journal, from_file(given) if given else None)
+        self._carry_out(journal, read_credential(given) if given else None)
 
     def _carry_out(self, journal: Journal, credential: Mapping[str, str] | None) -> None:
         carry_out(self._cluster, journal, self._probe(journal), self._print, credential)
@@ -222,5 +222,5 @@ class _Run:
         if len(new) > 1:
             raise CredentialError("these agents use several connectors, but there is one credential: name fewer agents")
         if self._options.credential_file:
-            return from_file(self._options.credential_file)
-        return asked(names_in(next(iter(new.values())).old))
+            return read_credential(self._options.credential_file)
+        return ask_credential(credential_names(next(iter(new.values())).old))

@@ -1,9 +1,9 @@
-"""The cluster as the migration's commands reach it: opensearch-py, with basic auth, SigV4 or none.
+"""The connection of the commands to a cluster: opensearch-py, with basic auth, SigV4 or no credentials.
 
-Where it is and who asks comes from the gateway's settings (`--config`), or from options that stand over them. A
-password is read from the settings' own sources, from the environment variable ``MLC_PASSWORD``, or asked on a
-terminal; it is no option, as other users of a machine can see a command line. Nothing of a request is logged: its
-body may hold credentials.
+The address and the account come from the gateway's settings (`--config`), or from options that override them. A
+password is read from the settings' sources or from the environment variable ``MLC_PASSWORD``, or asked for on a
+terminal. It is not an option, as other users of the machine can see the command line. Requests are not logged: their
+bodies may hold credentials.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from gateway.migrate.transport import NoAnswer, Sender
 
 PASSWORD = "MLC_PASSWORD"
 TENANT = "x-tenant-id"
-"""The header that tells tenants apart where a cluster's ML Commons is multi-tenant (source, 2.19 and later)."""
+"""The header that names the tenant of a multi-tenant ML Commons (source, 2.19 and later)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +47,11 @@ class ClusterOptions:
 
 
 class ClusterError(Exception):
-    """The cluster can't be worked with; the message says what to do next."""
+    """The cluster can't be used. The message says what to do."""
 
 
 class ClusterUnreachable(ClusterError):
-    """No answer came. maybe_sent: whether the request may have reached the cluster and been carried out."""
+    """The cluster did not answer. maybe_sent: the request may have reached it and taken effect."""
 
     def __init__(self, message: str, maybe_sent: bool = False) -> None:
         super().__init__(message)
@@ -59,26 +59,26 @@ class ClusterUnreachable(ClusterError):
 
 
 class ClusterRefused(ClusterError):
-    """The cluster answered, but not with what was asked for: 401, 403, or it is no OpenSearch with ML Commons."""
+    """The cluster answered with an error: 401, 403, or it is not OpenSearch with ML Commons."""
 
 
 class Cluster(Protocol):
     """The port to a cluster; safe to use from several threads."""
 
     def call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
-        """One request; the status (200 for every success) and the answer, ``{}`` where it is no JSON object.
+        """Send a request; return the status (200 for every success) and the body (``{}`` if not a JSON object).
 
-        path: raw path and query (`gateway.agents.lookup.document_path` quotes ids). A write is sent once, never
-        again by itself; a read that meets a dead node is asked of another.
+        path: raw path and query (`gateway.agents.lookup.document_path` quotes ids). A write is sent once. A read
+        whose node does not answer is sent to the next node.
 
         Raises:
-            ClusterUnreachable: no answer came.
+            ClusterUnreachable: the cluster did not answer.
         """
 
 
 @dataclass(frozen=True)
 class Connected:
-    """A cluster that answered `GET /`. It is a `Cluster`. settings: the gateway's, as loaded, for its rules."""
+    """A cluster that answered `GET /`. It is a `Cluster`. settings: those of the gateway."""
 
     version: tuple[int, ...]
     name: str
@@ -94,10 +94,10 @@ class Connected:
 def connect(options: ClusterOptions, ask: Callable[[str], str] | None = None) -> Connected:
     """Connect to a cluster: send it `GET /` and read its version.
 
-    ask: asks for a password; by default on a terminal, without showing it.
+    ask: asks for a password; by default on the terminal, without echo.
 
     Raises:
-        ClusterError: it can't be reached, refuses, or is no OpenSearch; the settings or options are wrong.
+        ClusterError: it can't be reached, refuses access, or is not OpenSearch; the settings or options are wrong.
     """
     settings = _settings(options)
     upstream = settings.upstream
@@ -110,23 +110,23 @@ def connect(options: ClusterOptions, ask: Callable[[str], str] | None = None) ->
 
 
 def answer_of(status: int, answer: Mapping[str, Any]) -> str:
-    """What the cluster said, in a line: the status and its reason, shortened."""
+    """Describe an answer in a line: the status and the shortened reason."""
     error = answer.get("error", answer)
     reason = (error.get("details") or error.get("reason") or "") if isinstance(error, Mapping) else error
-    said = " ".join(str(reason).split())[:300]
-    return f"{status}: {said}" if said else str(status)
+    line = " ".join(str(reason).split())[:300]
+    return f"{status}: {line}" if line else str(status)
 
 
 def refusal(status: int, what: str, permission: str, answer: Mapping[str, Any]) -> ClusterRefused:
-    """The error for a call that the cluster refused; permission: what the account needs for it."""
-    said = answer_of(status, answer)
+    """Return the error for a call that the cluster refused. permission: what the account needs."""
+    reason = answer_of(status, answer)
     match status:
         case 401:
-            message = f"The cluster does not accept these credentials ({said}): {_NEXT_401}"
+            message = f"The cluster does not accept these credentials ({reason}): {_NEXT_401}"
         case 403:
-            message = f"This account may not {what} ({said}): grant it {permission}, or use another one."
+            message = f"This account may not {what} ({reason}): grant it {permission}, or use another account."
         case _:
-            message = f"The cluster could not {what}: {said}"
+            message = f"The cluster could not {what}: {reason}"
     return ClusterRefused(message)
 
 
@@ -134,9 +134,9 @@ _NEXT_401 = f"check --user and the password ({PASSWORD}), the AWS credentials, o
 
 
 def _settings(options: ClusterOptions) -> Settings:
-    """The gateway's settings with the options over them."""
+    """Load the gateway's settings, overridden by the options."""
     if options.user and (options.aws_service or options.aws_region or options.aws_profile):
-        raise ClusterError("--user and the --aws options are two ways to sign in: give one of them.")
+        raise ClusterError("--user and the --aws options are two ways to sign in: give only one of them.")
     upstream: dict[str, Any] = {}
     if options.url:
         upstream |= {"url": options.url, "nodes": []}
@@ -154,7 +154,7 @@ def _settings(options: ClusterOptions) -> Settings:
 
 
 def _auth(options: ClusterOptions, upstream: Upstream, ask: Callable[[str], str] | None) -> Any:
-    """What requests takes as `auth`; None: nobody signs in."""
+    """Return requests' `auth`; None: no credentials."""
     if options.user:
         return options.user, _password(options.user, ask)
     match upstream.auth.mode:
@@ -170,12 +170,12 @@ def _password(user: str, ask: Callable[[str], str] | None) -> str:
     if given is not None:
         return given
     if ask is None and not sys.stdin.isatty():
-        raise ClusterError(f"The password of {user} is not known: put it into the environment variable {PASSWORD}.")
+        raise ClusterError(f"There is no password for {user}: put it into the environment variable {PASSWORD}.")
     return (ask or getpass.getpass)(f"Password of {user}: ")
 
 
 def _signature(upstream: Upstream) -> Any:
-    """requests-aws4auth's signature with boto3's credentials, fetched anew as they expire."""
+    """Return requests-aws4auth's signer with boto3's credentials, which it refreshes when they expire."""
     import boto3  # type: ignore[import-untyped]  # here, as it is slow to load
     from botocore.exceptions import BotoCoreError  # type: ignore[import-untyped]
     from requests_aws4auth import AWS4Auth  # type: ignore[import-untyped]
@@ -185,14 +185,14 @@ def _signature(upstream: Upstream) -> Any:
         session = boto3.Session(profile_name=wanted.profile or None, region_name=wanted.region or None)
         credentials = session.get_credentials()
     except BotoCoreError as error:
-        raise ClusterError(f"AWS credentials can't be had: {error}") from None
+        raise ClusterError(f"AWS credentials can't be loaded: {error}") from None
     if credentials is None:
         raise ClusterError(
             "boto3 finds no AWS credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, name a profile with "
-            "--aws-profile, or run where a role is given."
+            "--aws-profile, or run with an instance or task role."
         )
     if not session.region_name:
-        raise ClusterError("No AWS region is known: name it with --aws-region or AWS_REGION.")
+        raise ClusterError("There is no AWS region: name it with --aws-region or AWS_REGION.")
     return AWS4Auth(region=session.region_name, service=wanted.service, refreshable_credentials=credentials)
 
 
@@ -207,22 +207,22 @@ def _call(
     return answer.status, answer.body
 
 
-def _version(told: str | None, url: str, status: int, root: Mapping[str, Any]) -> tuple[int, ...]:
-    """The cluster's version, told by option or by `GET /`."""
-    if told:
-        version = read_version({"version": {"number": told, "distribution": "opensearch"}})
+def _version(given: str | None, url: str, status: int, root: Mapping[str, Any]) -> tuple[int, ...]:
+    """Return the cluster's version, from the option or from `GET /`."""
+    if given:
+        version = read_version({"version": {"number": given, "distribution": "opensearch"}})
         if version is None:
-            raise ClusterError(f"--cluster-version {told!r} is no version such as 2.19.0.")
+            raise ClusterError(f"--cluster-version {given!r} is not a version such as 2.19.0.")
         if status in (200, 403):
             return version
     if status in (401, 403):
         raise refusal(
-            status, "read GET /", f"{PERMISSIONS['cluster']} (or name its version by --cluster-version)", root
+            status, "read GET /", f"{PERMISSIONS['cluster']} (or name its version with --cluster-version)", root
         )
     found = read_version(root) if status == 200 else None
     if found is None:
         raise ClusterRefused(
-            f"{url} answered GET / with {status} and does not say that it is OpenSearch: check the address; where "
-            "its version is hidden (compatibility.override_main_response_version), name it by --cluster-version."
+            f"{url} answered GET / with {status}, but not as OpenSearch does: check the address; if the cluster hides "
+            "its version (compatibility.override_main_response_version), name it with --cluster-version."
         )
     return found

@@ -111,7 +111,7 @@ def test_agents_without_their_model_and_of_quick_executes(place: Place) -> None:
     resources.models.pop(gone)
     age(place)
     assert left(place) == {
-        f"agents {broken}": f"its model {gone} is gone",
+        f"agents {broken}": f"its model {gone} does not exist any more",
         f"agents {quick}": "it was made for a quick execute",
         f"models {quick_model}": "no agent uses it",
     }

@@ -74,7 +74,7 @@ def test_password_is_asked_by_name() -> None:
 
 def test_without_a_terminal_the_password_is_not_asked() -> None:
     assert refused("--url", "http://127.0.0.1:1", "--user", "reader") == (
-        "The password of reader is not known: put it into the environment variable MLC_PASSWORD."
+        "There is no password for reader: put it into the environment variable MLC_PASSWORD."
     )
 
 
@@ -109,7 +109,7 @@ def test_wrong_settings_are_told_with_their_path(tmp_path: Path) -> None:
 
 
 def test_two_ways_to_sign_in_are_one_too_many() -> None:
-    assert "give one of them" in refused("--user", "a", "--aws-region", "us-east-1")
+    assert "give only one of them" in refused("--user", "a", "--aws-region", "us-east-1")
 
 
 def test_tenant_is_sent() -> None:
@@ -156,8 +156,8 @@ def test_aws_without_credentials_says_how_to_give_some(monkeypatch: pytest.Monke
     [
         ((401, {"error": {"reason": "who?"}, "status": 401}), "does not accept these credentials (401: who?): check"),
         ((403, {"error": {"reason": "no permissions"}, "status": 403}), "grant it cluster:monitor/main"),
-        ((200, b"<html>hello</html>"), "does not say that it is OpenSearch"),
-        ((200, {"version": {"number": "8.1.0", "build_flavor": "default"}}), "name it by --cluster-version"),
+        ((200, b"<html>hello</html>"), "not as OpenSearch does"),
+        ((200, {"version": {"number": "8.1.0", "build_flavor": "default"}}), "name it with --cluster-version"),
         ((404, {}), "answered GET / with 404"),
         ((503, b"busy"), "answered GET / with 503"),
     ],
@@ -170,7 +170,7 @@ def test_what_is_wrong_is_said_with_what_to_do(answer: tuple[int, object], said:
 def test_a_hidden_version_can_be_told() -> None:
     with End((200, {"version": {"number": "7.10.2"}})) as end:
         assert connected("--url", end.url, "--cluster-version", "2.19.1").version == (2, 19, 1)
-        assert "is no version" in refused("--url", end.url, "--cluster-version", "new")
+        assert "is not a version" in refused("--url", end.url, "--cluster-version", "new")
 
 
 def test_nothing_listens() -> None:
@@ -183,7 +183,7 @@ def test_nothing_listens() -> None:
 def test_http_where_https_is_spoken_and_the_other_way(tmp_path: Path) -> None:
     authority = trustme.CA()
     with End(tls=_server(authority)) as end:
-        assert "is it https rather than http" in refused("--url", end.url.replace("https:", "http:"))
+        assert "check whether the address needs https or http" in refused("--url", end.url.replace("https:", "http:"))
     with End() as end:
         assert "TLS failed" in refused("--url", end.url.replace("http:", "https:"))
 

@@ -164,7 +164,7 @@ def test_apply_and_rollback(place: Place, command: Command) -> None:
     assert asked(place, agent) == legacy
     status, out, err = command("rollback", str(_backup()), "--url", place.url)
     assert (status, err) == (0, "")
-    assert "keeps the parameter 'messages', which nothing uses now" in out
+    assert "still has the parameter 'messages', which is not used any more" in out
     assert without_parameter(state(place)) == before
     assert command("rollback", str(_backup()), "--url", place.url)[0] == 0
 
