@@ -64,8 +64,8 @@ async def test_connections_are_spread_metrics_name_the_worker_and_all_reload_or_
 
         gateway.write({"upstream": {"url": other.url}, "listen": {"workers": 2}, "nope": 1})
         gateway.signal(signal.SIGHUP)
-        [kept] = await gateway.event("settings kept")
-        assert ("worker" in kept, kept["problems"][0].partition(";")[0]) == (False, "nope: unknown key")
+        [failed] = await gateway.event("reload failed")
+        assert ("worker" in failed, failed["problems"][0].partition(";")[0]) == (False, "nope: unknown key")
         gateway.write({"upstream": {"url": other.url}, "listen": {"workers": 2}})
         gateway.signal(signal.SIGHUP)
         reloaded = await gateway.event("settings reloaded", 2)
@@ -73,7 +73,7 @@ async def test_connections_are_spread_metrics_name_the_worker_and_all_reload_or_
         for count in range(1, 11):
             await talk(port, ASK)
             assert len(other.requests) == count
-        assert Counter(event["event"] for event in gateway.events)["settings kept"] == 1
+        assert Counter(event["event"] for event in gateway.events)["reload failed"] == 1
 
 
 async def test_a_worker_that_ends_is_started_again_and_one_whose_supervisor_ends_stops(tmp_path: Path) -> None:
