@@ -1,4 +1,4 @@
-"""The exit codes of all commands: the one table behind every command's help and the documentation."""
+"""The exit codes of all commands. Every command's help and the documentation are made from this table."""
 
 from __future__ import annotations
 

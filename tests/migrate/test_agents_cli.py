@@ -48,7 +48,7 @@ def test_agents_that_can_not_be_read_have_their_own_status(place: Place, command
 
 
 def test_what_is_wrong_is_told_on_standard_error(place: Place, command: Command, tmp_path: Path) -> None:
-    for argv, said in (
+    for argv, message in (
         (("--url", "http://127.0.0.1:1"), "127.0.0.1:1 got no answer: connection refused: check --url"),
         (("--config", str(tmp_path / "none.yaml")), "none.yaml"),
         (("--url", place.url, "--out", str(tmp_path / "no" / "file")), "No such file"),
@@ -56,7 +56,7 @@ def test_what_is_wrong_is_told_on_standard_error(place: Place, command: Command,
         status, out, err = command("agents", *argv)
         assert (status, out) == (2, "")
         assert err.startswith("mlc-gateway agents: ")
-        assert said in err
+        assert message in err
     status, out, err = command("agents", "--require", "text,smell")
     assert (status, out) == (2, "")
     assert err.endswith(
@@ -112,8 +112,8 @@ def test_on_a_terminal_it_is_a_table(place: Place) -> None:
 
 def _on_a_terminal(columns: int, extra: dict[str, str], *argv: str) -> str:
     parent, child = pty.openpty()
-    kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
-    environment = {**kept, "TERM": "xterm-256color", "COLUMNS": str(columns), "PYTHONUTF8": "1", **extra}
+    inherited = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    environment = {**inherited, "TERM": "xterm-256color", "COLUMNS": str(columns), "PYTHONUTF8": "1", **extra}
     with subprocess.Popen(
         [sys.executable, "-m", "gateway", *argv], stdout=child, stderr=child, stdin=child, env=environment
     ) as process:

@@ -45,7 +45,7 @@ WAYS = ("internal", "standalone", "new connector")
 
 
 class Upgrade:
-    """One agent on a connector that stands in one of `WAYS`, and the journal of its upgrade, not yet begun."""
+    """One agent on a connector of one of `WAYS`, and the journal of its upgrade, which has not begun."""
 
     def __init__(self, place: Place, way: str, directory: Path) -> None:
         self.place = place
@@ -106,10 +106,10 @@ def test_it_is_taken_back_whole(upgrade: Upgrade) -> None:
     left = upgrade.roll_back()
     assert without_parameter(state(upgrade.place)) == upgrade.before
     assert asked(upgrade.place, upgrade.agent) == upgrade.legacy
-    kept = state(upgrade.place) != upgrade.before
-    assert len(left) == kept
+    remains = state(upgrade.place) != upgrade.before
+    assert len(left) == remains
     assert all("still has the parameter 'messages', which is not used any more" in line for line in left)
-    assert kept == (upgrade.credential is None)  # a new connector is removed with all it has
+    assert remains == (upgrade.credential is None)  # a new connector is removed with all it has
 
 
 def test_taking_it_back_twice_changes_nothing(upgrade: Upgrade) -> None:
@@ -168,7 +168,7 @@ def test_the_backup_holds_the_documents_and_no_credential(upgrade: Upgrade) -> N
 
 
 def _change(upgrade: Upgrade, **members: Any) -> None:
-    """Somebody else's change of the connector behind the agent."""
+    """Somebody else's change of the agent's connector."""
     resources = upgrade.place.cluster.core.resources
     model = resources.models[upgrade.model]
     (model.get("connector") or resources.connectors[model["connector_id"]]).update(members)

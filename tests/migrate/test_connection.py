@@ -132,14 +132,14 @@ def test_sigv4_signs_what_is_sent(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
         found = connected("--url", end.url, "--aws-service", "es", "--aws-region", "eu-west-1")
         found.call("POST", "/_plugins/_ml/agents/_search", {"query": {"match_all": {}}})
         method, path, headers, body = end.requests[-1]
-    told = headers["authorization"]
+    authorization = headers["authorization"]
     stamp, scope = headers["x-amz-date"], Scope(headers["x-amz-date"][:8], "eu-west-1", "es")
     keys = Keys("AKIDEXAMPLE", SECRET)
     raw = [(name.encode(), headers[name].encode()) for name in ("host", "content-type") if name in headers]
     ours = dict(
         signed(method.encode(), path.encode(), raw, payload_hash([body]), keys, scope, derive(keys, scope), stamp)
     )
-    assert told.split("Signature=")[1] == ours[b"Authorization"].decode().split("Signature=")[1]
+    assert authorization.split("Signature=")[1] == ours[b"Authorization"].decode().split("Signature=")[1]
 
 
 def test_aws_without_credentials_says_how_to_give_some(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_aws_without_credentials_says_how_to_give_some(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "message"),
     [
         ((401, {"error": {"reason": "who?"}, "status": 401}), "does not accept these credentials (401: who?): check"),
         ((403, {"error": {"reason": "no permissions"}, "status": 403}), "grant it cluster:monitor/main"),
@@ -162,9 +162,9 @@ def test_aws_without_credentials_says_how_to_give_some(monkeypatch: pytest.Monke
         ((503, b"busy"), "answered GET / with 503"),
     ],
 )
-def test_what_is_wrong_is_said_with_what_to_do(answer: tuple[int, object], said: str) -> None:
+def test_a_wrong_answer_is_reported_with_what_to_do(answer: tuple[int, object], message: str) -> None:
     with End(answer) as end:
-        assert said in refused("--url", end.url)
+        assert message in refused("--url", end.url)
 
 
 def test_a_hidden_version_can_be_told() -> None:
@@ -218,8 +218,8 @@ def test_every_status_is_an_answer(status: int) -> None:
         end.answer = (status, {"error": {"reason": "so"}, "status": status})
         before = len(end.requests)
         assert found.call("PUT", "/x", {}) == (status, {"error": {"reason": "so"}, "status": status})
-        end.answer = (status, b"plain words")
-        assert found.call("DELETE", "/x") == (status, {"error": "plain words"})
+        end.answer = (status, b"plain text")
+        assert found.call("DELETE", "/x") == (status, {"error": "plain text"})
         assert len(end.requests) == before + 2
 
 

@@ -173,7 +173,7 @@ def test_the_alias_rule_is_a_setting(tmp_path: Path) -> None:
 
 @pytest.fixture
 def modern(start_place: StartPlace) -> Place:
-    """A cluster that says it is 3.6.0 with the unified API on, and registers what it is told to."""
+    """A cluster that says it is 3.6.0 with the unified API on, and accepts registrations."""
     place = start_place("3.4.0")
     root = {"cluster_name": "books", "version": {"number": "3.6.0", "distribution": "opensearch"}}
     place.cluster.refusals["GET /"] = lambda: root
@@ -296,7 +296,7 @@ def test_what_fails_after_the_registration_is_taken_back(
     status, _, err = command(*argv)
     assert status == 3, err
     assert (set(resources.agents), set(resources.models)) == before
-    # And where it can't be, the calls that do it are told.
+    # If it can't be undone, the message has the calls that undo it.
     new = _unified(modern)
     resources.agents[new]["parameters"] = {}
     model_id = resources.agents[new]["llm"]["model_id"]

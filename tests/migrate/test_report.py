@@ -57,7 +57,7 @@ def test_json_has_the_documented_shape(found: tuple[ClusterInfo, tuple[Assessmen
         "turns": ("HISTORY_NEEDS_UPGRADE", "this agent's connector and prompt have no place for earlier turns"),
         "tools": ("TOOLS_NEED_UPGRADE", "this agent's connector can't carry tool calls and results"),
     }
-    told = agents["flow-d"].pop("abilities")
+    abilities = agents["flow-d"].pop("abilities")
     assert agents["flow-d"] == {
         "id": place.agents["flow-d"],
         "name": "flow-d",
@@ -87,9 +87,9 @@ def test_json_has_the_documented_shape(found: tuple[ClusterInfo, tuple[Assessmen
         "aliases": [],
         "alias_of": "",
     }
-    assert list(told) == list(KINDS)
-    assert {kind: one["strategy"] for kind, one in told.items() if one["arrives"]} == ways
-    assert {kind: (one["code"], one["reason"]) for kind, one in told.items() if not one["arrives"]} == limits
+    assert list(abilities) == list(KINDS)
+    assert {kind: one["strategy"] for kind, one in abilities.items() if one["arrives"]} == ways
+    assert {kind: (one["code"], one["reason"]) for kind, one in abilities.items() if not one["arrives"]} == limits
     lost = agents["flow-h"]
     assert set(lost) == {"id", "name", "type", "readable", "code", "reason", "help", "aliases", "alias_of"}
     assert (lost["readable"], lost["code"]) == (False, "AGENT_UNRESOLVED")
@@ -203,9 +203,9 @@ def test_every_agent_is_shown_however_narrow_it_is(
     for verbose in (False, True):
         text = shown(found, width, verbose)
         assert max(map(len, text.splitlines())) <= width
-        words = " ".join(text.split())
+        line = " ".join(text.split())
         for part in ("AGENT_UNRESOLVED", "flow-d does not take what is required: image", "Note: one thing."):
-            assert part in words
+            assert part in line
         for name in ("flow-a", "flow-c", "flow-d", "flow-h"):
             assert any(line.startswith(name) for line in text.splitlines())
 

@@ -201,7 +201,7 @@ def test_a_credential_is_asked_for_on_a_terminal(
 
 
 @pytest.mark.parametrize(
-    ("text", "mode", "said"),
+    ("text", "mode", "message"),
     [
         ('{"key":"s3cr3t-of-the-test"}', 0o644, "chmod 600"),
         ("[]", 0o600, "must hold a JSON object of strings"),
@@ -209,7 +209,9 @@ def test_a_credential_is_asked_for_on_a_terminal(
         ("{", 0o600, "is not JSON"),
     ],
 )
-def test_credential_files_that_are_not_taken(place: Place, command: Command, text: str, mode: int, said: str) -> None:
+def test_credential_files_that_are_not_taken(
+    place: Place, command: Command, text: str, mode: int, message: str
+) -> None:
     agent = flow(place, standalone(place)[1])
     file = Path("credential.json")
     file.write_text(text)
@@ -217,7 +219,7 @@ def test_credential_files_that_are_not_taken(place: Place, command: Command, tex
     before = state(place)
     status, out, err = command("upgrade", agent, "--apply", "--credential-file", str(file), "--url", place.url)
     assert status == 2
-    assert said in err
+    assert message in err
     assert SECRET not in out + err
     assert state(place) == before
 
@@ -321,7 +323,7 @@ def test_a_rollback_that_stops_at_a_change_says_what_is_left(place: Place, comma
 
 
 @pytest.mark.parametrize(
-    ("argv", "said"),
+    ("argv", "message"),
     [
         (["upgrade"], "Give the agents, --all, or --resume FILE."),
         (["upgrade", "x", "--all"], "Give the agents, --all, or --resume FILE."),
@@ -332,12 +334,12 @@ def test_a_rollback_that_stops_at_a_change_says_what_is_left(place: Place, comma
         (["upgrade", "flow-d", "--apply", "--backup-dir", "/dev/null/x"], "/dev/null/x"),
     ],
 )
-def test_options_that_cannot_be_used(place: Place, command: Command, argv: list[str], said: str) -> None:
+def test_options_that_cannot_be_used(place: Place, command: Command, argv: list[str], message: str) -> None:
     for _ in range(2):
         place.register({"name": "twin", "type": "flow", "tools": [{"type": "CatIndexTool"}]})
     status, out, err = command(*argv, "--url", place.url)
     assert (status, out) == (2, "")
-    assert said in err
+    assert message in err
 
 
 def test_an_account_that_may_not_write_leaves_everything_as_it_was(place: Place, command: Command) -> None:
