@@ -56,9 +56,10 @@ def summary_line(assessments: Sequence[Assessment]) -> str:
     gains = [(one, remedy.gains) for one in assessments for remedy in one.remedies if remedy.kind == "upgrade"]
     if not gains:
         return line
-    connectors = {use.connector_id or f"models/{use.id}" for one, _ in gains for use in _limiting(one)}
-    more = sum("image" in kinds for _, kinds in gains)
-    effect = f"make it {images + more}" if more else f"let {_count(len(gains), 'agent')} take more"
+    with_images = [(one, kinds) for one, kinds in gains if "image" in kinds]
+    improved = with_images or gains
+    connectors = {use.connector_id or f"models/{use.id}" for one, _ in improved for use in _limiting(one)}
+    effect = f"make it {images + len(with_images)}" if with_images else f"let {_count(len(gains), 'agent')} take more"
     return f"{line}; upgrading {_count(len(connectors), 'connector')} would {effect}"
 
 

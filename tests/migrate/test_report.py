@@ -183,6 +183,12 @@ flow-a {able}
     assert "-v shows" not in text
 
 
+def test_only_connectors_that_add_images_count(start_place: StartPlace) -> None:
+    cluster = connected("--url", start_place("3.4.0").url)
+    line = summary_line(assess(scan(cluster, cluster.version)))
+    assert line == "36 agents: 32 take text, 30 images; upgrading 2 connectors would make it 32"
+
+
 def test_one_line_sums_up(start_place: StartPlace) -> None:
     cluster = connected("--url", start_place().url)
     agents = assess(scan(cluster, cluster.version))
