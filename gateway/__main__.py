@@ -8,7 +8,7 @@ from gateway.cli import run
 
 
 def main() -> int:
-    """Run the command that the arguments name; its exit status."""
+    """Run the command that the arguments name, and return its exit code."""
     return run(sys.argv[1:])
 
 

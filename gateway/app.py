@@ -1,4 +1,4 @@
-"""The one place that puts the gateway together: settings in, parts built, started, exchanged and stopped."""
+"""The composition root: builds the gateway from its settings, starts, reloads and stops it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from gateway.admin.listener import Listener
-from gateway.admin.pages import AdminPort, Guard
+from gateway.admin.application import build_application
+from gateway.admin.listener import AdminListener
+from gateway.admin.pages import AdminPages
 from gateway.config.load import ConfigError, ConfigProblem
 from gateway.config.schema import Listen, Secret, Settings
 from gateway.observe.logs import Logger, configure, warn_of_payloads
@@ -27,7 +28,7 @@ from gateway.upstream.tls import TlsSource, on_data_port, to_cluster, watch
 
 
 class UseCases(NamedTuple):
-    """What decides on requests. manage: None, where agents are managed without the gateway's help."""
+    """The use cases that handle requests. manage: None if registration is off."""
 
     execute: ExecuteHandler
     profiles: ProfileCache
@@ -38,15 +39,15 @@ UseCase = Callable[[Settings, Upstream, Logger, Metrics], UseCases | tuple[Execu
 
 _ADMIN_GRACE = 1.0
 _GARBAGE = 20_000
-"""New objects between two looks for cycles, of which requests make none."""
+"""New objects between two runs of the garbage collector. Requests create no cycles."""
 _SWITCH = 0.001
-"""Seconds that the thread which reads large bodies runs on while the event loop waits."""
+"""Seconds that the thread for large bodies may run while the event loop waits."""
 _FIXED = ("data_host", "data_port", "admin_host", "admin_port", "workers")
-"""Settings of `listen` that only a restart changes: the sockets are there, and so are the processes."""
+"""Settings of `listen` that need a restart, as sockets and processes exist already."""
 
 
 class _Generation:
-    """One set of settings in force, and the parts that serve the requests which began under it."""
+    """One set of settings, and the parts that serve the requests which began under it."""
 
     def __init__(self, settings: Settings, use_case: UseCase, log: Logger, metrics: Metrics) -> None:
         self.settings = settings
@@ -56,7 +57,7 @@ class _Generation:
         self.port = DataPort(settings, self.upstream, execute, profiles, log, metrics, self.manage)
 
     async def ended(self) -> None:
-        """Wait until the last request is answered, and what one began to make is made or undone."""
+        """Wait until the last request is answered and the last registration is finished or undone."""
         await self.port.ended()
         if self.manage is not None:
             await self.manage.ended()
@@ -68,7 +69,7 @@ class _Generation:
 
 
 class Gateway:
-    """A gateway with its parts; `start` it, `stop` it.
+    """A gateway: `start` it, `reload` it, `stop` it.
 
     Raises:
         ConfigError: a provider or a file that the settings name can't be used.
@@ -80,11 +81,10 @@ class Gateway:
         self._use_case = use_case
         self._now = _Generation(settings, use_case, log, self.metrics)
         self._background: set[asyncio.Task[None]] = set()
-        self._hurried = asyncio.Event()
+        self._stop_early = asyncio.Event()
         self._retiring: set[asyncio.Task[None]] = set()
         self._tls = on_data_port(settings.listen.tls, log)
-        self._admin_port = AdminPort(self.upstream, self.metrics)
-        self._guard = Guard(self._admin_port, _token(settings.listen))
+        self._admin_pages = AdminPages(self.upstream, self.metrics, _token(settings.listen))
         listen = settings.listen
         self._data = DataListener(
             self._now.port,
@@ -95,21 +95,22 @@ class Gateway:
             self._tls.context if self._tls else None,
             listen.workers > 1,
         )
-        self._admin = Listener(self._guard, listen.admin_host, listen.admin_port, settings.limits, log, _ADMIN_GRACE)
+        admin = build_application(self._admin_pages, log)
+        self._admin = AdminListener(admin, listen.admin_host, listen.admin_port, settings.limits, log, _ADMIN_GRACE)
 
     @property
     def settings(self) -> Settings:
-        """The settings in force."""
+        """The current settings."""
         return self._now.settings
 
     @property
     def log(self) -> Logger:
-        """The log, at the level in force."""
+        """The log, at the current level."""
         return self._now.log
 
     @property
     def upstream(self) -> Upstream:
-        """The cluster, under the settings in force."""
+        """The cluster, under the current settings."""
         return self._now.upstream
 
     @property
@@ -123,7 +124,7 @@ class Gateway:
         return self._admin.port
 
     async def start(self) -> None:
-        """Open the pool, then both ports; all or nothing.
+        """Open the connection pool, then both ports. If one fails, close the others.
 
         Raises:
             ConfigError: a file that the settings name can't be used. OSError: a port can't be bound.
@@ -140,11 +141,10 @@ class Gateway:
         self._do(watch(self._certificates))
 
     async def reload(self, settings: Settings, log: Logger) -> None:
-        """Take on `settings`, whole: requests that come from now on are served by them, those in flight by the old.
+        """Apply `settings` to new requests; running requests finish under the old ones.
 
         Raises:
-            ConfigError: nothing has changed: a setting can't change while the gateway runs, or what one names can't
-                be used.
+            ConfigError: nothing was changed: a setting needs a restart, or a file or provider can't be used.
         """
         check_reload(self.settings, settings)
         tls = await asyncio.to_thread(on_data_port, settings.listen.tls, log)
@@ -159,8 +159,8 @@ class Gateway:
         if self._tls is not None and tls is not None:
             self._tls.become(tls)
         self._data.replace(new.port, settings.listen.shutdown_seconds)
-        self._admin_port.cluster = new.upstream
-        self._guard.token = _token(settings.listen)
+        self._admin_pages.cluster = new.upstream
+        self._admin_pages.token = _token(settings.listen)
         if settings.logs.payloads:
             warn_of_payloads(log)
         retiring = self._do(old.retire())
@@ -168,11 +168,11 @@ class Gateway:
         retiring.add_done_callback(self._retiring.discard)
 
     async def stop(self) -> None:
-        """Say so on the readiness page, accept no more, finish what is in flight up to the deadline, close."""
-        self._admin_port.draining = True
+        """Report not ready, accept no more connections, finish running requests up to the deadline, close."""
+        self._admin_pages.draining = True
         self._data.drain()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._hurried.wait(), self.settings.listen.drain_seconds)
+            await asyncio.wait_for(self._stop_early.wait(), self.settings.listen.drain_seconds)
         until = time.monotonic() + self.settings.listen.shutdown_seconds
         await self._data.stop()
         await self._finished(until)
@@ -184,20 +184,20 @@ class Gateway:
         self.log.info("stopped")
 
     async def _finished(self, until: float) -> None:
-        """Let what clients that have gone asked for come to its end, but no longer than `until` or a hurry."""
+        """Let requests whose clients disconnected finish, until the deadline `until` or `stop_now`."""
         last = [*self._retiring, asyncio.create_task(self._now.ended())]
         ended = asyncio.gather(*last, return_exceptions=True)
-        hurried = asyncio.create_task(self._hurried.wait())
-        patience = max(until - time.monotonic(), 0)
-        await asyncio.wait((ended, hurried), timeout=patience, return_when=asyncio.FIRST_COMPLETED)
-        for task in (*last, hurried):
+        early = asyncio.create_task(self._stop_early.wait())
+        timeout = max(until - time.monotonic(), 0)
+        await asyncio.wait((ended, early), timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        for task in (*last, early):
             task.cancel()
-        await asyncio.gather(*last, hurried, return_exceptions=True)
+        await asyncio.gather(*last, early, return_exceptions=True)
 
     def stop_now(self) -> None:
-        """Cut short what `stop` does, now or when it is called: wait for nothing in flight."""
+        """Make `stop`, now or later, not wait for running requests."""
         self.log.warning("drain cut short", connections=self._data.stop_now())
-        self._hurried.set()
+        self._stop_early.set()
 
     def _certificates(self) -> list[TlsSource]:
         return [source for source in (self._tls, self.upstream.tls) if source is not None]
@@ -210,12 +210,12 @@ class Gateway:
 
 
 def _token(listen: Listen) -> Secret:
-    """What the admin port asks for: nothing of the supervisor, to whom a worker talks over a socket of their own."""
+    """Return the admin port's token. A worker needs none: its Unix socket is only for the supervisor."""
     return Secret() if listen.admin_host.startswith(UNIX) else listen.admin_token
 
 
 def build(settings: Settings, use_case: UseCase | None = None, log: Logger | None = None) -> Gateway:
-    """A gateway for `settings`, not started. use_case: what decides on execute requests, the real one by default.
+    """Build a gateway, not started. use_case: handles execute requests; by default the real one.
 
     Raises:
         ConfigError: as `Gateway`.
@@ -225,7 +225,7 @@ def build(settings: Settings, use_case: UseCase | None = None, log: Logger | Non
 
 
 def _real_use_case() -> UseCase:
-    from gateway.execute.handler import build_handler  # here, so that tests of the data port need none of it
+    from gateway.execute.handler import build_handler  # imported here, so that tests of the data port do not need it
     from gateway.media.fetch import Fetcher
     from gateway.register.handler import Manager
 
@@ -239,7 +239,7 @@ def _real_use_case() -> UseCase:
 
 
 def check(settings: Settings, log: Logger) -> None:
-    """Look at what only the installed providers and the files that are named can tell. Blocks on files.
+    """Check the settings against the installed providers and the named files. Blocks on files.
 
     Raises:
         ConfigError: as `Gateway` and `Gateway.start`.
@@ -252,10 +252,10 @@ def check(settings: Settings, log: Logger) -> None:
 
 
 def check_reload(old: Settings, new: Settings) -> None:
-    """Compare the settings that only a restart changes.
+    """Compare the settings that need a restart.
 
     Raises:
-        ConfigError: some differ; each is a problem.
+        ConfigError: some differ. Each is a problem.
     """
     problems = [ConfigProblem(path, "can't change without a restart") for path in _changed(old, new)]
     if problems:
@@ -271,24 +271,24 @@ def _changed(old: Settings, new: Settings) -> Iterator[str]:
 
 
 _ECHO = 0.3
-"""Seconds within which a signal is the same one: Ctrl-C comes from the terminal and from a parent that hands it on."""
+"""Seconds within which signals count as one: Ctrl-C may come from the terminal and from the parent process."""
 
 
 class StopSignals:
-    """SIGINT and SIGTERM. told: one has come. hurry: called when another one comes, once."""
+    """Handles SIGINT and SIGTERM. received: set by the first. stop_now: called once, by a second."""
 
     def __init__(self, stop_now: Callable[[], None] | None) -> None:
-        self.told = asyncio.Event()
+        self.received = asyncio.Event()
         self._stop_now = stop_now
         self._since = 0.0
         loop = asyncio.get_running_loop()
         for name in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(name, self._come)
+            loop.add_signal_handler(name, self._receive)
 
-    def _come(self) -> None:
+    def _receive(self) -> None:
         now = asyncio.get_running_loop().time()
-        if not self.told.is_set():
-            self.told.set()
+        if not self.received.is_set():
+            self.received.set()
             self._since = now
         elif self._stop_now is not None and now - self._since > _ECHO:
             stop_now, self._stop_now = self._stop_now, None
@@ -299,10 +299,10 @@ Load = Callable[[], Settings]
 
 
 async def serve(load: Load, worker: int | None = None) -> None:
-    """Run a gateway until SIGINT or SIGTERM; another one cuts the drain short. SIGHUP loads the settings anew.
+    """Run a gateway until SIGINT or SIGTERM. A second signal ends the drain early. SIGHUP reloads the settings.
 
-    load: reads the settings; may block. worker: its number among the processes of a supervisor, which alone tells it to
-    hurry, by a byte on its standard input: a signal to the whole process group reaches it directly, too.
+    load: reads the settings; may block. worker: the number of this worker process. Only the supervisor ends its drain
+    early, by a byte on its standard input, as a signal to the process group reaches every worker directly.
 
     Raises:
         ConfigError, OSError: as `build` and `Gateway.start`.
@@ -316,24 +316,23 @@ async def serve(load: Load, worker: int | None = None) -> None:
     loop.set_exception_handler(lambda _, context: _log_fault(gateway.log, context))
 
     def supervised() -> None:
-        said = os.read(0, 1)
-        if said:
+        if os.read(0, 1):
             gateway.stop_now()
         else:  # standard input ends with the supervisor
             loop.remove_reader(0)
-        stop.told.set()
+        stop.received.set()
 
     if worker is not None:
         loop.add_reader(0, supervised)
     await gateway.start()
-    # What is there now stays: the collector need not look through it again, nor through each request's few objects.
+    # What exists now stays: exclude it from garbage collection, and collect rarely.
     gc.collect()
     gc.freeze()
     gc.set_threshold(_GARBAGE, 20, 20)
     sys.setswitchinterval(_SWITCH)
     reloading = asyncio.create_task(_reload_when(hang_up, gateway, load, worker))
     try:
-        await stop.told.wait()
+        await stop.received.wait()
     finally:
         reloading.cancel()
         await asyncio.gather(reloading, return_exceptions=True)
@@ -341,7 +340,7 @@ async def serve(load: Load, worker: int | None = None) -> None:
 
 
 def _log_fault(log: Logger, context: Mapping[str, Any]) -> None:
-    """Log an exception that nothing caught, in place of asyncio, which would show what was being handled."""
+    """Log an uncaught exception. asyncio's own handler would show the data that was handled."""
     log.error("internal error", exc_info=context.get("exception") or RuntimeError(str(context.get("message"))))
 
 
@@ -352,9 +351,9 @@ async def _reload_when(hang_up: asyncio.Event, gateway: Gateway, load: Load, wor
             settings = await asyncio.to_thread(load)
             await gateway.reload(settings, _log(settings, worker))
         except ConfigError as exc:
-            gateway.log.error("settings kept", problems=[str(problem) for problem in exc.problems])
+            gateway.log.error("reload failed", problems=[str(problem) for problem in exc.problems])
         except Exception:
-            gateway.log.exception("settings kept")
+            gateway.log.exception("reload failed")
         else:
             gateway.log.info("settings reloaded")
 

@@ -1,16 +1,19 @@
-"""The commands of ``mlc-gateway``: a table of modules, each with one command.
+"""The commands of ``mlc-gateway``. Each is a module with a click command named ``command``.
 
-A module has ``NAME``, ``HELP``, ``EXAMPLES`` (optional), ``add_arguments(parser)`` and ``run(args) -> int``. It
-is imported when its command is called, or all of them for the general help.
+A module is imported when its command runs; the general help imports all of them.
 """
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import importlib.util
-from collections.abc import Iterable, Sequence
-from typing import Protocol, cast
+from collections.abc import Sequence
+
+import click
+
+from gateway import __version__
+from gateway.cli.command import expand
+from gateway.cli.exit_codes import EXIT_CODES
 
 MODULES = {
     "serve": "gateway.cli.serve",
@@ -24,49 +27,63 @@ MODULES = {
     "cleanup": "gateway.cli.cleanup",
 }
 
+_PROGRAM = "mlc-gateway"
+_INTERRUPTED = 130
+"""The shell's exit code for a program that SIGINT ended."""
 
-class Command(Protocol):
-    """What a command's module offers."""
 
-    NAME: str
-    HELP: str
+class Commands(click.Group):
+    """The group of all commands, imported on demand."""
 
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the command's options."""
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the commands that are installed, in the order of the help."""
+        return [name for name, module in MODULES.items() if importlib.util.find_spec(module)]
 
-    def run(self, args: argparse.Namespace) -> int:
-        """Do it; the exit status."""
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command; None: there is none of this name."""
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        command: click.Command = importlib.import_module(MODULES[cmd_name]).command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that `args` begin with.
+
+        Raises:
+            click.NoSuchCommand: there is none; the message suggests similar names.
+        """
+        try:
+            return super().resolve_command(ctx, args)
+        except click.NoSuchCommand as error:
+            raise click.NoSuchCommand(error.command_name, possibilities=self.list_commands(ctx), ctx=ctx) from None
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the options before the command; they may be abbreviated."""
+        first = next((index for index, arg in enumerate(args) if not arg.startswith("-")), len(args))
+        return super().parse_args(ctx, [*expand(self.get_params(ctx), args[:first]), *args[first:]])
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the table of exit codes."""
+        with formatter.section("Exit codes"):
+            formatter.write_dl([(f"{row.code} {', '.join(row.commands)}", row.meaning) for row in EXIT_CODES])
+        formatter.write(f"\nRun `{_PROGRAM} COMMAND --help` for the options and examples of a command.\n")
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name=_PROGRAM, message="%(prog)s %(version)s")
+def commands() -> None:
+    """Let OpenSearch ML Commons agents of any version accept the unified `input`."""
 
 
 def run(argv: Sequence[str]) -> int:
-    """Run the command that `argv` (without the program's name) calls for; its exit status."""
-    named = [argv[0]] if argv and argv[0] in MODULES else MODULES
-    args = _parser(_load(named)).parse_args(argv)
-    status: int = args.run(args)
+    """Run the command that `argv` (without the program's name) calls for, and return its exit code."""
+    try:
+        status: int = commands.main(list(argv), prog_name=_PROGRAM, standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except click.Abort as error:
+        return _INTERRUPTED if isinstance(error.__cause__, KeyboardInterrupt) else 1
     return status
-
-
-def _load(names: Iterable[str]) -> list[Command]:
-    modules = [MODULES[name] for name in names]
-    return [cast(Command, importlib.import_module(module)) for module in modules if importlib.util.find_spec(module)]
-
-
-def _parser(commands: Sequence[Command]) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="mlc-gateway",
-        description="Lets OpenSearch ML Commons agents of any version take the unified `input`.",
-        epilog="`mlc-gateway COMMAND --help` shows a command's options and examples.",
-    )
-    subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
-    for command in commands:
-        examples = getattr(command, "EXAMPLES", "")
-        sub = subparsers.add_parser(
-            command.NAME,
-            help=command.HELP,
-            description=command.HELP,
-            epilog=f"examples:\n{examples}" if examples else None,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        command.add_arguments(sub)
-        sub.set_defaults(run=command.run)
-    return parser

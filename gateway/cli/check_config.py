@@ -1,39 +1,42 @@
-"""``mlc-gateway check-config``: are the settings right, and what do they come to."""
+"""``mlc-gateway check-config``: check the settings and print the ones in effect."""
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 
+import click
+
+from gateway.cli.command import FILE, Command
 from gateway.config.describe import effective
 from gateway.config.load import ConfigError, load
 from gateway.execute.handler import check_rules
 
-NAME = "check-config"
-HELP = "Check the settings and print what they come to, secrets hidden; exit 2 when something is wrong."
-EXAMPLES = """  mlc-gateway check-config -c config/gateway.yaml
-  GATEWAY__UPSTREAM__URL=https://search.example.org mlc-gateway check-config -c config/gateway.yaml"""
+_EXAMPLES = """\
+mlc-gateway check-config -c config/gateway.yaml
+GATEWAY__UPSTREAM__URL=https://search.example.org mlc-gateway check-config -c config/gateway.yaml"""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    parser.add_argument("-c", "--config", type=Path, metavar="FILE", help="settings, YAML or TOML")
+@click.command(
+    "check-config", cls=Command, short_help="Check the settings and print the ones in effect.", examples=_EXAMPLES
+)
+@click.option("-c", "--config", type=FILE, metavar="FILE", help="Settings file, YAML or TOML.")
+def command(config: Path | None) -> int:
+    """Check the settings and print the ones in effect, without secrets.
 
-
-def run(args: argparse.Namespace) -> int:
-    """Print the effective settings; 0, or 2 with every problem on standard error."""
+    If something is wrong, print every problem on standard error.
+    """
     try:
-        settings = load(args.config)
+        settings = load(config)
         check_rules(settings)
-    except ConfigError as exc:
-        return report(exc)
+    except ConfigError as error:
+        return report(error)
     sys.stdout.write(effective(settings))
     return 0
 
 
 def report(error: ConfigError) -> int:
-    """Print each problem with its key's path, what came and what is allowed; 2."""
+    """Print each problem: the setting, its value and what is allowed. Return exit code 2."""
     for problem in error.problems:
         sys.stderr.write(f"{problem}\n")
     return 2

@@ -1,66 +1,64 @@
-"""``mlc-gateway cleanup``: shows, and removes, what registrations through the gateway left behind."""
+"""``mlc-gateway cleanup``: list and remove what unfinished registrations left on the cluster."""
 
 from __future__ import annotations
 
-import argparse
-import json
+import math
 import sys
 from typing import Any
 
+import click
 from rich.console import Console
 from rich.table import Table
 
+from gateway.cli.cluster import cluster_options
+from gateway.cli.command import Command
+from gateway.cli.output import fail, print_json
 from gateway.migrate.cleanup import OLD, Leftover, leftovers, remove
-from gateway.migrate.connection import ClusterError, connect
-from gateway.migrate.connection import add_arguments as add_cluster
+from gateway.migrate.connection import ClusterError, ClusterOptions, connect
 
-NAME = "cleanup"
-HELP = (
-    "List models, connectors and agents that registrations through the gateway left behind, and with --apply remove "
-    "them; exit 1 when any can't be removed, 2 when the cluster can't be read. Nothing without the gateway's tag is "
-    "touched."
-)
-EXAMPLES = """  mlc-gateway cleanup --url http://127.0.0.1:9200
-  mlc-gateway cleanup -c config/gateway.yaml --older-than 60 --apply"""
+_EXAMPLES = """\
+mlc-gateway cleanup --url http://127.0.0.1:9200
+mlc-gateway cleanup -c config/gateway.yaml --older-than 60 --apply"""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    parser.add_argument("--apply", action="store_true", help="remove them; without it they are only listed")
-    parser.add_argument(
-        "--older-than",
-        type=_minutes,
-        default=OLD,
-        metavar="MINUTES",
-        help=f"leave alone what was written since, as it may belong to a registration under way ({OLD / 60:g})",
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON on a terminal, too")
-    add_cluster(parser)
-
-
-def run(args: argparse.Namespace) -> int:
-    """List or remove; 0, 1 when something could not be removed, 2 when the cluster can't be read."""
-    try:
-        cluster = connect(args)
-        found = leftovers(cluster, args.older_than)
-        if args.apply:
-            found = list(remove(cluster, found, args.older_than))
-    except ClusterError as error:
-        sys.stderr.write(f"mlc-gateway cleanup: {error}\n")
-        return 2
-    if args.json or not sys.stdout.isatty():
-        sys.stdout.write(json.dumps(_report(found, args.apply), ensure_ascii=False, indent=2) + "\n")
-    else:
-        _show(found, args.apply)
-    return 1 if any(one.outcome == "failed" for one in found) else 0
-
-
-def _minutes(text: str) -> float:
-    """An option in minutes, as seconds."""
-    minutes = float(text)
-    if not 0 <= minutes < float("inf"):
-        raise ValueError(text)
+def _seconds(ctx: click.Context, param: click.Parameter, minutes: float) -> float:
+    """Convert an option from minutes to seconds."""
+    if not math.isfinite(minutes) or minutes < 0:
+        raise click.BadParameter("must be a number of minutes, 0 or more")
     return minutes * 60
+
+
+@click.command(
+    "cleanup", cls=Command, short_help="Remove what unfinished registrations left behind.", examples=_EXAMPLES
+)
+@click.option("--apply", is_flag=True, help="Remove them. Without it, they are only listed.")
+@click.option(
+    "--older-than",
+    type=float,
+    default=OLD / 60,
+    callback=_seconds,
+    metavar="MINUTES",
+    help=f"Skip what was written more recently: its registration may still be running (default: {OLD / 60:g}).",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON on a terminal, too.")
+@cluster_options
+def command(cluster: ClusterOptions, apply: bool, older_than: float, as_json: bool) -> int:
+    """List the models, connectors and agents that unfinished registrations left on the cluster.
+
+    With --apply, remove them. Only what bears the gateway's tag is listed or removed.
+    """
+    try:
+        connected = connect(cluster)
+        found = leftovers(connected, older_than)
+        if apply:
+            found = list(remove(connected, found, older_than))
+    except ClusterError as error:
+        return fail("cleanup", 2, str(error))
+    if as_json or not sys.stdout.isatty():
+        print_json(_report(found, apply))
+    else:
+        _show(found, apply)
+    return 1 if any(one.outcome == "failed" for one in found) else 0
 
 
 def _report(found: list[Leftover], applied: bool) -> dict[str, Any]:
@@ -70,7 +68,7 @@ def _report(found: list[Leftover], applied: bool) -> dict[str, Any]:
 def _show(found: list[Leftover], applied: bool) -> None:
     console = Console(highlight=False, markup=False)
     if not found:
-        console.print("Nothing is left behind.")
+        console.print("Nothing to remove.")
         return
     table = Table("what", "id", "name", "age", "why", *(["outcome"] if applied else []), pad_edge=False)
     for one in found:
@@ -78,4 +76,4 @@ def _show(found: list[Leftover], applied: bool) -> None:
         table.add_row(one.kind.removesuffix("s"), one.id, one.name, f"{one.age / 60:.0f} min", one.reason, *outcome)
     console.print(table)
     if not applied:
-        console.print(f"{len(found)} left behind; --apply removes them.")
+        console.print(f"{len(found)} to remove; run again with --apply to remove them.")

@@ -1,47 +1,45 @@
-"""``mlc-gateway demo``: a whole world on this machine, with something to see."""
+"""``mlc-gateway demo``: simulated clusters with a gateway in front of each."""
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import signal
 import sys
 from contextlib import AsyncExitStack
 
+import click
+
+from gateway.cli.command import Command
 from gateway.demo.bodies import bodies
 from gateway.demo.client import Outcome, talk
 from gateway.demo.environment import CONNECTORS, Place, place
 from gateway.demo.show import JsonLines, Terminal
 
-NAME = "demo"
-HELP = "Start simulated clusters with a gateway before each, and show what reaches the LLMs; exit 1 when any is lost."
-EXAMPLES = """  mlc-gateway demo
-  mlc-gateway demo --once
-  mlc-gateway demo --once --json | jq -r .outcome"""
+_EXAMPLES = """\
+mlc-gateway demo
+mlc-gateway demo --once
+mlc-gateway demo --once --json | jq -r .outcome"""
 
 _PORT = 9209
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    parser.add_argument("--once", action="store_true", help="end after the tables instead of running on")
-    parser.add_argument("--json", action="store_true", help="print JSON, one object a line")
-    parser.add_argument(
-        "--port",
-        type=int,
-        metavar="N",
-        help=f"the first gateway's port, the others follow; 0 takes free ones ({_PORT}; 0 with --once)",
-    )
-
-
-def run(args: argparse.Namespace) -> int:
-    """Show it all; 0 when everything arrived or was refused as it must be, 1 when anything was lost or can't start."""
-    show = JsonLines() if args.json else Terminal()
-    first = args.port if args.port is not None else 0 if args.once else _PORT
+@click.command("demo", cls=Command, short_help="Show what reaches the LLMs of simulated clusters.", examples=_EXAMPLES)
+@click.option("--once", is_flag=True, help="Exit after the tables instead of running on.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
+@click.option(
+    "--port",
+    type=int,
+    metavar="N",
+    help=f"Port of the first gateway; the others use the next ports. 0: free ports (default: {_PORT}; 0 with --once).",
+)
+def command(once: bool, as_json: bool, port: int | None) -> int:
+    """Start simulated clusters, each with a gateway, and show what reaches the LLMs."""
+    show = JsonLines() if as_json else Terminal()
+    first = port if port is not None else 0 if once else _PORT
     try:
-        return asyncio.run(_demo(show, first, args.once))
+        return asyncio.run(_demo(show, first, once))
     except OSError as error:
-        sys.stderr.write(f"The demo can't start: {error}; --port takes another port, --port 0 any free one.\n")
+        sys.stderr.write(f"The demo can't start: {error}; choose another port with --port, or any with --port 0.\n")
         return 1
 
 
@@ -54,21 +52,21 @@ async def _demo(show: JsonLines | Terminal, first: int, once: bool) -> int:
                 places.append(await stack.enter_async_context(place(version, first + number if first else 0)))
         for at in places:
             for name, body in bodies().items():
-                with show.starting(f"Asking the agents of {at.version}: {name} …"):
-                    told = [await talk(at, agent, name, body) for agent in at.agents]
-                show.outcomes(told)
-                outcomes += told
+                with show.starting(f"Calling the agents of {at.version}: {name} …"):
+                    answers = [await talk(at, agent, name, body) for agent in at.agents]
+                show.outcomes(answers)
+                outcomes += answers
         show.end(outcomes)
         if not once:
             show.left_running(places)
-            await _interrupted()
+            await _wait_for_signal()
     return 1 if any(one.outcome == "lost" for one in outcomes) else 0
 
 
-async def _interrupted() -> None:
-    """Returns at SIGINT or SIGTERM."""
-    told = asyncio.Event()
+async def _wait_for_signal() -> None:
+    """Wait for SIGINT or SIGTERM."""
+    received = asyncio.Event()
     loop = asyncio.get_running_loop()
     for name in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(name, told.set)
-    await told.wait()
+        loop.add_signal_handler(name, received.set)
+    await received.wait()

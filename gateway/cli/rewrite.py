@@ -1,15 +1,19 @@
-"""``mlc-gateway rewrite``: what the gateway would send for a request, without a cluster."""
+"""``mlc-gateway rewrite``: print what the gateway would send for a request. Needs no cluster."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+import click
+
 from gateway.agents.documents import needed, needed_connector, read_profile, read_version
+from gateway.cli.command import FILE, Command
+from gateway.cli.output import fail
 from gateway.errors import GatewayError, InvalidInput, Problem
 from gateway.execute.body import payloads_of
 from gateway.execute.rewrite import Policy, Rewritten, is_native, native, rewritten, rewritten_unproved
@@ -19,49 +23,67 @@ from gateway.unified.model import AgentInput
 from gateway.unified.payloads import Payload, insert
 from gateway.unified.request import ExecuteRequest, read_execute
 
-NAME = "rewrite"
-HELP = "Print what the gateway would send to the cluster for an execute body; exit 1 when it would refuse."
-EXAMPLES = """  echo '{"input": "hello"}' | mlc-gateway rewrite --provider bedrock/converse
-  mlc-gateway rewrite body.json --agent agent.json --model model.json --connector connector.json
-  mlc-gateway rewrite body.json --agent flow.json --model ID1=m1.json --model ID2=m2.json --cluster-version 3.4.0
-      (the documents are the answers of GET /_plugins/_ml/agents/ID, models/ID and connectors/ID)"""
+_EXAMPLES = """\
+echo '{"input": "hello"}' | mlc-gateway rewrite --provider bedrock/converse
+mlc-gateway rewrite body.json --agent agent.json --model model.json --connector connector.json
+mlc-gateway rewrite body.json --agent flow.json --model ID1=m1.json --model ID2=m2.json --cluster-version 3.4.0
+    (the documents are the answers of GET /_plugins/_ml/agents/ID, models/ID and connectors/ID)"""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    parser.add_argument("body", nargs="?", metavar="FILE", help="the execute body (standard input without it)")
-    behind = parser.add_mutually_exclusive_group(required=True)
-    behind.add_argument("--provider", metavar="NAME", help=f"only map: one of {', '.join(registry.names())}")
-    behind.add_argument("--agent", type=Path, metavar="FILE", help="the agent's document")
-    parser.add_argument("--model", action="append", default=[], metavar="[ID=]FILE", help="a model's document")
-    parser.add_argument("--connector", action="append", default=[], metavar="[ID=]FILE", help="a connector's document")
-    parser.add_argument("--cluster-version", default="2.19.0", metavar="V", help="the cluster's version (2.19.0)")
+@dataclass(frozen=True, slots=True)
+class _Documents:
+    """The files that describe an agent. models, connectors: ``FILE`` or ``ID=FILE``."""
+
+    agent: Path
+    models: Sequence[str]
+    connectors: Sequence[str]
+    version: str
 
 
-def run(args: argparse.Namespace) -> int:
-    """Print one JSON object: the rewrite (0), the error body of a refusal (1); 2 when an option or a file is wrong."""
+@click.command(
+    "rewrite", cls=Command, short_help="Print what the gateway would send for a request.", examples=_EXAMPLES
+)
+@click.argument("body", required=False, metavar="[FILE]", help="Execute body (default: standard input).")
+@click.option("--provider", metavar="NAME", help=f"Map to a provider, without an agent: {', '.join(registry.names())}.")
+@click.option("--agent", type=FILE, metavar="FILE", help="The agent's document.")
+@click.option("--model", multiple=True, metavar="[ID=]FILE", help="A model's document; may be repeated.")
+@click.option("--connector", multiple=True, metavar="[ID=]FILE", help="A connector's document; may be repeated.")
+@click.option("--cluster-version", default="2.19.0", metavar="V", help="The cluster's version (default: 2.19.0).")
+def command(
+    body: str | None,
+    provider: str | None,
+    agent: Path | None,
+    model: tuple[str, ...],
+    connector: tuple[str, ...],
+    cluster_version: str,
+) -> int:
+    """Print what the gateway would send to the cluster for an execute body, as one JSON object.
+
+    Give --provider or --agent. If the gateway would refuse the request, print the error.
+    """
+    if (provider is None) == (agent is None):
+        raise click.UsageError("Give either --provider or --agent.")
+    documents = None if agent is None else _Documents(agent, model, connector, cluster_version)
     try:
-        body = Path(args.body).read_bytes() if args.body else sys.stdin.buffer.read()
-        result = _result(body, args)
+        result = _result(Path(body).read_bytes() if body else sys.stdin.buffer.read(), provider or "", documents)
     except GatewayError as error:
         _print(error.body())
         return 1
     except (OSError, ValueError, registry.UnknownProvider, registry.BrokenProvider) as error:
-        sys.stderr.write(f"mlc-gateway rewrite: {error}\n")
-        return 2
+        return fail("rewrite", 2, str(error))
     _print(result)
     return 0
 
 
-def _result(body: bytes, args: argparse.Namespace) -> dict[str, Any]:
+def _result(body: bytes, provider: str, documents: _Documents | None) -> dict[str, Any]:
     request = read_execute(body)
     if request.input is None:
-        missing = Problem("input", "there is no input; a legacy request is forwarded as it is", "input", "none")
+        missing = Problem("input", "there is no input; a legacy request is forwarded unchanged", "input", "none")
         raise InvalidInput.of([missing])
-    if args.provider:
-        sent = rewritten_unproved(registry.provider(args.provider), request, request.input, Policy())
+    if documents is None:
+        sent = rewritten_unproved(registry.provider(provider), request, request.input, Policy())
     else:
-        sent = _for_agent(_profile(args), request, request.input)
+        sent = _for_agent(_profile(documents), request, request.input)
     return _shown(sent, request.input, body)
 
 
@@ -92,19 +114,19 @@ def _with_payloads(fields: Mapping[str, Any], payloads: Mapping[str, Payload]) -
     return whole
 
 
-def _profile(args: argparse.Namespace) -> AgentProfile:
-    version = read_version({"version": {"number": args.cluster_version, "distribution": "opensearch"}})
+def _profile(documents: _Documents) -> AgentProfile:
+    version = read_version({"version": {"number": documents.version, "distribution": "opensearch"}})
     if version is None:
-        raise ValueError(f"--cluster-version {args.cluster_version!r} is no version such as 2.19.0")
-    agent = _document(args.agent)
-    models = _named(args.model, needed(agent), "--model")
+        raise ValueError(f"--cluster-version {documents.version!r} is not a version such as 2.19.0")
+    agent = _document(documents.agent)
+    models = _named(documents.models, needed(agent), "--model")
     connector_ids = [found for model in models.values() if (found := needed_connector(model))]
-    connectors = _named(args.connector, connector_ids, "--connector")
-    return read_profile(agent.get("agent_id") or args.agent.stem, agent, models, connectors, version)
+    connectors = _named(documents.connectors, connector_ids, "--connector")
+    return read_profile(agent.get("agent_id") or documents.agent.stem, agent, models, connectors, version)
 
 
-def _named(options: list[str], ids: Any, option: str) -> dict[str, dict[str, Any]]:
-    """Documents by id: ``ID=FILE`` names one; a file alone is the document of every id that is not named."""
+def _named(options: Sequence[str], ids: Any, option: str) -> dict[str, dict[str, Any]]:
+    """Read documents by id: ``ID=FILE`` names one; a file alone is the document of every id that is not named."""
     named: dict[str, dict[str, Any]] = {}
     alone: list[Path] = []
     for given in options:
@@ -122,7 +144,7 @@ def _named(options: list[str], ids: Any, option: str) -> dict[str, dict[str, Any
 
 
 def _unclear(option: str, ids: list[str]) -> NoReturn:
-    raise ValueError(f"several documents for {option}: say which is which, as {option} {ids[0]}=FILE")
+    raise ValueError(f"several documents for {option}: give each its id, as in {option} {ids[0]}=FILE")
 
 
 def _document(path: Path) -> dict[str, Any]:

@@ -1,205 +1,226 @@
-"""``mlc-gateway upgrade``: the smallest change of the connectors behind agents that lets every input through."""
+"""``mlc-gateway upgrade``: change connectors as little as possible, so that their agents accept every kind of input."""
 
 from __future__ import annotations
 
-import argparse
-import json
 import secrets
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import click
 from rich.console import Console
 
 from gateway.agents.rules import Rule
+from gateway.cli.cluster import cluster_options
+from gateway.cli.command import FILE, Command
+from gateway.cli.output import fail, print_json
 from gateway.config.load import ConfigError
 from gateway.delivery.template_change import Code
 from gateway.execute.handler import check_rules
 from gateway.migrate import probe
-from gateway.migrate.backup import DIRECTORY, BackupError, Journal, only_one, unfinished
-from gateway.migrate.connection import ClusterError, Connected, connect
-from gateway.migrate.connection import add_arguments as add_cluster
-from gateway.migrate.credential import CredentialError, asked, from_file, names_in
+from gateway.migrate.backup import DIRECTORY, BackupError, Journal, lock_directory, unfinished
+from gateway.migrate.connection import ClusterError, ClusterOptions, Connected, connect
+from gateway.migrate.credential import CredentialError, ask_credential, credential_names, read_credential
 from gateway.migrate.display import as_json, request_line, show
 from gateway.migrate.reading import agent_ids, read_documents
-from gateway.migrate.rollback import RolledBack, Stuck, carry_out, roll_back
+from gateway.migrate.rollback import RolledBack, UndoFailed, carry_out, roll_back
 from gateway.migrate.upgrade import Documents, Offer, Refused, offers
 
-NAME = "upgrade"
-HELP = (
-    "Show, and with --apply make, the smallest change of the connectors behind agents that lets every kind of input "
-    "through. Exit 0 when all is well, 1 when something is left alone that could take more, 2 when an option is "
-    "wrong or the cluster can't be worked with, 3 when a change failed and was taken back, 4 when it could not be."
+_EXAMPLES = """\
+mlc-gateway upgrade --url http://127.0.0.1:9200 my-agent
+mlc-gateway upgrade --url http://127.0.0.1:9200 --all --apply
+mlc-gateway upgrade -c config/gateway.yaml my-agent --apply --credential-file credential.json
+    (makes a new connector for the agent's model; without it, a shared connector is changed for all its agents)
+mlc-gateway upgrade --url http://127.0.0.1:9200 --resume mlc-backups/20260101T120000Z-connectors-abc.json"""
+
+_NOTHING_TO_DO = frozenset({Code.ALREADY_UPGRADED, Code.NO_GAIN})
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    """The command's own options."""
+
+    agents: tuple[str, ...]
+    all: bool
+    apply: bool
+    verbose: bool
+    json: bool
+    shared: bool
+    credential_file: Path | None
+    ask_credential: bool
+    probe: Literal["documents", "execute"]
+    backup_dir: Path
+    resume: Path | None
+
+
+@click.command("upgrade", cls=Command, short_help="Change connectors so that agents accept more.", examples=_EXAMPLES)
+@click.argument(
+    "agents", nargs=-1, metavar="[AGENT]...", help="Ids or names; write -- before one that starts with a dash."
 )
-EXAMPLES = """  mlc-gateway upgrade --url http://127.0.0.1:9200 my-agent
-  mlc-gateway upgrade --url http://127.0.0.1:9200 --all --apply
-  mlc-gateway upgrade -c config/gateway.yaml my-agent --apply --credential-file credential.json
-      (a connector of its own for the agent's model; without it, a shared connector is changed for all who use it)
-  mlc-gateway upgrade --url http://127.0.0.1:9200 --resume mlc-backups/20260101T120000Z-connectors-abc.json"""
+@click.option("--all", is_flag=True, help="Every agent that a search finds.")
+@click.option("--apply", is_flag=True, help="Make the changes. Without it, they are only shown.")
+@click.option("-v", "--verbose", is_flag=True, help="Also show the calls, the diff and the agents.")
+@click.option("--json", is_flag=True, help="Print JSON.")
+@click.option("--shared", is_flag=True, help="Change a connector even if agents that you did not name use it, too.")
+@click.option("--credential-file", type=FILE, metavar="FILE", help="JSON: make a new connector with this credential.")
+@click.option("--ask-credential", is_flag=True, help="Make a new connector; ask for its credential.")
+@click.option(
+    "--probe",
+    type=click.Choice(("documents", "execute")),
+    default="documents",
+    help="The check after a change. documents: read the documents and prove the change again (default). execute: "
+    "also ask an agent a question; this calls the LLM, and the agent's tools may act.",
+)
+@click.option(
+    "--backup-dir", type=FILE, default=Path(DIRECTORY), metavar="DIR", help=f"Backup folder (default: ./{DIRECTORY})."
+)
+@click.option("--resume", type=FILE, metavar="FILE", help="Finish the upgrade of this backup file.")
+@cluster_options
+def command(cluster: ClusterOptions, **options: Any) -> int:
+    """Show the smallest change to the connectors that lets the agents accept every kind of input.
 
-_DONE = frozenset({Code.ALREADY_UPGRADED, Code.NO_GAIN})
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    parser.add_argument(
-        "agents", nargs="*", metavar="AGENT", help="ids or names (after -- where one starts with a dash)"
-    )
-    parser.add_argument("--all", action="store_true", help="every agent that a search shows")
-    parser.add_argument("--apply", action="store_true", help="do it; without it, only show what would be done")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--shared", action="store_true", help="also where agents that are not named use the connector")
-    parser.add_argument("--credential-file", type=Path, metavar="FILE", help="JSON: make a new connector with it")
-    parser.add_argument("--ask-credential", action="store_true", help="make a new connector; ask for its credential")
-    parser.add_argument(
-        "--probe",
-        choices=("documents", "execute"),
-        default="documents",
-        help="afterwards read the documents and prove again, or also ask an agent a question: that calls the LLM, "
-        "and the agent's tools may act (documents)",
-    )
-    parser.add_argument(
-        "--backup-dir", type=Path, default=Path(DIRECTORY), metavar="DIR", help=f"where backups go (./{DIRECTORY})"
-    )
-    parser.add_argument("--resume", type=Path, metavar="FILE", help="finish what was begun with this backup")
-    add_cluster(parser)
-
-
-def run(args: argparse.Namespace) -> int:
-    """Show or apply; the exit status as the command's help says."""
+    With --apply, make it. Every change is proved not to affect present callers, and a backup file is written first.
+    """
+    chosen = _Options(**options)
+    if [bool(chosen.agents), chosen.all, bool(chosen.resume)].count(True) != 1:
+        raise click.UsageError("Give the agents, --all, or --resume FILE.")
     try:
-        if [bool(args.agents), args.all, bool(args.resume)].count(True) != 1:
-            raise ClusterError("name agents, or --all, or --resume FILE")
-        cluster = connect(args)
-        check_rules(cluster.settings)
-        if args.resume:
-            with only_one(args.resume.parent):
-                return _Run(cluster, args).resume(Journal.load(args.resume))
-        if not args.apply:
-            return _planned(cluster, args)
-        with only_one(args.backup_dir):
-            return _Run(cluster, args).apply()
+        return _run(cluster, chosen)
     except RolledBack as error:
-        return _failed(3, f"failed, and everything is as it was before: {error}")
-    except Stuck as error:
+        return fail("upgrade", 3, f"failed, and everything is as it was before: {error}")
+    except UndoFailed as error:
         calls = "".join(f"\n  {request_line(call)}" for call in error.calls)
-        return _failed(4, f"{error}\nWhat was begun stands; `mlc-gateway rollback FILE` sends what is left:{calls}")
+        message = f"{error}\nThe change is half done. `mlc-gateway rollback FILE` sends the remaining calls:{calls}"
+        return fail("upgrade", 4, message)
     except (ClusterError, ConfigError, BackupError, CredentialError, OSError) as error:
-        return _failed(2, str(error))
+        return fail("upgrade", 2, str(error))
 
 
-def _failed(status: int, message: str) -> int:
-    sys.stderr.write(f"mlc-gateway upgrade: {message}\n")
-    return status
+def _run(cluster: ClusterOptions, options: _Options) -> int:
+    connected = connect(cluster)
+    check_rules(connected.settings)
+    if options.resume:
+        with lock_directory(options.resume.parent):
+            return _Run(connected, options).resume(Journal.load(options.resume))
+    if not options.apply:
+        return _show(connected, options)
+    with lock_directory(options.backup_dir):
+        return _Run(connected, options).apply()
 
 
 def rules_of(cluster: Connected) -> tuple[Rule, ...]:
-    """The rules of the gateway's settings that tell an agent's provider."""
+    """Return the rules in the gateway's settings that name an agent's provider."""
     return tuple(Rule(rule.agent, rule.provider or None, rule.delivery) for rule in cluster.settings.agents.rules)
 
 
-def _plan(cluster: Connected, args: argparse.Namespace, tag: str) -> tuple[Documents, list[Offer | Refused]]:
-    wanted = agent_ids(cluster, args.agents)
+def _plan(cluster: Connected, options: _Options, tag: str) -> tuple[Documents, list[Offer | Refused]]:
+    wanted = agent_ids(cluster, options.agents)
     documents = read_documents(cluster, cluster.version, wanted, rules_of(cluster))
-    return documents, offers(documents, wanted, tag, bool(args.credential_file or args.ask_credential))
+    return documents, offers(documents, wanted, tag, bool(options.credential_file or options.ask_credential))
 
 
-def _planned(cluster: Connected, args: argparse.Namespace) -> int:
-    found = _plan(cluster, args, "0" * 32)[1]
-    if args.json:
-        sys.stdout.write(json.dumps(as_json(found), ensure_ascii=False, indent=2) + "\n")
+def _show(cluster: Connected, options: _Options) -> int:
+    found = _plan(cluster, options, "0" * 32)[1]
+    if options.json:
+        print_json(as_json(found))
     else:
-        show(Console(highlight=False), found)
-        sys.stdout.write("Nothing was changed: --apply does it.\n")
+        show(Console(highlight=False), found, options.verbose)
+        sys.stdout.write("Nothing was changed. Run again with --apply to make the changes.\n")
     return _status(found)
 
 
 def _status(found: list[Offer | Refused]) -> int:
-    return int(any(isinstance(one, Refused) and one.code not in _DONE for one in found))
+    return int(any(isinstance(one, Refused) and one.code not in _NOTHING_TO_DO for one in found))
 
 
 class _Run:
     """One `--apply` or `--resume`."""
 
-    def __init__(self, cluster: Connected, args: argparse.Namespace) -> None:
+    def __init__(self, cluster: Connected, options: _Options) -> None:
         self._cluster = cluster
-        self._args = args
-        self._said: list[dict[str, Any]] = []
+        self._options = options
 
     def apply(self) -> int:
-        for journal in unfinished(self._args.backup_dir, self._cluster.url):
-            self._say(f"{journal.path} was begun and not finished: finishing it first")
+        """Finish what earlier runs began, then make the changes."""
+        for journal in unfinished(self._options.backup_dir, self._cluster.url):
+            self._print(f"{journal.path} is not finished; finishing it first")
             self._finish(journal)
-        documents, found = _plan(self._cluster, self._args, secrets.token_hex(16))
-        if not self._args.json:
-            show(Console(highlight=False), found)
+        documents, found = _plan(self._cluster, self._options, secrets.token_hex(16))
+        if not self._options.json:
+            show(Console(highlight=False), found, self._options.verbose)
         ready = [one for one in found if isinstance(one, Offer)]
         self._require_consent(ready)
         credentials = self._credentials(ready)
+        done = []
         for offer in ready:
-            journal = Journal.create(self._args.backup_dir, offer, documents, self._cluster.url)
-            self._say(f"backup: {journal.path}")
+            journal = Journal.create(self._options.backup_dir, offer, documents, self._cluster.url)
+            self._print(f"backup: {journal.path}")
             self._carry_out(journal, credentials)
-            self._said.append({"key": offer.key, "backup": str(journal.path), "outcome": journal.record.outcome})
-        if self._args.json:
-            report = {"found": as_json(found), "done": self._said}
-            sys.stdout.write(json.dumps(report, ensure_ascii=False, indent=2) + "\n")
+            done.append({"key": offer.key, "backup": str(journal.path), "outcome": journal.record.outcome})
+        if self._options.json:
+            print_json({"found": as_json(found), "done": done})
         return _status(found)
 
     def resume(self, journal: Journal) -> int:
+        """Finish one backup's upgrade."""
         if journal.record.outcome in ("applied", "reverted"):
-            self._say(f"{journal.path}: {journal.record.outcome} already, nothing is left to do")
+            self._print(f"{journal.path}: already {journal.record.outcome}, nothing to do")
             return 0
         self._finish(journal)
         return 0
 
     def _finish(self, journal: Journal) -> None:
-        """Goes on in the direction that was begun: on, or back."""
+        """Continue in the direction that was begun: apply or undo."""
         if journal.record.outcome == "reverting":
-            roll_back(self._cluster, journal, self._say)
-            self._say(f"{journal.record.key}: taken back, as was begun")
+            roll_back(self._cluster, journal, self._print)
+            self._print(f"{journal.record.key}: undone; an earlier run had begun to undo it")
             return
-        given = self._args.credential_file
-        self._carry_out(journal, from_file(given) if given else None)
+        given = self._options.credential_file
+        self._carry_out(journal, read_credential(given) if given else None)
 
     def _carry_out(self, journal: Journal, credential: Mapping[str, str] | None) -> None:
-        carry_out(self._cluster, journal, self._probe(journal), self._say, credential)
-        self._say(f"{journal.record.key}: upgraded; `mlc-gateway rollback {journal.path}` takes it back")
+        carry_out(self._cluster, journal, self._probe(journal), self._print, credential)
+        self._print(f"{journal.record.key}: upgraded; to undo it: mlc-gateway rollback {journal.path}")
 
     def _probe(self, journal: Journal) -> Callable[[], None]:
-        proved = partial(probe.prove_again, self._cluster, journal.record, rules_of(self._cluster))
-        if self._args.probe == "documents":
-            return proved
+        prove = partial(probe.prove_again, self._cluster, journal.record, rules_of(self._cluster))
+        if self._options.probe == "documents":
+            return prove
 
-        def both() -> None:
-            proved()
+        def prove_and_execute() -> None:
+            prove()
             probe.execute(self._cluster, journal.record)
 
-        return both
+        return prove_and_execute
 
-    def _say(self, line: str) -> None:
-        stream = sys.stderr if self._args.json else sys.stdout
+    def _print(self, line: str) -> None:
+        stream = sys.stderr if self._options.json else sys.stdout
         stream.write(f"{line}\n")
         stream.flush()
 
     def _require_consent(self, ready: list[Offer]) -> None:
-        """Agents that nobody named are changed only when the user says so."""
+        """Ask before a change that affects agents which were not named.
+
+        Raises:
+            ClusterError: the answer is no, or there is no terminal to ask on.
+        """
         shared = {offer.key: offer.others for offer in ready if offer.others}
-        if not shared or self._args.shared:
+        if not shared or self._options.shared:
             return
-        told = "; ".join(f"{key} also serves {', '.join(others)}" for key, others in shared.items())
-        if sys.stdin.isatty() and input(f"{told}. Upgrade for these, too? [y/N] ").strip().lower() in ("y", "yes"):
+        users = "; ".join(f"{key} also serves {', '.join(others)}" for key, others in shared.items())
+        if sys.stdin.isatty() and input(f"{users}. Upgrade for these, too? [y/N] ").strip().lower() in ("y", "yes"):
             return
-        raise ClusterError(f"{told}: say --shared to upgrade it for these agents, too. Nothing was changed.")
+        raise ClusterError(f"{users}: add --shared to upgrade it for these agents, too. Nothing was changed.")
 
     def _credentials(self, ready: list[Offer]) -> Mapping[str, str] | None:
-        made = {offer.key: offer for offer in ready if offer.makes_connector}
-        if not made:
+        new = {offer.key: offer for offer in ready if offer.makes_connector}
+        if not new:
             return None
-        if len(made) > 1:
-            raise CredentialError("these agents use several connectors: one credential fits one, so name fewer agents")
-        if self._args.credential_file:
-            return from_file(self._args.credential_file)
-        return asked(names_in(next(iter(made.values())).old))
+        if len(new) > 1:
+            raise CredentialError("these agents use several connectors, but there is one credential: name fewer agents")
+        if self._options.credential_file:
+            return read_credential(self._options.credential_file)
+        return ask_credential(credential_names(next(iter(new.values())).old))

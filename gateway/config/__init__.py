@@ -1,1 +1,1 @@
-"""Settings: their schema, how they are read and how they are described."""
+"""Settings: their schema, how they are read, and their documentation."""

@@ -1,7 +1,7 @@
-"""The settings in words: what a type allows, the table of the documentation, the effective values.
+"""Describe the settings: allowed values, the table in the documentation, the settings in effect.
 
-``python -m gateway.config.describe docs/configuration.md`` writes the table between that page's markers; a
-test asserts that nothing would change.
+``python -m gateway.config.describe docs/configuration.md`` writes the table between that page's markers. A test
+compares them.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from gateway.config.schema import Secret, Settings
 START = "<!-- settings: written by `make docs` -->"
 END = "<!-- /settings -->"
 
-_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+_TYPES = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 
 
 def bare(kind: Any) -> Any:
-    """The type without its annotations."""
+    """Return the type without its annotations."""
     return get_args(kind)[0] if get_origin(kind) is Annotated else kind
 
 
 def allowed(kind: Any) -> str:
-    """What a setting of this type may be, in words."""
+    """Describe the allowed values of a type."""
     plain = bare(kind)
     if get_origin(plain) is Literal:
         return " or ".join(map(str, get_args(plain)))
@@ -43,27 +43,27 @@ def allowed(kind: Any) -> str:
         return f"a mapping to {allowed(get_args(plain)[1])}"
     if _is_section(plain):
         return "a section with keys"
-    return _WORDS[plain] + _bounds([m for m in get_args(kind)[1:] if isinstance(m, msgspec.Meta)])
+    return _TYPES[plain] + _bounds([m for m in get_args(kind)[1:] if isinstance(m, msgspec.Meta)])
 
 
 def _bounds(metas: list[msgspec.Meta]) -> str:
-    words = ""
+    text = ""
     for meta in metas:
         if meta.ge is not None and meta.le is not None:
-            words += f" from {meta.ge} to {meta.le}"
+            text += f" from {meta.ge} to {meta.le}"
         elif meta.ge is not None:
-            words += f" of at least {meta.ge}"
+            text += f" of at least {meta.ge}"
         if meta.gt is not None:
-            words += f" above {meta.gt}" + (f", at most {meta.le}" if meta.le is not None else "")
+            text += f" above {meta.gt}" + (f", at most {meta.le}" if meta.le is not None else "")
         if meta.pattern:
-            words += f" like {meta.pattern}"
+            text += f" like {meta.pattern}"
         if meta.min_length:
-            words += ", not empty"
-    return words
+            text += ", not empty"
+    return text
 
 
 def rows() -> Iterator[tuple[str, str, str, str]]:
-    """Every setting: its path, what it may be, its default, its meaning. Items of a list are ``agents.rules[].…``."""
+    """Yield path, allowed values, default and meaning of every setting. Items of a list are ``agents.rules[].…``."""
     yield from _rows(Settings, "")
 
 
@@ -98,7 +98,7 @@ def _default(field: msgspec.structs.FieldInfo) -> str:
 
 
 def table() -> str:
-    """The settings as a Markdown table."""
+    """Return the settings as a Markdown table."""
     lines = ["| setting | allowed | default | meaning |", "|---|---|---|---|"]
     lines += [
         f"| `{path}` | {what.replace('|', chr(92) + '|')} | {default} | {meaning} |"
@@ -108,16 +108,16 @@ def table() -> str:
 
 
 def updated(page: str) -> str:
-    """The documentation page with its table brought up to date."""
+    """Return the documentation page with the current table."""
     before, _, rest = page.partition(START)
     _, _, after = rest.partition(END)
     return f"{before}{START}\n{table()}\n{END}{after}"
 
 
 def effective(settings: Settings) -> str:
-    """The settings as YAML, secrets as the reference they came by."""
+    """Return the settings as YAML; a secret is shown as its source."""
     data = msgspec.to_builtins(settings, enc_hook=lambda secret: secret.source and f"<{secret.source}>")
-    if settings.upstream.nodes:  # in place of the address
+    if settings.upstream.nodes:  # they replace the address
         del data["upstream"]["url"]
     text: str = yaml.safe_dump(data, sort_keys=False)
     return text

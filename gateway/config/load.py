@@ -1,7 +1,7 @@
-"""Settings from a YAML or TOML file, overlaid by the environment; every problem named with its key's path.
+"""Load the settings from a YAML or TOML file and the environment. Every problem is reported with its key's path.
 
-The environment's names are ``GATEWAY__SECTION__KEY`` (upper or lower case); a value is read as YAML, except
-where the setting is text. Secrets are written as ``{env: NAME}`` or ``{file: PATH}``, never in clear.
+Environment variables are named ``GATEWAY__SECTION__KEY`` (upper or lower case). A value is read as YAML, unless the
+setting is text. Secrets are written as ``{env: NAME}`` or ``{file: PATH}``, never in clear.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _SECRET_FORMS = "{env: NAME} or {file: PATH}"
 class ConfigProblem:
     """One wrong setting. path: the key's path (``upstream.timeouts.connect``), "" for the file as a whole.
 
-    received: what came, "" where showing it makes no sense. allowed: what may stand there. source: where it
-    came from, when not the file.
+    received: the value, "" if it should not be shown. allowed: the allowed values. source: where the value comes
+    from, if not from the file.
     """
 
     path: str
@@ -56,7 +56,7 @@ class ConfigProblem:
 
 
 class ConfigError(Exception):
-    """The settings can't be used; `problems` lists all that is wrong with them."""
+    """The settings can't be used. problems: everything that is wrong with them."""
 
     def __init__(self, problems: list[ConfigProblem]) -> None:
         super().__init__("\n".join(map(str, problems)))
@@ -65,7 +65,7 @@ class ConfigError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _FromEnvironment:
-    """A value that an environment variable gave, still text."""
+    """The unparsed value of an environment variable."""
 
     text: str
     name: str
@@ -74,7 +74,7 @@ class _FromEnvironment:
 def load(
     path: Path | None, environ: Mapping[str, str] | None = None, overrides: Mapping[str, Any] | None = None
 ) -> Settings:
-    """The settings of the file at `path` (None: defaults), then of `environ`, then of `overrides`.
+    """Load the file at `path` (None: defaults), overridden by `environ` and then by `overrides`.
 
     overrides: nested like the file, from command-line options.
 
@@ -86,7 +86,7 @@ def load(
     reader = _Reader(environ, problems)
     layers = [read_file(path) if path else {}, *_read_environment(environ, problems), overrides or {}]
     data: dict[str, Any] = {}
-    for layer in layers:  # each is checked by itself, or the next one could hide a section of the wrong type
+    for layer in layers:  # check each by itself: the next one could hide a section of the wrong type
         data = merge(data, reader.sections(layer, Settings, ""))
     settings = reader.struct(data, Settings, "")
     if settings is not None:
@@ -99,7 +99,7 @@ def load(
 
 
 def _contradictions(settings: Settings) -> list[ConfigProblem]:
-    """Settings that are fine one by one, but not together."""
+    """Find settings that are valid one by one but not together."""
     problems: list[ConfigProblem] = []
     urls = {"upstream.url": settings.upstream.url}
     urls |= {f"upstream.nodes[{i}]": url for i, url in enumerate(settings.upstream.nodes)}
@@ -116,7 +116,7 @@ def _contradictions(settings: Settings) -> list[ConfigProblem]:
     for section, tls in (("listen.tls", settings.listen.tls), ("upstream.tls", settings.upstream.tls)):
         if tls.key_file and not tls.cert_file:
             problems.append(ConfigProblem(f"{section}.cert_file", f"is needed with {section}.key_file"))
-    problems += _open_doors(settings.listen)
+    problems += _check_exposure(settings.listen)
     if settings.listen.tls.client_ca_file and not settings.listen.tls.cert_file:
         problems.append(ConfigProblem("listen.tls.cert_file", "is needed with listen.tls.client_ca_file"))
     problems += _circular(settings.agents.aliases)
@@ -127,7 +127,7 @@ def _contradictions(settings: Settings) -> list[ConfigProblem]:
 
 
 def _check_nodes(upstream: Upstream, url_given: bool) -> Iterator[ConfigProblem]:
-    """The nodes must be different ones, all with TLS or all without, and `url` must not name another cluster."""
+    """Check that nodes differ, that all or none use TLS, and that `url` does not name another cluster."""
     if not upstream.nodes:
         return
     if url_given:
@@ -149,7 +149,7 @@ def _check_nodes(upstream: Upstream, url_given: bool) -> Iterator[ConfigProblem]
 
 
 def _host_and_port(url: str) -> tuple[str, int]:
-    """What identifies a node. Raises ValueError: the port is none."""
+    """Return what identifies a node. Raises ValueError: bad port."""
     parts = urlsplit(url)
     host = (parts.hostname or "").rstrip(".")
     with contextlib.suppress(ValueError):
@@ -158,15 +158,15 @@ def _host_and_port(url: str) -> tuple[str, int]:
 
 
 def _circular(aliases: Mapping[str, str]) -> Iterator[ConfigProblem]:
-    """Aliases of aliases: which agent runs would depend on how often one looks."""
+    """Find aliases of aliases: it would be unclear which agent runs."""
     for old, new in aliases.items():
         if new in aliases:
-            allowed = "the id of an agent that is no alias itself"
+            allowed = "the id of an agent that is not an alias itself"
             yield ConfigProblem(f"agents.aliases.{old}", "leads to another alias", repr(new), allowed)
 
 
 def _ambiguous_roles(roles: Mapping[str, str]) -> Iterator[ConfigProblem]:
-    """Roles that differ in case only, which is not regarded: a client's role would have two meanings."""
+    """Find roles that differ only in case. Case is ignored, so a client's role would have two meanings."""
     seen: dict[str, str] = {}
     for role in roles:
         other = seen.setdefault(role.casefold(), role)
@@ -174,23 +174,23 @@ def _ambiguous_roles(roles: Mapping[str, str]) -> Iterator[ConfigProblem]:
             yield ConfigProblem(f"agents.roles.{role}", f"is the same role as {other!r}: case is ignored")
 
 
-def _open_doors(listen: Listen) -> Iterator[ConfigProblem]:
-    """What would let in, or believe, more than was meant."""
+def _check_exposure(listen: Listen) -> Iterator[ConfigProblem]:
+    """Find settings that would admit or trust more than intended."""
     token = listen.admin_token
     if not is_local(listen.admin_host) and not token:
         yield ConfigProblem("listen.admin_token", "is needed when listen.admin_host is not a loopback address")
     if token and not token.reveal().isascii():
-        yield ConfigProblem("listen.admin_token", "must be ASCII, as it stands in a header")
+        yield ConfigProblem("listen.admin_token", "must be ASCII, as it is sent in a header")
     for i, network in enumerate(listen.trusted_proxies):
         try:
             ip_network(network)
         except ValueError:
             path = f"listen.trusted_proxies[{i}]"
-            yield ConfigProblem(path, "is no network", repr(network), "an address, or one with a prefix: 10.0.0.0/8")
+            yield ConfigProblem(path, "is not a network", repr(network), "an address, or one with a prefix: 10.0.0.0/8")
 
 
 def is_local(host: str) -> bool:
-    """Whether only this machine reaches a socket bound to `host`: a loopback address or a socket in the file system."""
+    """Return True if only this machine can reach `host`: a loopback address or a Unix socket."""
     if host == "localhost" or host.startswith("unix:"):
         return True
     try:
@@ -205,10 +205,10 @@ def _incomplete(path: str, account: Account | ServiceAccount, when: str) -> list
 
 
 def read_file(path: Path) -> dict[str, Any]:
-    """The file's content as nested mappings; TOML when its name ends so, YAML otherwise.
+    """Read a file as nested mappings: TOML if its name ends in ``.toml``, else YAML.
 
     Raises:
-        ConfigError: it can't be read or parsed, or is not a mapping.
+        ConfigError: the file can't be read or parsed, or is not a mapping.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -225,29 +225,29 @@ def read_file(path: Path) -> dict[str, Any]:
 
 
 class _UniqueKeys(yaml.SafeLoader):
-    """YAML in which a key that stands twice is an error, not a silent overwrite."""
+    """Loads YAML; a duplicate key is an error."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]
         for position, key in enumerate(keys):
             if key in keys[:position]:
                 raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key!r} stands twice", node.value[position][0].start_mark
+                    None, None, f"the key {key!r} is a duplicate", node.value[position][0].start_mark
                 )
         return super().construct_mapping(node, deep)
 
 
 def _read_environment(environ: Mapping[str, str], problems: list[ConfigProblem]) -> Iterator[dict[str, Any]]:
-    """The settings in the environment, one variable at a time, each nested like the file."""
+    """Yield the settings in the environment, one variable at a time, each nested like the file."""
     names: dict[tuple[str, ...], str] = {}
     for name, text in sorted(environ.items()):
         if not name.upper().startswith(PREFIX):
             continue
         keys = tuple(key.lower() for key in name[len(PREFIX) :].split("__"))
         if keys in names:
-            problems.append(ConfigProblem(".".join(keys), f"is set by {names[keys]} too", source=name))
+            problems.append(ConfigProblem(".".join(keys), f"is also set by {names[keys]}", source=name))
         elif not _is_setting(keys):
-            problems.append(ConfigProblem(".".join(keys), "leads into a setting that has no keys", source=name))
+            problems.append(ConfigProblem(".".join(keys), "names a key below a setting that has no keys", source=name))
         else:
             names[keys] = name
             layer: Any = _FromEnvironment(text, name)
@@ -257,7 +257,7 @@ def _read_environment(environ: Mapping[str, str], problems: list[ConfigProblem])
 
 
 def _is_setting(keys: Sequence[str]) -> bool:
-    """Return False if the path goes on below a setting that is no section. An unknown key is reported later."""
+    """Return False if the path continues below a setting without keys. An unknown key is reported later."""
     kind: Any = Settings
     for key in keys:
         if _is_section(kind):
@@ -277,7 +277,7 @@ def _is_section(kind: Any) -> bool:
 
 
 def merge(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """`base` with `over` laid over it, section by section; neither is changed."""
+    """Return `base` overridden by `over`, section by section. Neither is changed."""
     merged = dict(base)
     for key, value in over.items():
         inner = merged.get(key)
@@ -286,20 +286,20 @@ def merge(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _Reader:
-    """Walks the data along the schema's types and collects every problem on the way."""
+    """Converts data to the schema's types and collects every problem."""
 
     def __init__(self, environ: Mapping[str, str], problems: list[ConfigProblem]) -> None:
         self.environ = environ
         self.problems = problems
 
     def problem(self, path: str, reason: str, value: Any = "", kind: Any = None, hidden: bool = False) -> None:
-        """Note a problem. hidden: the value may be a secret."""
+        """Record a problem. hidden: the value may be a secret."""
         source = value.name if isinstance(value, _FromEnvironment) else ""
         received = _shown(value.text if source else value) if value != "" and not hidden else ""
         self.problems.append(ConfigProblem(path, reason, received, allowed(kind) if kind else "", source))
 
     def sections(self, layer: Mapping[str, Any], cls: Any, path: str) -> dict[str, Any]:
-        """`layer` without its sections that are empty (`null`) or of the wrong type; the latter are noted."""
+        """Return `layer` without empty (`null`) sections and sections of the wrong type; record the latter."""
         types = get_type_hints(cls, include_extras=True)
         checked: dict[str, Any] = {}
         for key, value in layer.items():
@@ -320,7 +320,7 @@ class _Reader:
         self.problem(path, "must be a section with keys", value, hidden=_holds_secret(cls))
 
     def struct(self, value: Any, cls: Any, path: str) -> Any:
-        """An instance of `cls`, defaults where a part is wrong (its problem is noted)."""
+        """Return an instance of `cls`, or None if a part is wrong. Its problem is recorded."""
         if isinstance(value, _FromEnvironment):
             value = self.parse(value)
         if value is None:
@@ -396,7 +396,7 @@ class _Reader:
 
 
 def _holds_secret(kind: Any) -> bool:
-    """Whether a secret has its place in this section, so that what stands there instead may be one."""
+    """Return True if the section has a secret, so that a wrong value in its place may be one."""
     plain = bare(kind)
     if isinstance(plain, type) and issubclass(plain, msgspec.Struct):
         return any(map(_holds_secret, get_type_hints(plain, include_extras=True).values()))

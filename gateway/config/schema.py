@@ -1,4 +1,4 @@
-"""Every setting, its default and its meaning; ``docs/configuration.md`` is generated from here.
+"""Every setting, its default and its meaning. ``docs/configuration.md`` is generated from this module.
 
 Durations are seconds, sizes are bytes; 0 switches a timeout off.
 """
@@ -22,7 +22,7 @@ NodeUrl = Annotated[str, Meta(pattern=r"^https?://[^/?#@\s]+/?$")]
 
 
 class Secret:
-    """A secret read from an environment variable or a file; only `reveal` shows it."""
+    """A secret, read from an environment variable or a file. Only `reveal` shows it."""
 
     __slots__ = ("_value", "source")
 
@@ -31,7 +31,7 @@ class Secret:
         self.source = source
 
     def reveal(self) -> str:
-        """The secret itself, "" when none was configured."""
+        """Return the secret, or "" if none is configured."""
         return self._value
 
     def __bool__(self) -> bool:
@@ -52,67 +52,72 @@ class ListenTls(Struct, frozen=True, forbid_unknown_fields=True):
     ] = ""
     key_file: Annotated[str, Meta(description="PEM file of its key; empty: it is in `cert_file`.")] = ""
     client_ca_file: Annotated[
-        str, Meta(description="PEM file of authorities that sign clients' certificates; empty: clients show none.")
+        str,
+        Meta(description="PEM file of the authorities for client certificates; empty: clients need no certificate."),
     ] = ""
     client_auth: Annotated[
         Literal["required", "optional"],
-        Meta(description="Whether a client must show a certificate; one that is shown is checked either way."),
+        Meta(description="Whether clients must present a certificate. A presented one is always checked."),
     ] = "required"
-    min_version: Annotated[TlsVersion, Meta(description="Oldest version of TLS that is spoken.")] = "1.2"
+    min_version: Annotated[TlsVersion, Meta(description="Oldest accepted version of TLS.")] = "1.2"
 
 
 class ClientTimeouts(Struct, frozen=True, forbid_unknown_fields=True):
-    """How long to wait for a client of the data port; the connection is closed then."""
+    """How long to wait for a client of the data port. After that the connection is closed."""
 
     head: Annotated[Seconds, Meta(description="For the head of a request, from its first byte to its last.")] = 30.0
     body: Annotated[Seconds, Meta(description="Between two pieces of a request's body.")] = 60.0
     body_rate: Annotated[
         Count,
         Meta(
-            description="Least bytes a second of a request's body, on average, while the gateway reads it; 0: no "
-            "limit. A client that streams small pieces for long (`_bulk/stream`) needs 0."
+            description="Lowest average rate of a request's body, in bytes per second, while the gateway reads it; "
+            "0: no limit. Clients that stream small pieces for a long time (`_bulk/stream`) need 0."
         ),
     ] = 1024
-    body_rate_after: Annotated[Seconds, Meta(description="How long a body may come slower than that.")] = 10.0
-    send: Annotated[Seconds, Meta(description="For the client to take more of an answer that it stopped reading.")] = (
-        300.0
-    )
+    body_rate_after: Annotated[Seconds, Meta(description="How long a body may be slower than that.")] = 10.0
+    send: Annotated[Seconds, Meta(description="For the client to continue reading an answer.")] = 300.0
     keepalive: Annotated[Seconds, Meta(description="Between two requests on a connection.")] = 75.0
 
 
 class Listen(Struct, frozen=True, forbid_unknown_fields=True):
-    """Where the gateway listens: the cluster's API on one port, its own pages on the other."""
+    """The ports of the gateway: one for the cluster's API, one for its own pages."""
 
-    data_host: Annotated[str, Meta(description="Address of the port that carries the cluster's API.")] = "127.0.0.1"
-    data_port: Annotated[Port, Meta(description="Port of the cluster's API; 0 takes a free one.")] = 9209
+    data_host: Annotated[str, Meta(description="Address of the cluster's API.")] = "127.0.0.1"
+    data_port: Annotated[Port, Meta(description="Port of the cluster's API; 0: any free port.")] = 9209
     admin_host: Annotated[
-        str, Meta(description="Address of health and metrics; one that is not loopback needs `admin_token`.")
+        str,
+        Meta(description="Address of health and metrics. Unless it is a loopback address, `admin_token` is required."),
     ] = "127.0.0.1"
-    admin_port: Annotated[Port, Meta(description="Port of health and metrics; 0 takes a free one.")] = 9601
+    admin_port: Annotated[Port, Meta(description="Port of health and metrics; 0: any free port.")] = 9601
     admin_token: Annotated[
-        Secret, Meta(description="Bearer token that `/metrics` asks for; health stays open, for probes.")
+        Secret, Meta(description="Bearer token for `/metrics`. The health pages need none, for probes.")
     ] = Secret()
     workers: Annotated[
         Annotated[int, Meta(ge=1, le=1024)],
-        Meta(description="Processes that share the data port; more than one are started and watched by one."),
+        Meta(
+            description="Processes that share the data port. If there are several, a supervisor starts and watches "
+            "them."
+        ),
     ] = 1
     drain_seconds: Annotated[
         Seconds,
-        Meta(description="How long a gateway told to stop, and no longer ready, still takes new connections."),
+        Meta(
+            description="How long the gateway accepts connections after a signal to stop, while it is no longer ready."
+        ),
     ] = 0.0
     shutdown_seconds: Annotated[
-        Seconds, Meta(description="How long requests in flight may take to finish after that.")
+        Seconds, Meta(description="How long running requests may take to finish after that.")
     ] = 30.0
     forwarded: Annotated[
         Literal["pass", "drop", "append"],
         Meta(
-            description="`X-Forwarded-*`, `X-Real-IP` and `Forwarded`: `pass` as they came; `drop` those of untrusted "
-            "peers; `append` the peer's address, after dropping those."
+            description="What to do with `X-Forwarded-*`, `X-Real-IP` and `Forwarded`: `pass` them; `drop` those of "
+            "untrusted peers; `append`: drop those, then add the peer's address."
         ),
     ] = "pass"
     trusted_proxies: Annotated[
         list[str],
-        Meta(description="Networks (`10.0.0.0/8`) of proxies before the gateway whose word on the client counts."),
+        Meta(description="Networks (`10.0.0.0/8`) of proxies that the gateway trusts to name the client."),
     ] = []
     tls: ListenTls = ListenTls()
     timeouts: ClientTimeouts = ClientTimeouts()
@@ -121,35 +126,36 @@ class Listen(Struct, frozen=True, forbid_unknown_fields=True):
 class Timeouts(Struct, frozen=True, forbid_unknown_fields=True):
     """How long to wait for the cluster."""
 
-    connect: Annotated[Seconds, Meta(description="To get a connection, the wait for a free one included.")] = 5.0
+    connect: Annotated[Seconds, Meta(description="To get a connection, including the wait for a free one.")] = 5.0
     header: Annotated[Seconds, Meta(description="From the end of the request to the answer's head.")] = 300.0
     idle: Annotated[
-        Seconds, Meta(description="Between two pieces of an answer's body, or of a request's that the cluster takes.")
+        Seconds,
+        Meta(description="Between two pieces of an answer's body, or of a request's body as the cluster reads it."),
     ] = 300.0
     execute: Annotated[
         Seconds,
-        Meta(description="In place of `header` and `idle` on `_execute`; 0, as an agent may think for minutes."),
+        Meta(description="Replaces `header` and `idle` for `_execute`. 0 by default, as an agent may run for minutes."),
     ] = 0.0
-    lookup: Annotated[Seconds, Meta(description="For one read of an agent, a model or a connector, whole.")] = 10.0
+    lookup: Annotated[Seconds, Meta(description="For one whole read of an agent, a model or a connector.")] = 10.0
 
 
 class Tls(Struct, frozen=True, forbid_unknown_fields=True):
-    """TLS to the cluster, where its address is https. The files are read again when they change."""
+    """TLS to the cluster, if its address is https. The files are read again when they change."""
 
     verify: Annotated[bool, Meta(description="Check the cluster's certificate and host name.")] = True
-    ca_file: Annotated[str, Meta(description="PEM file of authorities to trust in place of the system's.")] = ""
+    ca_file: Annotated[str, Meta(description="PEM file of the authorities to trust instead of the system's.")] = ""
     cert_file: Annotated[
-        str, Meta(description="PEM file of the certificate, and its chain, that the gateway shows; empty: none.")
+        str, Meta(description="PEM file of the gateway's client certificate and its chain; empty: none.")
     ] = ""
     key_file: Annotated[str, Meta(description="PEM file of its key; empty: it is in `cert_file`.")] = ""
     server_name: Annotated[
-        str, Meta(description="Name asked for (SNI) and checked in the certificate; empty: the address's host.")
+        str, Meta(description="Name for SNI and for the check of the certificate; empty: the host in the address.")
     ] = ""
-    min_version: Annotated[TlsVersion, Meta(description="Oldest version of TLS that is spoken.")] = "1.2"
+    min_version: Annotated[TlsVersion, Meta(description="Oldest accepted version of TLS.")] = "1.2"
 
 
 class Account(Struct, frozen=True, forbid_unknown_fields=True):
-    """An account of the cluster's."""
+    """An account on the cluster."""
 
     username: Annotated[str, Meta(description="Its name.")] = ""
     password: Annotated[Secret, Meta(description="Its password.")] = Secret()
@@ -160,20 +166,20 @@ class SigV4(Struct, frozen=True, forbid_unknown_fields=True):
 
     service: Annotated[
         Literal["es", "aoss"],
-        Meta(description="What is called: OpenSearch Service (`es`) or OpenSearch Serverless (`aoss`)."),
+        Meta(description="The service: OpenSearch Service (`es`) or OpenSearch Serverless (`aoss`)."),
     ] = "es"
     region: Annotated[str, Meta(description="Its region; empty: as boto3 finds it.")] = ""
     profile: Annotated[str, Meta(description="Profile of the AWS configuration files; empty: as boto3 finds it.")] = ""
 
 
 class Auth(Struct, frozen=True, forbid_unknown_fields=True):
-    """Whose credentials reach the cluster: the client's own, or the gateway's in their place. Never both."""
+    """The credentials that the cluster gets: the client's, or the gateway's instead. Never both."""
 
     mode: Annotated[
         Literal["pass", "basic", "sigv4"],
         Meta(
-            description="`pass`: the client's `Authorization` as it came. `basic`, `sigv4`: the gateway's in its "
-            "place; to the cluster, all clients are then the same."
+            description="`pass`: the client's `Authorization`, unchanged. `basic`, `sigv4`: the gateway's credentials "
+            "instead; the cluster then can't tell clients apart."
         ),
     ] = "pass"
     basic: Account = Account()
@@ -181,32 +187,34 @@ class Auth(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Health(Struct, frozen=True, forbid_unknown_fields=True):
-    """Probes of the nodes. They run where there are several; one node is asked when the readiness page is."""
+    """Probes of the nodes, if there are several. A single node is probed only by the readiness page."""
 
     path: Annotated[
-        str, Meta(pattern=r"^/[!-~]*$", description="What is asked for; any answer below 500 is a good one.")
+        str, Meta(pattern=r"^/[!-~]*$", description="Path of a probe. Any status below 500 is a success.")
     ] = "/"
-    interval: Annotated[Seconds, Meta(description="Between two rounds; 0 switches probes off.")] = 5.0
-    timeout: Annotated[PositiveSeconds, Meta(description="For one probe, whole.")] = 2.0
-    failures: Annotated[Positive, Meta(description="Failed probes in a row that take a node out.")] = 3
-    successes: Annotated[Positive, Meta(description="Good probes in a row that bring it back.")] = 2
+    interval: Annotated[Seconds, Meta(description="Between two rounds of probes; 0: no probes.")] = 5.0
+    timeout: Annotated[PositiveSeconds, Meta(description="For one whole probe.")] = 2.0
+    failures: Annotated[Positive, Meta(description="Consecutive failures after which a node gets no requests.")] = 3
+    successes: Annotated[Positive, Meta(description="Consecutive successes after which it gets requests again.")] = 2
 
 
 class Ejection(Struct, frozen=True, forbid_unknown_fields=True):
-    """When a node that fails real requests is left out for a while. It never leaves the cluster without a node."""
+    """Nodes that fail requests get none for a while. The last node is never ejected."""
 
     failures: Annotated[
-        Count, Meta(description="Requests in a row that got no valid answer; 0 switches ejection off.")
+        Count, Meta(description="Consecutive requests without a valid answer that eject a node; 0: no ejection.")
     ] = 3
-    seconds: Annotated[Seconds, Meta(description="How long the first time; doubled each time it comes back bad.")] = 5.0
-    max_seconds: Annotated[Seconds, Meta(description="The longest it grows to.")] = 300.0
+    seconds: Annotated[
+        Seconds, Meta(description="How long the first time; doubled each time the node fails again.")
+    ] = 5.0
+    max_seconds: Annotated[Seconds, Meta(description="Longest ejection.")] = 300.0
     max_share: Annotated[
-        float, Meta(ge=0, le=1, description="Most nodes left out at a time, as a share; one may always be.")
+        float, Meta(ge=0, le=1, description="Largest share of ejected nodes at a time; one may always be ejected.")
     ] = 0.5
 
 
 class Upstream(Struct, frozen=True, forbid_unknown_fields=True):
-    """The OpenSearch cluster behind the gateway."""
+    """The OpenSearch cluster."""
 
     url: Annotated[
         str,
@@ -218,18 +226,19 @@ class Upstream(Struct, frozen=True, forbid_unknown_fields=True):
     nodes: Annotated[
         list[NodeUrl],
         Meta(
-            description="Addresses of several nodes of the cluster, in place of `url`, each once and all of one "
-            "scheme; the least busy one is taken."
+            description="Addresses of several nodes of the cluster, instead of `url`; all different, all of one "
+            "scheme. Each request goes to the least busy node."
         ),
     ] = []
     host_header: Annotated[
         Literal["upstream", "client"],
         Meta(
-            description="`Host` sent to the cluster: its own (`upstream`; Amazon's service needs it) or the client's."
+            description="`Host` sent to the cluster: the cluster's (`upstream`; required by Amazon's service) or the "
+            "client's."
         ),
     ] = "upstream"
-    connections: Annotated[Positive, Meta(description="Most connections to the cluster at a time.")] = 1000
-    keepalive: Annotated[Seconds, Meta(description="How long an idle connection is kept.")] = 15.0
+    connections: Annotated[Positive, Meta(description="Largest number of connections to the cluster.")] = 1000
+    keepalive: Annotated[Seconds, Meta(description="How long an idle connection stays open.")] = 15.0
     timeouts: Timeouts = Timeouts()
     tls: Tls = Tls()
     auth: Auth = Auth()
@@ -238,17 +247,17 @@ class Upstream(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Limits(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a request may weigh. Bodies that only pass through are not limited here: the cluster does that."""
+    """Limits of a request. Bodies that only pass through are limited by the cluster, not here."""
 
     body: Annotated[
-        Positive, Meta(description="Largest body of an intercepted request; the cluster's own default.")
+        Positive, Meta(description="Largest body of an intercepted request; the default is the cluster's.")
     ] = 104_857_600
     decompressed: Annotated[Positive, Meta(description="Largest such body once decompressed.")] = 104_857_600
     nesting: Annotated[Positive, Meta(description="Deepest nesting of its JSON.")] = 100
     values: Annotated[
         Positive,
         Meta(
-            description="Most values in its JSON, counted by commas and opening brackets outside of strings, and most "
+            description="Most values in its JSON (commas and opening brackets outside of strings), and most "
             "placeholders in its texts."
         ),
     ] = 100_000
@@ -258,34 +267,40 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     input_items: Annotated[
         Positive, Meta(description="Most messages, content blocks and tool calls in an `input`, counted together.")
     ] = 10_000
-    header_line: Annotated[Positive, Meta(description="Longest request line and longest header, either way.")] = 65_536
-    headers: Annotated[Positive, Meta(description="Most headers in a message, either way.")] = 1_000
-    head: Annotated[Positive, Meta(description="Longest head of a message, all of its lines, either way.")] = 262_144
+    header_line: Annotated[
+        Positive, Meta(description="Longest request line and longest header, in requests and answers.")
+    ] = 65_536
+    headers: Annotated[Positive, Meta(description="Most headers in a message, in requests and answers.")] = 1_000
+    head: Annotated[
+        Positive, Meta(description="Longest head of a message, all lines together, in requests and answers.")
+    ] = 262_144
 
 
 class Admission(Struct, frozen=True, forbid_unknown_fields=True):
-    """How many requests may run at a time, in each worker process, and how many may wait."""
+    """How many requests may run and wait, in each worker process."""
 
-    total: Annotated[Count, Meta(description="Most requests running at a time; 0: no limit.")] = 0
+    total: Annotated[Count, Meta(description="Most requests that run at a time; 0: no limit.")] = 0
     per_client: Annotated[
         Count | Literal["auto"],
         Meta(
-            description="Most of one client's requests running at a time, and waiting for that; 0: no limit. `auto`: "
-            "half of `upstream.connections` where `client_header` or `listen.trusted_proxies` tell clients apart; else "
-            "no limit, as all users of a load balancer would be one client."
+            description="Most requests of one client that run at a time, and as many that wait; 0: no limit. `auto`: "
+            "half of `upstream.connections` if `client_header` or `listen.trusted_proxies` identify clients; else "
+            "no limit, as all users of a load balancer would count as one client."
         ),
     ] = "auto"
-    queue: Annotated[Count, Meta(description="Most requests that wait for their turn.")] = 1_000
-    queue_seconds: Annotated[Seconds, Meta(description="How long one waits before it is refused; 0 for ever.")] = 5.0
+    queue: Annotated[Count, Meta(description="Most requests that wait.")] = 1_000
+    queue_seconds: Annotated[
+        Seconds, Meta(description="How long a request waits before it is refused; 0: no limit.")
+    ] = 5.0
     client_header: Annotated[
         str,
         Meta(
             pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]*$",
-            description="Header that tells clients apart; empty: their addresses, as `listen.trusted_proxies` tell. "
-            "Name one only where a proxy of yours sets it.",
+            description="Header that identifies clients; empty: their addresses, as reported by "
+            "`listen.trusted_proxies`. Set it only if a proxy of yours sets the header.",
         ),
     ] = ""
-    retry_after: Annotated[Positive, Meta(description="Seconds told to a refused client in `Retry-After`.")] = 1
+    retry_after: Annotated[Positive, Meta(description="Seconds in the `Retry-After` of a refused request.")] = 1
 
 
 class ServiceAccount(Struct, frozen=True, forbid_unknown_fields=True):
@@ -296,23 +311,24 @@ class ServiceAccount(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Rule(Struct, frozen=True, forbid_unknown_fields=True):
-    """What the operator knows better about some agents; the first rule that matches counts."""
+    """What the operator knows about some agents. The first matching rule applies."""
 
     agent: Annotated[str, Meta(min_length=1, description="Glob on the agent's id or name.")]
     provider: Annotated[
-        str, Meta(description="Its provider, such as `bedrock/converse`, where nothing else tells; empty: not said.")
+        str,
+        Meta(description="Its provider, such as `bedrock/converse`, if the gateway can't recognise it; empty: none."),
     ] = ""
     delivery: Annotated[
         Literal["auto", "describe"],
         Meta(
-            description="What becomes of content that can't reach the agent: `auto` refuses the request, "
-            "`describe` puts a short text note in its place."
+            description="What to do with content that can't reach the agent: `auto` refuses the request, `describe` "
+            "replaces it by a short text note."
         ),
     ] = "auto"
 
 
 class Agents(Struct, frozen=True, forbid_unknown_fields=True):
-    """How the gateway learns what stands behind an agent, and what it may assume."""
+    """How the gateway reads agents with their models and connectors, and what it may assume."""
 
     cache_ttl: Annotated[Seconds, Meta(description="How long a profile is used before it is read again.")] = 60.0
     lookup: Annotated[
@@ -327,32 +343,30 @@ class Agents(Struct, frozen=True, forbid_unknown_fields=True):
         ),
     ] = "refuse"
     allow_prefill: Annotated[
-        bool, Meta(description="Let a conversation end with an assistant turn where the provider allows it.")
+        bool, Meta(description="Allow a conversation to end with an assistant turn, if the provider allows it.")
     ] = False
     rules: Annotated[list[Rule], Meta(description="Rules per agent, first match first.")] = []
     aliases: Annotated[
         dict[str, AgentId],
-        Meta(description="Agents that stand in for others: `_execute` of an old id runs the new (`old-id: new-id`)."),
+        Meta(description="Agents that replace others: `_execute` of the old id runs the new agent (`old-id: new-id`)."),
     ] = {}
     roles: Annotated[
         dict[str, Literal["system", "user", "assistant", "tool"]],
-        Meta(description="Roles of your clients that mean a standard one: `reviewer: user`; case is ignored."),
+        Meta(description="Your clients' names of standard roles: `reviewer: user`; case is ignored."),
     ] = {}
 
 
 class Registrations(Struct, frozen=True, forbid_unknown_fields=True):
-    """Registering agents with a `model` or an `mcp` block, running one without registering it, and deleting them."""
+    """Registration of agents with a `model` or an `mcp` block, quick execution, and deletion."""
 
     enabled: Annotated[
-        bool, Meta(description="Do what the cluster can't; off: such requests pass through like any other.")
+        bool, Meta(description="Do what the cluster can't; false: such requests pass through like any other.")
     ] = True
-    timeout: Annotated[PositiveSeconds, Meta(description="For one call of a registration to the cluster, whole.")] = (
-        60.0
-    )
+    timeout: Annotated[PositiveSeconds, Meta(description="For one whole call of a registration to the cluster.")] = 60.0
     visible_within: Annotated[
         PositiveSeconds,
         Meta(
-            description="How long a search is repeated until it shows what was made; longer than the cluster's "
+            description="How long a search is repeated until it finds what was created; longer than the cluster's "
             "refresh interval.",
         ),
     ] = 5.0
@@ -360,30 +374,32 @@ class Registrations(Struct, frozen=True, forbid_unknown_fields=True):
         Seconds,
         Meta(
             description="How long an equal registration of the same caller, without an `Idempotency-Key`, counts as a "
-            "retry and gets the agent that is there; 0: never."
+            "retry and gets the existing agent; 0: never."
         ),
     ] = 300.0
 
 
 class MediaByUrl(Struct, frozen=True, forbid_unknown_fields=True):
-    """Media that a client names by URL where the LLM's API takes none: fetched by the gateway and sent inline."""
+    """Media by URL, for LLM APIs that accept none: the gateway fetches and sends them inline."""
 
-    fetch: Annotated[bool, Meta(description="Fetch them; otherwise such a request is refused.")] = False
+    fetch: Annotated[bool, Meta(description="Fetch them; false: refuse such requests.")] = False
     hosts: Annotated[
         list[HostGlob],
         Meta(
             description="Hosts to fetch from: globs on the name in lower case (`*.example.com`; `xn--` form where it "
-            "is not ASCII), with `:port` where that is not the scheme's own. Needed to fetch anything."
+            "is not ASCII), with `:port` if it is not the scheme's default. Required for `fetch`."
         ),
     ] = []
-    http: Annotated[bool, Meta(description="Fetch http URLs too: what comes may have been changed on the way.")] = False
+    http: Annotated[
+        bool, Meta(description="Also fetch http URLs, although their content may be altered in transit.")
+    ] = False
     redirects: Annotated[Count, Meta(description="Most redirects of a fetch; each is checked like the first URL.")] = 3
     max_count: Annotated[Positive, Meta(description="Most media fetched for a request.")] = 20
-    max_bytes: Annotated[Positive, Meta(description="Largest medium.")] = 20_971_520
+    max_bytes: Annotated[Positive, Meta(description="Largest file.")] = 20_971_520
     max_total_bytes: Annotated[Positive, Meta(description="Largest sum of a request's fetched media.")] = 52_428_800
-    seconds: Annotated[PositiveSeconds, Meta(description="For one medium, whole, redirects included.")] = 15.0
+    seconds: Annotated[PositiveSeconds, Meta(description="For one whole fetch, including redirects.")] = 15.0
     total_seconds: Annotated[
-        PositiveSeconds, Meta(description="For all of a request's media, the wait for their turn included.")
+        PositiveSeconds, Meta(description="For all media of a request, including the wait for a free slot.")
     ] = 30.0
     concurrency: Annotated[
         Positive, Meta(description="Most fetches at a time, over all requests, in each worker process.")
@@ -391,7 +407,7 @@ class MediaByUrl(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Answers(Struct, frozen=True, forbid_unknown_fields=True):
-    """What the gateway adds to the answer of a rewritten request."""
+    """Headers that the gateway adds to the answer of a rewritten request."""
 
     delivery_header: Annotated[bool, Meta(description="Add `X-MLC-Gateway-Delivery`.")] = True
     notice_header: Annotated[bool, Meta(description="Add `X-MLC-Gateway-Notice`.")] = True
@@ -404,12 +420,14 @@ class Logs(Struct, frozen=True, forbid_unknown_fields=True):
         Literal["debug", "info", "warning", "error"],
         Meta(description="`debug` logs every step of a rewrite."),
     ] = "info"
-    format: Annotated[Literal["json", "console"], Meta(description="One JSON object a line, or text to read.")] = "json"
+    format: Annotated[Literal["json", "console"], Meta(description="One JSON object per line, or readable text.")] = (
+        "json"
+    )
     payloads: Annotated[
         bool,
         Meta(
-            description="Log what clients send, up to 512 characters a text, where otherwise its length and hash are "
-            "logged. For a search for faults only: the log then holds users' words. Secrets stay hidden."
+            description="Log what clients send, up to 512 characters of each text, instead of its length and hash. "
+            "Use it only for debugging: the log then holds users' texts. Secrets stay hidden."
         ),
     ] = False
 

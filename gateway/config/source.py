@@ -1,4 +1,4 @@
-"""Where settings come from, kept so that they can be read again: on reload, and by worker processes."""
+"""The source of the settings, so that they can be read again: on reload, and by worker processes."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from gateway.config.schema import Settings
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A settings file (None: none), and options that stand over it and the environment, nested like the file."""
+    """A settings file (None: no file), and options that override it and the environment, nested like the file."""
 
     path: Path | None = None
     overrides: Mapping[str, Any] = field(default_factory=dict)
 
     def load(self) -> Settings:
-        """The settings as they are now. Raises ConfigError: they are wrong."""
+        """Load the current settings. Raises ConfigError: they are wrong."""
         return load(self.path, overrides=self.overrides)
 
-    def beneath(self, overrides: Mapping[str, Any]) -> Source:
-        """The same, with more options over these."""
+    def with_overrides(self, overrides: Mapping[str, Any]) -> Source:
+        """Return a copy with more options, which override the present ones."""
         return Source(self.path, merge(dict(self.overrides), overrides))
 
-    def dumped(self) -> str:
-        """As text for another process; `read` undoes it."""
+    def dump(self) -> str:
+        """Return text from which another process can `read` the source."""
         return msgspec.json.encode({"path": self.path and str(self.path), "overrides": self.overrides}).decode()
 
     @classmethod
     def read(cls, text: str) -> Source:
-        """What `dumped` wrote."""
+        """Read what `dump` wrote."""
         data = msgspec.json.decode(text)
         return cls(data["path"] and Path(data["path"]), data["overrides"])

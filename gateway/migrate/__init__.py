@@ -1,1 +1,1 @@
-"""Migration: which agents can take what, and what mends the rest. Synchronous, over the cluster's own API."""
+"""Migration: what each agent accepts, and how to upgrade or promote it. Synchronous, over the cluster's own API."""

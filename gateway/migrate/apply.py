@@ -1,9 +1,9 @@
-"""Does the steps of an upgrade, or takes them back, so that it may be cut off anywhere and run again.
+"""Apply or undo the steps of an upgrade. A run may be interrupted anywhere and repeated.
 
-The API has no compare-and-set (FACTS.md, 10_upgrade). So right before a write the document is read and must be what
-the step starts from, and after it must be what the step ends at; a step whose end is reached already is done. Two
-upgrades of one connector at once write the same text, so neither harms the other. What remains is the time between
-that reading and the write, one round trip: another tool's write just then is overwritten, and is not noticed.
+The API has no compare-and-set (docs/internals/facts.md, 10_upgrade). So the document is read right before a write and
+must be in the step's start state; after the write it must be in its end state. A step in its end state is done. Two
+upgrades of one connector at a time write the same text, so neither harms the other. One gap remains: a write of another
+tool between that read and the write, one round trip, is overwritten unnoticed.
 """
 
 from __future__ import annotations
@@ -20,51 +20,51 @@ from gateway.migrate.search import search_all
 from gateway.migrate.steps import MADE, Call, Step, marker
 
 PATIENCE = 20.0
-"""Seconds to wait until a write shows, or to find out what became of one whose answer was lost."""
+"""Seconds to wait until a write takes effect, or to find out whether one without an answer did."""
 
 _PAUSE = 0.2
-_LATER = 2.0  # how long a request whose answer was lost may still be at work before it is sent again
-_LAG = 5.0  # a search lags a write by a refresh: a second unless the index is set otherwise
+_LATER = 2.0  # seconds that a request without an answer may still be running before it is sent again
+_LAG = 5.0  # seconds until a search shows a write: one refresh, a second by default
 _NO_ANSWER = 0
 
-Say = Callable[[str], None]
+Report = Callable[[str], None]
 
 
 class StepFailed(Exception):
-    """A step could not be done; the message names the call and what the cluster said."""
+    """A step failed. The message names the call and the cluster's error."""
 
 
 class Conflict(StepFailed):
-    """A document is neither as the step starts from nor as it ends: somebody else changed it."""
+    """Somebody else changed the document: it is neither in the step's start state nor in its end state."""
 
 
 class NeedsCredential(StepFailed):
-    """A new connector has to be made, and its credential is not at hand."""
+    """A new connector needs a credential, and none was given."""
 
 
 class Runner:
-    """Runs one journal's steps. say: told each call before it is sent. credential: for a connector to be made."""
+    """Runs one journal's steps. report: gets each call before it is sent. credential: of the new connector."""
 
     def __init__(
         self,
         cluster: Cluster,
         journal: Journal,
-        say: Say = lambda line: None,
+        report: Report = lambda line: None,
         credential: Mapping[str, Any] | None = None,
         patience: float = PATIENCE,
     ) -> None:
         self._cluster = cluster
         self._journal = journal
         self._record = journal.record
-        self._say = say
+        self._report = report
         self._credential = credential
         self._patience = patience
 
     def forward(self) -> None:
-        """Does every step that is not done.
+        """Apply every step that is not done.
 
         Raises:
-            StepFailed: one can't be done; those before it stay done.
+            StepFailed: a step failed; those before it stay applied.
             ClusterError: the cluster can't be read.
         """
         self._require_unchanged(forward=True)
@@ -75,10 +75,10 @@ class Runner:
                 self._do(index, step)
 
     def backward(self, force: bool = False) -> None:
-        """Takes back, last first, every step that was begun. force: also over somebody else's change.
+        """Undo every step that was begun, the last one first. force: also overwrite somebody else's change.
 
         Raises:
-            StepFailed: one can't be taken back; `left` lists what remains.
+            StepFailed: a step can't be undone; `remaining` lists what is left.
             ClusterError: the cluster can't be read.
         """
         if not force:
@@ -89,19 +89,19 @@ class Runner:
                 self._undo(index, self._record.steps[index], force)
         self._journal.close("reverted")
 
-    def left(self) -> list[Call]:
-        """The calls that would take back what still stands."""
+    def remaining(self) -> list[Call]:
+        """Return the calls that would undo the steps that are still applied."""
         steps = zip(self._record.steps, self._record.states, strict=True)
         return [self._filled(step.undo) for step, state in steps if state in ("begun", "done")][::-1]
 
     def _require_unchanged(self, forward: bool) -> None:
-        """Nothing is begun where a later step would find somebody else's change."""
+        """Raise Conflict if somebody else changed a document, before any step is begun."""
         for step, state in zip(self._record.steps, self._record.states, strict=True):
             if step.action == "write" and (forward or state in ("begun", "done")):
                 now = read_part(self._cluster, step.place)
                 if now not in (step.before, step.after, step.restored):
                     was = step.before if forward else step.after
-                    raise Conflict(f"{step.place} was changed by somebody: {_difference(was, now)}")
+                    raise Conflict(f"{step.place} was changed by somebody else: {_difference(was, now)}")
 
     def _do(self, index: int, step: Step) -> None:
         goal = self._record.made if step.after == MADE else step.after
@@ -121,7 +121,7 @@ class Runner:
         goals: tuple[Any, ...] = (step.before, step.restored)
         now = read_part(self._cluster, step.place)
         if step.action == "attach" and now != self._record.made:
-            goals = (now,)  # somebody pointed the model elsewhere: ours is out of use
+            goals = (now,)  # somebody chose another connector for the model: ours is not in use
         elif force and step.action == "write" and now not in goals:
             goals = (*goals, _overwritten(now, step.restored))
             now = None
@@ -130,29 +130,29 @@ class Runner:
         self._journal.mark(index, "undone")
 
     def _until(self, call: Call, place: str, goals: tuple[Any, ...]) -> None:
-        """Sends `call` until the part at `place` is one of `goals`.
+        """Send `call` until the part at `place` is one of `goals`.
 
         Raises:
-            StepFailed: it does not come to that.
+            StepFailed: the call is refused, or time is up.
         """
         end = time.monotonic() + self._patience
         while True:
             status, answer = self._send(call)
-            said = answer_of(status, answer) if status else "no answer came"
+            reason = answer_of(status, answer) if status else "no answer"
             wait = {200: self._patience, _NO_ANSWER: _LATER}.get(status, 0)
             if self._reached(place, goals, wait):
                 break
-            if status == 400 and "undeploy" in said:
-                # A caller's request deploys a model again at any time, and the cluster's own search for deployed
-                # models lags by a refresh: until the connector is written, try again.
+            if status == 400 and "undeploy" in reason:
+                # A caller's request may deploy a model at any time, and the cluster finds deployed models by a search
+                # that lags by a refresh: try again until the connector is written.
                 self._undeploy_all()
             elif status not in (_NO_ANSWER, 429, 502, 503, 504):
-                raise StepFailed(f"{call.method} {call.path}: {said}")
+                raise StepFailed(f"{call.method} {call.path}: {reason}")
             if time.monotonic() >= end:
-                raise StepFailed(f"{call.method} {call.path}: {said}")
+                raise StepFailed(f"{call.method} {call.path}: {reason}")
             time.sleep(_PAUSE)
         if place.startswith("connectors/"):
-            # One that was deployed in the last moment would go on with the connector as it was.
+            # A model that was deployed at the last moment would still use the old connector.
             self._undeploy_all()
 
     def _undeploy_all(self) -> None:
@@ -176,11 +176,11 @@ class Runner:
             time.sleep(_PAUSE)
 
     def _send(self, call: Call) -> tuple[int, dict[str, Any]]:
-        self._say(f"{call.method} {call.path}")
+        self._report(f"{call.method} {call.path}")
         try:
             return self._cluster.call(call.method, call.path, call.body)
         except ClusterUnreachable as error:
-            # A request that never left is as good as refused; one that did may have been carried out.
+            # A request that was not sent had no effect; one that was sent may have had.
             return (_NO_ANSWER if error.maybe_sent else 503), {"error": str(error)}
 
     def _create(self, index: int, step: Step) -> None:
@@ -189,20 +189,20 @@ class Runner:
         found = self._made() if self._record.states[index] == "begun" else []
         if not found:
             if self._credential is None:
-                raise NeedsCredential("a new connector is to be made: give its credential (--credential-file)")
+                raise NeedsCredential("the new connector needs a credential: give --credential-file")
             self._journal.mark(index, "begun")
             body = {**(step.call.body or {}), "credential": dict(self._credential)}
             status, answer = self._send(Call(step.call.method, step.call.path, body))
             made = answer.get("connector_id")
             found = [str(made)] if made else [] if 400 <= status < 500 else self._made()
             if not found:
-                said = self._without_secrets(answer_of(status, answer)) if status else "no answer came"
-                raise StepFailed(f"{step.call.method} {step.call.path}: {said}")
+                reason = self._without_secrets(answer_of(status, answer)) if status else "no answer"
+                raise StepFailed(f"{step.call.method} {step.call.path}: {reason}")
         self._record.made = found[0]
         self._journal.mark(index, "done")
 
     def _made(self) -> list[str]:
-        """Connectors with this upgrade's mark; waited for, as a search lags what was just made by a refresh."""
+        """Search for connectors with this upgrade's mark. Wait for one, as a search lags by a refresh."""
         end = time.monotonic() + min(self._patience, _LAG)
         while True:
             ending = marker(self._record.tag)
@@ -223,7 +223,7 @@ class Runner:
                 status, answer = self._cluster.call("GET", call.path)
                 if status == 404:
                     break
-                # It may still seem in use: the cluster searches for models that name it.
+                # The cluster may still find a model that names it, as its search lags.
                 if time.monotonic() >= end:
                     raise StepFailed(f"{call.method} {call.path} is refused: {answer_of(status, answer)}")
                 time.sleep(_PAUSE)
@@ -240,14 +240,14 @@ class Runner:
 
 
 def _difference(was: Any, now: Any) -> str:
-    """The members of a connector, or the value, that differ."""
+    """Describe what differs: the members of a connector, or the value."""
     if not isinstance(now, Mapping) or not isinstance(was, Mapping):
-        return f"{now!r} stands where {was!r} was"
+        return f"{now!r} in place of {was!r}"
     names = sorted(name for name in {*now, *was} if now.get(name) != was.get(name))
     return f"{', '.join(names)} changed"
 
 
 def _overwritten(now: Any, restored: Any) -> Any:
-    """What the undo makes of somebody else's version: its own members back, the others' additions kept."""
+    """Return the document that a forced undo leaves: our members restored, additions of others preserved."""
     parameters = {**(now.get("parameters") or {}), **(restored.get("parameters") or {})}
     return {**now, "actions": restored["actions"], "parameters": parameters}

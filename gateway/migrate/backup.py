@@ -1,8 +1,8 @@
-"""The backup file of one upgrade: what was there before, what is to be done, and how far it came.
+"""The backup file of one upgrade: the documents before it, its steps, and the state of each step.
 
-It is written before anything else is, and again, whole, before and after each step: to a new file that takes the
-old one's place once it is on disk. So whenever a run ends, the file tells what may have been begun. It never holds
-a credential: the cluster shows none, and what a user gives for a new connector is not kept.
+It is written before anything else, and again before and after each step, each time as a new file that replaces the old
+one once it is on disk. So the file shows which steps may have been begun, whenever a run ends. It never holds a
+credential: the cluster shows none, and what a user gives for a new connector is not stored.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ _FORMAT = 1
 
 
 class BackupError(Exception):
-    """The file or its directory can't be used; the message says what to do."""
+    """The file or its directory can't be used. The message says what to do."""
 
 
 class Record(msgspec.Struct, kw_only=True):
-    """What the file holds.
+    """The content of the file.
 
-    tag: what a connector made on the way is found by. key, models: the connector and the models it serves.
-    named, others: the agents asked for and those reached besides. documents: ``agents/ID``, ``models/ID`` and
-    ``connectors/ID`` as they were read. states: how far each of `steps` is. made: the id of a connector that was
-    made, "" before that is known.
+    tag: marks the connector that the upgrade makes. key, models: the connector and the models it serves.
+    named, others: the agents that the user named, and the others that use the connector. documents: ``agents/ID``,
+    ``models/ID`` and ``connectors/ID`` as they were read. states: one per step. made: the id of the new connector,
+    "" until it is known.
     """
 
     format: int = _FORMAT
@@ -58,8 +58,8 @@ class Record(msgspec.Struct, kw_only=True):
     made: str = ""
     outcome: Outcome = "applying"
 
-    def as_read(self) -> Documents:
-        """The documents as they were before."""
+    def documents_before(self) -> Documents:
+        """Return the documents as they were before the upgrade."""
         kinds: dict[str, dict[str, Any]] = {"agents": {}, "models": {}, "connectors": {}}
         for path, document in self.documents.items():
             kind, _, id_ = path.partition("/")
@@ -68,7 +68,7 @@ class Record(msgspec.Struct, kw_only=True):
 
 
 class Journal:
-    """A record on disk, saved at every change. path: the file."""
+    """A record on disk, written at every change. path: the file."""
 
     def __init__(self, path: Path, record: Record) -> None:
         self.path = path
@@ -76,26 +76,26 @@ class Journal:
 
     @classmethod
     def create(cls, directory: Path, offer: Offer, documents: Documents, url: str) -> Journal:
-        """A new file for `offer` in `directory`, which is made where it is missing.
+        """Write a new file for `offer` in `directory`; create the directory if needed.
 
         Raises:
-            BackupError: it can't be written.
+            BackupError: the file can't be written.
         """
         now = datetime.now(UTC)
-        kept = {f"agents/{id_}": documents.agents[id_] for id_ in (*offer.named, *offer.others)}
-        kept |= {f"models/{id_}": doc for id_, doc in documents.models.items()}
-        kept |= {f"connectors/{id_}": doc for id_, doc in documents.connectors.items()}
+        saved = {f"agents/{id_}": documents.agents[id_] for id_ in (*offer.named, *offer.others)}
+        saved |= {f"models/{id_}": doc for id_, doc in documents.models.items()}
+        saved |= {f"connectors/{id_}": doc for id_, doc in documents.connectors.items()}
         record = Record(
             tag=offer.tag,
             created=now.isoformat(timespec="seconds"),
-            url=place_of(url),
+            url=cluster_address(url),
             version=list(documents.version),
             key=offer.key,
             models=list(offer.models),
             named=list(offer.named),
             others=list(offer.others),
             parameter=offer.change.name,
-            documents={path: dict(doc) for path, doc in kept.items()},
+            documents={path: dict(doc) for path, doc in saved.items()},
             steps=list(offer.steps),
             states=["planned"] * len(offer.steps),
         )
@@ -110,36 +110,36 @@ class Journal:
 
     @classmethod
     def load(cls, path: Path) -> Journal:
-        """The journal in a file.
+        """Read the journal in a file.
 
         Raises:
-            BackupError: the file can't be read, or is no backup.
+            BackupError: the file can't be read, or is not a backup.
         """
         try:
             record = msgspec.json.decode(path.read_bytes(), type=Record)
         except OSError as error:
             raise BackupError(f"{path}: {error.strerror or error}") from None
         except msgspec.DecodeError as error:
-            raise BackupError(f"{path} is no backup of an upgrade: {error}") from None
+            raise BackupError(f"{path} is not the backup of an upgrade: {error}") from None
         if record.format != _FORMAT or len(record.states) != len(record.steps):
-            raise BackupError(f"{path} was written by another version: use that one")
+            raise BackupError(f"{path} was written by another version of mlc-gateway: use that version")
         return cls(path, record)
 
     def mark(self, index: int, state: State) -> None:
-        """Notes how far a step is."""
+        """Record the state of a step."""
         self.record.states[index] = state
         self.save()
 
     def close(self, outcome: Outcome) -> None:
-        """Notes what became of it all."""
+        """Record the outcome of the upgrade."""
         self.record.outcome = outcome
         self.save()
 
     def save(self) -> None:
-        """Puts the record on disk, whole, readable by its owner alone.
+        """Write the record to disk atomically, readable by its owner alone.
 
         Raises:
-            OSError: it can't be written.
+            OSError: the file can't be written.
         """
         data = msgspec.json.format(msgspec.json.encode(self.record), indent=2)
         new = self.path.with_name(f".{self.path.name}.{os.getpid()}.new")
@@ -157,32 +157,32 @@ class Journal:
 
 
 def unfinished(directory: Path, url: str) -> list[Journal]:
-    """The upgrades of this cluster in `directory` that were begun and neither finished nor taken back."""
+    """Return the upgrades of this cluster in `directory` that are neither finished nor undone."""
     found = []
     for path in sorted(directory.glob("*.json")):
         try:
             journal = Journal.load(path)
         except BackupError:
             continue  # some other file
-        if journal.record.url == place_of(url) and journal.record.outcome in ("applying", "reverting"):
+        if journal.record.url == cluster_address(url) and journal.record.outcome in ("applying", "reverting"):
             found.append(journal)
     return found
 
 
-def place_of(url: str) -> str:
-    """Scheme, host and port of a cluster's address; a name and password in it are left out."""
+def cluster_address(url: str) -> str:
+    """Return a cluster's address without a user name and password."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}"
 
 
 @contextmanager
-def only_one(directory: Path) -> Iterator[None]:
-    """Holds the directory, so that two runs on this machine do not work from the same files.
+def lock_directory(directory: Path) -> Iterator[None]:
+    """Lock the directory, so that two runs on this machine do not use the same files.
 
-    The system lets go of it when the process ends, however it ends.
+    The system releases the lock when the process ends.
 
     Raises:
-        BackupError: another run holds it, or it can't be written.
+        BackupError: another run has the lock, or the directory can't be written.
     """
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -193,6 +193,6 @@ def only_one(directory: Path) -> Iterator[None]:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     except BlockingIOError:
-        raise BackupError(f"{directory} is in use by another upgrade or rollback: wait until it has ended") from None
+        raise BackupError(f"{directory} is in use by another upgrade or rollback: wait until it ends") from None
     finally:
         os.close(handle)

@@ -1,9 +1,9 @@
-"""What registrations and quick executes of the gateway's left behind: found by their tag, and removed.
+"""Find and remove leftovers: what unfinished registrations and quick executes left on the cluster.
 
-Left behind is a tagged model or connector that no agent and no model names any more, a tagged agent whose model is
-gone, and the agent of a quick execute, once nothing was written to it for a while: what is younger may belong to a
-registration under way. A document without the gateway's tag is never touched. Before each removal everything is read
-again, so that what came into use meanwhile stays.
+A leftover is a tagged model or connector that no agent and no model uses, a tagged agent whose model does not exist any
+more, or the agent of a quick execute, if it was not written for a while: newer documents may belong to a registration
+that is still running. A document without the gateway's tag is never changed. Everything is read again before each
+removal, so that what came into use meanwhile stays.
 """
 
 from __future__ import annotations
@@ -23,18 +23,21 @@ from gateway.register.documents import REGISTRATION_PARAMETER, TAG
 from gateway.register.quick import QUICK_PARAMETER
 
 OLD = 600.0
-"""Seconds without a write after which a document is no longer of a registration under way."""
+"""Seconds without a write after which a document counts as a leftover."""
 
 _TAGGED = re.compile(rf"(?:^|\W){TAG} ([0-9a-f]{{32}})$")
 _ORDER: tuple[Kind, ...] = ("agents", "models", "connectors")
 _TRIES, _PAUSE = 20, 0.5
-"""A model that is being undeployed can't be deleted yet."""
+"""A model can't be deleted while it is being undeployed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """One document that is left behind. age: seconds since it was last written. outcome: after a removal was tried,
-    ``removed``, ``kept`` (it is in use again, or gone) or ``failed``; error: why it failed."""
+    """One leftover. age: seconds since it was last written.
+
+    outcome: of its removal: ``removed``, ``kept`` (it is in use again, or does not exist any more) or ``failed``.
+    error: why the removal failed.
+    """
 
     kind: Kind
     id: str
@@ -46,20 +49,25 @@ class Leftover:
     error: str = ""
 
     def as_dict(self) -> dict[str, Any]:
-        """As JSON data."""
-        told = {"kind": self.kind, "id": self.id, "name": self.name, "tag": self.tag, "age_seconds": round(self.age)}
-        return {**told, "reason": self.reason, **({"outcome": self.outcome} if self.outcome else {}), **self._failure()}
+        """Return JSON data."""
+        entry = {"kind": self.kind, "id": self.id, "name": self.name, "tag": self.tag, "age_seconds": round(self.age)}
+        return {
+            **entry,
+            "reason": self.reason,
+            **({"outcome": self.outcome} if self.outcome else {}),
+            **self._failure(),
+        }
 
     def _failure(self) -> dict[str, str]:
         return {"error": self.error} if self.error else {}
 
 
 def leftovers(cluster: Cluster, older_than: float = OLD, now: Callable[[], float] = time.time) -> list[Leftover]:
-    """All that is left behind, agents first, then models, then connectors.
+    """Find all leftovers: agents first, then models, then connectors.
 
     Raises:
-        ClusterRefused: agents, models or connectors can't be searched, so what is in use is not known.
-        ClusterUnreachable: no answer came.
+        ClusterRefused: agents, models or connectors can't be searched, so it is unknown what is in use.
+        ClusterUnreachable: the cluster did not answer.
     """
     documents = {kind: dict(search_all(cluster, kind)) for kind in _ORDER}
     found = [one for one in _unused(cluster, documents, now()) if one.age >= older_than]
@@ -73,17 +81,17 @@ def remove(
     now: Callable[[], float] = time.time,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[Leftover]:
-    """Removes them one by one; each with its outcome.
+    """Remove leftovers one by one and yield each with its outcome.
 
     Raises:
-        ClusterRefused, ClusterUnreachable: as `leftovers`, from reading again.
+        ClusterRefused, ClusterUnreachable: as `leftovers`, which is repeated before each removal.
     """
     for one in found:
         still = {(other.kind, other.id) for other in leftovers(cluster, older_than, now)}
         if (one.kind, one.id) not in still or not _same(cluster, one):
             yield replace(one, outcome="kept")
             continue
-        error = _removed(cluster, one, sleep)
+        error = _remove(cluster, one, sleep)
         yield replace(one, outcome="failed" if error else "removed", error=error)
 
 
@@ -92,14 +100,14 @@ def _unused(cluster: Cluster, documents: Mapping[Kind, Mapping[str, Any]], now: 
         source = documents[kind][id_]
         return Leftover(kind, id_, str(source.get("name") or ""), tag, now - _written(source), reason)
 
-    going = set()
+    removable = set()
     for id_, agent in documents["agents"].items():
         tag, reason = _tag("agents", agent), _abandoned(cluster, agent, documents["models"])
         if tag and reason:
-            going.add(id_)
+            removable.add(id_)
             yield left("agents", id_, tag, reason)
-    # Only what stays keeps others in use. An id counts wherever it stands: in an LLM, a tool, a list of connectors.
-    staying = (agent for id_, agent in documents["agents"].items() if id_ not in going)
+    # Only agents that stay count as users. An id counts anywhere in them: in an LLM, a tool, a list of connectors.
+    staying = (agent for id_, agent in documents["agents"].items() if id_ not in removable)
     used = " ".join(map(json.dumps, [*staying, *(m.get("connector_id") for m in documents["models"].values())]))
     for kind in ("models", "connectors"):
         for id_, source in documents[kind].items():
@@ -108,19 +116,19 @@ def _unused(cluster: Cluster, documents: Mapping[Kind, Mapping[str, Any]], now: 
 
 
 def _abandoned(cluster: Cluster, agent: Mapping[str, Any], models: Mapping[str, Any]) -> str:
-    """Why a tagged agent is left behind; "" for one that isn't."""
+    """Return why a tagged agent is a leftover, or "" if it is not."""
     parameters = agent.get("parameters")
     if not isinstance(parameters, Mapping) or REGISTRATION_PARAMETER not in parameters:
         return ""
     if QUICK_PARAMETER in parameters:
         return "it was made for a quick execute"
-    # A model that the search doesn't show may be hidden, or just made: only the cluster's word counts.
+    # A model that the search does not show may be hidden or new: ask the cluster for it.
     gone = [id_ for id_ in needed(agent) if id_ not in models and _missing(cluster, "models", id_)]
-    return f"its model {gone[0]} is gone" if gone else ""
+    return f"its model {gone[0]} does not exist any more" if gone else ""
 
 
 def _tag(kind: Kind, source: Mapping[str, Any]) -> str:
-    """The gateway's tag on a document, "" where there is none."""
+    """Return the gateway's tag on a document, or ""."""
     if kind == "agents":
         parameters = source.get("parameters")
         tag = parameters.get(REGISTRATION_PARAMETER) if isinstance(parameters, Mapping) else None
@@ -130,7 +138,7 @@ def _tag(kind: Kind, source: Mapping[str, Any]) -> str:
 
 
 def _written(source: Mapping[str, Any]) -> float:
-    """When a document was last written, in seconds since the epoch; where it doesn't tell, it counts as just now."""
+    """Return when a document was last written, in seconds since the epoch; if unknown, it counts as new."""
     stamps = [source.get(name) for name in ("created_time", "last_updated_time")]
     known = [stamp / 1000 for stamp in stamps if isinstance(stamp, int | float)]
     return max(known, default=float("inf"))
@@ -141,14 +149,14 @@ def _missing(cluster: Cluster, kind: Kind, id_: str) -> bool:
 
 
 def _same(cluster: Cluster, one: Leftover) -> bool:
-    """Whether it is still there, with its tag."""
+    """Return True if the document still exists, with its tag."""
     status, document = cluster.call("GET", document_path(one.kind, one.id))
     return status == 200 and _tag(one.kind, document) == one.tag
 
 
-def _removed(cluster: Cluster, one: Leftover, sleep: Callable[[float], None]) -> str:
-    """Removes it; why that failed, "" when it is gone."""
-    said = ""
+def _remove(cluster: Cluster, one: Leftover, sleep: Callable[[float], None]) -> str:
+    """Remove a leftover. Return the error, or "" for success."""
+    error = ""
     try:
         for _ in range(_TRIES):
             if one.kind == "models":
@@ -156,13 +164,13 @@ def _removed(cluster: Cluster, one: Leftover, sleep: Callable[[float], None]) ->
             status, answer = cluster.call("DELETE", document_path(one.kind, one.id))
             if status in (200, 404):
                 return ""
-            said = answer_of(status, answer)
+            error = answer_of(status, answer)
             if one.kind != "models" or status != 400:
-                return said
+                return error
             sleep(_PAUSE)
-    except ClusterUnreachable as error:
-        return "" if _is_gone(cluster, one) else str(error)
-    return said
+    except ClusterUnreachable as failure:
+        return "" if _is_gone(cluster, one) else str(failure)
+    return error
 
 
 def _is_gone(cluster: Cluster, one: Leftover) -> bool:

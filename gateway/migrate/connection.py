@@ -1,14 +1,13 @@
-"""The cluster as the migration's commands reach it: opensearch-py, with basic auth, SigV4 or none.
+"""The connection of the commands to a cluster: opensearch-py, with basic auth, SigV4 or no credentials.
 
-Where it is and who asks comes from the gateway's settings (`--config`), or from options that stand over them. A
-password is read from the settings' own sources, from the environment variable ``MLC_PASSWORD``, or asked on a
-terminal; it is no option, as other users of a machine can see a command line. Nothing of a request is logged: its
-body may hold credentials.
+The address and the account come from the gateway's settings (`--config`), or from options that override them. A
+password is read from the settings' sources or from the environment variable ``MLC_PASSWORD``, or asked for on a
+terminal. It is not an option, as other users of the machine can see the command line. Requests are not logged: their
+bodies may hold credentials.
 """
 
 from __future__ import annotations
 
-import argparse
 import getpass
 import os
 import sys
@@ -26,15 +25,33 @@ from gateway.migrate.transport import NoAnswer, Sender
 
 PASSWORD = "MLC_PASSWORD"
 TENANT = "x-tenant-id"
-"""The header that tells tenants apart where a cluster's ML Commons is multi-tenant (source, 2.19 and later)."""
+"""The header that names the tenant of a multi-tenant ML Commons (source, 2.19 and later)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterOptions:
+    """How to reach a cluster, as the command line says it. Each option overrides the settings in the file `config`."""
+
+    config: Path | None = None
+    url: str | None = None
+    user: str | None = None
+    aws_service: str | None = None
+    aws_region: str | None = None
+    aws_profile: str | None = None
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+    insecure: bool = False
+    tenant: str | None = None
+    cluster_version: str | None = None
 
 
 class ClusterError(Exception):
-    """The cluster can't be worked with; the message says what to do next."""
+    """The cluster can't be used. The message says what to do."""
 
 
 class ClusterUnreachable(ClusterError):
-    """No answer came. maybe_sent: whether the request may have reached the cluster and been carried out."""
+    """The cluster did not answer. maybe_sent: the request may have reached it and taken effect."""
 
     def __init__(self, message: str, maybe_sent: bool = False) -> None:
         super().__init__(message)
@@ -42,26 +59,26 @@ class ClusterUnreachable(ClusterError):
 
 
 class ClusterRefused(ClusterError):
-    """The cluster answered, but not with what was asked for: 401, 403, or it is no OpenSearch with ML Commons."""
+    """The cluster answered with an error: 401, 403, or it is not OpenSearch with ML Commons."""
 
 
 class Cluster(Protocol):
     """The port to a cluster; safe to use from several threads."""
 
     def call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
-        """One request; the status (200 for every success) and the answer, ``{}`` where it is no JSON object.
+        """Send a request; return the status (200 for every success) and the body (``{}`` if not a JSON object).
 
-        path: raw path and query (`gateway.agents.lookup.document_path` quotes ids). A write is sent once, never
-        again by itself; a read that meets a dead node is asked of another.
+        path: raw path and query (`gateway.agents.lookup.document_path` quotes ids). A write is sent once. A read
+        whose node does not answer is sent to the next node.
 
         Raises:
-            ClusterUnreachable: no answer came.
+            ClusterUnreachable: the cluster did not answer.
         """
 
 
 @dataclass(frozen=True)
 class Connected:
-    """A cluster that answered `GET /`. It is a `Cluster`. settings: the gateway's, as loaded, for its rules."""
+    """A cluster that answered `GET /`. It is a `Cluster`. settings: those of the gateway."""
 
     version: tuple[int, ...]
     name: str
@@ -74,91 +91,72 @@ class Connected:
         return _call(self._sender, self.url, method, path, body)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of every command that talks to a cluster."""
-    where = parser.add_argument_group("cluster")
-    where.add_argument(
-        "-c", "--config", type=Path, metavar="FILE", help="the gateway's settings, whose `upstream` is the cluster"
-    )
-    where.add_argument("--url", metavar="URL", help="the cluster's address (http://127.0.0.1:9200)")
-    where.add_argument("--user", metavar="NAME", help=f"basic auth; the password is asked, or read from {PASSWORD}")
-    where.add_argument("--aws-service", choices=("es", "aoss"), help="sign with SigV4 and boto3's credentials")
-    where.add_argument("--aws-region", metavar="REGION", help="region to sign for (as boto3 finds it)")
-    where.add_argument("--aws-profile", metavar="NAME", help="profile of the AWS configuration files")
-    where.add_argument("--ca-file", metavar="FILE", help="PEM file of authorities to trust")
-    where.add_argument("--cert-file", metavar="FILE", help="PEM file of the client certificate to show, and its chain")
-    where.add_argument("--key-file", metavar="FILE", help="PEM file of its key, where it is not in --cert-file")
-    where.add_argument("--insecure", action="store_true", help="don't check the cluster's certificate")
-    where.add_argument("--tenant", metavar="ID", help=f"tenant of a multi-tenant ML Commons (sent as {TENANT})")
-    where.add_argument("--cluster-version", metavar="V", help="its version, such as 2.19.0, where GET / doesn't tell")
+def connect(options: ClusterOptions, ask: Callable[[str], str] | None = None) -> Connected:
+    """Connect to a cluster: send it `GET /` and read its version.
 
-
-def connect(args: argparse.Namespace, ask: Callable[[str], str] | None = None) -> Connected:
-    """The cluster that the options of `add_arguments` name, once it has answered `GET /`.
-
-    ask: asks for a password; by default on a terminal, without showing it.
+    ask: asks for a password; by default on the terminal, without echo.
 
     Raises:
-        ClusterError: it can't be reached, refuses, or is no OpenSearch; the settings or options are wrong.
+        ClusterError: it can't be reached, refuses access, or is not OpenSearch; the settings or options are wrong.
     """
-    settings = _settings(args)
+    settings = _settings(options)
     upstream = settings.upstream
-    headers = {TENANT: args.tenant} if args.tenant else {}
-    sender = Sender(upstream, _auth(args, upstream, ask), headers)
+    headers = {TENANT: options.tenant} if options.tenant else {}
+    sender = Sender(upstream, _auth(options, upstream, ask), headers)
     url = (upstream.nodes or [upstream.url])[0].rstrip("/")
     status, root = _call(sender, url, "GET", "/")
-    version = _version(args.cluster_version, url, status, root)
+    version = _version(options.cluster_version, url, status, root)
     return Connected(version, str(root.get("cluster_name", "")), url, settings, sender)
 
 
 def answer_of(status: int, answer: Mapping[str, Any]) -> str:
-    """What the cluster said, in a line: the status and its reason, shortened."""
+    """Describe an answer in a line: the status and the shortened reason."""
     error = answer.get("error", answer)
     reason = (error.get("details") or error.get("reason") or "") if isinstance(error, Mapping) else error
-    said = " ".join(str(reason).split())[:300]
-    return f"{status}: {said}" if said else str(status)
+    line = " ".join(str(reason).split())[:300]
+    return f"{status}: {line}" if line else str(status)
 
 
 def refusal(status: int, what: str, permission: str, answer: Mapping[str, Any]) -> ClusterRefused:
-    """The error for a call that the cluster refused; permission: what the account needs for it."""
-    said = answer_of(status, answer)
+    """Return the error for a call that the cluster refused. permission: what the account needs."""
+    reason = answer_of(status, answer)
     match status:
         case 401:
-            message = f"The cluster does not accept these credentials ({said}): {_NEXT_401}"
+            message = f"The cluster does not accept these credentials ({reason}): {_NEXT_401}"
         case 403:
-            message = f"This account may not {what} ({said}): grant it {permission}, or use another one."
+            message = f"This account may not {what} ({reason}): grant it {permission}, or use another account."
         case _:
-            message = f"The cluster could not {what}: {said}"
+            message = f"The cluster could not {what}: {reason}"
     return ClusterRefused(message)
 
 
 _NEXT_401 = f"check --user and the password ({PASSWORD}), the AWS credentials, or upstream.auth of the settings."
 
 
-def _settings(args: argparse.Namespace) -> Settings:
-    """The gateway's settings with the options over them."""
-    if args.user and (args.aws_service or args.aws_region or args.aws_profile):
-        raise ClusterError("--user and the --aws options are two ways to sign in: give one of them.")
+def _settings(options: ClusterOptions) -> Settings:
+    """Load the gateway's settings, overridden by the options."""
+    if options.user and (options.aws_service or options.aws_region or options.aws_profile):
+        raise ClusterError("--user and the --aws options are two ways to sign in: give only one of them.")
     upstream: dict[str, Any] = {}
-    if args.url:
-        upstream |= {"url": args.url, "nodes": []}
-    tls = {"ca_file": args.ca_file, "cert_file": args.cert_file, "key_file": args.key_file}
+    if options.url:
+        upstream |= {"url": options.url, "nodes": []}
+    tls = {"ca_file": options.ca_file, "cert_file": options.cert_file, "key_file": options.key_file}
     upstream["tls"] = {name: value for name, value in tls.items() if value}
-    if args.insecure:
+    if options.insecure:
         upstream["tls"]["verify"] = False
-    sigv4 = {"service": args.aws_service, "region": args.aws_region, "profile": args.aws_profile}
+    sigv4 = {"service": options.aws_service, "region": options.aws_region, "profile": options.aws_profile}
     if any(sigv4.values()):
         upstream["auth"] = {"mode": "sigv4", "sigv4": {name: value for name, value in sigv4.items() if value}}
     try:
-        return load(args.config, overrides={"upstream": upstream})
+        return load(options.config, overrides={"upstream": upstream})
     except ConfigError as error:
         raise ClusterError(f"The settings can't be used:\n{error}") from None
 
 
-def _auth(args: argparse.Namespace, upstream: Upstream, ask: Callable[[str], str] | None) -> Any:
-    """What requests takes as `auth`; None: nobody signs in."""
-    if args.user:
-        return args.user, _password(args.user, ask)
+def _auth(options: ClusterOptions, upstream: Upstream, ask: Callable[[str], str] | None) -> Any:
+    """Return requests' `auth`; None: no credentials."""
+    if options.user:
+        return options.user, _password(options.user, ask)
     match upstream.auth.mode:
         case "basic":
             return upstream.auth.basic.username, upstream.auth.basic.password.reveal()
@@ -172,12 +170,12 @@ def _password(user: str, ask: Callable[[str], str] | None) -> str:
     if given is not None:
         return given
     if ask is None and not sys.stdin.isatty():
-        raise ClusterError(f"The password of {user} is not known: put it into the environment variable {PASSWORD}.")
+        raise ClusterError(f"There is no password for {user}: put it into the environment variable {PASSWORD}.")
     return (ask or getpass.getpass)(f"Password of {user}: ")
 
 
 def _signature(upstream: Upstream) -> Any:
-    """requests-aws4auth's signature with boto3's credentials, fetched anew as they expire."""
+    """Return requests-aws4auth's signer with boto3's credentials, which it refreshes when they expire."""
     import boto3  # type: ignore[import-untyped]  # here, as it is slow to load
     from botocore.exceptions import BotoCoreError  # type: ignore[import-untyped]
     from requests_aws4auth import AWS4Auth  # type: ignore[import-untyped]
@@ -187,14 +185,14 @@ def _signature(upstream: Upstream) -> Any:
         session = boto3.Session(profile_name=wanted.profile or None, region_name=wanted.region or None)
         credentials = session.get_credentials()
     except BotoCoreError as error:
-        raise ClusterError(f"AWS credentials can't be had: {error}") from None
+        raise ClusterError(f"AWS credentials can't be loaded: {error}") from None
     if credentials is None:
         raise ClusterError(
             "boto3 finds no AWS credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, name a profile with "
-            "--aws-profile, or run where a role is given."
+            "--aws-profile, or run with an instance or task role."
         )
     if not session.region_name:
-        raise ClusterError("No AWS region is known: name it with --aws-region or AWS_REGION.")
+        raise ClusterError("There is no AWS region: name it with --aws-region or AWS_REGION.")
     return AWS4Auth(region=session.region_name, service=wanted.service, refreshable_credentials=credentials)
 
 
@@ -209,22 +207,22 @@ def _call(
     return answer.status, answer.body
 
 
-def _version(told: str | None, url: str, status: int, root: Mapping[str, Any]) -> tuple[int, ...]:
-    """The cluster's version, told by option or by `GET /`."""
-    if told:
-        version = read_version({"version": {"number": told, "distribution": "opensearch"}})
+def _version(given: str | None, url: str, status: int, root: Mapping[str, Any]) -> tuple[int, ...]:
+    """Return the cluster's version, from the option or from `GET /`."""
+    if given:
+        version = read_version({"version": {"number": given, "distribution": "opensearch"}})
         if version is None:
-            raise ClusterError(f"--cluster-version {told!r} is no version such as 2.19.0.")
+            raise ClusterError(f"--cluster-version {given!r} is not a version such as 2.19.0.")
         if status in (200, 403):
             return version
     if status in (401, 403):
         raise refusal(
-            status, "read GET /", f"{PERMISSIONS['cluster']} (or name its version by --cluster-version)", root
+            status, "read GET /", f"{PERMISSIONS['cluster']} (or name its version with --cluster-version)", root
         )
     found = read_version(root) if status == 200 else None
     if found is None:
         raise ClusterRefused(
-            f"{url} answered GET / with {status} and does not say that it is OpenSearch: check the address; where "
-            "its version is hidden (compatibility.override_main_response_version), name it by --cluster-version."
+            f"{url} answered GET / with {status}, but not as OpenSearch does: check the address; if the cluster hides "
+            "its version (compatibility.override_main_response_version), name it with --cluster-version."
         )
     return found

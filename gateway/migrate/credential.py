@@ -1,4 +1,4 @@
-"""The credential of a connector that is to be made anew: the cluster never shows the old one's, so it is given."""
+"""The credential of a new connector. The cluster never shows the old one's, so the user gives it."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _PRIVATE = 0o077
 
 
 class CredentialError(Exception):
-    """The credential can't be had; the message says what to do, and holds nothing of it."""
+    """The credential can't be read. The message says what to do and never holds the credential."""
 
 
-def from_file(path: Path) -> dict[str, str]:
-    """The JSON object of a file that its owner alone can read, or its member `credential`.
+def read_credential(path: Path) -> dict[str, str]:
+    """Return the JSON object of a file that only its owner can read, or its member `credential`.
 
     Raises:
-        CredentialError: it can't be read, others can read it, or it is no object of strings.
+        CredentialError: the file can't be read, others can read it, or it is not an object of strings.
     """
     try:
         if path.stat().st_mode & _PRIVATE:
@@ -40,11 +40,11 @@ def from_file(path: Path) -> dict[str, str]:
     return inner
 
 
-def asked(names: Sequence[str], ask: Callable[[str], str] | None = None) -> dict[str, str]:
-    """Each of `names`, typed without being shown; those left empty are left out.
+def ask_credential(names: Sequence[str], ask: Callable[[str], str] | None = None) -> dict[str, str]:
+    """Ask for each of `names` on the terminal, without echo. Empty ones are left out.
 
     Raises:
-        CredentialError: there is no terminal, or nothing was typed.
+        CredentialError: there is no terminal, or every answer was empty.
     """
     if ask is None and not sys.stdin.isatty():
         raise CredentialError("The credential can't be asked for without a terminal: give --credential-file FILE")
@@ -55,9 +55,9 @@ def asked(names: Sequence[str], ask: Callable[[str], str] | None = None) -> dict
     return found
 
 
-def names_in(connector: Document) -> tuple[str, ...]:
-    """The names a connector's credential has: those its actions refer to, or what its signature needs."""
-    told = dict.fromkeys(_REFERENCE.findall(json.dumps(connector.get("actions"))))
-    if told:
-        return tuple(told)
+def credential_names(connector: Document) -> tuple[str, ...]:
+    """Return the names in a connector's credential: those its actions refer to, or those its signature needs."""
+    found = dict.fromkeys(_REFERENCE.findall(json.dumps(connector.get("actions"))))
+    if found:
+        return tuple(found)
     return ("access_key", "secret_key", "session_token") if connector.get("protocol") == "aws_sigv4" else ("key",)

@@ -1,6 +1,6 @@
-"""An upgrade before it is done, shown: the calls, the change of the connector's document, the proof, what is gained.
+"""Upgrades before they are made: a table for a terminal, with the calls, the diff and the proof, or JSON data.
 
-The machine form of an offer: {key, offered: true, provider, parameter, models[], agents {named[], others[]}, calls
+The JSON of an offer: {key, offered: true, provider, parameter, models[], agents {named[], others[]}, calls
 [{method, path, body?}], diff, proof {calls, differing}, effects [{id, name, gained[], before {KIND: strategy}, after
 {KIND: strategy}}]}; of a refusal: {key, offered: false, agents {named[]}, code, reason}.
 """
@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 from gateway.migrate.assess import Abilities
@@ -22,52 +24,89 @@ from gateway.migrate.upgrade import Offer, Refused
 _STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 
-def show(console: Console, found: Iterable[Offer | Refused]) -> None:
-    """Each offer and refusal, for people; coloured where the console is a terminal."""
+def show(console: Console, found: Sequence[Offer | Refused], verbose: bool = False) -> None:
+    """Print a table of connectors and a summary; verbose: also each change with its calls and diff."""
+    console.print(Text(summary_line(found), "bold"))
+    console.print(_table(found))
+    for line in _footer(found):
+        console.print(Text(line, "dim"))
+    if verbose:
+        for offer in (one for one in found if isinstance(one, Offer)):
+            for line in _details(offer):
+                style = _STYLES.get(line[:1], "") if not line.startswith(("+++", "---")) else "bold"
+                console.print(Text(line, style), soft_wrap=True)
+    elif any(isinstance(one, Offer) for one in found):
+        console.print(Text("-v shows the calls, the diff and the agents.", "dim"))
+
+
+def summary_line(found: Sequence[Offer | Refused]) -> str:
+    """Return the result in one line: connectors that can be upgraded, and agents that would take more."""
+    offers = [one for one in found if isinstance(one, Offer)]
+    agents = {effect.agent_id for offer in offers for effect in offer.effects if effect.gained}
+    if not offers:
+        return "No connector can be upgraded."
+    number = f"{len(offers)} of {len(found)} connectors" if len(found) > 1 else "The connector"
+    return f"{number} can be upgraded: {len(agents)} {'agent' if len(agents) == 1 else 'agents'} would take more."
+
+
+def _table(found: Sequence[Offer | Refused]) -> Table:
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("connector", overflow="fold")
+    table.add_column("agents", justify="right", no_wrap=True)
+    table.add_column("would gain")
     for one in found:
-        if isinstance(one, Refused):
-            console.print(Text(f"{one.key}: left alone ({one.code.name}): {one.reason}", "yellow"), soft_wrap=True)
-            console.print(Text(f"  agents: {', '.join(one.named)}"), soft_wrap=True)
-            continue
-        for line in _lines(one):
-            style = _STYLES.get(line[:1], "") if not line.startswith(("+++", "---")) else "bold"
-            console.print(Text(line, style), soft_wrap=True)
+        if isinstance(one, Offer):
+            gained = dict.fromkeys(kind for effect in one.effects for kind in effect.gained)
+            table.add_row(Text(one.key), str(len(one.effects)), Text(", ".join(gained), "green"))
+        else:
+            table.add_row(Text(one.key), str(len(one.named)), Text(f"unchanged: {one.code.name}", "yellow"))
+    return table
 
 
-def _lines(offer: Offer) -> Iterator[str]:
+def _footer(found: Sequence[Offer | Refused]) -> Iterator[str]:
+    refused = [one for one in found if isinstance(one, Refused)]
+    yield from dict.fromkeys(f"{one.code.name}: {one.reason}" for one in refused)
+    for one in found:
+        if isinstance(one, Offer) and one.others:
+            names = {effect.agent_id: effect.name or effect.agent_id for effect in one.effects}
+            others = ", ".join(names[id_] for id_ in one.others)
+            yield f"{one.key} is also used by agents that you did not name: {others}. To change it, add --shared."
+
+
+def _details(offer: Offer) -> Iterator[str]:
     yield f"{offer.key}: can be upgraded (models {', '.join(offer.models)})"
     for found in offer.effects:
-        whose = "" if found.agent_id in offer.named else ", reached too: it uses the same connector"
-        yield f"  agent {found.agent_id} ({found.name}{whose})"
-        yield f"    takes now: {_said(found.before)}; afterwards: {_said(found.after)}"
-        yield f"    gained: {', '.join(found.gained) or 'nothing'}"
+        other = "" if found.agent_id in offer.named else ", not named, but uses the same connector"
+        yield f"  agent {found.agent_id} ({found.name}{other})"
+        yield f"    takes now: {_kinds(found.before)}"
+        yield f"    takes afterwards: {_kinds(found.after)}"
     yield f"  proof: {sum(found.calls for found in offer.effects)} legacy calls render the same text before and after"
-    yield f"  from then on, a caller's own parameter {offer.change.name!r} counts; until now it was ignored"
+    yield f"  new: a caller's own parameter {offer.change.name!r} takes effect; until now it was ignored"
     yield "  calls:"
     for step in offer.steps:
         yield f"    {request_line(step.call)}"
     yield from diff(offer)
 
 
-def _said(abilities: Abilities) -> str:
-    return ", ".join(kind for kind, ability in abilities.items() if ability.arrives) or "nothing"
+def _kinds(abilities: Abilities) -> str:
+    return ", ".join(kind for kind, ability in abilities.items() if ability.arrives) or "no kind of input"
 
 
 def request_line(call: Call) -> str:
-    """Method, path and JSON body in a line."""
+    """Return method, path and JSON body in a line."""
     body = "" if call.body is None else f" {json.dumps(call.body, ensure_ascii=False)}"
     return f"{call.method} {call.path}{body}"
 
 
 def diff(offer: Offer) -> Iterator[str]:
-    """A unified diff of the connector's document."""
+    """Return a unified diff of the connector's document."""
     now, then = (json.dumps(doc, ensure_ascii=False, indent=2, sort_keys=True) for doc in (offer.old, offer.new))
     names = f"{offer.key} now", f"{offer.key} upgraded"
     return difflib.unified_diff(now.splitlines(), then.splitlines(), *names, lineterm="")
 
 
 def as_json(found: Iterable[Offer | Refused]) -> list[dict[str, Any]]:
-    """The machine form, in the shape this module's head tells."""
+    """Return JSON data, in the form that the module's docstring describes."""
     return [_refused(one) if isinstance(one, Refused) else _offer(one) for one in found]
 
 
@@ -82,7 +121,7 @@ def _refused(one: Refused) -> dict[str, Any]:
 
 
 def _offer(offer: Offer) -> dict[str, Any]:
-    def ways(abilities: Abilities) -> dict[str, str]:
+    def strategies(abilities: Abilities) -> dict[str, str]:
         return {kind: ability.strategy for kind, ability in abilities.items() if ability.arrives}
 
     effects = [
@@ -90,8 +129,8 @@ def _offer(offer: Offer) -> dict[str, Any]:
             "id": e.agent_id,
             "name": e.name,
             "gained": list(e.gained),
-            "before": ways(e.before),
-            "after": ways(e.after),
+            "before": strategies(e.before),
+            "after": strategies(e.after),
         }
         for e in offer.effects
     ]
@@ -110,6 +149,6 @@ def _offer(offer: Offer) -> dict[str, Any]:
 
 
 def call_json(call: Call) -> dict[str, Any]:
-    """One call as JSON data."""
+    """Return one call as JSON data."""
     body = {} if call.body is None else {"body": call.body}
     return {"method": call.method, "path": call.path, **body}

@@ -1,4 +1,4 @@
-"""What a scan of a cluster finds: plain values. Pure."""
+"""What a scan of a cluster finds, as plain values. Pure."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from gateway.mlcommons.generations import V2_TYPES
 from gateway.mlcommons.profile import AgentProfile
 
 TYPES = frozenset({"flow", "conversational_flow", "conversational", "plan_execute_and_reflect"}) | V2_TYPES
-"""Agent types whose way with an input is known."""
+"""Agent types whose handling of an input is known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """Why an agent can't be judged: a short code, the reasons in a line, and what to do."""
+    """Why an agent can't be assessed: a short code, the reasons in a line, and what to do."""
 
     code: str
     reason: str
@@ -24,7 +24,7 @@ class Unreadable:
 
 @dataclass(frozen=True, slots=True)
 class Scanned:
-    """One agent. profile: what the gateway would make of it; None where `unreadable` says why not."""
+    """One agent. profile: as the gateway reads it; None if `unreadable` says why not."""
 
     id: str
     name: str
@@ -35,10 +35,10 @@ class Scanned:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What was read.
+    """The agents, models and connectors of a cluster.
 
     unified_api: as in `AgentProfile`. agents: sorted by name, then id. models, connectors: the documents, by id.
-    users: connector id → ids of all models of the cluster that name it. notes: what a reader of it should know.
+    users: connector id → ids of all models of the cluster that use it. notes: what the reader should know.
     """
 
     version: tuple[int, ...]

@@ -1,8 +1,8 @@
-"""How an upgrade is checked once it is written, before it counts as done.
+"""The check of an upgrade after it is written and before it counts as done.
 
-By default the documents are read again, and the proof is done anew with what the cluster shows now: that costs
-nothing and touches nothing. Asking the agent a real question proves more, that the LLM answers, but costs money,
-leaves a conversation in its memory, and its tools may act: so only ``--probe execute`` does that.
+By default the documents are read again and the change is proved again with them. This costs nothing and changes
+nothing. A real question also proves that the LLM answers, but it costs money, leaves a conversation in the agent's
+memory, and the agent's tools may act. So only ``--probe execute`` asks one.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ QUESTION = "Please answer with the word yes."
 
 
 class ProbeFailed(Exception):
-    """What stands in the cluster is not what was meant; the message says what differs."""
+    """The cluster does not have the intended change. The message says what differs."""
 
 
 def prove_again(cluster: Cluster, record: Record, rules: Iterable[Rule] = ()) -> None:
-    """Reads every agent the upgrade reaches and proves that legacy calls render as before, and the slot is there.
+    """Read all agents of the upgrade and prove that legacy calls render as before and the new slot exists.
 
     Raises:
-        ProbeFailed: not so.
-        ClusterError: something can't be read.
+        ProbeFailed: a legacy call renders differently, or the slot is missing.
+        ClusterError: a document can't be read.
     """
     agents = (*record.named, *record.others)
     now = read_documents(cluster, tuple(record.version), agents, rules)
-    before = replace(record.as_read(), rules=now.rules, unified_api=now.unified_api)
+    before = replace(record.documents_before(), rules=now.rules, unified_api=now.unified_api)
     for agent_id in agents:
         if agent_id not in now.agents:
             continue  # removed meanwhile
@@ -51,14 +51,14 @@ def prove_again(cluster: Cluster, record: Record, rules: Iterable[Rule] = ()) ->
         slot = f"{PREFIX}{record.parameter}}}"
         served = [model for model in new.models if model.id in record.models]
         if any(slot not in model.connector.request_body for model in served):
-            raise ProbeFailed(f"the connector behind agent {agent_id} does not show the new template")
+            raise ProbeFailed(f"the connector of agent {agent_id} does not have the new template")
 
 
 def execute(cluster: Cluster, record: Record) -> None:
-    """Asks the first agent a question, as a legacy caller does.
+    """Ask the first agent a question, as a legacy caller does.
 
     Raises:
-        ProbeFailed: it did not answer.
+        ProbeFailed: the agent did not answer.
     """
     path = document_path("agents", record.named[0], "/_execute")
     status, answer = cluster.call("POST", path, {"parameters": {"question": QUESTION}})

@@ -1,9 +1,9 @@
-"""A legacy agent registered anew as a unified one, beside the old: the registration and what changes by it. Pure.
+"""The registration of a legacy agent as a unified one, beside the old agent, and what it changes. Pure.
 
-From the source of 3.6 and 3.8 and the recordings of both: of a `model` block the cluster makes a connector of its
-own, with the provider's public URL and a template of its own, and turns function calling on. So the old connector's
-other members are not sent, and neither is a prompt of the agent's: what the LLM gets is the system prompt (not with
-OpenAI, whose template has no place for it), the conversation and the user's turn.
+Source of 3.6 and 3.8, and recordings of both: the cluster turns a `model` block into a connector of its own, with the
+provider's public URL and its own template, and turns function calling on. So neither the other members of the old
+connector's request body nor the agent's own prompt are sent. The LLM gets the system prompt (except with OpenAI, whose
+template has no place for it), the conversation and the user's turn.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from gateway.providers.base import ClusterSupport, ConnectorTemplate
 
 SETTING = "plugins.ml_commons.unified_agent_api_enabled"
 PROMOTED = "mlc_gateway_promoted_from"
-"""The parameter of a promoted agent that holds the old agent's id, and by which it is found again."""
+"""Parameter of a promoted agent that holds the old agent's id. A later run finds the agent by it."""
 
 TYPES = ("conversational", "plan_execute_and_reflect")
 V2 = "conversational_v2"
@@ -40,21 +40,21 @@ _PLACEHOLDER = re.compile(r"\$\{parameters\.([^}:]+)(?::-([^}]*))?\}")
 
 
 class Obstacle(Enum):
-    """Why an agent is not promoted; `docs/migration.md` says what to do about each."""
+    """Why an agent can't be promoted. `docs/migration.md` says what to do about each."""
 
     CLUSTER_TOO_OLD = "the cluster has no such agents"
     UNIFIED_API_OFF = "the cluster's unified agent API is off"
-    ALREADY_UNIFIED = "the agent is a unified one already"
+    ALREADY_UNIFIED = "the agent is already a unified one"
     TYPE_NOT_UNIFIED = "agents of its type never use a model block"
     NO_MEMORY_CONTAINER = "a V2 agent needs a memory container"
     NO_LLM = "the agent calls no LLM"
-    MODEL_UNKNOWN = "the connector does not tell provider and model"
-    AGENT_UNREADABLE = "what stands behind the agent can't be read"
+    MODEL_UNKNOWN = "the connector does not name a known provider and a model"
+    AGENT_UNREADABLE = "the agent's model or connector can't be read"
     REGISTRATION_REFUSED = "the cluster refused the registration"
 
 
 class NotPromoted(Exception):
-    """The agent can't be registered as a unified one; the message says why and what to do."""
+    """The agent can't be registered as a unified one. The message says why and what to do."""
 
     def __init__(self, obstacle: Obstacle, message: str) -> None:
         super().__init__(message)
@@ -63,9 +63,9 @@ class NotPromoted(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Promotion:
-    """What would be registered. body: without the credential. url: the LLM's own where it is not the public one.
+    """A registration. body: without the credential. url: the LLM's address if it is not the provider's public one.
 
-    credential: the names it has. changes: what will be different, in words.
+    credential: its names. changes: what will be different, as sentences.
     """
 
     agent_id: str
@@ -77,17 +77,17 @@ class Promotion:
 
     @property
     def call(self) -> Call:
-        """The registration, the credential left out."""
+        """Return the registration call, without the credential."""
         return Call("POST", f"{_ML}agents/_register", dict(self.body))
 
 
 def promotion(documents: Documents, agent_id: str, agent_type: str = "", container: str = "") -> Promotion:
-    """The registration for a legacy agent.
+    """Build the registration for a legacy agent.
 
     agent_type: `conversational_v2`, or "" for the agent's own. container: the memory container of a V2 agent.
 
     Raises:
-        NotPromoted: the cluster or the agent's type does not allow it, or it can't be told what to register.
+        NotPromoted: the cluster or the agent's type does not allow it, or its model is unknown.
     """
     _require_unified(documents)
     try:
@@ -102,7 +102,7 @@ def promotion(documents: Documents, agent_id: str, agent_type: str = "", contain
     if provider not in supported or not model:
         known = ", ".join(supported)
         raise NotPromoted(
-            Obstacle.MODEL_UNKNOWN, f"the connector does not tell provider and model id; known are {known}"
+            Obstacle.MODEL_UNKNOWN, f"the connector does not name a model id and a known provider ({known})"
         )
     region = connector.parameters.get("region", "us-east-1")
     url = _PLACEHOLDER.sub(lambda found: connector.parameters.get(found[1], found[2] or found[0]), connector.url)
@@ -121,14 +121,14 @@ def _require_unified(documents: Documents) -> None:
         raise NotPromoted(Obstacle.CLUSTER_TOO_OLD, reason)
     if documents.unified_api is False:
         call = f'PUT /_cluster/settings {{"persistent":{{"{SETTING}":true}}}}'
-        raise NotPromoted(Obstacle.UNIFIED_API_OFF, f"the cluster's unified agent API is off; this turns it on: {call}")
+        raise NotPromoted(Obstacle.UNIFIED_API_OFF, f"the cluster's unified agent API is off; turn it on with {call}")
 
 
 def _require_legacy(profile: AgentProfile, agent_type: str, container: str) -> None:
     if profile.generation is not Generation.FUNCTION_CALLING:
-        raise NotPromoted(Obstacle.ALREADY_UNIFIED, f"{profile.id} is a unified agent already")
+        raise NotPromoted(Obstacle.ALREADY_UNIFIED, f"{profile.id} is already a unified agent")
     if profile.type not in TYPES:
-        reason = f"a {profile.type} agent runs its tools and never the model of a `model` block: leave it as it is"
+        reason = f"a {profile.type} agent runs its tools and never uses a `model` block: leave it unchanged"
         raise NotPromoted(Obstacle.TYPE_NOT_UNIFIED, f"{reason}, or register a conversational one")
     if agent_type == V2 and profile.type != "conversational":
         raise NotPromoted(Obstacle.TYPE_NOT_UNIFIED, f"a {profile.type} agent can't become {V2}")
@@ -136,7 +136,7 @@ def _require_legacy(profile: AgentProfile, agent_type: str, container: str) -> N
         raise NotPromoted(Obstacle.CLUSTER_TOO_OLD, f"{V2} exists from 3.6 on")
     if agent_type == V2 and not container:
         raise NotPromoted(
-            Obstacle.NO_MEMORY_CONTAINER, f"{V2} needs a memory container: name it by --memory-container ID"
+            Obstacle.NO_MEMORY_CONTAINER, f"{V2} needs a memory container: name it with --memory-container ID"
         )
     if not profile.models:
         raise NotPromoted(Obstacle.NO_LLM, Obstacle.NO_LLM.value)
@@ -155,8 +155,8 @@ def _body(
     agent_type: str,
     container: str,
 ) -> dict[str, Any]:
-    kept = ("name", "description", "app_type", "tools", "memory")
-    body: dict[str, Any] = {name: agent[name] for name in kept if agent.get(name) is not None}
+    copied = ("name", "description", "app_type", "tools", "memory")
+    body: dict[str, Any] = {name: agent[name] for name in copied if agent.get(name) is not None}
     body["type"] = agent_type or profile.type
     if agent_type == V2:
         body["memory"] = {"type": "agentic_memory", "memory_container_id": container}
@@ -189,10 +189,10 @@ def _changes(
     version: tuple[int, ...],
 ) -> Iterator[str]:
     if not profile.llm_interface:
-        yield "tools are called by the LLM's own function calling, no longer by a prompt that explains them"
+        yield "tools are called through the LLM's function calling, and no longer explained in a prompt"
     prompt = profile.llm_parameters.get("prompt", profile.parameters.get("prompt", ""))
     if prompt.strip() not in ("", "${parameters.question}"):
-        yield "the agent's own prompt is not sent: put what matters of it into system_prompt"
+        yield "the agent's own prompt is not sent: put its important parts into system_prompt"
     if not support.has_system_slot:
         yield "no system prompt is sent: the cluster's template for OpenAI has no place for one"
     try:
@@ -200,7 +200,7 @@ def _changes(
     except NotOffered:
         lost = []
     if lost:
-        yield f"members of the request body that are no longer sent as they were: {', '.join(lost)}"
+        yield f"these members of the request body are no longer sent as before: {', '.join(lost)}"
     if version >= _LIMITED and "max_tokens" not in _model_parameters(profile, support):
         yield "answers end at 4096 tokens, as no max_tokens is set"
     if made.protocol == "aws_sigv4" != connector.protocol:
@@ -208,19 +208,22 @@ def _changes(
     if agent_type == V2:
         yield "answers have the unified form, `parameters.question` is refused, and old conversations are not found"
     else:
-        yield "old conversations go on: a memory_id is valid for any agent of the cluster"
+        yield "old conversations continue: a memory_id is valid for any agent of the cluster"
     if "executor_agent_id" in profile.parameters:
-        yield "a new executor agent is made with it"
+        yield "a new executor agent is created with it"
 
 
-def redirected(model: Document, url: str) -> dict[str, Any]:
-    """The body of `PUT models/{id}` that points the connector inside a model at `url` (FACTS.md, 3.5 and later)."""
+def with_url(model: Document, url: str) -> dict[str, Any]:
+    """Return the body of `PUT models/{id}` that sets the URL of the connector inside a model.
+
+    docs/internals/facts.md, 3.5 and later.
+    """
     actions = [{**action, "url": url} for action in model["connector"]["actions"]]
     return {"connector": {"actions": actions}}
 
 
-def taking_back(agent_id: str, model_id: str) -> tuple[Call, ...]:
-    """The calls that remove a promoted agent and the model that the cluster made for it."""
+def undo_calls(agent_id: str, model_id: str) -> tuple[Call, ...]:
+    """Return the calls that remove a promoted agent and the model that the cluster created for it."""
     return (
         Call("DELETE", f"{_ML}agents/{agent_id}"),
         Call("POST", f"{_ML}models/{model_id}/_undeploy"),
@@ -229,11 +232,11 @@ def taking_back(agent_id: str, model_id: str) -> tuple[Call, ...]:
 
 
 def alias_rule(old: str, new: str) -> str:
-    """The gateway's settings by which clients keep the old id."""
+    """Return the gateway's settings that let clients use the old id."""
     return f"agents:\n  aliases:\n    {old}: {new}\n"
 
 
 def is_promoted(agent: Document, old: str) -> bool:
-    """Whether an agent's document is that of `old`, promoted."""
+    """Return True if the document is that of `old` after its promotion."""
     parameters = agent.get("parameters")
     return isinstance(parameters, Mapping) and parameters.get(PROMOTED) == old

@@ -1,6 +1,6 @@
-"""The table of agents: for a terminal, or as JSON.
+"""The report on the agents of a cluster, as JSON data.
 
-The JSON is one object: ``cluster`` {name, url, version, unified_api, notes[]}, ``agents`` [], ``summary``. An agent
+It is one object: ``cluster`` {name, url, version, unified_api, notes[]}, ``agents`` [], ``summary``. An agent
 that can be read: {id, name, type, readable: true, generation, provider {name, told_by}, models [{id, connector {id,
 kind, shared_by}, template}], memory, abilities {KIND: {arrives, strategy, notices[]} or {arrives, code, reason}},
 remedies [{kind, action, gains[]}], aliases[], alias_of}. Any other: {id, name, type, readable: false, code, reason,
@@ -11,25 +11,17 @@ help, aliases[], alias_of}. The summary: {agents, readable, unreadable, abilitie
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
-
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from gateway.migrate.assess import Ability, Assessment
 from gateway.migrate.samples import KINDS
 
-_NARROW = 120
-"""Columns below which each agent gets lines of its own instead of a row."""
-
 
 @dataclass(frozen=True, slots=True)
 class ClusterInfo:
-    """What is told of the cluster; notes: what a reader of the table should know."""
+    """What the report says of the cluster. notes: what its reader should know."""
 
     name: str
     url: str
@@ -39,7 +31,7 @@ class ClusterInfo:
 
 
 def missing(assessments: Sequence[Assessment], required: Sequence[str]) -> dict[str, list[str]]:
-    """Agent id → the required kinds it can't take; an agent that can't be read takes none."""
+    """Map agent ids to the required kinds that the agent does not accept: all of them if it can't be read."""
     lacking = {
         one.agent.id: [kind for kind in required if not one.abilities.get(kind, Ability()).arrives]
         for one in assessments
@@ -48,7 +40,7 @@ def missing(assessments: Sequence[Assessment], required: Sequence[str]) -> dict[
 
 
 def as_json(cluster: ClusterInfo, assessments: Sequence[Assessment], required: Sequence[str] = ()) -> dict[str, Any]:
-    """The report, in the shape that this module's head tells."""
+    """Return the report, in the form that the module's docstring describes."""
     return {
         "cluster": {
             "name": cluster.name,
@@ -58,7 +50,7 @@ def as_json(cluster: ClusterInfo, assessments: Sequence[Assessment], required: S
             "notes": list(cluster.notes),
         },
         "agents": [_agent(one) for one in assessments],
-        "summary": _summary(assessments, required),
+        "summary": summary(assessments, required),
     }
 
 
@@ -68,8 +60,8 @@ def _agent(one: Assessment) -> dict[str, Any]:
     aliases = {"aliases": list(one.aliases), "alias_of": one.alias_of}
     if profile is None:
         why = agent.unreadable
-        told = {"code": why.code, "reason": why.reason, "help": why.help} if why else {}
-        return {**named, "readable": False, **told, **aliases}
+        reason = {"code": why.code, "reason": why.reason, "help": why.help} if why else {}
+        return {**named, "readable": False, **reason, **aliases}
     return {
         **named,
         "readable": True,
@@ -95,13 +87,14 @@ def _agent(one: Assessment) -> dict[str, Any]:
 
 
 def ability_as_json(ability: Ability) -> dict[str, Any]:
-    """One kind of input's entry."""
+    """Return the entry of one kind of input."""
     if ability.arrives:
         return {"arrives": True, "strategy": ability.strategy, "notices": list(ability.notices)}
     return {"arrives": False, "code": ability.code, "reason": ability.reason}
 
 
-def _summary(assessments: Sequence[Assessment], required: Sequence[str]) -> dict[str, Any]:
+def summary(assessments: Sequence[Assessment], required: Sequence[str]) -> dict[str, Any]:
+    """Return the counts over all agents."""
     readable = [one for one in assessments if one.agent.profile is not None]
     lacking = missing(assessments, required)
     return {
@@ -119,83 +112,7 @@ def _summary(assessments: Sequence[Assessment], required: Sequence[str]) -> dict
 
 
 def codes(one: Assessment) -> list[str]:
-    """The short codes of what limits an agent, each once."""
+    """Return the short codes of what limits an agent, each once."""
     if one.agent.unreadable is not None:
         return [one.agent.unreadable.code]
     return list(dict.fromkeys(ability.code for ability in one.abilities.values() if ability.code))
-
-
-def show(
-    console: Console, cluster: ClusterInfo, assessments: Sequence[Assessment], required: Sequence[str] = ()
-) -> None:
-    """The table, what the codes in it mean, and the sums."""
-    version = ".".join(map(str, cluster.version))
-    console.print(Text(f"{cluster.name or 'cluster'} {version} at {cluster.url}", "bold"))
-    if console.width >= _NARROW:
-        console.print(_table(assessments))
-    else:
-        for one in assessments:
-            for line in _lines(one):
-                console.print(line)
-    for line in _footer(cluster, assessments, required):
-        console.print(line)
-
-
-def _table(assessments: Sequence[Assessment]) -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("agent", overflow="fold", ratio=3)
-    for kind in KINDS:
-        table.add_column(kind, no_wrap=True)
-    table.add_column("limits, and what mends them", overflow="fold", ratio=4)
-    for one in assessments:
-        cells = [_said(one.abilities[kind]) for kind in KINDS] if one.abilities else [Text("?", "yellow")] * len(KINDS)
-        table.add_row(Text(f"{_name(one)}\n{_kind(one)}"), *cells, Text(_limits(one)))
-    return table
-
-
-def _lines(one: Assessment) -> Iterator[Text]:
-    """An agent in a few lines, for a narrow terminal."""
-    yield Text(_name(one), "bold")
-    yield Text(f"  {_kind(one)}")
-    if one.abilities:
-        said = (Text(f"{kind}: ").append_text(_said(ability)) for kind, ability in one.abilities.items())
-        yield Text("  ").append_text(Text(", ").join(said))
-    if limits := _limits(one):
-        yield Text(f"  {limits}")
-
-
-def _name(one: Assessment) -> str:
-    alias = f" (requests go to {one.alias_of})" if one.alias_of else ""
-    aliased = f" (also as {', '.join(one.aliases)})" if one.aliases else ""
-    return f"{one.agent.name} {one.agent.id}".strip() + alias + aliased
-
-
-def _kind(one: Assessment) -> str:
-    profile = one.agent.profile
-    return ", ".join(filter(None, [one.agent.type, profile.provider or "provider unknown" if profile else ""]))
-
-
-def _said(ability: Ability) -> Text:
-    return Text(ability.strategy, "green") if ability.arrives else Text("no", "red")
-
-
-def _limits(one: Assessment) -> str:
-    if one.agent.unreadable is not None:
-        return f"{one.agent.unreadable.code}: {one.agent.unreadable.reason}; {one.agent.unreadable.help}"
-    mends = [f"{r.action} ({', '.join(r.gains)})" if r.gains else r.action for r in one.remedies]
-    return "; ".join(filter(None, [", ".join(codes(one)), *mends]))
-
-
-def _footer(cluster: ClusterInfo, assessments: Sequence[Assessment], required: Sequence[str]) -> Iterator[Text]:
-    reasons = {
-        ability.code: ability.reason for one in assessments for ability in one.abilities.values() if ability.code
-    }
-    for code, reason in sorted(reasons.items()):
-        yield Text(f"{code}: {reason}", "dim")
-    summary = _summary(assessments, required)
-    counts = ", ".join(f"{kind} {count}" for kind, count in summary["abilities"].items())
-    yield Text(f"{summary['agents']} agents, {summary['unreadable']} can't be read; they take: {counts}", "bold")
-    for note in cluster.notes:
-        yield Text(f"Note: {note}.", "dim")
-    for entry in summary["required"]["missing"]:
-        yield Text(f"Required, but not taken by {entry['id']}: {', '.join(entry['kinds'])}", "red")

@@ -1,11 +1,11 @@
-"""Runs a journal to its end, or takes it back: what `upgrade --apply`, `upgrade --resume` and `rollback` share."""
+"""Apply a journal to its end, or undo it. `upgrade --apply`, `upgrade --resume` and `rollback` share this."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from gateway.migrate.apply import PATIENCE, Runner, Say, StepFailed
+from gateway.migrate.apply import PATIENCE, Report, Runner, StepFailed
 from gateway.migrate.backup import Journal
 from gateway.migrate.connection import Cluster, ClusterError
 from gateway.migrate.probe import ProbeFailed
@@ -16,11 +16,11 @@ Failure = (StepFailed, ProbeFailed, ClusterError)
 
 
 class RolledBack(Exception):
-    """The upgrade failed and everything is as it was before; the message says why."""
+    """The upgrade failed and was undone. The message is the reason."""
 
 
-class Stuck(Exception):
-    """What was begun could not be taken back. calls: what would do it."""
+class UndoFailed(Exception):
+    """A change could not be undone. calls: those that would undo it."""
 
     def __init__(self, message: str, calls: list[Call]) -> None:
         super().__init__(message)
@@ -31,60 +31,64 @@ def carry_out(
     cluster: Cluster,
     journal: Journal,
     probe: Callable[[], None],
-    say: Say = lambda line: None,
+    report: Report = lambda line: None,
     credential: Mapping[str, Any] | None = None,
     patience: float = PATIENCE,
 ) -> None:
-    """Does what is not done of the journal's steps, and probes; takes everything back when that fails.
+    """Apply the remaining steps of the journal and probe the result. If that fails, undo all steps.
 
     Raises:
-        RolledBack: it failed, and nothing is left of it.
-        Stuck: it failed, and something is.
+        RolledBack: a step or the probe failed, and all steps were undone.
+        UndoFailed: a step or the probe failed, and not all steps could be undone.
     """
-    runner = Runner(cluster, journal, say, credential, patience)
+    runner = Runner(cluster, journal, report, credential, patience)
     try:
         runner.forward()
         probe()
     except Failure as error:
-        say(f"failed: {error}; taking it back")
+        report(f"failed: {error}; undoing it")
         try:
             runner.backward()
         except Failure as worse:
-            raise Stuck(f"{error}; and it could not be taken back: {worse}", runner.left()) from None
+            raise UndoFailed(f"{error}; this could not be undone: {worse}", runner.remaining()) from None
         raise RolledBack(str(error)) from None
     journal.close("applied")
 
 
 def roll_back(
-    cluster: Cluster, journal: Journal, say: Say = lambda line: None, force: bool = False, patience: float = PATIENCE
+    cluster: Cluster,
+    journal: Journal,
+    report: Report = lambda line: None,
+    force: bool = False,
+    patience: float = PATIENCE,
 ) -> list[str]:
-    """Takes back what the journal's steps did, however far they came; what still differs from the backup.
+    """Undo the journal's steps, finished or not, and return what still differs from the backup.
 
-    force: also where somebody changed the documents since.
+    force: also undo where somebody changed the documents since.
 
     Raises:
-        Stuck: something could not be taken back.
+        UndoFailed: something could not be undone.
     """
-    runner = Runner(cluster, journal, say, patience=patience)
+    runner = Runner(cluster, journal, report, patience=patience)
     try:
         runner.backward(force)
         return list(_differences(cluster, journal))
     except Failure as error:
-        raise Stuck(str(error), runner.left()) from None
+        raise UndoFailed(str(error), runner.remaining()) from None
 
 
 def _differences(cluster: Cluster, journal: Journal) -> Iterator[str]:
-    """Each changed document against the backup: times aside, an added parameter is all that may remain."""
+    """Compare each changed document with the backup. Apart from times, only an added parameter may remain."""
     record = journal.record
     for step in record.steps:
         if step.action in ("create", "deploy"):
-            continue  # whether a model is deployed is told by the step that ended it
+            continue  # the undeploy step covers the deployment
         now = read_part(cluster, step.place)
         if now == step.before:
             continue
         if now == step.restored:
-            yield f"{step.place} keeps the parameter {record.parameter!r}, which nothing uses now: a PUT adds \
-parameters and removes none"
+            yield f"{step.place} still has the parameter {record.parameter!r}, which is not used any more: \
+a PUT can't remove parameters"
         else:
             yield f"{step.place} differs from the backup: {_names(now, step.before)}"
 

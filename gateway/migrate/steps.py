@@ -1,4 +1,4 @@
-"""The writes of an upgrade as data: each call with its undo, what it must find and what it must leave. Pure."""
+"""The writes of an upgrade as data: each call with its undo, its start state and its end state. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gateway.agents.documents import Document
 from gateway.register.documents import TAG
 
 MADE = "<the new connector>"
-"""Stands in calls for the id of a connector that is made on the way."""
+"""Placeholder in calls for the id of the new connector."""
 
 _ML = "/_plugins/_ml/"
 _TIMES = frozenset({"created_time", "last_updated_time"})
@@ -33,9 +33,9 @@ class Step(msgspec.Struct, frozen=True):
     """One write, with its undo.
 
     place: what it changes, for `part`: ``connectors/ID``, ``models/ID/connector``, ``models/ID/connector_id``,
-        ``models/ID/deployed``; "" for a connector that is made.
-    before, after: that part at the step's start and end. restored: the part as the undo leaves it: a connector
-        keeps an added parameter for ever, as a PUT merges parameters (source, 2.19 and 3.6).
+        ``models/ID/deployed``; "" for a new connector.
+    before, after: that part in the start state and the end state. restored: that part after the undo. A connector
+        never loses an added parameter, as a PUT merges parameters (source, 2.19 and 3.6).
     """
 
     action: Action
@@ -48,7 +48,7 @@ class Step(msgspec.Struct, frozen=True):
 
 
 def part(place: str, document: Document) -> Any:
-    """The part of the connector or model document that a step at `place` changes; times are no part of it."""
+    """Return the part of the connector or model document that a step at `place` changes, without times."""
     match place.split("/"):
         case ["connectors", _]:
             return {name: value for name, value in document.items() if name not in _TIMES}
@@ -60,21 +60,21 @@ def part(place: str, document: Document) -> Any:
     return document.get("connector_id")
 
 
-def inside_model(key: str, old: Document, new: Document, name: str) -> Step:
-    """The one call that changes a connector inside the model at `key`; name: the parameter it gains."""
+def change_inside_model(key: str, old: Document, new: Document, name: str) -> Step:
+    """Return the call that changes the connector inside the model at `key`. name: the new parameter."""
     do, undo = ({"connector": body} for body in _bodies(old, new, name))
     return _write(f"{key}/connector", _ML + key, do, undo, {"connector": old}, {"connector": new}, name)
 
 
-def standing_alone(key: str, deployed: Sequence[str], old: Document, new: Document, name: str) -> Iterator[Step]:
-    """The calls that change the connector at `key`, of whose models some are `deployed`."""
+def change_standalone(key: str, deployed: Sequence[str], old: Document, new: Document, name: str) -> Iterator[Step]:
+    """Yield the calls that change the connector at `key`. deployed: those of its models that are."""
     yield from (_deployment("undeploy", model) for model in deployed)
     yield _write(key, _ML + key, *_bodies(old, new, name), old, new, name)
     yield from (_deployment("deploy", model) for model in deployed)
 
 
 def _bodies(old: Document, new: Document, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What a PUT of the change holds, and what one that takes it back."""
+    """Return the bodies of the PUT that makes the change and of the one that undoes it."""
     do = {"parameters": {name: new["parameters"][name]}, "actions": new["actions"]}
     undo = {"actions": old["actions"], **({"parameters": old["parameters"]} if old.get("parameters") else {})}
     return do, undo
@@ -96,9 +96,9 @@ def _deployment(action: Literal["undeploy", "deploy"], model: str) -> Step:
 
 
 def swap(old_id: str, model: str, new: Document, tag: str) -> Iterator[Step]:
-    """A connector made anew, without its credential here, and the model pointed at it."""
-    kept = ("name", "version", "protocol", "parameters", "actions", "client_config", "backend_roles")
-    body = {name: new[name] for name in kept if new.get(name) is not None}
+    """Yield the calls that create a new connector (without its credential) and make the model use it."""
+    copied = ("name", "version", "protocol", "parameters", "actions", "client_config", "backend_roles")
+    body = {name: new[name] for name in copied if new.get(name) is not None}
     body["description"] = f"{new.get('description', '')} {marker(tag)}".strip()
     if new.get("access"):
         body["access_mode"] = str(new["access"]).lower()
@@ -110,5 +110,5 @@ def swap(old_id: str, model: str, new: Document, tag: str) -> Iterator[Step]:
 
 
 def marker(tag: str) -> str:
-    """What the description of a connector that an upgrade makes ends in."""
+    """Return the end of the description of a connector that an upgrade creates."""
     return f"{TAG} {tag}"

@@ -1,4 +1,4 @@
-"""opensearch-py as it is used here: one answer for every status, no retries of its own, nothing logged."""
+"""Requests through opensearch-py: the same answer for every status, no retries, no logging."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from requests.utils import get_environ_proxies
 from urllib3.exceptions import HTTPError, MaxRetryError, NewConnectionError, ProxyError
 
 from gateway.config.schema import Tls, Upstream
+from gateway.observe.connect_errors import describe_connect_error
 
 _READS = ("GET", "HEAD")
 _POOL = 16
@@ -24,14 +25,14 @@ _POOL = 16
 
 @dataclass(frozen=True)
 class Answer:
-    """What a cluster answered; body: {} where it is no JSON object."""
+    """A cluster's answer. body: {} if it is not a JSON object."""
 
     status: int
     body: dict[str, Any]
 
 
 class NoAnswer(Exception):
-    """No answer came. maybe_sent: whether the request may have been carried out all the same."""
+    """The cluster did not answer. maybe_sent: the request may have taken effect all the same."""
 
     def __init__(self, message: str, maybe_sent: bool) -> None:
         super().__init__(message)
@@ -39,21 +40,21 @@ class NoAnswer(Exception):
 
 
 class _Named(HTTPAdapter):
-    """Asks for, and checks, another name than the address's host (`upstream.tls.server_name`)."""
+    """Uses `upstream.tls.server_name` for SNI and the certificate check in place of the address's host."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         super().__init__(pool_maxsize=_POOL)
 
     def init_poolmanager(self, *args: Any, **options: Any) -> None:
-        """requests' own, with the name."""
+        """Create the pool manager with that name."""
         super().init_poolmanager(*args, **options, server_hostname=self._name, assert_hostname=self._name)
 
 
 class _Connection(RequestsHttpConnection):
-    """Never logs a request, as bodies may hold credentials, and takes nothing from the environment but proxies.
+    """Never logs a request, as bodies may hold credentials, and reads only proxies from the environment.
 
-    Otherwise requests would let REQUESTS_CA_BUNDLE stand over the settings, and sign in with a line of ~/.netrc.
+    Otherwise REQUESTS_CA_BUNDLE would override the settings, and requests would use credentials from ~/.netrc.
     """
 
     def __init__(self, *args: Any, server_name: str = "", **options: Any) -> None:
@@ -65,10 +66,10 @@ class _Connection(RequestsHttpConnection):
             session.mount("https://", _Named(server_name))
 
     def log_request_success(self, *args: Any, **options: Any) -> None:
-        """Nothing."""
+        """Log nothing."""
 
     def log_request_fail(self, *args: Any, **options: Any) -> None:
-        """Nothing: what failed is told by whoever asked."""
+        """Log nothing. The caller reports the failure."""
 
 
 class Sender:
@@ -78,7 +79,7 @@ class Sender:
         tls, waits = upstream.tls, upstream.timeouts
         self._nodes = [url.rstrip("/") for url in upstream.nodes or [upstream.url]]
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # `verify: false` was asked for
+            warnings.simplefilter("ignore")  # the user chose `verify: false`
             self._client = OpenSearch(
                 hosts=self._nodes,
                 connection_class=_Connection,
@@ -92,29 +93,29 @@ class Sender:
             )
 
     def send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Answer:
-        """One request. A read that finds a node dead is asked of the next one.
+        """Send a request. A read whose node does not answer is sent to the next node.
 
         Raises:
-            NoAnswer: none came.
+            NoAnswer: the cluster did not answer.
         """
         read = method in _READS or path.partition("?")[0].endswith("/_search")
         for left in reversed(range(len(self._nodes) if read else 1)):
             try:
-                return self._sent(method, path, body)
+                return self._send_once(method, path, body)
             except NoAnswer:
                 if not left:
                     raise
         raise AssertionError("there is always a node")
 
-    def _sent(self, method: str, path: str, body: Mapping[str, Any] | None) -> Answer:
+    def _send_once(self, method: str, path: str, body: Mapping[str, Any] | None) -> Answer:
         try:
             answer = self._client.transport.perform_request(method, path, body=body)
             return Answer(200, answer if isinstance(answer, dict) else {})
         except (ConnectionTimeout, SSLError, NoConnection) as error:
             cause = error.info
-            raise NoAnswer(_told(error, cause), not _before_sending(error, cause)) from None
+            raise NoAnswer(_describe(error, cause), not _before_sending(error, cause)) from None
         except SerializationError:
-            return Answer(200, {})  # an answer, but no JSON: a login page, another product
+            return Answer(200, {})  # the answer is not JSON: a login page, another product
         except TransportError as error:
             info = error.info
             return Answer(int(error.status_code), info if isinstance(info, dict) else {"error": str(error.error)})
@@ -131,7 +132,7 @@ def _tls(tls: Tls) -> dict[str, Any]:
 
 
 def _causes(error: BaseException | None) -> list[BaseException]:
-    """An error and what it stands for, outermost first."""
+    """Return an error and its causes, the outermost first."""
     found: list[BaseException] = []
     while isinstance(error, BaseException) and error not in found:
         found.append(error)
@@ -141,23 +142,24 @@ def _causes(error: BaseException | None) -> list[BaseException]:
 
 
 def _before_sending(error: Exception, cause: Any) -> bool:
-    """Whether it failed while the connection was made, so that nothing was sent."""
+    """Return True if the connection failed, so that nothing was sent."""
     return isinstance(error, SSLError) or any(
         isinstance(one, ConnectTimeout | NewConnectionError | ProxyError) for one in _causes(cause)
     )
 
 
-def _told(error: Exception, cause: Any) -> str:
-    """What went wrong and what to do next, in a line."""
+def _describe(error: Exception, cause: Any) -> str:
+    """Describe in a line what went wrong and what to do."""
     causes = _causes(cause)
     innermost = next((str(one) for one in reversed(causes) if str(one)), type(error).__name__)
-    said = " ".join(innermost.split())[:300]
+    reason = " ".join(innermost.split())[:300]
     if isinstance(error, SSLError):
-        return f"TLS failed ({said}): check the address, --ca-file (upstream.tls.ca_file) and the client certificate."
+        return f"TLS failed ({reason}): check the address, --ca-file (upstream.tls.ca_file) and the client certificate."
     if isinstance(error, ConnectionTimeout):
-        return f"it took too long ({said}): is the address right, and the cluster well?"
+        return f"it took too long ({reason}): check the address and the cluster's health."
     if any(isinstance(one, NewConnectionError) for one in causes):
-        return f"nothing listens there ({said}): check --url or upstream.url, and that the cluster runs."
+        cause = next((one for one in reversed(causes) if isinstance(one, OSError) and one.errno), causes[-1])
+        return f"{describe_connect_error(cause)}: check --url or upstream.url, and that the cluster runs."
     if any(isinstance(one, HTTPError) for one in causes):
-        return f"the connection broke ({said}): is it https rather than http, or the other way?"
-    return said
+        return f"the connection broke ({reason}): check whether the address needs https or http."
+    return reason

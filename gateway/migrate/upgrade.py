@@ -1,13 +1,13 @@
-"""Which calls upgrade the connectors behind agents, in which order, and what takes each back. Pure.
+"""Plan the calls that upgrade the connectors of agents, their order and their undo. Pure.
 
-FACTS.md, 10_upgrade, says which way works for which model:
+docs/internals/facts.md, 10_upgrade, has three ways:
 
 - a connector inside its model is changed by ``PUT models/{id}``, while deployed;
-- a connector that models share is changed by ``PUT connectors/{id}`` once none of them is deployed, and serves all;
-- with its credential at hand, a new connector is made and one model pointed at it, while deployed.
+- a connector that models share is changed by ``PUT connectors/{id}`` while none of them is deployed, and serves all;
+- given its credential, a new connector is created and one model is changed to use it, while deployed.
 
-The API has no compare-and-set, so every step says what it must find and what it must leave: a step whose end is
-reached is done, by whomever; one that finds neither its start nor its end is somebody else's change.
+The API has no compare-and-set, so every step has a start state and an end state. A step in its end state is done,
+whatever the reason. A document in neither state was changed by somebody else.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from gateway.errors import UnresolvedAgent
 from gateway.migrate.assess import Abilities, abilities
 from gateway.migrate.findings import TYPES
 from gateway.migrate.proof import agent_proof, raw_proof
-from gateway.migrate.steps import Step, inside_model, part, standing_alone, swap
+from gateway.migrate.steps import Step, change_inside_model, change_standalone, part, swap
 from gateway.mlcommons.profile import AgentProfile, Model
 from gateway.providers import registry
 
 
 @dataclass(frozen=True, slots=True)
 class Documents:
-    """Agents, models and connectors by id, as GET shows them, and the cluster they are of."""
+    """Agents, models and connectors by id, as GET shows them, and properties of their cluster."""
 
     version: tuple[int, ...]
     agents: Mapping[str, Document]
@@ -41,10 +41,10 @@ class Documents:
     unified_api: bool | None = None
 
     def profile(self, agent_id: str) -> AgentProfile:
-        """The agent with its models.
+        """Return the agent's profile.
 
         Raises:
-            UnresolvedAgent: something behind it is missing.
+            UnresolvedAgent: a model or connector is missing.
         """
         doc = self.agents[agent_id]
         return read_profile(
@@ -52,19 +52,19 @@ class Documents:
         )
 
     def key(self, model_id: str) -> str:
-        """Where the model's connector stands: ``connectors/ID``, or ``models/ID`` for one of its own."""
+        """Return the path of the model's connector: ``connectors/ID``, or ``models/ID`` if it is inside the model."""
         connector_id = needed_connector(self.models.get(model_id, {}))
         return f"connectors/{connector_id}" if connector_id else f"models/{model_id}"
 
     def with_connector(self, key: str, connector: Document) -> Documents:
-        """The same with another connector document at `key`."""
+        """Return a copy with another connector document at `key`."""
         kind, _, id_ = key.partition("/")
         if kind == "connectors":
             return replace(self, connectors={**self.connectors, id_: connector})
         return replace(self, models={**self.models, id_: {**self.models[id_], "connector": connector}})
 
     def connector(self, key: str) -> Document:
-        """The connector document at `key`."""
+        """Return the connector document at `key`."""
         kind, _, id_ = key.partition("/")
         found: Document = self.connectors[id_] if kind == "connectors" else self.models[id_]["connector"]
         return found
@@ -72,9 +72,9 @@ class Documents:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What the upgrade means for one agent.
+    """What an upgrade changes for one agent.
 
-    calls: legacy calls that were rendered before and after; differing: those that came out differently.
+    calls: number of legacy calls that were rendered before and after. differing: those that render differently.
     before, after: what arrives, for each kind of input.
     """
 
@@ -87,17 +87,17 @@ class Effect:
 
     @property
     def gained(self) -> tuple[str, ...]:
-        """Kinds of input that arrive only afterwards."""
+        """Kinds of input that arrive only after the upgrade."""
         return tuple(kind for kind in self.after if self.after[kind].arrives and not self.before[kind].arrives)
 
     @property
     def lost(self) -> tuple[str, ...]:
-        """Kinds of input that arrived only before; none, or the upgrade is not offered."""
+        """Kinds of input that arrive only before the upgrade; an offered upgrade has none."""
         return tuple(kind for kind in self.after if self.before[kind].arrives and not self.after[kind].arrives)
 
 
 def effect(old: AgentProfile, new: AgentProfile) -> Effect:
-    """Both profiles are the same agent, before and after."""
+    """Compare the profiles of an agent before and after an upgrade."""
     proof = agent_proof(old, new)
     return Effect(old.id, old.name, proof.calls, proof.differing, abilities(old), abilities(new))
 
@@ -106,9 +106,9 @@ def effect(old: AgentProfile, new: AgentProfile) -> Effect:
 class Offer:
     """An upgrade that is proved and can be applied.
 
-    key: the connector (`Documents.key`). models: those it serves, as far as this upgrade reaches. named: the
-    agents asked for; others: agents that it reaches too. old, new: the connector's documents. tag: what a new
-    connector is found by, "" where none is made.
+    key: the connector (`Documents.key`). models: those that the upgrade affects. named: the agents that the user
+    named. others: other agents that it affects. old, new: the connector's documents. tag: marks a new connector; "" if
+    none is made.
     """
 
     key: str
@@ -125,13 +125,13 @@ class Offer:
 
     @property
     def makes_connector(self) -> bool:
-        """Whether a new connector is made, which needs the credential."""
+        """True if a new connector is made, which needs a credential."""
         return any(step.action == "create" for step in self.steps)
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A connector, or an agent whose connector can't be told, that is left alone."""
+    """A connector that stays unchanged, or an agent whose connector is unknown."""
 
     key: str
     named: tuple[str, ...]
@@ -140,10 +140,10 @@ class Refused:
 
 
 def offers(documents: Documents, wanted: Iterable[str], tag: str, new_connector: bool = False) -> list[Offer | Refused]:
-    """What can be done for the agents `wanted`, connector by connector.
+    """Plan the upgrades for the agents `wanted`, connector by connector.
 
-    tag: 32 hex digits from which the marks of connectors that are made are derived. new_connector: make a connector
-    of its own for each model that shares one, instead of changing the shared one.
+    tag: 32 hex digits, from which the marks of new connectors are derived. new_connector: create a connector for each
+    model that shares one, instead of changing the shared connector.
     """
     groups: dict[str, tuple[set[str], list[str]]] = {}
     found: list[Offer | Refused] = []
@@ -173,12 +173,12 @@ def offers(documents: Documents, wanted: Iterable[str], tag: str, new_connector:
 
 
 def served(documents: Documents, key: str) -> tuple[str, ...]:
-    """The models that use the connector at `key`."""
+    """Return the models that use the connector at `key`."""
     return tuple(sorted(model_id for model_id in documents.models if documents.key(model_id) == key))
 
 
 def users(documents: Documents, models: Iterable[str]) -> tuple[str, ...]:
-    """The agents that name one of `models`, as their LLM or anywhere in their documents."""
+    """Return the agents that name one of `models` anywhere in their documents."""
     ids = frozenset(models)
     return tuple(agent_id for agent_id, doc in documents.agents.items() if not ids.isdisjoint(_texts(doc)))
 
@@ -195,8 +195,8 @@ def _texts(value: Any) -> Iterator[str]:
                 yield from _texts(item)
 
 
-def changed(connector: Document, change: TemplateChange) -> dict[str, Any]:
-    """The connector's document after the change."""
+def with_change(connector: Document, change: TemplateChange) -> dict[str, Any]:
+    """Return the connector's document after the change."""
     new: dict[str, Any] = copy.deepcopy(dict(connector))
     new["parameters"] = {**(new.get("parameters") or {}), change.name: change.value}
     for action in new["actions"]:
@@ -207,7 +207,7 @@ def changed(connector: Document, change: TemplateChange) -> dict[str, Any]:
 
 
 def _offer(documents: Documents, key: str, models: tuple[str, ...], named: tuple[str, ...], tag: str) -> Offer:
-    """Raises NotOffered."""
+    """Plan one upgrade; raise NotOffered if it is impossible."""
     reached = users(documents, models)
     profiles = {}
     for agent_id in reached:
@@ -219,16 +219,16 @@ def _offer(documents: Documents, key: str, models: tuple[str, ...], named: tuple
             raise NotOffered(Code.UNKNOWN_AGENT_TYPE, f"{agent_id} ({profiles[agent_id].type})")
     old_models = _models(profiles.values(), models)
     known = next((profile.provider for profile in profiles.values() if profile.provider), "")
-    told = provider_of(old_models[0].connector, known)
-    change = upgraded(old_models[0].connector, registry.provider(told) if told else None)
+    provider = provider_of(old_models[0].connector, known)
+    change = upgraded(old_models[0].connector, registry.provider(provider) if provider else None)
     old = documents.connector(key)
-    new = changed(old, change)
+    new = with_change(old, change)
     later = documents.with_connector(key, new)
     effects = tuple(effect(profile, later.profile(agent_id)) for agent_id, profile in profiles.items())
     _check(effects, old_models, _models((later.profile(agent_id) for agent_id in reached), models), documents.version)
     others = tuple(agent_id for agent_id in reached if agent_id not in named)
     steps = tuple(_steps(documents, key, models, change, new, tag))
-    return Offer(key, told, models, named, others, change, old, new, steps, effects, tag)
+    return Offer(key, provider, models, named, others, change, old, new, steps, effects, tag)
 
 
 def _models(profiles: Iterable[AgentProfile], ids: tuple[str, ...]) -> list[Model]:
@@ -254,9 +254,9 @@ def _steps(
 ) -> Iterator[Step]:
     old = documents.connector(key)
     if key.startswith("models/"):
-        yield inside_model(key, old, new, change.name)
+        yield change_inside_model(key, old, new, change.name)
     elif tag:
         yield from swap(key.partition("/")[2], models[0], new, tag)
     else:
         deployed = [model for model in models if part(f"models/{model}/deployed", documents.models[model])]
-        yield from standing_alone(key, deployed, old, new, change.name)
+        yield from change_standalone(key, deployed, old, new, change.name)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from urllib.parse import quote
 
 from gateway.config.schema import Settings
-from gateway.errors import GatewayError, UnresolvedAgent
+from gateway.errors import GatewayError, UnresolvedAgent, UpstreamTimeout, UpstreamUnavailable
 from gateway.http1.request_heads import Reader, Request
 from gateway.observe.logs import Logger
 from gateway.observe.metrics import Metrics
@@ -208,7 +208,8 @@ class DataPort:
         """Log why an exchange ended in an error of the gateway's own."""
         log = self._log.warning if error.status >= 500 else self._log.info
         known = known_as(exchange.request.fields)
-        log("refused", request_id=exchange.request_id, **known, **describe_error(error, self._payloads))
+        event = "no answer" if isinstance(error, UpstreamUnavailable | UpstreamTimeout) else "refused"
+        log(event, request_id=exchange.request_id, **known, **describe_error(error, self._payloads))
 
     def internal(self, exchange: Exchange) -> GatewayError:
         """Log a fault of the gateway's own, within its handler; what the client is told."""

@@ -1,1 +1,1 @@
-"""Several worker processes on one data port, and the supervisor that watches them."""
+"""Several worker processes on one data port, and the supervisor that starts and watches them."""

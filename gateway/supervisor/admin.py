@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Gauge
 from prometheus_client.exposition import generate_latest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
 
-from gateway.admin.pages import NotFound, json_page
+from gateway.admin.application import Page, json_page
+from gateway.config.schema import Secret
 from gateway.observe.metrics import CONTENT_TYPE
-from gateway.proxy import error_responses
-
-_COMMENT = re.compile(r"# (?:HELP|TYPE) (\S+)")
 
 
 class Answer(NamedTuple):
@@ -29,17 +29,23 @@ Ask = Callable[[int, str], Awaitable[Answer | None]]
 """Asks a worker, by its number, for a page; None: it did not answer."""
 
 
-class SupervisorPort:
-    """Answers the requests of the admin port for `count` workers; an aiohttp handler.
+class SupervisorPages:
+    """The pages of the admin port for `count` workers. See `gateway.admin.application.Pages`.
 
-    Counters are not added up: each worker's series stands under its label ``worker``, so that a worker's end and
-    restart is the reset of its own series, which Prometheus knows how to take. A sum would go down instead.
+    Counters are not added up. Each worker's series have the label ``worker``, so that a worker that restarts resets
+    its own series, which Prometheus can handle. A sum would go down instead.
     """
 
-    def __init__(self, count: int, ask: Ask) -> None:
+    def __init__(self, count: int, ask: Ask, token: Secret) -> None:
+        self.token = token
+        self.draining = False
+        self.routes: Mapping[str, Page] = {
+            "/health/live": self._live,
+            "/health/ready": self._ready,
+            "/metrics": self._metrics,
+        }
         self._count = count
         self._ask = ask
-        self.draining = False
         self._registry = CollectorRegistry()
         self._up = Gauge("mlc_gateway_worker_up", "Whether a worker answers.", ("worker",), registry=self._registry)
         self._restarts = Counter(
@@ -50,19 +56,10 @@ class SupervisorPort:
         )
         for number in range(count):
             self._restarts.labels(str(number))
-        self._pages = {"/health/live": self._live, "/health/ready": self._ready, "/metrics": self._metrics}
 
     def restarted(self, worker: int) -> None:
-        """A worker ended and will be started again."""
+        """Count that a worker ended and will be started again."""
         self._restarts.labels(str(worker)).inc()
-
-    async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
-        """The page asked for, by GET or HEAD."""
-        page = self._pages.get(request.raw_path.partition("?")[0])
-        if page is None or request.method not in ("GET", "HEAD"):
-            pages = ", ".join(self._pages)
-            return error_responses.respond(NotFound(f"The admin port answers GET on {pages}."), request_id="")
-        return await page()
 
     async def _live(self) -> web.Response:
         return json_page(200, {"status": "live"})
@@ -70,50 +67,45 @@ class SupervisorPort:
     async def _ready(self) -> web.Response:
         if self.draining:
             return json_page(503, {"status": "draining"})
-        answers = await self._all("/health/ready")
+        answers = await self._ask_all("/health/ready")
         ready = sum(answer is not None and answer.status == 200 for answer in answers)
         status = {"status": "ready" if ready else "not ready", "workers": f"{ready} of {self._count}"}
         return json_page(200 if ready else 503, status)
 
     async def _metrics(self) -> web.Response:
-        answers = await self._all("/metrics")
         pages = {}
-        for number, answer in enumerate(answers):
+        for number, answer in enumerate(await self._ask_all("/metrics")):
             good = answer is not None and answer.status == 200
             self._up.labels(str(number)).set(good)
             if answer is not None and good:
                 pages[str(number)] = answer.body.decode()
-        body = generate_latest(self._registry) + merged(pages).encode()
+        body = generate_latest(self._registry) + merge_metrics(pages)
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
 
-    async def _all(self, path: str) -> list[Answer | None]:
+    async def _ask_all(self, path: str) -> list[Answer | None]:
         return await asyncio.gather(*(self._ask(number, path) for number in range(self._count)))
 
 
-def merged(pages: Mapping[str, str]) -> str:
-    """One page in Prometheus' text format out of several, each sample under the label of its page.
+def merge_metrics(pages: Mapping[str, str]) -> bytes:
+    """Merge pages in Prometheus' text format into one, each sample under the label ``worker``.
 
-    pages: the value of the label ``worker`` → its page.
+    pages: the label's value → the page.
     """
-    comments: dict[str, list[str]] = {}
-    samples: dict[str, list[str]] = {}
-    for worker, page in pages.items():
-        family = ""
-        for line in page.splitlines():
-            if found := _COMMENT.match(line):
-                family = found[1]
-                comments.setdefault(family, [])
-                if line not in comments[family]:
-                    comments[family].append(line)
-            elif line:
-                samples.setdefault(family, []).append(_labelled(line, worker))
-    return "".join(f"{line}\n" for family in comments for line in (*comments[family], *samples.get(family, ())))
+    return generate_latest(_Merged(pages))
 
 
-def _labelled(sample: str, worker: str) -> str:
-    """A sample under one more label. A name has neither brace nor space, so the first of them ends it."""
-    name = re.match(r"[^{ ]+", sample)
-    assert name is not None, "a sample begins with its name"
-    rest = sample[name.end() :]
-    more = f",{rest[1:]}" if rest.startswith("{") else f"}}{rest}"
-    return f'{name[0]}{{worker="{worker}"{more}'
+class _Merged(Collector):
+    """The metrics of several pages."""
+
+    def __init__(self, pages: Mapping[str, str]) -> None:
+        self._pages = pages
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield each family once, with the samples of all pages."""
+        families: dict[str, Metric] = {}
+        for worker, page in self._pages.items():
+            for found in text_string_to_metric_families(page):
+                family = families.setdefault(found.name, Metric(found.name, found.documentation, found.type))
+                for sample in found.samples:
+                    family.add_sample(sample.name, {**sample.labels, "worker": worker}, sample.value)
+        yield from families.values()

@@ -1,9 +1,8 @@
-"""Several worker processes on one data port, started and watched by one that answers the admin port.
+"""The supervisor: starts several worker processes on one data port, watches them and serves the admin port.
 
-The kernel spreads connections over the workers (SO_REUSEPORT); the supervisor carries none. It starts a worker that
-ends again, later and later if it keeps ending, hands on what it is told (SIGTERM, SIGHUP), and asks the workers for
-health and metrics over a socket in a folder of its own. A worker whose supervisor is gone stops by itself: its
-standard input ends.
+The kernel spreads connections over the workers (SO_REUSEPORT); the supervisor handles none. It restarts a worker that
+ends, with a growing delay if it keeps ending, passes on SIGTERM and SIGHUP, and asks the workers for health and metrics
+over Unix sockets in a folder of its own. A worker stops when its supervisor ends: its standard input ends with it.
 """
 
 from __future__ import annotations
@@ -18,53 +17,57 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+import aiohttp
+
 from gateway import app
-from gateway.admin.listener import Listener
-from gateway.admin.pages import Guard
+from gateway.admin.application import build_application
+from gateway.admin.listener import AdminListener
 from gateway.config.load import ConfigError
 from gateway.config.schema import Settings
 from gateway.config.source import Source
 from gateway.observe.logs import Logger, configure
 from gateway.proxy.acceptor import UNIX, bind
-from gateway.supervisor.admin import Answer, SupervisorPort
+from gateway.supervisor.admin import Answer, SupervisorPages
 
 _FIRST, _LONGEST = 0.2, 30.0
-"""Seconds before a worker that ended is started again: the first time, and at most; doubled each time between."""
+"""Seconds before a worker is restarted: the first time, and at most. The delay doubles each time."""
 
 _STEADY = 10.0
-"""Seconds after which a worker that ends counts as having run well."""
+"""Seconds after which a worker counts as healthy, so that the delay starts over."""
 
 _GRACE = 5.0
-"""Seconds that workers get beyond their own deadlines before they are killed."""
+"""Seconds after their own deadlines before workers are killed."""
 
 _ASKED = 2.0
 """Seconds that a worker has to answer the supervisor."""
 
 
 class Supervisor:
-    """Keeps `settings.listen.workers` processes running. source: where they find the same settings."""
+    """Keeps `settings.listen.workers` processes running. source: from which they load the same settings."""
 
     def __init__(self, source: Source, settings: Settings, log: Logger) -> None:
         self._source = source
         self._settings = settings
         self._log = log
         self._running: dict[int, asyncio.subprocess.Process] = {}
-        self._port = SupervisorPort(settings.listen.workers, self._ask)
-        self._guard = Guard(self._port, settings.listen.admin_token)
+        self._pages = SupervisorPages(settings.listen.workers, self._ask, settings.listen.admin_token)
 
     async def run(self) -> None:
-        """Run until SIGINT or SIGTERM; another one cuts the drain short.
+        """Run until SIGINT or SIGTERM. A second signal ends the drain early.
 
         Raises:
-            OSError: a port can't be had.
+            OSError: a port can't be opened.
         """
         listen = self._settings.listen
-        for one in await bind(listen.data_host, listen.data_port):  # is it free? a shared port would not tell
+        for one in await bind(
+            listen.data_host, listen.data_port
+        ):  # fails if the port is taken; a shared bind would not
             one.close()
         reserved = await bind(listen.data_host, listen.data_port, shared=True)
         self._data_port: int = reserved[0].getsockname()[1]
         limits = self._settings.limits
-        admin = Listener(self._guard, listen.admin_host, listen.admin_port, limits, self._log, 1.0)
+        pages = build_application(self._pages, self._log)
+        admin = AdminListener(pages, listen.admin_host, listen.admin_port, limits, self._log, 1.0)
         with tempfile.TemporaryDirectory(prefix="mlc-gateway-") as folder, contextlib.ExitStack() as undo:
             self._folder = Path(folder)
             for one in reserved:
@@ -74,8 +77,8 @@ class Supervisor:
             async with asyncio.TaskGroup() as workers:
                 for number in range(listen.workers):
                     workers.create_task(self._keep(number))
-                await self._told.wait()
-                self._port.draining = True
+                await self._stopping.wait()
+                self._pages.draining = True
                 await self._stop_all()
             await admin.stop()
         self._log.info("stopped")
@@ -89,33 +92,33 @@ class Supervisor:
             tasks.add(task)
             task.add_done_callback(tasks.discard)
 
-        self._told = app.StopSignals(self._stop_now).told
+        self._stopping = app.StopSignals(self._stop_now).received
         loop.add_signal_handler(signal.SIGHUP, reload)
 
     async def _keep(self, number: int) -> None:
-        """Have worker `number` running until told to stop."""
+        """Keep worker `number` running until the supervisor stops."""
         loop = asyncio.get_running_loop()
         pause = _FIRST
-        while not self._told.is_set():
+        while not self._stopping.is_set():
             began = loop.time()
             ended = await self._run_once(number)
-            if self._told.is_set():
+            if self._stopping.is_set():
                 return
             pause = _FIRST if loop.time() - began > _STEADY else pause
-            self._port.restarted(number)
+            self._pages.restarted(number)
             self._log.error("worker ended", worker=number, again_in=pause, **ended)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._told.wait(), pause)
+                await asyncio.wait_for(self._stopping.wait(), pause)
             pause = min(pause * 2, _LONGEST)
 
     async def _run_once(self, number: int) -> dict[str, int | str]:
-        """Start worker `number` and wait for its end; what the log says of that."""
+        """Start worker `number`, wait for its end, and return the fields for the log."""
         try:
             process = await asyncio.create_subprocess_exec(*self._command(number), stdin=asyncio.subprocess.PIPE)
         except OSError as exc:  # no process, no memory
             return {"reason": str(exc)}
         self._running[number] = process
-        if self._told.is_set():  # it was not there yet when the others were told
+        if self._stopping.is_set():  # it started after the others got the signal
             _signal(process, signal.SIGTERM)
         status = await process.wait()
         del self._running[number]
@@ -124,13 +127,14 @@ class Supervisor:
 
     def _command(self, number: int) -> list[str]:
         over = {"listen": {"data_port": self._data_port, "admin_host": f"{UNIX}{self._socket(number)}"}}
-        return [sys.executable, "-m", "gateway.supervisor.processes", str(number), self._source.beneath(over).dumped()]
+        source = self._source.with_overrides(over).dump()
+        return [sys.executable, "-m", "gateway.supervisor.processes", str(number), source]
 
     def _socket(self, number: int) -> Path:
         return self._folder / f"{number}.sock"
 
     def _stop_now(self) -> None:
-        """Have the workers end at once, and kill those that don't."""
+        """Make the workers stop at once, and kill those that do not."""
         self._log.warning("drain cut short", workers=len(self._running))
         for process in self._running.values():
             if process.stdin is not None:
@@ -152,32 +156,29 @@ class Supervisor:
         self._kill_all()
 
     async def _reload(self) -> None:
-        """Tell the workers to reload, if the settings are right and can change; else none of them does."""
+        """Make all workers reload, if the settings are valid and can change without a restart; else none."""
         try:
             settings = await asyncio.to_thread(self._source.load)
             app.check_reload(self._settings, settings)
             await asyncio.to_thread(app.check, settings, self._log)
         except ConfigError as exc:
-            self._log.error("settings kept", problems=[str(problem) for problem in exc.problems])
+            self._log.error("reload failed", problems=[str(problem) for problem in exc.problems])
             return
         self._settings = settings
-        self._guard.token = settings.listen.admin_token
+        self._pages.token = settings.listen.admin_token
         for number, process in self._running.items():
-            if self._socket(number).exists():  # one that is still starting reads them anyway
+            if self._socket(number).exists():  # a worker that is still starting reads them anyway
                 _signal(process, signal.SIGHUP)
 
     async def _ask(self, number: int, path: str) -> Answer | None:
-        """Worker `number`'s answer on its own admin port; None when there is none."""
+        """Ask worker `number` on its own admin port. Return None if it does not answer."""
+        connector = aiohttp.UnixConnector(str(self._socket(number)))
+        timeout = aiohttp.ClientTimeout(total=_ASKED)
         try:
-            async with asyncio.timeout(_ASKED):
-                reader, writer = await asyncio.open_unix_connection(str(self._socket(number)))
-                writer.write(f"GET {path} HTTP/1.1\r\nHost: worker\r\nConnection: close\r\n\r\n".encode())
-                try:
-                    head, _, body = (await reader.read(-1)).partition(b"\r\n\r\n")
-                finally:
-                    writer.close()
-            return Answer(int(head.split()[1]), body)
-        except (OSError, TimeoutError, IndexError, ValueError):
+            async with aiohttp.ClientSession("http://worker", connector=connector, timeout=timeout) as session:
+                response = await session.get(path)
+                return Answer(response.status, await response.read())
+        except (OSError, aiohttp.ClientError, TimeoutError):
             return None
 
 
@@ -187,10 +188,10 @@ def _signal(process: asyncio.subprocess.Process, name: signal.Signals) -> None:
 
 
 def serve(source: Source) -> Callable[[], Coroutine[Any, Any, None]]:
-    """What serves `source`'s settings: one process by itself, or a supervisor of several.
+    """Return the function that serves: one process by itself, or a supervisor of several.
 
     Raises:
-        ConfigError: they are wrong.
+        ConfigError: the settings are wrong.
     """
     settings = source.load()
     log = configure(settings.logs.level, settings.logs.format, payloads=settings.logs.payloads)

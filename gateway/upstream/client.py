@@ -20,6 +20,7 @@ from gateway.config.schema import Upstream as UpstreamSettings
 from gateway.errors import GatewayError, UpstreamTimeout, UpstreamUnavailable
 from gateway.http1.response_heads import Head, Heads
 from gateway.http1.rules import HeadLimits, RawHeader, pair
+from gateway.observe.connect_errors import describe_connect_error
 from gateway.observe.logs import Logger
 from gateway.ports import HeaderPairs, UpstreamResponse
 from gateway.upstream.auth.authenticator import Authenticator, authenticator
@@ -189,17 +190,20 @@ class Upstream:
                     await pool.admit_upload(outbound)
                 async with asyncio.timeout(self._settings.timeouts.connect or None):
                     return await pool.acquire(fresh=outbound.resent)
-            except TimeoutError:
+            except TimeoutError as exc:
+                cause: OSError = exc
                 failure: GatewayError = UpstreamTimeout("The cluster did not answer in time.")
                 if pool.saturated:  # which says nothing of the node
                     failure = UpstreamTimeout("All connections to the cluster are busy, and none became free in time.")
-            except OSError:  # its own words may name hosts: they stay out
+            except OSError as exc:
+                cause = exc  # for the log only: clients are not told the cluster's addresses
                 failure = UpstreamUnavailable("The cluster can't be reached.")
             except BaseException:
                 pool.end_upload(outbound)
                 raise
             pool.end_upload(outbound)
             if not pool.saturated:
+                self._log.warning("node unreachable", node=pool.node.address, reason=describe_connect_error(cause))
                 pool.node.report(False, "connect")
             tried.append(pool.node)
             if len(tried) == len(self.nodes.nodes):

@@ -7,6 +7,7 @@ import ssl
 from collections.abc import Callable
 
 from gateway.config.schema import Health
+from gateway.observe.connect_errors import describe_connect_error
 from gateway.upstream.nodes import Node
 
 Context = Callable[[], ssl.SSLContext | None]
@@ -24,9 +25,18 @@ class Prober:
         """Whether the node answers, below 500, in time: a secured cluster answers 401, one without a manager 503."""
         try:
             async with asyncio.timeout(self._timeout):
-                return 200 <= await self._status(node) < 500
-        except (OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+                status = await self._status(node)
+        except TimeoutError:
+            node.fault = f"no answer within {self._timeout:g} s"
             return False
+        except OSError as exc:
+            node.fault = describe_connect_error(exc)
+            return False
+        except (ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            node.fault = "invalid answer"
+            return False
+        node.fault = f"status {status}"
+        return 200 <= status < 500
 
     async def _status(self, node: Node) -> int:
         context = self._tls() if node.tls else None

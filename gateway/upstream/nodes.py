@@ -69,7 +69,7 @@ class Node:
     """One node: where it is, and how it has fared.
 
     pending: requests it is working on; whoever sends one counts it up and down, and up in the tally. address: host and
-    port, as the metrics call it.
+    port, as the metrics call it. fault: why its last probe failed, for the log.
     """
 
     __slots__ = (
@@ -81,6 +81,7 @@ class Node:
         "down",
         "ejected_until",
         "ejections",
+        "fault",
         "host",
         "pending",
         "port",
@@ -98,6 +99,7 @@ class Node:
         self.pending = 0
         self.tally = Tally()
         self.down = False
+        self.fault = ""
         self.ejected_until = float("-inf")
         self.ejections = 0
         self._failures = 0
@@ -246,4 +248,7 @@ class NodeSet:
 
     async def _ask(self, node: Node, probe: Probe) -> None:
         if node.probed(await probe(node), self._health) and self._log is not None:
-            self._log.warning("node down" if node.down else "node up", node=repr(node))
+            if node.down:
+                self._log.warning("node down", node=repr(node), reason=node.fault)
+            else:
+                self._log.warning("node up", node=repr(node))

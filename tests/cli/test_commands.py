@@ -4,12 +4,16 @@ import asyncio
 import json
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
+from gateway import __version__
 from gateway.cli import MODULES, run
+from gateway.cli.command import expand
 from gateway.config.schema import Settings
 from tests.wire import RecordingUpstream, talk
 
@@ -21,29 +25,132 @@ def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(name)
 
 
-def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        run(["--help"])
+HELP = """\
+Usage: mlc-gateway [OPTIONS] COMMAND [ARGS]...
+
+  Let OpenSearch ML Commons agents of any version accept the unified `input`.
+
+Options:
+  --version   Show the version and exit.
+  -h, --help  Show this message and exit.
+
+Commands:
+  serve         Run the gateway in front of a cluster.
+  demo          Show what reaches the LLMs of simulated clusters.
+  rewrite       Print what the gateway would send for a request.
+  check-config  Check the settings and print the ones in effect.
+  agents        List what each agent of a cluster accepts.
+  upgrade       Change connectors so that agents accept more.
+  rollback      Undo upgrades from their backup files.
+  promote       Register a legacy agent as a unified one.
+  cleanup       Remove what unfinished registrations left behind.
+
+Exit codes:
+  0                             Success.
+  1 serve                       A port can't be opened.
+  1 demo                        Part of an input was lost, or the demo can't
+                                start.
+  1 rewrite                     The gateway would refuse the request.
+  1 agents                      An agent does not accept a kind of input that
+                                --require names.
+  1 upgrade                     A connector that limits its agents can't be
+                                upgraded.
+  1 promote                     The agent can't be promoted.
+  1 cleanup                     Something can't be removed.
+  2                             An option, a setting or a file is wrong, or
+                                the cluster can't be used.
+  3 agents                      An agent can't be read, and --require was not
+                                given.
+  3 upgrade, promote            A change failed and was undone.
+  4 upgrade, rollback, promote  A change could not be undone.
+
+Run `mlc-gateway COMMAND --help` for the options and examples of a command.
+"""
+
+
+@pytest.mark.parametrize("option", ["-h", "--help", "--hel"])
+def test_help_lists_the_commands_and_the_exit_codes(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([option]) == 0
+    assert capsys.readouterr().out == HELP
+
+
+def test_no_command_shows_the_help_and_ends_with_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([]) == 2
+    assert HELP in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_each_command_has_help_with_exit_codes_and_examples(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([name, "--help"]) == 0
     shown = capsys.readouterr().out
-    assert ended.value.code == 0
-    assert "serve" in shown
-    assert "check-config" in shown
+    assert "\nExit codes:\n  0  Success.\n" in shown
+    assert "  2  An option, a setting or a file is wrong, or the cluster can't be used.\n" in shown
+    assert f"mlc-gateway {name}" in shown.partition("\nExamples:\n  ")[2]
 
 
-@pytest.mark.parametrize("name", ["serve", "check-config"])
-def test_each_command_has_help_with_examples(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        run([name, "--help"])
-    assert ended.value.code == 0
-    assert f"examples:\n  mlc-gateway {name}" in capsys.readouterr().out
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out == f"mlc-gateway {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["upgrad"], "No such command 'upgrad'. Did you mean 'upgrade'?"),
+        (["frobnicate"], "No such command 'frobnicate'."),
+        (["serve", "--work", "1", "--loglevel", "info"], "No such option '--loglevel'. Did you mean '--log-level'?"),
+        (["agents", "--aws", "es"], "No such option '--aws'."),  # an abbreviation of several
+        (["serve", "--workers", "two"], "Invalid value for '--workers': 'two' is not a valid integer."),
+        (["upgrade", "--probe", "x"], "Invalid value for '--probe': 'x' is not one of 'documents', 'execute'."),
+        (["rewrite", "--provider", "p", "--agent", "a"], "Give either --provider or --agent."),
+        (["rollback"], "Missing argument 'FILE...'."),
+    ],
+)
+def test_wrong_usage_ends_with_2_and_a_hint(argv: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(argv) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.splitlines()[-1] == f"Error: {message}"
+
+
+@pytest.mark.parametrize(
+    "options", [["-c", "F"], ["-cF"], ["-c=F"], ["--config", "F"], ["--config=F"], ["--conf", "F"], ["--conf=F"]]
+)
+def test_an_option_has_many_forms(options: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "g.yaml"
+    path.write_text("logs: {level: debug}")
+    assert run(["check-config", *(option.replace("F", str(path)) for option in options)]) == 0
+    assert "level: debug" in capsys.readouterr().out
+
+
+def test_what_follows_a_double_dash_is_no_option() -> None:
+    params = [click.Option(["-c", "--config"])]
+    assert list(expand(params, ["--conf", "a", "--", "--conf", "-c=F"])) == ["--config", "a", "--", "--conf", "-c=F"]
+
+
+@pytest.mark.parametrize(
+    ("line", "completions"),
+    [
+        ("mlc-gateway ch", ["check-config"]),
+        ("mlc-gateway serve --wo", ["--workers"]),
+        ("mlc-gateway upgrade --probe ", ["documents", "execute"]),
+        ("mlc-gateway agents --require text,i", ["text,image"]),
+    ],
+)
+def test_shell_completion(line: str, completions: list[str]) -> None:
+    words = line.split(" ")
+    variables = {"_MLC_GATEWAY_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
+    command = [sys.executable, "-m", "gateway"]
+    done = subprocess.run(command, env=os.environ | variables, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [found.partition(",")[2] for found in done.stdout.splitlines()] == completions
 
 
 def test_a_command_whose_module_is_missing_breaks_no_other(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(MODULES, "ghost", "gateway.cli.ghost")
-    with pytest.raises(SystemExit):
-        run(["--help"])
+    assert run(["--help"]) == 0
     assert "ghost" not in capsys.readouterr().out
     assert run(["check-config"]) == 0
 
@@ -80,7 +187,7 @@ def test_rule_with_an_unknown_provider_ends_with_2(
     assert capsys.readouterr().err.startswith("agents.rules[0].provider: ")
 
 
-def test_bad_option_is_told_by_its_setting(capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_option_is_reported_by_its_setting(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["serve", "--listen", "127.0.0.1:http", "--upstream", "nowhere"]) == 2
     shown = capsys.readouterr().err
     assert "listen.data_port: is not allowed here; got 'http'" in shown

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
 from typing import Any
@@ -103,7 +102,7 @@ def test_two_roles_that_differ_in_case_only_are_a_problem(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("text", "name", "part"),
     [
-        ("logs: {level: info}\nlogs: {}\n", "a.yaml", "the key 'logs' stands twice"),
+        ("logs: {level: info}\nlogs: {}\n", "a.yaml", "the key 'logs' is a duplicate"),
         ("logs: [", "a.yaml", "can't be parsed"),
         ("- 1", "a.yaml", "must hold a mapping of sections"),
         ("x", "a.toml", "can't be parsed"),
@@ -126,7 +125,7 @@ def test_addresses_that_are_none(url: str) -> None:
 def test_environment_that_leads_into_a_value(tmp_path: Path) -> None:
     path = _file(tmp_path, "logs: {level: info}")
     [problem] = _problems(path, {"GATEWAY__LOGS__LEVEL__MORE": "x"})
-    assert problem == "logs.level.more: leads into a setting that has no keys; from GATEWAY__LOGS__LEVEL__MORE"
+    assert problem == "logs.level.more: names a key below a setting that has no keys; from GATEWAY__LOGS__LEVEL__MORE"
 
 
 WRONG_SECTIONS = {
@@ -177,7 +176,7 @@ def test_an_empty_section_hides_nothing(tmp_path: Path) -> None:
 def test_a_setting_that_the_environment_gives_twice_is_refused() -> None:
     environ = {"GATEWAY__UPSTREAM__URL": "http://a", "gateway__upstream__url": "http://b"}
     assert _problems(None, environ) == [
-        "upstream.url: is set by GATEWAY__UPSTREAM__URL too; from gateway__upstream__url"
+        "upstream.url: is also set by GATEWAY__UPSTREAM__URL; from gateway__upstream__url"
     ]
 
 
@@ -198,11 +197,10 @@ def test_an_address_beside_nodes_is_refused_wherever_each_comes_from(tmp_path: P
 
 
 def test_the_option_stands_over_address_and_nodes(tmp_path: Path) -> None:
-    parser = argparse.ArgumentParser()
-    serve.add_arguments(parser)
     for text in ("upstream: {nodes: ['http://b:9200']}", "upstream: {url: 'http://b:9200'}"):
-        args = parser.parse_args(["-c", str(_file(tmp_path, text)), "--upstream", "http://a:9200"])
-        upstream = Source(args.config, serve._overrides(args)).load().upstream
+        argv = ["-c", str(_file(tmp_path, text)), "--upstream", "http://a:9200"]
+        options = serve.command.make_context("serve", argv).params
+        upstream = Source(options.pop("config"), serve.overrides(**options)).load().upstream
         assert (upstream.url, upstream.nodes) == ("http://a:9200", [])
 
 

@@ -96,7 +96,7 @@ def test_a_taken_port_is_said(capfd: pytest.CaptureFixture[str]) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         assert run(["demo", "--once", "--port", str(taken.getsockname()[1])]) == 1
-    assert "--port 0 any free one" in capfd.readouterr().err
+    assert "any with --port 0" in capfd.readouterr().err
 
 
 def _received(provider: str, name: str = "conversation") -> tuple[Any, list[dict[str, Any]], dict[str, Any]]:

@@ -1,43 +1,88 @@
-"""Writes `docs/reference/cli.md` from the commands themselves: ``python -m tests.docs.cli_page`` (a test compares)."""
+"""Write `docs/reference/cli.md` from the commands themselves: ``python -m tests.docs.cli_page`` (a test compares)."""
 
 from __future__ import annotations
 
-import argparse
-import importlib
+from collections.abc import Iterator
 
-from gateway.cli import MODULES
+import click
+
+from gateway.cli import MODULES, commands
+from gateway.cli.command import ClusterOption, Command
+from gateway.cli.exit_codes import EXIT_CODES
 from tests.docs.pages import DOCS
 
 _HEAD = """# The command line
 
-`mlc-gateway COMMAND --help` shows the same. Written by `python -m tests.docs.cli_page`; a test compares.
+`mlc-gateway COMMAND --help` shows the same. `python -m tests.docs.cli_page` writes this page; a test compares.
+An option may be abbreviated as long as it is unambiguous: `--conf` for `--config`.
+"""
+
+_CLUSTER = """
+## Options of the cluster
+Every command that talks to a cluster has these. They override the settings file.
+
+"""
+
+_COMPLETION = """
+## Shell completion
+Put one of these lines into the start-up file of your shell:
+
+```sh
+eval "$(_MLC_GATEWAY_COMPLETE=bash_source mlc-gateway)"   # bash 4.4 or later: ~/.bashrc
+eval "$(_MLC_GATEWAY_COMPLETE=zsh_source mlc-gateway)"    # zsh: ~/.zshrc
+_MLC_GATEWAY_COMPLETE=fish_source mlc-gateway | source    # fish: ~/.config/fish/completions/mlc-gateway.fish
+```
 """
 
 
-def written() -> str:
-    """The whole page."""
-    return _HEAD + "".join(_section(name, module) for name, module in MODULES.items())
+def render() -> str:
+    """Return the whole page."""
+    found = [(name, _command(name)) for name in MODULES]
+    sections = "".join(_section(name, command) for name, command in found)
+    cluster = _options(next(command for name, command in found if name == "agents"), of_cluster=True)
+    return _HEAD + _overview(found) + _exit_codes() + _COMPLETION + sections + _CLUSTER + cluster
 
 
-def _section(name: str, module_name: str) -> str:
-    command = importlib.import_module(module_name)
-    parser = argparse.ArgumentParser(add_help=False)
-    command.add_arguments(parser)
-    rows = "".join(_row(action) for action in parser._actions)
-    examples = getattr(command, "EXAMPLES", "")
-    shown = f"\n```sh\n{_dedented(examples)}\n```\n" if examples else ""
-    return f"\n## {name}\n{command.HELP}\n\n| option | meaning |\n|---|---|\n{rows}{shown}"
+def _command(name: str) -> Command:
+    command = commands.get_command(click.Context(commands), name)
+    assert isinstance(command, Command)
+    return command
 
 
-def _row(action: argparse.Action) -> str:
-    names = ", ".join(f"`{name}`" for name in action.option_strings) or f"`{action.metavar}`"
-    value = f" `{action.metavar}`" if action.metavar and action.option_strings else ""
-    return f"| {names}{value} | {action.help or ''} |\n"
+def _overview(found: list[tuple[str, Command]]) -> str:
+    rows = "".join(f"| [`{name}`](#{name}) | {command.short_help} |\n" for name, command in found)
+    return f"\n| command | what it does |\n|---|---|\n{rows}"
 
 
-def _dedented(text: str) -> str:
-    return "\n".join(line[2:] for line in text.split("\n"))
+def _exit_codes() -> str:
+    rows = "".join(f"| {row.code} | {', '.join(row.commands) or 'all'} | {row.meaning} |\n" for row in EXIT_CODES)
+    return f"\n## Exit codes\n\n| code | commands | meaning |\n|---|---|---|\n{rows}"
+
+
+def _section(name: str, command: Command) -> str:
+    shares = any(isinstance(param, ClusterOption) for param in command.params)
+    more = "\nAnd the [options of the cluster](#options-of-the-cluster).\n" if shares else ""
+    text = " ".join((command.help or "").split())
+    return f"\n## {name}\n{text}\n\n{_options(command)}{more}\n```sh\n{command.examples}\n```\n"
+
+
+def _options(command: Command, of_cluster: bool = False) -> str:
+    rows = "".join(_rows(command, of_cluster))
+    return f"| option | meaning |\n|---|---|\n{rows}"
+
+
+def _rows(command: Command, of_cluster: bool) -> Iterator[str]:
+    context = click.Context(command)
+    for param in command.params:
+        if isinstance(param, ClusterOption) != of_cluster:
+            continue
+        names = ", ".join(f"`{name}`" for name in param.opts)
+        value = f" `{param.make_metavar(context)}`" if isinstance(param, click.Option) and not param.is_flag else ""
+        shown = names + value if isinstance(param, click.Option) else f"`{param.make_metavar(context)}`"
+        yield f"| {shown} | {param.help or ''} |\n".replace("[es|aoss]", "es, aoss").replace(
+            "[documents|execute]", "documents, execute"
+        )
 
 
 if __name__ == "__main__":
-    (DOCS / "reference" / "cli.md").write_text(written())
+    (DOCS / "reference" / "cli.md").write_text(render())

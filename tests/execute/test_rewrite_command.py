@@ -120,7 +120,7 @@ def test_what_can_not_be_read_exits_2(rewrite: Any, tmp_path: Path) -> None:
     for options, said in (
         (["--agent", str(tmp_path / "none.json")], "none.json"),
         (["--agent", str(tmp_path / "agent.json")], "must be a JSON object"),
-        (["--agent", str(tmp_path / "agent.json"), "--cluster-version", "new"], "is no version"),
+        (["--agent", str(tmp_path / "agent.json"), "--cluster-version", "new"], "is not a version"),
         (["--provider", "nobody"], "nobody"),
     ):
         status, shown, err = rewrite({"input": "x"}, *options)

@@ -61,7 +61,7 @@ async def test_what_is_wrong_or_fixed_leaves_the_old_settings_in_force(tmp_path:
         for count, (settings, problems) in enumerate(bad, 1):
             gateway.write(settings)
             gateway.signal(signal.SIGHUP)
-            told = (await gateway.event("settings kept", count))[-1]["problems"]
+            told = (await gateway.event("reload failed", count))[-1]["problems"]
             assert [text[: len(start)] for text, start in zip(told, problems, strict=True)] == problems
             assert (await talk(port, ASK)).body == b"old"
         assert new.requests == []
@@ -134,6 +134,6 @@ async def test_new_certificates_are_used_after_a_reload(tmp_path: Path) -> None:
         assert "two.test" in await names(port)
         gateway.write({**upstream(cluster.url)})
         gateway.signal(signal.SIGHUP)
-        [kept] = await gateway.event("settings kept")
+        [kept] = await gateway.event("reload failed")
         assert kept["problems"] == ["listen.tls.cert_file: can't change without a restart"]
         assert "two.test" in await names(port)

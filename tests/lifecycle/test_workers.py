@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.observe.metrics import Metrics
-from gateway.supervisor.admin import merged
+from gateway.supervisor.admin import merge_metrics
 from tests.lifecycle.process import Process, until
 from tests.wire import RecordingUpstream, talk
 
@@ -52,7 +52,7 @@ async def test_connections_are_spread_metrics_name_the_worker_and_all_reload_or_
             assert (await talk(port, ASK)).body == b"ok"
         text = await page(admin, "/metrics")
         found = re.findall(
-            r'^mlc_gateway_requests_total\{worker="(\d)",intent="pass.*",status="200"\} (.*)', text, re.M
+            r'^mlc_gateway_requests_total\{intent="pass.*",status="200",worker="(\d)"\} (.*)', text, re.M
         )
         counts = {worker: float(count) for worker, count in found}
         assert set(counts) == {"0", "1"}
@@ -64,8 +64,8 @@ async def test_connections_are_spread_metrics_name_the_worker_and_all_reload_or_
 
         gateway.write({"upstream": {"url": other.url}, "listen": {"workers": 2}, "nope": 1})
         gateway.signal(signal.SIGHUP)
-        [kept] = await gateway.event("settings kept")
-        assert ("worker" in kept, kept["problems"][0].partition(";")[0]) == (False, "nope: unknown key")
+        [failed] = await gateway.event("reload failed")
+        assert ("worker" in failed, failed["problems"][0].partition(";")[0]) == (False, "nope: unknown key")
         gateway.write({"upstream": {"url": other.url}, "listen": {"workers": 2}})
         gateway.signal(signal.SIGHUP)
         reloaded = await gateway.event("settings reloaded", 2)
@@ -73,7 +73,7 @@ async def test_connections_are_spread_metrics_name_the_worker_and_all_reload_or_
         for count in range(1, 11):
             await talk(port, ASK)
             assert len(other.requests) == count
-        assert Counter(event["event"] for event in gateway.events)["settings kept"] == 1
+        assert Counter(event["event"] for event in gateway.events)["reload failed"] == 1
 
 
 async def test_a_worker_that_ends_is_started_again_and_one_whose_supervisor_ends_stops(tmp_path: Path) -> None:
@@ -113,12 +113,12 @@ def test_pages_are_merged_sample_by_sample() -> None:
     one.request("execute", 200)
     two.request("execute", 200)
     two.request("passthrough", 0)
-    page = merged({"0": one.render().decode(), "1": two.render().decode()})
+    page = merge_metrics({"0": one.render().decode(), "1": two.render().decode()}).decode()
     samples = [line for line in page.splitlines() if line.startswith("mlc_gateway_requests_total")]
     assert samples == [
-        'mlc_gateway_requests_total{worker="0",intent="execute",status="200"} 1.0',
-        'mlc_gateway_requests_total{worker="1",intent="execute",status="200"} 1.0',
-        'mlc_gateway_requests_total{worker="1",intent="passthrough",status="0"} 1.0',
+        'mlc_gateway_requests_total{intent="execute",status="200",worker="0"} 1.0',
+        'mlc_gateway_requests_total{intent="execute",status="200",worker="1"} 1.0',
+        'mlc_gateway_requests_total{intent="passthrough",status="0",worker="1"} 1.0',
     ]
     assert 'mlc_gateway_in_flight{worker="1"} 0.0' in page.splitlines()
     comments = Counter(line for line in page.splitlines() if line.startswith("#"))

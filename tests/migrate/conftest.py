@@ -24,7 +24,7 @@ from tests.conftest import settings_for
 
 
 class Cluster(Simulator):
-    """A simulator that keeps the requests it gets, and refuses what it is told to.
+    """A simulator that records its requests, and refuses those in `refusals`.
 
     refusals: ``GET /path`` → the status, with an error body, or what answers in the cluster's place.
     """

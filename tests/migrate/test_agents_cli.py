@@ -48,19 +48,21 @@ def test_agents_that_can_not_be_read_have_their_own_status(place: Place, command
 
 
 def test_what_is_wrong_is_told_on_standard_error(place: Place, command: Command, tmp_path: Path) -> None:
-    for argv, said in (
-        (
-            ("--url", place.url, "--require", "smell"),
-            "--require smell: there is no such kind of input; there are: text",
-        ),
-        (("--url", "http://127.0.0.1:1"), "nothing listens there"),
+    for argv, message in (
+        (("--url", "http://127.0.0.1:1"), "127.0.0.1:1 got no answer: connection refused: check --url"),
         (("--config", str(tmp_path / "none.yaml")), "none.yaml"),
         (("--url", place.url, "--out", str(tmp_path / "no" / "file")), "No such file"),
     ):
         status, out, err = command("agents", *argv)
         assert (status, out) == (2, "")
         assert err.startswith("mlc-gateway agents: ")
-        assert said in err
+        assert message in err
+    status, out, err = command("agents", "--require", "text,smell")
+    assert (status, out) == (2, "")
+    assert err.endswith(
+        "Error: Invalid value for '--require': 'smell' is not a kind of input. "
+        "Choose from text, image, document, video, turns, system, tools.\n"
+    )
     place.cluster.refusals["POST /_plugins/_ml/agents/_search"] = 403
     status, out, err = command("agents", "--url", place.url)
     assert (status, out) == (2, "")
@@ -100,18 +102,18 @@ def test_on_a_terminal_it_is_a_table(place: Place) -> None:
     """A terminal of 150 columns, and one of 70, by a pseudo-terminal."""
     for columns, extra in ((150, {}), (70, {"NO_COLOR": "1"})):
         shown = _on_a_terminal(
-            columns, extra, "agents", "--url", place.url, "--", place.agents["flow-a"], place.agents["flow-d"]
+            columns, extra, "agents", "-v", "--url", place.url, "--", place.agents["flow-a"], place.agents["flow-d"]
         )
         assert "MEDIA_NEEDS_UPGRADE" in shown
-        assert "2 agents, 0 can't be read" in shown
+        assert "2 agents: 2 take text, 1 takes images" in shown
         assert ("\x1b[32m" in shown) == (not extra)
         assert not shown.lstrip().startswith("{")
 
 
 def _on_a_terminal(columns: int, extra: dict[str, str], *argv: str) -> str:
     parent, child = pty.openpty()
-    kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
-    environment = {**kept, "TERM": "xterm-256color", "COLUMNS": str(columns), "PYTHONUTF8": "1", **extra}
+    inherited = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    environment = {**inherited, "TERM": "xterm-256color", "COLUMNS": str(columns), "PYTHONUTF8": "1", **extra}
     with subprocess.Popen(
         [sys.executable, "-m", "gateway", *argv], stdout=child, stderr=child, stdin=child, env=environment
     ) as process:

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from gateway.migrate import probe
-from gateway.migrate.backup import BackupError, Journal, only_one, unfinished
+from gateway.migrate.backup import BackupError, Journal, lock_directory, unfinished
 from gateway.migrate.connection import Connected
 from gateway.migrate.probe import ProbeFailed
-from gateway.migrate.rollback import RolledBack, Stuck, carry_out, roll_back
+from gateway.migrate.rollback import RolledBack, UndoFailed, carry_out, roll_back
 from gateway.migrate.upgrade import Offer, offers
 from gateway.simulator.llm.endpoints import Reply
 from tests.migrate.conftest import Place
@@ -45,7 +45,7 @@ WAYS = ("internal", "standalone", "new connector")
 
 
 class Upgrade:
-    """One agent on a connector that stands in one of `WAYS`, and the journal of its upgrade, not yet begun."""
+    """One agent on a connector of one of `WAYS`, and the journal of its upgrade, which has not begun."""
 
     def __init__(self, place: Place, way: str, directory: Path) -> None:
         self.place = place
@@ -106,10 +106,10 @@ def test_it_is_taken_back_whole(upgrade: Upgrade) -> None:
     left = upgrade.roll_back()
     assert without_parameter(state(upgrade.place)) == upgrade.before
     assert asked(upgrade.place, upgrade.agent) == upgrade.legacy
-    kept = state(upgrade.place) != upgrade.before
-    assert len(left) == kept
-    assert all("keeps the parameter 'messages', which nothing uses now" in line for line in left)
-    assert kept == (upgrade.credential is None)  # a new connector is removed with all it has
+    remains = state(upgrade.place) != upgrade.before
+    assert len(left) == remains
+    assert all("still has the parameter 'messages', which is not used any more" in line for line in left)
+    assert remains == (upgrade.credential is None)  # a new connector is removed with all it has
 
 
 def test_taking_it_back_twice_changes_nothing(upgrade: Upgrade) -> None:
@@ -168,7 +168,7 @@ def test_the_backup_holds_the_documents_and_no_credential(upgrade: Upgrade) -> N
 
 
 def _change(upgrade: Upgrade, **members: Any) -> None:
-    """Somebody else's change of the connector behind the agent."""
+    """Somebody else's change of the agent's connector."""
     resources = upgrade.place.cluster.core.resources
     model = resources.models[upgrade.model]
     (model.get("connector") or resources.connectors[model["connector_id"]]).update(members)
@@ -181,7 +181,7 @@ def test_a_connector_that_changed_since_it_was_read_is_left_alone(upgrade: Upgra
     else:
         _change(upgrade, description="changed by somebody")
     changed = state(upgrade.place)
-    with pytest.raises(RolledBack, match=r"description changed|stands where"):
+    with pytest.raises(RolledBack, match=r"description changed|in place of"):
         upgrade.run()
     assert state(upgrade.place) == changed
 
@@ -191,7 +191,7 @@ def test_a_rollback_stops_at_somebody_elses_change_unless_forced(place: Place, t
     upgrade.run()
     _change(upgrade, description="changed by somebody")
     changed = state(place)
-    with pytest.raises(Stuck, match="description changed") as stuck:
+    with pytest.raises(UndoFailed, match="description changed") as stuck:
         upgrade.roll_back()
     assert state(place) == changed
     assert [call.path.rpartition("/")[2] for call in stuck.value.calls[:1]] == ["_undeploy"]
@@ -281,9 +281,9 @@ def test_a_search_that_lags_does_not_hide_the_new_connector_or_keep_it(place: Pl
 
 
 def test_two_runs_in_one_directory_wait_for_each_other(tmp_path: Path) -> None:
-    with only_one(tmp_path), pytest.raises(BackupError, match="in use by another"), only_one(tmp_path):
+    with lock_directory(tmp_path), pytest.raises(BackupError, match="in use by another"), lock_directory(tmp_path):
         pass
-    with only_one(tmp_path):
+    with lock_directory(tmp_path):
         pass
 
 
@@ -300,7 +300,7 @@ def test_unfinished_upgrades_are_found(upgrade: Upgrade) -> None:
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"format":2}'])
 def test_other_files_are_no_backups(tmp_path: Path, text: str) -> None:
     (tmp_path / "x.json").write_text(text)
-    with pytest.raises(BackupError, match="no backup"):
+    with pytest.raises(BackupError, match="not the backup"):
         Journal.load(tmp_path / "x.json")
     with pytest.raises(BackupError, match="No such file"):
         Journal.load(tmp_path / "y.json")

@@ -1,30 +1,39 @@
 from __future__ import annotations
 
-import argparse
 import json
 import logging
 import ssl
 from collections.abc import Callable
 from pathlib import Path
 
+import click
 import pytest
 import trustme
 
-from gateway.migrate.connection import ClusterError, ClusterUnreachable, Connected, add_arguments, connect
+from gateway.cli.cluster import cluster_options
+from gateway.migrate.connection import ClusterError, ClusterOptions, ClusterUnreachable, Connected, connect
 from gateway.upstream.auth.sigv4 import Keys, Scope, derive, payload_hash, signed
 from tests.migrate.ends import End
 
 SECRET = "s3cret-öß"
 
 
-def arguments(*argv: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    add_arguments(parser)
-    return parser.parse_args(argv)
+def options(*argv: str) -> ClusterOptions:
+    """The options, read from a command line."""
+    found: list[ClusterOptions] = []
+
+    @click.command
+    @cluster_options
+    def command(cluster: ClusterOptions) -> int:
+        found.append(cluster)
+        return 0
+
+    command.main(list(argv), standalone_mode=False)
+    return found[0]
 
 
 def connected(*argv: str, ask: Callable[[str], str] | None = None) -> Connected:
-    return connect(arguments(*argv), ask)
+    return connect(options(*argv), ask)
 
 
 def refused(*argv: str, ask: Callable[[str], str] | None = None) -> str:
@@ -65,14 +74,12 @@ def test_password_is_asked_by_name() -> None:
 
 def test_without_a_terminal_the_password_is_not_asked() -> None:
     assert refused("--url", "http://127.0.0.1:1", "--user", "reader") == (
-        "The password of reader is not known: put it into the environment variable MLC_PASSWORD."
+        "There is no password for reader: put it into the environment variable MLC_PASSWORD."
     )
 
 
 def test_no_option_takes_a_password() -> None:
-    parser = argparse.ArgumentParser()
-    add_arguments(parser)
-    assert not [action for action in parser._actions if "--password" in action.option_strings]
+    assert not [name for name in ClusterOptions.__slots__ if "password" in name]
     assert "url" in refused("--url", f"http://reader:{SECRET}@127.0.0.1:9200")
     assert SECRET not in refused("--url", f"http://reader:{SECRET}@127.0.0.1:9200")
 
@@ -102,7 +109,7 @@ def test_wrong_settings_are_told_with_their_path(tmp_path: Path) -> None:
 
 
 def test_two_ways_to_sign_in_are_one_too_many() -> None:
-    assert "give one of them" in refused("--user", "a", "--aws-region", "us-east-1")
+    assert "give only one of them" in refused("--user", "a", "--aws-region", "us-east-1")
 
 
 def test_tenant_is_sent() -> None:
@@ -125,14 +132,14 @@ def test_sigv4_signs_what_is_sent(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
         found = connected("--url", end.url, "--aws-service", "es", "--aws-region", "eu-west-1")
         found.call("POST", "/_plugins/_ml/agents/_search", {"query": {"match_all": {}}})
         method, path, headers, body = end.requests[-1]
-    told = headers["authorization"]
+    authorization = headers["authorization"]
     stamp, scope = headers["x-amz-date"], Scope(headers["x-amz-date"][:8], "eu-west-1", "es")
     keys = Keys("AKIDEXAMPLE", SECRET)
     raw = [(name.encode(), headers[name].encode()) for name in ("host", "content-type") if name in headers]
     ours = dict(
         signed(method.encode(), path.encode(), raw, payload_hash([body]), keys, scope, derive(keys, scope), stamp)
     )
-    assert told.split("Signature=")[1] == ours[b"Authorization"].decode().split("Signature=")[1]
+    assert authorization.split("Signature=")[1] == ours[b"Authorization"].decode().split("Signature=")[1]
 
 
 def test_aws_without_credentials_says_how_to_give_some(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -145,25 +152,25 @@ def test_aws_without_credentials_says_how_to_give_some(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "message"),
     [
         ((401, {"error": {"reason": "who?"}, "status": 401}), "does not accept these credentials (401: who?): check"),
         ((403, {"error": {"reason": "no permissions"}, "status": 403}), "grant it cluster:monitor/main"),
-        ((200, b"<html>hello</html>"), "does not say that it is OpenSearch"),
-        ((200, {"version": {"number": "8.1.0", "build_flavor": "default"}}), "name it by --cluster-version"),
+        ((200, b"<html>hello</html>"), "not as OpenSearch does"),
+        ((200, {"version": {"number": "8.1.0", "build_flavor": "default"}}), "name it with --cluster-version"),
         ((404, {}), "answered GET / with 404"),
         ((503, b"busy"), "answered GET / with 503"),
     ],
 )
-def test_what_is_wrong_is_said_with_what_to_do(answer: tuple[int, object], said: str) -> None:
+def test_a_wrong_answer_is_reported_with_what_to_do(answer: tuple[int, object], message: str) -> None:
     with End(answer) as end:
-        assert said in refused("--url", end.url)
+        assert message in refused("--url", end.url)
 
 
 def test_a_hidden_version_can_be_told() -> None:
     with End((200, {"version": {"number": "7.10.2"}})) as end:
         assert connected("--url", end.url, "--cluster-version", "2.19.1").version == (2, 19, 1)
-        assert "is no version" in refused("--url", end.url, "--cluster-version", "new")
+        assert "is not a version" in refused("--url", end.url, "--cluster-version", "new")
 
 
 def test_nothing_listens() -> None:
@@ -176,7 +183,7 @@ def test_nothing_listens() -> None:
 def test_http_where_https_is_spoken_and_the_other_way(tmp_path: Path) -> None:
     authority = trustme.CA()
     with End(tls=_server(authority)) as end:
-        assert "is it https rather than http" in refused("--url", end.url.replace("https:", "http:"))
+        assert "check whether the address needs https or http" in refused("--url", end.url.replace("https:", "http:"))
     with End() as end:
         assert "TLS failed" in refused("--url", end.url.replace("http:", "https:"))
 
@@ -211,8 +218,8 @@ def test_every_status_is_an_answer(status: int) -> None:
         end.answer = (status, {"error": {"reason": "so"}, "status": status})
         before = len(end.requests)
         assert found.call("PUT", "/x", {}) == (status, {"error": {"reason": "so"}, "status": status})
-        end.answer = (status, b"plain words")
-        assert found.call("DELETE", "/x") == (status, {"error": "plain words"})
+        end.answer = (status, b"plain text")
+        assert found.call("DELETE", "/x") == (status, {"error": "plain text"})
         assert len(end.requests) == before + 2
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from gateway.config.load import load
-from gateway.migrate.promote import PROMOTED, NotPromoted, Obstacle, alias_rule, promotion, redirected, taking_back
+from gateway.migrate.promote import PROMOTED, NotPromoted, Obstacle, alias_rule, promotion, undo_calls, with_url
 from gateway.migrate.steps import Call
 from gateway.migrate.upgrade import Documents
 from gateway.simulator.core import ClusterCore
@@ -66,7 +66,7 @@ def test_a_function_calling_agent() -> None:
     assert found.credential == ("access_key", "secret_key", "session_token")
     assert found.changes == (
         "requests are signed with SigV4, with AWS keys as the credential",
-        "old conversations go on: a memory_id is valid for any agent of the cluster",
+        "old conversations continue: a memory_id is valid for any agent of the cluster",
     )
 
 
@@ -77,11 +77,11 @@ def test_what_a_react_agent_and_later_versions_change() -> None:
     agent["llm"] = {**agent["llm"], "parameters": {**agent["llm"]["parameters"], "prompt": "You keep the library."}}
     found = promotion(replace(documents, agents={agent_id: agent}), agent_id)
     assert found.changes == (
-        "tools are called by the LLM's own function calling, no longer by a prompt that explains them",
-        "the agent's own prompt is not sent: put what matters of it into system_prompt",
+        "tools are called through the LLM's function calling, and no longer explained in a prompt",
+        "the agent's own prompt is not sent: put its important parts into system_prompt",
         "no system prompt is sent: the cluster's template for OpenAI has no place for one",
         "answers end at 4096 tokens, as no max_tokens is set",
-        "old conversations go on: a memory_id is valid for any agent of the cluster",
+        "old conversations continue: a memory_id is valid for any agent of the cluster",
     )
     assert "response_filter" not in found.body["model"]["model_parameters"]
 
@@ -89,7 +89,7 @@ def test_what_a_react_agent_and_later_versions_change() -> None:
 def test_members_of_the_template_that_are_lost_are_named() -> None:
     documents, ids = _documents()
     found = promotion(documents, ids["conv-bedrock_messages"])
-    assert "members of the request body that are no longer sent as they were: inferenceConfig" in found.changes
+    assert "these members of the request body are no longer sent as before: inferenceConfig" in found.changes
     assert found.body["model"]["model_parameters"]["max_tokens"] == "500"
 
 
@@ -98,7 +98,7 @@ def test_a_planner_gets_a_new_executor() -> None:
     found = promotion(documents, ids["per-bedrock_tutorial"])
     assert found.body["type"] == "plan_execute_and_reflect"
     assert "executor_agent_id" not in found.body["parameters"]
-    assert "a new executor agent is made with it" in found.changes
+    assert "a new executor agent is created with it" in found.changes
 
 
 def test_the_public_url_needs_no_second_call() -> None:
@@ -173,7 +173,7 @@ def test_the_alias_rule_is_a_setting(tmp_path: Path) -> None:
 
 @pytest.fixture
 def modern(start_place: StartPlace) -> Place:
-    """A cluster that says it is 3.6.0 with the unified API on, and registers what it is told to."""
+    """A cluster that says it is 3.6.0 with the unified API on, and accepts registrations."""
     place = start_place("3.4.0")
     root = {"cluster_name": "books", "version": {"number": "3.6.0", "distribution": "opensearch"}}
     place.cluster.refusals["GET /"] = lambda: root
@@ -296,7 +296,7 @@ def test_what_fails_after_the_registration_is_taken_back(
     status, _, err = command(*argv)
     assert status == 3, err
     assert (set(resources.agents), set(resources.models)) == before
-    # And where it can't be, the calls that do it are told.
+    # If it can't be undone, the message has the calls that undo it.
     new = _unified(modern)
     resources.agents[new]["parameters"] = {}
     model_id = resources.agents[new]["llm"]["model_id"]
@@ -316,13 +316,13 @@ def test_an_older_cluster_is_told_what_to_do(place: Place, command: Command) -> 
 
 
 def test_the_calls_that_take_it_back() -> None:
-    paths = [f"{call.method} {call.path}" for call in taking_back("a", "m")]
+    paths = [f"{call.method} {call.path}" for call in undo_calls("a", "m")]
     assert paths == [
         "DELETE /_plugins/_ml/agents/a",
         "POST /_plugins/_ml/models/m/_undeploy",
         "DELETE /_plugins/_ml/models/m",
     ]
     model = {"connector": {"actions": [{"action_type": "PREDICT", "url": "x", "method": "POST"}]}}
-    assert redirected(model, "y") == {
+    assert with_url(model, "y") == {
         "connector": {"actions": [{"action_type": "PREDICT", "url": "y", "method": "POST"}]}
     }

@@ -2,17 +2,19 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from rich.console import Console
 
 from gateway.agents.rules import Rule
-from gateway.migrate.assess import Assessment, assess
-from gateway.migrate.report import ClusterInfo, as_json, missing, show
+from gateway.migrate.agents_table import show, summary_line
+from gateway.migrate.assess import Assessment, Remedy, assess
+from gateway.migrate.report import ClusterInfo, as_json, missing
 from gateway.migrate.samples import KINDS
 from gateway.migrate.scan import scan
-from tests.migrate.conftest import Place
+from tests.migrate.conftest import Place, StartPlace
 from tests.migrate.promise import upgrade_command
 from tests.migrate.test_connection import connected
 
@@ -55,7 +57,7 @@ def test_json_has_the_documented_shape(found: tuple[ClusterInfo, tuple[Assessmen
         "turns": ("HISTORY_NEEDS_UPGRADE", "this agent's connector and prompt have no place for earlier turns"),
         "tools": ("TOOLS_NEED_UPGRADE", "this agent's connector can't carry tool calls and results"),
     }
-    told = agents["flow-d"].pop("abilities")
+    abilities = agents["flow-d"].pop("abilities")
     assert agents["flow-d"] == {
         "id": place.agents["flow-d"],
         "name": "flow-d",
@@ -85,9 +87,9 @@ def test_json_has_the_documented_shape(found: tuple[ClusterInfo, tuple[Assessmen
         "aliases": [],
         "alias_of": "",
     }
-    assert list(told) == list(KINDS)
-    assert {kind: one["strategy"] for kind, one in told.items() if one["arrives"]} == ways
-    assert {kind: (one["code"], one["reason"]) for kind, one in told.items() if not one["arrives"]} == limits
+    assert list(abilities) == list(KINDS)
+    assert {kind: one["strategy"] for kind, one in abilities.items() if one["arrives"]} == ways
+    assert {kind: (one["code"], one["reason"]) for kind, one in abilities.items() if not one["arrives"]} == limits
     lost = agents["flow-h"]
     assert set(lost) == {"id", "name", "type", "readable", "code", "reason", "help", "aliases", "alias_of"}
     assert (lost["readable"], lost["code"]) == (False, "AGENT_UNRESOLVED")
@@ -121,26 +123,106 @@ def test_nothing_required_is_met(found: tuple[ClusterInfo, tuple[Assessment, ...
     assert as_json(*found)["summary"]["required"] == {"kinds": [], "met": True, "missing": []}
 
 
-def shown(found: Any, width: int, **options: Any) -> str:
+def shown(found: Any, width: int, verbose: bool = False, **options: Any) -> str:
     out = io.StringIO()
     console = Console(file=out, width=width, highlight=False, **options)
-    show(console, *found, ("image",))
-    return out.getvalue()
+    show(console, *found, ("image",), verbose)
+    return "".join(f"{line.rstrip()}\n" for line in out.getvalue().splitlines())
 
 
-@pytest.mark.parametrize("width", [40, 60, 80, 119, 120, 160, 300])
+def test_the_table_at_80_columns(found: tuple[ClusterInfo, tuple[Assessment, ...]], place: Place) -> None:
+    model = place.cluster.core.resources.agents[place.agents["flow-h"]]["tools"][0]["parameters"]["model_id"]
+    table, _, rest = shown(found, 80).partition("flow-h can't be read")
+    assert (
+        table
+        == """\
+simulated 2.19.0 at http://cluster
+4 agents, 1 of which can't be read: 3 take text, 1 takes images; upgrading 1
+connector would make it 2
+agent   text  image  document  video  turns  system  tools
+──────────────────────────────────────────────────────────
+flow-a   ✓      ✓       ✓        ✓      ✓      ✓       ✗
+flow-c   ✓      ✗       ✗        ✗      ✗      ✓       ✗
+flow-d   ✓      ✗       ✗        ✗      ✗      ✓       ✗
+flow-h   ?      ?       ?        ?      ?      ?       ?
+"""
+    )
+    assert " ".join(rest.split()) == (
+        f": AGENT_UNRESOLVED: agents/{place.agents['flow-h']}.tools[0].parameters.model_id: the model {model} does not "
+        "exist; "
+        "register what is missing again, or remove the agent "
+        "flow-c does not take what is required: image "
+        "flow-d does not take what is required: image "
+        "flow-h does not take what is required: image "
+        "Note: one thing. "
+        "-v shows what limits each agent and how to change that."
+    )
+
+
+def test_the_details(found: tuple[ClusterInfo, tuple[Assessment, ...]], place: Place) -> None:
+    able, limited = place.agents["flow-a"], place.agents["flow-d"]
+    text = shown(found, 80, verbose=True)
+    assert (
+        f"""\
+flow-a {able}
+  flow, bedrock/converse
+  old ids: old
+  takes: text (wrap), image (wrap), document (wrap), video (wrap), turns (wrap),
+  system (wrap)
+  limits: TOOLS_NEED_UPGRADE
+"""
+        in text
+    )
+    details = " ".join(text.partition(f"flow-d {limited}\n")[2].partition("flow-h ")[0].split())
+    assert details == (
+        "flow, bedrock/converse takes: text (text), system (text) "
+        "limits: MEDIA_NEEDS_UPGRADE, HISTORY_NEEDS_UPGRADE, TOOLS_NEED_UPGRADE "
+        f"remedy: {upgrade_command(limited)} (adds image, document, video, turns)"
+    )
+    assert "TOOLS_NEED_UPGRADE: this agent's connector can't carry tool calls and results\n" in text
+    assert "-v shows" not in text
+
+
+def test_only_connectors_that_add_images_count(start_place: StartPlace) -> None:
+    cluster = connected("--url", start_place("3.4.0").url)
+    line = summary_line(assess(scan(cluster, cluster.version)))
+    assert line == "36 agents: 32 take text, 30 images; upgrading 2 connectors would make it 32"
+
+
+def test_one_line_sums_up(start_place: StartPlace) -> None:
+    cluster = connected("--url", start_place().url)
+    agents = assess(scan(cluster, cluster.version))
+    assert summary_line(agents) == "30 agents: 30 take text, 12 images; upgrading 4 connectors would make it 24"
+    upgraded = [one for one in agents if not one.remedies]
+    assert summary_line(upgraded) == "12 agents: 12 take text, 12 images"
+    assert summary_line(upgraded[:1]) == "1 agent: 1 takes text, 1 takes images"
+    turns = replace(agents[3], remedies=(Remedy("upgrade", "command", ("turns",)),))
+    assert summary_line([turns]) == (
+        "1 agent: 1 takes text, 0 images; upgrading 1 connector would let 1 agent take more"
+    )
+
+
+@pytest.mark.parametrize("width", [40, 60, 75, 76, 80, 120, 300])
 def test_every_agent_is_shown_however_narrow_it_is(
-    found: tuple[ClusterInfo, tuple[Assessment, ...]], place: Place, width: int
+    found: tuple[ClusterInfo, tuple[Assessment, ...]], width: int
 ) -> None:
-    text = shown(found, width)
-    assert max(map(len, text.splitlines())) <= width
-    letters = "".join(sign for sign in text if sign.isalnum() or sign in "-_")
-    for name in ("flow-a", "flow-c", "flow-d", "flow-h"):
-        assert name in letters
-    assert "4agents1cantberead" in letters
-    for code in ("MEDIA_NEEDS_UPGRADE", "AGENT_UNRESOLVED", "Requiredbutnottakenby", "onething", "alsoasold"):
-        assert code in letters or width >= 120  # in a table other cells stand between the parts of a folded one
-    assert len([line for line in text.splitlines() if line.lstrip().startswith("flow-")]) == 4
+    for verbose in (False, True):
+        text = shown(found, width, verbose)
+        assert max(map(len, text.splitlines())) <= width
+        line = " ".join(text.split())
+        for part in ("AGENT_UNRESOLVED", "flow-d does not take what is required: image", "Note: one thing."):
+            assert part in line
+        for name in ("flow-a", "flow-c", "flow-d", "flow-h"):
+            assert any(line.startswith(name) for line in text.splitlines())
+
+
+def test_a_terminal_without_unicode_gets_words(found: tuple[ClusterInfo, tuple[Assessment, ...]]) -> None:
+    out = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    show(Console(file=out, width=80, highlight=False), *found)
+    out.flush()
+    table = out.buffer.getvalue().decode("ascii")  # type: ignore[attr-defined]
+    (row,) = (line for line in table.splitlines() if line.startswith("flow-c "))
+    assert row.replace("|", " ").split() == ["flow-c", "yes", "no", "no", "no", "no", "yes", "no"]
 
 
 def test_colours_only_where_they_are_wanted(

@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console
 
 from gateway.cli.upgrade import rules_of
+from gateway.delivery.template_change import Code
 from gateway.migrate.display import show
 from tests.migrate.conftest import Command, Place
 from tests.migrate.upgrading import (
@@ -52,12 +53,38 @@ def _writes(place: Place) -> list[str]:
     return [call for call in place.cluster.asked if not call.startswith("GET") and "_search" not in call]
 
 
-def test_by_default_nothing_is_changed_and_everything_is_shown(place: Place, command: Command) -> None:
+def test_a_table_at_80_columns(place: Place, command: Command) -> None:
+    own, shared = internal(place), standalone(place)[0]
+    agents = [flow(place, own, "own"), flow(place, model_on(place, shared), "one")]
+    flow(place, model_on(place, shared), "another")
+    text = place.cluster.core.resources.agents[place.agents["flow-c"]]["tools"][0]["parameters"]["model_id"]
+    old = place.cluster.core.resources.models[text]["connector_id"]
+    status, out, err = command("upgrade", *agents, "flow-c", "--url", place.url)
+    assert (status, err) == (1, "")
+    lines = [line.rstrip() for line in out.splitlines()]
+    assert max(map(len, lines)) <= 80
+    assert lines[:6] == [
+        "2 of 3 connectors can be upgraded: 3 agents would take more.",
+        "connector                        agents  would gain",
+        "──────────────────────────────────────────────────────────────────────",
+        f"models/{own}           1  image, document, video, turns",
+        f"connectors/{shared}       2  image, document, video, turns",
+        f"connectors/{old}       1  unchanged: TEXT_ENDPOINT",
+    ]
+    assert " ".join(lines[6:]) == (
+        f"TEXT_ENDPOINT: {Code.TEXT_ENDPOINT.value} "
+        f"connectors/{shared} is also used by agents that you did not name: another. To change it, add --shared. "
+        "-v shows the calls, the diff and the agents. "
+        "Nothing was changed. Run again with --apply to make the changes."
+    )
+
+
+def test_verbose_shows_everything_and_nothing_is_changed(place: Place, command: Command) -> None:
     connector_id, model = standalone(place)
     agent = flow(place, model)
     before = state(place)
     place.cluster.requests.clear()
-    status, out, err = command("upgrade", "flow-books", "--url", place.url)
+    status, out, err = command("upgrade", "flow-books", "-v", "--url", place.url)
     assert (status, err) == (0, "")
     assert _writes(place) == []
     assert state(place) == before
@@ -69,7 +96,7 @@ def test_by_default_nothing_is_changed_and_everything_is_shown(place: Place, com
     assert json.loads(call.partition(connector_id)[2]) == body
     assert f"POST /_plugins/_ml/models/{model}/_deploy\n" in out
     assert f"agent {agent} (flow-books)" in out
-    assert "gained: image, document, video, turns\n" in out
+    assert "takes now: text, system\n    takes afterwards: text, image, document, video, turns, system\n" in out
     assert "proof: 60 legacy calls render the same text before and after" in out
     assert f'-      "request_body": {json.dumps(OLD)},' in out
     assert f'+      "request_body": {json.dumps(NEW)},' in out
@@ -79,7 +106,11 @@ def test_by_default_nothing_is_changed_and_everything_is_shown(place: Place, com
 def test_a_terminal_gets_colours(place: Place) -> None:
     flow(place, standalone(place)[1])
     stream = io.StringIO()
-    show(Console(file=stream, force_terminal=True, color_system="standard", width=200), offered(place, "flow-books"))
+    show(
+        Console(file=stream, force_terminal=True, color_system="standard", width=200),
+        offered(place, "flow-books"),
+        verbose=True,
+    )
     assert "\x1b[31m-" in stream.getvalue()
     assert "\x1b[32m+" in stream.getvalue()
 
@@ -128,12 +159,12 @@ def test_apply_and_rollback(place: Place, command: Command) -> None:
     status, out, err = command("upgrade", agent, "--apply", "--url", place.url)
     assert (status, err) == (0, "")
     assert f"backup: {_backup()}" in out
-    assert f"`mlc-gateway rollback {_backup()}` takes it back" in out
+    assert f"to undo it: mlc-gateway rollback {_backup()}\n" in out
     assert stat.S_IMODE(_backup().stat().st_mode) == 0o600
     assert asked(place, agent) == legacy
     status, out, err = command("rollback", str(_backup()), "--url", place.url)
     assert (status, err) == (0, "")
-    assert "keeps the parameter 'messages', which nothing uses now" in out
+    assert "still has the parameter 'messages', which is not used any more" in out
     assert without_parameter(state(place)) == before
     assert command("rollback", str(_backup()), "--url", place.url)[0] == 0
 
@@ -170,7 +201,7 @@ def test_a_credential_is_asked_for_on_a_terminal(
 
 
 @pytest.mark.parametrize(
-    ("text", "mode", "said"),
+    ("text", "mode", "message"),
     [
         ('{"key":"s3cr3t-of-the-test"}', 0o644, "chmod 600"),
         ("[]", 0o600, "must hold a JSON object of strings"),
@@ -178,7 +209,9 @@ def test_a_credential_is_asked_for_on_a_terminal(
         ("{", 0o600, "is not JSON"),
     ],
 )
-def test_credential_files_that_are_not_taken(place: Place, command: Command, text: str, mode: int, said: str) -> None:
+def test_credential_files_that_are_not_taken(
+    place: Place, command: Command, text: str, mode: int, message: str
+) -> None:
     agent = flow(place, standalone(place)[1])
     file = Path("credential.json")
     file.write_text(text)
@@ -186,7 +219,7 @@ def test_credential_files_that_are_not_taken(place: Place, command: Command, tex
     before = state(place)
     status, out, err = command("upgrade", agent, "--apply", "--credential-file", str(file), "--url", place.url)
     assert status == 2
-    assert said in err
+    assert message in err
     assert SECRET not in out + err
     assert state(place) == before
 
@@ -258,7 +291,7 @@ def test_a_finished_upgrade_has_nothing_to_resume(place: Place, command: Command
     assert command("upgrade", agent, "--apply", "--url", place.url)[0] == 0
     status, out, _ = command("upgrade", "--resume", str(_backup()), "--url", place.url)
     assert status == 0
-    assert "applied already" in out
+    assert "already applied, nothing to do" in out
 
 
 def test_what_was_being_taken_back_goes_on_being_taken_back(place: Place, command: Command) -> None:
@@ -271,7 +304,7 @@ def test_what_was_being_taken_back_goes_on_being_taken_back(place: Place, comman
     place.cluster.refusals.clear()
     status, out, err = command("upgrade", "--resume", str(_backup()), "--url", place.url)
     assert (status, err) == (0, "")
-    assert "taken back, as was begun" in out
+    assert "undone; an earlier run had begun to undo it" in out
     assert without_parameter(state(place)) == before
 
 
@@ -290,10 +323,10 @@ def test_a_rollback_that_stops_at_a_change_says_what_is_left(place: Place, comma
 
 
 @pytest.mark.parametrize(
-    ("argv", "said"),
+    ("argv", "message"),
     [
-        (["upgrade"], "name agents, or --all, or --resume FILE"),
-        (["upgrade", "x", "--all"], "name agents, or --all, or --resume FILE"),
+        (["upgrade"], "Give the agents, --all, or --resume FILE."),
+        (["upgrade", "x", "--all"], "Give the agents, --all, or --resume FILE."),
         (["upgrade", "nobody"], "There is no agent nobody"),
         (["upgrade", "twin"], "2 agents are called twin"),
         (["upgrade", "--resume", "missing.json"], "No such file"),
@@ -301,12 +334,12 @@ def test_a_rollback_that_stops_at_a_change_says_what_is_left(place: Place, comma
         (["upgrade", "flow-d", "--apply", "--backup-dir", "/dev/null/x"], "/dev/null/x"),
     ],
 )
-def test_options_that_cannot_be_used(place: Place, command: Command, argv: list[str], said: str) -> None:
+def test_options_that_cannot_be_used(place: Place, command: Command, argv: list[str], message: str) -> None:
     for _ in range(2):
         place.register({"name": "twin", "type": "flow", "tools": [{"type": "CatIndexTool"}]})
     status, out, err = command(*argv, "--url", place.url)
     assert (status, out) == (2, "")
-    assert said in err
+    assert message in err
 
 
 def test_an_account_that_may_not_write_leaves_everything_as_it_was(place: Place, command: Command) -> None:
@@ -339,11 +372,12 @@ def test_connectors_of_two_kinds_need_two_credentials(place: Place, command: Com
     agents = [flow(place, standalone(place)[1], name) for name in ("one", "two")]
     status, _, err = command("upgrade", *agents, "--apply", "--credential-file", _credential(), "--url", place.url)
     assert status == 2
-    assert "one credential fits one" in err
+    assert "there is one credential" in err
 
 
-def test_help_names_every_exit_status(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_has_the_options_of_the_cluster_and_the_exit_codes(command: Command) -> None:
     for name in ("upgrade", "rollback", "promote"):
-        with pytest.raises(SystemExit):
-            command(name, "--help")
-        assert "--url URL" in capsys.readouterr().out
+        status, out, _ = command(name, "--help")
+        assert status == 0
+        assert "--url URL" in out
+        assert "  4  A change could not be undone.\n" in out

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from gateway.migrate.backup import Journal
-from gateway.migrate.rollback import RolledBack, Stuck
+from gateway.migrate.rollback import RolledBack, UndoFailed
 from tests.faulty_cluster import Fault, FaultyCluster, Kind, Seen, orphans
 from tests.migrate.conftest import Place
 from tests.migrate.test_apply import WAYS, Upgrade
@@ -81,7 +81,7 @@ def _run(upgrade: Upgrade, url: str) -> str:
         upgrade.run(cluster_at(url), patience=2)
     except RolledBack:
         return "reverted"
-    except Stuck:
+    except UndoFailed:
         return "stuck"
     return "applied"
 

@@ -77,7 +77,7 @@ def flow(place: Place, model_id: str, name: str = "flow-books", **parameters: st
     }
     while True:
         id_ = place.register({"name": name, "type": "flow", "tools": [{"type": "MLModelTool", "parameters": asked}]})
-        if not id_.startswith("-"):  # on a command line such an id has to stand behind `--`
+        if not id_.startswith("-"):  # on a command line such an id must follow `--`
             return id_
         del place.cluster.core.resources.agents[id_]
 

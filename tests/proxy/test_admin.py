@@ -70,3 +70,25 @@ async def test_the_data_port_has_no_path_of_ours(start_gateway: StartGateway) ->
         for path in (b"/health/live", b"/health/ready", b"/metrics"):
             assert (await talk(gateway.data_port, GET % path)).body == b"ok"
         assert len(upstream.requests) == 3
+
+
+async def test_head_answers_like_get_without_a_body(start_gateway: StartGateway) -> None:
+    async with RecordingUpstream() as upstream:
+        gateway = await start_gateway(upstream.url, UseCase())
+        answer = await talk(gateway.admin_port, b"HEAD /health/live HTTP/1.1\r\nHost: a\r\n\r\n", bodyless=True)
+    assert (answer.line.split()[1], answer.values("content-length"), answer.body) == (b"200", [b"17"], b"")
+
+
+async def test_a_fault_of_a_page_has_the_shape_of_errors(start_gateway: StartGateway) -> None:
+    async with RecordingUpstream() as upstream:
+        gateway = await start_gateway(upstream.url, UseCase())
+        gateway.metrics.render = None  # type: ignore[assignment,method-assign]
+        answer = await talk(gateway.admin_port, GET % b"/metrics")
+    assert (answer.line.split()[1], json.loads(answer.body)["error"]["type"]) == (b"500", "InternalError")
+
+
+async def test_what_is_no_http_is_refused(start_gateway: StartGateway) -> None:
+    async with RecordingUpstream() as upstream:
+        gateway = await start_gateway(upstream.url, UseCase())
+        answer = await talk(gateway.admin_port, b"GET /metrics HTTP/1.1\r\nA B: c\r\n\r\n")
+    assert answer.line.split()[1] == b"400"

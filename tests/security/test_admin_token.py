@@ -82,6 +82,15 @@ async def test_who_sees_the_metrics(header: bytes, status: int, token_file: Path
         assert metrics.values("www-authenticate") == [b"Bearer"]
 
 
+@pytest.mark.parametrize(
+    "path", [b"/health/../metrics", b"/health/%2e%2e/metrics", b"/health/..%2fmetrics", b"//health/../metrics"]
+)
+async def test_no_path_leads_past_the_token(path: bytes, token_file: Path, start_gateway: StartGateway) -> None:
+    async with RecordingUpstream() as upstream:
+        gateway = await start_gateway(upstream.url, UseCase(), {"listen": {"admin_token": {"file": str(token_file)}}})
+        assert _status(await talk(gateway.admin_port, GET % (path, b""))) in (401, 404)
+
+
 async def test_a_reload_changes_the_token(token_file: Path, start_gateway: StartGateway) -> None:
     async with RecordingUpstream() as upstream:
         over = {"listen": {"admin_token": {"file": str(token_file)}}}

@@ -236,8 +236,10 @@ async def test_probe_of_nothing_of_silence_and_of_no_tls() -> None:
     async with RecordingUpstream(script=silent) as upstream:
         [node] = NodeSet(Upstream(url=upstream.url)).nodes
         assert not await Prober(Health(timeout=0.05), lambda: None)(node)
+        assert node.fault == "no answer within 0.05 s"
         await asyncio.wait_for(upstream.gone.wait(), PATIENCE)
     assert not await Prober(Health(), lambda: None)(node)
+    assert node.fault == "connection refused"
     async with RecordingUpstream() as upstream:
         [node] = NodeSet(Upstream(url=upstream.url.replace("http", "https"))).nodes
         context = ssl.create_default_context()

@@ -1,0 +1,96 @@
+"""The admin port's aiohttp application: routes, the token, and errors in the gateway's form."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Protocol
+
+import msgspec
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from gateway.config.schema import Secret
+from gateway.errors import GatewayError
+from gateway.observe.logs import Logger
+from gateway.proxy import error_responses
+
+_HEALTH = "/health/"
+
+Page = Callable[[], Awaitable[web.StreamResponse]]
+
+
+class NotFound(GatewayError):
+    """The admin port has no such page."""
+
+    status = 404
+    type = "NotFound"
+
+
+class Unauthorized(GatewayError):
+    """The admin port's page needs its token."""
+
+    status = 401
+    type = "Unauthorized"
+
+
+class Pages(Protocol):
+    """What an admin port serves. token: asked for on every page but those of health; empty: on none.
+
+    routes: path → the page. Health pages need no token: they only tell whether the gateway serves, and probes can't
+    hold secrets well.
+    """
+
+    token: Secret
+    routes: Mapping[str, Page]
+
+
+def build_application(pages: Pages, log: Logger) -> web.Application:
+    """Build the application that answers GET and HEAD on the routes of `pages`."""
+
+    @web.middleware
+    async def report_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except (web.HTTPNotFound, web.HTTPMethodNotAllowed):
+            routes = ", ".join(pages.routes)
+            return error_responses.respond(NotFound(f"The admin port answers GET on {routes}."), request_id="")
+        except web.HTTPException:
+            raise
+        except Exception:
+            log.exception("internal error", path=request.path)
+            error = error_responses.InternalError("The gateway failed on this request; its log has more.")
+            return error_responses.respond(error, request_id="")
+
+    @web.middleware
+    async def require_token(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if pages.token and not request.raw_path.startswith(_HEALTH) and not _knows(request, pages.token):
+            refusal = Unauthorized("This page needs the admin port's token: Authorization: Bearer, listen.admin_token.")
+            response = error_responses.respond(refusal, request_id="")
+            response.headers["WWW-Authenticate"] = "Bearer"
+            return response
+        return await handler(request)
+
+    application = web.Application(middlewares=[report_errors, require_token])
+    for path, page in pages.routes.items():
+        application.router.add_get(path, _handler(page))
+    return application
+
+
+def json_page(status: int, document: dict[str, str]) -> web.Response:
+    """Return a page that is a JSON document."""
+    return web.Response(status=status, body=msgspec.json.encode(document), headers={"Content-Type": "application/json"})
+
+
+def _handler(page: Page) -> Handler:
+    async def handle(_: web.Request) -> web.StreamResponse:
+        return await page()
+
+    return handle
+
+
+def _knows(request: web.Request, token: Secret) -> bool:
+    values = request.headers.getall("Authorization", [])
+    scheme, _, value = values[0].partition(" ") if len(values) == 1 else ("", "", "")
+    given = value.strip().encode("utf-8", "surrogateescape")
+    return hmac.compare_digest(given, token.reveal().encode()) and scheme.lower() == "bearer"

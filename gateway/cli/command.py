@@ -1,0 +1,69 @@
+"""The parts that all commands share: help with examples and exit codes, and abbreviated options."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gateway.cli.exit_codes import exit_codes
+
+FILE = click.Path(path_type=Path, readable=False)
+"""A file name. The command that opens the file reports what is wrong with it."""
+
+
+class ClusterOption(click.Option):
+    """An option that says how to reach the cluster. The help lists these options apart."""
+
+
+class Command(click.Command):
+    """A command of `mlc-gateway`. examples: command lines, one a line, for the help and the documentation."""
+
+    def __init__(self, *args: Any, examples: str, **attributes: Any) -> None:
+        super().__init__(*args, **attributes)
+        self.examples = examples
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments; an option may be abbreviated."""
+        return super().parse_args(ctx, list(expand(self.get_params(ctx), args)))
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, those of the cluster last."""
+        sections: dict[str, list[tuple[str, str]]] = {"Options": [], "Cluster": []}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record is not None and isinstance(param, click.Option):
+                sections["Cluster" if isinstance(param, ClusterOption) else "Options"].append(record)
+        for title, records in sections.items():
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the exit codes and the examples."""
+        with formatter.section("Exit codes"):
+            formatter.write_dl([(str(row.code), row.meaning) for row in exit_codes(self.name)])
+        with formatter.section("Examples"):
+            for line in self.examples.splitlines():
+                formatter.write(f"  {line}\n")
+
+
+def expand(params: Iterable[click.Parameter], args: Sequence[str]) -> Iterable[str]:
+    """Yield `args` with abbreviated long options written out, up to a ``--``.
+
+    An abbreviation that fits several options stays as it is; click reports it with suggestions. ``-c=FILE`` becomes
+    ``-c FILE``, as click would take the ``=`` for a part of the value.
+    """
+    names = [name for param in params if isinstance(param, click.Option) for name in param.opts]
+    for index, arg in enumerate(args):
+        if arg == "--":
+            yield from args[index:]
+            return
+        name, equals, value = arg.partition("=")
+        if equals and len(name) == 2 and name in names:
+            yield from (name, value)
+            continue
+        found = [full for full in names if full.startswith(name)] if name.startswith("--") else []
+        yield found[0] + equals + value if len(found) == 1 and name not in names else arg

@@ -1,0 +1,23 @@
+"""Output that the commands have in common."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+
+def to_json(value: Any) -> str:
+    """Format a report as indented JSON with a final line feed."""
+    return json.dumps(value, ensure_ascii=False, indent=2) + "\n"
+
+
+def print_json(value: Any) -> None:
+    """Print a report as JSON."""
+    sys.stdout.write(to_json(value))
+
+
+def fail(command: str, status: int, message: str) -> int:
+    """Print `message` on standard error under the command's name, and return `status`."""
+    sys.stderr.write(f"mlc-gateway {command}: {message}\n")
+    return status
