@@ -186,15 +186,15 @@ flow-a {able}
 def test_only_connectors_that_add_images_count(start_place: StartPlace) -> None:
     cluster = connected("--url", start_place("3.4.0").url)
     line = summary_line(assess(scan(cluster, cluster.version)))
-    assert line == "36 agents: 32 take text, 30 images; upgrading 2 connectors would make it 32"
+    assert line == "42 agents: 38 take text, 36 images; upgrading 2 connectors would make it 38"
 
 
 def test_one_line_sums_up(start_place: StartPlace) -> None:
     cluster = connected("--url", start_place().url)
     agents = assess(scan(cluster, cluster.version))
-    assert summary_line(agents) == "30 agents: 30 take text, 12 images; upgrading 4 connectors would make it 24"
+    assert summary_line(agents) == "33 agents: 33 take text, 15 images; upgrading 5 connectors would make it 30"
     upgraded = [one for one in agents if not one.remedies]
-    assert summary_line(upgraded) == "12 agents: 12 take text, 12 images"
+    assert summary_line(upgraded) == "15 agents: 15 take text, 15 images"
     assert summary_line(upgraded[:1]) == "1 agent: 1 takes text, 1 takes images"
     turns = replace(agents[3], remedies=(Remedy("upgrade", "command", ("turns",)),))
     assert summary_line([turns]) == (
