@@ -14,14 +14,12 @@ from typing import Any
 
 from gateway.agents.rules import Rule, rule_for
 from gateway.errors import Problem, UnresolvedAgent
+from gateway.mlcommons.agent_types import FLOW_TYPES, AgentType
 from gateway.mlcommons.generations import generation_of
 from gateway.mlcommons.profile import AgentProfile, Connector, Model, Parameters, Tool
 from gateway.providers.base import ConnectorHints
 
 Document = Mapping[str, Any]
-
-FLOW_TYPES = frozenset({"flow", "conversational_flow"})
-"""Agents that run their tools in order and never their `llm` block."""
 
 LLM_TOOL = "MLModelTool"
 _PREDICT = "predict"
@@ -112,7 +110,7 @@ class _Reader:
             app_type=_text(doc.get("app_type")),
             memory_type=_text(self._mapping(doc, "memory").get("type")),
             parameters=self._parameters(doc, "parameters", self._place),
-            llm=None if type_ in FLOW_TYPES or not type_ else self._llm(llm),
+            llm=None if AgentType.of(type_) in FLOW_TYPES or not type_ else self._llm(llm),
             llm_parameters=self._parameters(llm, "parameters", f"{self._place}.llm"),
             tools=self._tools(doc),
             model_provider=_text(block.get("model_provider")),
@@ -351,7 +349,7 @@ def read_unified_api(settings_doc: Any) -> bool | None:
 
 
 def _is_flow(agent_doc: Document) -> bool:
-    return _text(agent_doc.get("type")).lower() in FLOW_TYPES
+    return AgentType.of(_text(agent_doc.get("type"))) in FLOW_TYPES
 
 
 def _tool_model_ids(tool: Document) -> list[str]:

@@ -15,19 +15,13 @@ from typing import Any
 
 from gateway.delivery.escaping import Template
 from gateway.errors import Problem, UndeliverableContent
+from gateway.mlcommons.agents import behaviour_of
+from gateway.mlcommons.agents.flow import selected_tools
+from gateway.mlcommons.expansion import RenderFailure
 from gateway.mlcommons.generations import ABILITIES
 from gateway.mlcommons.profile import AgentProfile
-from gateway.mlcommons.rendering import (
-    FLOW_TYPES,
-    RenderFailure,
-    RuntimeValues,
-    call_values,
-    first_call,
-    first_llm,
-    is_function_calling,
-    is_strict_json,
-    llm_tools,
-)
+from gateway.mlcommons.rendering import call_values, first_call, is_strict_json
+from gateway.mlcommons.runtime_values import RuntimeValues
 from gateway.mlcommons.template import PREFIX
 from gateway.providers.base import Provider
 from gateway.recent import Recent, computed_once
@@ -109,20 +103,18 @@ class CallModel:
         self.profile = profile
         self.provider = provider
         self.params = dict(params)
-        model, self.tool = first_llm(profile, params)
+        self.behaviour = behaviour_of(profile)
+        model, self.tool = self.behaviour.first_llm(profile, params)
         if model is None:
             raise RenderFailure("the agent calls no LLM")
         self.model = model
-        self.raw_parameters = ABILITIES[profile.generation].raw_parameters and (
-            profile.type != "plan_execute_and_reflect"
-        )
-        self.is_flow = profile.type in FLOW_TYPES
-        self.calls_functions = not self.is_flow and is_function_calling(profile, params)
+        self.raw_parameters = ABILITIES[profile.generation].raw_parameters and not self.behaviour.has_fixed_prompts
+        self.is_flow = self.behaviour.runs_tools
+        self.calls_functions = self.behaviour.calls_functions(profile, params)
         # A prompt that is substituted more than once needs its late placeholders escaped in the first pass.
         self.escape_prefix = "" if self.is_flow else "$"
-        self.later_llms = [
-            tool for tool in llm_tools(profile, params) if self.is_flow and tool.model and tool is not self.tool
-        ]
+        tools = selected_tools(profile, params)
+        self.later_llms = [tool for tool in tools if self.is_flow and tool.model and tool is not self.tool]
 
     def key(self, name: str) -> str:
         """The request parameter that sets `name` for the first LLM call alone."""
@@ -148,10 +140,8 @@ class CallModel:
         own = {**self.model.connector.parameters, **self.values}
         if not self.is_flow:
             own.pop("prompt", None)
-            prompt = {**self.profile.llm_parameters, **self.params}.get("prompt")
-            if ABILITIES[self.profile.generation].raw_parameters:
-                prompt = {**self.profile.llm_parameters, **self.profile.parameters, **self.params}.get("prompt")
-            if prompt is not None and self.profile.type != "plan_execute_and_reflect":
+            prompt = self.behaviour.prompt(self.profile, self.params)
+            if prompt is not None:
                 own["prompt"] = prompt
         own.pop("question", None)
         return own
@@ -177,7 +167,7 @@ class CallModel:
     @computed_once
     def prompt_parameter(self) -> PromptParameter | None:
         """The one parameter whose value has the question in it, once; None where that can't be told."""
-        if self.profile.type == "plan_execute_and_reflect":
+        if self.behaviour.has_fixed_prompts:
             return None
         # A template that takes whole messages reaches the prompt only through what the gateway puts there.
         return self._held(self.names) or self._held([name for name in _PROMPTS if name not in self.names])
@@ -200,8 +190,8 @@ class CallModel:
     @property
     def lacks_prompt(self) -> bool:
         """Whether nobody gave the agent a prompt, so that the request must (FACTS.md, 3.4.0: sending one mends it)."""
-        takes_one = self.is_flow or (self.calls_functions and self.profile.type != "plan_execute_and_reflect")
-        return takes_one and "prompt" not in self.base_parameters and self.legacy_body is None
+        can_be_given = self.is_flow or self.calls_functions
+        return can_be_given and "prompt" not in self.base_parameters and self.legacy_body is None
 
     @computed_once
     def replays(self) -> bool:
@@ -254,7 +244,7 @@ class CallModel:
     @computed_once
     def system_slot(self) -> tuple[str, Path] | None:
         """The quoted variable that is the system text, and its path in the body."""
-        if self.profile.type == "plan_execute_and_reflect":
+        if self.behaviour.has_fixed_prompts:
             return None
         for name in self.names:
             if name == "question" or (self.prompt_parameter and name == self.prompt_parameter.name):

@@ -16,8 +16,10 @@ from gateway.delivery.strategies import STRATEGIES
 from gateway.delivery.system_text import fold_system, placements
 from gateway.delivery.target import TargetTurns
 from gateway.errors import Problem, UndeliverableContent
+from gateway.mlcommons.agents.flow import selected_tools
+from gateway.mlcommons.expansion import RenderFailure
 from gateway.mlcommons.profile import AgentProfile
-from gateway.mlcommons.rendering import RenderFailure, first_llm, llm_tools
+from gateway.mlcommons.rendering import first_llm
 from gateway.mlcommons.template import PREFIX
 from gateway.notices import Notice
 from gateway.providers.base import Inexpressible, MappingOptions, Provider, ProviderRequest
@@ -87,7 +89,7 @@ def _unsafe(profile: AgentProfile, params: Mapping[str, str]) -> list[Problem]:
     """Parameters of the caller's under which no plan can hold."""
     found = []
     try:
-        llm_tools(profile, params)
+        selected_tools(profile, params)
     except RenderFailure as failure:
         help = 'send selected_tools as a JSON list of tool names, such as ["tool"], or leave it out'
         received = params.get("selected_tools", "")

@@ -9,16 +9,10 @@ from gateway.delivery.call_model import QUESTION, CallModel, locate
 from gateway.delivery.candidate import Candidate, System
 from gateway.delivery.escaping import Concat
 from gateway.delivery.target import Turn, parts_of
+from gateway.mlcommons.expansion import RenderFailure
 from gateway.mlcommons.profile import Tool
-from gateway.mlcommons.rendering import (
-    FLOW_TYPES,
-    RenderFailure,
-    RuntimeValues,
-    call_values,
-    first_call,
-    parsed,
-    tool_call,
-)
+from gateway.mlcommons.rendering import call_values, first_call, parsed, tool_call
+from gateway.mlcommons.runtime_values import RuntimeValues
 from gateway.providers.base import Provider
 
 # What a remembered turn or a tool's output may look like at its worst: quotes, JSON, a template's own signs.
@@ -32,7 +26,7 @@ def runtime_values(call: CallModel, parameters: Mapping[str, str]) -> Iterator[R
     remembers = bool(profile.memory_type) and "memory_id" in call.params
     if parameters.get("message_history_limit", call.params.get("message_history_limit")) == "0":
         remembers = False
-    earlier_tools = profile.type in FLOW_TYPES and len(profile.tools) > 1
+    earlier_tools = call.is_flow and len(profile.tools) > 1
     if remembers or earlier_tools:
         yield RuntimeValues(HOSTILE if remembers else None, HOSTILE)
 

@@ -17,18 +17,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from gateway.delivery.proof import HOSTILE
+from gateway.mlcommons.agents import behaviour_of
+from gateway.mlcommons.agents.flow import Flow
+from gateway.mlcommons.expansion import RenderFailure
 from gateway.mlcommons.generations import ABILITIES
 from gateway.mlcommons.profile import AgentProfile, Connector, Model
-from gateway.mlcommons.rendering import (
-    FLOW_TYPES,
-    RenderFailure,
-    RuntimeValues,
-    call_values,
-    is_strict_json,
-    llm_tools,
-    payload,
-    tool_values,
-)
+from gateway.mlcommons.rendering import call_values, is_strict_json, payload
+from gateway.mlcommons.runtime_values import RuntimeValues
 from gateway.mlcommons.template import PREFIX, escape_json, may_be_json
 
 QUESTIONS: Mapping[str, str] = {
@@ -100,8 +95,9 @@ def outcomes(profile: AgentProfile, params: Mapping[str, str], env: RuntimeValue
 def _llm_calls(
     profile: AgentProfile, params: Mapping[str, str], env: RuntimeValues
 ) -> Iterator[tuple[Model, dict[str, str] | None]]:
-    if profile.type in FLOW_TYPES:
-        yield from _flow_calls(profile, params, env)
+    behaviour = behaviour_of(profile)
+    if isinstance(behaviour, Flow):
+        yield from behaviour.llm_calls(profile, params, env)
         return
     values = _or_none(profile, params, env)
     if profile.llm is not None:
@@ -116,18 +112,6 @@ def _or_none(profile: AgentProfile, params: Mapping[str, str], env: RuntimeValue
         return call_values(profile, params, env)
     except RenderFailure:
         return None
-
-
-def _flow_calls(
-    profile: AgentProfile, params: Mapping[str, str], env: RuntimeValues
-) -> Iterator[tuple[Model, dict[str, str] | None]]:
-    values = dict(params)
-    if profile.type == "conversational_flow" and env.history is not None:
-        values["chat_history"] = env.history
-    for tool in llm_tools(profile, params):
-        if tool.model is not None:
-            yield tool.model, tool_values(profile, tool, values)
-        values[f"{tool.key}.output"] = escape_json(env.tool_output)
 
 
 def _rendered(model: Model, values: Mapping[str, str], raw: bool) -> tuple[str | None, ...]:

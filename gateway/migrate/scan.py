@@ -20,6 +20,7 @@ from gateway.errors import UnresolvedAgent
 from gateway.migrate.connection import Cluster, ClusterRefused
 from gateway.migrate.findings import TYPES, Scan, Scanned, Unreadable
 from gateway.migrate.search import search_all
+from gateway.mlcommons.agent_types import AgentType
 
 Kind = Literal["agents", "models", "connectors"]
 Progress = Callable[[str, int, int], None]
@@ -112,7 +113,7 @@ def _scanned(
 ) -> Scanned:
     document = agent.body or {}
     name, type_ = str(document.get("name") or ""), str(document.get("type") or "").lower()
-    if type_ and type_ not in TYPES:
+    if type_ and AgentType.of(type_) not in TYPES:
         reason = f"agents of type {type_} take their input in a way the gateway does not know"
         return Scanned(id_, name, type_, None, Unreadable("AGENT_TYPE_UNKNOWN", reason, "send it no `input`"))
     try:

@@ -215,7 +215,7 @@ def _offer(documents: Documents, key: str, models: tuple[str, ...], named: tuple
             profiles[agent_id] = documents.profile(agent_id)
         except UnresolvedAgent as error:
             raise NotOffered(Code.NO_CONNECTOR, error.reason) from None
-        if profiles[agent_id].type not in TYPES:
+        if profiles[agent_id].agent_type not in TYPES:
             raise NotOffered(Code.UNKNOWN_AGENT_TYPE, f"{agent_id} ({profiles[agent_id].type})")
     old_models = _models(profiles.values(), models)
     known = next((profile.provider for profile in profiles.values() if profile.provider), "")

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from gateway.mlcommons.agent_types import AgentType
+
 
 class Generation(Enum):
     """How an agent takes its input.
@@ -49,15 +51,13 @@ ABILITIES: dict[Generation, Abilities] = {
     Generation.UNIFIED_V2: Abilities(_ALL, raw_parameters=True, question=False),
 }
 
-V2_TYPES = frozenset({"conversational_v2", "conversational/v2"})
-
 
 def generation_of(version: tuple[int, ...], agent_type: str, has_model_block: bool) -> Generation:
     """The generation of an agent, from the cluster's version and what `GET` agent shows.
 
     FACTS.md, "3.5, 3.6, 3.8": a legacy agent has no `model` in its GET answer, a unified one has.
     """
-    if agent_type.lower() in V2_TYPES:
+    if AgentType.of(agent_type) is AgentType.CONVERSATIONAL_V2:
         return Generation.UNIFIED_V2
     if has_model_block:
         return Generation.UNIFIED_V1

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from gateway.mlcommons.agent_types import AgentType
 from gateway.mlcommons.generations import Generation
 
 Parameters = Mapping[str, str]
@@ -83,6 +84,11 @@ class AgentProfile:
     provider: str = ""
     provider_source: str = ""
     unified_api: bool | None = None
+
+    @property
+    def agent_type(self) -> AgentType | None:
+        """The type; None for one that is not known."""
+        return AgentType.of(self.type)
 
     @property
     def llm_interface(self) -> str:

@@ -17,8 +17,10 @@ from gateway.delivery.candidate import Candidate
 from gateway.delivery.plan import Plan
 from gateway.delivery.target import TargetTurns
 from gateway.errors import UndeliverableContent
+from gateway.mlcommons.expansion import RenderFailure
 from gateway.mlcommons.profile import AgentProfile
-from gateway.mlcommons.rendering import RenderFailure, RuntimeValues, first_call
+from gateway.mlcommons.rendering import first_call
+from gateway.mlcommons.runtime_values import RuntimeValues
 from gateway.providers import registry
 from gateway.providers.base import MappingOptions
 from gateway.unified.request import read_execute

@@ -9,9 +9,12 @@ import pytest
 from hypothesis import event, given, note
 from hypothesis import strategies as st
 
+from gateway.mlcommons.agents.flow import tool_values
+from gateway.mlcommons.expansion import RenderFailure
 from gateway.mlcommons.generations import Generation
 from gateway.mlcommons.profile import AgentProfile, Connector, Model, Tool
-from gateway.mlcommons.rendering import RenderFailure, RuntimeValues, first_call, first_llm, is_strict_json, tool_values
+from gateway.mlcommons.rendering import first_call, first_llm, is_strict_json
+from gateway.mlcommons.runtime_values import RuntimeValues
 from tests.conftest import examples
 from tests.delivery.simulated_cluster import LISTED, world
 from tests.matrix import VERSIONS

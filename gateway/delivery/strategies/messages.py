@@ -16,7 +16,8 @@ from gateway.delivery.history import history_slot, in_history
 from gateway.delivery.question_placements import Parameters, question_placements
 from gateway.delivery.strategies.expect import expected_body
 from gateway.delivery.target import TargetTurns, Turn, parts_of, text_of
-from gateway.mlcommons.rendering import RuntimeValues, is_strict_json
+from gateway.mlcommons.rendering import is_strict_json
+from gateway.mlcommons.runtime_values import RuntimeValues
 from gateway.mlcommons.template import PREFIX
 
 

@@ -27,7 +27,7 @@ from gateway.delivery.question_placements import (
 )
 from gateway.delivery.strategies.expect import expected_body, with_turns
 from gateway.delivery.target import TargetTurns, Turn, parts_of, text_of
-from gateway.mlcommons.rendering import RuntimeValues
+from gateway.mlcommons.runtime_values import RuntimeValues
 from gateway.notices import Notice
 
 # Stand where a message must begin or end with text for the slot to fit, and the client has none there.

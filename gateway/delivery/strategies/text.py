@@ -12,7 +12,7 @@ from gateway.delivery.history import history_slot, in_history
 from gateway.delivery.question_placements import Parameters, merged, question_placements, reference_to
 from gateway.delivery.strategies.expect import with_turns
 from gateway.delivery.target import TargetTurns, Turn, parts_of, text_of
-from gateway.mlcommons.rendering import RuntimeValues
+from gateway.mlcommons.runtime_values import RuntimeValues
 from gateway.notices import Notice
 
 FLAT = f"{MARK}history"
