@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from gateway.delivery.escaping import Template
+from gateway.delivery.trees import Path, locate, value_at, with_leaves
 from gateway.errors import Problem, UndeliverableContent
 from gateway.mlcommons.agents import behaviour_of
 from gateway.mlcommons.agents.flow import selected_tools
@@ -35,8 +36,6 @@ _PLACEHOLDER = re.compile(r"\$\{parameters\.([^}:]+)(?::-[^}]*)?\}")
 
 _PROMPTS = ("prompt", "inputs")  # what agents keep their own prompt in
 _QUESTION_PLACE = re.compile(r"\$\{parameters\.question(?:\.toString\(\))?(?::-[^}]*)?\}")
-
-Path = tuple[str | int, ...]
 
 
 class SlotKind(Enum):
@@ -280,9 +279,9 @@ class CallModel:
         """
         own = self.base_parameters.get(slot.name)
         if own is not None and is_strict_json(own):
-            return _live(json.loads(own))
+            return _as_templates(json.loads(own))
         variable = next((name for name in _PROMPTS if name in self.values), "question")
-        part = _live(self.provider.text_part(f"{PREFIX}{variable}}}"))
+        part = _as_templates(self.provider.text_part(f"{PREFIX}{variable}}}"))
         turn = {"role": "user", self.provider.content_field: [part]}
         return {SlotKind.ARRAY: [turn], SlotKind.TURN: turn, SlotKind.CONTENT: [part], SlotKind.HISTORY: []}[slot.takes]
 
@@ -313,62 +312,6 @@ class CallModelCache:
         return self._call_models.get(key, lambda: CallModel(self.profile, provider, params))
 
 
-def _live(value: Any) -> Any:
-    match value:
-        case dict():
-            return {name: _live(member) for name, member in value.items()}
-        case list():
-            return [_live(item) for item in value]
-        case str():
-            return Template(value)
-    return value
-
-
-def locate(value: Any, needle: str, path: Path = ()) -> Iterator[Path]:
-    """The paths of all strings in `value` that contain `needle`, in order."""
-    match value:
-        case str():
-            if needle in value:
-                yield path
-        case dict():
-            for name, member in value.items():
-                yield from locate(member, needle, (*path, name))
-        case list():
-            for index, item in enumerate(value):
-                yield from locate(item, needle, (*path, index))
-
-
-def replaced(value: Any, words: Mapping[str, str]) -> Any:
-    """`value` with each of `words` replaced in every string; names of members stay."""
-    match value:
-        case str():
-            for word, text in words.items():
-                value = value.replace(word, text)
-            return value
-        case dict():
-            return {name: replaced(member, words) for name, member in value.items()}
-        case list():
-            return [replaced(item, words) for item in value]
-    return value
-
-
-def value_at(value: Any, path: Path) -> Any:
-    """What stands at `path` in JSON data; None where `value` has no such place."""
-    for step in path:
-        match value, step:
-            case dict(), str():
-                value = value.get(step)
-            case list(), int() if step < len(value):
-                value = value[step]
-            case _:
-                return None
-    return value
-
-
-def with_value(value: Any, path: Path, new: Any) -> Any:
-    """A copy of `value` in which what stands at `path` is `new`."""
-    if not path:
-        return new
-    copy = value.copy()
-    copy[path[0]] = with_value(value[path[0]], path[1:], new)
-    return copy
+def _as_templates(value: Any) -> Any:
+    """Return `value` with every string as a `Template`."""
+    return with_leaves(value, lambda leaf: Template(leaf) if isinstance(leaf, str) else leaf)

@@ -10,6 +10,7 @@ from typing import Any
 
 from gateway.delivery.escaping import escape_placeholders
 from gateway.delivery.question_placements import SKIP, Parameters, skip_if_needed
+from gateway.delivery.trees import with_leaves
 from gateway.mlcommons.template import PREFIX
 
 GUARDS: Parameters = {"gw_d": "$", "gw_d2": "$$", "gw_d3": "$$$", SKIP: "true"}
@@ -17,19 +18,14 @@ GUARDS: Parameters = {"gw_d": "$", "gw_d2": "$$", "gw_d3": "$$$", SKIP: "true"}
 
 
 def guarded(value: Any) -> tuple[Any, Parameters]:
-    """`value` with every placeholder in its texts coded, and the parameters that undo the code; {} if there is none."""
+    """Escape every placeholder in the texts of `value`; return it with the parameters that undo that, {} for none."""
     helpers: Parameters = {}
-    return _guarded(value, helpers), helpers
 
+    def escape(leaf: Any) -> Any:
+        if not isinstance(leaf, str) or PREFIX not in leaf:
+            return leaf
+        text, more = escape_placeholders(leaf, "gw_d", "")
+        helpers.update({**more, **skip_if_needed(leaf)})
+        return text
 
-def _guarded(item: Any, helpers: Parameters) -> Any:
-    match item:
-        case str() if PREFIX in item:
-            text, more = escape_placeholders(item, "gw_d", "")
-            helpers.update({**more, **skip_if_needed(item)})
-            return text
-        case dict():
-            return {name: _guarded(member, helpers) for name, member in item.items()}
-        case list():
-            return [_guarded(element, helpers) for element in item]
-    return item
+    return with_leaves(value, escape), helpers

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, TypeGuard
 
-from gateway.delivery.call_model import QUESTION, CallModel, locate
+from gateway.delivery.call_model import QUESTION, CallModel
 from gateway.delivery.candidate import Candidate, System
 from gateway.delivery.escaping import Concat
 from gateway.delivery.target import Turn, parts_of
+from gateway.delivery.trees import locate, value_at, with_leaves
 from gateway.mlcommons.expansion import RenderFailure
 from gateway.mlcommons.profile import Tool
 from gateway.mlcommons.rendering import call_values, first_call, parsed, tool_call
@@ -72,9 +73,11 @@ def _keeps_its_prompt(
         now = tool_call(call.profile, request, env, tool)
     except RenderFailure:
         return False
-    texts = [_at(now, path) for path in locate(now, "")]
+    texts = [value_at(now, path) for path in locate(now, "")]
     return all(
-        any(words in text for text in texts for words in (_at(before, path).replace(QUESTION, q) for q in question))
+        any(
+            words in text for text in texts for words in (value_at(before, path).replace(QUESTION, q) for q in question)
+        )
         for path in locate(before, "")
     )
 
@@ -104,15 +107,14 @@ def _is_user(turn: Any) -> TypeGuard[Turn]:
 
 
 def _plain(value: Any) -> Any:
-    """JSON data with `Concat` and `Template` texts as plain strings, so that only content is compared."""
-    match value:
-        case Concat():
-            return "".join(value)
-        case dict():
-            return {name: _plain(member) for name, member in value.items()}
-        case list() | tuple():
-            return [_plain(item) for item in value]
-    return value
+    """Return JSON data with every `Concat` and tuple as a plain string or list, so that only content is compared."""
+
+    def plain(leaf: Any) -> Any:
+        if isinstance(leaf, Concat):
+            return "".join(leaf)
+        return [_plain(item) for item in leaf] if isinstance(leaf, tuple) else leaf
+
+    return with_leaves(value, plain)
 
 
 def _tools_keep_their_prompt(call: CallModel, request: Mapping[str, str]) -> bool:
@@ -133,8 +135,8 @@ def _tools_keep_their_prompt(call: CallModel, request: Mapping[str, str]) -> boo
             now = _tool_call(call, tool, request)
         except RenderFailure:
             return False
-        asked = {_at(before, path) for path in locate(before, QUESTION)}
-        if not asked <= {_at(now, path) for path in locate(now, QUESTION)}:
+        asked = {value_at(before, path) for path in locate(before, QUESTION)}
+        if not asked <= {value_at(now, path) for path in locate(now, QUESTION)}:
             return False
     return True
 
@@ -142,9 +144,3 @@ def _tools_keep_their_prompt(call: CallModel, request: Mapping[str, str]) -> boo
 def _tool_call(call: CallModel, tool: Any, request: Mapping[str, str]) -> Any:
     values = call_values(call.profile, request, RuntimeValues())
     return parsed(tool.model, {**values, **tool.parameters, "question": QUESTION}, call.profile)
-
-
-def _at(value: Any, path: tuple[str | int, ...]) -> Any:
-    for step in path:
-        value = value[step]
-    return value

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gateway.delivery.call_model import PROBE, CallModel, value_at, with_value
+from gateway.delivery.call_model import PROBE, CallModel
 from gateway.delivery.candidate import System
 from gateway.delivery.escaping import is_plain
 from gateway.delivery.question_placements import reference_to
 from gateway.delivery.target import Turn, parts_of, text_of
+from gateway.delivery.trees import value_at, with_value
 from gateway.notices import Notice
 from gateway.providers.base import Provider, ProviderRequest
 from gateway.unified.model import AgentInput, Message, Text

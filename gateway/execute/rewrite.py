@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gateway.delivery.call_model import replaced
 from gateway.delivery.cluster_limits import refuse_cluster_limits
 from gateway.delivery.describe import describe
 from gateway.delivery.native import guarded
 from gateway.delivery.plan import Plan, Remembered, assumed
 from gateway.delivery.plan_cache import PlanCache
 from gateway.delivery.textonly import TextOnly
+from gateway.delivery.trees import replaced
 from gateway.errors import UndeliverableContent
 from gateway.execute.body import payloads_of, serialised, with_members
 from gateway.mlcommons.generations import ABILITIES, Generation

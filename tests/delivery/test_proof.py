@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from gateway.delivery import plan, system_text
-from gateway.delivery.call_model import CallModel, value_at
+from gateway.delivery.call_model import CallModel
 from gateway.delivery.candidate import Candidate
 from gateway.delivery.plan import Plan
 from gateway.delivery.target import TargetTurns
+from gateway.delivery.trees import value_at
 from gateway.errors import UndeliverableContent
 from gateway.mlcommons.expansion import RenderFailure
 from gateway.mlcommons.profile import AgentProfile

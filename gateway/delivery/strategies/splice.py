@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from gateway.delivery.call_model import QUESTION, CallModel, QuestionPosition, locate
+from gateway.delivery.call_model import QUESTION, CallModel, QuestionPosition
 from gateway.delivery.candidate import Candidate
 from gateway.delivery.escaping import dump, raw_text
 from gateway.delivery.history import history_slot, in_history
@@ -27,6 +27,7 @@ from gateway.delivery.question_placements import (
 )
 from gateway.delivery.strategies.expect import expected_body, with_turns
 from gateway.delivery.target import TargetTurns, Turn, parts_of, text_of
+from gateway.delivery.trees import locate
 from gateway.mlcommons.runtime_values import RuntimeValues
 from gateway.notices import Notice
 
