@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any
 
 from gateway.delivery.escaping import Template
+from gateway.delivery.slots import PROBE, QUESTION, Slot, SlotKind, find_slots
 from gateway.delivery.trees import Path, locate, value_at, with_leaves
 from gateway.errors import Problem, UndeliverableContent
 from gateway.mlcommons.agents import behaviour_of
@@ -27,33 +27,10 @@ from gateway.mlcommons.template import PREFIX
 from gateway.providers.base import Provider
 from gateway.recent import Recent, computed_once
 
-MARK = "GWPROBEWORDGW"
-"""Begins every word that stands for another while probing: letters only, so nothing escapes it. Each text must be
-searched for it; that goes fastest for a long word of characters that texts seldom have."""
-QUESTION = f"{MARK}question"  # stands for the user's text
-PROBE = f"{MARK}probe"
 _PLACEHOLDER = re.compile(r"\$\{parameters\.([^}:]+)(?::-[^}]*)?\}")
 
 _PROMPTS = ("prompt", "inputs")  # what agents keep their own prompt in
 _QUESTION_PLACE = re.compile(r"\$\{parameters\.question(?:\.toString\(\))?(?::-[^}]*)?\}")
-
-
-class SlotKind(Enum):
-    """What a bare template variable stands for in the provider's messages."""
-
-    ARRAY = "the whole array of messages"
-    TURN = "the user's turn, or a run of turns in its place"
-    CONTENT = "the content of the user's turn"
-    HISTORY = "turns before the user's"
-
-
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """A bare variable of the template. glue: what must follow each turn put into a HISTORY slot (a comma)."""
-
-    name: str
-    takes: SlotKind
-    separator: str = ""
 
 
 _MOST_NAMES = 200
@@ -71,6 +48,16 @@ class PromptParameter:
     """The parameter that holds the agent's own prompt: `before` + the question + `after`, as templates."""
 
     name: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
+class SystemSlot:
+    """The quoted variable of the system text. path: its place in the body; before, after: the text around it there."""
+
+    name: str
+    path: Path
     before: str
     after: str
 
@@ -96,9 +83,22 @@ class QuestionPosition:
 
 
 class CallModel:
-    """One agent's first LLM call, with the caller's own parameters in it."""
+    """One agent's first LLM call, with the caller's own parameters in it.
 
-    def __init__(self, profile: AgentProfile, provider: Provider, params: Mapping[str, str]) -> None:
+    slot_names: the variables that may be slots; None for all of them.
+    """
+
+    _MOST_RENDERED = 6
+
+    def __init__(
+        self,
+        profile: AgentProfile,
+        provider: Provider,
+        params: Mapping[str, str],
+        slot_names: Collection[str] | None = None,
+    ) -> None:
+        self._slot_names = slot_names
+        self._rendered: Recent[tuple[Any]] = Recent(self._MOST_RENDERED)
         self.profile = profile
         self.provider = provider
         self.params = dict(params)
@@ -122,7 +122,17 @@ class CallModel:
         return name
 
     def render(self, extra: Mapping[str, str], env: RuntimeValues | None = None) -> Any:
-        """The first call's body with `extra` parameters beside the caller's; None where the cluster fails."""
+        """Return the first call's body with `extra` parameters beside the caller's; None if the cluster would fail.
+
+        For parameters without the client's texts: a strategy asks for the same few bodies again and again, and the
+        last ones are kept. Don't change the result.
+        """
+        env = env or RuntimeValues()
+        key = (env, *sorted(extra.items()))
+        return self._rendered.get(key, lambda: (self.probe(extra, env),))[0]
+
+    def probe(self, extra: Mapping[str, str], env: RuntimeValues | None = None) -> Any:
+        """As `render`, for parameters that nobody asks for again."""
         try:
             return first_call(self.profile, {**self.params, **extra}, env or RuntimeValues())
         except RenderFailure:
@@ -195,7 +205,7 @@ class CallModel:
     @computed_once
     def replays(self) -> bool:
         """Whether what the agent's memory holds reaches its first LLM call."""
-        body = self.render(self.with_question({}), RuntimeValues(history=PROBE))
+        body = self.probe(self.with_question({}), RuntimeValues(history=PROBE))
         return body is None or bool(list(locate(body, PROBE)))
 
     def position(self, body: Any) -> QuestionPosition | None:
@@ -216,42 +226,21 @@ class CallModel:
     @computed_once
     def slots(self) -> list[Slot]:
         """The bare variables of the template that take messages, whole-array ones first."""
-        slots = [slot for name in self.names if (slot := self._slot(name)) is not None]
-        return sorted(slots, key=lambda slot: list(SlotKind).index(slot.takes))
-
-    def _slot(self, name: str) -> Slot | None:
-        field, content = self.provider.messages_field, self.provider.content_field
-        probe = json.dumps({PROBE: PROBE})
-        body = self.render({"question": QUESTION, self.key(name): probe})
-        match next(locate(body, PROBE), None):
-            case (str() as f, str()) if f == field:
-                return Slot(name, SlotKind.ARRAY)
-            case (str() as f, int(), str()) if f == field:
-                asked = any(place[0] == field for place in locate(body, QUESTION))
-                return Slot(name, SlotKind.HISTORY if asked else SlotKind.TURN)
-            case (str() as f, int(), str() as c, str()) if f == field and c == content:
-                return Slot(name, SlotKind.CONTENT)
-        helper = f"{PREFIX}gw_probe}},"
-        body = self.render({"question": QUESTION, self.key(name): helper, "gw_probe": probe})
-        match next(locate(body, PROBE), None):
-            case (str() as f, int() as index, str()) if f == field:
-                turn = next((place[1] for place in locate(body, QUESTION) if place[0] == field), None)
-                if isinstance(turn, int) and index < turn:
-                    return Slot(name, SlotKind.HISTORY, ",")
-        return None
+        return find_slots(self, [name for name in self.names if self._slot_names is None or name in self._slot_names])
 
     @computed_once
-    def system_slot(self) -> tuple[str, Path] | None:
-        """The quoted variable that is the system text, and its path in the body."""
+    def system_slot(self) -> SystemSlot | None:
+        """The quoted variable that is the system text."""
         if self.behaviour.has_fixed_prompts:
             return None
         for name in self.names:
             if name == "question" or (self.prompt_parameter and name == self.prompt_parameter.name):
                 continue
-            body = self.render(self.with_question({self.key(name): PROBE}))
+            body = self.probe(self.with_question({self.key(name): PROBE}))
             places = list(locate(body, PROBE))
             if len(places) == 1 and self._is_system(body, places[0]):
-                return name, places[0]
+                before, _, after = value_at(body, places[0]).partition(PROBE)
+                return SystemSlot(name, places[0], before, after)
         return None
 
     def _is_system(self, body: Any, path: Path) -> bool:
@@ -296,8 +285,9 @@ class CallModelCache:
     MAX_ENTRIES = 16
     MAX_LENGTH = 4096  # of all parameter values together
 
-    def __init__(self, profile: AgentProfile) -> None:
+    def __init__(self, profile: AgentProfile, slot_names: Collection[str] | None = None) -> None:
         self.profile = profile
+        self._slot_names = slot_names
         self._call_models: Recent[CallModel] = Recent(self.MAX_ENTRIES)
 
     def get(self, provider: Provider, params: Mapping[str, str]) -> CallModel:
@@ -307,9 +297,12 @@ class CallModelCache:
             RenderFailure: the agent calls no LLM.
         """
         if sum(map(len, params.values())) > self.MAX_LENGTH:
-            return CallModel(self.profile, provider, params)
+            return self._made(provider, params)
         key = (provider.name, tuple(sorted(params.items())))
-        return self._call_models.get(key, lambda: CallModel(self.profile, provider, params))
+        return self._call_models.get(key, lambda: self._made(provider, params))
+
+    def _made(self, provider: Provider, params: Mapping[str, str]) -> CallModel:
+        return CallModel(self.profile, provider, params, self._slot_names)
 
 
 def _as_templates(value: Any) -> Any:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from gateway.delivery.call_model import CallModel, Slot, SlotKind
+from gateway.delivery.call_model import CallModel
 from gateway.delivery.escaping import dump
 from gateway.delivery.question_placements import Parameters
+from gateway.delivery.slots import Slot, SlotKind
 from gateway.delivery.target import Turn
 from gateway.mlcommons.template import PREFIX
 

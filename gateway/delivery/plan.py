@@ -270,7 +270,7 @@ def _keeps(call: CallModel, name: str, value: str, ours: str) -> bool:
     return (
         name in slots
         or (prompt_parameter is not None and name == prompt_parameter.name)
-        or (system is not None and name == system[0] and ours.startswith(value))
+        or (system is not None and name == system.name and ours.startswith(value))
     )
 
 

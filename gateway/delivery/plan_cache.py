@@ -20,9 +20,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gateway.delivery.call_model import MARK, CallModelCache
+from gateway.delivery.call_model import CallModelCache
 from gateway.delivery.escaping import raw_text
 from gateway.delivery.plan import Plan, Remembered, plan
+from gateway.delivery.slots import MARK
 from gateway.delivery.trees import Path, locate, with_value
 from gateway.errors import UndeliverableContent
 from gateway.mlcommons.profile import AgentProfile

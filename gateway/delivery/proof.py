@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, TypeGuard
 
-from gateway.delivery.call_model import QUESTION, CallModel
+from gateway.delivery.call_model import CallModel
 from gateway.delivery.candidate import Candidate, System
 from gateway.delivery.escaping import Concat
+from gateway.delivery.slots import QUESTION
 from gateway.delivery.target import Turn, parts_of
 from gateway.delivery.trees import locate, value_at, with_leaves
 from gateway.mlcommons.expansion import RenderFailure

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gateway.delivery.call_model import PROBE, CallModel
+from gateway.delivery.call_model import CallModel, SystemSlot
 from gateway.delivery.candidate import System
 from gateway.delivery.escaping import is_plain
 from gateway.delivery.question_placements import reference_to
@@ -38,8 +38,8 @@ def placements(call: CallModel, request: ProviderRequest) -> Iterator[SystemPlac
         return
     slot = call.system_slot
     if slot is not None:
-        for parameters in _appended(call, slot[0], "\n\n".join(texts)):
-            yield SystemPlacement(turns, System(parameters, _Apply(call, slot, "\n\n".join(texts))))
+        for parameters in _appended(call, slot.name, "\n\n".join(texts)):
+            yield SystemPlacement(turns, System(parameters, _Apply(slot, "\n\n".join(texts))))
     if not request.system:
         yield SystemPlacement(request.messages)
 
@@ -64,22 +64,21 @@ def _appended(call: CallModel, name: str, text: str) -> Iterator[dict[str, str]]
     yield {call.key(name): start + reference, **helpers}
 
 
+@dataclass(frozen=True, slots=True)
 class _Apply:
     """Puts the joined system text where the template's slot has it."""
 
-    def __init__(self, call: CallModel, slot: tuple[str, Any], text: str) -> None:
-        name, self.path = slot
-        probed = value_at(call.render(call.with_question({call.key(name): PROBE})), self.path)
-        self.before, _, self.behind = str(probed).partition(PROBE)
-        self.text = text
+    slot: SystemSlot
+    text: str
 
     def __call__(self, body: Any) -> Any:
-        current = value_at(body, self.path)
+        before, after = self.slot.before, self.slot.after
+        current = value_at(body, self.slot.path)
         if not isinstance(current, str):
             return None
-        own = current[len(self.before) : len(current) - len(self.behind)]
+        own = current[len(before) : len(current) - len(after)]
         joined = f"{own}\n\n{self.text}" if own else self.text
-        return with_value(body, self.path, self.before + joined + self.behind)
+        return with_value(body, self.slot.path, before + joined + after)
 
 
 def fold_system(agent_input: AgentInput, roles: Mapping[str, str]) -> tuple[AgentInput, Notice] | None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from gateway.config.schema import Logs, Settings
-from gateway.delivery.call_model import MARK
+from gateway.delivery.slots import MARK
 from gateway.errors import GatewayError
 from gateway.execute.fast_path import SPECIMEN, headers_of, text_of
 from gateway.execute.handler import Handler, build_handler

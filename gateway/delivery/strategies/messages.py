@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from gateway.delivery.call_model import CallModel, QuestionPosition, Slot, SlotKind
+from gateway.delivery.call_model import CallModel, QuestionPosition
 from gateway.delivery.candidate import Candidate
 from gateway.delivery.escaping import Concat, Template, dump
 from gateway.delivery.history import history_slot, in_history
 from gateway.delivery.question_placements import Parameters, question_placements
+from gateway.delivery.slots import Slot, SlotKind
 from gateway.delivery.strategies.expect import expected_body
 from gateway.delivery.target import TargetTurns, Turn, parts_of, text_of
 from gateway.mlcommons.rendering import is_strict_json

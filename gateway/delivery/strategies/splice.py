@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from gateway.delivery.call_model import QUESTION, CallModel, QuestionPosition
+from gateway.delivery.call_model import CallModel, QuestionPosition
 from gateway.delivery.candidate import Candidate
 from gateway.delivery.escaping import dump, raw_text
 from gateway.delivery.history import history_slot, in_history
@@ -25,6 +25,7 @@ from gateway.delivery.question_placements import (
     raw_names,
     raw_reference,
 )
+from gateway.delivery.slots import QUESTION
 from gateway.delivery.strategies.expect import expected_body, with_turns
 from gateway.delivery.target import TargetTurns, Turn, parts_of, text_of
 from gateway.delivery.trees import locate

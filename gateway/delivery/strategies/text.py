@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from gateway.delivery.call_model import MARK, QUESTION, CallModel
+from gateway.delivery.call_model import CallModel
 from gateway.delivery.candidate import Candidate
 from gateway.delivery.escaping import is_plain
 from gateway.delivery.history import history_slot, in_history
 from gateway.delivery.question_placements import Parameters, merged, question_placements, reference_to
+from gateway.delivery.slots import MARK, QUESTION
 from gateway.delivery.strategies.expect import with_turns
 from gateway.delivery.target import TargetTurns, Turn, parts_of, text_of
 from gateway.delivery.trees import locate, replaced
