@@ -14,7 +14,7 @@ from typing import Any
 from gateway.delivery.cluster_limits import refuse_cluster_limits
 from gateway.delivery.describe import describe
 from gateway.delivery.native import guarded
-from gateway.delivery.plan import Plan, Remembered, assumed
+from gateway.delivery.plan import Plan, Remembered, assume
 from gateway.delivery.plan_cache import PlanCache
 from gateway.delivery.textonly import TextOnly
 from gateway.delivery.trees import replaced
@@ -144,7 +144,7 @@ def rewritten_unproved(
     Raises:
         UndeliverableContent: the provider can't express the input.
     """
-    found = assumed(provider, agent_input, policy.options)
+    found = assume(provider, agent_input, policy.options)
     return Rewritten(found, _body(request, agent_input, found.parameters))
 
 
