@@ -117,11 +117,8 @@ class Search:
             return False
 
     def upgraded(self, profile: AgentProfile, slot_name: str) -> Search:
-        """Return the same search with the agent's connectors changed: `slot_name` takes messages now.
-
-        Only this variable is probed, since the other ones did not help before.
-        """
-        return replace(self, call_models=CallModelCache(profile, frozenset({slot_name})))
+        """Return the same search for the agent with its connectors changed, so that `slot_name` takes messages."""
+        return replace(self, call_models=self.call_models.upgraded(profile, slot_name))
 
     def first_proved(self, agent_input: AgentInput) -> Plan | None:
         """Return the first plan that can be proved; None if there is none.
