@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateway.delivery import escaping, plan, question_placements
+from gateway.delivery import escaping, plan, question_placements, search
 from gateway.delivery.call_model import CallModel
 from gateway.delivery.candidate import Candidate
 from gateway.delivery.plan_cache import PlanCache
@@ -45,7 +45,7 @@ def plan_for(change: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def unproved(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan, "proves", lambda *_: True)
+    monkeypatch.setattr(search, "proves", lambda *_: True)
 
 
 def test_text_only_loses_media(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,7 +82,7 @@ def test_literal_text_breaks_the_agents_prompt(monkeypatch: pytest.MonkeyPatch) 
         yield Candidate("messages", turns, lambda env: None)
 
     unproved(monkeypatch)
-    monkeypatch.setattr(plan, "STRATEGIES", (literal,))
+    monkeypatch.setattr(search, "STRATEGIES", (literal,))
     found = outcomes()
     assert {"plain text", "text, image", "conversation"} <= found[Outcome.BROKEN]
 

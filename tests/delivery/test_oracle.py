@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.delivery import plan
+from gateway.delivery import search
 from gateway.execute.rewrite import Policy
 from gateway.notices import Notice
 from gateway.providers.base import MappingOptions
@@ -57,7 +57,7 @@ WRONG_QUESTIONS: dict[str, tuple[Callable[[AgentInput], str], str]] = {
 @pytest.mark.parametrize("wrong", WRONG_QUESTIONS)
 def test_a_wrong_question_is_seen(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
     make, case = WRONG_QUESTIONS[wrong]
-    monkeypatch.setattr(plan, "question_text", lambda said, roles: make(said))
+    monkeypatch.setattr(search, "question_text", lambda said, roles: make(said))
     for version, agents in (("2.19.0", ["flow-a", "conv-a"]), ("3.4.0", ["fc-openai_upgraded"])):
         found = {cell.agent: cell.verdict.outcome for cell in cells(version, agents, {case: CASES[case]})}
         assert found == dict.fromkeys(agents, Outcome.LOST)
@@ -79,7 +79,7 @@ def test_an_assistant_in_another_case_is_no_user(monkeypatch: pytest.MonkeyPatch
     any_case = {"any case": MORE["any case"]}
     right = {cell.agent: cell.verdict.outcome for cell in cells("2.19.0", ["flow-a"], any_case)}
     assert right == {"flow-a": Outcome.ARRIVED}
-    monkeypatch.setattr(plan, "question_text", letter_by_letter)
+    monkeypatch.setattr(search, "question_text", letter_by_letter)
     (wrong, *_) = cells("2.19.0", ["flow-a"], any_case)
     assert wrong.verdict.outcome is Outcome.LOST
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gateway.delivery import plan, system_text
+from gateway.delivery import plan, search, system_text
 from gateway.delivery.call_model import CallModel
 from gateway.delivery.candidate import Candidate
 from gateway.delivery.plan import Plan
@@ -84,7 +84,7 @@ def test_a_strategys_bug_is_raised(strategy: Any, error: type[Exception], monkey
     body = (
         '{"messages":[{"role":"user","content":[{"text":"${parameters.prompt} ${parameters.prompt.toString():-}"}]}]}'
     )
-    monkeypatch.setattr(plan, "STRATEGIES", (strategy,))
+    monkeypatch.setattr(search, "STRATEGIES", (strategy,))
     with pytest.raises(error):
         planned(templated("flow-a", body))
 

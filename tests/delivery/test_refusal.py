@@ -8,11 +8,14 @@ from typing import Any
 
 import pytest
 
-from gateway.delivery.refusal import upgrade as remedy
+from gateway.delivery.call_model import CallModelCache
+from gateway.delivery.refusal import Upgrade
+from gateway.delivery.search import Search
 from gateway.delivery.template_change import command, with_upgrades
 from gateway.errors import Problem, UndeliverableContent
 from gateway.execute.rewrite import Policy, rewritten
 from gateway.providers import registry
+from gateway.providers.base import MappingOptions
 from gateway.unified.request import read_execute
 from tests.delivery.cases import CALL, CASES, IMAGE, OTHER_IMAGE, RESULT, VIDEO, text, turn
 from tests.delivery.simulated_cluster import World, world
@@ -177,7 +180,10 @@ def test_a_connector_that_can_not_be_upgraded_is_told_with_the_reason() -> None:
     text_only = replace(profile, tools=(replace(tool, model=replace(tool.model, connector=connector)),))
     said = "the endpoint completes text and has no messages: no template can make it take anything else"
     help = f"the connector inside model {tool.model.id} can't be mended: {said}; see docs/limitations.md"
-    assert remedy(text_only, registry.provider("bedrock/converse"), {}, lambda changed: True) == help
+    search = Search(CallModelCache(text_only), registry.provider("bedrock/converse"), {}, MappingOptions())
+    asking = read_execute(b'{"input":"x"}').input
+    assert asking is not None
+    assert Upgrade(search).advice(asking) == help
 
 
 def test_the_command_that_is_named_does_what_is_said() -> None:
