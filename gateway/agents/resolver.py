@@ -8,26 +8,15 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, assert_never
 
 from gateway.agents.cache import SharedCache
-from gateway.agents.documents import (
-    Document,
-    needed,
-    needed_connector,
-    read_profile,
-    read_unified_api,
-    read_version,
-)
+from gateway.agents.documents import Document, read_profile, read_unified_api, read_version
 from gateway.agents.errors import FailedLookup, LookupFailed, lookup_error
 from gateway.agents.lookup import Credentials, Lookup, get_document
+from gateway.agents.reader import SETTINGS_PATH, AgentDocuments, Batch, Found, may_have_unified_api, read_agents
 from gateway.agents.rules import Rule
 from gateway.errors import Problem
 from gateway.mlcommons.profile import AgentProfile
 
 Kind = Literal["agents", "models", "connectors", "settings"]
-
-SETTINGS_PATH = "/_cluster/settings?include_defaults=true&filter_path=*.plugins.ml_commons.unified_agent_api_enabled"
-"""Without `flat_settings`: with it the keys hold dots and no such filter finds them (recorded, 3.4.0 to 3.8.0)."""
-
-_FIRST_UNIFIED = (3, 5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,35 +145,36 @@ class Resolver:
         await self._clusters.close()
 
     async def _read(self, agent_id: str, headers: Mapping[str, str], fingerprint: bytes) -> ResolvedAgent:
-        agent = await get_document(self._lookup, "agents", agent_id, headers)
-        models: dict[str, Document] = {}
-        connectors: dict[str, Document] = {}
-        for model_id in needed(agent):
-            model = await self._existing("models", model_id, headers)
-            if model is None:
-                continue
-            models[model_id] = model
-            connector_id = needed_connector(model)
-            if connector_id and connector_id not in connectors:
-                connector = await self._existing("connectors", connector_id, headers)
-                if connector is not None:
-                    connectors[connector_id] = connector
+        documents = await self._documents(agent_id, headers)
         cluster = await self._clusters.get(fingerprint, lambda: self._cluster(headers))
         version, unified_api = cluster.version, cluster.unified_api
+        agent, models, connectors = documents.agents[agent_id], documents.models, documents.connectors
         return ResolvedAgent(read_profile(agent_id, agent, models, connectors, version, self._rules, unified_api))
 
-    async def _existing(self, kind: str, id_: str, headers: Mapping[str, str]) -> Document | None:
-        """The document, or None when there is none: `read_profile` then says who named it."""
+    async def _documents(self, agent_id: str, headers: Mapping[str, str]) -> AgentDocuments:
+        reader = read_agents([agent_id])
         try:
-            return await get_document(self._lookup, kind, id_, headers)
-        except FailedLookup as failed:
-            if failed.cluster_status == 404:
-                return None
-            raise
+            batch = next(reader)
+            while True:
+                batch = reader.send(await self._found(batch, headers))
+        except StopIteration as end:
+            documents: AgentDocuments = end.value
+            return documents
+
+    async def _found(self, batch: Batch, headers: Mapping[str, str]) -> Found:
+        found: dict[str, Document] = {}
+        for id_ in batch.ids:
+            try:
+                found[id_] = await get_document(self._lookup, batch.kind, id_, headers)
+            except FailedLookup as failed:
+                # A missing model or connector is reported by `read_profile`, with the document that names it.
+                if failed.cluster_status != 404 or batch.kind == "agents":
+                    raise
+        return found
 
     async def _cluster(self, headers: Mapping[str, str]) -> Cluster:
         version = await self._version(headers)
-        if version < _FIRST_UNIFIED:
+        if not may_have_unified_api(version):
             return Cluster(version, unified_api=False)
         status, settings = await self._lookup.get_json(SETTINGS_PATH, headers)
         return Cluster(version, read_unified_api(settings) if status == 200 else None)

@@ -9,12 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Literal
+from functools import partial
+from typing import Any
 
 from gateway.agents.documents import needed, needed_connector, read_profile, read_unified_api
 from gateway.agents.errors import lookup_error
 from gateway.agents.lookup import document_path
-from gateway.agents.resolver import SETTINGS_PATH
+from gateway.agents.reader import (
+    SETTINGS_PATH,
+    Batch,
+    DocumentKind,
+    Found,
+    may_have_unified_api,
+    read_agents,
+    run,
+)
 from gateway.agents.rules import Rule
 from gateway.errors import UnresolvedAgent
 from gateway.migrate.connection import Cluster, ClusterRefused
@@ -22,12 +31,10 @@ from gateway.migrate.findings import TYPES, Scan, Scanned, Unreadable
 from gateway.migrate.search import search_all
 from gateway.mlcommons.agent_types import AgentType
 
-Kind = Literal["agents", "models", "connectors"]
 Progress = Callable[[str, int, int], None]
 """Told of what is read: ``("agents", done, of)``."""
 
 THREADS = 8
-_FIRST_UNIFIED = (3, 5)
 
 
 def scan(
@@ -44,12 +51,9 @@ def scan(
         ClusterUnreachable: no answer came.
     """
     named = dict.fromkeys(ids) or {id_: None for id_, _ in search_all(cluster, "agents")}
-    reader = _Reader(cluster, progress)
-    agents = reader.read("agents", named)
-    found = [agent.body for agent in agents.values() if agent.body is not None]
-    models = reader.read("models", (id_ for agent in found for id_ in needed(agent)))
-    bodies = [model.body for model in models.values() if model.body is not None]
-    connectors = reader.read("connectors", filter(None, map(needed_connector, bodies)))
+    fetch = _Fetch(cluster, progress)
+    run(read_agents(named), fetch)
+    agents, models, connectors = fetch.read["agents"], fetch.read["models"], fetch.read["connectors"]
     unified_api, notes = _unified_api(cluster, version)
     users, more = _users(cluster, models)
     if not ids:
@@ -77,28 +81,28 @@ class _Read:
 _Documents = Mapping[str, _Read]
 
 
-class _Reader:
-    """Reads documents of a kind side by side."""
+class _Fetch:
+    """Reads documents in several threads. read: the answers by kind and id, the failed ones among them."""
 
     def __init__(self, cluster: Cluster, progress: Progress) -> None:
         self._cluster = cluster
         self._progress = progress
+        self.read: dict[str, dict[str, _Read]] = {}
 
-    def read(self, kind: Kind, ids: Iterable[str]) -> dict[str, _Read]:
-        """Each document once, in the order of `ids`."""
-        wanted = list(dict.fromkeys(ids))
-        found: dict[str, _Read] = {}
-        with ThreadPoolExecutor(THREADS, f"read-{kind}") as pool:
+    def __call__(self, batch: Batch) -> Found:
+        """Return the documents that could be read."""
+        answers = self.read[batch.kind] = {}
+        with ThreadPoolExecutor(THREADS, f"read-{batch.kind}") as pool:
             try:
-                for id_, read in zip(wanted, pool.map(lambda id_: self._get(kind, id_), wanted), strict=True):
-                    found[id_] = read
-                    self._progress(kind, len(found), len(wanted))
+                for id_, answer in zip(batch.ids, pool.map(partial(self._get, batch.kind), batch.ids), strict=True):
+                    answers[id_] = answer
+                    self._progress(batch.kind, len(answers), len(batch.ids))
             except BaseException:
                 pool.shutdown(cancel_futures=True)
                 raise
-        return found
+        return _bodies(answers)
 
-    def _get(self, kind: Kind, id_: str) -> _Read:
+    def _get(self, kind: DocumentKind, id_: str) -> _Read:
         return _Read(*self._cluster.call("GET", document_path(kind, id_)))
 
 
@@ -145,7 +149,7 @@ def _check(id_: str, agent: _Read, models: _Documents, connectors: _Documents) -
             _refused("connectors", connector_id, connectors[connector_id])
 
 
-def _refused(kind: Kind, id_: str, read: _Read) -> None:
+def _refused(kind: DocumentKind, id_: str, read: _Read) -> None:
     if read.body is None and read.status != 404:
         raise lookup_error(kind, id_, read.status, read.answer)
 
@@ -156,7 +160,7 @@ def _bodies(documents: _Documents) -> dict[str, Mapping[str, Any]]:
 
 def _unified_api(cluster: Cluster, version: tuple[int, ...]) -> tuple[bool | None, tuple[str, ...]]:
     """As `gateway.agents.resolver` reads it."""
-    if version < _FIRST_UNIFIED:
+    if not may_have_unified_api(version):
         return False, ()
     status, settings = cluster.call("GET", SETTINGS_PATH)
     if status == 200:

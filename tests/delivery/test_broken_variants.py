@@ -49,9 +49,9 @@ def unproved(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_text_only_loses_media(monkeypatch: pytest.MonkeyPatch) -> None:
-    def texts(said: AgentInput) -> AgentInput:
-        kept = [replace(m, content=tuple(b for b in m.content if isinstance(b, Text))) for m in said.messages]
-        return replace(said, messages=tuple(m for m in kept if m.content) or said.messages)
+    def texts(conversation: AgentInput) -> AgentInput:
+        kept = [replace(m, content=tuple(b for b in m.content if isinstance(b, Text))) for m in conversation.messages]
+        return replace(conversation, messages=tuple(m for m in kept if m.content) or conversation.messages)
 
     plan_for(texts, monkeypatch)
     found = outcomes()
@@ -60,15 +60,15 @@ def test_text_only_loses_media(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_dropped_history_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    plan_for(lambda said: replace(said, messages=said.messages[-1:]), monkeypatch)
+    plan_for(lambda conversation: replace(conversation, messages=conversation.messages[-1:]), monkeypatch)
     found = outcomes()
     assert {"conversation", "images in history", "two user turns"} <= found[Outcome.LOST]
     assert "text, image" not in found[Outcome.LOST] | found[Outcome.BROKEN]
 
 
 def test_swapped_order_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    def swapped(said: AgentInput) -> AgentInput:
-        return replace(said, messages=tuple(replace(m, content=m.content[::-1]) for m in said.messages))
+    def swapped(conversation: AgentInput) -> AgentInput:
+        return replace(conversation, messages=tuple(replace(m, content=m.content[::-1]) for m in conversation.messages))
 
     plan_for(swapped, monkeypatch)
     found = outcomes()

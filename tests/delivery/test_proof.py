@@ -25,11 +25,11 @@ from gateway.mlcommons.runtime_values import RuntimeValues
 from gateway.providers import registry
 from gateway.providers.base import MappingOptions
 from gateway.unified.request import read_execute
-from tests.delivery.simulated_cluster import world
+from tests.delivery.simulated_cluster import cluster_of
 
 
-def planned(profile: AgentProfile, said: Any = "hi", provider: str = "", **params: str) -> Plan:
-    request = read_execute(json.dumps({"input": said}).encode())
+def planned(profile: AgentProfile, value: Any = "hi", provider: str = "", **params: str) -> Plan:
+    request = read_execute(json.dumps({"input": value}).encode())
     assert request.input is not None
     used = registry.provider(provider or profile.provider)
     return plan.plan(profile, used, request.input, params, MappingOptions())
@@ -43,7 +43,7 @@ def codes(profile: AgentProfile, *rest: Any, **params: str) -> set[str]:
 
 def templated(name: str, body: str, version: str = "2.19.0", **parameters: str) -> AgentProfile:
     """The flow agent `name` with another template in its connector."""
-    profile = world(version).profile(name)
+    profile = cluster_of(version).profile(name)
     (tool,) = profile.tools
     assert tool.model is not None
     connector = replace(tool.model.connector, request_body=body, parameters={**parameters})
@@ -158,13 +158,13 @@ def test_a_template_whose_turns_are_no_turns_is_no_internal_error(turn: str, pro
 @pytest.mark.parametrize("agent", ["flow-a", "conv-a", "cflow-a"])
 @pytest.mark.parametrize("value", ["5", "{", "[[1]]", '{"a":1}', "null", "[" * 100_000])
 def test_selected_tools_that_are_no_list_of_names_are_refused(agent: str, value: str) -> None:
-    assert codes(world("2.19.0").profile(agent), selected_tools=value) == {"AGENT_NOT_CALLABLE"}
+    assert codes(cluster_of("2.19.0").profile(agent), selected_tools=value) == {"AGENT_NOT_CALLABLE"}
 
 
 @pytest.mark.parametrize("agent", ["flow-d", "conv-a", "cflow-e"])
 def test_planning_leaves_nothing_to_the_garbage_collector(agent: str) -> None:
     # A body of many megabytes would stay until the next collection.
-    profile = world("2.19.0").profile(agent)
+    profile = cluster_of("2.19.0").profile(agent)
     planned(profile, "${parameters.x} $")
     gc.collect()
     gc.disable()
@@ -185,7 +185,7 @@ def _doubling(count: int) -> dict[str, str]:
 @pytest.mark.parametrize("parameter", ["prompt", "messages", "inputText"])
 def test_parameters_that_double_without_end_are_refused(agent: str, parameter: str) -> None:
     params = {**_doubling(40), parameter: "${parameters.a0} ${parameters.question}"}
-    profile = world("2.19.0").profile(agent)
+    profile = cluster_of("2.19.0").profile(agent)
     with contextlib.suppress(UndeliverableContent):
         # An agent whose template does not name the parameter is answered, with the parameter unused.
         assert "a0" not in str(planned(profile, **params).request)
@@ -194,7 +194,7 @@ def test_parameters_that_double_without_end_are_refused(agent: str, parameter: s
 def test_parameters_that_double_say_why_they_are_refused() -> None:
     params = {**_doubling(40), "prompt": "${parameters.a0} ${parameters.question}"}
     with pytest.raises(UndeliverableContent, match="expand to many times their length") as refusal:
-        planned(world("2.19.0").profile("conv-a"), **params)
+        planned(cluster_of("2.19.0").profile("conv-a"), **params)
     assert [(problem.place, problem.code) for problem in refusal.value.problems] == [
         ("parameters", "AGENT_NOT_CALLABLE")
     ]
@@ -203,4 +203,4 @@ def test_parameters_that_double_say_why_they_are_refused() -> None:
 def test_a_long_chain_of_parameters_is_refused() -> None:
     chain = {f"a{index}": f"${{parameters.a{index + 1}}}" for index in range(250)} | {"a250": "end"}
     with pytest.raises(UndeliverableContent, match="more than 200 placeholders"):
-        planned(world("2.19.0").profile("flow-d"), **chain, prompt="${parameters.a0} ${parameters.question}")
+        planned(cluster_of("2.19.0").profile("flow-d"), **chain, prompt="${parameters.a0} ${parameters.question}")

@@ -104,7 +104,7 @@ def outcome(documents: Documents, exchange: dict[str, Any], version: tuple[int, 
         return "agent not readable"
     except RenderFailure as failure:
         if AMBIGUOUS in str(failure):
-            return "not foretold"  # refused rather than guessed
+            return "not predicted"  # refused rather than guessed
         return "refused by both" if not exchange["llm"] else f"sent, though the rendering fails: {failure}"
     if not exchange["llm"]:
         return f"refused with {exchange['status']}, though the rendering succeeds"
@@ -124,11 +124,11 @@ def test_the_rendering_foretells_every_recorded_call(version: str, at_least: int
             continue
         if "memory_id" in asked or any(part in exchange["name"] for part in NOT_OURS):
             continue
-        said = outcome(documents, exchange, tuple(map(int, version.split("."))))
-        seen[said.partition(":")[0]] += 1
-        if said not in ("equal", "not foretold", "refused by both", "agent not readable"):
-            wrong.append(f"{exchange['name']}: {said[:300]}")
+        found = outcome(documents, exchange, tuple(map(int, version.split("."))))
+        seen[found.partition(":")[0]] += 1
+        if found not in ("equal", "not predicted", "refused by both", "agent not readable"):
+            wrong.append(f"{exchange['name']}: {found[:300]}")
     print(version, dict(seen))
     assert not wrong, "\n".join(wrong)
     assert seen["equal"] >= at_least
-    assert seen["not foretold"] <= seen["equal"] // 5
+    assert seen["not predicted"] <= seen["equal"] // 5

@@ -15,7 +15,7 @@ from gateway.mlcommons.profile import AgentProfile
 from gateway.mlcommons.rendering import first_call
 from gateway.unified.request import read_execute
 from tests.delivery.cases import CASES, Case
-from tests.delivery.simulated_cluster import world
+from tests.delivery.simulated_cluster import cluster_of
 from tests.matrix import VERSIONS
 
 MOST = 8
@@ -66,13 +66,13 @@ def is_refused(case: Case, plans: PlanCache) -> bool:
 )
 def test_the_first_request_to_an_agent(version: str, agent: str, case: str, renderings: list[AgentProfile]) -> None:
     """The agent's template is probed as well."""
-    assert is_refused(CASES[case], PlanCache(world(version).profile(agent)))
+    assert is_refused(CASES[case], PlanCache(cluster_of(version).profile(agent)))
     assert len(renderings) <= MOST
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_any_later_request(version: str, renderings: list[AgentProfile]) -> None:
-    cluster = world(version)
+    cluster = cluster_of(version)
     costs = {}
     for agent in cluster.agents:
         plans = PlanCache(cluster.profile(agent))

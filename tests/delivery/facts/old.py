@@ -24,12 +24,12 @@ def arrives() -> list[Row]:
     """FACTS.md, 2.19.0, "What arrives"."""
     rows: list[Row] = []
     for name, variable, one, pictured in ARRAY:
-        said = json.dumps(one("${parameters.prompt}"))
+        literal = json.dumps(one("${parameters.prompt}"))
         rows += [
             Row(
                 f"{name}: text through {variable}",
                 f"flow-{name}",
-                {"question": "q", variable: said},
+                {"question": "q", variable: literal},
                 one(FLOW.format("q")),
             ),
             Row(
