@@ -1,7 +1,7 @@
-"""Where an agent's first LLM call takes what: found by probing its rendering, not by reading its template.
+"""Where an agent's first LLM call takes the question, history, system text and messages.
 
-A probe word goes in as the question or as a template variable, the call is rendered, and where the word turns
-up tells what that variable is for. This holds for any template, whatever its variables are called.
+Found by probing: a probe word is inserted as the question or as a template variable, the call is rendered, and the
+word's place in the body shows what the variable is for. This works for any template, whatever its variables are called.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from gateway.recent import Recent, computed_once
 
 _PLACEHOLDER = re.compile(r"\$\{parameters\.([^}:]+)(?::-[^}]*)?\}")
 
-_PROMPTS = ("prompt", "inputs")  # what agents keep their own prompt in
+_PROMPTS = ("prompt", "inputs")  # the parameters that hold an agent's own prompt
 _QUESTION_PLACE = re.compile(r"\$\{parameters\.question(?:\.toString\(\))?(?::-[^}]*)?\}")
 
 
@@ -64,10 +64,10 @@ class SystemSlot:
 
 @dataclass(frozen=True, slots=True)
 class QuestionPosition:
-    """Where the question stands in a rendered call.
+    """Where the question is in a rendered call.
 
     body: the call rendered with `QUESTION`; messages: its turns in the provider's normal form.
-    turn, part: the part that holds the question; text: that part's text, `QUESTION` in it.
+    turn, part: the part that contains the question; text: that part's text with `QUESTION` in it.
     """
 
     body: dict[str, Any]
@@ -78,7 +78,7 @@ class QuestionPosition:
 
     @property
     def is_bare(self) -> bool:
-        """Whether the agent puts nothing around the question."""
+        """True if the agent puts nothing around the question."""
         return self.text == QUESTION
 
 
@@ -116,23 +116,23 @@ class CallModel:
         self.later_llms = [tool for tool in tools if self.is_flow and tool.model and tool is not self.tool]
 
     def key(self, name: str) -> str:
-        """The request parameter that sets `name` for the first LLM call alone."""
+        """Return the request parameter that sets `name` for the first LLM call only."""
         if self.later_llms and self.tool is not None and name not in self.params:
             return f"{self.tool.key}.{name}"
         return name
 
     def render(self, extra: Mapping[str, str], env: RuntimeValues | None = None) -> Any:
-        """Return the first call's body with `extra` parameters beside the caller's; None if the cluster would fail.
+        """Render the first call with `extra` parameters added to the caller's; return None if the cluster would fail.
 
-        For parameters without the client's texts: a strategy asks for the same few bodies again and again, and the
-        last ones are kept. Don't change the result.
+        For parameters without text from the client. Strategies ask for the same few bodies repeatedly, so the most
+        recent ones are cached. Don't change the result.
         """
         env = env or RuntimeValues()
         key = (env, *sorted(extra.items()))
         return self._rendered.get(key, lambda: (self.probe(extra, env),))[0]
 
     def probe(self, extra: Mapping[str, str], env: RuntimeValues | None = None) -> Any:
-        """As `render`, for parameters that nobody asks for again."""
+        """Render as `render` does, without the cache."""
         try:
             return first_call(self.profile, {**self.params, **extra}, env or RuntimeValues())
         except RenderFailure:
@@ -140,12 +140,12 @@ class CallModel:
 
     @computed_once
     def values(self) -> dict[str, str]:
-        """The first call's parameters as they are for the question `QUESTION`."""
+        """The first call's parameters for the question `QUESTION`."""
         return call_values(self.profile, {**self.params, "question": QUESTION}, RuntimeValues())
 
     @computed_once
     def base_parameters(self) -> dict[str, str]:
-        """Parameters before any prompt pass: the connector's, the agent's, the tool's, the caller's."""
+        """The parameters of connector, agent, tool and caller before any prompt pass."""
         own = {**self.model.connector.parameters, **self.values}
         if not self.is_flow:
             own.pop("prompt", None)
@@ -157,10 +157,10 @@ class CallModel:
 
     @computed_once
     def names(self) -> list[str]:
-        """The template's variables, and those their values lead to, in order, each once.
+        """The variables of the template and of their values, in order, each once.
 
         Raises:
-            UndeliverableContent: there are more than any template needs; each of them is probed.
+            UndeliverableContent: there are too many, and each of them would be probed.
         """
         found: dict[str, None] = {}
         queue = [self.model.connector.request_body]
@@ -175,41 +175,41 @@ class CallModel:
 
     @computed_once
     def prompt_parameter(self) -> PromptParameter | None:
-        """The one parameter whose value has the question in it, once; None where that can't be told."""
+        """The only parameter whose value contains the question, once; None if there is none, or several."""
         if self.behaviour.has_fixed_prompts:
             return None
-        # A template that takes whole messages reaches the prompt only through what the gateway puts there.
-        return self._held(self.names) or self._held([name for name in _PROMPTS if name not in self.names])
+        # In a template that takes whole messages, the prompt is reached only through the messages the gateway inserts.
+        return self._find_prompt(self.names) or self._find_prompt([name for name in _PROMPTS if name not in self.names])
 
-    def _held(self, names: list[str]) -> PromptParameter | None:
-        held = []
+    def _find_prompt(self, names: list[str]) -> PromptParameter | None:
+        found = []
         for name in names:
             parts = _QUESTION_PLACE.split(self.base_parameters.get(name, ""))
             if len(parts) > 2:
                 return None
             if len(parts) == 2:
-                held.append(PromptParameter(name, *parts))
-        return held[0] if len(held) == 1 else None
+                found.append(PromptParameter(name, *parts))
+        return found[0] if len(found) == 1 else None
 
     @computed_once
     def legacy_body(self) -> Any:
-        """The body for a plain `question`; None where the agent can't be called that way."""
+        """The body for a plain `question`; None if the agent can't be called that way."""
         return self.render({"question": QUESTION})
 
     @property
     def lacks_prompt(self) -> bool:
-        """Whether nobody gave the agent a prompt, so that the request must (FACTS.md, 3.4.0: sending one mends it)."""
+        """True if the agent has no prompt, so that the request must bring one (docs/internals/facts.md, 3.4.0)."""
         can_be_given = self.is_flow or self.calls_functions
         return can_be_given and "prompt" not in self.base_parameters and self.legacy_body is None
 
     @computed_once
     def replays(self) -> bool:
-        """Whether what the agent's memory holds reaches its first LLM call."""
+        """True if the content of the agent's memory reaches its first LLM call."""
         body = self.probe(self.with_question({}), RuntimeValues(history=PROBE))
         return body is None or bool(list(locate(body, PROBE)))
 
     def position(self, body: Any) -> QuestionPosition | None:
-        """Where the question stands in `body`; None when it is not in one text of the provider's messages."""
+        """Return where the question is in `body`; None if it is not in exactly one text of the provider's messages."""
         if not isinstance(body, dict):
             return None
         messages = self.provider.canonical(body.get(self.provider.messages_field))
@@ -251,7 +251,7 @@ class CallModel:
         return False
 
     def with_question(self, extra: Mapping[str, str]) -> dict[str, str]:
-        """Parameters with which the call renders with `QUESTION` in it: `extra`, and a filler for what must be set."""
+        """Return parameters that render the call with `QUESTION` in it: `extra`, and a default for a required slot."""
         asked = {"question": QUESTION, **extra}
         if self.legacy_body is None:
             for slot in self.slots:
@@ -262,9 +262,9 @@ class CallModel:
         return asked
 
     def default_value(self, slot: Slot) -> Any:
-        """What `slot` holds for a plain question, as JSON data whose texts are `Template` templates.
+        """Return the content of `slot` for a plain question, as JSON data whose texts are `Template`s.
 
-        The agent's or connector's own value where there is one; else one user turn with the agent's prompt.
+        That is the agent's or connector's own value, or else a user turn with the agent's prompt.
         """
         own = self.base_parameters.get(slot.name)
         if own is not None and is_strict_json(own):

@@ -1,7 +1,7 @@
-"""Input for an agent that takes it itself: the cluster still expands ``${parameters.x}`` in its text.
+"""Input for an agent that takes `input` itself. The cluster still expands ``${parameters.x}`` in its text.
 
-Seen on 3.6.0: a known name is replaced in silence, an unknown one is a 400, and on a V1 agent a name that leads
-back to itself makes the cluster never answer.
+Recorded on 3.6.0: a known name is replaced silently, an unknown one is a 400, and on a V1 agent a name that leads back
+to itself makes the cluster hang.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from gateway.delivery.trees import with_leaves
 from gateway.mlcommons.template import PREFIX
 
 GUARDS: Parameters = {"gw_d": "$", "gw_d2": "$$", "gw_d3": "$$$", SKIP: "true"}
-"""What undoes the code of texts that an agent's memory may bring back."""
+"""Parameters that undo the escaping of texts that an agent's memory may replay."""
 
 
 def guarded(value: Any) -> tuple[Any, Parameters]:

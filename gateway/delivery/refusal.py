@@ -1,4 +1,4 @@
-"""Why an input can't be delivered: which of its parts, what would make it work."""
+"""Why an input can't be delivered: the parts at fault, and what would make it work."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ASK = Text("x", "input")
 _EXPECTED = {"HISTORY_NEEDS_UPGRADE": "one user turn", "SYSTEM_NEEDS_SLOT": "user and assistant turns"}
 MEMORY_NOT_SAFE = Problem(
     "parameters.memory_id",
-    "what this memory holds can't be told to the agent beside this input without being changed",
+    "the content of this memory can't be sent to the agent with this input without being changed",
     code="MEMORY_NOT_SAFE",
     help='send "message_history_limit": "0" to leave the remembered turns out, or start a new memory',
 )
@@ -25,8 +25,8 @@ MEMORY_NOT_SAFE = Problem(
 def problems(search: Search, agent_input: AgentInput) -> list[Problem]:
     """Report every part that can't reach the LLM of this agent, after `search` found no plan for `agent_input`.
 
-    Each kind of part in the input is tried by itself. The search has rendered what all of them start from, so that
-    one costs the proof of its own candidates, where it has any.
+    Each kind of part in the input is tried by itself. The search has cached the bodies that all of them start from, so
+    a kind costs only the proof of its own candidates, if it has any.
     """
     upgrade = Upgrade(search)
     found = [
@@ -48,7 +48,7 @@ def _problem_of_the_whole(search: Search, agent_input: AgentInput, upgrade: Upgr
     last = agent_input.messages[-1]
     is_result = all(isinstance(block, ToolResult) for block in last.content)
     if meaning_of(last, search.options.roles).standard in ("assistant", "tool") or is_result:
-        reason = "the agent's own prompt stands around a question, and this conversation ends without one"
+        reason = "the agent's own prompt needs a question, and this conversation ends without one"
         help = "end the conversation with a user turn"
         return Problem(last.at, reason, "a user turn", last.role, "QUESTION_MISSING", help)
     kinds = sorted({type(block).__name__.lower() for m in agent_input.messages for block in m.content})
@@ -64,7 +64,7 @@ Part = tuple[str, str, list[tuple[str, str]], AgentInput]
 
 
 def _parts(agent_input: AgentInput, roles: Mapping[str, str]) -> Iterator[Part]:
-    """The kinds of part an agent may not take: code, reason, their places, and a conversation of just that kind."""
+    """Yield the kinds of part an agent may not take: code, reason, places, and a conversation of that kind only."""
     messages = agent_input.messages
     media = [block for m in messages for block in m.content if isinstance(block, Media)]
     tools = [block for m in messages for block in m.content if isinstance(block, ToolUse | ToolResult)]
@@ -95,12 +95,12 @@ def _parts(agent_input: AgentInput, roles: Mapping[str, str]) -> Iterator[Part]:
         _conversation(agent_input, [Message("user", (_ASK, *native), "input")]),
     )
     earlier = [(message.at, message.role) for message in turns[:-1]]
-    told = [Message(role, (_ASK,), "input") for role in ("user", "assistant", "user")]
+    history = [Message(role, (_ASK,), "input") for role in ("user", "assistant", "user")]
     yield (
         "HISTORY_NEEDS_UPGRADE",
         "this agent's connector and prompt have no place for earlier turns",
         earlier,
-        _conversation(agent_input, told),
+        _conversation(agent_input, history),
     )
     yield (
         "SYSTEM_NEEDS_SLOT",
@@ -124,8 +124,8 @@ def _named(block: ContentBlock) -> str:
 
 
 def _without_media(turns: list[Message]) -> list[Message]:
-    kept = [replace(m, content=tuple(b for b in m.content if not isinstance(b, Media))) for m in turns]
-    return [message for message in kept if message.content]
+    texts = [replace(m, content=tuple(b for b in m.content if not isinstance(b, Media))) for m in turns]
+    return [message for message in texts if message.content]
 
 
 def _conversation(agent_input: AgentInput, messages: list[Message]) -> AgentInput:
@@ -150,7 +150,7 @@ class Upgrade:
         try:
             change = upgraded(model.connector, provider)
         except NotOffered as refusal:
-            return f"{connector} can't be mended: {refusal.reason}; see docs/limitations.md"
+            return f"{connector} can't be upgraded: {refusal.reason}; see docs/limitations.md"
         if self._after is None:
             self._after = self._search.upgraded(with_upgrades(self._search.profile, provider), change.name)
         if not self._after.delivers(agent_input):

@@ -270,7 +270,7 @@ def _stored(profile: AgentProfile, stored: str, question: str) -> Iterator[Notic
         if f"{PREFIX}gw_" in stored:
             yield Notice("MEMORY_HOLDS_CODE", "the agent's memory stores the text with references in it")
         elif question.strip() in stored:
-            reason = "the agent's memory stores the text with the role's name or the system text that stands before it"
+            reason = "the agent's memory stores the text with the role's name or the system text before it"
             yield Notice("MEMORY_HOLDS_MORE", reason)
         else:
             yield Notice("MEMORY_PARTIAL", "the agent's memory stores the last text block of the turn only")

@@ -1,4 +1,4 @@
-"""Where system text can go: among the messages, into the template's system slot, or into the first user turn."""
+"""Where system text can go: the messages, the template's system slot, or the first user turn."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _SYSTEM_ROLES = frozenset({"system", "developer"})
 
 @dataclass(frozen=True, slots=True)
 class SystemPlacement:
-    """The turns that are left to say, and how the system text is said."""
+    """Remaining turns, and how the system text is delivered."""
 
     turns: list[Turn]
     system: System = field(default_factory=System)
 
 
 def placements(call: CallModel, request: ProviderRequest) -> Iterator[SystemPlacement]:
-    """The ways to say the system text of a mapped conversation without folding it, best first."""
+    """Yield placements of a mapped conversation's system text outside the user's turn, the best one first."""
     provider = call.provider
     leading, turns = _leading(provider, request.messages)
     texts = [*request.system, *leading]
@@ -45,7 +45,7 @@ def placements(call: CallModel, request: ProviderRequest) -> Iterator[SystemPlac
 
 
 def _leading(provider: Provider, turns: list[Turn]) -> tuple[list[str], list[Turn]]:
-    """System texts at the start of turns that keep them among the messages, and the turns behind."""
+    """Split turns into the texts of leading system turns, and the remaining turns."""
     texts: list[str] = []
     for index, turn in enumerate(turns):
         parts = [text_of(provider, part) for part in parts_of(provider, turn)]
@@ -66,7 +66,7 @@ def _appended(call: CallModel, name: str, text: str) -> Iterator[dict[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class _Apply:
-    """Puts the joined system text where the template's slot has it."""
+    """Appends the system text to the text of the template's slot."""
 
     slot: SystemSlot
     text: str
@@ -82,7 +82,7 @@ class _Apply:
 
 
 def fold_system(agent_input: AgentInput, roles: Mapping[str, str]) -> tuple[AgentInput, Notice] | None:
-    """The conversation with its system texts at the start of the first user turn; None where that can't be.
+    """Move the system texts to the start of the first user turn; return None if there are none, or no such turn.
 
     roles: the operator's role table (`MappingOptions.roles`).
     """
@@ -98,5 +98,5 @@ def fold_system(agent_input: AgentInput, roles: Mapping[str, str]) -> tuple[Agen
     if not texts or first is None:
         return None
     rest[first] = replace(rest[first], content=(*texts, *rest[first].content))
-    reason = "the template has no place for system text, so it stands at the start of the first user turn"
+    reason = "the template has no place for system text, so it is at the start of the first user turn"
     return replace(agent_input, messages=tuple(rest)), Notice("SYSTEM_FOLDED", reason, texts[0].at)

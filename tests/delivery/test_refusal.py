@@ -179,7 +179,7 @@ def test_a_connector_that_can_not_be_upgraded_is_reported_with_the_reason() -> N
     connector = replace(tool.model.connector, id="", request_body='{"inputText":"${parameters.prompt}"}')
     text_only = replace(profile, tools=(replace(tool, model=replace(tool.model, connector=connector)),))
     reason = "the endpoint completes text and has no messages: no template can make it take anything else"
-    help = f"the connector inside model {tool.model.id} can't be mended: {reason}; see docs/limitations.md"
+    help = f"the connector inside model {tool.model.id} can't be upgraded: {reason}; see docs/limitations.md"
     search = Search(CallModelCache(text_only), registry.provider("bedrock/converse"), {}, MappingOptions())
     asking = read_execute(b'{"input":"x"}').input
     assert asking is not None
@@ -206,7 +206,7 @@ def test_a_memory_that_can_not_be_sent() -> None:
     assert error.problems == (
         Problem(
             "parameters.memory_id",
-            "what this memory holds can't be told to the agent beside this input without being changed",
+            "the content of this memory can't be sent to the agent with this input without being changed",
             code="MEMORY_NOT_SAFE",
             help='send "message_history_limit": "0" to leave the remembered turns out, or start a new memory',
         ),
@@ -218,7 +218,7 @@ def test_a_conversation_without_a_question_for_the_agents_prompt(case: str) -> N
     error = cluster_of(OLD).send("flow-b", CASES[case].body).error
     assert isinstance(error, UndeliverableContent)
     last = len(CASES[case].input) - 1
-    reason = "the agent's own prompt stands around a question, and this conversation ends without one"
+    reason = "the agent's own prompt needs a question, and this conversation ends without one"
     help = "end the conversation with a user turn"
     role = CASES[case].input[last]["role"]
     assert error.problems == (Problem(f"input[{last}]", reason, "a user turn", role, "QUESTION_MISSING", help),)

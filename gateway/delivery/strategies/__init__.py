@@ -1,6 +1,6 @@
-"""The strategies in order of preference: the first whose candidate can be proved wins (DESIGN.md, decision 4).
+"""The strategies in order of preference. The first one whose candidate can be proved wins.
 
-A new strategy is a file beside these and a row here.
+A new strategy is a file in this folder and a row here.
 """
 
 from __future__ import annotations
