@@ -1,4 +1,4 @@
-"""From an agent's id to its profile: read from the cluster in the caller's name, kept for a while."""
+"""From an agent's id to its profile: read from the cluster with the caller's credentials, and cached."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class ResolvedAgent:
-    """An agent's profile with what has been derived from it: the resolver drops the two together."""
+    """An agent's profile with the values derived from it. The resolver drops both together."""
 
     __slots__ = ("__weakref__", "_derived", "profile")
 
@@ -40,7 +40,7 @@ class ResolvedAgent:
         self._derived: dict[Callable[[AgentProfile], Any], Any] = {}
 
     def derive(self, make: Callable[[AgentProfile], T]) -> T:
-        """Return `make(profile)`, called once; the result is kept under `make` itself, usually a class."""
+        """Return `make(profile)`, called once. The result is cached with `make`, usually a class, as the key."""
         found: T | None = self._derived.get(make)
         if found is None:
             found = self._derived[make] = make(self.profile)
@@ -53,8 +53,8 @@ _Key = tuple[str, bytes]
 class Resolver:
     """Profiles of agents, cached by agent and credentials.
 
-    What one caller was shown is never used for another, whose rights may be smaller (DESIGN.md, decision 6); with a
-    service account, the operator's explicit choice, all callers share its view.
+    One caller's profile is never used for another caller, who may have fewer rights. With a service account, which is
+    the operator's explicit choice, all callers share its profiles.
     """
 
     def __init__(
@@ -68,15 +68,15 @@ class Resolver:
         cluster_ttl: float = 300.0,
         rules: Sequence[Rule] = (),
     ) -> None:
-        """Build a resolver that has read nothing yet.
+        """Create a resolver with empty caches.
 
         Args:
             lookup: the port to the cluster.
-            ttl: seconds a profile is kept.
+            ttl: seconds a profile is cached.
             clock: seconds, monotonic.
             service_headers: the service account's; None to use each caller's own credentials.
-            max_entries: most profiles kept at once.
-            cluster_ttl: seconds the cluster's version and settings are kept.
+            max_entries: the most profiles cached at once.
+            cluster_ttl: seconds the cluster's version and settings are cached.
             rules: the operator's (see `Rule`).
         """
         self._lookup = lookup
@@ -87,44 +87,44 @@ class Resolver:
         self._clusters: SharedCache[bytes, Cluster] = SharedCache(cluster_ttl, max_entries, clock)
 
     async def agent(self, agent_id: str, caller_headers: Mapping[str, str]) -> ResolvedAgent:
-        """The agent, as the caller (or the service account) may see it.
+        """Return the agent, as the caller (or the service account) may see it.
 
         Raises:
             AgentNotFound: there is no such agent.
             LookupDenied, LookupFailed: see `gateway.agents.errors`.
             UnresolvedAgent: a document is missing or can't be read.
-            UpstreamUnavailable, UpstreamTimeout: the cluster gave no answer.
+            UpstreamUnavailable, UpstreamTimeout: the cluster did not respond.
         """
         headers = self._credentials.of(caller_headers) if self._service_headers is None else self._service_headers
         fingerprint = self._credentials.fingerprint(headers)
         return await self._agents.get((agent_id, fingerprint), lambda: self._read(agent_id, headers, fingerprint))
 
     async def profile(self, agent_id: str, caller_headers: Mapping[str, str]) -> AgentProfile:
-        """The agent's profile; as `agent`."""
+        """Return the agent's profile; raises as `agent`."""
         return (await self.agent(agent_id, caller_headers)).profile
 
     async def refresh(self, agent_id: str, caller_headers: Mapping[str, str]) -> ResolvedAgent:
-        """As `agent`, with the agent and the cluster's settings read again, whatever is kept of them."""
+        """Return the agent as `agent` does, but read it and the cluster's settings again."""
         caller = self.caller(caller_headers)
         self._clusters.drop(lambda key, _: key == caller)
         self._agents.drop(lambda key, _: key == (agent_id, caller))
         return await self.agent(agent_id, caller_headers)
 
     def caller(self, headers: Mapping[str, str]) -> bytes:
-        """What callers are told apart by; never empty."""
+        """Return a key that distinguishes callers; never empty."""
         own = self._credentials.of(headers) if self._service_headers is None else self._service_headers
         return self._credentials.fingerprint(own)
 
     def peek(self, agent_id: str, caller: bytes) -> ResolvedAgent | None:
-        """The agent if it is kept for this `caller`; as `agent`, without asking the cluster."""
+        """Return the agent if it is cached for this `caller`, without reading from the cluster."""
         return self._agents.peek((agent_id, caller))
 
     def invalidate(self, kind: Kind, id_: str | None = None) -> None:
-        """Forget what a write may have changed; call it once the write's answer is there, whatever it says.
+        """Drop what a write may have changed. Call it after the write's response, whatever that is.
 
         Args:
             kind: what was written: an agent, a model, a connector, or the cluster's settings.
-            id_: its id; None when it is not known, which drops all that a write of this kind can change.
+            id_: its id; None if unknown, which drops everything that a write of this kind can change.
         """
         match kind:
             case "agents":
@@ -140,7 +140,7 @@ class Resolver:
                 assert_never(kind)
 
     async def close(self) -> None:
-        """Stop the lookups still under way."""
+        """Cancel the running lookups."""
         await self._agents.close()
         await self._clusters.close()
 

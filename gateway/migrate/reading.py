@@ -1,4 +1,4 @@
-"""Reads what an upgrade needs: the agents asked for, their connectors, and all that shares them."""
+"""Reads what an upgrade needs: the named agents, their connectors, and everything that shares these."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _THREADS = 8
 
 
 def agent_ids(cluster: Cluster, named: Sequence[str]) -> list[str]:
-    """The ids of the agents `named` by id or name, or of all agents; hidden ones are found by id alone.
+    """Return the ids of the agents `named` by id or name, or of all agents; hidden ones are found by id only.
 
     Raises:
         ClusterError: no agent has that id or name, or several have that name.
@@ -50,10 +50,10 @@ def _one(name: str, ids: list[str], by_name: dict[str, list[str]], cluster: Clus
 def read_documents(
     cluster: Cluster, version: tuple[int, ...], wanted: Iterable[str], rules: Iterable[Rule] = ()
 ) -> Documents:
-    """The agents `wanted`, the models and connectors behind them, every model that shares one of these connectors,
-    and every agent that uses one of these models.
+    """Read the agents `wanted`, their models and connectors, every model that shares one of these connectors, and every
+    agent that uses one of these models.
 
-    A document that is missing is left out; `Documents.profile` tells what is missing.
+    A missing document is left out; `Documents.profile` reports it.
 
     Raises:
         ClusterError: the cluster can't be reached, or refuses to show a document.
@@ -71,7 +71,7 @@ def read_documents(
 
 
 def unified_api(cluster: Cluster, version: tuple[int, ...]) -> bool | None:
-    """Whether the cluster's unified agent API is on; None where it does not tell."""
+    """Return whether the cluster's unified agent API is on; None if the cluster does not say."""
     if not may_have_unified_api(version):
         return False
     status, settings = cluster.call("GET", SETTINGS_PATH)
@@ -79,7 +79,7 @@ def unified_api(cluster: Cluster, version: tuple[int, ...]) -> bool | None:
 
 
 def read_part(cluster: Cluster, place: str) -> Any:
-    """The part at a step's `place` as it is now.
+    """Read the current part at a step's `place`.
 
     Raises:
         ClusterError: it can't be read.

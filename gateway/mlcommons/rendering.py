@@ -25,7 +25,7 @@ from gateway.mlcommons.template import PREFIX, escape_json, may_be_json
 
 _TO_STRING = ".toString()"
 
-# What a missing value makes `null`, quotes and all.
+# If the value is missing, this becomes `null`, including the quotes.
 _NULL_DEFAULT = re.compile(r'"\$\{parameters\.(\w+):-null\}"')
 
 
@@ -49,13 +49,13 @@ def call_values(profile: AgentProfile, params: Mapping[str, str], env: RuntimeVa
 
 
 def payload(model: Model, values: Mapping[str, str], raw_parameters: bool) -> str:
-    """The request body that the connector makes of `values`.
+    """Return the request body that the connector makes of `values`.
 
     raw_parameters: whether the cluster knows `no_escape_params`.
 
     Raises:
-        RenderFailure: a value that may or may not count as JSON is used, or a placeholder leads to itself.
-        UndeliverableContent: the parameters hold one another so often that they expand to many times their length.
+        RenderFailure: a value is used that may or may not count as JSON, or a placeholder leads back to itself.
+        UndeliverableContent: the parameters contain each other so often that they expand to many times their length.
     """
     raw = frozenset(map(str.strip, values.get("no_escape_params", "").split(","))) if raw_parameters else frozenset()
     filling = _Filling(model, values, raw)
@@ -65,9 +65,10 @@ def payload(model: Model, values: Mapping[str, str], raw_parameters: bool) -> st
 
 @dataclass(frozen=True, slots=True)
 class _Filling:
-    """What fills the placeholders of a connector's template. raw: the names of values that go in unescaped.
+    """The values for the placeholders of a connector's template. raw: the names of values inserted unescaped.
 
-    Not nested functions: one that calls itself is a cycle, which would keep the values until the next collection.
+    A class, because a nested function that calls itself is a reference cycle, which would hold the values until the
+    next garbage collection.
     """
 
     model: Model
@@ -75,7 +76,7 @@ class _Filling:
     raw: frozenset[str]
 
     def look_up(self, name: str) -> str | None:
-        """Return the value of a placeholder as it goes in; None for one that has none."""
+        """Return the value of a placeholder as it is inserted; None if it has none."""
         values = self.values
         value = values.get(name)
         if value is None and name.endswith(_TO_STRING) and any(f"{PREFIX}{name}}}" in v for v in values.values()):
@@ -98,10 +99,10 @@ class _Filling:
 
 
 def first_call(profile: AgentProfile, params: Mapping[str, str], env: RuntimeValues) -> Any:
-    """The body of the agent's first LLM call, as JSON data.
+    """Return the body of the agent's first LLM call, as JSON data.
 
     Raises:
-        RenderFailure: the cluster would answer an error instead.
+        RenderFailure: the cluster would return an error instead.
     """
     model, _ = first_llm(profile, params)
     if model is None:
@@ -110,10 +111,10 @@ def first_call(profile: AgentProfile, params: Mapping[str, str], env: RuntimeVal
 
 
 def tool_call(profile: AgentProfile, params: Mapping[str, str], env: RuntimeValues, tool: Tool) -> Any:
-    """The body of the LLM call of a flow's `tool`, wherever it stands among the tools.
+    """Return the body of the LLM call of any `tool` of a flow.
 
     Raises:
-        RenderFailure: the cluster would answer an error instead.
+        RenderFailure: the cluster would return an error instead.
     """
     if tool.model is None:
         raise RenderFailure(f"the tool {tool.key} calls no LLM")
@@ -124,7 +125,7 @@ def tool_call(profile: AgentProfile, params: Mapping[str, str], env: RuntimeValu
 
 
 def parsed(model: Model, values: Mapping[str, str], profile: AgentProfile) -> Any:
-    """The payload of `values` checked as the connector checks it: JSON, and no placeholder left in it."""
+    """Return the payload of `values`, checked as the connector checks it: JSON, without unfilled placeholders."""
     text = payload(model, values, ABILITIES[profile.generation].raw_parameters)
     try:
         body = _strict(text)
@@ -137,7 +138,7 @@ def parsed(model: Model, values: Mapping[str, str], profile: AgentProfile) -> An
 
 
 def is_strict_json(text: str) -> bool:
-    """Whether `text` is a JSON object or array by RFC 8259, without duplicate names."""
+    """Return True if `text` is a JSON object or array (RFC 8259) without duplicate names."""
     try:
         return isinstance(_strict(text), dict | list)
     except (ValueError, RecursionError):
@@ -149,7 +150,7 @@ def _strict(text: str) -> Any:
 
 
 def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
