@@ -73,7 +73,7 @@ class Oracle:
         codes = tuple(notice.code for notice in plan.notices)
         try:
             if len(notices) != len(codes):
-                raise Mismatch(f"a notice stands twice: {codes}")
+                raise Mismatch(f"a notice is repeated: {codes}")
             self._compare(name, _as_strings(parameters), pairs, sent, notices)
         except Mismatch as mismatch:
             outcome = Outcome.BROKEN if mismatch.broken else Outcome.LOST
@@ -167,7 +167,7 @@ def _expected(wire: Format, own: dict[str, Any], mapped: Mapped, codes: frozense
 
 
 def _with_system(wire: Format, own: dict[str, Any], mapped: Mapped) -> Iterator[tuple[list[Any], dict[str, Any]]]:
-    """The turns left to say, and the body with the system text behind the agent's own."""
+    """Yield the remaining turns, and the body with the system text after the agent's own."""
     turns = mapped.messages
     leading = turns[: _leading(turns)]
     if not mapped.system:
@@ -175,15 +175,15 @@ def _with_system(wire: Format, own: dict[str, Any], mapped: Mapped) -> Iterator[
     texts = [*mapped.system, *(part["text"] for turn in leading for part in _parts(wire, turn))]
     if not texts:
         return
-    behind = "\n\n".join(["", *texts])
+    after = "\n\n".join(["", *texts])
     copy = json.loads(json.dumps(own))
-    holders = [
+    own_turns = [
         *(block for block in copy.get("system") or [] if isinstance(block, dict)),
         *((copy.get("systemInstruction") or {}).get("parts") or []),
         *(part for turn in copy[wire.messages] if _is_system(turn) for part in _parts(wire, turn)),
     ]
-    if holders:
-        holders[-1]["text"] += behind
+    if own_turns:
+        own_turns[-1]["text"] += after
         yield turns[len(leading) :], copy
 
 
@@ -196,7 +196,7 @@ def _is_system(turn: Any) -> bool:
 
 
 def _framed(wire: Format, body: dict[str, Any], turns: list[Any], codes: frozenset[str]) -> Iterator[dict[str, Any]]:
-    """The body with `turns` for the agent's turn that holds the question, the agent's words around the question."""
+    """The body with `turns` for the agent's turn that holds the question, the agent's text around the question."""
     field, content = wire.messages, wire.content
     places = [
         (index, position)
@@ -208,7 +208,7 @@ def _framed(wire: Format, body: dict[str, Any], turns: list[Any], codes: frozens
         return
     (index, position), turn = places[0], body[field][places[0][0]]
     parts = _parts(wire, turn)
-    before, _, behind = parts[position]["text"].partition(ASKED)
+    before, _, after = parts[position]["text"].partition(ASKED)
     rest = {name: value for name, value in turn.items() if name not in ("role", content)}
 
     def placed(run: list[Any], here: int | None) -> dict[str, Any]:
@@ -220,20 +220,20 @@ def _framed(wire: Format, body: dict[str, Any], turns: list[Any], codes: frozens
 
     asked = _asked(wire, turns, codes)
     for at, part in asked:
-        yield placed(_wrapped(wire, turns, (at, part, before), (at, part, behind)), at)
+        yield placed(_wrapped(wire, turns, (at, part, before), (at, part, after)), at)
     if asked:
         pass
-    elif not before and not behind:
+    elif not before and not after:
         yield placed(turns, None)
     elif turns[-1].get("role") == "user":
-        last = {**turns[-1], content: [*_parts(wire, turns[-1]), wire.text(before + behind)]}
+        last = {**turns[-1], content: [*_parts(wire, turns[-1]), wire.text(before + after)]}
         yield placed([*turns[:-1], last], len(turns) - 1)
     if "MEMORY_HOLDS_REFERENCE" in codes and turns[-1].get("role") == "user":
-        yield placed(_enclosed(wire, turns, before, behind), None)
+        yield placed(_enclosed(wire, turns, before, after), None)
 
 
 def _asked(wire: Format, turns: list[Any], codes: frozenset[str]) -> list[tuple[int, int]]:
-    """Turn and part of the last text of the user's turns behind the last assistant's.
+    """Turn and part of the last text of the user's turns after the last assistant turn.
 
     Where a document is sent as text, it may be any text of that turn; `check_memory` sees to it that it is the user's.
     """
@@ -250,16 +250,16 @@ def _asked(wire: Format, turns: list[Any], codes: frozenset[str]) -> list[tuple[
 
 def _wrapped(wire: Format, turns: list[Any], start: tuple[int, int, str], end: tuple[int, int, str]) -> list[Any]:
     copy = json.loads(json.dumps(turns))
-    turn, part, words = start
-    holder = _parts(wire, copy[turn])
-    holder[part]["text"] = words + holder[part]["text"]
-    turn, part, words = end
-    _parts(wire, copy[turn])[part]["text"] += words
+    turn, part, phrase = start
+    own_parts = _parts(wire, copy[turn])
+    own_parts[part]["text"] = phrase + own_parts[part]["text"]
+    turn, part, phrase = end
+    _parts(wire, copy[turn])[part]["text"] += phrase
     return copy  # type: ignore[no-any-return]
 
 
-def _enclosed(wire: Format, turns: list[Any], before: str, behind: str) -> list[Any]:
-    """The cluster's prompt around the whole last turn: its start before the first text, its end behind the last."""
+def _enclosed(wire: Format, turns: list[Any], before: str, after: str) -> list[Any]:
+    """The cluster's prompt around the whole last turn: its start before the first text, its end after the last."""
     parts = list(_parts(wire, turns[-1]))
     if not _is_text(wire, parts[0]):
         parts.insert(0, wire.text(""))
@@ -267,7 +267,7 @@ def _enclosed(wire: Format, turns: list[Any], before: str, behind: str) -> list[
         parts.append(wire.text(""))
     last = {**turns[-1], wire.content: parts}
     at = len(turns) - 1
-    return _wrapped(wire, [*turns[:-1], last], (at, 0, before), (at, len(parts) - 1, behind))
+    return _wrapped(wire, [*turns[:-1], last], (at, 0, before), (at, len(parts) - 1, after))
 
 
 def _without_neutral(wire: Format, seen: dict[str, Any], codes: frozenset[str]) -> Iterator[dict[str, Any]]:
@@ -275,7 +275,7 @@ def _without_neutral(wire: Format, seen: dict[str, Any], codes: frozenset[str]) 
     if "NEUTRAL_TEXT_ADDED" not in codes:
         yield seen
         return
-    lead, tail = (wire.text(words) for words in NEUTRAL)
+    lead, tail = (wire.text(phrase) for phrase in NEUTRAL)
     field, content = wire.messages, wire.content
     for starts, ends in ((True, False), (False, True), (True, True)):
         turns = []
@@ -297,8 +297,8 @@ def _texts_joined(wire: Format, turns: list[Any]) -> Iterator[list[Any]]:
     """The last turn's texts as one, each trimmed."""
     parts = _parts(wire, turns[-1])
     if len(parts) > 1 and all(_is_text(wire, part) for part in parts):
-        words = "\n".join(part["text"].strip() for part in parts)
-        yield [*turns[:-1], {**turns[-1], wire.content: [wire.text(words)]}]
+        phrase = "\n".join(part["text"].strip() for part in parts)
+        yield [*turns[:-1], {**turns[-1], wire.content: [wire.text(phrase)]}]
 
 
 def _flattened(wire: Format, wanted: Any, seen: Any, mapped: Mapped, codes: frozenset[str]) -> bool:
@@ -355,15 +355,15 @@ def _runs_joined(wire: Format, body: Any) -> Any:
 
 
 def _difference(wire: Format, own: Any, seen: Any, candidates: Sequence[Any]) -> Mismatch:
-    """What is wrong: the agent's own part when any of its words or members are gone, else the client's."""
-    wanted = _exact(candidates[0]) if candidates else "nothing: the agent's question stands in no message"
+    """What is wrong: the agent's own part if any of its text or members are gone, else the client's."""
+    wanted = _exact(candidates[0]) if candidates else "nothing: no message contains the agent's question"
     why = f"\n  wanted {wanted}\n  got    {_exact(seen)}"
     heard = list(_strings(seen))
-    words = [word for text in _strings(own) for word in re.split(f"{ASKED}|{HISTORY}", text)]
-    kept = all(any(word in text for text in heard) for word in words)
+    pieces = [word for text in _strings(own) for word in re.split(f"{ASKED}|{HISTORY}", text)]
+    is_whole = all(any(word in text for text in heard) for word in pieces)
     rest = [name for name in own if name not in (wire.messages, "system", "systemInstruction")]
     same = own.keys() == seen.keys() and all(_exact(own[name]) == _exact(seen[name]) for name in rest)
-    return Mismatch(why, broken=not kept or not same)
+    return Mismatch(why, broken=not is_whole or not same)
 
 
 def _unknown(frame: Any, got: Any, conversation: AgentInput, codes: frozenset[str], roles: Mapping[str, str]) -> Found:
@@ -400,9 +400,9 @@ def _later(frame: Sequence[Any], got: Sequence[Any], conversation: AgentInput) -
     for own, seen in zip(frame, got, strict=True):
         heard = list(_strings(seen))
         for text in _strings(own):
-            for words in text.split(ASKED):
-                if not any(words in one for one in heard):
-                    raise Mismatch(f"a later call lost {words!r}: {_exact(seen)}", broken=True)
+            for phrase in text.split(ASKED):
+                if not any(phrase in one for one in heard):
+                    raise Mismatch(f"a later call lost {phrase!r}: {_exact(seen)}", broken=True)
 
 
 def _parts(wire: Format, turn: Any) -> list[Any]:

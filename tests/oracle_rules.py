@@ -45,7 +45,7 @@ def with_notes(conversation: AgentInput, places: set[str]) -> AgentInput:
 
     messages = tuple(replace(message, content=tuple(map(block, message.content))) for message in conversation.messages)
     if left:
-        raise Mismatch(f"MEDIA_DESCRIBED where no medium stands: {sorted(left)}")
+        raise Mismatch(f"MEDIA_DESCRIBED where there is no medium: {sorted(left)}")
     return replace(conversation, messages=messages)
 
 
@@ -84,8 +84,8 @@ def _is_users(stored: str, turns: Sequence[Message], roles: Mapping[str, str]) -
     names = [f"[{turn.role}]:" for turn in turns if not standard_role(turn.role, roles)]
     documents = [_document_text(block) for turn in turns for block in turn.content if isinstance(block, Media)]
     left = stored
-    for words in (*sorted(texts + documents, key=len, reverse=True), *names):
-        left = left.replace(words, "", 1)
+    for text in (*sorted(texts + documents, key=len, reverse=True), *names):
+        left = left.replace(text, "", 1)
     if left.strip() or not any(text and text in stored for text in texts):
         raise Mismatch(f"memory holds {stored!r}, which is not the user's text")
 

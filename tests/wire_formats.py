@@ -55,7 +55,7 @@ def standard_role(name: str, roles: Mapping[str, str]) -> str:
 
 @dataclass
 class Mapped:
-    """A conversation in a provider's words. notices: what must be reported of it, and nothing else."""
+    """A conversation in a provider's form. notices: exactly what must be reported."""
 
     messages: list[Turn] = field(default_factory=list)
     system: list[str] = field(default_factory=list)
@@ -70,8 +70,8 @@ class Format:
     content: str
     typed: bool = False
 
-    def text(self, words: str) -> Turn:
-        return {"type": "text", "text": words} if self.typed else {"text": words}
+    def text(self, text: str) -> Turn:
+        return {"type": "text", "text": text} if self.typed else {"text": text}
 
 
 BEDROCK = Format("messages", "content")
@@ -144,11 +144,11 @@ def _turn(wire: Format, message: Message, roles: Mapping[str, str], mapped: Mapp
         else:
             content += _readable(wire, [block], mapped)
     if not role and content:
-        words = f"[{message.role}]:"
+        prefix = f"[{message.role}]:"
         if isinstance(content[0], Text):
-            content[0] = replace(content[0], text=f"{words} {content[0].text}")
+            content[0] = replace(content[0], text=f"{prefix} {content[0].text}")
         else:
-            content.insert(0, Text(words, message.at))
+            content.insert(0, Text(prefix, message.at))
     return Message({"tool": "user", "": "user"}.get(role, role), tuple(content), message.at)
 
 
@@ -190,7 +190,9 @@ def _run(wire: Format, run: list[Message], mapped: Mapped) -> list[Message]:
 
 def _number(wire: Format, runs: list[list[Message]], mapped: Mapped) -> None:
     """Ids that the provider takes, each call's own; its result gets the same, and the tool's name."""
-    kept = {block.id for block in _blocks(runs) if isinstance(block, ToolUse) and _clean(wire, block.id) == block.id}
+    unchanged = {
+        block.id for block in _blocks(runs) if isinstance(block, ToolUse) and _clean(wire, block.id) == block.id
+    }
     used: set[str] = set()
     waiting: list[tuple[str, ToolUse]] = []
     made = 0
@@ -201,7 +203,7 @@ def _number(wire: Format, runs: list[list[Message]], mapped: Mapped) -> None:
             made += 1
             clean = _clean(wire, block.id) or f"call_{made}"
             options = itertools.chain([clean], (f"{clean[: 64 - len(f'-{n}')]}-{n}" for n in itertools.count(2)))
-            found = next(o for o in options if o not in used and (o == block.id or o not in kept))
+            found = next(o for o in options if o not in used and (o == block.id or o not in unchanged))
             used.add(found)
             if found != block.id:
                 mapped.notices.add(("TOOL_ID_CLEANED" if block.id else "TOOL_ID_ADDED", block.at))

@@ -1,4 +1,4 @@
-"""Candidates: ways to deliver that are not proved yet. And the interface of the strategies that make them."""
+"""Candidates, which are plans without a proof, and the interface of the strategies that make them."""
 
 from __future__ import annotations
 

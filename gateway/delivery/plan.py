@@ -82,6 +82,6 @@ def _unsafe(profile: AgentProfile, params: Mapping[str, str]) -> list[Problem]:
             found.append(Problem(f"parameters.{name}", reason, "another name", name, "RESERVED_NAME"))
         if name.rpartition(".")[2] == "model_id" and value not in models:
             # `model_id` and `<tool>.model_id` choose the LLM of a flow's tool at run time.
-            reason = "this parameter changes the LLM behind the agent, so what it takes is not known"
+            reason = "this parameter changes the agent's LLM, so the format it takes is not known"
             found.append(Problem(f"parameters.{name}", reason, " or ".join(sorted(models)), value, "MODEL_OVERRIDDEN"))
     return found

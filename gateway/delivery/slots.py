@@ -35,7 +35,7 @@ _TOKEN = re.compile(
 
 
 class SlotKind(Enum):
-    """What a bare template variable stands for in the provider's messages."""
+    """The part of the provider's messages that a bare template variable takes."""
 
     ARRAY = "the whole array of messages"
     TURN = "the user's turn, or a run of turns in its place"

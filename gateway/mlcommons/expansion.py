@@ -8,7 +8,7 @@ from gateway.errors import Problem, UndeliverableContent
 from gateway.mlcommons.template import ExpansionTooLarge, InfiniteLoop, Lookup, substitute
 
 # How far placeholders may expand: characters in all, and for each character of the template and its values. A text
-# beyond ASCII becomes six characters each, and may stand in a template twice.
+# beyond ASCII becomes six characters each, and may be in a template twice.
 _LEAST_EXPANSION = 100_000
 _EXPANSION = 16
 _TOO_LARGE = Problem(

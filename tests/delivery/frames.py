@@ -73,7 +73,7 @@ class Frames:
         return found[2], json.dumps([part] if found[1] == "content" else [turn])
 
     def _twin(self, name: str) -> str:
-        """The same agent behind a connector that sends its prompt and nothing else."""
+        """Register a copy of the agent whose connector sends only its prompt."""
         if name not in self._twins:
             resources = self.cluster.core.resources
             agent = json.loads(json.dumps(resources.agent(self.cluster.agents[name])))
@@ -105,14 +105,14 @@ def parsed(body: str) -> Any:
         raise Mismatch(f"the LLM received no JSON ({error}): {body[:300]}", broken=True) from None
 
 
-def replaced(value: Any, words: Mapping[str, str]) -> Any:
+def replaced(value: Any, texts: Mapping[str, str]) -> Any:
     match value:
         case str():
-            for word, text in words.items():
+            for word, text in texts.items():
                 value = value.replace(word, text)
             return value
         case dict():
-            return {name: replaced(member, words) for name, member in value.items()}
+            return {name: replaced(member, texts) for name, member in value.items()}
         case list():
-            return [replaced(item, words) for item in value]
+            return [replaced(item, texts) for item in value]
     return value

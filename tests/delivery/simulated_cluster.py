@@ -68,7 +68,7 @@ class SimulatedCluster:
         self.numbers = tuple(int(part) for part in version.split("."))
 
     def model(self, template: str) -> str:
-        """The id of the model behind a seeded template."""
+        """Return the id of the model with a seeded template."""
         names = {doc["name"]: model_id for model_id, doc in self.core.resources.models.items()}
         if f"model-{template}" not in names:
             made = self.core.resources.create_connector(connector_body(template, self.templates[template], LLM_URL))

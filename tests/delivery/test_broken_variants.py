@@ -50,8 +50,10 @@ def unproved(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_text_only_loses_media(monkeypatch: pytest.MonkeyPatch) -> None:
     def texts(conversation: AgentInput) -> AgentInput:
-        kept = [replace(m, content=tuple(b for b in m.content if isinstance(b, Text))) for m in conversation.messages]
-        return replace(conversation, messages=tuple(m for m in kept if m.content) or conversation.messages)
+        messages = [
+            replace(m, content=tuple(b for b in m.content if isinstance(b, Text))) for m in conversation.messages
+        ]
+        return replace(conversation, messages=tuple(m for m in messages if m.content) or conversation.messages)
 
     plan_for(texts, monkeypatch)
     found = outcomes()

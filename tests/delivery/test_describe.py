@@ -29,7 +29,7 @@ NOTES = {
     "video": "[video (mp4, 24 bytes) was not delivered]",
     "audio": "[audio (wav, 4 bytes) was not delivered]",
 }
-# What the provider takes: in a user turn, in a tool result (PROVIDERS.md).
+# What the provider takes: in a user turn, in a tool result (docs/internals/providers.md).
 TAKES = {
     "bedrock": ({*MEDIA}, {*MEDIA} - {"audio"}),
     "openai": ({"image", "gif", "document", "audio"}, {"image", "gif", "document", "audio"}),

@@ -16,7 +16,7 @@ from tests.delivery.cases import CASES, IMAGE, PNG, Case, text, turn
 from tests.delivery.facts import ROWS
 from tests.delivery.facts.modern import BRU, OAU
 from tests.delivery.facts.rendering import LENIENT, NOT_JSON
-from tests.delivery.facts.words import NEW, OLD, QUOTED, Row
+from tests.delivery.facts.row import NEW, OLD, QUOTED, Row
 from tests.delivery.simulated_cluster import SimulatedCluster, cluster_of
 from tests.oracle import Oracle, Outcome, Verdict
 
@@ -41,17 +41,17 @@ def test_a_direct_request_does_what_the_row_says(row: Row) -> None:
         assert received(executed.llm_bodies[0]) == row.turns
 
 
-@pytest.mark.parametrize("words", LENIENT)
-def test_rendering_lenient_json_goes_in_raw(words: str) -> None:
+@pytest.mark.parametrize("value", LENIENT)
+def test_rendering_lenient_json_goes_in_raw(value: str) -> None:
     cluster = cluster_of(OLD)
-    executed = cluster.ask(cluster.agents["flow-content"], {"question": "q", "content": words})
-    assert executed.llm_bodies == [f'{{"messages":[{{"role":"user","content":{words}}}]}}']
+    executed = cluster.ask(cluster.agents["flow-content"], {"question": "q", "content": value})
+    assert executed.llm_bodies == [f'{{"messages":[{{"role":"user","content":{value}}}]}}']
 
 
-@pytest.mark.parametrize("words", NOT_JSON)
-def test_rendering_what_is_not_lenient_json_goes_in_escaped(words: str) -> None:
+@pytest.mark.parametrize("value", NOT_JSON)
+def test_rendering_what_is_not_lenient_json_goes_in_escaped(value: str) -> None:
     cluster = cluster_of(OLD)
-    executed = cluster.ask(cluster.agents["flow-content"], {"question": "q", "content": words})
+    executed = cluster.ask(cluster.agents["flow-content"], {"question": "q", "content": value})
     assert executed.status == 400
     assert executed.body["error"]["details"].startswith("Invalid payload")
 

@@ -176,7 +176,7 @@ def test_planning_leaves_nothing_to_the_garbage_collector(agent: str) -> None:
 
 
 def _doubling(count: int) -> dict[str, str]:
-    """Parameters that each hold the next one twice, so that the first expands to 2 ** count words."""
+    """Parameters that each hold the next one twice, so that the first expands to 2 ** count texts."""
     held = {f"a{index}": f"${{parameters.a{index + 1}}}" * 2 for index in range(count)}
     return {**held, f"a{count}": "lol"}
 

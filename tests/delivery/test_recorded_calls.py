@@ -37,7 +37,7 @@ NOT_OURS = {
     "95mb",
     "1100",  # nesting over the limit
     "flow_2tools",  # a tool's output
-    "messages_numbers",  # nulls inside an array of the caller's, which 2.19 drops (FACTS.md, rule 2)
+    "messages_numbers",  # nulls inside an array of the caller's, which 2.19 drops (docs/internals/facts.md, rule 2)
     "10mb",  # recorded as a hash
 }
 
@@ -80,7 +80,7 @@ def exchanges(version: str) -> Iterator[dict[str, Any]]:
 
 
 def masked(value: Any) -> Any:
-    """The body without what is not ours to foretell: the cluster's own words, its tools, shortened payloads."""
+    """Return the body without what can't be predicted: the cluster's own text, its tools, shortened payloads."""
     match value:
         case str():
             return "<cluster>" if "<built-in" in value or "chars sha256" in value or len(value) > 2000 else value

@@ -24,7 +24,7 @@ OLD, NEW = "2.19.0", "3.4.0"
 
 
 def upgrade(cluster: SimulatedCluster, agent: str) -> str:
-    """What mends an agent: its template has no other turn, or slots of the agent's beside it (the tutorial's)."""
+    """The advice for an agent whose template has no other turn, or has slots of the agent's own (the tutorial's)."""
     profile = cluster.profile(agent)
     model = profile.models[0]
     name, replaced = ("body", "the user's turn") if "tutorial" in agent else ("messages", "the list of messages")
@@ -135,7 +135,7 @@ def test_what_the_provider_can_not_express_is_reported_by_its_mapping() -> None:
             "other",
             (
                 "parameters.model_id",
-                "this parameter changes the LLM behind the agent, so what it takes is not known",
+                "this parameter changes the agent's LLM, so the format it takes is not known",
                 "",
                 "other",
                 "MODEL_OVERRIDDEN",
@@ -146,7 +146,7 @@ def test_what_the_provider_can_not_express_is_reported_by_its_mapping() -> None:
             "other",
             (
                 "parameters.llm.model_id",
-                "this parameter changes the LLM behind the agent, so what it takes is not known",
+                "this parameter changes the agent's LLM, so the format it takes is not known",
                 "",
                 "other",
                 "MODEL_OVERRIDDEN",
@@ -187,7 +187,7 @@ def test_a_connector_that_can_not_be_upgraded_is_reported_with_the_reason() -> N
 
 
 def test_the_command_in_the_advice_does_what_it_says() -> None:
-    """With the upgrade the input arrives, in the parameter that the words name."""
+    """With the upgrade the input arrives, in the parameter that the advice names."""
     cluster = cluster_of(OLD)
     profile, request = cluster.profile("flow-d"), read_execute(json.dumps({"input": [text("a"), IMAGE]}).encode())
     assert request.input is not None

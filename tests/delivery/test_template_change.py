@@ -61,7 +61,7 @@ def test_the_upgrade_of_the_recordings() -> None:
 
 
 def test_the_upgrade_of_the_tutorial_connector_is_the_documented_one() -> None:
-    """FACTS.md, 3.4.0, "Upgrade"."""
+    """docs/internals/facts.md, 3.4.0, "Upgrade"."""
     change = _of("bedrock_tutorial")
     assert change.value == TURN == MODERN["bedrock_upgraded"].parameters["body"]
     assert change.request_body == MODERN["bedrock_upgraded"].body
@@ -145,7 +145,7 @@ _TEXT = st.text(st.sampled_from('ab {}[]",:$\\\\\n'), max_size=12)
 
 @given(_TEXT, _TEXT, st.lists(st.sampled_from(["${parameters._chat_history:-}", "{}", "${parameters.t}"]), max_size=3))
 def test_a_change_only_moves_one_span(before: str, after: str, around: list[str]) -> None:
-    """Whatever stands around the user's turn, the new template with its default renders as the old one does."""
+    """Whatever is around the user's turn, the new template with its default renders as the old one does."""
     turn: dict[str, Any] = {"role": "user", "content": [{"text": f"{before}${{parameters.prompt}}{after}"}]}
     body = '{"messages":[' + ",".join([*around, json.dumps(turn)]) + "]}"
     try:

@@ -21,7 +21,7 @@ from tests.matrix import VERSIONS
 from tests.strategies import hostile_text, json_values
 
 FLOWS = ("flow", "cflow", "own", "bare", "lister", "two")
-CALLING = ("fc",)  # whose prompt is its own; the words built into the cluster are not ours to know
+CALLING = ("fc",)  # agents with a prompt of their own; the text built into the cluster is unknown
 AGENTS = [
     (v, name) for v in VERSIONS for name in sorted(cluster_of(v).agents) if name.partition("-")[0] in (*FLOWS, *CALLING)
 ]
@@ -150,10 +150,10 @@ FAILURES = {
 
 @pytest.mark.parametrize("kind", FAILURES)
 def test_what_can_not_be_predicted_fails(kind: str) -> None:
-    params, words = FAILURES[kind]
+    params, reason = FAILURES[kind]
     with pytest.raises(RenderFailure) as failure:
         first_call(flow(llm("one", prompt="Q: ${parameters.question}")), params, RuntimeValues())
-    assert str(failure.value).startswith(words.partition(": prompt")[0])
+    assert str(failure.value).startswith(reason.partition(": prompt")[0])
 
 
 def test_a_missing_value_with_the_default_null_becomes_null() -> None:
