@@ -17,7 +17,7 @@ GUARDS: Parameters = {"gw_d": "$", "gw_d2": "$$", "gw_d3": "$$$", SKIP: "true"}
 """Parameters that undo the escaping of texts that an agent's memory may replay."""
 
 
-def guarded(value: Any) -> tuple[Any, Parameters]:
+def guard(value: Any) -> tuple[Any, Parameters]:
     """Escape every placeholder in the texts of `value`; return it with the parameters that undo that, {} for none."""
     helpers: Parameters = {}
 

@@ -13,7 +13,7 @@ from gateway.delivery.target import Turn, parts_of
 from gateway.delivery.trees import locate, value_at, with_leaves
 from gateway.mlcommons.expansion import RenderFailure
 from gateway.mlcommons.profile import Tool
-from gateway.mlcommons.rendering import call_values, first_call, parsed, tool_call
+from gateway.mlcommons.rendering import call_values, first_call, parse_payload, tool_call
 from gateway.mlcommons.runtime_values import RuntimeValues
 from gateway.providers.base import Provider
 
@@ -144,4 +144,4 @@ def _tools_have_their_prompt(call: CallModel, request: Mapping[str, str]) -> boo
 
 def _tool_call(call: CallModel, tool: Any, request: Mapping[str, str]) -> Any:
     values = call_values(call.profile, request, RuntimeValues())
-    return parsed(tool.model, {**values, **tool.parameters, "question": QUESTION}, call.profile)
+    return parse_payload(tool.model, {**values, **tool.parameters, "question": QUESTION}, call.profile)

@@ -80,7 +80,7 @@ def skip_if_needed(text: str) -> Parameters:
     return {SKIP: "true"} if PREFIX in text else {}
 
 
-def merged(*parameters: Parameters) -> Parameters:
+def merge(*parameters: Parameters) -> Parameters:
     """Merge parameters; lists of raw names are joined, each name once."""
     result: Parameters = {}
     for more in parameters:

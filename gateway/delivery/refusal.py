@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from gateway.delivery.search import Search
-from gateway.delivery.template_change import NotOffered, command, upgraded, with_upgrades
+from gateway.delivery.template_change import NotOffered, command, find_change, with_upgrades
 from gateway.errors import Problem
 from gateway.mlcommons.rendering import first_llm
 from gateway.unified.model import AgentInput, ContentBlock, ConverseBlock, Media, Message, Text, ToolResult, ToolUse
@@ -148,7 +148,7 @@ class Upgrade:
         connector = f"connector {model.connector.id} of" if model.connector.id else "the connector inside"
         connector = f"{connector} model {model.id}"
         try:
-            change = upgraded(model.connector, provider)
+            change = find_change(model.connector, provider)
         except NotOffered as refusal:
             return f"{connector} can't be upgraded: {refusal.reason}; see docs/limitations.md"
         if self._after is None:

@@ -10,7 +10,7 @@ from gateway.delivery.call_model import CallModel, CallModelCache
 from gateway.delivery.candidate import Candidate, System
 from gateway.delivery.escaping import unescape
 from gateway.delivery.proof import proves
-from gateway.delivery.question_placements import merged
+from gateway.delivery.question_placements import merge
 from gateway.delivery.strategies import STRATEGIES
 from gateway.delivery.system_text import fold_system, placements
 from gateway.delivery.target import TargetTurns
@@ -192,7 +192,7 @@ class Search:
         try:
             call = self.call_models.get(self.provider, {**self.params, **extra})
             for candidate, system, text in _candidates(call, variant.request, question):
-                complete = replace(candidate, parameters=merged(dict(candidate.parameters), dict(system.parameters)))
+                complete = replace(candidate, parameters=merge(dict(candidate.parameters), dict(system.parameters)))
                 if not _overrides(call, complete) and proves(call, complete, system, {question, text}):
                     return complete, system
         except RenderFailure:

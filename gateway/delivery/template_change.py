@@ -61,7 +61,7 @@ class TemplateChange:
     request_body: str
 
 
-def upgraded(connector: Connector, provider: Provider | None) -> TemplateChange:
+def find_change(connector: Connector, provider: Provider | None) -> TemplateChange:
     """Return the change for a connector whose LLM speaks the format of `provider`, None if that is unknown.
 
     Raises:
@@ -99,7 +99,7 @@ def with_upgrades(profile: AgentProfile, provider: Provider) -> AgentProfile:
 
     def model(old: Model) -> Model:
         try:
-            change = upgraded(old.connector, provider)
+            change = find_change(old.connector, provider)
         except NotOffered:
             return old
         parameters = {**old.connector.parameters, change.name: change.value}

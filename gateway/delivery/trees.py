@@ -54,7 +54,7 @@ def with_leaves(value: Any, change: Callable[[Any], Any]) -> Any:
     return change(value)
 
 
-def replaced(value: Any, texts: Mapping[str, str]) -> Any:
+def replace_texts(value: Any, texts: Mapping[str, str]) -> Any:
     """Return a copy of `value` with each key of `texts` replaced in every string; names of members stay."""
 
     def change(leaf: Any) -> Any:

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from gateway.agents.documents import Document, provider_of
+from gateway.agents.documents import Document
+from gateway.agents.recognition import provider_of
 from gateway.delivery.template_change import NotOffered, members
 from gateway.errors import UnresolvedAgent
 from gateway.migrate.steps import Call

@@ -107,7 +107,7 @@ def first_call(profile: AgentProfile, params: Mapping[str, str], env: RuntimeVal
     model, _ = first_llm(profile, params)
     if model is None:
         raise RenderFailure("the agent calls no LLM")
-    return parsed(model, call_values(profile, params, env), profile)
+    return parse_payload(model, call_values(profile, params, env), profile)
 
 
 def tool_call(profile: AgentProfile, params: Mapping[str, str], env: RuntimeValues, tool: Tool) -> Any:
@@ -121,10 +121,10 @@ def tool_call(profile: AgentProfile, params: Mapping[str, str], env: RuntimeValu
     behaviour = behaviour_of(profile)
     if not isinstance(behaviour, Flow):
         raise RenderFailure(f"an agent of type {profile.type} runs no tools in order")
-    return parsed(tool.model, behaviour.values_of(tool, profile, params, env), profile)
+    return parse_payload(tool.model, behaviour.values_of(tool, profile, params, env), profile)
 
 
-def parsed(model: Model, values: Mapping[str, str], profile: AgentProfile) -> Any:
+def parse_payload(model: Model, values: Mapping[str, str], profile: AgentProfile) -> Any:
     """Return the payload of `values`, checked as the connector checks it: JSON, without unfilled placeholders."""
     text = payload(model, values, ABILITIES[profile.generation].raw_parameters)
     try:

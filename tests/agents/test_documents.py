@@ -7,15 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.agents.documents import (
-    connector_hints,
     needed,
     needed_connector,
-    provider_of,
     read_model,
     read_profile,
     read_unified_api,
     read_version,
 )
+from gateway.agents.recognition import connector_hints, provider_of
 from gateway.agents.rules import Rule
 from gateway.errors import Problem, UnresolvedAgent
 from gateway.mlcommons.generations import Generation

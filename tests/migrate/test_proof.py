@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.delivery.template_change import upgraded, with_upgrades
+from gateway.delivery.template_change import find_change, with_upgrades
 from gateway.migrate.proof import QUESTIONS, agent_proof, outcomes, raw_proof
 from gateway.mlcommons.profile import AgentProfile, Connector, Model, Tool
 from gateway.mlcommons.runtime_values import RuntimeValues
@@ -32,7 +32,7 @@ def _mended(profile: AgentProfile, change: Callable[[Connector], Connector]) -> 
 
 
 def _upgrade(connector: Connector) -> Connector:
-    change = upgraded(connector, registry.provider("bedrock/converse"))
+    change = find_change(connector, registry.provider("bedrock/converse"))
     return replace(
         connector,
         request_body=change.request_body,

@@ -21,7 +21,7 @@ from gateway.delivery.question_placements import (
     escape_prefix,
     escaped_question,
     in_prompt,
-    merged,
+    merge,
     raw_names,
     raw_reference,
 )
@@ -175,7 +175,7 @@ def _around_question(
         for question in questions:
             yield Candidate(
                 "splice",
-                merged(spliced, question, parameters),
+                merge(spliced, question, parameters),
                 expected,
                 (*notices, *_split(shape, padded)),
                 split=shape.is_string,
@@ -282,12 +282,10 @@ def _around_turn(
     question = escaped[0].pop("question") + reference + escaped[1].pop("question")
     yield Candidate(
         "splice",
-        merged(parameters, *escaped, helpers, {"question": question}),
+        merge(parameters, *escaped, helpers, {"question": question}),
         expected,
         notices,
         split=shape.is_string,
     )
     whole, helpers = raw_reference(call, {"gw_q": raw_text(first) + between + raw_text(last)}, call.escape_prefix)
-    yield Candidate(
-        "splice", merged(parameters, helpers, {"question": whole}), expected, notices, split=shape.is_string
-    )
+    yield Candidate("splice", merge(parameters, helpers, {"question": whole}), expected, notices, split=shape.is_string)

@@ -9,11 +9,11 @@ from gateway.delivery.call_model import CallModel
 from gateway.delivery.candidate import Candidate
 from gateway.delivery.escaping import is_plain
 from gateway.delivery.history import history_slot, in_history
-from gateway.delivery.question_placements import Parameters, merged, question_placements, reference_to
+from gateway.delivery.question_placements import Parameters, merge, question_placements, reference_to
 from gateway.delivery.slots import MARK, QUESTION
 from gateway.delivery.strategies.expect import with_turns
 from gateway.delivery.target import TargetTurns, Turn, parts_of, text_of
-from gateway.delivery.trees import locate, replaced
+from gateway.delivery.trees import locate, replace_texts
 from gateway.mlcommons.runtime_values import RuntimeValues
 from gateway.notices import Notice
 
@@ -24,7 +24,7 @@ def plain(call: CallModel, text: str, question: str, notices: tuple[Notice, ...]
     """Deliver one text to any agent that takes a question, whatever its provider."""
 
     def expected(env: RuntimeValues) -> Any:
-        return replaced(call.render({"question": QUESTION}, env), {QUESTION: text})
+        return replace_texts(call.render({"question": QUESTION}, env), {QUESTION: text})
 
     if _takes_question(call):
         for parameters in question_placements(call, text, question):
@@ -56,7 +56,7 @@ def text(call: CallModel, target: TargetTurns) -> Iterator[Candidate]:
         if position is None:
             return None
         turns = [*earlier, position.messages[position.turn]]
-        return replaced(with_turns(call, position, turns), {QUESTION: target.text})
+        return replace_texts(with_turns(call, position, turns), {QUESTION: target.text})
 
     for parameters in question_placements(call, target.text, target.question):
         yield Candidate("text", {**parameters, **in_history(call, slot, earlier)}, expected)
@@ -91,11 +91,11 @@ def flat(call: CallModel, target: TargetTurns) -> Iterator[Candidate]:
 
     def expected(env: RuntimeValues) -> Any:
         body = call.render({"question": QUESTION, "chat_history": FLAT}, env)
-        return replaced(body, {QUESTION: joined, FLAT: history}) if list(locate(body, FLAT)) else None
+        return replace_texts(body, {QUESTION: joined, FLAT: history}) if list(locate(body, FLAT)) else None
 
     for in_history_parameter in _histories(call, history):
         for parameters in question_placements(call, joined, target.question):
-            yield Candidate("text", merged(parameters, in_history_parameter), expected, notices)
+            yield Candidate("text", merge(parameters, in_history_parameter), expected, notices)
 
 
 def _histories(call: CallModel, history: str) -> Iterator[Parameters]:
