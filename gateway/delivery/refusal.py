@@ -152,7 +152,7 @@ class Upgrade:
         except NotOffered as refusal:
             return f"{connector} can't be upgraded: {refusal.reason}; see docs/limitations.md"
         if self._after is None:
-            self._after = self._search.upgraded(with_upgrades(self._search.profile, provider), change.name)
+            self._after = self._search.after_upgrade(with_upgrades(self._search.profile, provider), change.name)
         if not self._after.delivers(agent_input):
             return f"no upgrade of {connector} would let this through; see docs/limitations.md"
         replaced = "the list of messages" if change.form == "array" else "the user's turn"

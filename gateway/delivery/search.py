@@ -82,7 +82,7 @@ class Variant:
         """
         return map_input(self._search.provider, self.agent_input, self._search.options)
 
-    def folded(self) -> Variant | None:
+    def fold(self) -> Variant | None:
         """Return this variant with its system text in the first user turn; None if there is none, or no such turn."""
         fold = fold_system(self.agent_input, self._search.options.roles)
         if fold is None:
@@ -116,9 +116,9 @@ class Search:
         except UndeliverableContent:
             return False
 
-    def upgraded(self, profile: AgentProfile, slot_name: str) -> Search:
+    def after_upgrade(self, profile: AgentProfile, slot_name: str) -> Search:
         """Return the same search for the agent with its connectors changed, so that `slot_name` takes messages."""
-        return replace(self, call_models=self.call_models.upgraded(profile, slot_name))
+        return replace(self, call_models=self.call_models.after_upgrade(profile, slot_name))
 
     def first_proved(self, agent_input: AgentInput) -> Plan | None:
         """Return the first plan that can be proved; None if there is none.
@@ -186,7 +186,7 @@ class Search:
                 )
             )
         yield from variants
-        yield from filter(None, (variant.folded() for variant in variants))
+        yield from filter(None, (variant.fold() for variant in variants))
 
     def _proved(self, variant: Variant, extra: Mapping[str, str], question: str) -> tuple[Candidate, System] | None:
         try:

@@ -35,7 +35,7 @@ class Frames:
         self._twins: dict[str, str] = {}
 
     def of(self, name: str, parameters: dict[str, str], pairs: Pairs, flat: bool) -> list[Any] | None:
-        """The bodies of all LLM calls for the question `ASKED` (and, if `flat`, the history `TOLD`)."""
+        """The bodies of all LLM calls for the question `ASKED` (and, if `flat`, the history `HISTORY`)."""
         key = json.dumps([name, parameters, list(pairs), flat])
         if key not in self._frames:
             self._frames[key] = self._find_frame(name, parameters, pairs, flat)

@@ -51,7 +51,7 @@ def _no_plans_from_other_tests() -> None:
     _caches.clear()
 
 
-def planned(profile: AgentProfile, *rest: Any) -> Plan:
+def plan_cached(profile: AgentProfile, *rest: Any) -> Plan:
     """A plan of the agent's own cache."""
     return _caches.setdefault(id(profile), PlanCache(profile)).plan(*rest)
 
@@ -80,7 +80,7 @@ def outcome(
 def test_a_reused_plan_is_the_plan_of_the_text(
     agent: tuple[str, str], text: str, kind: InputType, params: dict[str, str]
 ) -> None:
-    assert outcome(planned, *agent, conversation(text, kind), params) == outcome(
+    assert outcome(plan_cached, *agent, conversation(text, kind), params) == outcome(
         plan, *agent, conversation(text, kind), params
     )
 
@@ -91,7 +91,7 @@ def test_every_agent_that_takes_text_takes_it_by_a_reused_plan(
 ) -> None:
     text = 'He said: "100 % of /a\\b",\nthen naïvely 😀 left; why?'
     expected = outcome(plan, *agent, conversation(text, InputType.TEXT), {})
-    assert outcome(planned, *agent, conversation("first", InputType.TEXT), {}) is not None
+    assert outcome(plan_cached, *agent, conversation("first", InputType.TEXT), {}) is not None
     made: list[AgentInput] = []
 
     def counted(profile: Any, provider: Any, agent_input: AgentInput, *rest: Any) -> Plan:
@@ -99,7 +99,7 @@ def test_every_agent_that_takes_text_takes_it_by_a_reused_plan(
         return plan(profile, provider, agent_input, *rest)
 
     monkeypatch.setattr(plan_cache, "plan", counted)
-    found = outcome(planned, *agent, conversation(text, InputType.TEXT), {})
+    found = outcome(plan_cached, *agent, conversation(text, InputType.TEXT), {})
     assert found == expected
     assert made == ([] if isinstance(expected, Plan) else [conversation(text, InputType.TEXT)])
 
@@ -130,9 +130,9 @@ def test_remembered_turns_and_other_roles_are_planned_anew(monkeypatch: pytest.M
     one = conversation("hello", InputType.MESSAGES)
     other = replace(one, messages=(replace(one.messages[0], role="assistant"),))
     two = replace(one, messages=one.messages * 2)
-    outcome(planned, *AGENTS[0], one, {}, (("q", "a"),))
-    outcome(planned, *AGENTS[0], other, {})
-    outcome(planned, *AGENTS[0], two, {})
+    outcome(plan_cached, *AGENTS[0], one, {}, (("q", "a"),))
+    outcome(plan_cached, *AGENTS[0], other, {})
+    outcome(plan_cached, *AGENTS[0], two, {})
     assert made == [one, other, two]
 
 

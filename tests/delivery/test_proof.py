@@ -28,7 +28,7 @@ from gateway.unified.request import read_execute
 from tests.delivery.simulated_cluster import cluster_of
 
 
-def planned(profile: AgentProfile, value: Any = "hi", provider: str = "", **params: str) -> Plan:
+def make_plan(profile: AgentProfile, value: Any = "hi", provider: str = "", **params: str) -> Plan:
     request = read_execute(json.dumps({"input": value}).encode())
     assert request.input is not None
     used = registry.provider(provider or profile.provider)
@@ -37,7 +37,7 @@ def planned(profile: AgentProfile, value: Any = "hi", provider: str = "", **para
 
 def codes(profile: AgentProfile, *rest: Any, **params: str) -> set[str]:
     with pytest.raises(UndeliverableContent) as refusal:
-        planned(profile, *rest, **params)
+        make_plan(profile, *rest, **params)
     return {problem.code for problem in refusal.value.problems}
 
 
@@ -86,7 +86,7 @@ def test_a_strategys_bug_is_raised(strategy: Any, error: type[Exception], monkey
     )
     monkeypatch.setattr(search, "STRATEGIES", (strategy,))
     with pytest.raises(error):
-        planned(templated("flow-a", body))
+        make_plan(templated("flow-a", body))
 
 
 SYSTEM = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hi"}]
@@ -103,12 +103,12 @@ def test_a_bug_in_placing_the_system_text_is_raised(error: Exception, monkeypatc
 
     monkeypatch.setattr(system_text._Apply, "__call__", broken)
     with pytest.raises(type(error)):
-        planned(templated("flow-a", WITH_SYSTEM, system_prompt="Own."), SYSTEM)
+        make_plan(templated("flow-a", WITH_SYSTEM, system_prompt="Own."), SYSTEM)
 
 
 def test_the_system_text_arrives_where_the_template_has_a_place() -> None:
     assert (
-        planned(templated("flow-a", WITH_SYSTEM, system_prompt="Own."), SYSTEM).parameters["system_prompt"]
+        make_plan(templated("flow-a", WITH_SYSTEM, system_prompt="Own."), SYSTEM).parameters["system_prompt"]
         == "Own.\n\nBe brief."
     )
 
@@ -152,7 +152,7 @@ def test_a_template_whose_turns_are_no_turns_is_no_internal_error(turn: str, pro
     for field in ("messages", "contents"):
         body = f'{{"{field}":[{turn},{{"role":"user","content":"${{parameters.prompt}}"}}]}}'
         with contextlib.suppress(UndeliverableContent):
-            planned(templated("flow-a", body), SYSTEM, provider)
+            make_plan(templated("flow-a", body), SYSTEM, provider)
 
 
 @pytest.mark.parametrize("agent", ["flow-a", "conv-a", "cflow-a"])
@@ -165,11 +165,11 @@ def test_selected_tools_that_are_no_list_of_names_are_refused(agent: str, value:
 def test_planning_leaves_nothing_to_the_garbage_collector(agent: str) -> None:
     # A body of many megabytes would stay until the next collection.
     profile = cluster_of("2.19.0").profile(agent)
-    planned(profile, "${parameters.x} $")
+    make_plan(profile, "${parameters.x} $")
     gc.collect()
     gc.disable()
     try:
-        planned(profile, "${parameters.x} $")
+        make_plan(profile, "${parameters.x} $")
         assert gc.collect() == 0
     finally:
         gc.enable()
@@ -188,13 +188,13 @@ def test_parameters_that_double_without_end_are_refused(agent: str, parameter: s
     profile = cluster_of("2.19.0").profile(agent)
     with contextlib.suppress(UndeliverableContent):
         # An agent whose template does not name the parameter is answered, with the parameter unused.
-        assert "a0" not in str(planned(profile, **params).request)
+        assert "a0" not in str(make_plan(profile, **params).request)
 
 
 def test_parameters_that_double_say_why_they_are_refused() -> None:
     params = {**_doubling(40), "prompt": "${parameters.a0} ${parameters.question}"}
     with pytest.raises(UndeliverableContent, match="expand to many times their length") as refusal:
-        planned(cluster_of("2.19.0").profile("conv-a"), **params)
+        make_plan(cluster_of("2.19.0").profile("conv-a"), **params)
     assert [(problem.place, problem.code) for problem in refusal.value.problems] == [
         ("parameters", "AGENT_NOT_CALLABLE")
     ]
@@ -203,4 +203,4 @@ def test_parameters_that_double_say_why_they_are_refused() -> None:
 def test_a_long_chain_of_parameters_is_refused() -> None:
     chain = {f"a{index}": f"${{parameters.a{index + 1}}}" for index in range(250)} | {"a250": "end"}
     with pytest.raises(UndeliverableContent, match="more than 200 placeholders"):
-        planned(cluster_of("2.19.0").profile("flow-d"), **chain, prompt="${parameters.a0} ${parameters.question}")
+        make_plan(cluster_of("2.19.0").profile("flow-d"), **chain, prompt="${parameters.a0} ${parameters.question}")

@@ -62,7 +62,7 @@ def text(call: CallModel, target: TargetTurns) -> Iterator[Candidate]:
         yield Candidate("text", {**parameters, **in_history(call, slot, earlier)}, expected)
 
 
-def flat(call: CallModel, target: TargetTurns) -> Iterator[Candidate]:
+def flattened(call: CallModel, target: TargetTurns) -> Iterator[Candidate]:
     """Deliver text only: parts joined by newlines, and earlier turns as `chat_history` in the agent's prompt."""
     turns = [_texts(target, turn) for turn in target.turns]
     if (
