@@ -116,7 +116,7 @@ class PlanCache:
 
 def is_plain_text(text: str) -> bool:
     """Return True if the specimen's proof is valid for `text`: it has no such sign and no probe word."""
-    # One by one, as a loop over them would take longer than they do; `:` is found in no time, `:-` is not.
+    # Separate checks are faster than a loop. `:` is checked first, because finding `:-` is slower.
     if "$" in text or "{" in text or "}" in text or (":" in text and ":-" in text):
         return False
     if MARK in text or _FIRST in text or _LAST in text:
