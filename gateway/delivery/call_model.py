@@ -23,14 +23,12 @@ from gateway.mlcommons.generations import ABILITIES
 from gateway.mlcommons.profile import AgentProfile
 from gateway.mlcommons.rendering import call_values, first_call, is_strict_json
 from gateway.mlcommons.runtime_values import RuntimeValues
-from gateway.mlcommons.template import PREFIX
+from gateway.mlcommons.template import PREFIX, SUFFIX, placeholder_names
 from gateway.providers.base import Provider
 from gateway.recent import Recent, computed_once
 
-_PLACEHOLDER = re.compile(r"\$\{parameters\.([^}:]+)(?::-[^}]*)?\}")
-
 _PROMPTS = ("prompt", "inputs")  # the parameters that hold an agent's own prompt
-_QUESTION_PLACE = re.compile(r"\$\{parameters\.question(?:\.toString\(\))?(?::-[^}]*)?\}")
+_QUESTION_PLACE = re.compile(r"\$\{parameters\.question(?:\.toString\(\))?(?=\}|:-)")
 
 
 _MOST_NAMES = 200
@@ -165,7 +163,7 @@ class CallModel:
         found: dict[str, None] = {}
         queue = [self.model.connector.request_body]
         while queue:
-            for name in _PLACEHOLDER.findall(queue.pop(0)):
+            for name in placeholder_names(queue.pop(0)):
                 if name not in found:
                     found[name] = None
                     queue.append(self.base_parameters.get(name, ""))
@@ -184,7 +182,7 @@ class CallModel:
     def _find_prompt(self, names: list[str]) -> PromptParameter | None:
         found = []
         for name in names:
-            parts = _QUESTION_PLACE.split(self.base_parameters.get(name, ""))
+            parts = _split_at_question(self.base_parameters.get(name, ""))
             if len(parts) > 2:
                 return None
             if len(parts) == 2:
@@ -315,6 +313,18 @@ class CallModelCache:
 
     def _create(self, provider: Provider, params: Mapping[str, str]) -> CallModel:
         return CallModel(self.profile, provider, params, self._slot_names)
+
+
+def _split_at_question(text: str) -> list[str]:
+    """Split a template at the placeholders of the question, in time proportional to its length."""
+    parts, rest = [], 0
+    while place := _QUESTION_PLACE.search(text, rest):
+        end = text.find(SUFFIX, place.end())
+        if end < 0:
+            break
+        parts.append(text[rest : place.start()])
+        rest = end + len(SUFFIX)
+    return [*parts, text[rest:]]
 
 
 def _as_templates(value: Any) -> Any:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from gateway.delivery.trees import locate
-from gateway.mlcommons.template import PREFIX
+from gateway.mlcommons.template import DEFAULT_DELIMITER, PREFIX, SUFFIX
 
 if TYPE_CHECKING:
     from gateway.delivery.call_model import CallModel
@@ -28,10 +28,8 @@ PROBE = f"{MARK}probe"
 _JSON_PROBE = json.dumps({PROBE: PROBE})
 _HELPER = "gw_probe"
 
-# A string with its placeholders, a bare placeholder, or any other character. Atomic, so that nothing backtracks.
-_TOKEN = re.compile(
-    r'"(?>\\.|\$\{parameters\.[^}]*\}|[^"\\])*+"|(?P<bare>\$\{parameters\.(?P<name>[^}:]+)(?::-[^}]*)?\})|\S', re.DOTALL
-)
+# A quote, an escaped character, or the start of a placeholder.
+_SIGN = re.compile(r'"|\\.|\$\{parameters\.', re.DOTALL)
 
 
 class SlotKind(Enum):
@@ -70,13 +68,8 @@ class BareVariables:
         seen: set[str] = set()
         queue = [template]
         while queue:
-            tokens = list(_TOKEN.finditer(queue.pop()))
-            for index, token in enumerate(tokens):
-                if not token["bare"]:
-                    continue
-                name = token["name"]
-                previous = _character(tokens[index - 1], -1) if index else ""
-                following = _character(tokens[index + 1], 0) if index + 1 < len(tokens) else ""
+            text = queue.pop()
+            for name, previous, following in _bare_placeholders(text):
                 if previous in ("", ":", "[", ",") and following in ("", ",", "]", "}"):
                     whole.add(name)
                 if previous in ("", "[", ",") and following not in (",", "]", "}", ":"):
@@ -87,9 +80,36 @@ class BareVariables:
         return cls(frozenset(whole), frozenset(before))
 
 
-def _character(token: re.Match[str], index: int) -> str:
-    """Return the first or last character of a neighbouring token; "" for a placeholder, which may expand to any."""
-    return "" if token["bare"] else token[0][index]
+def _bare_placeholders(text: str) -> Iterator[tuple[str, str, str]]:
+    """Yield the name of each placeholder outside quotes, and the characters before and after it.
+
+    White space is skipped. A character is "" at the ends of `text` and where the neighbour is a placeholder, which may
+    expand to anything.
+    """
+    places = list(_bare_places(text))
+    for index, (start, end) in enumerate(places):
+        left_end = places[index - 1][1] if index else 0
+        right_start = places[index + 1][0] if index + 1 < len(places) else len(text)
+        name = text[start + len(PREFIX) : end - len(SUFFIX)].partition(DEFAULT_DELIMITER)[0]
+        yield name, text[left_end:start].rstrip()[-1:], text[end:right_start].lstrip()[:1]
+
+
+def _bare_places(text: str) -> Iterator[tuple[int, int]]:
+    """Yield start and end of each placeholder outside quotes, in time proportional to the length of `text`."""
+    is_quoted = False
+    sign = _SIGN.search(text)
+    while sign is not None:
+        end = sign.end()
+        if sign[0] == '"':
+            is_quoted = not is_quoted
+        elif sign[0] == PREFIX:
+            # The cluster ends a placeholder at the first closing brace, whatever is before it.
+            end = text.find(SUFFIX, end) + len(SUFFIX)
+            if end < len(SUFFIX):
+                return  # nor is there an end for any later placeholder
+            if not is_quoted:
+                yield sign.start(), end
+        sign = _SIGN.search(text, end)
 
 
 def find_slots(call: CallModel, names: Collection[str]) -> list[Slot]:

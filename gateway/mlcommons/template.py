@@ -10,7 +10,8 @@ It follows three rules (docs/internals/facts.md, "Rules" 2–4 and "Rendering, i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 
 PREFIX = "${parameters."
 SUFFIX = "}"
@@ -113,6 +114,24 @@ class _Substitution:
         rendered = self.expand(value)
         self._open_names.pop()
         return rendered
+
+
+_NAME = re.compile(r"[^}:]*")
+
+
+def placeholder_names(text: str) -> Iterator[str]:
+    """Yield the names of the placeholders in `text`, in order, in time proportional to its length."""
+    start = text.find(PREFIX)
+    while start >= 0:
+        name_start = start + len(PREFIX)
+        end = _NAME.match(text, name_start).end()  # type: ignore[union-attr]  # it matches anything
+        has_default = text.startswith(DEFAULT_DELIMITER, end)
+        if end == len(text) or (has_default and text.find(SUFFIX, end) < 0):
+            return  # nor is there an end for any later placeholder
+        if end > name_start and (has_default or text[end] == SUFFIX):
+            yield text[name_start:end]
+            end = text.find(SUFFIX, end)
+        start = text.find(PREFIX, end)
 
 
 class _Escapes(dict[int, str]):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from gateway.delivery.call_model import CallModel
 from gateway.delivery.slots import BareVariables, Slot, SlotKind
 from gateway.delivery.textonly import TextOnly
 from gateway.mlcommons.expansion import RenderFailure
+from gateway.mlcommons.template import placeholder_names
 from gateway.providers import registry
 from tests.delivery.simulated_cluster import cluster_of
 from tests.matrix import VERSIONS
@@ -44,8 +47,23 @@ def test_which_variables_may_take_json(name: str) -> None:
     assert (found.whole, found.before) == (whole, before)
 
 
-def test_many_placeholders_and_an_open_quote_take_no_time() -> None:
-    BareVariables.of('{"a": "' + "${parameters.x}" * 5000, {})
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a": "' + "${parameters.x}" * 50_000,
+        "${parameters.x} " * 50_000,
+        "${parameters." * 50_000,
+        '{"a": "' + "${parameters." * 50_000,
+        '"' + '\\"' * 500_000,
+        "[" * 1_000_000,
+        " " * 1_000_000 + "${parameters.x}" * 2 + " " * 1_000_000,
+    ],
+)
+def test_a_long_text_takes_time_proportional_to_its_length(text: str) -> None:
+    started = time.process_time()
+    BareVariables.of("${parameters.y}", {"y": text})
+    assert len(list(placeholder_names(text))) <= 50_000
+    assert time.process_time() - started < 5
 
 
 def all_slots(call: CallModel, monkeypatch: pytest.MonkeyPatch) -> list[Slot]:
