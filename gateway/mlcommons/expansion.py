@@ -13,7 +13,7 @@ _LEAST_EXPANSION = 100_000
 _EXPANSION = 16
 _TOO_LARGE = Problem(
     "parameters",
-    "the placeholders in the parameters and the connector's template hold one another so often that they expand to "
+    "the placeholders in the parameters and the connector's template contain each other so often that they expand to "
     "many times their length",
     "parameters that are not nested",
     code="AGENT_NOT_CALLABLE",
