@@ -21,9 +21,9 @@ from rich.table import Table
 
 from gateway.unified.model import ToolResult, ToolUse
 from tests.delivery.cases import CASES, FLOOR, Case
-from tests.delivery.simulated_cluster import World, world
+from tests.delivery.simulated_cluster import SimulatedCluster, cluster_of
 from tests.oracle import Oracle, Outcome, Verdict
-from tests.wire_formats import BEDROCK, FORMATS, OPENAI, Untellable, is_claude, tell
+from tests.wire_formats import BEDROCK, FORMATS, OPENAI, NotMappable, is_claude, map_conversation
 
 VERSIONS = ("2.19.0", "3.4.0")
 DOCS = Path(__file__).parent.parent / "docs" / "internals" / "matrix.md"
@@ -44,46 +44,48 @@ class Cell:
         return self.floor and self.verdict.outcome is Outcome.REFUSED
 
 
-def must_arrive(version: str, agent: str, case: Case, place: World) -> bool:
+def must_arrive(version: str, agent: str, case: Case, cluster: SimulatedCluster) -> bool:
     """Whether the floor says that this input reaches the LLM of this agent."""
     allowed = next((takes for pattern, takes in FLOOR[version] if fnmatchcase(agent, pattern)), "").split()
     needs = case.needs.split()
     if not set(needs) <= set(allowed):
         return False
-    provider = place.profile(agent).provider
+    provider = cluster.profile(agent).provider
     if not provider:
         return True
     wire = FORMATS[provider]
-    said = place.send(agent, case.body, case.pairs).input
-    assert said is not None
+    conversation = cluster.send(agent, case.body, case.pairs).input
+    assert conversation is not None
     try:
-        tell(wire, said, {})
-    except Untellable:
+        map_conversation(wire, conversation, {})
+    except NotMappable:
         return False
-    if said.messages[-1].role == "assistant" and wire is not OPENAI:
+    if conversation.messages[-1].role == "assistant" and wire is not OPENAI:
         return False
     # Bedrock and Anthropic take tool blocks only beside the tools' definitions, which no agent but one that calls
     # functions has.
-    tools = any(isinstance(block, ToolUse | ToolResult) for message in said.messages for block in message.content)
+    tools = any(
+        isinstance(block, ToolUse | ToolResult) for message in conversation.messages for block in message.content
+    )
     return not (wire is BEDROCK or is_claude(wire)) or not tools or agent.startswith("fc")
 
 
-def agents(place: World) -> list[str]:
+def agents(cluster: SimulatedCluster) -> list[str]:
     """The agents of a version, grouped by template."""
-    return sorted(place.agents, key=lambda name: (name.partition("-")[2], name))
+    return sorted(cluster.agents, key=lambda name: (name.partition("-")[2], name))
 
 
 def cells(version: str, only: Iterable[str] | None = None, cases: Mapping[str, Case] = CASES) -> Iterator[Cell]:
     """The matrix of a version, cell by cell; `only` some agents."""
-    place = world(version)
-    oracle = Oracle(place)
-    for agent in agents(place) if only is None else only:
+    cluster = cluster_of(version)
+    oracle = Oracle(cluster)
+    for agent in agents(cluster) if only is None else only:
         for name, case in cases.items():
-            sent = place.send(agent, case.body, case.pairs)
+            sent = cluster.send(agent, case.body, case.pairs)
             verdict = oracle.judge(agent, case.parameters, case.pairs, sent)
             refused = verdict.outcome is Outcome.REFUSED
-            yield Cell(version, agent, name, verdict, refused and must_arrive(version, agent, case, place))
-        place.forget()
+            yield Cell(version, agent, name, verdict, refused and must_arrive(version, agent, case, cluster))
+        cluster.forget()
 
 
 SIGNS = {Outcome.LOST: "L", Outcome.BROKEN: "B"}
@@ -151,8 +153,8 @@ def markdown(found: Sequence[Cell]) -> str:
     lines += [f"| {SHORT.get(code, code.lower())} | `{code}` |" for code in refused]
     for version in dict.fromkeys(cell.version for cell in found):
         mine = [cell for cell in found if cell.version == version]
-        told = ", ".join(f"{name} {count}" for name, count in totals(mine).items())
-        lines += ["", f"## {version}", "", f"{told[0].upper()}{told[1:]}.", ""]
+        counts = ", ".join(f"{name} {count}" for name, count in totals(mine).items())
+        lines += ["", f"## {version}", "", f"{counts[0].upper()}{counts[1:]}.", ""]
         lines += [f"| agent-template | {' | '.join(map(str, range(1, len(CASES) + 1)))} |"]
         lines += ["|---|" + "---|" * len(CASES)]
         lines += [f"| {agent} | {' | '.join(signs)} |" for (_, agent), signs in rows(mine).items()]
@@ -178,7 +180,7 @@ def _show(found: Sequence[Cell]) -> None:
 
 
 def _json(found: Sequence[Cell]) -> str:
-    told = [
+    shown = [
         {
             "version": cell.version,
             "agent": cell.agent,
@@ -191,7 +193,7 @@ def _json(found: Sequence[Cell]) -> str:
         }
         for cell in found
     ]
-    return json.dumps({"cells": told, "totals": totals(found)}, ensure_ascii=False, indent=1)
+    return json.dumps({"cells": shown, "totals": totals(found)}, ensure_ascii=False, indent=1)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,9 +1,9 @@
 """Decides what became of a request, without the gateway's help.
 
-The oracle knows three things: what the client said (told as its own `wire_formats` has it), what the agent itself
-puts around a question (found by asking the agent, or a twin of it behind a connector that takes plain text, a
-harmless word), and what the LLM received. From these it tells ARRIVED, REFUSED, LOST or BROKEN, and whether the
-notices report what happened and nothing else. The rules stand here in plain code: nothing is imported from the
+The oracle knows three things: the client's input (mapped by its own `wire_formats`), what the agent itself
+puts around a question (found by sending a harmless word to the agent, or to a copy of it whose connector takes plain
+text), and what the LLM received. From these it decides ARRIVED, REFUSED, LOST or BROKEN, and whether the
+notices report what happened and nothing else. The rules are plain code: nothing is imported from the
 gateway but the model of the input.
 """
 
@@ -17,13 +17,23 @@ from enum import Enum
 from typing import Any
 
 from gateway.unified.model import AgentInput, Text
-from tests.delivery.frames import ASKED, TOLD, Frames, Mismatch, parsed, replaced
-from tests.delivery.simulated_cluster import Pairs, Sent, World
+from tests.delivery.frames import ASKED, HISTORY, Frames, Mismatch, parsed, replaced
+from tests.delivery.simulated_cluster import Pairs, Sent, SimulatedCluster
 from tests.oracle_rules import check_memory, question_of, with_folded_system, with_notes, with_remembered
-from tests.wire_formats import FORMATS, Format, Found, Told, Untellable, canonical, is_claude, standard_role, tell
+from tests.wire_formats import (
+    FORMATS,
+    Format,
+    Found,
+    Mapped,
+    NotMappable,
+    canonical,
+    is_claude,
+    map_conversation,
+    standard_role,
+)
 
 NEUTRAL = ("(attached:)", "(end)")
-# Notices of how a conversation was delivered; all others are of how the provider must be told it (`Told.notices`).
+# Notices of how a conversation was delivered; all others are about its mapping (`Mapped.notices`).
 DELIVERY = {
     "HISTORY_FLATTENED", "MEDIA_DESCRIBED", "MEMORY_HOLDS_CODE", "MEMORY_HOLDS_MORE", "MEMORY_HOLDS_REFERENCE",
     "MEMORY_PARTIAL", "MEMORY_RETOLD", "SYSTEM_FOLDED", "TEXT_JOINED", "USER_TURN_SPLIT",
@@ -49,13 +59,13 @@ class Verdict:
 
 
 class Oracle:
-    """Judges requests to the agents of one world."""
+    """Judges requests to the agents of one simulated cluster."""
 
-    def __init__(self, world: World, roles: Mapping[str, str] | None = None) -> None:
+    def __init__(self, cluster: SimulatedCluster, roles: Mapping[str, str] | None = None) -> None:
         """roles: the operator's role table."""
-        self.world = world
+        self.cluster = cluster
         self.roles = roles or {}
-        self.frames = Frames(world)
+        self.frames = Frames(cluster)
 
     def judge(self, name: str, parameters: Mapping[str, Any], pairs: Pairs, sent: Sent) -> Verdict:
         """The verdict on `sent`, a request with the caller's `parameters` to the agent `name`.
@@ -73,7 +83,7 @@ class Oracle:
         codes = tuple(notice.code for notice in plan.notices)
         try:
             if len(notices) != len(codes):
-                raise Mismatch(f"a notice stands twice: {codes}")
+                raise Mismatch(f"a notice is repeated: {codes}")
             self._compare(name, _as_strings(parameters), pairs, sent, notices)
         except Mismatch as mismatch:
             outcome = Outcome.BROKEN if mismatch.broken else Outcome.LOST
@@ -91,8 +101,8 @@ class Oracle:
         if not got:
             raise Mismatch("no LLM was called", broken=True)
         described = {place for code, place in notices if code == "MEDIA_DESCRIBED"}
-        said = with_notes(sent.input, described)
-        question = question_of(said, self.roles)
+        conversation = with_notes(sent.input, described)
+        question = question_of(conversation, self.roles)
         if sent.rewritten.plan.question != question:
             raise Mismatch(f"the question is {sent.rewritten.plan.question!r}, not {question!r}")
         replay_off = sent.rewritten.plan.parameters.get("message_history_limit") == "0"
@@ -101,35 +111,35 @@ class Oracle:
                 f"the agent's replay is {'off' if replay_off else 'on'}, and the notices are {sorted(codes)}"
             )
         if "MEMORY_RETOLD" in codes:
-            said = with_remembered(said, pairs)
+            conversation = with_remembered(conversation, pairs)
             parameters, pairs = {**parameters, "message_history_limit": "0"}, ()
         folded = {place for code, place in notices if code == "SYSTEM_FOLDED"}
         if folded:
-            said = with_folded_system(said, self.roles, folded)
-        check_memory(sent.stored, question, said, codes, self.roles, sent.rewritten.plan.parameters)
+            conversation = with_folded_system(conversation, self.roles, folded)
+        check_memory(sent.stored, question, conversation, codes, self.roles, sent.rewritten.plan.parameters)
         flat = "HISTORY_FLATTENED" in codes
-        if (flat or not self.world.profile(name).provider) and codes & {"NEUTRAL_TEXT_ADDED", "USER_TURN_SPLIT"}:
+        if (flat or not self.cluster.profile(name).provider) and codes & {"NEUTRAL_TEXT_ADDED", "USER_TURN_SPLIT"}:
             raise Mismatch("no message was changed, for there is one text only")
         frame = self.frames.of(name, parameters, pairs, flat)
         if frame is None:
             raise Mismatch("the agent can't be asked at all", broken=True)
-        provider = self.world.profile(name).provider
+        provider = self.cluster.profile(name).provider
         try:
             if provider:
                 wire = FORMATS[provider]
-                reported = tell(wire, with_notes(sent.input, described), self.roles).notices
-                told = tell(wire, said, self.roles)
+                reported = map_conversation(wire, with_notes(sent.input, described), self.roles).notices
+                mapped = map_conversation(wire, conversation, self.roles)
                 beside = {member: value for member, value in frame[0].items() if member != wire.messages}
                 # Where the agent has the question beside the messages too (in its system text), it is text there.
-                _known(wire, {**frame[0], **replaced(beside, {ASKED: question})}, got[0], told, codes)
+                _known(wire, {**frame[0], **replaced(beside, {ASKED: question})}, got[0], mapped, codes)
             else:
-                reported = _unknown(frame[0], got[0], said, codes, self.roles)
-        except Untellable as why:
+                reported = _unknown(frame[0], got[0], conversation, codes, self.roles)
+        except NotMappable as why:
             raise Mismatch(f"sent, though the provider has no way to say it: {why}") from None
         rest = {(code, place) for code, place in notices if code not in codes or code == "NEUTRAL_TEXT_ADDED"}
         if rest - {ADDED_TEXT} != reported:
             raise Mismatch(f"reported {sorted(rest)}, not {sorted(reported)}")
-        _later(frame[1:], got[1:], said)
+        _later(frame[1:], got[1:], conversation)
 
 
 def _as_strings(parameters: Mapping[str, Any]) -> dict[str, str]:
@@ -140,7 +150,7 @@ def _as_strings(parameters: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _known(wire: Format, frame: Any, got: Any, mapped: Told, codes: frozenset[str]) -> None:
+def _known(wire: Format, frame: Any, got: Any, mapped: Mapped, codes: frozenset[str]) -> None:
     if not isinstance(got, dict) or not isinstance(frame, dict):
         raise Mismatch("the LLM request is no object", broken=True)
     own = _in_one_form(wire, frame)
@@ -163,19 +173,19 @@ def _in_one_form(wire: Format, body: dict[str, Any]) -> dict[str, Any]:
     return body
 
 
-def _expected(wire: Format, own: dict[str, Any], mapped: Told, codes: frozenset[str]) -> Iterator[dict[str, Any]]:
+def _expected(wire: Format, own: dict[str, Any], mapped: Mapped, codes: frozenset[str]) -> Iterator[dict[str, Any]]:
     """Every body that counts as the conversation having arrived."""
     codes |= {code for code, _ in mapped.notices}
     for turns, body in _with_system(wire, own, mapped):
-        for said in _texts_joined(wire, turns) if "TEXT_JOINED" in codes else [turns]:
+        for run in _texts_joined(wire, turns) if "TEXT_JOINED" in codes else [turns]:
             if "HISTORY_FLATTENED" in codes:
                 yield body
             else:
-                yield from _framed(wire, body, said, codes)
+                yield from _framed(wire, body, run, codes)
 
 
-def _with_system(wire: Format, own: dict[str, Any], mapped: Told) -> Iterator[tuple[list[Any], dict[str, Any]]]:
-    """The turns left to say, and the body with the system text behind the agent's own."""
+def _with_system(wire: Format, own: dict[str, Any], mapped: Mapped) -> Iterator[tuple[list[Any], dict[str, Any]]]:
+    """Yield the remaining turns, and the body with the system text after the agent's own."""
     turns = mapped.messages
     leading = turns[: _leading(turns)]
     if not mapped.system:
@@ -183,15 +193,15 @@ def _with_system(wire: Format, own: dict[str, Any], mapped: Told) -> Iterator[tu
     texts = [*mapped.system, *(part["text"] for turn in leading for part in _parts(wire, turn))]
     if not texts:
         return
-    behind = "\n\n".join(["", *texts])
+    after = "\n\n".join(["", *texts])
     copy = json.loads(json.dumps(own))
-    holders = [
+    own_turns = [
         *(block for block in copy.get("system") or [] if isinstance(block, dict)),
         *((copy.get("systemInstruction") or {}).get("parts") or []),
         *(part for turn in copy[wire.messages] if _is_system(turn) for part in _parts(wire, turn)),
     ]
-    if holders:
-        holders[-1]["text"] += behind
+    if own_turns:
+        own_turns[-1]["text"] += after
         yield turns[len(leading) :], copy
 
 
@@ -204,7 +214,7 @@ def _is_system(turn: Any) -> bool:
 
 
 def _framed(wire: Format, body: dict[str, Any], turns: list[Any], codes: frozenset[str]) -> Iterator[dict[str, Any]]:
-    """The body with `turns` for the agent's turn that holds the question, the agent's words around the question."""
+    """The body with `turns` for the agent's turn that holds the question, the agent's text around the question."""
     field, content = wire.messages, wire.content
     places = [
         (index, position)
@@ -216,32 +226,32 @@ def _framed(wire: Format, body: dict[str, Any], turns: list[Any], codes: frozens
         return
     (index, position), turn = places[0], body[field][places[0][0]]
     parts = _parts(wire, turn)
-    before, _, behind = parts[position]["text"].partition(ASKED)
+    before, _, after = parts[position]["text"].partition(ASKED)
     rest = {name: value for name, value in turn.items() if name not in ("role", content)}
 
-    def placed(said: list[Any], here: int | None) -> dict[str, Any]:
-        said = list(said)
+    def placed(run: list[Any], here: int | None) -> dict[str, Any]:
+        run = list(run)
         if here is not None:
-            inner = [*parts[:position], *_parts(wire, said[here]), *parts[position + 1 :]]
-            said[here] = {**rest, **said[here], content: inner}
-        return {**body, field: [*body[field][:index], *said, *body[field][index + 1 :]]}
+            inner = [*parts[:position], *_parts(wire, run[here]), *parts[position + 1 :]]
+            run[here] = {**rest, **run[here], content: inner}
+        return {**body, field: [*body[field][:index], *run, *body[field][index + 1 :]]}
 
     asked = _asked(wire, turns, codes)
     for at, part in asked:
-        yield placed(_wrapped(wire, turns, (at, part, before), (at, part, behind)), at)
+        yield placed(_wrapped(wire, turns, (at, part, before), (at, part, after)), at)
     if asked:
         pass
-    elif not before and not behind:
+    elif not before and not after:
         yield placed(turns, None)
     elif turns[-1].get("role") == "user":
-        last = {**turns[-1], content: [*_parts(wire, turns[-1]), wire.text(before + behind)]}
+        last = {**turns[-1], content: [*_parts(wire, turns[-1]), wire.text(before + after)]}
         yield placed([*turns[:-1], last], len(turns) - 1)
     if "MEMORY_HOLDS_REFERENCE" in codes and turns[-1].get("role") == "user":
-        yield placed(_enclosed(wire, turns, before, behind), None)
+        yield placed(_enclosed(wire, turns, before, after), None)
 
 
 def _asked(wire: Format, turns: list[Any], codes: frozenset[str]) -> list[tuple[int, int]]:
-    """Turn and part of the last text of the user's turns behind the last assistant's.
+    """Turn and part of the last text of the user's turns after the last assistant turn.
 
     Where a document is sent as text, it may be any text of that turn; `check_memory` sees to it that it is the user's.
     """
@@ -258,16 +268,16 @@ def _asked(wire: Format, turns: list[Any], codes: frozenset[str]) -> list[tuple[
 
 def _wrapped(wire: Format, turns: list[Any], start: tuple[int, int, str], end: tuple[int, int, str]) -> list[Any]:
     copy = json.loads(json.dumps(turns))
-    turn, part, words = start
-    holder = _parts(wire, copy[turn])
-    holder[part]["text"] = words + holder[part]["text"]
-    turn, part, words = end
-    _parts(wire, copy[turn])[part]["text"] += words
+    turn, part, phrase = start
+    own_parts = _parts(wire, copy[turn])
+    own_parts[part]["text"] = phrase + own_parts[part]["text"]
+    turn, part, phrase = end
+    _parts(wire, copy[turn])[part]["text"] += phrase
     return copy  # type: ignore[no-any-return]
 
 
-def _enclosed(wire: Format, turns: list[Any], before: str, behind: str) -> list[Any]:
-    """The cluster's prompt around the whole last turn: its start before the first text, its end behind the last."""
+def _enclosed(wire: Format, turns: list[Any], before: str, after: str) -> list[Any]:
+    """The cluster's prompt around the whole last turn: its start before the first text, its end after the last."""
     parts = list(_parts(wire, turns[-1]))
     if not _is_text(wire, parts[0]):
         parts.insert(0, wire.text(""))
@@ -275,7 +285,7 @@ def _enclosed(wire: Format, turns: list[Any], before: str, behind: str) -> list[
         parts.append(wire.text(""))
     last = {**turns[-1], wire.content: parts}
     at = len(turns) - 1
-    return _wrapped(wire, [*turns[:-1], last], (at, 0, before), (at, len(parts) - 1, behind))
+    return _wrapped(wire, [*turns[:-1], last], (at, 0, before), (at, len(parts) - 1, after))
 
 
 def _without_neutral(wire: Format, seen: dict[str, Any], codes: frozenset[str]) -> Iterator[dict[str, Any]]:
@@ -283,7 +293,7 @@ def _without_neutral(wire: Format, seen: dict[str, Any], codes: frozenset[str]) 
     if "NEUTRAL_TEXT_ADDED" not in codes:
         yield seen
         return
-    lead, tail = (wire.text(words) for words in NEUTRAL)
+    lead, tail = (wire.text(phrase) for phrase in NEUTRAL)
     field, content = wire.messages, wire.content
     for starts, ends in ((True, False), (False, True), (True, True)):
         turns = []
@@ -305,11 +315,11 @@ def _texts_joined(wire: Format, turns: list[Any]) -> Iterator[list[Any]]:
     """The last turn's texts as one, each trimmed."""
     parts = _parts(wire, turns[-1])
     if len(parts) > 1 and all(_is_text(wire, part) for part in parts):
-        words = "\n".join(part["text"].strip() for part in parts)
-        yield [*turns[:-1], {**turns[-1], wire.content: [wire.text(words)]}]
+        phrase = "\n".join(part["text"].strip() for part in parts)
+        yield [*turns[:-1], {**turns[-1], wire.content: [wire.text(phrase)]}]
 
 
-def _flattened(wire: Format, wanted: Any, seen: Any, mapped: Told, codes: frozenset[str]) -> bool:
+def _flattened(wire: Format, wanted: Any, seen: Any, mapped: Mapped, codes: frozenset[str]) -> bool:
     """Whether the body is the agent's own, its question the last turn's text, its history the earlier turns."""
     turns = mapped.messages[_leading(mapped.messages) :] if not mapped.system else mapped.messages
     if not all(_is_text(wire, part) for turn in turns for part in _parts(wire, turn)):
@@ -319,26 +329,26 @@ def _flattened(wire: Format, wanted: Any, seen: Any, mapped: Told, codes: frozen
         return False
     question = "\n".join(text.strip() for text in texts[-1]) if len(texts[-1]) > 1 else texts[-1][0]
     names = ["Human:" if turn["role"] == "user" else "Assistant:" for turn in turns]
-    told = [name + "\n".join(said) for name, said in zip(names, texts, strict=True)][:-1]
-    return _matches(wanted, seen, question, r"\s*".join(["", *map(re.escape, told), ""]))
+    history = [name + "\n".join(conversation) for name, conversation in zip(names, texts, strict=True)][:-1]
+    return _matches(wanted, seen, question, r"\s*".join(["", *map(re.escape, history), ""]))
 
 
-def _matches(wanted: Any, seen: Any, question: str, told: str) -> bool:
+def _matches(wanted: Any, seen: Any, question: str, history: str) -> bool:
     match wanted:
         case str():
-            pattern = re.escape(wanted).replace(TOLD, told).replace(ASKED, re.escape(question))
+            pattern = re.escape(wanted).replace(HISTORY, history).replace(ASKED, re.escape(question))
             return isinstance(seen, str) and re.fullmatch(pattern, seen, re.DOTALL) is not None
         case dict():
             return (
                 isinstance(seen, dict)
                 and wanted.keys() == seen.keys()
-                and all(_matches(value, seen[name], question, told) for name, value in wanted.items())
+                and all(_matches(value, seen[name], question, history) for name, value in wanted.items())
             )
         case list():
             return (
                 isinstance(seen, list)
                 and len(wanted) == len(seen)
-                and all(_matches(one, other, question, told) for one, other in zip(wanted, seen, strict=True))
+                and all(_matches(one, other, question, history) for one, other in zip(wanted, seen, strict=True))
             )
     return bool(wanted == seen)
 
@@ -363,24 +373,24 @@ def _runs_joined(wire: Format, body: Any) -> Any:
 
 
 def _difference(wire: Format, own: Any, seen: Any, candidates: Sequence[Any]) -> Mismatch:
-    """What is wrong: the agent's own part when any of its words or members are gone, else the client's."""
-    wanted = _exact(candidates[0]) if candidates else "nothing: the agent's question stands in no message"
+    """What is wrong: the agent's own part if any of its text or members are gone, else the client's."""
+    wanted = _exact(candidates[0]) if candidates else "nothing: no message contains the agent's question"
     why = f"\n  wanted {wanted}\n  got    {_exact(seen)}"
     heard = list(_strings(seen))
-    words = [word for text in _strings(own) for word in re.split(f"{ASKED}|{TOLD}", text)]
-    kept = all(any(word in text for text in heard) for word in words)
+    pieces = [word for text in _strings(own) for word in re.split(f"{ASKED}|{HISTORY}", text)]
+    is_whole = all(any(word in text for text in heard) for word in pieces)
     rest = [name for name in own if name not in (wire.messages, "system", "systemInstruction")]
     same = own.keys() == seen.keys() and all(_exact(own[name]) == _exact(seen[name]) for name in rest)
-    return Mismatch(why, broken=not kept or not same)
+    return Mismatch(why, broken=not is_whole or not same)
 
 
-def _unknown(frame: Any, got: Any, said: AgentInput, codes: frozenset[str], roles: Mapping[str, str]) -> Found:
-    """A provider nobody knows takes one text, and earlier ones told in the agent's prompt. What must be reported."""
-    if any(not isinstance(block, Text) for message in said.messages for block in message.content):
+def _unknown(frame: Any, got: Any, conversation: AgentInput, codes: frozenset[str], roles: Mapping[str, str]) -> Found:
+    """Return what must be reported for an unknown provider, which takes one text and earlier ones in its prompt."""
+    if any(not isinstance(block, Text) for message in conversation.messages for block in message.content):
         raise Mismatch("something that is no text was sent to an unknown provider")
     reported: Found = set()
     turns: list[tuple[str, list[str]]] = []
-    for message in said.messages:
+    for message in conversation.messages:
         blocks = [block for block in message.content if isinstance(block, Text)]
         texts = [block.text for block in blocks if block.text.strip()]
         reported |= {("BLANK_TEXT_DROPPED", block.at) for block in blocks if not block.text.strip()}
@@ -393,24 +403,24 @@ def _unknown(frame: Any, got: Any, said: AgentInput, codes: frozenset[str], role
             turns.append((role, texts))
     last = turns[-1][1]
     question = last[0] if len(last) == 1 else "\n".join(text.strip() for text in last)
-    told = [("Assistant:" if role == "assistant" else "Human:") + "\n".join(texts) for role, texts in turns[:-1]]
+    history = [("Assistant:" if role == "assistant" else "Human:") + "\n".join(texts) for role, texts in turns[:-1]]
     if (len(turns) > 1) != ("HISTORY_FLATTENED" in codes) or (len(last) > 1) != ("TEXT_JOINED" in codes):
         raise Mismatch("something was left out without a notice, or a notice reports what did not happen")
-    if not _matches(frame, got, question, r"\s*".join(["", *map(re.escape, told), ""])):
+    if not _matches(frame, got, question, r"\s*".join(["", *map(re.escape, history), ""])):
         raise Mismatch(f"\n  wanted {_exact(frame)}\n  got    {_exact(got)}", broken=True)
     return reported
 
 
-def _later(frame: Sequence[Any], got: Sequence[Any], said: AgentInput) -> None:
+def _later(frame: Sequence[Any], got: Sequence[Any], conversation: AgentInput) -> None:
     """Later calls of a flow keep their tools' own prompts."""
     if len(frame) != len(got):
         raise Mismatch(f"{len(got)} later LLM calls, not {len(frame)}", broken=True)
     for own, seen in zip(frame, got, strict=True):
         heard = list(_strings(seen))
         for text in _strings(own):
-            for words in text.split(ASKED):
-                if not any(words in one for one in heard):
-                    raise Mismatch(f"a later call lost {words!r}: {_exact(seen)}", broken=True)
+            for phrase in text.split(ASKED):
+                if not any(phrase in one for one in heard):
+                    raise Mismatch(f"a later call lost {phrase!r}: {_exact(seen)}", broken=True)
 
 
 def _parts(wire: Format, turn: Any) -> list[Any]:

@@ -1,7 +1,7 @@
-"""How each provider must be told a conversation: the oracle's own rules, written from the providers' documentation.
+"""How a conversation must be mapped for each provider. The oracle's own rules, from the providers' documentation.
 
-Nothing here is shared with the gateway's mapping but the model of the input. `tell` gives the turns, the system text
-that stands apart from them, and the changes that must be reported; inline media stand in the turns as they are.
+Nothing is shared with the gateway's mapping but the model of the input. `map_conversation` returns the turns, the
+separate system text, and the changes that must be reported; inline media stay in the turns.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MIME_BY_KIND = {("video", "mp4"): "video/mp4", ("video", "webm"): "video/webm"}
 EXTENSION = re.compile(r"\.(pdf|csv|docx?|xlsx?|html|htm|txt|md|markdown|jpg|3gp|3gpp|3g2)\Z", re.IGNORECASE)
 
 
-class Untellable(Exception):
+class NotMappable(Exception):
     """The provider has no way to say it, so it must not have been sent."""
 
 
@@ -54,8 +54,8 @@ def standard_role(name: str, roles: Mapping[str, str]) -> str:
 
 
 @dataclass
-class Told:
-    """A conversation in a provider's words. notices: what must be reported of it, and nothing else."""
+class Mapped:
+    """A conversation in a provider's form. notices: exactly what must be reported."""
 
     messages: list[Turn] = field(default_factory=list)
     system: list[str] = field(default_factory=list)
@@ -70,8 +70,8 @@ class Format:
     content: str
     typed: bool = False
 
-    def text(self, words: str) -> Turn:
-        return {"type": "text", "text": words} if self.typed else {"text": words}
+    def text(self, text: str) -> Turn:
+        return {"type": "text", "text": text} if self.typed else {"text": text}
 
 
 BEDROCK = Format("messages", "content")
@@ -115,65 +115,65 @@ def _arguments_read(call: Any) -> Any:
     return {**call, "function": {**call["function"], "arguments": json.loads(call["function"]["arguments"])}}
 
 
-def tell(wire: Format, said: AgentInput, roles: Mapping[str, str]) -> Told:
+def map_conversation(wire: Format, conversation: AgentInput, roles: Mapping[str, str]) -> Mapped:
     """The conversation as the provider must get it.
 
     Raises:
         Untellable: it has no way to say a part of it.
     """
-    told = Told()
+    mapped = Mapped()
     turns: list[Message] = []
-    for message in said.messages:
-        turn = _turn(wire, message, roles, told)
+    for message in conversation.messages:
+        turn = _turn(wire, message, roles, mapped)
         if not turn.content:
             continue
         if turn.role in ("system", "developer") and wire is not OPENAI:
-            told.system += [block.text for block in turn.content if isinstance(block, Text)]
+            mapped.system += [block.text for block in turn.content if isinstance(block, Text)]
             if turns:
-                told.notices.add(("SYSTEM_HOISTED", turn.at))
+                mapped.notices.add(("SYSTEM_HOISTED", turn.at))
         else:
             turns.append(turn)
     runs = [list(run) for _, run in itertools.groupby(turns, key=lambda turn: turn.role == "assistant")]
-    runs = [_run(wire, run, told) for run in runs]
-    _number(wire, runs, told)
+    runs = [_run(wire, run, mapped) for run in runs]
+    _number(wire, runs, mapped)
     if is_claude(wire):
-        _claude(runs, told, by_url=wire is ANTHROPIC)
+        _claude(runs, mapped, by_url=wire is ANTHROPIC)
     else:
-        {id(BEDROCK): _bedrock, id(OPENAI): _openai, id(GEMINI): _gemini}[id(wire)](runs, told)
-    return told
+        {id(BEDROCK): _bedrock, id(OPENAI): _openai, id(GEMINI): _gemini}[id(wire)](runs, mapped)
+    return mapped
 
 
-def _turn(wire: Format, message: Message, roles: Mapping[str, str], told: Told) -> Message:
+def _turn(wire: Format, message: Message, roles: Mapping[str, str], mapped: Mapped) -> Message:
     """The message in a standard role, without blank texts, documents of text as text."""
     role = standard_role(message.role, roles)
     if role != message.role.lower():
-        told.notices.add(("ROLE_MAPPED", message.at))
+        mapped.notices.add(("ROLE_MAPPED", message.at))
     content: list[Any] = []
     for block in message.content:
         if isinstance(block, ToolResult):
-            content.append(replace(block, content=tuple(_readable(wire, block.content, told))))
+            content.append(replace(block, content=tuple(_readable(wire, block.content, mapped))))
         else:
-            content += _readable(wire, [block], told)
+            content += _readable(wire, [block], mapped)
     if not role and content:
-        words = f"[{message.role}]:"
+        prefix = f"[{message.role}]:"
         if isinstance(content[0], Text):
-            content[0] = replace(content[0], text=f"{words} {content[0].text}")
+            content[0] = replace(content[0], text=f"{prefix} {content[0].text}")
         else:
-            content.insert(0, Text(words, message.at))
+            content.insert(0, Text(prefix, message.at))
     return Message({"tool": "user", "": "user"}.get(role, role), tuple(content), message.at)
 
 
-def _readable(wire: Format, parts: Iterable[Any], told: Told) -> Iterator[Any]:
+def _readable(wire: Format, parts: Iterable[Any], mapped: Mapped) -> Iterator[Any]:
     for part in parts:
         if wire is not BEDROCK and _is_inline_text(part):
             text = _text_of(part)
             is_document = is_claude(wire) and bool(text.strip())
             if part.format != "txt" if is_document else not is_claude(wire):
-                told.notices.add(("DOCUMENT_AS_TEXT", part.at))
+                mapped.notices.add(("DOCUMENT_AS_TEXT", part.at))
             if not is_document:
                 part = Text(text, part.at)
         if isinstance(part, Text) and not part.text.strip():
-            told.notices.add(("BLANK_TEXT_DROPPED", part.at))
+            mapped.notices.add(("BLANK_TEXT_DROPPED", part.at))
         else:
             yield part
 
@@ -188,7 +188,7 @@ def _is_inline_text(part: Any) -> bool:
     return is_text and isinstance(part.source, Base64)
 
 
-def _run(wire: Format, run: list[Message], told: Told) -> list[Message]:
+def _run(wire: Format, run: list[Message], mapped: Mapped) -> list[Message]:
     """Turns of one side. Calls go last, results first; a turn between a call and its result would part them."""
     blocks = [block for turn in run for block in turn.content]
     if run[0].role == "assistant":
@@ -199,17 +199,19 @@ def _run(wire: Format, run: list[Message], told: Told) -> list[Message]:
         reorders = True
     moved = [block.at for at, block in enumerate(blocks) if not is_late[at] and any(is_late[:at])]
     if reorders and moved:
-        told.notices.add(("BLOCKS_REORDERED", moved[0]))
+        mapped.notices.add(("BLOCKS_REORDERED", moved[0]))
     calls_early = any(isinstance(block, ToolUse) for turn in run[:-1] for block in turn.content)
     if (wire is OPENAI or wire is GEMINI) and run[0].role == "assistant" and calls_early:
-        told.notices.add(("TURNS_JOINED", run[1].at))
+        mapped.notices.add(("TURNS_JOINED", run[1].at))
         return [replace(run[0], content=tuple(blocks))]
     return run
 
 
-def _number(wire: Format, runs: list[list[Message]], told: Told) -> None:
+def _number(wire: Format, runs: list[list[Message]], mapped: Mapped) -> None:
     """Ids that the provider takes, each call's own; its result gets the same, and the tool's name."""
-    kept = {block.id for block in _blocks(runs) if isinstance(block, ToolUse) and _clean(wire, block.id) == block.id}
+    unchanged = {
+        block.id for block in _blocks(runs) if isinstance(block, ToolUse) and _clean(wire, block.id) == block.id
+    }
     used: set[str] = set()
     waiting: list[tuple[str, ToolUse]] = []
     made = 0
@@ -220,16 +222,16 @@ def _number(wire: Format, runs: list[list[Message]], told: Told) -> None:
             made += 1
             clean = _clean(wire, block.id) or f"call_{made}"
             options = itertools.chain([clean], (f"{clean[: 64 - len(f'-{n}')]}-{n}" for n in itertools.count(2)))
-            found = next(o for o in options if o not in used and (o == block.id or o not in kept))
+            found = next(o for o in options if o not in used and (o == block.id or o not in unchanged))
             used.add(found)
             if found != block.id:
-                told.notices.add(("TOOL_ID_CLEANED" if block.id else "TOOL_ID_ADDED", block.at))
+                mapped.notices.add(("TOOL_ID_CLEANED" if block.id else "TOOL_ID_ADDED", block.at))
             waiting.append((block.id, replace(block, id=found)))
             return waiting[-1][1]
         if isinstance(block, ToolResult):
             call = next((c for c in waiting if c[0] == block.id and (block.id or block.name in ("", c[1].name))), None)
             if call is None:
-                raise Untellable(f"a result without a call at {block.at}")
+                raise NotMappable(f"a result without a call at {block.at}")
             waiting.remove(call)
             return replace(block, id=call[1].id, name=call[1].name)
         return block
@@ -250,7 +252,7 @@ def _blocks(runs: Iterable[Iterable[Message]]) -> Iterator[ContentBlock]:
     return (block for run in runs for turn in run for block in turn.content)
 
 
-def _bedrock(runs: list[list[Message]], told: Told) -> None:
+def _bedrock(runs: list[list[Message]], mapped: Mapped) -> None:
     names: set[str] = set()
     count = 0
 
@@ -263,7 +265,7 @@ def _bedrock(runs: list[list[Message]], told: Told) -> None:
         found = next(copy for copy in copies if copy not in names)
         names.add(found)
         if block.name and found != given:
-            told.notices.add(("DOCUMENT_RENAMED", block.at))
+            mapped.notices.add(("DOCUMENT_RENAMED", block.at))
         return found
 
     def part(block: Any) -> Turn:
@@ -273,7 +275,7 @@ def _bedrock(runs: list[list[Message]], told: Told) -> None:
             case Json() if isinstance(block.value, dict):
                 return {"json": block.value}
             case Json():
-                told.notices.add(("TOOL_RESULT_STRINGIFIED", block.at))
+                mapped.notices.add(("TOOL_RESULT_STRINGIFIED", block.at))
                 return {"text": json.dumps(block.value, ensure_ascii=False)}
             case Media():
                 named = {"name": name(block)} if block.kind == "document" else {}
@@ -285,7 +287,7 @@ def _bedrock(runs: list[list[Message]], told: Told) -> None:
             case ToolResult():
                 content = [part(inner) for inner in block.content]
                 if not content:
-                    told.notices.add(("NEUTRAL_TEXT_ADDED", block.at))
+                    mapped.notices.add(("NEUTRAL_TEXT_ADDED", block.at))
                 failed = {"status": "error"} if block.is_error else {}
                 result = {"toolUseId": block.id, "content": content or [{"text": "(no text output)"}], **failed}
                 return {"toolResult": result}
@@ -300,20 +302,20 @@ def _bedrock(runs: list[list[Message]], told: Told) -> None:
         documents = [block for block in others if isinstance(block, Media) and block.kind == "document"]
         if documents and not any(isinstance(block, Text) for block in others):
             content.append({"text": "(document attached)"})
-            told.notices.add(("NEUTRAL_TEXT_ADDED", documents[0].at))
-        told.messages.append({"role": run[0].role, "content": content})
+            mapped.notices.add(("NEUTRAL_TEXT_ADDED", documents[0].at))
+        mapped.messages.append({"role": run[0].role, "content": content})
 
 
 def _converse_source(block: Media) -> Turn:
     if isinstance(block.source, Base64):
         return {"bytes": _data(block.source)}
     if block.source.scheme != "s3":
-        raise Untellable(f"Bedrock takes no {block.source.scheme} URL: {block.at}")
+        raise NotMappable(f"Bedrock takes no {block.source.scheme} URL: {block.at}")
     owner = {"bucketOwner": block.source.bucket_owner} if block.source.bucket_owner else {}
     return {"s3Location": {"uri": block.source.url, **owner}}
 
 
-def _openai(runs: list[list[Message]], told: Told) -> None:
+def _openai(runs: list[list[Message]], mapped: Mapped) -> None:
     files = 0
 
     def part(block: ContentBlock) -> Turn:
@@ -329,32 +331,32 @@ def _openai(runs: list[list[Message]], told: Told) -> None:
                 files += 1
                 name = block.name or f"document-{files}.{block.format}"
                 return {"type": "file", "file": {"file_data": _url(block), "filename": name}}
-        raise Untellable(f"OpenAI takes no such block: {block.at}")
+        raise NotMappable(f"OpenAI takes no such block: {block.at}")
 
     def answer(result: ToolResult) -> Turn:
         parts = []
         if result.is_error:
             parts.append(OPENAI.text("(the tool failed)"))
-            told.notices.add(("TOOL_ERROR_MARKED", result.at))
+            mapped.notices.add(("TOOL_ERROR_MARKED", result.at))
         for inner in result.content:
             if isinstance(inner, Text):
                 parts.append(OPENAI.text(inner.text))
             elif isinstance(inner, Json):
                 parts.append(OPENAI.text(json.dumps(inner.value, ensure_ascii=False)))
-                told.notices.add(("TOOL_RESULT_STRINGIFIED", inner.at))
+                mapped.notices.add(("TOOL_RESULT_STRINGIFIED", inner.at))
             else:
-                told.notices.add(("TOOL_MEDIA_MOVED", inner.at))
+                mapped.notices.add(("TOOL_MEDIA_MOVED", inner.at))
         if not parts:
             parts.append(OPENAI.text("(no text output)"))
-            told.notices.add(("NEUTRAL_TEXT_ADDED", result.at))
+            mapped.notices.add(("NEUTRAL_TEXT_ADDED", result.at))
         return {"role": "tool", "tool_call_id": result.id, "content": parts}
 
     for run in runs:
         results = [block for block in _blocks([run]) if isinstance(block, ToolResult)]
-        told.messages += [answer(result) for result in results]
+        mapped.messages += [answer(result) for result in results]
         moved = [inner for result in results for inner in result.content if isinstance(inner, Media)]
         if moved:
-            told.messages.append({"role": "user", "content": [part(block) for block in moved]})
+            mapped.messages.append({"role": "user", "content": [part(block) for block in moved]})
         for turn in run:
             parts = [part(block) for block in turn.content if not isinstance(block, ToolUse | ToolResult)]
             calls = [
@@ -363,19 +365,19 @@ def _openai(runs: list[list[Message]], told: Told) -> None:
                 if isinstance(use, ToolUse)
             ]
             if calls:
-                told.messages.append({"role": turn.role, "content": parts or None, "tool_calls": calls})
+                mapped.messages.append({"role": turn.role, "content": parts or None, "tool_calls": calls})
             elif parts:
-                told.messages.append({"role": turn.role, "content": parts})
+                mapped.messages.append({"role": turn.role, "content": parts})
 
 
-def _gemini(runs: list[list[Message]], told: Told) -> None:
+def _gemini(runs: list[list[Message]], mapped: Mapped) -> None:
     def part(block: Any) -> Turn:
         match block:
             case Text():
                 return {"text": block.text}
             case Media():
                 if block.name:
-                    told.notices.add(("DOCUMENT_NAME_DROPPED", block.at))
+                    mapped.notices.add(("DOCUMENT_NAME_DROPPED", block.at))
                 mime = _mime(block)
                 if isinstance(block.source, Base64):
                     return {"inlineData": {"mimeType": mime, "data": _data(block.source)}}
@@ -389,28 +391,28 @@ def _gemini(runs: list[list[Message]], told: Told) -> None:
                 response = {"error" if block.is_error else "output": output}
                 parts = {"parts": media} if media else {}
                 return {"functionResponse": {"id": block.id, "name": block.name, "response": response, **parts}}
-        raise Untellable(f"Gemini takes no such block: {block.at}")
+        raise NotMappable(f"Gemini takes no such block: {block.at}")
 
     for run in runs:
         results = [block for block in _blocks([run]) if isinstance(block, ToolResult)]
         if results:
-            told.messages.append({"role": "user", "parts": [part(block) for block in results]})
+            mapped.messages.append({"role": "user", "parts": [part(block) for block in results]})
         for at, turn in enumerate(run):
             parts = [part(block) for block in turn.content if not isinstance(block, ToolResult)]
             if at == 0 and any(isinstance(block, ToolResult) for block in turn.content):
-                told.messages[-1]["parts"] += parts
+                mapped.messages[-1]["parts"] += parts
             elif parts:
-                told.messages.append({"role": "model" if turn.role == "assistant" else "user", "parts": parts})
+                mapped.messages.append({"role": "model" if turn.role == "assistant" else "user", "parts": parts})
 
 
-def _claude(runs: list[list[Message]], told: Told, by_url: bool) -> None:
+def _claude(runs: list[list[Message]], mapped: Mapped, by_url: bool) -> None:
     def source(block: Media) -> Turn:
         if isinstance(block.source, Base64):
             if _is_inline_text(block):
                 return {"type": "text", "media_type": "text/plain", "data": _text_of(block)}
             return {"type": "base64", "media_type": _mime(block), "data": _data(block.source)}
         if not by_url or block.source.scheme != "https" or block.format not in ("png", "jpeg", "gif", "webp", "pdf"):
-            raise Untellable(f"no such URL: {block.at}")
+            raise NotMappable(f"no such URL: {block.at}")
         return {"type": "url", "url": block.source.url}
 
     def part(block: Any) -> Turn:
@@ -418,7 +420,7 @@ def _claude(runs: list[list[Message]], told: Told, by_url: bool) -> None:
             case Text():
                 return ANTHROPIC.text(block.text)
             case Json():
-                told.notices.add(("TOOL_RESULT_STRINGIFIED", block.at))
+                mapped.notices.add(("TOOL_RESULT_STRINGIFIED", block.at))
                 return ANTHROPIC.text(json.dumps(block.value, ensure_ascii=False))
             case Media(kind="image"):
                 return {"type": "image", "source": source(block)}
@@ -428,17 +430,17 @@ def _claude(runs: list[list[Message]], told: Told, by_url: bool) -> None:
                 return {"type": "tool_use", "id": block.id, "name": block.name, "input": block.input}
             case ToolResult():
                 return result(block)
-        raise Untellable(f"Anthropic takes no such block: {block.at}")
+        raise NotMappable(f"Anthropic takes no such block: {block.at}")
 
     def result(block: ToolResult) -> Turn:
         content = [part(inner) for inner in block.content]
         failed = {"is_error": True} if block.is_error else {}
         if failed and not content:
             content.append(ANTHROPIC.text("(no text output)"))
-            told.notices.add(("NEUTRAL_TEXT_ADDED", block.at))
+            mapped.notices.add(("NEUTRAL_TEXT_ADDED", block.at))
         if failed and any(inner["type"] != "text" for inner in content):
             content.insert(0, ANTHROPIC.text("(the tool failed)"))
-            told.notices.add(("TOOL_ERROR_MARKED", block.at))
+            mapped.notices.add(("TOOL_ERROR_MARKED", block.at))
             failed = {}
         filled = {"content": content} if content else {}
         return {"type": "tool_result", "tool_use_id": block.id, **filled, **failed}
@@ -448,7 +450,7 @@ def _claude(runs: list[list[Message]], told: Told, by_url: bool) -> None:
         results = [block for block in blocks if isinstance(block, ToolResult)]
         calls = [block for block in blocks if isinstance(block, ToolUse)]
         others = [block for block in blocks if not isinstance(block, ToolResult | ToolUse)]
-        told.messages.append({"role": run[0].role, "content": [part(block) for block in [*results, *others, *calls]]})
+        mapped.messages.append({"role": run[0].role, "content": [part(block) for block in [*results, *others, *calls]]})
 
 
 def _data(source: Base64) -> str:

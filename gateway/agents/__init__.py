@@ -1,1 +1,1 @@
-"""What the agent behind can take: its profile, how it is read and what its generation means."""
+"""Reads agents from the cluster and caches their profiles."""

@@ -12,12 +12,12 @@ V = TypeVar("V")
 
 
 class SharedCache(Generic[K, V]):
-    """Values by key, each for `ttl` seconds, at most `max_entries` of them (the least recently used goes first).
+    """Values by key, each for `ttl` seconds, at most `max_entries` of them (the least recently used is dropped first).
 
-    A value that is too old is freed with the next load, whether or not anyone asks for it again.
+    An expired value is freed by the next load of any key.
 
-    A load is shared by all who ask for its key while it runs; one that gives up does not stop it for the others.
-    A failed load reaches all who waited for it and is not kept. For use on one event loop.
+    All callers that ask for a key while it loads share that load; it continues if one of them is cancelled. A failed
+    load raises for all of them and is not cached. For use on one event loop.
     """
 
     def __init__(self, ttl: float, max_entries: int, clock: Callable[[], float]) -> None:
@@ -32,29 +32,29 @@ class SharedCache(Generic[K, V]):
         return len(self._entries)
 
     async def get(self, key: K, load: Callable[[], Awaitable[V]]) -> V:
-        """The value kept for `key`, or what `load` returns; raises what `load` raises."""
+        """Return the cached value of `key`, or the result of `load`; raise what `load` raises."""
         entry = self._entries.get(key)
         if entry is not None and self._clock() < entry[0]:
             self._entries.move_to_end(key)
             return entry[1]
-        flight = self._shared_tasks.get(key)
-        if flight is None:
-            flight = asyncio.create_task(self._load(key, load))
-            self._shared_tasks[key] = flight
-            self._running.add(flight)
-            flight.add_done_callback(self._landed)
-        return await asyncio.shield(flight)
+        task = self._shared_tasks.get(key)
+        if task is None:
+            task = asyncio.create_task(self._load(key, load))
+            self._shared_tasks[key] = task
+            self._running.add(task)
+            task.add_done_callback(self._finished)
+        return await asyncio.shield(task)
 
     def peek(self, key: K) -> V | None:
-        """The value kept for `key`, if there is one."""
+        """Return the cached value of `key`, or None."""
         entry = self._entries.get(key)
         return entry[1] if entry is not None and self._clock() < entry[0] else None
 
     def drop(self, matches: Callable[[K, V | None], bool]) -> None:
-        """Forget every value for which `matches(key, value)`; a load still under way is asked about with None.
+        """Drop every value for which `matches(key, value)` is true; for a running load, `value` is None.
 
-        Such a load may have read what has just been overwritten: whoever waits for it still gets its value, but it
-        is not kept, and the next to ask starts a new one.
+        A running load may have read what was just overwritten. Its current callers still get its value, but the value
+        is not cached, and the next caller starts a new load.
         """
         for key in [key for key, (_, value) in self._entries.items() if matches(key, value)]:
             del self._entries[key]
@@ -62,23 +62,23 @@ class SharedCache(Generic[K, V]):
             del self._shared_tasks[key]
 
     async def close(self) -> None:
-        """Stop the loads still under way."""
-        for flight in self._running:
-            flight.cancel()
+        """Cancel the running loads."""
+        for task in self._running:
+            task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
 
     async def _load(self, key: K, load: Callable[[], Awaitable[V]]) -> V:
-        flight = asyncio.current_task()
+        task = asyncio.current_task()
         try:
             value = await load()
-            if self._shared_tasks.get(key) is flight:
-                self._keep(key, value)
+            if self._shared_tasks.get(key) is task:
+                self._store(key, value)
             return value
         finally:
-            if self._shared_tasks.get(key) is flight:
+            if self._shared_tasks.get(key) is task:
                 del self._shared_tasks[key]
 
-    def _keep(self, key: K, value: V) -> None:
+    def _store(self, key: K, value: V) -> None:
         now = self._clock()
         for old in [old for old, (expires, _) in self._entries.items() if expires <= now]:
             del self._entries[old]
@@ -87,7 +87,7 @@ class SharedCache(Generic[K, V]):
         while len(self._entries) > self._max_entries:
             self._entries.popitem(last=False)
 
-    def _landed(self, flight: asyncio.Task[V]) -> None:
-        self._running.discard(flight)
-        if not flight.cancelled():
-            flight.exception()  # all who waited may have gone; an exception nobody took is not worth a warning
+    def _finished(self, task: asyncio.Task[V]) -> None:
+        self._running.discard(task)
+        if not task.cancelled():
+            task.exception()  # retrieved here, so that asyncio does not warn if all callers were cancelled

@@ -1,7 +1,7 @@
 """From the documents that `GET` agent, model and connector return to an `AgentProfile`. Pure.
 
-Where each value stands was read from the recordings (2.19.0 ``03_get_back``, 3.4.0, 3.6.0, 3.8.0). Whatever is
-missing or of the wrong type is named, with its document and path; nothing is guessed.
+The place of each value is known from the recordings (2.19.0 ``03_get_back``, 3.4.0, 3.6.0, 3.8.0). A value that is
+missing or of the wrong type is reported with its document and path; nothing is guessed.
 """
 
 from __future__ import annotations
@@ -9,23 +9,19 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
-from gateway.agents.rules import Rule, rule_for
+from gateway.agents.recognition import with_provider
+from gateway.agents.rules import Rule
 from gateway.errors import Problem, UnresolvedAgent
+from gateway.mlcommons.agent_types import FLOW_TYPES, AgentType
 from gateway.mlcommons.generations import generation_of
 from gateway.mlcommons.profile import AgentProfile, Connector, Model, Parameters, Tool
-from gateway.providers.base import ConnectorHints
 
 Document = Mapping[str, Any]
 
-FLOW_TYPES = frozenset({"flow", "conversational_flow"})
-"""Agents that run their tools in order and never their `llm` block."""
-
 LLM_TOOL = "MLModelTool"
 _PREDICT = "predict"
-_PARAMETER = re.compile(r"\$\{parameters\.([^}:]+)(?::-([^}]*))?\}")
 _UNIFIED_API = "plugins.ml_commons.unified_agent_api_enabled"
 _VERSION = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?")
 
@@ -37,10 +33,10 @@ class _Unreadable(Exception):
 
 
 def needed(agent_doc: Document) -> tuple[str, ...]:
-    """The ids of the models to read for this agent, each once, in the order of their use.
+    """Return the ids of the models to read for this agent, each once, in the order of their use.
 
-    The LLM of an agent that is no flow, then that of every MLModelTool. What can't be read here is passed over:
-    `read_profile` names it.
+    That is the LLM, unless the agent is a flow, and the model of every MLModelTool. An id that can't be read is left
+    out: `read_profile` reports it.
     """
     ids: list[str] = []
     if not _is_flow(agent_doc):
@@ -52,7 +48,7 @@ def needed(agent_doc: Document) -> tuple[str, ...]:
 
 
 def needed_connector(model_doc: Document) -> str | None:
-    """The id of the connector to read for this model; None when the model embeds its own or names none."""
+    """Return the id of the connector to read for this model; None if the model embeds its own or names none."""
     if isinstance(model_doc.get("connector"), Mapping):
         return None
     return _text(model_doc.get("connector_id")) or None
@@ -67,15 +63,15 @@ def read_profile(
     rules: Iterable[Rule] = (),
     unified_api: bool | None = None,
 ) -> AgentProfile:
-    """What the documents say of the agent.
+    """Read the profile from the documents.
 
     Args:
         agent_id: the agent's id; its document does not hold it.
-        agent_doc: the answer of `GET /_plugins/_ml/agents/{id}`.
-        models: model id → the answer of `GET /_plugins/_ml/models/{id}`, for every id of `needed`.
-        connectors: connector id → the answer of `GET /_plugins/_ml/connectors/{id}`.
+        agent_doc: the response of `GET /_plugins/_ml/agents/{id}`.
+        models: model id → the response of `GET /_plugins/_ml/models/{id}`, for every id of `needed`.
+        connectors: connector id → the response of `GET /_plugins/_ml/connectors/{id}`.
         version: the cluster's version as numbers.
-        rules: the operator's, for an agent that does not say what its provider is.
+        rules: the operator's, for an agent whose documents don't say what its provider is.
         unified_api: see `AgentProfile.unified_api`.
 
     Raises:
@@ -85,11 +81,11 @@ def read_profile(
     profile = reader.agent(agent_id, agent_doc, version, unified_api)
     if reader.problems:
         raise UnresolvedAgent.of(reader.problems)
-    return _with_provider(profile, tuple(rules))
+    return with_provider(profile, tuple(rules))
 
 
 class _Reader:
-    """Reads one agent and keeps every problem it meets, so that all are reported at once."""
+    """Reads one agent and collects all problems, so that they are reported together."""
 
     def __init__(self, place: str, models: Mapping[str, Document], connectors: Mapping[str, Document]) -> None:
         self.problems: list[Problem] = []
@@ -100,7 +96,7 @@ class _Reader:
     def agent(self, agent_id: str, doc: Document, version: tuple[int, ...], unified_api: bool | None) -> AgentProfile:
         type_ = _text(doc.get("type")).lower()
         if not type_:
-            self._say(f"{self._place}.type", "the agent has no type", "an agent type", _kind(doc.get("type")))
+            self._report(f"{self._place}.type", "the agent has no type", "an agent type", _kind(doc.get("type")))
         llm = self._mapping(doc, "llm")
         block = self._mapping(doc, "model")
         return AgentProfile(
@@ -112,7 +108,7 @@ class _Reader:
             app_type=_text(doc.get("app_type")),
             memory_type=_text(self._mapping(doc, "memory").get("type")),
             parameters=self._parameters(doc, "parameters", self._place),
-            llm=None if type_ in FLOW_TYPES or not type_ else self._llm(llm),
+            llm=None if AgentType.of(type_) in FLOW_TYPES or not type_ else self._llm(llm),
             llm_parameters=self._parameters(llm, "parameters", f"{self._place}.llm"),
             tools=self._tools(doc),
             model_provider=_text(block.get("model_provider")),
@@ -123,7 +119,7 @@ class _Reader:
         place = f"{self._place}.llm.model_id"
         model_id = _text(llm.get("model_id"))
         if not model_id:
-            self._say(place, "the agent names no LLM", "a model id", _kind(llm.get("model_id")))
+            self._report(place, "the agent names no LLM", "a model id", _kind(llm.get("model_id")))
             return None
         return self._model(model_id, place)
 
@@ -133,13 +129,13 @@ class _Reader:
         if tools is None:
             return ()
         if not isinstance(tools, list):
-            self._say(place, "tools is not an array", "an array", _kind(tools))
+            self._report(place, "tools is not an array", "an array", _kind(tools))
             return ()
         return tuple(self._tool(tool, f"{place}[{i}]") for i, tool in enumerate(tools))
 
     def _tool(self, tool: Any, place: str) -> Tool:
         if not isinstance(tool, Mapping) or not _text(tool.get("type")):
-            self._say(place, "a tool has no type", 'an object with a "type"', _kind(tool))
+            self._report(place, "a tool has no type", 'an object with a "type"', _kind(tool))
             return Tool("", "")
         return Tool(
             type=tool["type"],
@@ -153,7 +149,7 @@ class _Reader:
         ids = _tool_model_ids(tool)
         if len(ids) != 1:
             reason = "an MLModelTool names no model" if not ids else "an MLModelTool names two models"
-            self._say(f"{place}.parameters.model_id", reason, "one model id", ", ".join(ids) or "none")
+            self._report(f"{place}.parameters.model_id", reason, "one model id", ", ".join(ids) or "none")
             return None
         return self._model(ids[0], f"{place}.parameters.model_id")
 
@@ -168,7 +164,7 @@ class _Reader:
     def _mapping(self, doc: Document, member: str) -> Document:
         value = doc.get(member)
         if value is not None and not isinstance(value, Mapping):
-            self._say(f"{self._place}.{member}", f"{member} is not an object", "an object", _kind(value))
+            self._report(f"{self._place}.{member}", f"{member} is not an object", "an object", _kind(value))
         return _mapping(value)
 
     def _parameters(self, doc: Document, member: str, place: str) -> Parameters:
@@ -178,14 +174,14 @@ class _Reader:
             self.problems.append(unreadable.problem)
             return {}
 
-    def _say(self, place: str, reason: str, expected: str, received: str) -> None:
+    def _report(self, place: str, reason: str, expected: str, received: str) -> None:
         self.problems.append(Problem(place, reason, expected, received))
 
 
 def read_model(
     model_id: str, models: Mapping[str, Document], connectors: Mapping[str, Document], named_at: str
 ) -> Model:
-    """One model with its connector; `named_at` is where its id stands, for the message when it is missing."""
+    """Read a model with its connector. named_at: the place of its id, for the message if it is missing."""
     place = f"models/{model_id}"
     doc = models.get(model_id)
     if doc is None:
@@ -235,10 +231,10 @@ def _connector(connector_id: str, doc: Document, place: str) -> Connector:
 
 
 def _required_inputs(model_doc: Document, place: str) -> tuple[str, ...]:
-    """The parameters that `interface.input` requires and that a string satisfies.
+    """Return the parameters that `interface.input` requires and that may be strings.
 
-    Bedrock connectors of some older Claude models get such an interface by default; it requires `inputs`
-    (FACTS.md, "Rendering, in detail", Lookups; 2.19.0 ``06b_tricks2``).
+    Bedrock connectors of some older Claude models get such an interface by default. It requires `inputs`
+    (docs/internals/facts.md, "Rendering, in detail", Lookups; 2.19.0 ``06b_tricks2``).
     """
     schema: Any = _mapping(model_doc.get("interface")).get("input")
     if isinstance(schema, str):
@@ -257,74 +253,11 @@ def _takes_string(schema_type: Any) -> bool:
     return schema_type == "string" or (isinstance(schema_type, list) and "string" in schema_type)
 
 
-def _with_provider(profile: AgentProfile, rules: tuple[Rule, ...]) -> AgentProfile:
-    from gateway.providers import registry  # here, so that reading documents does not load every provider
-
-    # Only the model that the agent calls first: another tool's connector says nothing of that call's format.
-    hints = [
-        ("model.model_provider", ConnectorHints(model_provider=profile.model_provider)),
-        ("_llm_interface", ConnectorHints(llm_interface=profile.llm_interface)),
-        *(("connector", connector_hints(model.connector)) for model in profile.models[:1]),
-    ]
-    rule = rule_for(profile.id, profile.name, rules)
-    for source, hint in hints:
-        try:
-            provider = registry.recognise(hint)
-        except registry.AmbiguousProvider as ambiguous:
-            if rule is not None and rule.provider:
-                break
-            raise UnresolvedAgent.of([_ambiguous(profile, source, ambiguous.claims, str(ambiguous))]) from None
-        if provider:
-            return replace(profile, provider=provider, provider_source=source)
-    if rule is not None and rule.provider:
-        return replace(profile, provider=rule.provider, provider_source="rule")
-    return profile
-
-
-def _ambiguous(profile: AgentProfile, source: str, names: Iterable[str], claims: str) -> Problem:
-    if source == "connector":
-        model = profile.models[0]
-        place = f"connectors/{model.connector.id}" if model.connector.id else f"models/{model.id}.connector"
-    else:
-        place = f"agents/{profile.id}.{source if source.startswith('model.') else f'parameters.{source}'}"
-    return Problem(
-        place,
-        f"several providers claim the LLM behind this agent: {claims}",
-        "one provider",
-        ", ".join(names),
-        "PROVIDER_AMBIGUOUS",
-        "name the agent's provider in a rule of the gateway's settings: `agents.rules[].provider`",
-    )
-
-
-def provider_of(connector: Connector, otherwise: str = "") -> str:
-    """The provider that alone claims `connector`; `otherwise` where none does, or several do."""
-    from gateway.providers import registry  # as above
-
-    try:
-        return registry.recognise(connector_hints(connector)) or otherwise
-    except registry.AmbiguousProvider:
-        return otherwise
-
-
-def connector_hints(connector: Connector) -> ConnectorHints:
-    """What a connector says of its provider, with the parameters of its URL filled in where they are known."""
-
-    def value(found: re.Match[str]) -> str:
-        return connector.parameters.get(found[1], found[0] if found[2] is None else found[2])
-
-    return ConnectorHints(
-        url=_PARAMETER.sub(value, connector.url),
-        service_name=connector.parameters.get("service_name", ""),
-        request_body=connector.request_body,
-    )
-
-
 def read_version(root_doc: Any) -> tuple[int, ...] | None:
-    """The version `GET /` tells, (2, 19, 0); None when it is not OpenSearch's own.
+    """Return the version in the response of `GET /`, (2, 19, 0); None if it is not OpenSearch's own.
 
-    With `compatibility.override_main_response_version` a cluster calls itself 7.10.2 and leaves out the
-    distribution, so a number without `distribution: opensearch` is not believed.
+    With `compatibility.override_main_response_version` a cluster reports 7.10.2 without the distribution, so a number
+    without `distribution: opensearch` is ignored.
     """
     version = _mapping(_mapping(root_doc).get("version"))
     found = _VERSION.match(_text(version.get("number")))
@@ -334,9 +267,9 @@ def read_version(root_doc: Any) -> tuple[int, ...] | None:
 
 
 def read_unified_api(settings_doc: Any) -> bool | None:
-    """Whether `GET /_cluster/settings?include_defaults=true` says the unified agent API is on; None if it does not say.
+    """Read from `GET /_cluster/settings?include_defaults=true` whether the unified agent API is on; None if not there.
 
-    Takes nested and flat settings; transient goes before persistent, persistent before the default.
+    Reads nested and flat settings; transient ones override persistent ones, and those override the defaults.
     """
     for level in ("transient", "persistent", "defaults"):
         settings = _mapping(_mapping(settings_doc).get(level))
@@ -351,7 +284,7 @@ def read_unified_api(settings_doc: Any) -> bool | None:
 
 
 def _is_flow(agent_doc: Document) -> bool:
-    return _text(agent_doc.get("type")).lower() in FLOW_TYPES
+    return AgentType.of(_text(agent_doc.get("type"))) in FLOW_TYPES
 
 
 def _tool_model_ids(tool: Document) -> list[str]:
@@ -360,7 +293,7 @@ def _tool_model_ids(tool: Document) -> list[str]:
 
 
 def _parameters(value: Any, place: str) -> Parameters:
-    """Parameters as ML Commons holds them, every value a string (FACTS.md, rule 2)."""
+    """Return parameters as ML Commons stores them, with every value a string (docs/internals/facts.md, rule 2)."""
     if value is None:
         return {}
     if not isinstance(value, Mapping):

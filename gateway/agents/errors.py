@@ -28,7 +28,7 @@ _ANSWER_LENGTH = 200
 
 
 class FailedLookup(UnresolvedAgent):
-    """A lookup the cluster did not answer with a document; `cluster_status` is the status it sent."""
+    """A lookup that returned no document. cluster_status: the status the cluster sent."""
 
     def __init__(self, reason: str, cluster_status: int, problem: Problem, help: str = "") -> None:
         super().__init__(reason, [problem], help, problem.repeats)
@@ -46,20 +46,20 @@ class LookupDenied(FailedLookup):
 
 
 class LookupFailed(FailedLookup):
-    """The cluster answered the lookup with an error, or with something that is no document."""
+    """The cluster returned an error, or something that is not a document."""
 
 
 class LookupUnavailable(LookupFailed):
-    """The cluster could not answer now (429, 5xx); the same request may work later."""
+    """The cluster failed for now (429, 5xx). The same request may work later."""
 
     status = 502
 
 
 def lookup_error(kind: str, id_: str, status: int, answer: Any) -> FailedLookup:
-    """The error for a lookup of `kind` ("agents", "models", …) and `id_` that got `status` and `answer`."""
+    """Return the error for a lookup of `kind` ("agents", "models", …) and `id_` that got `status` and `answer`."""
     what = f"{kind}/{id_}" if id_ else kind
-    said = _said(answer)
-    problem = Problem(what, f"the cluster answered {status}: {said}", "200", str(status), repeats=said)
+    cause = _cause(answer)
+    problem = Problem(what, f"the cluster answered {status}: {cause}", "200", str(status), repeats=cause)
     if status in (401, 403):
         permission = PERMISSIONS[kind]
         return LookupDenied(
@@ -72,11 +72,11 @@ def lookup_error(kind: str, id_: str, status: int, answer: Any) -> FailedLookup:
     if status == 404 and kind == "agents":
         return AgentNotFound(f"there is no agent {id_}", status, problem)
     error = LookupUnavailable if status == 429 or status >= 500 else LookupFailed
-    return error(f"the cluster could not show {what}: {said}", status, problem)
+    return error(f"the cluster could not show {what}: {cause}", status, problem)
 
 
-def _said(answer: Any) -> str:
-    """The cluster's own reason, shortened."""
+def _cause(answer: Any) -> str:
+    """Return the cluster's own reason, shortened."""
     error = answer.get("error", answer) if isinstance(answer, dict) else answer
     reason = error.get("reason", "") if isinstance(error, dict) else error
     return (reason if isinstance(reason, str) and reason else "an answer that is no document")[:_ANSWER_LENGTH]

@@ -1,4 +1,4 @@
-"""What an agent remembers of a conversation, read the way the agents read it."""
+"""What an agent remembers of a conversation, read as the agents read it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gateway.agents.lookup import Credentials, Lookup, get_document
 from gateway.errors import Problem
 
 DEFAULT_LIMIT = 10
-"""Messages an agent recalls when `message_history_limit` says nothing else (2.19 to 3.8)."""
+"""Messages an agent recalls without a `message_history_limit` (2.19 to 3.8)."""
 
 _PAGE = 1000
 
@@ -19,8 +19,8 @@ _PAGE = 1000
 class MemoryReader:
     """Reads `conversation_index` memories, always in the caller's own name.
 
-    Never with a service account: the memory's id comes from the caller, and the account may well be allowed to read
-    other people's.
+    Never with a service account: the memory's id comes from the caller, and the account may be allowed to read the
+    memories of other callers.
     """
 
     def __init__(self, lookup: Lookup) -> None:
@@ -30,15 +30,15 @@ class MemoryReader:
     async def remembered(
         self, memory_id: str, caller_headers: Mapping[str, str], limit: int = DEFAULT_LIMIT
     ) -> tuple[tuple[str, str], ...]:
-        """The (question, response) pairs an agent would recall, oldest first; () for a memory that does not exist.
+        """Return the (question, response) pairs an agent would recall, oldest first; () if the memory does not exist.
 
-        An agent takes the newest `limit` messages and leaves out those without a response, which come from failed
-        or unfinished runs (2.19.0 ``05_memory``, ``12_memory_after_failure``). The cluster sends the oldest first
+        An agent takes the newest `limit` messages, without those that have no response because the run failed or is
+        unfinished (2.19.0 ``05_memory``, ``12_memory_after_failure``). The cluster sends the oldest first
         and in pages, so all pages are read.
 
         Raises:
             LookupDenied, LookupFailed: see `gateway.agents.errors`.
-            UpstreamUnavailable, UpstreamTimeout: the cluster gave no answer.
+            UpstreamUnavailable, UpstreamTimeout: the cluster did not respond.
         """
         if limit <= 0:
             return ()
@@ -56,7 +56,7 @@ class MemoryReader:
     async def _page(
         self, memory_id: str, headers: Mapping[str, str], start: int
     ) -> tuple[list[dict[str, Any]], int | None] | None:
-        """One page of messages and where the next one starts; None when there is no such memory."""
+        """Read a page of messages; return it with the start of the next one, or None if there is no such memory."""
         query = f"/messages?max_results={_PAGE}" + (f"&next_token={start}" if start else "")
         try:
             body = await get_document(self._lookup, "memory", memory_id, headers, query)

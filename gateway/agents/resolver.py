@@ -1,4 +1,4 @@
-"""From an agent's id to its profile: read from the cluster in the caller's name, kept for a while."""
+"""From an agent's id to its profile: read from the cluster with the caller's credentials, and cached."""
 
 from __future__ import annotations
 
@@ -8,26 +8,15 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, assert_never
 
 from gateway.agents.cache import SharedCache
-from gateway.agents.documents import (
-    Document,
-    needed,
-    needed_connector,
-    read_profile,
-    read_unified_api,
-    read_version,
-)
+from gateway.agents.documents import Document, read_profile, read_unified_api, read_version
 from gateway.agents.errors import FailedLookup, LookupFailed, lookup_error
 from gateway.agents.lookup import Credentials, Lookup, get_document
+from gateway.agents.reader import SETTINGS_PATH, AgentDocuments, Batch, Found, may_have_unified_api, read_agents
 from gateway.agents.rules import Rule
 from gateway.errors import Problem
 from gateway.mlcommons.profile import AgentProfile
 
 Kind = Literal["agents", "models", "connectors", "settings"]
-
-SETTINGS_PATH = "/_cluster/settings?include_defaults=true&filter_path=*.plugins.ml_commons.unified_agent_api_enabled"
-"""Without `flat_settings`: with it the keys hold dots and no such filter finds them (recorded, 3.4.0 to 3.8.0)."""
-
-_FIRST_UNIFIED = (3, 5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +31,7 @@ T = TypeVar("T")
 
 
 class ResolvedAgent:
-    """An agent's profile with what has been derived from it: the resolver drops the two together."""
+    """An agent's profile with the values derived from it. The resolver drops both together."""
 
     __slots__ = ("__weakref__", "_derived", "profile")
 
@@ -51,7 +40,7 @@ class ResolvedAgent:
         self._derived: dict[Callable[[AgentProfile], Any], Any] = {}
 
     def derive(self, make: Callable[[AgentProfile], T]) -> T:
-        """Return `make(profile)`, called once; the result is kept under `make` itself, usually a class."""
+        """Return `make(profile)`, called once. The result is cached with `make`, usually a class, as the key."""
         found: T | None = self._derived.get(make)
         if found is None:
             found = self._derived[make] = make(self.profile)
@@ -64,8 +53,8 @@ _Key = tuple[str, bytes]
 class Resolver:
     """Profiles of agents, cached by agent and credentials.
 
-    What one caller was shown is never used for another, whose rights may be smaller (DESIGN.md, decision 6); with a
-    service account, the operator's explicit choice, all callers share its view.
+    One caller's profile is never used for another caller, who may have fewer rights. With a service account, which is
+    the operator's explicit choice, all callers share its profiles.
     """
 
     def __init__(
@@ -79,15 +68,15 @@ class Resolver:
         cluster_ttl: float = 300.0,
         rules: Sequence[Rule] = (),
     ) -> None:
-        """Build a resolver that has read nothing yet.
+        """Create a resolver with empty caches.
 
         Args:
             lookup: the port to the cluster.
-            ttl: seconds a profile is kept.
+            ttl: seconds a profile is cached.
             clock: seconds, monotonic.
             service_headers: the service account's; None to use each caller's own credentials.
-            max_entries: most profiles kept at once.
-            cluster_ttl: seconds the cluster's version and settings are kept.
+            max_entries: the most profiles cached at once.
+            cluster_ttl: seconds the cluster's version and settings are cached.
             rules: the operator's (see `Rule`).
         """
         self._lookup = lookup
@@ -98,44 +87,44 @@ class Resolver:
         self._clusters: SharedCache[bytes, Cluster] = SharedCache(cluster_ttl, max_entries, clock)
 
     async def agent(self, agent_id: str, caller_headers: Mapping[str, str]) -> ResolvedAgent:
-        """The agent, as the caller (or the service account) may see it.
+        """Return the agent, as the caller (or the service account) may see it.
 
         Raises:
             AgentNotFound: there is no such agent.
             LookupDenied, LookupFailed: see `gateway.agents.errors`.
             UnresolvedAgent: a document is missing or can't be read.
-            UpstreamUnavailable, UpstreamTimeout: the cluster gave no answer.
+            UpstreamUnavailable, UpstreamTimeout: the cluster did not respond.
         """
         headers = self._credentials.of(caller_headers) if self._service_headers is None else self._service_headers
         fingerprint = self._credentials.fingerprint(headers)
         return await self._agents.get((agent_id, fingerprint), lambda: self._read(agent_id, headers, fingerprint))
 
     async def profile(self, agent_id: str, caller_headers: Mapping[str, str]) -> AgentProfile:
-        """The agent's profile; as `agent`."""
+        """Return the agent's profile; raises as `agent`."""
         return (await self.agent(agent_id, caller_headers)).profile
 
     async def refresh(self, agent_id: str, caller_headers: Mapping[str, str]) -> ResolvedAgent:
-        """As `agent`, with the agent and the cluster's settings read again, whatever is kept of them."""
+        """Return the agent as `agent` does, but read it and the cluster's settings again."""
         caller = self.caller(caller_headers)
         self._clusters.drop(lambda key, _: key == caller)
         self._agents.drop(lambda key, _: key == (agent_id, caller))
         return await self.agent(agent_id, caller_headers)
 
     def caller(self, headers: Mapping[str, str]) -> bytes:
-        """What callers are told apart by; never empty."""
+        """Return a key that distinguishes callers; never empty."""
         own = self._credentials.of(headers) if self._service_headers is None else self._service_headers
         return self._credentials.fingerprint(own)
 
     def peek(self, agent_id: str, caller: bytes) -> ResolvedAgent | None:
-        """The agent if it is kept for this `caller`; as `agent`, without asking the cluster."""
+        """Return the agent if it is cached for this `caller`, without reading from the cluster."""
         return self._agents.peek((agent_id, caller))
 
     def invalidate(self, kind: Kind, id_: str | None = None) -> None:
-        """Forget what a write may have changed; call it once the write's answer is there, whatever it says.
+        """Drop what a write may have changed. Call it after the write's response, whatever that is.
 
         Args:
             kind: what was written: an agent, a model, a connector, or the cluster's settings.
-            id_: its id; None when it is not known, which drops all that a write of this kind can change.
+            id_: its id; None if unknown, which drops everything that a write of this kind can change.
         """
         match kind:
             case "agents":
@@ -151,40 +140,41 @@ class Resolver:
                 assert_never(kind)
 
     async def close(self) -> None:
-        """Stop the lookups still under way."""
+        """Cancel the running lookups."""
         await self._agents.close()
         await self._clusters.close()
 
     async def _read(self, agent_id: str, headers: Mapping[str, str], fingerprint: bytes) -> ResolvedAgent:
-        agent = await get_document(self._lookup, "agents", agent_id, headers)
-        models: dict[str, Document] = {}
-        connectors: dict[str, Document] = {}
-        for model_id in needed(agent):
-            model = await self._existing("models", model_id, headers)
-            if model is None:
-                continue
-            models[model_id] = model
-            connector_id = needed_connector(model)
-            if connector_id and connector_id not in connectors:
-                connector = await self._existing("connectors", connector_id, headers)
-                if connector is not None:
-                    connectors[connector_id] = connector
+        documents = await self._documents(agent_id, headers)
         cluster = await self._clusters.get(fingerprint, lambda: self._cluster(headers))
         version, unified_api = cluster.version, cluster.unified_api
+        agent, models, connectors = documents.agents[agent_id], documents.models, documents.connectors
         return ResolvedAgent(read_profile(agent_id, agent, models, connectors, version, self._rules, unified_api))
 
-    async def _existing(self, kind: str, id_: str, headers: Mapping[str, str]) -> Document | None:
-        """The document, or None when there is none: `read_profile` then says who named it."""
+    async def _documents(self, agent_id: str, headers: Mapping[str, str]) -> AgentDocuments:
+        reader = read_agents([agent_id])
         try:
-            return await get_document(self._lookup, kind, id_, headers)
-        except FailedLookup as failed:
-            if failed.cluster_status == 404:
-                return None
-            raise
+            batch = next(reader)
+            while True:
+                batch = reader.send(await self._found(batch, headers))
+        except StopIteration as end:
+            documents: AgentDocuments = end.value
+            return documents
+
+    async def _found(self, batch: Batch, headers: Mapping[str, str]) -> Found:
+        found: dict[str, Document] = {}
+        for id_ in batch.ids:
+            try:
+                found[id_] = await get_document(self._lookup, batch.kind, id_, headers)
+            except FailedLookup as failed:
+                # A missing model or connector is reported by `read_profile`, with the document that names it.
+                if failed.cluster_status != 404 or batch.kind == "agents":
+                    raise
+        return found
 
     async def _cluster(self, headers: Mapping[str, str]) -> Cluster:
         version = await self._version(headers)
-        if version < _FIRST_UNIFIED:
+        if not may_have_unified_api(version):
             return Cluster(version, unified_api=False)
         status, settings = await self._lookup.get_json(SETTINGS_PATH, headers)
         return Cluster(version, read_unified_api(settings) if status == 200 else None)

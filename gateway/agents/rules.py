@@ -1,4 +1,4 @@
-"""What an operator says about agents whose documents don't say enough."""
+"""The operator's rules for agents whose documents don't say enough."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ class Rule:
     """One line of the operator's configuration.
 
     agent: a glob, matched case-sensitively against the agent's id and its name.
-    provider: the provider to take when nothing else told; None leaves it open.
-    delivery: what to do with what can't be delivered, in the configuration's words; "" for the gateway's default.
+    provider: the provider to use if the documents don't name one; None for no such rule.
+    delivery: what to do with what can't be delivered, as in the configuration; "" for the gateway's default.
     """
 
     agent: str
@@ -22,7 +22,7 @@ class Rule:
 
 
 def rule_for(agent_id: str, name: str, rules: Iterable[Rule]) -> Rule | None:
-    """The first rule that matches the agent's id or its name ("" when the name is not known), or None."""
+    """Return the first rule that matches the agent's id or its name ("" if unknown), or None."""
     for rule in rules:
         if fnmatchcase(agent_id, rule.agent) or (name and fnmatchcase(name, rule.agent)):
             return rule

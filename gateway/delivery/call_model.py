@@ -1,66 +1,34 @@
-"""Where an agent's first LLM call takes what: found by probing its rendering, not by reading its template.
+"""Where an agent's first LLM call takes the question, history, system text and messages.
 
-A probe word goes in as the question or as a template variable, the call is rendered, and where the word turns
-up tells what that variable is for. This holds for any template, whatever its variables are called.
+Found by probing: a probe word is inserted as the question or as a template variable, the call is rendered, and the
+word's place in the body shows what the variable is for. This works for any template, whatever its variables are called.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any
 
 from gateway.delivery.escaping import Template
+from gateway.delivery.slots import PROBE, QUESTION, Slot, SlotKind, find_slots
+from gateway.delivery.trees import Path, locate, value_at, with_leaves
 from gateway.errors import Problem, UndeliverableContent
+from gateway.mlcommons.agents import behaviour_of
+from gateway.mlcommons.agents.flow import selected_tools
+from gateway.mlcommons.expansion import RenderFailure
 from gateway.mlcommons.generations import ABILITIES
 from gateway.mlcommons.profile import AgentProfile
-from gateway.mlcommons.rendering import (
-    FLOW_TYPES,
-    RenderFailure,
-    RuntimeValues,
-    call_values,
-    first_call,
-    first_llm,
-    is_function_calling,
-    is_strict_json,
-    llm_tools,
-)
-from gateway.mlcommons.template import PREFIX
+from gateway.mlcommons.rendering import call_values, first_call, is_strict_json
+from gateway.mlcommons.runtime_values import RuntimeValues
+from gateway.mlcommons.template import PREFIX, SUFFIX, placeholder_names
 from gateway.providers.base import Provider
 from gateway.recent import Recent, computed_once
 
-MARK = "GWPROBEWORDGW"
-"""Begins every word that stands for another while probing: letters only, so nothing escapes it. Each text must be
-searched for it; that goes fastest for a long word of characters that texts seldom have."""
-QUESTION = f"{MARK}question"  # stands for the user's text
-PROBE = f"{MARK}probe"
-_PLACEHOLDER = re.compile(r"\$\{parameters\.([^}:]+)(?::-[^}]*)?\}")
-
-_PROMPTS = ("prompt", "inputs")  # what agents keep their own prompt in
-_QUESTION_PLACE = re.compile(r"\$\{parameters\.question(?:\.toString\(\))?(?::-[^}]*)?\}")
-
-Path = tuple[str | int, ...]
-
-
-class SlotKind(Enum):
-    """What a bare template variable stands for in the provider's messages."""
-
-    ARRAY = "the whole array of messages"
-    TURN = "the user's turn, or a run of turns in its place"
-    CONTENT = "the content of the user's turn"
-    HISTORY = "turns before the user's"
-
-
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """A bare variable of the template. glue: what must follow each turn put into a HISTORY slot (a comma)."""
-
-    name: str
-    takes: SlotKind
-    separator: str = ""
+_PROMPTS = ("prompt", "inputs")  # the parameters that hold an agent's own prompt
+_QUESTION_PLACE = re.compile(r"\$\{parameters\.question(?:\.toString\(\))?(?=\}|:-)")
 
 
 _MOST_NAMES = 200
@@ -83,11 +51,21 @@ class PromptParameter:
 
 
 @dataclass(frozen=True, slots=True)
+class SystemSlot:
+    """The quoted variable of the system text. path: its place in the body; before, after: the text around it there."""
+
+    name: str
+    path: Path
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
 class QuestionPosition:
-    """Where the question stands in a rendered call.
+    """Where the question is in a rendered call.
 
     body: the call rendered with `QUESTION`; messages: its turns in the provider's normal form.
-    turn, part: the part that holds the question; text: that part's text, `QUESTION` in it.
+    turn, part: the part that contains the question; text: that part's text with `QUESTION` in it.
     """
 
     body: dict[str, Any]
@@ -98,40 +76,61 @@ class QuestionPosition:
 
     @property
     def is_bare(self) -> bool:
-        """Whether the agent puts nothing around the question."""
+        """True if the agent puts nothing around the question."""
         return self.text == QUESTION
 
 
 class CallModel:
-    """One agent's first LLM call, with the caller's own parameters in it."""
+    """One agent's first LLM call, with the caller's own parameters in it.
 
-    def __init__(self, profile: AgentProfile, provider: Provider, params: Mapping[str, str]) -> None:
+    slot_names: the variables that may be slots; None for all of them.
+    """
+
+    _MOST_RENDERED = 6
+
+    def __init__(
+        self,
+        profile: AgentProfile,
+        provider: Provider,
+        params: Mapping[str, str],
+        slot_names: Collection[str] | None = None,
+    ) -> None:
+        self._slot_names = slot_names
+        self._rendered: Recent[tuple[Any]] = Recent(self._MOST_RENDERED)
         self.profile = profile
         self.provider = provider
         self.params = dict(params)
-        model, self.tool = first_llm(profile, params)
+        self.behaviour = behaviour_of(profile)
+        model, self.tool = self.behaviour.first_llm(profile, params)
         if model is None:
             raise RenderFailure("the agent calls no LLM")
         self.model = model
-        self.raw_parameters = ABILITIES[profile.generation].raw_parameters and (
-            profile.type != "plan_execute_and_reflect"
-        )
-        self.is_flow = profile.type in FLOW_TYPES
-        self.calls_functions = not self.is_flow and is_function_calling(profile, params)
+        self.raw_parameters = ABILITIES[profile.generation].raw_parameters and not self.behaviour.has_fixed_prompts
+        self.is_flow = self.behaviour.runs_tools
+        self.calls_functions = self.behaviour.calls_functions(profile, params)
         # A prompt that is substituted more than once needs its late placeholders escaped in the first pass.
         self.escape_prefix = "" if self.is_flow else "$"
-        self.later_llms = [
-            tool for tool in llm_tools(profile, params) if self.is_flow and tool.model and tool is not self.tool
-        ]
+        tools = selected_tools(profile, params)
+        self.later_llms = [tool for tool in tools if self.is_flow and tool.model and tool is not self.tool]
 
     def key(self, name: str) -> str:
-        """The request parameter that sets `name` for the first LLM call alone."""
+        """Return the request parameter that sets `name` for the first LLM call only."""
         if self.later_llms and self.tool is not None and name not in self.params:
             return f"{self.tool.key}.{name}"
         return name
 
     def render(self, extra: Mapping[str, str], env: RuntimeValues | None = None) -> Any:
-        """The first call's body with `extra` parameters beside the caller's; None where the cluster fails."""
+        """Render the first call with `extra` parameters added to the caller's; return None if the cluster would fail.
+
+        For parameters without text from the client. Strategies ask for the same few bodies repeatedly, so the most
+        recent ones are cached. Don't change the result.
+        """
+        env = env or RuntimeValues()
+        key = (env, *sorted(extra.items()))
+        return self._rendered.get(key, lambda: (self.probe(extra, env),))[0]
+
+    def probe(self, extra: Mapping[str, str], env: RuntimeValues | None = None) -> Any:
+        """Render as `render` does, without the cache."""
         try:
             return first_call(self.profile, {**self.params, **extra}, env or RuntimeValues())
         except RenderFailure:
@@ -139,34 +138,32 @@ class CallModel:
 
     @computed_once
     def values(self) -> dict[str, str]:
-        """The first call's parameters as they are for the question `QUESTION`."""
+        """The first call's parameters for the question `QUESTION`."""
         return call_values(self.profile, {**self.params, "question": QUESTION}, RuntimeValues())
 
     @computed_once
     def base_parameters(self) -> dict[str, str]:
-        """Parameters before any prompt pass: the connector's, the agent's, the tool's, the caller's."""
+        """The parameters of connector, agent, tool and caller before any prompt pass."""
         own = {**self.model.connector.parameters, **self.values}
         if not self.is_flow:
             own.pop("prompt", None)
-            prompt = {**self.profile.llm_parameters, **self.params}.get("prompt")
-            if ABILITIES[self.profile.generation].raw_parameters:
-                prompt = {**self.profile.llm_parameters, **self.profile.parameters, **self.params}.get("prompt")
-            if prompt is not None and self.profile.type != "plan_execute_and_reflect":
+            prompt = self.behaviour.prompt(self.profile, self.params)
+            if prompt is not None:
                 own["prompt"] = prompt
         own.pop("question", None)
         return own
 
     @computed_once
     def names(self) -> list[str]:
-        """The template's variables, and those their values lead to, in order, each once.
+        """The variables of the template and of their values, in order, each once.
 
         Raises:
-            UndeliverableContent: there are more than any template needs; each of them is probed.
+            UndeliverableContent: there are too many, and each of them would be probed.
         """
         found: dict[str, None] = {}
         queue = [self.model.connector.request_body]
         while queue:
-            for name in _PLACEHOLDER.findall(queue.pop(0)):
+            for name in placeholder_names(queue.pop(0)):
                 if name not in found:
                     found[name] = None
                     queue.append(self.base_parameters.get(name, ""))
@@ -176,41 +173,41 @@ class CallModel:
 
     @computed_once
     def prompt_parameter(self) -> PromptParameter | None:
-        """The one parameter whose value has the question in it, once; None where that can't be told."""
-        if self.profile.type == "plan_execute_and_reflect":
+        """The only parameter whose value contains the question, once; None if there is none, or several."""
+        if self.behaviour.has_fixed_prompts:
             return None
-        # A template that takes whole messages reaches the prompt only through what the gateway puts there.
-        return self._held(self.names) or self._held([name for name in _PROMPTS if name not in self.names])
+        # In a template that takes whole messages, the prompt is reached only through the messages the gateway inserts.
+        return self._find_prompt(self.names) or self._find_prompt([name for name in _PROMPTS if name not in self.names])
 
-    def _held(self, names: list[str]) -> PromptParameter | None:
-        held = []
+    def _find_prompt(self, names: list[str]) -> PromptParameter | None:
+        found = []
         for name in names:
-            parts = _QUESTION_PLACE.split(self.base_parameters.get(name, ""))
+            parts = _split_at_question(self.base_parameters.get(name, ""))
             if len(parts) > 2:
                 return None
             if len(parts) == 2:
-                held.append(PromptParameter(name, *parts))
-        return held[0] if len(held) == 1 else None
+                found.append(PromptParameter(name, *parts))
+        return found[0] if len(found) == 1 else None
 
     @computed_once
     def legacy_body(self) -> Any:
-        """The body for a plain `question`; None where the agent can't be called that way."""
+        """The body for a plain `question`; None if the agent can't be called that way."""
         return self.render({"question": QUESTION})
 
     @property
     def lacks_prompt(self) -> bool:
-        """Whether nobody gave the agent a prompt, so that the request must (FACTS.md, 3.4.0: sending one mends it)."""
-        takes_one = self.is_flow or (self.calls_functions and self.profile.type != "plan_execute_and_reflect")
-        return takes_one and "prompt" not in self.base_parameters and self.legacy_body is None
+        """True if the agent has no prompt, so that the request must bring one (docs/internals/facts.md, 3.4.0)."""
+        can_be_given = self.is_flow or self.calls_functions
+        return can_be_given and "prompt" not in self.base_parameters and self.legacy_body is None
 
     @computed_once
     def replays(self) -> bool:
-        """Whether what the agent's memory holds reaches its first LLM call."""
-        body = self.render(self.with_question({}), RuntimeValues(history=PROBE))
+        """True if the content of the agent's memory reaches its first LLM call."""
+        body = self.probe(self.with_question({}), RuntimeValues(history=PROBE))
         return body is None or bool(list(locate(body, PROBE)))
 
     def position(self, body: Any) -> QuestionPosition | None:
-        """Where the question stands in `body`; None when it is not in one text of the provider's messages."""
+        """Return where the question is in `body`; None if it is not in exactly one text of the provider's messages."""
         if not isinstance(body, dict):
             return None
         messages = self.provider.canonical(body.get(self.provider.messages_field))
@@ -227,42 +224,21 @@ class CallModel:
     @computed_once
     def slots(self) -> list[Slot]:
         """The bare variables of the template that take messages, whole-array ones first."""
-        slots = [slot for name in self.names if (slot := self._slot(name)) is not None]
-        return sorted(slots, key=lambda slot: list(SlotKind).index(slot.takes))
-
-    def _slot(self, name: str) -> Slot | None:
-        field, content = self.provider.messages_field, self.provider.content_field
-        probe = json.dumps({PROBE: PROBE})
-        body = self.render({"question": QUESTION, self.key(name): probe})
-        match next(locate(body, PROBE), None):
-            case (str() as f, str()) if f == field:
-                return Slot(name, SlotKind.ARRAY)
-            case (str() as f, int(), str()) if f == field:
-                asked = any(place[0] == field for place in locate(body, QUESTION))
-                return Slot(name, SlotKind.HISTORY if asked else SlotKind.TURN)
-            case (str() as f, int(), str() as c, str()) if f == field and c == content:
-                return Slot(name, SlotKind.CONTENT)
-        helper = f"{PREFIX}gw_probe}},"
-        body = self.render({"question": QUESTION, self.key(name): helper, "gw_probe": probe})
-        match next(locate(body, PROBE), None):
-            case (str() as f, int() as index, str()) if f == field:
-                turn = next((place[1] for place in locate(body, QUESTION) if place[0] == field), None)
-                if isinstance(turn, int) and index < turn:
-                    return Slot(name, SlotKind.HISTORY, ",")
-        return None
+        return find_slots(self, [name for name in self.names if self._slot_names is None or name in self._slot_names])
 
     @computed_once
-    def system_slot(self) -> tuple[str, Path] | None:
-        """The quoted variable that is the system text, and its path in the body."""
-        if self.profile.type == "plan_execute_and_reflect":
+    def system_slot(self) -> SystemSlot | None:
+        """The quoted variable that is the system text."""
+        if self.behaviour.has_fixed_prompts:
             return None
         for name in self.names:
             if name == "question" or (self.prompt_parameter and name == self.prompt_parameter.name):
                 continue
-            body = self.render(self.with_question({self.key(name): PROBE}))
+            body = self.probe(self.with_question({self.key(name): PROBE}))
             places = list(locate(body, PROBE))
             if len(places) == 1 and self._is_system(body, places[0]):
-                return name, places[0]
+                before, _, after = value_at(body, places[0]).partition(PROBE)
+                return SystemSlot(name, places[0], before, after)
         return None
 
     def _is_system(self, body: Any, path: Path) -> bool:
@@ -273,7 +249,7 @@ class CallModel:
         return False
 
     def with_question(self, extra: Mapping[str, str]) -> dict[str, str]:
-        """Parameters with which the call renders with `QUESTION` in it: `extra`, and a filler for what must be set."""
+        """Return parameters that render the call with `QUESTION` in it: `extra`, and a default for a required slot."""
         asked = {"question": QUESTION, **extra}
         if self.legacy_body is None:
             for slot in self.slots:
@@ -284,32 +260,35 @@ class CallModel:
         return asked
 
     def default_value(self, slot: Slot) -> Any:
-        """What `slot` holds for a plain question, as JSON data whose texts are `Template` templates.
+        """Return the content of `slot` for a plain question, as JSON data whose texts are `Template`s.
 
-        The agent's or connector's own value where there is one; else one user turn with the agent's prompt.
+        That is the agent's or connector's own value, or else a user turn with the agent's prompt.
         """
         own = self.base_parameters.get(slot.name)
         if own is not None and is_strict_json(own):
-            return _live(json.loads(own))
+            return _as_templates(json.loads(own))
         variable = next((name for name in _PROMPTS if name in self.values), "question")
-        part = _live(self.provider.text_part(f"{PREFIX}{variable}}}"))
+        part = _as_templates(self.provider.text_part(f"{PREFIX}{variable}}}"))
         turn = {"role": "user", self.provider.content_field: [part]}
         return {SlotKind.ARRAY: [turn], SlotKind.TURN: turn, SlotKind.CONTENT: [part], SlotKind.HISTORY: []}[slot.takes]
 
 
 class CallModelCache:
-    """The anatomies of one agent, so that the same short parameters are not probed again.
+    """The call models of one agent, so that the same short parameters are not probed twice.
 
-    Its owner keeps it beside the profile and drops the two together. Holds at most `MAX_ENTRIES`; the least
-    recently used goes first.
+    Its owner stores it with the profile and drops the two together. Holds at most `MAX_ENTRIES`; the least
+    recently used one is dropped first.
     """
 
     MAX_ENTRIES = 16
     MAX_LENGTH = 4096  # of all parameter values together
 
-    def __init__(self, profile: AgentProfile) -> None:
+    def __init__(self, profile: AgentProfile, slot_names: Collection[str] | None = None) -> None:
+        """Create an empty cache. slot_names: see `CallModel`."""
         self.profile = profile
+        self._slot_names = slot_names
         self._call_models: Recent[CallModel] = Recent(self.MAX_ENTRIES)
+        self._after_upgrade: dict[str, CallModelCache] = {}
 
     def get(self, provider: Provider, params: Mapping[str, str]) -> CallModel:
         """Return the agent's call model for these parameters.
@@ -318,67 +297,36 @@ class CallModelCache:
             RenderFailure: the agent calls no LLM.
         """
         if sum(map(len, params.values())) > self.MAX_LENGTH:
-            return CallModel(self.profile, provider, params)
+            return self._create(provider, params)
         key = (provider.name, tuple(sorted(params.items())))
-        return self._call_models.get(key, lambda: CallModel(self.profile, provider, params))
+        return self._call_models.get(key, lambda: self._create(provider, params))
+
+    def after_upgrade(self, profile: AgentProfile, slot_name: str) -> CallModelCache:
+        """Return the call models of the agent after its connectors were changed to `profile`.
+
+        Only `slot_name`, the variable that takes messages then, is probed: the others did not help before.
+        """
+        found = self._after_upgrade.get(slot_name)
+        if found is None:
+            found = self._after_upgrade[slot_name] = CallModelCache(profile, frozenset({slot_name}))
+        return found
+
+    def _create(self, provider: Provider, params: Mapping[str, str]) -> CallModel:
+        return CallModel(self.profile, provider, params, self._slot_names)
 
 
-def _live(value: Any) -> Any:
-    match value:
-        case dict():
-            return {name: _live(member) for name, member in value.items()}
-        case list():
-            return [_live(item) for item in value]
-        case str():
-            return Template(value)
-    return value
+def _split_at_question(text: str) -> list[str]:
+    """Split a template at the placeholders of the question, in time proportional to its length."""
+    parts, rest = [], 0
+    while place := _QUESTION_PLACE.search(text, rest):
+        end = text.find(SUFFIX, place.end())
+        if end < 0:
+            break
+        parts.append(text[rest : place.start()])
+        rest = end + len(SUFFIX)
+    return [*parts, text[rest:]]
 
 
-def locate(value: Any, needle: str, path: Path = ()) -> Iterator[Path]:
-    """The paths of all strings in `value` that contain `needle`, in order."""
-    match value:
-        case str():
-            if needle in value:
-                yield path
-        case dict():
-            for name, member in value.items():
-                yield from locate(member, needle, (*path, name))
-        case list():
-            for index, item in enumerate(value):
-                yield from locate(item, needle, (*path, index))
-
-
-def replaced(value: Any, words: Mapping[str, str]) -> Any:
-    """`value` with each of `words` replaced in every string; names of members stay."""
-    match value:
-        case str():
-            for word, text in words.items():
-                value = value.replace(word, text)
-            return value
-        case dict():
-            return {name: replaced(member, words) for name, member in value.items()}
-        case list():
-            return [replaced(item, words) for item in value]
-    return value
-
-
-def value_at(value: Any, path: Path) -> Any:
-    """What stands at `path` in JSON data; None where `value` has no such place."""
-    for step in path:
-        match value, step:
-            case dict(), str():
-                value = value.get(step)
-            case list(), int() if step < len(value):
-                value = value[step]
-            case _:
-                return None
-    return value
-
-
-def with_value(value: Any, path: Path, new: Any) -> Any:
-    """A copy of `value` in which what stands at `path` is `new`."""
-    if not path:
-        return new
-    copy = value.copy()
-    copy[path[0]] = with_value(value[path[0]], path[1:], new)
-    return copy
+def _as_templates(value: Any) -> Any:
+    """Return `value` with every string as a `Template`."""
+    return with_leaves(value, lambda leaf: Template(leaf) if isinstance(leaf, str) else leaf)

@@ -1,4 +1,4 @@
-"""A way to deliver, before it is proved; and the interface of what makes such ways."""
+"""Candidates, which are plans without a proof, and the interface of the strategies that make them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from gateway.delivery.call_model import CallModel
 from gateway.delivery.target import TargetTurns
-from gateway.mlcommons.rendering import RuntimeValues
+from gateway.mlcommons.runtime_values import RuntimeValues
 from gateway.notices import Notice
 
 Expected = Callable[[RuntimeValues], Any]
@@ -16,9 +16,9 @@ Expected = Callable[[RuntimeValues], Any]
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """How the system text is said: parameters that put it into the template's slot, and the body it makes.
+    """How the system text is delivered: parameters that put it into the template's slot, and their effect.
 
-    apply: a body rendered without it → the same body with it; None where the body has no such place.
+    apply: takes a body rendered without the text and returns it with the text; None if the body has no place for it.
     """
 
     parameters: Mapping[str, str] = field(default_factory=dict)
@@ -30,8 +30,8 @@ class System:
 class Candidate:
     """Parameters that might make the input arrive.
 
-    expected: what the LLM must receive in an environment, None when that can't be told.
-    split: consecutive user turns may stand for one (only where a notice says so).
+    expected: returns what the LLM must receive for some run-time values; None if that is not known.
+    split: consecutive user turns count as one turn (only with a notice that reports it).
     """
 
     strategy: str
@@ -45,4 +45,4 @@ class Strategy(Protocol):
     """Yields candidates for a target, best first; a strategy that does not apply yields none."""
 
     def __call__(self, call: CallModel, target: TargetTurns) -> Iterator[Candidate]:
-        """Candidates for `target`."""
+        """Yield candidates for `target`."""

@@ -1,4 +1,4 @@
-"""Input that a unified agent takes and its cluster can't serve: known before anything is sent, or paid for. Pure."""
+"""Input that a unified agent accepts but its cluster can't process. Refused before anything is sent. Pure."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from gateway.mlcommons.profile import AgentProfile
 from gateway.unified.model import AgentInput, Media
 
 _LAST_READ = (3, 8)
-"""The last release whose sources and recordings say so; a later one may have mended it."""
+"""The last release whose sources and recordings show these limits. A later one may have fixed them."""
 _NOT_TO_OPENAI = ("document", "video")
 _SWITCH = 'PUT /_cluster/settings {"persistent":{"plugins.ml_commons.unified_agent_api_enabled":true}}'
 
 
 def refuse_cluster_limits(profile: AgentProfile, agent_input: AgentInput) -> None:
-    """Do nothing if the cluster can serve this input.
+    """Refuse input that the cluster can't process.
 
     Raises:
-        UndeliverableContent: it can't: the API that a V2 agent needs is off (UNIFIED_API_OFF); it can't read Gemini's
-            answers to V2 agents (ANSWER_NOT_READ: recorded, 3.6.0 and 3.8.0, 500 "parseToUnifiedMessage is not yet
-            supported"); it has no form for this media on OpenAI (MEDIA_KIND_UNSUPPORTED: 3.6.0, a 400 of its own).
+        UndeliverableContent: the API that a V2 agent needs is off (UNIFIED_API_OFF); the cluster can't read Gemini's
+            responses to V2 agents (ANSWER_NOT_READ: recorded on 3.6.0 and 3.8.0, 500 "parseToUnifiedMessage is not yet
+            supported"); or it has no form for this media on OpenAI (MEDIA_KIND_UNSUPPORTED: a 400 on 3.6.0).
     """
     if profile.generation is Generation.UNIFIED_V2 and (found := list(_problems(profile, agent_input))):
         raise UndeliverableContent.of(found)

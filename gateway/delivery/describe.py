@@ -1,4 +1,4 @@
-"""An operator's way out (`delivery: describe`): media that can't be delivered become a text note in their place."""
+"""`delivery: describe`: media that can't be delivered are replaced by a text note."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ Part = TypeVar("Part")
 
 
 def describe(agent_input: AgentInput, places: Collection[str]) -> tuple[AgentInput, tuple[Notice, ...]]:
-    """The conversation with a text note for media, in turns and in tool results, and a notice for each.
+    """Replace media in turns and tool results by text notes; return the conversation and a notice for each.
 
-    places: what a refusal names. Only the media at these places are replaced; where none of the places is that of
-    a medium, all media are.
+    places: those of a refusal's problems. Only the media there are replaced, or all media if none is there.
     """
     named = [media.at for media in _media_of(agent_input) if media.at in places]
     chosen = frozenset(named or (media.at for media in _media_of(agent_input)))
@@ -25,7 +24,7 @@ def describe(agent_input: AgentInput, places: Collection[str]) -> tuple[AgentInp
     def note(part: Part) -> Part | Text:
         if not isinstance(part, Media) or part.at not in chosen:
             return part
-        notices.append(Notice("MEDIA_DESCRIBED", f"the {part.kind} was replaced by a note in words", part.at))
+        notices.append(Notice("MEDIA_DESCRIBED", f"the {part.kind} was replaced by a text note", part.at))
         return Text(_note(part), part.at)
 
     def describe_block(block: ContentBlock) -> ContentBlock:

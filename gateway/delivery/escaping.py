@@ -1,11 +1,11 @@
-"""How user text is written so that the cluster's rendering gives back exactly that text.
+"""Escapes user text so that the cluster renders exactly that text.
 
-Three places need three codes (FACTS.md, "Text that must arrive exactly"):
+There are three forms, for three places (docs/internals/facts.md, "Text that must arrive exactly"):
 
-- inside JSON that goes in raw: every ``$`` as ``\\u0024``, so no placeholder can form;
-- in a parameter that the cluster escapes: the text cut into pieces, none of which holds a whole placeholder or
-  looks like JSON, each in a helper parameter of its own;
-- in a question that memory stores: the ``$`` of each placeholder from a helper parameter that never changes.
+- in JSON that is inserted raw: every ``$`` is written ``\\u0024``, so no placeholder can form;
+- in a parameter that the cluster escapes: the text is split into helper parameters, none of which has a whole
+  placeholder or looks like JSON;
+- in a question that memory stores: the ``$`` of each placeholder comes from a helper parameter that never changes.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from gateway.mlcommons.template import PREFIX, may_be_json
 
 
 class Template(str):
-    """A template of the agent's own inside planned JSON: its placeholders must stay alive."""
+    """A template of the agent's own inside planned JSON. Its placeholders are not escaped."""
 
     __slots__ = ()
 
 
 class Concat(tuple[str, ...]):
-    """A JSON string made of `Template` and plain parts, in order."""
+    """A JSON string made of `Template`s and plain strings, in order."""
 
     __slots__ = ()
 
 
 def dump(value: Any) -> str:
-    """`value` as compact JSON; ``$`` is written ``\\u0024`` everywhere but in `Template` text."""
+    """Write `value` as compact JSON, with ``$`` as ``\\u0024`` everywhere but in `Template`s."""
     return "".join(_dump(value))
 
 
@@ -71,12 +71,12 @@ def _string(text: str) -> str:
 
 
 def raw_text(text: str) -> str:
-    """`text` for the inside of a JSON string, to be inserted raw (`no_escape_params`)."""
+    """Escape `text` for the inside of a JSON string that is inserted raw (`no_escape_params`)."""
     return _string(text)[1:-1]
 
 
 def is_plain(text: str) -> bool:
-    """Whether the cluster passes `text` on as it is wherever it escapes it: no placeholder, not like JSON."""
+    """Return True if `text` needs no escaping where the cluster escapes it: no placeholder, and not like JSON."""
     return PREFIX not in text and not may_be_json(text)
 
 
@@ -85,10 +85,10 @@ _CUT = len("${par")
 
 
 def split_placeholders(text: str) -> list[str]:
-    """`text` in parts that are each `is_plain`, to be put together again by the cluster.
+    """Split `text` into parts that are each `is_plain`, for the cluster to join again.
 
-    The cut goes through the middle of each ``${parameters.``, so that no part ends in the ``$`` that would
-    escape the next placeholder; and behind a run of opening brackets, which alone can't be JSON.
+    The cut goes through the middle of each ``${parameters.``, so that no part ends in a ``$``, which would escape the
+    next placeholder. Another cut is after a run of opening brackets, which alone can't be JSON.
     """
     cuts = [0]
     if opening := _OPENING.match(text):
@@ -101,33 +101,34 @@ def split_placeholders(text: str) -> list[str]:
     return [text[a:b] for a, b in itertools.pairwise(cuts) if a < b]
 
 
-_DOLLARS = re.compile(r"\$+(?=\{parameters\.)")
+# A run is matched from its start and whole, so that a long run takes time proportional to its length.
+_DOLLARS = re.compile(r"(?<!\$)\$++(?=\{parameters\.)")
 
 
 def escape_placeholders(text: str, helper: str, refer: str) -> tuple[str, dict[str, str]]:
-    """`text` with each run of n ``$`` before ``{parameters.`` taken from the parameter ``<helper><n>``.
+    """Replace each run of n ``$`` before ``{parameters.`` by the parameter ``<helper><n>``; return it with the helpers.
 
     refer: the text before the helper's placeholder (``$`` where the prompt is substituted more than once).
-    Memory may store the result: the helpers' values never change, so a later turn can send them again.
+    Memory may store the result: the helpers' values never change, so a later request can send them again.
     """
     helpers: dict[str, str] = {}
 
-    def coded(match: re.Match[str]) -> str:
+    def escape(match: re.Match[str]) -> str:
         run = match[0]
         name = helper if len(run) == 1 else f"{helper}{len(run)}"
         helpers[name] = run
         return f"{refer}{PREFIX}{name}}}"
 
-    return _DOLLARS.sub(coded, text), helpers
+    return _DOLLARS.sub(escape, text), helpers
 
 
-_CODED = re.compile(r"\$?\$\{parameters\.gw_([a-z]+)(\d*)\}")
+_ESCAPED = re.compile(r"\$?\$\{parameters\.gw_([a-z]+)(\d*)\}")
 
 
 def unescape(text: str) -> str:
-    """Undo `escape_placeholders` in a question that memory has stored; media become ``[media]``."""
+    """Undo `escape_placeholders` in a question that memory stored; media become ``[media]``."""
 
-    def said(match: re.Match[str]) -> str:
+    def original(match: re.Match[str]) -> str:
         return "$" * int(match[2] or 1) if match[1] == "d" else "[media]"
 
-    return _CODED.sub(said, text)
+    return _ESCAPED.sub(original, text)

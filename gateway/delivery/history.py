@@ -1,24 +1,25 @@
-"""Earlier turns where the template has a place of its own for them."""
+"""Earlier turns in a template variable of their own."""
 
 from __future__ import annotations
 
-from gateway.delivery.call_model import CallModel, Slot, SlotKind
+from gateway.delivery.call_model import CallModel
 from gateway.delivery.escaping import dump
 from gateway.delivery.question_placements import Parameters
+from gateway.delivery.slots import Slot, SlotKind
 from gateway.delivery.target import Turn
 from gateway.mlcommons.template import PREFIX
 
 
 def history_slot(call: CallModel) -> Slot | None:
-    """The variable that takes turns before the user's."""
+    """Return the variable that takes the turns before the user's."""
     return next((slot for slot in call.slots if slot.takes is SlotKind.HISTORY), None)
 
 
 def in_history(call: CallModel, slot: Slot, turns: list[Turn]) -> Parameters:
-    """Parameters that put `turns` into the history slot.
+    """Return parameters that put `turns` into the history slot.
 
-    Each turn is JSON, so it goes in raw by itself; the list is not JSON, so the slot only refers to them
-    (FACTS.md: the bare list is a 400).
+    Each turn is JSON, so the cluster inserts it raw. A list without brackets is not JSON, so the slot refers to the
+    turns (docs/internals/facts.md: the list itself is a 400).
     """
     if not turns:
         return {}

@@ -1,7 +1,7 @@
-"""Input for an agent that takes it itself: the cluster still expands ``${parameters.x}`` in its text.
+"""Input for an agent that takes `input` itself. The cluster still expands ``${parameters.x}`` in its text.
 
-Seen on 3.6.0: a known name is replaced in silence, an unknown one is a 400, and on a V1 agent a name that leads
-back to itself makes the cluster never answer.
+Recorded on 3.6.0: a known name is replaced silently, an unknown one is a 400, and on a V1 agent a name that leads back
+to itself makes the cluster hang.
 """
 
 from __future__ import annotations
@@ -10,26 +10,22 @@ from typing import Any
 
 from gateway.delivery.escaping import escape_placeholders
 from gateway.delivery.question_placements import SKIP, Parameters, skip_if_needed
+from gateway.delivery.trees import with_leaves
 from gateway.mlcommons.template import PREFIX
 
 GUARDS: Parameters = {"gw_d": "$", "gw_d2": "$$", "gw_d3": "$$$", SKIP: "true"}
-"""What undoes the code of texts that an agent's memory may bring back."""
+"""Parameters that undo the escaping of texts that an agent's memory may replay."""
 
 
-def guarded(value: Any) -> tuple[Any, Parameters]:
-    """`value` with every placeholder in its texts coded, and the parameters that undo the code; {} if there is none."""
+def guard(value: Any) -> tuple[Any, Parameters]:
+    """Escape every placeholder in the texts of `value`; return it with the parameters that undo that, {} for none."""
     helpers: Parameters = {}
-    return _guarded(value, helpers), helpers
 
+    def escape(leaf: Any) -> Any:
+        if not isinstance(leaf, str) or PREFIX not in leaf:
+            return leaf
+        text, more = escape_placeholders(leaf, "gw_d", "")
+        helpers.update({**more, **skip_if_needed(leaf)})
+        return text
 
-def _guarded(item: Any, helpers: Parameters) -> Any:
-    match item:
-        case str() if PREFIX in item:
-            text, more = escape_placeholders(item, "gw_d", "")
-            helpers.update({**more, **skip_if_needed(item)})
-            return text
-        case dict():
-            return {name: _guarded(member, helpers) for name, member in item.items()}
-        case list():
-            return [_guarded(element, helpers) for element in item]
-    return item
+    return with_leaves(value, escape), helpers

@@ -1,73 +1,72 @@
-"""The proof of a candidate: the rendered call equals what must arrive, whatever the run-time values are."""
+"""The proof of a candidate: the rendered call equals the expected one, whatever the run-time values are."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, TypeGuard
 
-from gateway.delivery.call_model import QUESTION, CallModel, locate
+from gateway.delivery.call_model import CallModel
 from gateway.delivery.candidate import Candidate, System
 from gateway.delivery.escaping import Concat
+from gateway.delivery.slots import QUESTION
 from gateway.delivery.target import Turn, parts_of
+from gateway.delivery.trees import locate, value_at, with_leaves
+from gateway.mlcommons.expansion import RenderFailure
 from gateway.mlcommons.profile import Tool
-from gateway.mlcommons.rendering import (
-    FLOW_TYPES,
-    RenderFailure,
-    RuntimeValues,
-    call_values,
-    first_call,
-    parsed,
-    tool_call,
-)
+from gateway.mlcommons.rendering import call_values, first_call, parse_payload, tool_call
+from gateway.mlcommons.runtime_values import RuntimeValues
 from gateway.providers.base import Provider
 
-# What a remembered turn or a tool's output may look like at its worst: quotes, JSON, a template's own signs.
+# A worst case of a remembered turn or a tool's output: quotes, JSON, and signs that have a meaning in templates.
 HOSTILE = 'x"}]},{"text":"\\ $ {y} \n[1]'
 
 
 def runtime_values(call: CallModel, parameters: Mapping[str, str]) -> Iterator[RuntimeValues]:
-    """The run-time values to try: none, and hostile ones where the agent can meet any."""
+    """Yield the run-time values to try: none, and hostile ones if the agent can get any."""
     yield RuntimeValues()
     profile = call.profile
     remembers = bool(profile.memory_type) and "memory_id" in call.params
     if parameters.get("message_history_limit", call.params.get("message_history_limit")) == "0":
         remembers = False
-    earlier_tools = profile.type in FLOW_TYPES and len(profile.tools) > 1
+    earlier_tools = call.is_flow and len(profile.tools) > 1
     if remembers or earlier_tools:
         yield RuntimeValues(HOSTILE if remembers else None, HOSTILE)
 
 
 def proves(call: CallModel, candidate: Candidate, system: System, question: Collection[str]) -> bool:
-    """Whether the candidate, with the system text's parameters, makes the input arrive in every environment.
+    """Return True if the candidate, with the system text's parameters, makes the input arrive for all run-time values.
 
-    Only `RenderFailure`, which stands for the cluster's own failures, says that it does not. Any other exception is
-    a bug of the strategy, the provider or the rendering, and is raised.
+    Only `RenderFailure`, a failure of the cluster, counts as a no. Any other exception is a bug of the strategy, the
+    provider or the rendering, and is raised.
 
-    question: the texts that may stand for the question in the calls of a flow's later LLM tools.
+    question: the texts that may replace the question in the calls of a flow's later LLM tools.
     """
     request = {**call.params, **candidate.parameters}
-    for environment in runtime_values(call, candidate.parameters):
-        wanted = candidate.expected(environment)
+    for env in runtime_values(call, candidate.parameters):
+        wanted = candidate.expected(env)
         if wanted is None or list(locate(wanted, QUESTION)):
             return False
         wanted = system.apply(wanted)
         if wanted is None:
             return False
         try:
-            rendered = first_call(call.profile, request, environment)
+            rendered = first_call(call.profile, request, env)
         except RenderFailure:
             return False
         if _normal(call.provider, rendered, candidate.split) != _normal(call.provider, wanted, candidate.split):
             return False
-        if not all(_keeps_its_prompt(call, tool, request, environment, question) for tool in call.later_llms):
+        if not all(_has_its_prompt(call, tool, request, env, question) for tool in call.later_llms):
             return False
-    return _tools_keep_their_prompt(call, request)
+    return _tools_have_their_prompt(call, request)
 
 
-def _keeps_its_prompt(
+def _has_its_prompt(
     call: CallModel, tool: Tool, request: Mapping[str, str], env: RuntimeValues, question: Collection[str]
 ) -> bool:
-    """A later LLM tool of a flow takes the request's parameters too: its texts must stay, around the question."""
+    """Return True if the texts of a flow's later LLM tool, which takes the request's parameters too, are unchanged.
+
+    Only the question in them may differ.
+    """
     first = f"{call.tool.key}." if call.tool else ""
     asking = {name.removeprefix(first): value for name, value in call.with_question({}).items()}
     try:
@@ -78,11 +77,9 @@ def _keeps_its_prompt(
         now = tool_call(call.profile, request, env, tool)
     except RenderFailure:
         return False
-    texts = [_at(now, path) for path in locate(now, "")]
-    return all(
-        any(words in text for text in texts for words in (_at(before, path).replace(QUESTION, q) for q in question))
-        for path in locate(before, "")
-    )
+    texts = [value_at(now, path) for path in locate(now, "")]
+    own_texts = (value_at(before, path) for path in locate(before, ""))
+    return all(any(own.replace(QUESTION, asked) in text for text in texts for asked in question) for own in own_texts)
 
 
 def _normal(provider: Provider, body: Any, split: bool) -> Any:
@@ -110,21 +107,21 @@ def _is_user(turn: Any) -> TypeGuard[Turn]:
 
 
 def _plain(value: Any) -> Any:
-    """JSON data with `Concat` and `Template` texts as plain strings, so that only content is compared."""
-    match value:
-        case Concat():
-            return "".join(value)
-        case dict():
-            return {name: _plain(member) for name, member in value.items()}
-        case list() | tuple():
-            return [_plain(item) for item in value]
-    return value
+    """Return JSON data with every `Concat` and tuple as a plain string or list, so that only content is compared."""
+
+    def plain(leaf: Any) -> Any:
+        if isinstance(leaf, Concat):
+            return "".join(leaf)
+        return [_plain(item) for item in leaf] if isinstance(leaf, tuple) else leaf
+
+    return with_leaves(value, plain)
 
 
-def _tools_keep_their_prompt(call: CallModel, request: Mapping[str, str]) -> bool:
-    """An LLM tool of a conversational agent inherits the request's parameters (FACTS.md): its own prompt must stay.
+def _tools_have_their_prompt(call: CallModel, request: Mapping[str, str]) -> bool:
+    """Return True if the LLM tools of a conversational agent have their own prompt: they inherit all parameters.
 
-    The texts of its call for some question must all be in its call with the planned parameters.
+    All texts of a tool's call for some question must be in its call with the planned parameters
+    (docs/internals/facts.md).
     """
     if call.is_flow:
         return True
@@ -139,18 +136,12 @@ def _tools_keep_their_prompt(call: CallModel, request: Mapping[str, str]) -> boo
             now = _tool_call(call, tool, request)
         except RenderFailure:
             return False
-        asked = {_at(before, path) for path in locate(before, QUESTION)}
-        if not asked <= {_at(now, path) for path in locate(now, QUESTION)}:
+        asked = {value_at(before, path) for path in locate(before, QUESTION)}
+        if not asked <= {value_at(now, path) for path in locate(now, QUESTION)}:
             return False
     return True
 
 
 def _tool_call(call: CallModel, tool: Any, request: Mapping[str, str]) -> Any:
     values = call_values(call.profile, request, RuntimeValues())
-    return parsed(tool.model, {**values, **tool.parameters, "question": QUESTION}, call.profile)
-
-
-def _at(value: Any, path: tuple[str | int, ...]) -> Any:
-    for step in path:
-        value = value[step]
-    return value
+    return parse_payload(tool.model, {**values, **tool.parameters, "question": QUESTION}, call.profile)

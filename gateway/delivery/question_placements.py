@@ -1,6 +1,6 @@
-"""The ways a question's text can travel to the agent's prompt, most readable first.
+"""Request parameters that bring a question's text to the agent's prompt, the most readable ones first.
 
-Which of them works depends on the text, the agent's prompt and the cluster; the proof decides.
+Which of them work depends on the text, the agent's prompt and the cluster. The proof decides.
 """
 
 from __future__ import annotations
@@ -17,45 +17,44 @@ SKIP = "skip_validating_missing_parameters"
 
 
 def question_placements(call: CallModel, text: str, question: str) -> Iterator[Parameters]:
-    """Request parameters that bring `text` to where the agent's prompt has the question.
+    """Yield parameters that put `text` where the agent's prompt has the question.
 
-    question: the plain text that memory should store, which is sent as `question` wherever `text` can travel
-    apart from it.
+    question: the plain text for memory. It is sent as `question` if `text` can be sent in another parameter.
     """
     if text == question and is_plain(text):
         yield {"question": text}
     if call.prompt_parameter is not None:
         yield {**in_prompt(call, reference_to(call, "gw_t", text, escape_prefix(call))), "question": question}
-    yield coded_question(call, text)
+    yield escaped_question(call, text)
 
 
-def coded_question(call: CallModel, text: str) -> Parameters:
-    """The text in `question` itself, so coded that the rendering gives it back (and memory stores the code)."""
+def escaped_question(call: CallModel, text: str) -> Parameters:
+    """Return the text as `question`, escaped so that it renders unchanged. Memory stores it escaped."""
     if call.is_flow:
         reference, helpers = reference_to(call, "gw_q", text, "")
         return {"question": reference, **helpers}
-    coded, helpers = escape_placeholders(text, "gw_d", call.escape_prefix)
-    return {"question": coded, **helpers, **skip_if_needed(text)}
+    escaped, helpers = escape_placeholders(text, "gw_d", call.escape_prefix)
+    return {"question": escaped, **helpers, **skip_if_needed(text)}
 
 
 def escape_prefix(call: CallModel) -> str:
-    """What stands before a placeholder in the holder, so that it outlasts the agent's prompt passes."""
+    """Return what to put before a placeholder in the prompt parameter so that it survives the agent's prompt passes."""
     return call.escape_prefix if call.prompt_parameter is not None and call.prompt_parameter.name == "prompt" else ""
 
 
-def in_prompt(call: CallModel, referred_text: tuple[str, Parameters]) -> Parameters:
-    """The agent's own prompt with a reference in the question's place, and the helpers it refers to."""
+def in_prompt(call: CallModel, text: tuple[str, Parameters]) -> Parameters:
+    """Return the agent's own prompt with a reference in place of the question, and its helpers. text: those two."""
     assert call.prompt_parameter is not None
-    reference, helpers = referred_text
+    reference, helpers = text
     prompt_parameter = call.prompt_parameter
     return {call.key(prompt_parameter.name): prompt_parameter.before + reference + prompt_parameter.after, **helpers}
 
 
 def reference_to(call: CallModel, name: str, text: str, escape_prefix: str) -> tuple[str, Parameters]:
-    """A reference to helper parameters that hold `text`, and those helpers.
+    """Return a reference to helper parameters that contain `text`, and those helpers.
 
-    Inserted raw where the cluster can (3.0 and later), else in pieces that it escapes; these serve every LLM tool of
-    a flow, while `no_escape_params` is sent to the first alone.
+    The text is inserted raw if the cluster can do that (3.0 and later), else in parts that it escapes. Parts work for
+    every LLM tool of a flow, while `no_escape_params` is sent to the first one only.
     """
     if call.raw_parameters and not call.later_llms:
         return raw_reference(call, {name: raw_text(text)}, escape_prefix)
@@ -65,24 +64,24 @@ def reference_to(call: CallModel, name: str, text: str, escape_prefix: str) -> t
 
 
 def raw_reference(call: CallModel, fragments: Parameters, escape_prefix: str) -> tuple[str, Parameters]:
-    """A reference to helpers that go in raw, one after the other, and the helpers with what makes them raw."""
+    """Return a reference to helpers that are inserted raw, in order, and the helpers with `no_escape_params`."""
     reference = "".join(f"{escape_prefix}{PREFIX}{name}}}" for name in fragments)
     return reference, {**fragments, **raw_names(call, fragments)}
 
 
 def raw_names(call: CallModel, names: Parameters) -> Parameters:
-    """`no_escape_params` with what the agent has there already: sending one's own replaces it (FACTS.md, 3.4.0)."""
+    """Return `no_escape_params` with the agent's own names, which it would replace (docs/internals/facts.md, 3.4.0)."""
     own = call.values.get("no_escape_params", "")
     return {call.key("no_escape_params"): ",".join([*filter(None, [own]), *names])}
 
 
 def skip_if_needed(text: str) -> Parameters:
-    """The flag without which the cluster refuses a rendered body that has a placeholder's look in it."""
+    """Return the flag without which the cluster refuses a rendered body that contains a placeholder."""
     return {SKIP: "true"} if PREFIX in text else {}
 
 
-def merged(*parameters: Parameters) -> Parameters:
-    """Parameters put together; lists of raw names are joined, each name once."""
+def merge(*parameters: Parameters) -> Parameters:
+    """Merge parameters; lists of raw names are joined, each name once."""
     result: Parameters = {}
     for more in parameters:
         for name, value in more.items():

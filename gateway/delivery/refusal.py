@@ -1,15 +1,14 @@
-"""Why an input can't be delivered: which of its parts, what would make it work."""
+"""Why an input can't be delivered: the parts at fault, and what would make it work."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from gateway.delivery.template_change import NotOffered, command, upgraded, with_upgrades
+from gateway.delivery.search import Search
+from gateway.delivery.template_change import NotOffered, command, find_change, with_upgrades
 from gateway.errors import Problem
-from gateway.mlcommons.profile import AgentProfile
 from gateway.mlcommons.rendering import first_llm
-from gateway.providers.base import Provider
 from gateway.unified.model import AgentInput, ContentBlock, ConverseBlock, Media, Message, Text, ToolResult, ToolUse
 from gateway.unified.roles import meaning_of
 
@@ -17,61 +16,55 @@ _ASK = Text("x", "input")
 _EXPECTED = {"HISTORY_NEEDS_UPGRADE": "one user turn", "SYSTEM_NEEDS_SLOT": "user and assistant turns"}
 MEMORY_NOT_SAFE = Problem(
     "parameters.memory_id",
-    "what this memory holds can't be told to the agent beside this input without being changed",
+    "the content of this memory can't be sent to the agent with this input without being changed",
     code="MEMORY_NOT_SAFE",
     help='send "message_history_limit": "0" to leave the remembered turns out, or start a new memory',
 )
 
 
-def problems(
-    profile: AgentProfile,
-    provider: Provider,
-    agent_input: AgentInput,
-    params: Mapping[str, str],
-    roles: Mapping[str, str],
-    deliverable: Callable[[AgentProfile, AgentInput], bool],
-) -> list[Problem]:
-    """Every part that can't reach the LLM of this agent, found by trying each kind of part by itself.
+def problems(search: Search, agent_input: AgentInput) -> list[Problem]:
+    """Report every part that can't reach the LLM of this agent, after `search` found no plan for `agent_input`.
 
-    roles: the operator's role table (`MappingOptions.roles`).
-    deliverable: whether a conversation can be delivered to this agent, as it is or with its connectors changed.
+    Each kind of part in the input is tried by itself. The search has cached the bodies that all of them start from, so
+    a kind costs only the proof of its own candidates, if it has any.
     """
-
-    def remedy(sample: AgentInput) -> str:
-        return upgrade(profile, provider, params, lambda changed: deliverable(changed, sample))
-
+    upgrade = Upgrade(search)
     found = [
         Problem(place, reason, expected=_EXPECTED.get(code, "text"), received=received, code=code, help=help)
-        for code, reason, places, sample in _parts(agent_input, roles)
-        if places and not deliverable(profile, sample)
-        for help in [remedy(sample)]
+        for code, reason, places, sample in _parts(agent_input, search.options.roles)
+        if places and not search.delivers(sample)
+        for help in [upgrade.advice(sample)]
         for place, received in places
     ]
-    if found:
-        return found
+    return found or [_problem_of_the_whole(search, agent_input, upgrade)]
+
+
+def _problem_of_the_whole(search: Search, agent_input: AgentInput, upgrade: Upgrade) -> Problem:
+    """Return why the input can't be delivered although each kind of part in it can."""
     asking = _conversation(agent_input, [Message("user", (_ASK,), "input")])
-    if not deliverable(profile, asking):
+    if not search.delivers(asking):
         reason = "this agent can't be called: its own prompt and connector don't render to a valid request"
-        return [Problem("input", reason, code="AGENT_NOT_CALLABLE", help=remedy(asking))]
+        return Problem("input", reason, code="AGENT_NOT_CALLABLE", help=upgrade.advice(asking))
     last = agent_input.messages[-1]
-    is_answer = all(isinstance(block, ToolResult) for block in last.content)
-    if meaning_of(last, roles).standard in ("assistant", "tool") or is_answer:
-        reason = "the agent's own prompt stands around a question, and this conversation ends without one"
+    is_result = all(isinstance(block, ToolResult) for block in last.content)
+    if meaning_of(last, search.options.roles).standard in ("assistant", "tool") or is_result:
+        reason = "the agent's own prompt needs a question, and this conversation ends without one"
         help = "end the conversation with a user turn"
-        return [Problem(last.at, reason, "a user turn", last.role, "QUESTION_MISSING", help)]
+        return Problem(last.at, reason, "a user turn", last.role, "QUESTION_MISSING", help)
     kinds = sorted({type(block).__name__.lower() for m in agent_input.messages for block in m.content})
+    advice = upgrade.advice(agent_input)
     if kinds == ["text"] and len(agent_input.messages) == 1:
         reason = "this text can't be put into the agent's template without being changed"
-        return [Problem("input", reason, received="text", code="TEXT_NOT_SAFE", help=remedy(agent_input))]
+        return Problem("input", reason, received="text", code="TEXT_NOT_SAFE", help=advice)
     reason, received = "each part could be delivered by itself, but not all of them together", ", ".join(kinds)
-    return [Problem("input", reason, "", received, "COMBINATION_NOT_DELIVERABLE", remedy(agent_input))]
+    return Problem("input", reason, "", received, "COMBINATION_NOT_DELIVERABLE", advice)
 
 
 Part = tuple[str, str, list[tuple[str, str]], AgentInput]
 
 
 def _parts(agent_input: AgentInput, roles: Mapping[str, str]) -> Iterator[Part]:
-    """The kinds of part an agent may not take: code, reason, their places, and a conversation of just that kind."""
+    """Yield the kinds of part an agent may not take: code, reason, places, and a conversation of that kind only."""
     messages = agent_input.messages
     media = [block for m in messages for block in m.content if isinstance(block, Media)]
     tools = [block for m in messages for block in m.content if isinstance(block, ToolUse | ToolResult)]
@@ -102,12 +95,12 @@ def _parts(agent_input: AgentInput, roles: Mapping[str, str]) -> Iterator[Part]:
         _conversation(agent_input, [Message("user", (_ASK, *native), "input")]),
     )
     earlier = [(message.at, message.role) for message in turns[:-1]]
-    told = [Message(role, (_ASK,), "input") for role in ("user", "assistant", "user")]
+    history = [Message(role, (_ASK,), "input") for role in ("user", "assistant", "user")]
     yield (
         "HISTORY_NEEDS_UPGRADE",
         "this agent's connector and prompt have no place for earlier turns",
         earlier,
-        _conversation(agent_input, told),
+        _conversation(agent_input, history),
     )
     yield (
         "SYSTEM_NEEDS_SLOT",
@@ -131,34 +124,39 @@ def _named(block: ContentBlock) -> str:
 
 
 def _without_media(turns: list[Message]) -> list[Message]:
-    kept = [replace(m, content=tuple(b for b in m.content if not isinstance(b, Media))) for m in turns]
-    return [message for message in kept if message.content]
+    texts = [replace(m, content=tuple(b for b in m.content if not isinstance(b, Media))) for m in turns]
+    return [message for message in texts if message.content]
 
 
 def _conversation(agent_input: AgentInput, messages: list[Message]) -> AgentInput:
     return replace(agent_input, messages=tuple(messages))
 
 
-def upgrade(
-    profile: AgentProfile, provider: Provider, params: Mapping[str, str], helps: Callable[[AgentProfile], bool]
-) -> str:
-    """The command that mends the agent, with the change in words; where none does, why.
+class Upgrade:
+    """The change of an agent's connector that an operator can make, and what it would let through."""
 
-    helps: whether the input can be delivered to the agent once its connectors are changed.
-    """
-    model, _ = first_llm(profile, params)
-    if model is None or not provider.name:
-        return "see docs/limitations.md"
-    connector = f"connector {model.connector.id} of" if model.connector.id else "the connector inside"
-    connector = f"{connector} model {model.id}"
-    try:
-        change = upgraded(model.connector, provider)
-    except NotOffered as refusal:
-        return f"{connector} can't be mended: {refusal.reason}; see docs/limitations.md"
-    if not helps(with_upgrades(profile, provider)):
-        return f"no upgrade of {connector} would let this through; see docs/limitations.md"
-    replaced = "the list of messages" if change.form == "array" else "the user's turn"
-    return (
-        f"{command(profile.id)}: {connector} takes ${{parameters.{change.name}}} in place of "
-        f"{replaced}, which stays its default, so old callers are not affected; see docs/migration.md"
-    )
+    def __init__(self, search: Search) -> None:
+        self._search = search
+        self._after: Search | None = None
+
+    def advice(self, agent_input: AgentInput) -> str:
+        """Return the command that lets `agent_input` through, and what it changes; or why no command does."""
+        model, _ = first_llm(self._search.profile, self._search.params)
+        provider = self._search.provider
+        if model is None or not provider.name:
+            return "see docs/limitations.md"
+        connector = f"connector {model.connector.id} of" if model.connector.id else "the connector inside"
+        connector = f"{connector} model {model.id}"
+        try:
+            change = find_change(model.connector, provider)
+        except NotOffered as refusal:
+            return f"{connector} can't be upgraded: {refusal.reason}; see docs/limitations.md"
+        if self._after is None:
+            self._after = self._search.after_upgrade(with_upgrades(self._search.profile, provider), change.name)
+        if not self._after.delivers(agent_input):
+            return f"no upgrade of {connector} would let this through; see docs/limitations.md"
+        replaced = "the list of messages" if change.form == "array" else "the user's turn"
+        return (
+            f"{command(self._search.profile.id)}: {connector} takes ${{parameters.{change.name}}} in place of "
+            f"{replaced}, which stays its default, so old callers are not affected; see docs/migration.md"
+        )

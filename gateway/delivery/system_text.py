@@ -1,4 +1,4 @@
-"""Where system text can go: among the messages, into the template's system slot, or into the first user turn."""
+"""Where system text can go: the messages, the template's system slot, or the first user turn."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gateway.delivery.call_model import PROBE, CallModel, value_at, with_value
+from gateway.delivery.call_model import CallModel, SystemSlot
 from gateway.delivery.candidate import System
 from gateway.delivery.escaping import is_plain
 from gateway.delivery.question_placements import reference_to
 from gateway.delivery.target import Turn, parts_of, text_of
+from gateway.delivery.trees import value_at, with_value
 from gateway.notices import Notice
 from gateway.providers.base import Provider, ProviderRequest
 from gateway.unified.model import AgentInput, Message, Text
@@ -21,14 +22,14 @@ _SYSTEM_ROLES = frozenset({"system", "developer"})
 
 @dataclass(frozen=True, slots=True)
 class SystemPlacement:
-    """The turns that are left to say, and how the system text is said."""
+    """Remaining turns, and how the system text is delivered."""
 
     turns: list[Turn]
     system: System = field(default_factory=System)
 
 
 def placements(call: CallModel, request: ProviderRequest) -> Iterator[SystemPlacement]:
-    """The ways to say the system text of a mapped conversation without folding it, best first."""
+    """Yield placements of a mapped conversation's system text outside the user's turn, the best one first."""
     provider = call.provider
     leading, turns = _leading(provider, request.messages)
     texts = [*request.system, *leading]
@@ -37,14 +38,14 @@ def placements(call: CallModel, request: ProviderRequest) -> Iterator[SystemPlac
         return
     slot = call.system_slot
     if slot is not None:
-        for parameters in _appended(call, slot[0], "\n\n".join(texts)):
-            yield SystemPlacement(turns, System(parameters, _Apply(call, slot, "\n\n".join(texts))))
+        for parameters in _appended(call, slot.name, "\n\n".join(texts)):
+            yield SystemPlacement(turns, System(parameters, _Apply(slot, "\n\n".join(texts))))
     if not request.system:
         yield SystemPlacement(request.messages)
 
 
 def _leading(provider: Provider, turns: list[Turn]) -> tuple[list[str], list[Turn]]:
-    """System texts at the start of turns that keep them among the messages, and the turns behind."""
+    """Split turns into the texts of leading system turns, and the remaining turns."""
     texts: list[str] = []
     for index, turn in enumerate(turns):
         parts = [text_of(provider, part) for part in parts_of(provider, turn)]
@@ -63,26 +64,25 @@ def _appended(call: CallModel, name: str, text: str) -> Iterator[dict[str, str]]
     yield {call.key(name): start + reference, **helpers}
 
 
+@dataclass(frozen=True, slots=True)
 class _Apply:
-    """Puts the joined system text where the template's slot has it."""
+    """Appends the system text to the text of the template's slot."""
 
-    def __init__(self, call: CallModel, slot: tuple[str, Any], text: str) -> None:
-        name, self.path = slot
-        probed = value_at(call.render(call.with_question({call.key(name): PROBE})), self.path)
-        self.before, _, self.behind = str(probed).partition(PROBE)
-        self.text = text
+    slot: SystemSlot
+    text: str
 
     def __call__(self, body: Any) -> Any:
-        current = value_at(body, self.path)
+        before, after = self.slot.before, self.slot.after
+        current = value_at(body, self.slot.path)
         if not isinstance(current, str):
             return None
-        own = current[len(self.before) : len(current) - len(self.behind)]
+        own = current[len(before) : len(current) - len(after)]
         joined = f"{own}\n\n{self.text}" if own else self.text
-        return with_value(body, self.path, self.before + joined + self.behind)
+        return with_value(body, self.slot.path, before + joined + after)
 
 
 def fold_system(agent_input: AgentInput, roles: Mapping[str, str]) -> tuple[AgentInput, Notice] | None:
-    """The conversation with its system texts at the start of the first user turn; None where that can't be.
+    """Move the system texts to the start of the first user turn; return None if there are none, or no such turn.
 
     roles: the operator's role table (`MappingOptions.roles`).
     """
@@ -98,5 +98,5 @@ def fold_system(agent_input: AgentInput, roles: Mapping[str, str]) -> tuple[Agen
     if not texts or first is None:
         return None
     rest[first] = replace(rest[first], content=(*texts, *rest[first].content))
-    reason = "the template has no place for system text, so it stands at the start of the first user turn"
+    reason = "the template has no place for system text, so it is at the start of the first user turn"
     return replace(agent_input, messages=tuple(rest)), Notice("SYSTEM_FOLDED", reason, texts[0].at)

@@ -1,4 +1,4 @@
-"""What must arrive: the mapped turns, and the one text in them that is the question."""
+"""What must arrive: the mapped turns, and the text among them that is the question."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ Turn = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class TargetTurns:
-    """Turns in the provider's form, and where the question stands among them.
+    """Turns in the provider's form, and where the question is among them.
 
-    turns: as `Provider.map` wrote them. turn, part: the last text part after the last assistant turn that is the
-    user's own text, else the last text part there, None when there is none; text: its text. question: what memory is
-    to store.
+    turns: as `Provider.map` returned them. turn, part: the last text part after the last assistant turn that is the
+    user's own text, or else the last text part there; None if there is none. text: its text. question: what memory
+    must store.
     """
 
     provider: Provider
@@ -30,16 +30,16 @@ class TargetTurns:
 
     @classmethod
     def of(cls, provider: Provider, turns: list[Turn], question: str) -> TargetTurns:
-        """The target of mapped `turns`."""
+        """Create the target for mapped `turns`."""
         found = list(_texts_after_answer(provider, turns))
-        # A document that is sent as text is a text part, too, but not what memory should store.
-        own = [place for place in found if _stands_in(place[2], question)]
+        # A document sent as text is a text part too, but memory should not store it.
+        own = [place for place in found if _is_part_of(place[2], question)]
         for turn, part, text in own[:1] or found[:1]:
             return cls(provider, turns, question, turn, part, text)
         return cls(provider, turns, question, None, None, "")
 
     def with_text_part(self, text: str = "") -> TargetTurns | None:
-        """The same target with `text` at its end for the agent's prompt to stand around; None if it can't be."""
+        """Return the target with `text` as its last part, for the agent's prompt; None if no user turn is last."""
         if self.turn is not None:
             return self
         if not self.turns or self.turns[-1].get("role") != "user":
@@ -52,9 +52,9 @@ class TargetTurns:
     def turns_with(
         self, text: str | Concat, around: tuple[list[Any], list[Any]] = ([], []), last: Mapping[str, Any] | None = None
     ) -> list[Turn]:
-        """The turns with `text` for the question, and the agent's own parts before and behind that turn's parts.
+        """Return the turns with `text` for the question, and the agent's own parts before and after that turn's parts.
 
-        last: members that the agent's own turn has beside role and content.
+        last: other members of the agent's own turn than role and content.
         """
         if self.turn is None or self.part is None:
             return self.turns
@@ -65,14 +65,14 @@ class TargetTurns:
         return [*self.turns[: self.turn], turn, *self.turns[self.turn + 1 :]]
 
     def with_text(self, part: Any, text: str | Concat) -> Any:
-        """The text part `part` with other words, its members in the same order."""
-        words = self.provider.text_part("")
-        name = next(name for name, value in words.items() if value == "")
+        """Return the text part `part` with another text, its members in the same order."""
+        empty = self.provider.text_part("")
+        name = next(name for name, value in empty.items() if value == "")
         return {**part, name: text}
 
 
 def _texts_after_answer(provider: Provider, turns: list[Turn]) -> Iterator[tuple[int, int, str]]:
-    """Turn, part and text of the user's text parts after the last assistant turn, the last one first."""
+    """Yield turn, part and text of the user's text parts after the last assistant turn, the last one first."""
     for index in range(len(turns) - 1, -1, -1):
         if turns[index].get("role") in ("assistant", "model"):
             return
@@ -84,13 +84,13 @@ def _texts_after_answer(provider: Provider, turns: list[Turn]) -> Iterator[tuple
                 yield index, part, text
 
 
-def _stands_in(text: str, question: str) -> bool:
+def _is_part_of(text: str, question: str) -> bool:
     """Return True if `text` is the question or one of the texts that it was joined from."""
     return text == question or f"\n{text.strip()}\n" in f"\n{question}\n"
 
 
 def parts_of(provider: Provider, turn: Turn) -> list[Any]:
-    """A turn's content parts; a plain string counts as one text part."""
+    """Return a turn's content parts; a plain string counts as one text part."""
     content = turn.get(provider.content_field)
     if isinstance(content, str):
         return [provider.text_part(content)]
@@ -98,7 +98,7 @@ def parts_of(provider: Provider, turn: Turn) -> list[Any]:
 
 
 def text_of(provider: Provider, part: Any) -> str | None:
-    """The text of a text part; None for any other part."""
+    """Return the text of a text part; None for any other part."""
     if not isinstance(part, dict):
         return None
     for value in part.values():

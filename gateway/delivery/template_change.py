@@ -1,9 +1,9 @@
 """The smallest change of a connector's template that lets every kind of input through. Pure.
 
-Two forms, both from FACTS.md (10_upgrade, and 3.4.0 "Upgrade"): where the user's turn is all there is in the
-array of messages, the array becomes ``${parameters.messages}``; where other turns or slots stand beside it, only
-the turn becomes ``${parameters.body}``. What stood there becomes the parameter's default in the connector, so a
-caller who sends neither gets the old text. Nothing else of the template is touched.
+There are two forms (docs/internals/facts.md, 10_upgrade, and 3.4.0 "Upgrade"). If the user's turn is the only item in
+the array of messages, the array becomes ``${parameters.messages}``. If there are other turns or slots, only the turn
+becomes ``${parameters.body}``. The replaced text becomes the parameter's default in the connector, so a caller who
+sends neither gets the old text. The rest of the template is not changed.
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ from gateway.mlcommons.template import PREFIX, SUFFIX
 from gateway.providers.base import Provider
 
 TURN_PARAMETER = "body"
-_PROMPT_MEMBERS = ("prompt", "inputs", "inputText", "input")  # what text endpoints keep their text in
+_PROMPT_MEMBERS = ("prompt", "inputs", "inputText", "input")  # the members of text endpoints that hold the text
 _OPENING = {"{": "}", "[": "]"}
 
 
 class Code(Enum):
     """Why an upgrade is not offered."""
 
-    UNKNOWN_PROVIDER = "no provider is known for this model, so its messages can't be told from other text"
+    UNKNOWN_PROVIDER = "no provider is known for this model, so its messages can't be distinguished from other text"
     TEXT_ENDPOINT = "the endpoint completes text and has no messages: no template can make it take anything else"
     ALREADY_UPGRADED = "the template takes whole messages already"
     NO_MESSAGES = "the template has no such member"
-    NO_USER_TURN = "no user's turn with a placeholder stands in the template"
-    TWO_USER_TURNS = "more than one user's turn has a placeholder, so which is the question can't be told"
+    NO_USER_TURN = "the template has no user turn with a placeholder"
+    TWO_USER_TURNS = "more than one user turn has a placeholder, so the question can't be identified"
     NAME_TAKEN = "the parameter that would be added is in use"
     UNREADABLE_TEMPLATE = "the template's brackets or quotes do not close"
     LEGACY_CHANGES = "a legacy call would render differently"
     NO_GAIN = "nothing more would arrive"
-    UNKNOWN_AGENT_TYPE = "an agent uses it whose type's calls can't be rendered, so nothing can be proved"
-    NO_CONNECTOR = "what stands behind the agent can't be read"
+    UNKNOWN_AGENT_TYPE = "an agent of a type whose calls can't be rendered uses it, so nothing can be proved"
+    NO_CONNECTOR = "the agent's model or connector can't be read"
     NO_LLM = "the agent calls no LLM"
 
 
 class NotOffered(Exception):
-    """The connector is left as it is. code: why; reason: the code's sentence with what it is about."""
+    """The connector is not changed. code: why. reason: the code's sentence, with details."""
 
     def __init__(self, code: Code, about: str = "") -> None:
         self.code = code
@@ -52,7 +52,7 @@ class NotOffered(Exception):
 class TemplateChange:
     """A new template, and the connector parameter that it needs.
 
-    form: ``array`` or ``turn``, what the parameter stands for. value: the text that stood there.
+    form: ``array`` or ``turn``, which the parameter replaces. value: the replaced text.
     """
 
     form: str
@@ -61,16 +61,16 @@ class TemplateChange:
     request_body: str
 
 
-def upgraded(connector: Connector, provider: Provider | None) -> TemplateChange:
-    """The change for a connector whose LLM speaks `provider`'s format; None where none is known.
+def find_change(connector: Connector, provider: Provider | None) -> TemplateChange:
+    """Return the change for a connector whose LLM speaks the format of `provider`, None if that is unknown.
 
     Raises:
-        NotOffered: nothing can help, or what to change can't be told for sure.
+        NotOffered: no change can help, or it is not clear what to change.
     """
     try:
         return _change(connector, provider)
     except RecursionError:
-        raise NotOffered(Code.UNREADABLE_TEMPLATE, "it is nested too deep to tell") from None
+        raise NotOffered(Code.UNREADABLE_TEMPLATE, "it is nested too deeply") from None
 
 
 def _change(connector: Connector, provider: Provider | None) -> TemplateChange:
@@ -95,11 +95,11 @@ def _change(connector: Connector, provider: Provider | None) -> TemplateChange:
 
 
 def with_upgrades(profile: AgentProfile, provider: Provider) -> AgentProfile:
-    """The agent with every one of its connectors changed that can be."""
+    """Return the agent with all its connectors changed that can be changed."""
 
     def model(old: Model) -> Model:
         try:
-            change = upgraded(old.connector, provider)
+            change = find_change(old.connector, provider)
         except NotOffered:
             return old
         parameters = {**old.connector.parameters, change.name: change.value}
@@ -111,7 +111,7 @@ def with_upgrades(profile: AgentProfile, provider: Provider) -> AgentProfile:
 
 
 def command(agent_id: str) -> str:
-    """The command that shows the change of an agent's connectors, and with ``--apply`` makes it (docs/migration.md)."""
+    """Return the command that shows the change of an agent's connectors, or makes it with ``--apply``."""
     return f"mlc-gateway upgrade {'-- ' if agent_id.startswith('-') else ''}{agent_id}"
 
 
@@ -120,12 +120,12 @@ def _completes_text(found: dict[str, tuple[int, int]]) -> bool:
 
 
 def _user_turn(text: str, items: list[tuple[int, int]]) -> tuple[int, int]:
-    asked = [item for item in items if text[item[0]] == "{" and PREFIX in text[slice(*item)] and _is_user(text, item)]
-    if len(asked) > 1:
+    turns = [item for item in items if text[item[0]] == "{" and PREFIX in text[slice(*item)] and _is_user(text, item)]
+    if len(turns) > 1:
         raise NotOffered(Code.TWO_USER_TURNS)
-    if asked:
-        return asked[0]
-    # A slot without a default has to be filled by the caller or the connector: with the user's turn.
+    if turns:
+        return turns[0]
+    # A slot without a default must be set by the caller or the connector, to the user's turn.
     slots = (text[slice(*item)] for item in items if text.startswith(PREFIX, item[0]))
     raise NotOffered(Code.ALREADY_UPGRADED if any(":-" not in slot for slot in slots) else Code.NO_USER_TURN)
 
@@ -136,18 +136,18 @@ def _is_user(text: str, item: tuple[int, int]) -> bool:
 
 
 def _require_free(connector: Connector, name: str, value: str) -> None:
-    """The parameter must be new: what an earlier upgrade left behind when it was rolled back is no hindrance."""
+    """Require that the parameter is new. A value left by an upgrade that was rolled back is allowed."""
     everything = (connector.request_body, connector.url, *connector.parameters.values())
     used = any(f"{PREFIX}{name}{end}" in text for text in everything for end in (SUFFIX, ":-", "."))
     if used or connector.parameters.get(name, value) != value:
         raise NotOffered(Code.NAME_TAKEN, name)
 
 
-# A template is JSON but for bare placeholders: these walk over it without parsing.
+# A template is JSON except for bare placeholders. These functions walk over it without parsing.
 
 
 def members(text: str, start: int | None = None) -> dict[str, tuple[int, int]]:
-    """The members of the object at `start` (the first one in `text`), each with the span of its value.
+    """Return the members of the object at `start` (by default the first in `text`), with the span of each value.
 
     Raises:
         NotOffered: brackets or quotes do not close.
@@ -164,12 +164,12 @@ def members(text: str, start: int | None = None) -> dict[str, tuple[int, int]]:
 
 
 def _items(text: str, start: int) -> Iterator[tuple[int, int]]:
-    """The spans of what stands in the array at `start`: turns and bare placeholders, commas left out."""
+    """Return the spans of the items of the array at `start`: turns and bare placeholders, without commas."""
     return (span for span in _tokens(text, start) if text[span[0]] != ",")
 
 
 def _tokens(text: str, start: int) -> Iterator[tuple[int, int]]:
-    """The spans directly inside the object or array at `start`: strings, containers, placeholders, single signs."""
+    """Yield the spans directly inside the object or array at `start`: strings, containers, placeholders, characters."""
     position = start + 1
     while position < len(text) and text[position] != _OPENING[text[start]]:
         end = _end(text, position)
@@ -181,7 +181,7 @@ def _tokens(text: str, start: int) -> Iterator[tuple[int, int]]:
 
 
 def _end(text: str, start: int) -> int:
-    """Behind the token at `start`."""
+    """Return the end of the token at `start`."""
     if text.startswith(PREFIX, start):
         return _closed(text.find(SUFFIX, start)) + 1
     if text[start] in _OPENING:
@@ -192,7 +192,7 @@ def _end(text: str, start: int) -> int:
         return start + 1
     position = start + 1
     while position < len(text) and text[position] != '"':
-        # The cluster takes the first closing brace for a placeholder's end, whatever stands before it.
+        # The cluster ends a placeholder at the first closing brace, whatever is before it.
         inside = _end(text, position) if text.startswith(PREFIX, position) else position + 1
         position = position + 2 if text[position] == "\\" else inside
     return position + 1 if position < len(text) else _closed(-1)

@@ -1,4 +1,4 @@
-"""The provider of agents whose LLM's format is not known: text can still go where the agent takes its question."""
+"""The provider of agents whose LLM's format is unknown. Text can still be sent as the agent's question."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _HELP = "name the agent's provider in a rule of the gateway's settings: `agents.
 
 
 class TextOnly(Provider):
-    """Turns of text and nothing else; the strategies that need to know the messages' place find none."""
+    """Turns of text only. Strategies that need the place of the messages find none."""
 
     name = ""
     messages_field = ""
@@ -82,16 +82,16 @@ class TextOnly(Provider):
         return {"text": text}
 
     def system_fields(self, texts: Sequence[str]) -> dict[str, Any]:
-        """No place for system text is known."""
+        """Return {}: no place for system text is known."""
         return {}
 
     def canonical(self, messages: Any) -> Any:
-        """Nothing is known of the messages, so nothing is normalised."""
+        """Return `messages` unchanged: their format is unknown."""
         return messages
 
     def claims(self, connector: ConnectorHints) -> None:
-        """Nobody's format."""
+        """Claim no connector."""
 
     def fields(self, request: ProviderRequest) -> dict[str, Any]:
-        """There are no body members to name."""
+        """Return {}: no body members are known."""
         return {}

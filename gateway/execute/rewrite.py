@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gateway.delivery.call_model import replaced
 from gateway.delivery.cluster_limits import refuse_cluster_limits
 from gateway.delivery.describe import describe
-from gateway.delivery.native import guarded
-from gateway.delivery.plan import Plan, Remembered, assumed
+from gateway.delivery.native import guard
+from gateway.delivery.plan import Plan, Remembered, assume
 from gateway.delivery.plan_cache import PlanCache
 from gateway.delivery.textonly import TextOnly
+from gateway.delivery.trees import replace_texts
 from gateway.errors import UndeliverableContent
 from gateway.execute.body import payloads_of, serialised, with_members
 from gateway.mlcommons.generations import ABILITIES, Generation
@@ -80,7 +80,7 @@ def native(
     """
     refuse_cluster_limits(profile, agent_input)
     extracted = request.extracted
-    said, helpers = guarded(_texts_restored(json.loads(extracted.text)["input"], extracted))
+    said, helpers = guard(_texts_restored(json.loads(extracted.text)["input"], extracted))
     helpers = {**(guards or {}), **helpers}
     notices = (Notice("MEMORY_HOLDS_CODE", "the agent's memory stores the text with references in it"),)
     told = Plan("native", profile.provider, {}, question_text(agent_input), None, notices if helpers else ())
@@ -95,7 +95,7 @@ def native(
 def _texts_restored(value: Any, extracted: ExtractedBody) -> Any:
     """`value` with those long strings put back that hold a placeholder; all others stay tokens."""
     tokens = {token for token in extracted.blobs if _PLACEHOLDER.search(extracted.data(token))}
-    return replaced(value, {token: extracted.restore(token) for token in tokens}) if tokens else value
+    return replace_texts(value, {token: extracted.restore(token) for token in tokens}) if tokens else value
 
 
 def rewritten(
@@ -144,7 +144,7 @@ def rewritten_unproved(
     Raises:
         UndeliverableContent: the provider can't express the input.
     """
-    found = assumed(provider, agent_input, policy.options)
+    found = assume(provider, agent_input, policy.options)
     return Rewritten(found, _body(request, agent_input, found.parameters))
 
 

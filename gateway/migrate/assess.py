@@ -1,7 +1,7 @@
-"""What an agent can take, by which strategy, what limits it and what would mend that. Pure.
+"""What an agent can take, by which strategy, what limits it, and what would remove the limit. Pure.
 
-The promise is made by the code that keeps it: `is_native` and `rewritten` decide here as they do in the gateway,
-for one sample of each kind of input (`gateway.migrate.samples`).
+The code that delivers also decides here: `is_native` and `rewritten` run as in the gateway, with one sample of each
+kind of input (`gateway.migrate.samples`).
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from gateway.providers.base import MappingOptions
 
 @dataclass(frozen=True, slots=True)
 class Ability:
-    """Whether one kind of input arrives. strategy: by which way, "" where it does not; code, reason: what limits it.
+    """Whether one kind of input arrives. strategy: how, "" if it does not. code, reason: what limits it.
 
-    notices: short codes of what changes on the way.
+    notices: the codes of reported changes.
     """
 
     strategy: str = ""
@@ -38,7 +38,7 @@ class Ability:
 
     @property
     def arrives(self) -> bool:
-        """Whether the input reaches the agent's LLM whole."""
+        """True if all of the input reaches the agent's LLM."""
         return bool(self.strategy)
 
 
@@ -48,9 +48,9 @@ Abilities = Mapping[str, Ability]
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """What would mend an agent. kind: ``upgrade``, ``rule`` or ``setting``. action: a command, or what to do in words.
+    """What would help an agent. kind: ``upgrade``, ``rule`` or ``setting``. action: a command, or what to do.
 
-    gains: the kinds of input that arrive then; () where that can't be told before.
+    gains: the kinds of input that arrive then; () if that is not known.
     """
 
     kind: str
@@ -60,7 +60,7 @@ class Remedy:
 
 @dataclass(frozen=True, slots=True)
 class ModelUse:
-    """A model of an agent's. connector_id: "" for one inside the model; shared_by: models that use the connector."""
+    """A model of an agent. connector_id: "" if the model embeds it. shared_by: how many models use the connector."""
 
     id: str
     connector_id: str
@@ -70,9 +70,9 @@ class ModelUse:
 
 @dataclass(frozen=True, slots=True)
 class Assessment:
-    """One agent of the table. abilities: {} where the agent can't be read. aliases: ids that lead to this agent.
+    """One agent of the table. abilities: {} if the agent can't be read. aliases: ids that are aliases of this agent.
 
-    alias_of: the id that requests for this agent go to instead, "" where there is no such rule.
+    alias_of: the agent that gets this agent's requests, "" without such a rule.
     """
 
     agent: Scanned
@@ -89,26 +89,26 @@ def assess(
     rules: Sequence[Rule] = (),
     aliases: Mapping[str, str] | None = None,
 ) -> tuple[Assessment, ...]:
-    """Every agent of `scan`, in its order.
+    """Assess every agent of `scan`, in its order.
 
     options, rules, aliases: the gateway's own (`agents.allow_prefill`, `agents.rules`, `agents.aliases`).
     """
     judge = _Judge(options or MappingOptions(), rules)
-    leading = aliases or {}
+    targets = aliases or {}
 
     def one(agent: Scanned) -> Assessment:
-        led = tuple(old for old, new in leading.items() if new == agent.id)
-        leads = leading.get(agent.id, "")
+        own_aliases = tuple(old for old, new in targets.items() if new == agent.id)
+        target = targets.get(agent.id, "")
         if agent.profile is None:
-            return Assessment(agent, {}, aliases=led, alias_of=leads)
+            return Assessment(agent, {}, aliases=own_aliases, alias_of=target)
         found, remedies = judge(agent.profile)
-        return Assessment(agent, found, _uses(agent.profile, scan), remedies, led, leads)
+        return Assessment(agent, found, _uses(agent.profile, scan), remedies, own_aliases, target)
 
     return tuple(map(one, scan.agents))
 
 
 class _Judge:
-    """Judges profiles; those that differ in nothing but names and ids are judged once."""
+    """Assesses profiles. Those that differ only in names and ids are assessed once."""
 
     def __init__(self, options: MappingOptions, rules: Sequence[Rule]) -> None:
         self._options = options
@@ -125,24 +125,24 @@ class _Judge:
             found = abilities(anonymous, policy)
             self._known[key] = found, tuple(_remedies(anonymous, found, policy))
         found, remedies = self._known[key]
-        told = {"id": profile.id, "command": command(profile.id)}
-        return found, tuple(replace(remedy, action=remedy.action.format(**told)) for remedy in remedies)
+        names = {"id": profile.id, "command": command(profile.id)}
+        return found, tuple(replace(remedy, action=remedy.action.format(**names)) for remedy in remedies)
 
 
 def abilities(profile: AgentProfile, policy: Policy | None = None) -> Abilities:
-    """What becomes of one input of each kind that is sent to the agent through the gateway."""
+    """Return what happens to one input of each kind that is sent to the agent through the gateway."""
     plans = PlanCache(profile)
     return {kind: _ability(plans, kind, policy or Policy()) for kind in KINDS}
 
 
 def _ability(plans: PlanCache, kind: str, policy: Policy) -> Ability:
     profile = plans.profile
-    asked, said = request(kind, profile.provider)
+    sample, agent_input = request(kind, profile.provider)
     try:
-        if is_native(profile, said):
-            plan = native(profile, asked, said, streaming=False).plan
+        if is_native(profile, agent_input):
+            plan = native(profile, sample, agent_input, streaming=False).plan
         else:
-            plan = rewritten(profile, asked, said, policy, plans=plans).plan
+            plan = rewritten(profile, sample, agent_input, policy, plans=plans).plan
     except GatewayError as error:
         first = next(iter(error.problems), None)
         code = first.code if first is not None and first.code else error.type
@@ -151,8 +151,9 @@ def _ability(plans: PlanCache, kind: str, policy: Policy) -> Ability:
 
 
 def _remedies(profile: AgentProfile, found: Abilities, policy: Policy) -> Iterator[Remedy]:
-    """What can be done about what does not arrive; ``{id}`` stands for the agent's id, ``{command}`` for its
-    upgrade's."""
+    """Yield what helps against what does not arrive. ``{id}`` is replaced by the agent's id, ``{command}`` by its
+    upgrade command.
+    """
     codes = {ability.code for ability in found.values() if not ability.arrives}
     if not codes:
         return
@@ -166,7 +167,7 @@ def _remedies(profile: AgentProfile, found: Abilities, policy: Policy) -> Iterat
 
 
 def _gains(profile: AgentProfile, before: Abilities, policy: Policy) -> tuple[str, ...]:
-    """The kinds of input that an upgrade of the agent's connectors would let through; () where none is offered."""
+    """Return the kinds of input that an upgrade of the connectors would let through; () if none is offered."""
     if not profile.provider:
         return ()
     new = with_upgrades(profile, registry.provider(profile.provider))
@@ -178,12 +179,12 @@ def _gains(profile: AgentProfile, before: Abilities, policy: Policy) -> tuple[st
 
 
 def _anonymous(profile: AgentProfile) -> AgentProfile:
-    """The profile without what tells one agent from another that is just like it: names, ids, registration tags."""
+    """Return the profile without names, ids and registration tags, which may differ between equal agents."""
     names = {model.id: f"model {number}" for number, model in enumerate({m.id: m for m in profile.models}.values())}
 
     def unnamed(values: Parameters) -> Parameters:
-        kept = {name: names.get(value, value) for name, value in values.items() if not name.startswith("mlc_gateway")}
-        return dict(sorted(kept.items()))
+        own = {name: names.get(value, value) for name, value in values.items() if not name.startswith("mlc_gateway")}
+        return dict(sorted(own.items()))
 
     def without_id(model: Model) -> Model:
         connector = model.connector
@@ -230,9 +231,9 @@ _TEMPLATES = (
 
 
 def template_kind(connector: Connector) -> str:
-    """Where a connector's template takes what is said.
+    """Return where a connector's template takes the conversation.
 
-    ``messages``: the whole array in a variable; ``content``: a turn's blocks; ``turn``: a whole turn, beside others;
-    ``text``: words inside quotes; ``other``: none of these.
+    ``messages``: the whole array in a variable; ``content``: a turn's blocks; ``turn``: a whole turn among others;
+    ``text``: text inside quotes; ``other``: none of these.
     """
     return next((kind for kind, pattern in _TEMPLATES if pattern.search(connector.request_body)), "other")

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gateway.mlcommons.generations import V2_TYPES
+from gateway.mlcommons.agent_types import AgentType
 from gateway.mlcommons.profile import AgentProfile
 
-TYPES = frozenset({"flow", "conversational_flow", "conversational", "plan_execute_and_reflect"}) | V2_TYPES
-"""Agent types whose handling of an input is known."""
+TYPES = frozenset(AgentType) - {AgentType.AG_UI}
+"""Agent types whose input the gateway can rewrite."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,13 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from gateway.agents.documents import Document, provider_of
+from gateway.agents.documents import Document
+from gateway.agents.recognition import provider_of
 from gateway.delivery.template_change import NotOffered, members
 from gateway.errors import UnresolvedAgent
 from gateway.migrate.steps import Call
 from gateway.migrate.upgrade import Documents
+from gateway.mlcommons.agent_types import AgentType
 from gateway.mlcommons.generations import Generation
 from gateway.mlcommons.profile import AgentProfile, Connector
 from gateway.mlcommons.template import substitute
@@ -29,8 +31,8 @@ SETTING = "plugins.ml_commons.unified_agent_api_enabled"
 PROMOTED = "mlc_gateway_promoted_from"
 """Parameter of a promoted agent that holds the old agent's id. A later run finds the agent by it."""
 
-TYPES = ("conversational", "plan_execute_and_reflect")
-V2 = "conversational_v2"
+TYPES = (AgentType.CONVERSATIONAL, AgentType.PLANNER)
+V2 = AgentType.CONVERSATIONAL_V2.value
 _ML = "/_plugins/_ml/"
 
 _LIMITED = (3, 7)  # from here on the templates send `max_tokens`, 4096 by default (source)
@@ -127,10 +129,10 @@ def _require_unified(documents: Documents) -> None:
 def _require_legacy(profile: AgentProfile, agent_type: str, container: str) -> None:
     if profile.generation is not Generation.FUNCTION_CALLING:
         raise NotPromoted(Obstacle.ALREADY_UNIFIED, f"{profile.id} is already a unified agent")
-    if profile.type not in TYPES:
+    if profile.agent_type not in TYPES:
         reason = f"a {profile.type} agent runs its tools and never uses a `model` block: leave it unchanged"
         raise NotPromoted(Obstacle.TYPE_NOT_UNIFIED, f"{reason}, or register a conversational one")
-    if agent_type == V2 and profile.type != "conversational":
+    if agent_type == V2 and profile.agent_type is not AgentType.CONVERSATIONAL:
         raise NotPromoted(Obstacle.TYPE_NOT_UNIFIED, f"a {profile.type} agent can't become {V2}")
     if agent_type == V2 and profile.version < (3, 6):
         raise NotPromoted(Obstacle.CLUSTER_TOO_OLD, f"{V2} exists from 3.6 on")

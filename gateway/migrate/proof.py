@@ -1,11 +1,11 @@
-"""The proof that an upgrade changes nothing for those who call as before. Pure.
+"""The proof that an upgrade changes nothing for callers that don't use it. Pure.
 
 Every legacy call is rendered with the old and the new template as the cluster of that version renders it
-(`gateway.mlcommons.rendering`), and must come out as the same text or fail both times. Where the cluster's lenient
-parser decides whether a value goes in raw (FACTS.md, "Rendering, in detail"), both ways are tried.
+(`gateway.mlcommons.rendering`), and must give the same text or fail both times. If the cluster's lenient parser decides
+whether a value is inserted raw (docs/internals/facts.md, "Rendering, in detail"), both cases are tried.
 
-One thing no template can keep apart: a caller who sends the new parameter itself (``messages``, ``body``), which
-was ignored and now counts. Agents that do so in their own documents are found; a client that does is not.
+One case can't be excluded: a caller that already sends the new parameter (``messages``, ``body``), which was ignored
+before and takes effect now. Agents that set it in their own documents are found; clients that send it are not.
 """
 
 from __future__ import annotations
@@ -17,18 +17,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from gateway.delivery.proof import HOSTILE
+from gateway.mlcommons.agents import behaviour_of
+from gateway.mlcommons.agents.flow import Flow
+from gateway.mlcommons.expansion import RenderFailure
 from gateway.mlcommons.generations import ABILITIES
 from gateway.mlcommons.profile import AgentProfile, Connector, Model
-from gateway.mlcommons.rendering import (
-    FLOW_TYPES,
-    RenderFailure,
-    RuntimeValues,
-    call_values,
-    is_strict_json,
-    llm_tools,
-    payload,
-    tool_values,
-)
+from gateway.mlcommons.rendering import call_values, is_strict_json, payload
+from gateway.mlcommons.runtime_values import RuntimeValues
 from gateway.mlcommons.template import PREFIX, escape_json, may_be_json
 
 QUESTIONS: Mapping[str, str] = {
@@ -51,7 +46,7 @@ _HISTORIES = (None, "Human: hello\nAssistant: hi", HOSTILE)
 class AgentProof:
     """How one agent's legacy calls render with both templates.
 
-    calls: how many were rendered both ways. differing: those that came out differently.
+    calls: how many were rendered. differing: those whose renderings differ.
     """
 
     calls: int
@@ -59,13 +54,13 @@ class AgentProof:
 
 
 def agent_proof(old: AgentProfile, new: AgentProfile) -> AgentProof:
-    """Both profiles are the same agent, before and after."""
+    """Compare the legacy calls of an agent before and after an upgrade."""
     calls = [(name, outcomes(old, params, env), outcomes(new, params, env)) for name, params, env in _calls()]
     return AgentProof(len(calls), tuple(dict.fromkeys(name for name, before, after in calls if before != after)))
 
 
 def raw_proof(old: Model, new: Model, version: tuple[int, ...]) -> tuple[str, ...]:
-    """The direct `_predict` calls of a model that would render differently."""
+    """Return the direct `_predict` calls of a model that would render differently."""
     raw = version >= (3,)
     variables = _VARIABLE.findall(old.connector.request_body)
     sent = [("prompt",), ("inputs",), tuple(dict.fromkeys(("prompt", *variables)))]
@@ -79,16 +74,16 @@ def raw_proof(old: Model, new: Model, version: tuple[int, ...]) -> tuple[str, ..
 
 def _calls() -> Iterator[tuple[str, dict[str, str], RuntimeValues]]:
     for (kind, text), history in itertools.product(QUESTIONS.items(), _HISTORIES):
-        told = "with" if history else "without"
+        with_or_without = "with" if history else "without"
         env = RuntimeValues(history, history or "")
-        yield f"question ({kind}), {told} history", {"question": text}, env
-        yield f"question ({kind}) and prompt, {told} history", {"question": text, "prompt": text}, env
+        yield f"question ({kind}), {with_or_without} history", {"question": text}, env
+        yield f"question ({kind}) and prompt, {with_or_without} history", {"question": text, "prompt": text}, env
 
 
 def outcomes(profile: AgentProfile, params: Mapping[str, str], env: RuntimeValues) -> list[tuple[str | None, ...]]:
-    """What each LLM call of the agent's would be: its text, both texts where the lenient parser decides; None: fails.
+    """Return the text of each LLM call of the agent, both texts if the lenient parser decides; None for a failure.
 
-    Every LLM tool counts, not only the first, and for a conversational agent the tools it may call.
+    All LLM tools are included, and for a conversational agent the tools it may call.
     """
     raw = ABILITIES[profile.generation].raw_parameters
     found = []
@@ -100,8 +95,9 @@ def outcomes(profile: AgentProfile, params: Mapping[str, str], env: RuntimeValue
 def _llm_calls(
     profile: AgentProfile, params: Mapping[str, str], env: RuntimeValues
 ) -> Iterator[tuple[Model, dict[str, str] | None]]:
-    if profile.type in FLOW_TYPES:
-        yield from _flow_calls(profile, params, env)
+    behaviour = behaviour_of(profile)
+    if isinstance(behaviour, Flow):
+        yield from behaviour.llm_calls(profile, params, env)
         return
     values = _or_none(profile, params, env)
     if profile.llm is not None:
@@ -118,20 +114,8 @@ def _or_none(profile: AgentProfile, params: Mapping[str, str], env: RuntimeValue
         return None
 
 
-def _flow_calls(
-    profile: AgentProfile, params: Mapping[str, str], env: RuntimeValues
-) -> Iterator[tuple[Model, dict[str, str] | None]]:
-    values = dict(params)
-    if profile.type == "conversational_flow" and env.history is not None:
-        values["chat_history"] = env.history
-    for tool in llm_tools(profile, params):
-        if tool.model is not None:
-            yield tool.model, tool_values(profile, tool, values)
-        values[f"{tool.key}.output"] = escape_json(env.tool_output)
-
-
 def _rendered(model: Model, values: Mapping[str, str], raw: bool) -> tuple[str | None, ...]:
-    """The payload's text, or None where the cluster answers an error; one of each way where values are ambiguous."""
+    """Return the payload's text, None if the cluster fails; for ambiguous values, the texts of both cases."""
     left_raw = {name.strip() for name in values.get("no_escape_params", "").split(",")} if raw else set()
     unclear = {
         name: value
@@ -141,10 +125,10 @@ def _rendered(model: Model, values: Mapping[str, str], raw: bool) -> tuple[str |
     if not unclear:
         return (_text(model, values, raw),)
     rest = {name: value for name, value in values.items() if name not in unclear}
-    ways = (unclear, {name: escape_json(value) for name, value in unclear.items()})
-    # A connector's parameters go in as they are: so a value put among them is one whose form is settled.
-    settled = [replace(model, connector=_with(model.connector, way)) for way in ways]
-    return tuple(_text(each, rest, raw) for each in settled)
+    cases = (unclear, {name: escape_json(value) for name, value in unclear.items()})
+    # A connector's parameters are inserted unchanged, so a value among them is no longer ambiguous.
+    models = [replace(model, connector=_with(model.connector, case)) for case in cases]
+    return tuple(_text(each, rest, raw) for each in models)
 
 
 def _with(connector: Connector, parameters: Mapping[str, str]) -> Connector:

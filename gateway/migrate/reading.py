@@ -1,4 +1,4 @@
-"""Reads what an upgrade needs: the agents asked for, their connectors, and all that shares them."""
+"""Reads what an upgrade needs: the named agents, their connectors, and everything that shares these."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from gateway.agents.documents import needed, needed_connector, read_unified_api
+from gateway.agents.documents import needed_connector, read_unified_api
 from gateway.agents.lookup import document_path
-from gateway.agents.resolver import SETTINGS_PATH
+from gateway.agents.reader import SETTINGS_PATH, Batch, Found, may_have_unified_api, read_agents, run
 from gateway.agents.rules import Rule
 from gateway.migrate.connection import Cluster, ClusterError, answer_of
 from gateway.migrate.search import search_all
@@ -16,11 +16,10 @@ from gateway.migrate.steps import part
 from gateway.migrate.upgrade import Documents, users
 
 _THREADS = 8
-_FIRST_UNIFIED = (3, 5)
 
 
 def agent_ids(cluster: Cluster, named: Sequence[str]) -> list[str]:
-    """The ids of the agents `named` by id or name, or of all agents; hidden ones are found by id alone.
+    """Return the ids of the agents `named` by id or name, or of all agents; hidden ones are found by id only.
 
     Raises:
         ClusterError: no agent has that id or name, or several have that name.
@@ -51,38 +50,36 @@ def _one(name: str, ids: list[str], by_name: dict[str, list[str]], cluster: Clus
 def read_documents(
     cluster: Cluster, version: tuple[int, ...], wanted: Iterable[str], rules: Iterable[Rule] = ()
 ) -> Documents:
-    """The agents `wanted`, the models and connectors behind them, every model that shares one of these connectors,
-    and every agent that uses one of these models.
+    """Read the agents `wanted`, their models and connectors, every model that shares one of these connectors, and every
+    agent that uses one of these models.
 
-    A document that is missing is left out; `Documents.profile` tells what is missing.
+    A missing document is left out; `Documents.profile` reports it.
 
     Raises:
         ClusterError: the cluster can't be reached, or refuses to show a document.
     """
-    agents = _get(cluster, "agents", wanted)
-    models = _get(cluster, "models", (id_ for doc in agents.values() for id_ in needed(doc)))
+    fetch = _Fetch(cluster)
+    asked = tuple(wanted)
+    models = run(read_agents(asked), fetch).models
     shared = frozenset(filter(None, map(needed_connector, models.values())))
-    if shared:
-        found = search_all(cluster, "models")
-        models |= _get(cluster, "models", (id_ for id_, doc in found if doc.get("connector_id") in shared), models)
+    found = search_all(cluster, "models") if shared else ()
+    sharing = [*models, *(id_ for id_, doc in found if doc.get("connector_id") in shared)]
     sources = Documents(version, dict(search_all(cluster, "agents")), {}, {})
-    agents |= _get(cluster, "agents", users(sources, models), agents)
-    # What else these agents use has to be read too, or their calls could not be rendered.
-    models |= _get(cluster, "models", (id_ for doc in agents.values() for id_ in needed(doc)), models)
-    connectors = _get(cluster, "connectors", filter(None, map(needed_connector, models.values())))
-    return Documents(version, agents, models, connectors, tuple(rules), unified_api(cluster, version))
+    # All that the other agents use is read too: without it their calls can't be rendered.
+    read = run(read_agents((*asked, *users(sources, sharing)), sharing), fetch)
+    return Documents(version, read.agents, read.models, read.connectors, tuple(rules), unified_api(cluster, version))
 
 
 def unified_api(cluster: Cluster, version: tuple[int, ...]) -> bool | None:
-    """Whether the cluster's unified agent API is on; None where it does not tell."""
-    if version < _FIRST_UNIFIED:
+    """Return whether the cluster's unified agent API is on; None if the cluster does not say."""
+    if not may_have_unified_api(version):
         return False
     status, settings = cluster.call("GET", SETTINGS_PATH)
     return read_unified_api(settings) if status == 200 else None
 
 
 def read_part(cluster: Cluster, place: str) -> Any:
-    """The part at a step's `place` as it is now.
+    """Read the current part at a step's `place`.
 
     Raises:
         ClusterError: it can't be read.
@@ -94,14 +91,20 @@ def read_part(cluster: Cluster, place: str) -> Any:
     return part(place, document)
 
 
-def _get(cluster: Cluster, kind: str, ids: Iterable[str], known: Iterable[str] = ()) -> dict[str, dict[str, Any]]:
-    wanted = [id_ for id_ in dict.fromkeys(ids) if id_ not in known]
-    with ThreadPoolExecutor(_THREADS) as pool:
-        answers = list(pool.map(lambda id_: cluster.call("GET", document_path(kind, id_)), wanted))
-    found = {}
-    for id_, (status, document) in zip(wanted, answers, strict=True):
-        if status == 200 and document:
-            found[id_] = document
-        elif status != 404:
-            raise ClusterError(f"{kind}/{id_} can't be read ({answer_of(status, document)})")
-    return found
+class _Fetch:
+    """Reads documents in several threads, each once."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._known: dict[tuple[str, str], dict[str, Any] | None] = {}
+
+    def __call__(self, batch: Batch) -> Found:
+        new = [id_ for id_ in batch.ids if (batch.kind, id_) not in self._known]
+        with ThreadPoolExecutor(_THREADS) as pool:
+            answers = list(pool.map(lambda id_: self._cluster.call("GET", document_path(batch.kind, id_)), new))
+        for id_, (status, document) in zip(new, answers, strict=True):
+            if not (status == 200 and document) and status != 404:
+                raise ClusterError(f"{batch.kind}/{id_} can't be read ({answer_of(status, document)})")
+            self._known[batch.kind, id_] = document if status == 200 else None
+        found = {id_: self._known[batch.kind, id_] for id_ in batch.ids}
+        return {id_: document for id_, document in found.items() if document}

@@ -1,4 +1,4 @@
-"""One execute body of each kind of input, as a client writes it: what the table's columns stand for. Pure."""
+"""One execute body for each kind of input, as a client writes it: the columns of the table. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gateway.unified.request import ExecuteRequest, read_execute
 
 KINDS = ("text", "image", "document", "video", "turns", "system", "tools")
 
-# Whole little files, or the start of one: whether media arrive does not depend on what is in them.
+# Small files, or the start of one: whether media arrive does not depend on their content.
 _FILES: Mapping[str, tuple[tuple[str, str], ...]] = {
     "image": (
         ("png", "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="),
@@ -26,7 +26,7 @@ _FILES: Mapping[str, tuple[tuple[str, str], ...]] = {
 
 
 def sample(kind: str, provider: str) -> Any:
-    """The `input` of a kind of `KINDS`; media in a format that `provider` ("" where none is known) takes."""
+    """Return the `input` of a kind of `KINDS`, with media in a format that `provider` ("" if unknown) takes."""
     match kind:
         case "text":
             return "What does it say?"
@@ -43,7 +43,7 @@ def sample(kind: str, provider: str) -> Any:
 
 @cache
 def request(kind: str, provider: str) -> tuple[ExecuteRequest, AgentInput]:
-    """The sample, read as the gateway reads it."""
+    """Return the sample, read as the gateway reads it."""
     read = read_execute(json.dumps({"input": sample(kind, provider)}).encode())
     assert read.input is not None
     return read, read.input
@@ -67,7 +67,7 @@ def _formats(kind: MediaKind, provider: str) -> Sequence[str]:
 
 
 def _tool_history() -> Iterator[dict[str, Any]]:
-    """A conversation in which a tool was called, and then a question."""
+    """Yield a conversation with a tool call, and a question at its end."""
     yield _turn("user", "How warm is it?")
     function = {"name": "warmth", "arguments": '{"city":"Paris"}'}
     call = {"id": "call_1", "type": "function", "function": function}

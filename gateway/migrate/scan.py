@@ -1,7 +1,7 @@
-"""Reads agents with their models and connectors, each document once, as the gateway itself would read them.
+"""Reads agents with their models and connectors, each document once, as the gateway would read them.
 
-No agent is dropped: one that can't be read is told with the reason and what to do. Agents are read by `GET`, as the
-gateway does, rather than from the search's hits: what the account may not `GET`, the gateway may not either.
+No agent is dropped: one that can't be read is reported with the reason and what to do. Agents are read by `GET`, as the
+gateway does, and not from the search's hits: if the account may not `GET` an agent, the gateway may not either.
 """
 
 from __future__ import annotations
@@ -9,24 +9,32 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Literal
+from functools import partial
+from typing import Any
 
 from gateway.agents.documents import needed, needed_connector, read_profile, read_unified_api
 from gateway.agents.errors import lookup_error
 from gateway.agents.lookup import document_path
-from gateway.agents.resolver import SETTINGS_PATH
+from gateway.agents.reader import (
+    SETTINGS_PATH,
+    Batch,
+    DocumentKind,
+    Found,
+    may_have_unified_api,
+    read_agents,
+    run,
+)
 from gateway.agents.rules import Rule
 from gateway.errors import UnresolvedAgent
 from gateway.migrate.connection import Cluster, ClusterRefused
 from gateway.migrate.findings import TYPES, Scan, Scanned, Unreadable
 from gateway.migrate.search import search_all
+from gateway.mlcommons.agent_types import AgentType
 
-Kind = Literal["agents", "models", "connectors"]
 Progress = Callable[[str, int, int], None]
-"""Told of what is read: ``("agents", done, of)``."""
+"""Called with what was read: ``("agents", done, total)``."""
 
 THREADS = 8
-_FIRST_UNIFIED = (3, 5)
 
 
 def scan(
@@ -36,23 +44,20 @@ def scan(
     rules: Iterable[Rule] = (),
     progress: Progress = lambda kind, done, total: None,
 ) -> Scan:
-    """Reads the agents `ids`, or all there are.
+    """Read the agents `ids`, or all of them.
 
     Raises:
         ClusterRefused: the agents can't be searched.
-        ClusterUnreachable: no answer came.
+        ClusterUnreachable: the cluster did not respond.
     """
     named = dict.fromkeys(ids) or {id_: None for id_, _ in search_all(cluster, "agents")}
-    reader = _Reader(cluster, progress)
-    agents = reader.read("agents", named)
-    found = [agent.body for agent in agents.values() if agent.body is not None]
-    models = reader.read("models", (id_ for agent in found for id_ in needed(agent)))
-    bodies = [model.body for model in models.values() if model.body is not None]
-    connectors = reader.read("connectors", filter(None, map(needed_connector, bodies)))
+    fetch = _Fetch(cluster, progress)
+    run(read_agents(named), fetch)
+    agents, models, connectors = fetch.read["agents"], fetch.read["models"], fetch.read["connectors"]
     unified_api, notes = _unified_api(cluster, version)
     users, more = _users(cluster, models)
     if not ids:
-        notes = (*notes, "hidden agents are in no search's answer; name them by id to see them")
+        notes = (*notes, "no search returns hidden agents; name them by id to see them")
 
     def scanned(id_: str) -> Scanned:
         return _scanned(id_, agents[id_], models, connectors, version, tuple(rules), unified_api)
@@ -63,7 +68,7 @@ def scan(
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """The answer to a `GET`; body: None where it is no document."""
+    """The response to a `GET`. body: None if it is not a document."""
 
     status: int
     answer: Mapping[str, Any]
@@ -76,28 +81,28 @@ class _Read:
 _Documents = Mapping[str, _Read]
 
 
-class _Reader:
-    """Reads documents of a kind side by side."""
+class _Fetch:
+    """Reads documents in several threads. read: the answers by kind and id, the failed ones among them."""
 
     def __init__(self, cluster: Cluster, progress: Progress) -> None:
         self._cluster = cluster
         self._progress = progress
+        self.read: dict[str, dict[str, _Read]] = {}
 
-    def read(self, kind: Kind, ids: Iterable[str]) -> dict[str, _Read]:
-        """Each document once, in the order of `ids`."""
-        wanted = list(dict.fromkeys(ids))
-        found: dict[str, _Read] = {}
-        with ThreadPoolExecutor(THREADS, f"read-{kind}") as pool:
+    def __call__(self, batch: Batch) -> Found:
+        """Return the documents that could be read."""
+        answers = self.read[batch.kind] = {}
+        with ThreadPoolExecutor(THREADS, f"read-{batch.kind}") as pool:
             try:
-                for id_, read in zip(wanted, pool.map(lambda id_: self._get(kind, id_), wanted), strict=True):
-                    found[id_] = read
-                    self._progress(kind, len(found), len(wanted))
+                for id_, answer in zip(batch.ids, pool.map(partial(self._get, batch.kind), batch.ids), strict=True):
+                    answers[id_] = answer
+                    self._progress(batch.kind, len(answers), len(batch.ids))
             except BaseException:
                 pool.shutdown(cancel_futures=True)
                 raise
-        return found
+        return _bodies(answers)
 
-    def _get(self, kind: Kind, id_: str) -> _Read:
+    def _get(self, kind: DocumentKind, id_: str) -> _Read:
         return _Read(*self._cluster.call("GET", document_path(kind, id_)))
 
 
@@ -112,8 +117,8 @@ def _scanned(
 ) -> Scanned:
     document = agent.body or {}
     name, type_ = str(document.get("name") or ""), str(document.get("type") or "").lower()
-    if type_ and type_ not in TYPES:
-        reason = f"agents of type {type_} take their input in a way the gateway does not know"
+    if type_ and AgentType.of(type_) not in TYPES:
+        reason = f"the gateway does not know how agents of type {type_} take their input"
         return Scanned(id_, name, type_, None, Unreadable("AGENT_TYPE_UNKNOWN", reason, "send it no `input`"))
     try:
         _check(id_, agent, models, connectors)
@@ -121,15 +126,15 @@ def _scanned(
     except UnresolvedAgent as error:
         code = "AGENT_UNREADABLE" if agent.body is None else "AGENT_UNRESOLVED"
         reason = "; ".join(f"{problem.place}: {problem.reason}" for problem in error.problems) or error.reason
-        return Scanned(id_, name, type_, None, Unreadable(code, reason, error.hint or _MEND))
+        return Scanned(id_, name, type_, None, Unreadable(code, reason, error.hint or _RESTORE))
     return Scanned(id_, name, type_, profile)
 
 
-_MEND = "register what is missing again, or remove the agent"
+_RESTORE = "register what is missing again, or remove the agent"
 
 
 def _check(id_: str, agent: _Read, models: _Documents, connectors: _Documents) -> None:
-    """Whether every document could be read, or is truly missing, which `read_profile` tells itself.
+    """Check that every document could be read or does not exist, which `read_profile` reports.
 
     Raises:
         FailedLookup: the cluster refused one.
@@ -144,7 +149,7 @@ def _check(id_: str, agent: _Read, models: _Documents, connectors: _Documents) -
             _refused("connectors", connector_id, connectors[connector_id])
 
 
-def _refused(kind: Kind, id_: str, read: _Read) -> None:
+def _refused(kind: DocumentKind, id_: str, read: _Read) -> None:
     if read.body is None and read.status != 404:
         raise lookup_error(kind, id_, read.status, read.answer)
 
@@ -154,17 +159,17 @@ def _bodies(documents: _Documents) -> dict[str, Mapping[str, Any]]:
 
 
 def _unified_api(cluster: Cluster, version: tuple[int, ...]) -> tuple[bool | None, tuple[str, ...]]:
-    """As `gateway.agents.resolver` reads it."""
-    if version < _FIRST_UNIFIED:
+    """Read the setting as `gateway.agents.resolver` does; return it with notes for the reader."""
+    if not may_have_unified_api(version):
         return False, ()
     status, settings = cluster.call("GET", SETTINGS_PATH)
     if status == 200:
         return read_unified_api(settings), ()
-    return None, (f"the cluster's settings can't be read ({status}): the unified agent API is taken to be on",)
+    return None, (f"the cluster's settings can't be read ({status}): the unified agent API is assumed to be on",)
 
 
 def _users(cluster: Cluster, models: _Documents) -> tuple[dict[str, tuple[str, ...]], tuple[str, ...]]:
-    """Connector id → the models that name it, over all models of the cluster where those can be searched."""
+    """Return connector id → the models that name it, among all models of the cluster if those can be searched."""
     notes: tuple[str, ...] = ()
     named = {id_: needed_connector(body) for id_, body in _bodies(models).items()}
     if any(named.values()):
@@ -172,7 +177,7 @@ def _users(cluster: Cluster, models: _Documents) -> tuple[dict[str, tuple[str, .
             everyone = search_all(cluster, "models", source=("connector_id",))
             named |= {id_: needed_connector(source) for id_, source in everyone}
         except ClusterRefused as refused:
-            notes = (f"models that share a connector are counted among these agents' only: {refused}",)
+            notes = (f"only these agents' models are counted as sharing a connector: {refused}",)
     users: dict[str, list[str]] = {}
     for model_id, connector_id in named.items():
         if connector_id:

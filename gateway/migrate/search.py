@@ -1,11 +1,10 @@
-"""Every agent, model or connector of a cluster, once, while others may be registering.
+"""Lists every agent, model or connector of a cluster once, while others may be registered.
 
-What ML Commons' `_search` takes (source, 2.19 and 3.6): the search is parsed from the body alone, so `scroll`, a
-query parameter, is refused as unknown; a point in time can't be used either, as the plugin names its index itself,
-and the index is not one that a user may open one on. What is left is `sort` with `search_after`. Sorted by
-`_seq_no`, a document that is written while the pages are read only moves to the end: it may come twice, and is
-told once, but is never missed. Hidden agents are in no answer, for no account; of a multi-tenant cluster, the
-tenant's own documents are.
+What ML Commons' `_search` accepts (source, 2.19 and 3.6): it reads the search from the body only, so `scroll`, a query
+parameter, is refused as unknown. A point in time can't be used either: the plugin sets the index itself, and users may
+not open one on it. That leaves `sort` with `search_after`. Sorted by `_seq_no`, a document that is written while the
+pages are read moves to the end: it may be returned twice, and is then yielded once, but is never missed. No account
+gets hidden agents. On a multi-tenant cluster, the tenant's own documents are returned.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ Kind = Literal["agents", "models", "connectors"]
 Found = tuple[str, dict[str, Any]]
 
 PAGE = 1000
-"""Documents asked for at a time; without a size the answer holds ten."""
+"""Documents per request; without a size there would be ten."""
 
 WINDOW = 10_000
-"""Documents that `from` and `size` reach (`index.max_result_window`)."""
+"""The most documents that `from` and `size` reach (`index.max_result_window`)."""
 
 PERMISSIONS: Mapping[Kind, str] = {
     "agents": "cluster:admin/opensearch/ml/agents/search",
@@ -41,45 +40,45 @@ def search_all(
     page: int = PAGE,
     source: Sequence[str] = (),
 ) -> Iterator[Found]:
-    """Id and source of every document that matches `query` (None: all), each once.
+    """Yield id and source of every document that matches `query` (None: all), each once.
 
     source: the members of each document to fetch; () for all.
 
-    `_search` lags a registration by a refresh, so what was registered a moment ago may be missing.
+    `_search` sees a registration after the next refresh, so the newest documents may be missing.
 
     Raises:
         ClusterRefused: the cluster refuses the search, or can't show all of them.
-        ClusterUnreachable: no answer came.
+        ClusterUnreachable: the cluster did not respond.
     """
-    told: set[str] = set()
-    asked = {"query": query or {"match_all": {}}, **({"_source": list(source)} if source else {})}
+    seen: set[str] = set()
+    search = {"query": query or {"match_all": {}}, **({"_source": list(source)} if source else {})}
     for _ in range(_PASSES):
         pages = fresh = 0
-        for hits in _pages(cluster, kind, asked, page):
+        for hits in _pages(cluster, kind, search, page):
             pages += 1
             for hit in hits:
-                if hit["_id"] not in told:
-                    told.add(hit["_id"])
+                if hit["_id"] not in seen:
+                    seen.add(hit["_id"])
                     fresh += 1
                     yield hit["_id"], hit.get("_source") or {}
-        # One page is one moment. Between two, a document may become visible behind those that were read already.
+        # A single page is consistent. Between two pages, a document may appear before those that were already read.
         if pages < 2 or not fresh:
             return
 
 
-def _pages(cluster: Cluster, kind: Kind, asked: Mapping[str, Any], page: int) -> Iterator[list[dict[str, Any]]]:
-    """One pass over all pages, sorted where the cluster sorts, by offset where it does not."""
+def _pages(cluster: Cluster, kind: Kind, search: Mapping[str, Any], page: int) -> Iterator[list[dict[str, Any]]]:
+    """Read all pages once, sorted if the cluster can sort, else by offset."""
     after: list[Any] | None = None
     while True:
-        body = {**asked, "size": page, "sort": _SORT, **({"search_after": after} if after else {})}
-        status, answer = _asked(cluster, kind, body)
-        # What shards refuse is a 400 for connectors, and for agents and models a 500 that does not say why.
+        body = {**search, "size": page, "sort": _SORT, **({"search_after": after} if after else {})}
+        status, answer = _search(cluster, kind, body)
+        # If a shard refuses, the response is a 400 for connectors, and a 500 without a reason for agents and models.
         if after is None and status in (400, 500):
-            yield from _by_offset(cluster, kind, asked, page)
+            yield from _by_offset(cluster, kind, search, page)
             return
         hits = _hits(kind, status, answer)
         if hits and "sort" not in hits[-1]:
-            yield from _by_offset(cluster, kind, asked, page)
+            yield from _by_offset(cluster, kind, search, page)
             return
         if hits:
             yield hits
@@ -88,12 +87,12 @@ def _pages(cluster: Cluster, kind: Kind, asked: Mapping[str, Any], page: int) ->
         after = hits[-1]["sort"]
 
 
-def _by_offset(cluster: Cluster, kind: Kind, asked: Mapping[str, Any], page: int) -> Iterator[list[dict[str, Any]]]:
-    """Pages by `from` and `size`, for a store that does not sort by sequence numbers."""
+def _by_offset(cluster: Cluster, kind: Kind, search: Mapping[str, Any], page: int) -> Iterator[list[dict[str, Any]]]:
+    """Read pages by `from` and `size`, for a store that can't sort by sequence numbers."""
     start = 0
     while True:
         size = min(page, WINDOW - start)
-        status, answer = _asked(cluster, kind, {**asked, "from": start, "size": size})
+        status, answer = _search(cluster, kind, {**search, "from": start, "size": size})
         hits = _hits(kind, status, answer)
         if hits:
             yield hits
@@ -109,7 +108,7 @@ def _by_offset(cluster: Cluster, kind: Kind, asked: Mapping[str, Any], page: int
             )
 
 
-def _asked(cluster: Cluster, kind: Kind, body: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
+def _search(cluster: Cluster, kind: Kind, body: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
     return cluster.call("POST", f"/_plugins/_ml/{kind}/_search", {"track_total_hits": True, **body})
 
 

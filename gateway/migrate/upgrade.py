@@ -17,9 +17,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gateway.agents.documents import Document, needed_connector, provider_of, read_profile
+from gateway.agents.documents import Document, needed_connector, read_profile
+from gateway.agents.recognition import provider_of
 from gateway.agents.rules import Rule
-from gateway.delivery.template_change import Code, NotOffered, TemplateChange, upgraded
+from gateway.delivery.template_change import Code, NotOffered, TemplateChange, find_change
 from gateway.errors import UnresolvedAgent
 from gateway.migrate.assess import Abilities, abilities
 from gateway.migrate.findings import TYPES
@@ -215,12 +216,12 @@ def _offer(documents: Documents, key: str, models: tuple[str, ...], named: tuple
             profiles[agent_id] = documents.profile(agent_id)
         except UnresolvedAgent as error:
             raise NotOffered(Code.NO_CONNECTOR, error.reason) from None
-        if profiles[agent_id].type not in TYPES:
+        if profiles[agent_id].agent_type not in TYPES:
             raise NotOffered(Code.UNKNOWN_AGENT_TYPE, f"{agent_id} ({profiles[agent_id].type})")
     old_models = _models(profiles.values(), models)
     known = next((profile.provider for profile in profiles.values() if profile.provider), "")
     provider = provider_of(old_models[0].connector, known)
-    change = upgraded(old_models[0].connector, registry.provider(provider) if provider else None)
+    change = find_change(old_models[0].connector, registry.provider(provider) if provider else None)
     old = documents.connector(key)
     new = with_change(old, change)
     later = documents.with_connector(key, new)

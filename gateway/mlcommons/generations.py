@@ -1,7 +1,7 @@
 """The generations of ML Commons clusters and agents, as a table.
 
-Recorded on 2.19.0, 3.4.0, 3.5.0, 3.6.0 and 3.8.0 (FACTS.md). A generation decides only what can't be read from
-the template itself: which request fields an agent understands and how the cluster renders parameters.
+Recorded on 2.19.0, 3.4.0, 3.5.0, 3.6.0 and 3.8.0 (docs/internals/facts.md). A generation decides only what can't be
+read from the template: which request fields an agent understands and how the cluster renders parameters.
 """
 
 from __future__ import annotations
@@ -9,14 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from gateway.mlcommons.agent_types import AgentType
+
 
 class Generation(Enum):
     """How an agent takes its input.
 
-    TEXT: 2.x, `parameters.question` only; values that look like JSON go into the body raw, nothing else does.
+    TEXT: 2.x, `parameters.question` only; only values that look like JSON are inserted into the body raw.
     FUNCTION_CALLING: 3.0–3.4, and every agent registered the old way on later clusters;
         `no_escape_params` exists, `_llm_interface` turns function calling on.
-    UNIFIED_V1: 3.5+, registered with a `model` block: `input` text natively, the rest by the recorded workaround.
+    UNIFIED_V1: 3.5+, registered with a `model` block: takes text as `input`, anything else by a workaround.
     UNIFIED_V2: 3.6+, `conversational_v2`: takes all of `input`, refuses `parameters.question`.
     """
 
@@ -28,9 +30,9 @@ class Generation(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Abilities:
-    """What a generation's cluster does with a request.
+    """What a cluster of a generation does with a request.
 
-    native: the input types it takes by itself when the unified API is on.
+    native: the input types it takes as `input` when the unified API is on.
     raw_parameters: `no_escape_params` exists, so a parameter can be inserted unescaped (3.0).
     question: `parameters.question` works.
     """
@@ -49,15 +51,14 @@ ABILITIES: dict[Generation, Abilities] = {
     Generation.UNIFIED_V2: Abilities(_ALL, raw_parameters=True, question=False),
 }
 
-V2_TYPES = frozenset({"conversational_v2", "conversational/v2"})
-
 
 def generation_of(version: tuple[int, ...], agent_type: str, has_model_block: bool) -> Generation:
-    """The generation of an agent, from the cluster's version and what `GET` agent shows.
+    """Return the generation of an agent, from the cluster's version and the response of `GET` agent.
 
-    FACTS.md, "3.5, 3.6, 3.8": a legacy agent has no `model` in its GET answer, a unified one has.
+    That response has a `model` for a unified agent, and none for a legacy one (docs/internals/facts.md, "3.5, 3.6,
+    3.8").
     """
-    if agent_type.lower() in V2_TYPES:
+    if AgentType.of(agent_type) is AgentType.CONVERSATIONAL_V2:
         return Generation.UNIFIED_V2
     if has_model_block:
         return Generation.UNIFIED_V1

@@ -1,6 +1,6 @@
-"""What the gateway learnt of an agent: plain values, read from `GET` agent → model → connector.
+"""The agent profile: plain values read from `GET` agent → model → connector.
 
-All parameter values are strings, as ML Commons stores them (FACTS.md, rule 2).
+All parameter values are strings, as ML Commons stores them (docs/internals/facts.md, rule 2).
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from gateway.mlcommons.agent_types import AgentType
 from gateway.mlcommons.generations import Generation
 
 Parameters = Mapping[str, str]
@@ -35,9 +36,9 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool of an agent. model: the LLM behind an MLModelTool, None for any other tool.
+    """A tool of an agent. model: the LLM of an MLModelTool, None for any other tool.
 
-    config: static values that a caller's parameters can't override (FACTS.md, rule 5).
+    config: static values that a caller's parameters can't override (docs/internals/facts.md, rule 5).
     """
 
     type: str
@@ -48,24 +49,24 @@ class Tool:
 
     @property
     def key(self) -> str:
-        """The name a flow agent knows the tool by: its name, or its type when it has none."""
+        """The tool's name in a flow: its name, or its type if it has none."""
         return self.name or self.type
 
 
 @dataclass(frozen=True, slots=True)
 class AgentProfile:
-    """An agent, its LLM and what they say of themselves.
+    """An agent, its LLM and what their documents say.
 
     type: flow, conversational_flow, conversational, plan_execute_and_reflect, conversational_v2, …
     version: the cluster's version as numbers, (2, 19, 0).
     parameters: the agent's own `parameters` (`_llm_interface` among them).
     llm, llm_parameters: the `llm` block of conversational agents.
     model_provider: `model.model_provider` of a unified agent, "" for a legacy one.
-    provider: the provider's name, "" when nothing told. provider_source: what told it
+    provider: the provider's name, "" if unknown. provider_source: where it is from
         (``model.model_provider``, ``_llm_interface``, ``connector``, ``rule``).
     memory_type: `memory.type`, "" without memory.
-    unified_api: whether the cluster's unified agent API is on; None when that could not be read. A cluster before
-        3.5 does not have it, so there it is False.
+    unified_api: whether the cluster's unified agent API is on; None if that could not be read. False before 3.5,
+        which does not have it.
     """
 
     id: str
@@ -85,12 +86,17 @@ class AgentProfile:
     unified_api: bool | None = None
 
     @property
+    def agent_type(self) -> AgentType | None:
+        """The type; None for one that is not known."""
+        return AgentType.of(self.type)
+
+    @property
     def llm_interface(self) -> str:
         """`_llm_interface`, which turns function calling on (3.0 and later)."""
         return self.parameters.get("_llm_interface", "")
 
     @property
     def models(self) -> tuple[Model, ...]:
-        """Every model read for this agent: its LLM, then those of its tools."""
+        """All models of this agent: its LLM, then those of its tools."""
         found = (self.llm, *(tool.model for tool in self.tools))
         return tuple(model for model in found if model is not None)

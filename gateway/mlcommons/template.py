@@ -1,16 +1,17 @@
 """How a cluster fills in a connector's template: substitution, escaping, and which values count as JSON.
 
-Three facts carry everything (FACTS.md, "Rules" 2–4 and "Rendering, in detail"; probed on 2.19 and 3.4):
+It follows three rules (docs/internals/facts.md, "Rules" 2–4 and "Rendering, in detail"; probed on 2.19 and 3.4):
 
 - ``${parameters.x:-default}`` is substituted recursively by Apache commons-text's StringSubstitutor; an extra
-  ``$`` before a placeholder makes it literal and is removed, once a pass.
-- A parameter that parses as JSON, leniently, goes in raw; any other is JSON-escaped first.
+  ``$`` before a placeholder makes it literal and is removed, once per pass.
+- A parameter that a lenient parser reads as JSON is inserted raw; any other is JSON-escaped first.
 - Connector parameters are never escaped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 
 PREFIX = "${parameters."
 SUFFIX = "}"
@@ -24,25 +25,25 @@ class InfiniteLoop(Exception):
 
 
 class ExpansionTooLarge(Exception):
-    """The values of the placeholders, put together, are longer than the limit."""
+    """The values of the placeholders are longer than the limit, all together."""
 
 
 def substitute(
     template: str, values: Mapping[str, str] | Lookup, prefix: str = PREFIX, limit: int | None = None
 ) -> str:
-    """`template` with every placeholder that has a value or a default replaced, recursively.
+    """Replace every placeholder that has a value or a default, recursively.
 
-    A placeholder without either stays as it is. The walk mirrors StringSubstitutor: a value is scanned by
-    itself, so a placeholder can't be formed across its borders; the scan then goes on behind it, but a ``$``
-    that ends the value still escapes a placeholder that follows it.
+    Any other placeholder is left unchanged. The scan works like StringSubstitutor's: a value is scanned separately, so
+    no placeholder can form across its ends. The scan then continues after it, but a ``$`` at the end of the value still
+    escapes a placeholder that follows.
 
-    limit: of the work, in characters of inserted values, each with `_PER_VALUE` more. A few values that hold one
-        another twice expand to more than any memory holds.
+    limit: of the work, in characters of inserted values, plus `_PER_VALUE` for each value. A few values that contain
+        each other twice would expand to more than fits into memory.
 
     Raises:
         InfiniteLoop: a placeholder's value contains itself, directly or through others.
-        ExpansionTooLarge: the limit is passed.
-        RecursionError: placeholders lead to one another too many times for Python's stack.
+        ExpansionTooLarge: the limit is exceeded.
+        RecursionError: placeholders are nested too deeply for Python's stack.
     """
     lookup = values.get if isinstance(values, Mapping) else values
     return _Substitution(lookup, prefix, limit).expand(template)
@@ -60,7 +61,7 @@ class _Substitution:
 
     def expand(self, text: str) -> str:
         prefix = self._prefix
-        done = ""  # what has been rendered; only its last character matters to what follows
+        done = ""  # the last character that was rendered
         parts: list[str] = []
         pos = 0
         while True:
@@ -71,7 +72,7 @@ class _Substitution:
             before = text[pos:start]
             last = before[-1:] or done
             if last == "$":
-                # An escaped placeholder: drop the escaping `$`, keep the `$` of the prefix, look on behind it.
+                # An escaped placeholder: remove the escaping `$`, leave the `$` of the prefix, continue after it.
                 if before:
                     parts.append(before[:-1])
                 else:
@@ -85,7 +86,7 @@ class _Substitution:
                 return "".join(parts)
             rendered = self._value(text[start + len(prefix) : end])
             if rendered is None:
-                # Unknown: left as it stands. The scan continues behind it.
+                # Unknown: left unchanged. The scan continues after it.
                 parts.append(text[pos : end + 1])
                 done, pos = SUFFIX, end + 1
                 continue
@@ -115,6 +116,24 @@ class _Substitution:
         return rendered
 
 
+_NAME = re.compile(r"[^}:]*")
+
+
+def placeholder_names(text: str) -> Iterator[str]:
+    """Yield the names of the placeholders in `text`, in order, in time proportional to its length."""
+    start = text.find(PREFIX)
+    while start >= 0:
+        name_start = start + len(PREFIX)
+        end = _NAME.match(text, name_start).end()  # type: ignore[union-attr]  # it matches anything
+        has_default = text.startswith(DEFAULT_DELIMITER, end)
+        if end == len(text) or (has_default and text.find(SUFFIX, end) < 0):
+            return  # nor is there an end for any later placeholder
+        if end > name_start and (has_default or text[end] == SUFFIX):
+            yield text[name_start:end]
+            end = text.find(SUFFIX, end)
+        start = text.find(PREFIX, end)
+
+
 class _Escapes(dict[int, str]):
     """Character → its escape, filled as characters come."""
 
@@ -132,18 +151,18 @@ _PIECE = 250_000  # characters
 
 
 def escape_json(text: str) -> str:
-    """`text` as commons-text `escapeJson` writes it into a JSON string: ``/`` as ``\\/``, non-ASCII as ``\\uXXXX``."""
+    """Escape `text` as commons-text `escapeJson` does: ``/`` becomes ``\\/``, non-ASCII becomes ``\\uXXXX``."""
     if len(text) <= _PIECE:
         return text.translate(_ESCAPES)
-    # In pieces, so that no call keeps other threads from running for more than a few milliseconds.
+    # In pieces, so that no call blocks other threads for more than a few milliseconds.
     return "".join(text[start : start + _PIECE].translate(_ESCAPES) for start in range(0, len(text), _PIECE))
 
 
 def may_be_json(text: str) -> bool:
-    """Whether the cluster might take `text` for JSON and insert it raw.
+    """Return True if the cluster might take `text` for JSON and insert it raw.
 
-    Its parser is lenient and not worth copying (FACTS.md): the first character above U+0020 decides whether it
-    may be an object or an array; nothing else ever goes in raw. Opening brackets alone can't be either.
+    Only what may be an object or an array is inserted raw, and the first character above U+0020 decides that. The
+    cluster's lenient parser is not copied (docs/internals/facts.md). Opening brackets alone are never JSON.
     """
     start = text.lstrip(BLANK)
     return start[:1] in ("{", "[") and bool(start.strip(BLANK + "{["))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from gateway.mlcommons.agent_types import AgentType
 from gateway.register.target import FLOWS, V2, Target
 
 MEMORY = "conversation_index"
@@ -35,13 +36,13 @@ def named_tools(tools: list[dict[str, Any]], target: Target) -> list[dict[str, A
 
 def made_type(agent_type: str, target: Target) -> str:
     """The type of the agent that is made: `conversational` where the asked one is V2 and the cluster has none."""
-    return agent_type if agent_type != V2 or target.has_type(V2) else "conversational"
+    return agent_type if agent_type != V2 or target.has_type(V2) else AgentType.CONVERSATIONAL.value
 
 
 def made_memory(agent_type: str, asked: Mapping[str, Any] | None, target: Target) -> dict[str, Any] | None:
     """The agent's `memory`: `conversation_index` by default and in place of an unknown type; None for a flow."""
     if asked is None:
-        return None if agent_type == "flow" else {"type": MEMORY}
+        return None if agent_type == AgentType.FLOW else {"type": MEMORY}
     type_ = str(asked.get("type") or MEMORY)
     if target.has_memory(type_.lower()):
         return {**asked, "type": type_}

@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from gateway.mlcommons.agent_types import AgentType
 from gateway.notices import Notice
 from gateway.providers import registry
 from gateway.providers.connector import ModelSpec, as_name, compact
@@ -26,7 +27,10 @@ METADATA_PARAMETER = "mlc_gateway"
 
 _LLM_TOOL = "MLModelTool"
 _QUESTION = "${parameters.question}"
-_PROMPTS = {"flow": _QUESTION, "conversational_flow": "${parameters.chat_history:-}" + _QUESTION}
+_PROMPTS = {
+    AgentType.FLOW.value: _QUESTION,
+    AgentType.CONVERSATIONAL_FLOW.value: "${parameters.chat_history:-}" + _QUESTION,
+}
 """The prompt of an LLM tool that has none: the question, after what the cluster remembers of the conversation."""
 
 

@@ -12,24 +12,25 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.errors import InvalidInput, Problem
+from gateway.mlcommons.agent_types import FLOW_TYPES, AgentType
 from gateway.providers import registry
 from gateway.register.specs import McpServer, Registration
 
 Release = tuple[int, int]
 
-V2 = "conversational_v2"
-PLAN = "plan_execute_and_reflect"
-FLOWS = frozenset({"flow", "conversational_flow"})
+V2 = AgentType.CONVERSATIONAL_V2.value
+PLAN = AgentType.PLANNER.value
+FLOWS = frozenset(type_.value for type_ in FLOW_TYPES)
 
 _TYPES: dict[str, Release] = {
-    "flow": (2, 0),
-    "conversational_flow": (2, 0),
-    "conversational": (2, 0),
+    AgentType.FLOW.value: (2, 0),
+    AgentType.CONVERSATIONAL_FLOW.value: (2, 0),
+    AgentType.CONVERSATIONAL.value: (2, 0),
     PLAN: (3, 0),
-    "ag_ui": (3, 5),
+    AgentType.AG_UI.value: (3, 5),
     V2: (3, 6),
 }
-_BY_MODEL_BLOCK = frozenset({"ag_ui", V2})
+_BY_MODEL_BLOCK = frozenset({AgentType.AG_UI.value, V2})
 """Types that only work with a `model` block of the cluster's own."""
 
 TYPES = tuple(_TYPES)

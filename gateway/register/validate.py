@@ -14,14 +14,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from gateway.config.schema import Secret
+from gateway.mlcommons.agent_types import AgentType
 from gateway.providers import registry
 from gateway.providers.connector import ModelSpec, as_name
 from gateway.register.specs import McpServer, Registration
-from gateway.register.target import MCP_PROTOCOLS, MEMORIES, TYPES, V2
+from gateway.register.target import MCP_PROTOCOLS, MEMORIES, TYPES
 from gateway.unified.request import parameters_as_strings
 from gateway.unified.validate import Fields, Reading, child, json_type, shorten
 
-_SPELLINGS = {"conversational/v2": V2}
 _TRANSPORTS = {
     "sse": "mcp_sse",
     "http": "mcp_streamable_http",
@@ -52,11 +52,10 @@ def read_document(reading: Reading, document: dict[str, Any]) -> Registration:
 
 
 def _type(fields: Fields, given: str) -> str:
-    asked = _SPELLINGS.get(given.lower(), given.lower()) or "conversational"
-    if asked not in TYPES:
+    asked = AgentType.of(given) if given else AgentType.CONVERSATIONAL
+    if asked is None:
         fields.problem("type", "Unknown agent type", f"one of {', '.join(TYPES)}", shorten(given))
-        return "conversational"
-    return asked
+    return (asked or AgentType.CONVERSATIONAL).value
 
 
 def _model(fields: Fields) -> ModelSpec:

@@ -7,15 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.agents.documents import (
-    connector_hints,
     needed,
     needed_connector,
-    provider_of,
     read_model,
     read_profile,
     read_unified_api,
     read_version,
 )
+from gateway.agents.recognition import connector_hints, provider_of
 from gateway.agents.rules import Rule
 from gateway.errors import Problem, UnresolvedAgent
 from gateway.mlcommons.generations import Generation
@@ -266,7 +265,7 @@ def test_recorded_documents_make_this_whole_profile(golden: AgentProfile) -> Non
         ("3.8.0", "agui", "bedrock/converse", "model.model_provider"),
     ],
 )
-def test_provider_and_what_told_it(version: str, name: str, provider: str, source: str) -> None:
+def test_provider_and_its_source(version: str, name: str, provider: str, source: str) -> None:
     profile = profile_of(version, name)
     assert (profile.provider, profile.provider_source) == (provider, source)
 
@@ -476,7 +475,7 @@ def test_every_unreadable_part_is_named(changes: dict[str, Any], problems: list[
     assert [(p.place, p.reason) for p in caught.value.problems] == problems
 
 
-def test_a_model_that_is_missing_is_told_once_for_each_place_that_names_it() -> None:
+def test_a_model_that_is_missing_is_reported_once_for_each_place_that_names_it() -> None:
     agent, _, connectors = unknown_agent()
     agent["tools"] = [{"type": "MLModelTool", "parameters": {"model_id": "m"}}]
     with pytest.raises(UnresolvedAgent) as caught:

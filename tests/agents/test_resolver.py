@@ -16,7 +16,7 @@ from gateway.mlcommons.profile import AgentProfile
 
 from .conftest import ML, Clock, FakeCluster, HttpLookup
 
-AGENT = "p3Xu_6EBm8w0PCMjfmLM"  # conv-b: its LLM is also behind one of its tools
+AGENT = "p3Xu_6EBm8w0PCMjfmLM"  # conv-b: one of its tools has the same LLM
 MODEL = "gHXu_6EBm8w0PCMjYmLt"
 CONNECTOR = "fnXu_6EBm8w0PCMjYWLP"
 OTHER = "onXu_6EBm8w0PCMjeGL4"  # flow-a: other model, other connector
@@ -153,9 +153,9 @@ async def test_no_secret_is_kept_in_the_cache(build: Build) -> None:
     resolver = build()
     await resolver.profile(AGENT, ALICE)
     profiles = [agent.profile for _, agent in resolver._agents._entries.values()]
-    kept = repr([profiles, *(vars(part) for part in (resolver, resolver._agents, resolver._clusters))])
-    assert "conv-b" in kept
-    assert "YWxpY2U6" not in kept
+    cached = repr([profiles, *(vars(part) for part in (resolver, resolver._agents, resolver._clusters))])
+    assert "conv-b" in cached
+    assert "YWxpY2U6" not in cached
 
 
 async def test_a_service_account_is_used_in_place_of_the_caller(build: Build, cluster: FakeCluster) -> None:

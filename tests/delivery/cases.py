@@ -12,8 +12,8 @@ PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAW
 PDF, MP4 = "JVBERi0xLjQKJSVFT0YK", "AAAAGGZ0eXBtcDQyAAAAAG1wNDJpc29t"
 
 
-def text(words: str) -> dict[str, Any]:
-    return {"type": "text", "text": words}
+def text(value: str) -> dict[str, Any]:
+    return {"type": "text", "text": value}
 
 
 def media(kind: str, fmt: str, data: str, **more: str) -> dict[str, Any]:
@@ -117,8 +117,8 @@ CASES: Mapping[str, Case] = {
     "memory and history": Case(_ASK, "history", {}, (("What first?", "This."), ("Then?", "That."))),
 }
 
-# FACTS.md, "What can be reached without touching agent or connector", both tables: agents (by name), and what
-# arrives there. What the provider can't express is refused everywhere; tool history on Bedrock needs a
+# docs/internals/facts.md, "What can be reached without touching agent or connector", both tables: agents (by name), and
+# what arrives there. What the provider can't express is refused everywhere; tool history on Bedrock needs a
 # `toolConfig`, which only function calling has. "prompt": the caller's own prompt in place of the agent's.
 # An agent with a prompt of its own needs a question for it to stand around: a conversation that ends with the
 # assistant ("prefill") or with a tool's result ("last") has none, so only agents without a prompt must take those.

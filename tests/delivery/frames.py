@@ -1,7 +1,7 @@
-"""What an agent puts around a question: found by asking it a harmless word, never by reading its templates.
+"""What an agent puts around a question. Found by sending it a harmless word, never by reading its templates.
 
-An agent that can't be asked plainly (its connector takes whole messages) is asked with messages, and a twin of it
-behind a connector that sends nothing but the prompt tells what its prompt makes of the word.
+An agent whose connector takes whole messages is sent messages. Its prompt is then found with a copy of the agent whose
+connector sends only the prompt.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from tests.delivery.simulated_cluster import Pairs, World
+from tests.delivery.simulated_cluster import Pairs, SimulatedCluster
 from tests.wire_formats import FORMATS
 
-ASKED, TOLD = "oraclequestionword", "oraclehistoryword"
+ASKED, HISTORY = "oraclequestionword", "oraclehistoryword"
 _ARRAY = re.compile(r'"(messages|contents|content)":\s*\$\{parameters\.(\w+)\}')
 
 
@@ -27,43 +27,43 @@ class Mismatch(Exception):
 
 
 class Frames:
-    """The frames of one world's agents, each found once."""
+    """The frames of one cluster's agents, each found once."""
 
-    def __init__(self, world: World) -> None:
-        self.world = world
+    def __init__(self, cluster: SimulatedCluster) -> None:
+        self.cluster = cluster
         self._frames: dict[str, list[Any] | None] = {}
         self._twins: dict[str, str] = {}
 
     def of(self, name: str, parameters: dict[str, str], pairs: Pairs, flat: bool) -> list[Any] | None:
-        """The bodies of all LLM calls for the question `ASKED` (and, if `flat`, the history `TOLD`)."""
+        """The bodies of all LLM calls for the question `ASKED` (and, if `flat`, the history `HISTORY`)."""
         key = json.dumps([name, parameters, list(pairs), flat])
         if key not in self._frames:
             self._frames[key] = self._find_frame(name, parameters, pairs, flat)
         return self._frames[key]
 
     def _find_frame(self, name: str, parameters: dict[str, str], pairs: Pairs, flat: bool) -> list[Any] | None:
-        world, agent_id = self.world, self.world.agents[name]
-        plain = {**parameters, "question": ASKED, **({"chat_history": TOLD} if flat else {})}
-        direct = world.ask(agent_id, plain, pairs)
+        cluster, agent_id = self.cluster, self.cluster.agents[name]
+        plain = {**parameters, "question": ASKED, **({"chat_history": HISTORY} if flat else {})}
+        direct = cluster.ask(agent_id, plain, pairs)
         if direct.status == 200 and ASKED in "".join(direct.llm_bodies[:1]):
             return [parsed(body) for body in direct.llm_bodies]
-        if '"prompt"' not in json.dumps(world.core.resources.agent(agent_id)):
-            prompted = world.ask(agent_id, {"prompt": "${parameters.question}", **plain}, pairs)
+        if '"prompt"' not in json.dumps(cluster.core.resources.agent(agent_id)):
+            prompted = cluster.ask(agent_id, {"prompt": "${parameters.question}", **plain}, pairs)
             if prompted.status == 200 and ASKED in "".join(prompted.llm_bodies[:1]):
                 return [parsed(body) for body in prompted.llm_bodies]
         variable, literal = self._array(name)
         if not variable:
             return None
-        asked = world.ask(agent_id, {**plain, "prompt": "x", variable: literal}, pairs)
+        asked = cluster.ask(agent_id, {**plain, "prompt": "x", variable: literal}, pairs)
         if asked.status != 200 or not asked.llm_bodies:
             return None
-        prompts = [parsed(body)["frame"] for body in world.ask(self._twin(name), plain, pairs).llm_bodies]
+        prompts = [parsed(body)["frame"] for body in cluster.ask(self._twin(name), plain, pairs).llm_bodies]
         first = replaced(parsed(asked.llm_bodies[0]), {ASKED: prompts[0] if ASKED in "".join(prompts[:1]) else ASKED})
         return [first, *(later for later in prompts[1:])]
 
     def _array(self, name: str) -> tuple[str, str]:
         """The template's variable for whole messages (or one's content), and a plain question in that form."""
-        profile = self.world.profile(name)
+        profile = self.cluster.profile(name)
         found = _ARRAY.search(profile.models[0].connector.request_body)
         if found is None or not profile.provider:
             return "", ""
@@ -73,11 +73,11 @@ class Frames:
         return found[2], json.dumps([part] if found[1] == "content" else [turn])
 
     def _twin(self, name: str) -> str:
-        """The same agent behind a connector that sends its prompt and nothing else."""
+        """Register a copy of the agent whose connector sends only its prompt."""
         if name not in self._twins:
-            resources = self.world.core.resources
-            agent = json.loads(json.dumps(resources.agent(self.world.agents[name])))
-            for model in self.world.profile(name).models:
+            resources = self.cluster.core.resources
+            agent = json.loads(json.dumps(resources.agent(self.cluster.agents[name])))
+            for model in self.cluster.profile(name).models:
                 connector = json.loads(json.dumps(resources.connector(model.connector.id)))
                 connector["credential"] = {"key": "not-a-secret"}
                 connector["actions"][0]["request_body"] = '{"frame":"${parameters.prompt}"}'
@@ -105,14 +105,14 @@ def parsed(body: str) -> Any:
         raise Mismatch(f"the LLM received no JSON ({error}): {body[:300]}", broken=True) from None
 
 
-def replaced(value: Any, words: Mapping[str, str]) -> Any:
+def replaced(value: Any, texts: Mapping[str, str]) -> Any:
     match value:
         case str():
-            for word, text in words.items():
+            for word, text in texts.items():
                 value = value.replace(word, text)
             return value
         case dict():
-            return {name: replaced(member, words) for name, member in value.items()}
+            return {name: replaced(member, texts) for name, member in value.items()}
         case list():
-            return [replaced(item, words) for item in value]
+            return [replaced(item, texts) for item in value]
     return value

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from gateway.agents.documents import needed, needed_connector, read_profile
+from gateway.agents.documents import read_profile
+from gateway.agents.reader import read_agents, run
 from gateway.errors import GatewayError
 from gateway.execute import rewrite
 from gateway.execute.rewrite import Policy, Rewritten
@@ -40,7 +41,7 @@ CONTENT = Template(
 class Sent:
     """What became of a client's request.
 
-    input: what the client said, None where it could not be read. rewritten, error: the gateway's rewrite or its
+    input: the client's input, None if it could not be read. rewritten, error: the gateway's rewrite or its
     refusal. executed: the cluster's answer and what its models received. stored: the question memory now holds.
     """
 
@@ -51,7 +52,7 @@ class Sent:
     stored: str | None = None
 
 
-class World:
+class SimulatedCluster:
     """All agents of one version: the simulator's own fixtures and the special ones of `_special`."""
 
     def __init__(self, version: str) -> None:
@@ -67,7 +68,7 @@ class World:
         self.numbers = tuple(int(part) for part in version.split("."))
 
     def model(self, template: str) -> str:
-        """The id of the model behind a seeded template."""
+        """Return the id of the model with a seeded template."""
         names = {doc["name"]: model_id for model_id, doc in self.core.resources.models.items()}
         if f"model-{template}" not in names:
             made = self.core.resources.create_connector(connector_body(template, self.templates[template], LLM_URL))
@@ -78,11 +79,10 @@ class World:
     def _profile(self, name: str) -> AgentProfile:
         """The agent as the gateway reads it, from the documents that GET shows."""
         resources, agent_id = self.core.resources, self.agents[name]
-        document = resources.agent(agent_id)
-        models = {model_id: resources.model(model_id) for model_id in needed(document)}
-        ids = [found for model in models.values() if (found := needed_connector(model))]
-        connectors = {found: resources.connector(found) for found in ids}
-        return read_profile(agent_id, document, models, connectors, self.numbers, unified_api=False)
+        shown = {"agents": resources.agent, "models": resources.model, "connectors": resources.connector}
+        read = run(read_agents([agent_id]), lambda batch: {id_: shown[batch.kind](id_) for id_ in batch.ids})
+        document = read.agents[agent_id]
+        return read_profile(agent_id, document, read.models, read.connectors, self.numbers, unified_api=False)
 
     def remembering(self, pairs: Pairs) -> str:
         """The id of a new memory that holds `pairs`."""
@@ -127,14 +127,14 @@ class World:
         self.core.memory.__init__(self.core.modern)  # type: ignore[misc]
 
 
-def _special(world: World, lister: str) -> Iterator[dict[str, Any]]:
-    modern = world.core.modern
+def _special(cluster: SimulatedCluster, lister: str) -> Iterator[dict[str, Any]]:
+    modern = cluster.core.modern
     memory = {"type": "conversation_index"}
-    told = {"app_type": "rag", "memory": memory, "tools": [{"type": lister}]}
+    common = {"app_type": "rag", "memory": memory, "tools": [{"type": lister}]}
 
     def tool(template: str, name: str = "llm", **parameters: str) -> dict[str, Any]:
-        asked = {"model_id": world.model(template), "response_filter": world.templates[template].response_filter}
-        if world.templates[template].interface:
+        asked = {"model_id": cluster.model(template), "response_filter": cluster.templates[template].response_filter}
+        if cluster.templates[template].interface:
             asked["system_prompt"] = "Be brief."
         return {"type": "MLModelTool", "name": name, "parameters": {**asked, **parameters}}
 
@@ -154,33 +154,33 @@ def _special(world: World, lister: str) -> Iterator[dict[str, Any]]:
         yield flow(f"lister-{template}", seen, tool(template, prompt=LISTER_PROMPT))
         first = tool(template, "first", prompt=FLOW_PROMPT)
         yield flow(f"two-{template}", first, tool(template, "second", prompt=SECOND_PROMPT))
-        llm = {"model_id": world.model(template), "parameters": {"max_iteration": "5", "prompt": OWN_PROMPT}}
-        llm["parameters"] |= {"response_filter": world.templates[template].response_filter}  # type: ignore[operator]
-        if world.templates[template].interface:
+        llm = {"model_id": cluster.model(template), "parameters": {"max_iteration": "5", "prompt": OWN_PROMPT}}
+        llm["parameters"] |= {"response_filter": cluster.templates[template].response_filter}  # type: ignore[operator]
+        if cluster.templates[template].interface:
             llm["parameters"] |= {"system_prompt": "Be brief."}  # type: ignore[operator]
-        yield {"name": f"conv_own-{template}", "type": "conversational", "llm": llm, **told}
+        yield {"name": f"conv_own-{template}", "type": "conversational", "llm": llm, **common}
     if modern:
-        yield from _calling(world, told, tool)
+        yield from _calling(cluster, common, tool)
 
 
-def _calling(world: World, told: dict[str, Any], tool: Any) -> Iterator[dict[str, Any]]:
+def _calling(cluster: SimulatedCluster, common: dict[str, Any], tool: Any) -> Iterator[dict[str, Any]]:
     """Function calling with an LLM among its tools, and without a prompt of its own."""
     for template in ("bedrock_tutorial", "bedrock_upgraded"):
         prompt = {"max_iteration": "5", "system_prompt": "Be brief.", "prompt": "${parameters.question}"}
-        calling = {"_llm_interface": world.templates[template].interface}
-        agent = {"type": "conversational", "parameters": calling, **told}
-        llm = {"model_id": world.model(template), "parameters": prompt}
+        calling = {"_llm_interface": cluster.templates[template].interface}
+        agent = {"type": "conversational", "parameters": calling, **common}
+        llm = {"model_id": cluster.model(template), "parameters": prompt}
         schema = {"attributes": {"input_schema": '{"type":"object"}', "strict": "false"}}
         tools = [{**tool(template, "helper", prompt="Help with ${parameters.question}"), **schema}]
         yield {**agent, "name": f"fc_llm-{template}", "llm": llm, "tools": tools}
-        bare = {"model_id": world.model(template), "parameters": {"max_iteration": "5", "system_prompt": "Be brief."}}
+        bare = {"model_id": cluster.model(template), "parameters": {"max_iteration": "5", "system_prompt": "Be brief."}}
         yield {**agent, "name": f"fc_noprompt-{template}", "llm": bare}
 
 
 @cache
-def world(version: str) -> World:
-    """The world of a version, made once."""
-    return World(version)
+def cluster_of(version: str) -> SimulatedCluster:
+    """Return the simulated cluster of a version, created once."""
+    return SimulatedCluster(version)
 
 
-__all__ = ["Pairs", "Sent", "World", "replace", "world"]
+__all__ = ["Pairs", "Sent", "SimulatedCluster", "cluster_of", "replace"]

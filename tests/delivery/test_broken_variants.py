@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateway.delivery import escaping, plan, question_placements
+from gateway.delivery import escaping, plan, question_placements, search
 from gateway.delivery.call_model import CallModel
 from gateway.delivery.candidate import Candidate
 from gateway.delivery.plan_cache import PlanCache
@@ -45,13 +45,15 @@ def plan_for(change: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def unproved(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan, "proves", lambda *_: True)
+    monkeypatch.setattr(search, "proves", lambda *_: True)
 
 
 def test_text_only_loses_media(monkeypatch: pytest.MonkeyPatch) -> None:
-    def texts(said: AgentInput) -> AgentInput:
-        kept = [replace(m, content=tuple(b for b in m.content if isinstance(b, Text))) for m in said.messages]
-        return replace(said, messages=tuple(m for m in kept if m.content) or said.messages)
+    def texts(conversation: AgentInput) -> AgentInput:
+        messages = [
+            replace(m, content=tuple(b for b in m.content if isinstance(b, Text))) for m in conversation.messages
+        ]
+        return replace(conversation, messages=tuple(m for m in messages if m.content) or conversation.messages)
 
     plan_for(texts, monkeypatch)
     found = outcomes()
@@ -60,15 +62,15 @@ def test_text_only_loses_media(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_dropped_history_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    plan_for(lambda said: replace(said, messages=said.messages[-1:]), monkeypatch)
+    plan_for(lambda conversation: replace(conversation, messages=conversation.messages[-1:]), monkeypatch)
     found = outcomes()
     assert {"conversation", "images in history", "two user turns"} <= found[Outcome.LOST]
     assert "text, image" not in found[Outcome.LOST] | found[Outcome.BROKEN]
 
 
 def test_swapped_order_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    def swapped(said: AgentInput) -> AgentInput:
-        return replace(said, messages=tuple(replace(m, content=m.content[::-1]) for m in said.messages))
+    def swapped(conversation: AgentInput) -> AgentInput:
+        return replace(conversation, messages=tuple(replace(m, content=m.content[::-1]) for m in conversation.messages))
 
     plan_for(swapped, monkeypatch)
     found = outcomes()
@@ -82,7 +84,7 @@ def test_literal_text_breaks_the_agents_prompt(monkeypatch: pytest.MonkeyPatch) 
         yield Candidate("messages", turns, lambda env: None)
 
     unproved(monkeypatch)
-    monkeypatch.setattr(plan, "STRATEGIES", (literal,))
+    monkeypatch.setattr(search, "STRATEGIES", (literal,))
     found = outcomes()
     assert {"plain text", "text, image", "conversation"} <= found[Outcome.BROKEN]
 

@@ -21,10 +21,10 @@ TEXT = {"type": "text", "text": "hello"}
 
 
 def refused(profile: AgentProfile, *blocks: Any) -> list[tuple[str, str]]:
-    said = read_execute(msgspec.json.encode({"input": blocks})).input
-    assert said is not None
+    conversation = read_execute(msgspec.json.encode({"input": blocks})).input
+    assert conversation is not None
     try:
-        refuse_cluster_limits(profile, said)
+        refuse_cluster_limits(profile, conversation)
     except UndeliverableContent as error:
         return [(problem.place, problem.code) for problem in error.problems]
     return []

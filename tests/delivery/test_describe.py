@@ -10,7 +10,7 @@ import pytest
 
 from gateway.execute.rewrite import Policy
 from tests.delivery.cases import CALL, DOCUMENT, IMAGE, VIDEO, media, text, turn
-from tests.delivery.simulated_cluster import Sent, world
+from tests.delivery.simulated_cluster import Sent, cluster_of
 
 AGENTS = {"bedrock": ("3.4.0", "fc-bedrock_upgraded"), "openai": ("2.19.0", "flow-b"), "gemini": ("2.19.0", "flow-e2")}
 MEDIA: Mapping[str, Any] = {
@@ -29,7 +29,7 @@ NOTES = {
     "video": "[video (mp4, 24 bytes) was not delivered]",
     "audio": "[audio (wav, 4 bytes) was not delivered]",
 }
-# What the provider takes: in a user turn, in a tool result (PROVIDERS.md).
+# What the provider takes: in a user turn, in a tool result (docs/internals/providers.md).
 TAKES = {
     "bedrock": ({*MEDIA}, {*MEDIA} - {"audio"}),
     "openai": ({"image", "gif", "document", "audio"}, {"image", "gif", "document", "audio"}),
@@ -54,7 +54,7 @@ WHERE = {
 
 def send(provider: str, value: Any, describe: bool) -> Sent:
     version, agent = AGENTS[provider]
-    return world(version).send(agent, {"input": value}, policy=Policy(describe=describe))
+    return cluster_of(version).send(agent, {"input": value}, policy=Policy(describe=describe))
 
 
 def notes(sent: Sent) -> list[str]:
@@ -103,6 +103,6 @@ def test_the_note_stands_inside_the_tools_result() -> None:
 
 
 def test_what_is_no_medium_is_still_refused() -> None:
-    sent = world("2.19.0").send("flow-d", {"input": in_tool_result(VIDEO)}, policy=Policy(describe=True))
+    sent = cluster_of("2.19.0").send("flow-d", {"input": in_tool_result(VIDEO)}, policy=Policy(describe=True))
     assert sent.error is not None
     assert {problem.code for problem in sent.error.problems} >= {"TOOLS_NEED_UPGRADE"}

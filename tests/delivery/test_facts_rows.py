@@ -16,8 +16,8 @@ from tests.delivery.cases import CASES, IMAGE, PNG, Case, text, turn
 from tests.delivery.facts import ROWS
 from tests.delivery.facts.modern import BRU, OAU
 from tests.delivery.facts.rendering import LENIENT, NOT_JSON
-from tests.delivery.facts.words import NEW, OLD, QUOTED, Row
-from tests.delivery.simulated_cluster import World, world
+from tests.delivery.facts.row import NEW, OLD, QUOTED, Row
+from tests.delivery.simulated_cluster import SimulatedCluster, cluster_of
 from tests.oracle import Oracle, Outcome, Verdict
 
 
@@ -29,8 +29,8 @@ def received(body: str) -> Any:
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.version} {row.id}")
 def test_a_direct_request_does_what_the_row_says(row: Row) -> None:
-    place = world(row.version)
-    executed = place.ask(place.agents[row.agent], row.parameters, row.pairs)
+    cluster = cluster_of(row.version)
+    executed = cluster.ask(cluster.agents[row.agent], row.parameters, row.pairs)
     assert executed.status == row.status, executed.body
     if row.status != 200:
         assert executed.llm_bodies == []
@@ -41,26 +41,26 @@ def test_a_direct_request_does_what_the_row_says(row: Row) -> None:
         assert received(executed.llm_bodies[0]) == row.turns
 
 
-@pytest.mark.parametrize("words", LENIENT)
-def test_rendering_lenient_json_goes_in_raw(words: str) -> None:
-    place = world(OLD)
-    executed = place.ask(place.agents["flow-content"], {"question": "q", "content": words})
-    assert executed.llm_bodies == [f'{{"messages":[{{"role":"user","content":{words}}}]}}']
+@pytest.mark.parametrize("value", LENIENT)
+def test_rendering_lenient_json_goes_in_raw(value: str) -> None:
+    cluster = cluster_of(OLD)
+    executed = cluster.ask(cluster.agents["flow-content"], {"question": "q", "content": value})
+    assert executed.llm_bodies == [f'{{"messages":[{{"role":"user","content":{value}}}]}}']
 
 
-@pytest.mark.parametrize("words", NOT_JSON)
-def test_rendering_what_is_not_lenient_json_goes_in_escaped(words: str) -> None:
-    place = world(OLD)
-    executed = place.ask(place.agents["flow-content"], {"question": "q", "content": words})
+@pytest.mark.parametrize("value", NOT_JSON)
+def test_rendering_what_is_not_lenient_json_goes_in_escaped(value: str) -> None:
+    cluster = cluster_of(OLD)
+    executed = cluster.ask(cluster.agents["flow-content"], {"question": "q", "content": value})
     assert executed.status == 400
     assert executed.body["error"]["details"].startswith("Invalid payload")
 
 
 def test_rule_1_input_alone_is_a_400() -> None:
     for version in (OLD, NEW):
-        place = world(version)
-        executed = place.core.execute(
-            place.agents["flow-d" if version == OLD else "fc-bedrock_tutorial"], {"input": "x"}
+        cluster = cluster_of(version)
+        executed = cluster.core.execute(
+            cluster.agents["flow-d" if version == OLD else "fc-bedrock_tutorial"], {"input": "x"}
         )
         assert executed.status == 400
         assert executed.body["error"]["details"] == "Agent input data can not be empty."
@@ -74,9 +74,9 @@ JSONISH = CASES["lenient JSON, hostile"]
 
 
 def judged(version: str, agent: str, case: Case) -> Verdict:
-    place: World = world(version)
-    sent = place.send(agent, case.body, case.pairs)
-    return Oracle(place).judge(agent, case.parameters, case.pairs, sent)
+    cluster: SimulatedCluster = cluster_of(version)
+    sent = cluster.send(agent, case.body, case.pairs)
+    return Oracle(cluster).judge(agent, case.parameters, case.pairs, sent)
 
 
 ARRIVES = [
@@ -149,17 +149,17 @@ def test_f_media_in_the_current_turn_are_refused_on_bedrock_as_two_user_turns_ar
     assert judged(OLD, "flow-f", M).detail == "MEDIA_NEEDS_UPGRADE"
 
 
-def test_a_neutral_text_on_function_calling_is_said_in_a_notice() -> None:
+def test_a_neutral_text_on_function_calling_is_reported() -> None:
     verdict = judged(NEW, "fc-bedrock_tutorial", CASES["image, text"])
     assert verdict.outcome is Outcome.ARRIVED
     assert "NEUTRAL_TEXT_ADDED" in verdict.notices
 
 
-def test_a_user_turn_split_on_openai_is_said_in_a_notice() -> None:
+def test_a_user_turn_split_on_openai_is_reported() -> None:
     assert "USER_TURN_SPLIT" in judged(NEW, "fc-openai_tutorial", M).notices
 
 
-def test_system_without_a_slot_is_folded_and_said_in_a_notice() -> None:
+def test_system_without_a_slot_is_folded_and_reported() -> None:
     for name in ("flow-e2", "flow-h", "cflow-d"):
         verdict = judged(OLD, name, SYSTEM)
         assert verdict.outcome is Outcome.ARRIVED
@@ -168,14 +168,14 @@ def test_system_without_a_slot_is_folded_and_said_in_a_notice() -> None:
 
 @pytest.mark.parametrize("name", ["conv-a", "conv-b", "conv-e2", "conv-h"])
 def test_wrap_react_loop_carries_the_image_twice_and_the_observation(name: str) -> None:
-    place = world(OLD)
-    sent = place.send(name, M.body)
+    cluster = cluster_of(OLD)
+    sent = cluster.send(name, M.body)
     assert sent.rewritten is not None
     assert sent.rewritten.body is not None
     endpoints = LlmEndpoints()
     endpoints.script(['{"thought":"t","action":"CatIndexTool","action_input":"[]"}', '{"final_answer":"done"}'])
-    place.core.llm = endpoints
-    executed = place.core.execute(place.agents[name], b"".join(sent.rewritten.body))
+    cluster.core.llm = endpoints
+    executed = cluster.core.execute(cluster.agents[name], b"".join(sent.rewritten.body))
     assert executed.status == 200
     first, second = executed.llm_bodies
     assert PNG in first
@@ -185,33 +185,33 @@ def test_wrap_react_loop_carries_the_image_twice_and_the_observation(name: str) 
 
 
 def test_rendering_an_llm_tool_inherits_the_request_and_keeps_its_own_prompt() -> None:
-    place = world(NEW)
+    cluster = cluster_of(NEW)
     for name in ("fc_llm-bedrock_tutorial", f"fc_llm-{BRU}"):
-        sent = place.send(name, M.body)
+        sent = cluster.send(name, M.body)
         assert sent.rewritten is not None
         assert sent.rewritten.body is not None
         endpoints = LlmEndpoints(strict=False)
         endpoints.script([Call("helper", {"question": "inner"}), "inner answer", "outer answer"])
-        place.core.llm = endpoints
-        executed = place.core.execute(place.agents[name], b"".join(sent.rewritten.body))
+        cluster.core.llm = endpoints
+        executed = cluster.core.execute(cluster.agents[name], b"".join(sent.rewritten.body))
         assert executed.status == 200, executed.body
         assert any("Help with" in body for body in executed.llm_bodies[1:2])
 
 
 def test_rendering_lookups_a_required_input_of_the_model_is_sent() -> None:
-    place = World(OLD)
-    resources = place.core.resources
-    model = place.model("d")
+    cluster = SimulatedCluster(OLD)
+    resources = cluster.core.resources
+    model = cluster.model("d")
     required = {"type": "object", "properties": {"inputs": {"type": "string"}}, "required": ["inputs"]}
     schema = {"type": "object", "properties": {"parameters": required}, "required": ["parameters"]}
     resources.update_model(model, {"interface": {"input": json.dumps(schema)}})
-    sent = place.send("flow-d", T.body)
+    sent = cluster.send("flow-d", T.body)
     assert sent.rewritten is not None
     assert sent.rewritten.plan.parameters["inputs"] == T.input
-    assert Oracle(place).judge("flow-d", {"inputs": T.input}, (), sent).outcome is Outcome.ARRIVED
+    assert Oracle(cluster).judge("flow-d", {"inputs": T.input}, (), sent).outcome is Outcome.ARRIVED
 
 
-def test_rendering_memory_replays_poisoned_turns_are_retold_by_the_gateway() -> None:
+def test_rendering_memory_replays_poisoned_turns_are_sent_by_the_gateway() -> None:
     for version, name in ((OLD, "cflow-d"), (OLD, "conv-a"), (NEW, "fc-bedrock_tutorial")):
         verdict = judged(version, name, CASES["poisoned memory"])
         assert verdict.outcome is Outcome.ARRIVED, verdict

@@ -10,7 +10,7 @@ import pytest
 
 from tests import matrix
 from tests.delivery.cases import CASES, FLOOR, Case
-from tests.delivery.simulated_cluster import world
+from tests.delivery.simulated_cluster import cluster_of
 from tests.matrix import DOCS, VERSIONS, Cell
 from tests.oracle import Outcome
 
@@ -20,7 +20,7 @@ def whole(version: str) -> tuple[Cell, ...]:
     return tuple(matrix.cells(version))
 
 
-def told(cells: list[Cell]) -> list[str]:
+def described(cells: list[Cell]) -> list[str]:
     return [f"{cell.agent}, {cell.case}: {cell.verdict.detail}" for cell in cells]
 
 
@@ -31,17 +31,17 @@ def test_at_least_thirty_kinds_of_input() -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_nothing_is_lost_and_nothing_broken(version: str) -> None:
     wrong = [cell for cell in whole(version) if cell.verdict.outcome in (Outcome.LOST, Outcome.BROKEN)]
-    assert told(wrong) == []
+    assert described(wrong) == []
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_arrives_as_widely_as_the_floor(version: str) -> None:
-    assert told([cell for cell in whole(version) if cell.below_floor]) == []
+    assert described([cell for cell in whole(version) if cell.below_floor]) == []
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_row_of_the_floor_is_met_by_an_agent(version: str) -> None:
-    names = world(version).agents
+    names = cluster_of(version).agents
     assert [pattern for pattern, _ in FLOOR[version] if not any(fnmatchcase(name, pattern) for name in names)] == []
 
 
@@ -49,7 +49,7 @@ def test_every_row_of_the_floor_is_met_by_an_agent(version: str) -> None:
 def test_every_refusal_names_its_code(version: str) -> None:
     refused = [cell for cell in whole(version) if cell.verdict.outcome is Outcome.REFUSED]
     assert refused
-    assert told([cell for cell in refused if not cell.verdict.detail.isupper()]) == []
+    assert described([cell for cell in refused if not cell.verdict.detail.isupper()]) == []
 
 
 def test_every_strategy_is_used() -> None:

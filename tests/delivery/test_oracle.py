@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from gateway.delivery import plan
+from gateway.delivery import search
 from gateway.execute.rewrite import Policy
 from gateway.notices import Notice
 from gateway.providers.base import MappingOptions
 from gateway.unified.model import AgentInput, Text
 from tests.delivery.cases import CALL, CASES, IMAGE, VIDEO, Case, text, turn
-from tests.delivery.simulated_cluster import Sent, World, world
+from tests.delivery.simulated_cluster import Sent, SimulatedCluster, cluster_of
 from tests.matrix import cells
 from tests.oracle import DELIVERY, Oracle, Outcome
 
@@ -41,23 +41,23 @@ def test_the_oracle_shares_the_model_of_the_input_with_the_gateway_and_nothing_e
     assert {name for name in names if name.partition(".")[0] == "gateway"} <= {"gateway.unified.model"}
 
 
-def _user_texts(said: AgentInput) -> list[str]:
-    return [block.text for message in said.messages for block in message.content if isinstance(block, Text)]
+def _user_texts(conversation: AgentInput) -> list[str]:
+    return [block.text for message in conversation.messages for block in message.content if isinstance(block, Text)]
 
 
 WRONG_QUESTIONS: dict[str, tuple[Callable[[AgentInput], str], str]] = {
-    "all turns": (lambda said: "\n".join(_user_texts(said)), "conversation"),
-    "the last text": (lambda said: (_user_texts(said) or [""])[-1], "several texts"),
-    "joined by spaces": (lambda said: " ".join(_user_texts(said)), "several texts"),
-    "trimmed": (lambda said: "\n".join(_user_texts(said)).strip(), "blanks, then {"),
-    "empty": (lambda said: "", "$"),
+    "all turns": (lambda conversation: "\n".join(_user_texts(conversation)), "conversation"),
+    "the last text": (lambda conversation: (_user_texts(conversation) or [""])[-1], "several texts"),
+    "joined by spaces": (lambda conversation: " ".join(_user_texts(conversation)), "several texts"),
+    "trimmed": (lambda conversation: "\n".join(_user_texts(conversation)).strip(), "blanks, then {"),
+    "empty": (lambda conversation: "", "$"),
 }
 
 
 @pytest.mark.parametrize("wrong", WRONG_QUESTIONS)
 def test_a_wrong_question_is_seen(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
     make, case = WRONG_QUESTIONS[wrong]
-    monkeypatch.setattr(plan, "question_text", lambda said, roles: make(said))
+    monkeypatch.setattr(search, "question_text", lambda conversation, roles: make(conversation))
     for version, agents in (("2.19.0", ["flow-a", "conv-a"]), ("3.4.0", ["fc-openai_upgraded"])):
         found = {cell.agent: cell.verdict.outcome for cell in cells(version, agents, {case: CASES[case]})}
         assert found == dict.fromkeys(agents, Outcome.LOST)
@@ -66,9 +66,9 @@ def test_a_wrong_question_is_seen(wrong: str, monkeypatch: pytest.MonkeyPatch) -
 def test_an_assistant_in_another_case_is_no_user(monkeypatch: pytest.MonkeyPatch) -> None:
     """The defect of the question that compared roles letter by letter."""
 
-    def letter_by_letter(said: AgentInput, roles: object) -> str:
+    def letter_by_letter(conversation: AgentInput, roles: object) -> str:
         texts: list[str] = []
-        for message in said.messages:
+        for message in conversation.messages:
             texts = (
                 []
                 if message.role == "assistant"
@@ -79,33 +79,33 @@ def test_an_assistant_in_another_case_is_no_user(monkeypatch: pytest.MonkeyPatch
     any_case = {"any case": MORE["any case"]}
     right = {cell.agent: cell.verdict.outcome for cell in cells("2.19.0", ["flow-a"], any_case)}
     assert right == {"flow-a": Outcome.ARRIVED}
-    monkeypatch.setattr(plan, "question_text", letter_by_letter)
+    monkeypatch.setattr(search, "question_text", letter_by_letter)
     (wrong, *_) = cells("2.19.0", ["flow-a"], any_case)
     assert wrong.verdict.outcome is Outcome.LOST
 
 
 @cache
-def arrived() -> tuple[tuple[World, str, Case, Sent], ...]:
+def arrived() -> tuple[tuple[SimulatedCluster, str, Case, Sent], ...]:
     """Requests that arrived at some agents, with all that was reported of each."""
     return tuple(_arrived())
 
 
-def _arrived() -> Iterator[tuple[World, str, Case, Sent]]:
+def _arrived() -> Iterator[tuple[SimulatedCluster, str, Case, Sent]]:
     for version, agents in AGENTS.items():
-        place = world(version)
-        oracle = Oracle(place)
+        cluster = cluster_of(version)
+        oracle = Oracle(cluster)
         for agent in agents:
             for case in (*CASES.values(), *MORE.values()):
-                sent = place.send(agent, case.body, case.pairs)
+                sent = cluster.send(agent, case.body, case.pairs)
                 if oracle.judge(agent, case.parameters, case.pairs, sent).outcome is Outcome.ARRIVED:
-                    yield place, agent, case, sent
-        place.forget()
+                    yield cluster, agent, case, sent
+        cluster.forget()
 
 
-def outcome(place: World, agent: str, case: Case, sent: Sent, notices: tuple[Notice, ...]) -> Outcome:
+def outcome(cluster: SimulatedCluster, agent: str, case: Case, sent: Sent, notices: tuple[Notice, ...]) -> Outcome:
     assert sent.rewritten is not None
     other = replace(sent.rewritten, plan=replace(sent.rewritten.plan, notices=notices))
-    return Oracle(place).judge(agent, case.parameters, case.pairs, replace(sent, rewritten=other)).outcome
+    return Oracle(cluster).judge(agent, case.parameters, case.pairs, replace(sent, rewritten=other)).outcome
 
 
 def notices_of(sent: Sent) -> tuple[Notice, ...]:
@@ -115,11 +115,11 @@ def notices_of(sent: Sent) -> tuple[Notice, ...]:
 
 def test_a_notice_that_is_left_out_is_seen() -> None:
     seen, missed = set(), []
-    for place, agent, case, sent in arrived():
+    for cluster, agent, case, sent in arrived():
         for notice in notices_of(sent):
             rest = tuple(other for other in notices_of(sent) if other is not notice)
             seen.add(notice.code)
-            if outcome(place, agent, case, sent, rest) is Outcome.ARRIVED:
+            if outcome(cluster, agent, case, sent, rest) is Outcome.ARRIVED:
                 missed.append((agent, case.input, notice))
     assert missed == []
     assert seen >= {*DELIVERY, "ROLE_MAPPED", "BLANK_TEXT_DROPPED", "NEUTRAL_TEXT_ADDED"} - {"MEDIA_DESCRIBED"}
@@ -128,28 +128,28 @@ def test_a_notice_that_is_left_out_is_seen() -> None:
 @pytest.mark.parametrize("code", sorted({*DELIVERY, "ROLE_MAPPED", "SYSTEM_HOISTED", "NEUTRAL_TEXT_ADDED", "NO_SUCH"}))
 def test_a_notice_of_what_did_not_happen_is_seen(code: str) -> None:
     missed = []
-    for place, agent, case, sent in arrived():
+    for cluster, agent, case, sent in arrived():
         if code in {notice.code for notice in notices_of(sent)}:
             continue
         for at in ("", "input[0]"):
-            if outcome(place, agent, case, sent, (*notices_of(sent), Notice(code, "", at))) is Outcome.ARRIVED:
+            if outcome(cluster, agent, case, sent, (*notices_of(sent), Notice(code, "", at))) is Outcome.ARRIVED:
                 missed.append((agent, case.input))
     assert missed == []
 
 
 def test_described_media_and_the_operators_roles_are_judged() -> None:
-    place = world("2.19.0")
+    cluster = cluster_of("2.19.0")
     roles = {"Bot": "assistant", "guide": "system"}
-    said = [
+    turns = [
         turn("guide", "In brief."),
         turn("user", "old"),
         turn("bot", "x"),
         turn("user", text("Look:"), VIDEO, IMAGE),
     ]
     policy = Policy(MappingOptions(roles=roles), describe=True)
-    sent = place.send("flow-b", {"input": said}, policy=policy)
-    verdict = Oracle(place, roles).judge("flow-b", {}, (), sent)
+    sent = cluster.send("flow-b", {"input": turns}, policy=policy)
+    verdict = Oracle(cluster, roles).judge("flow-b", {}, (), sent)
     assert (verdict.outcome, verdict.notices) == (Outcome.ARRIVED, ("ROLE_MAPPED", "ROLE_MAPPED", "MEDIA_DESCRIBED"))
-    case = Case(said)
-    assert outcome(place, "flow-b", case, sent, notices_of(sent)[:-1]) is not Outcome.ARRIVED
-    assert Oracle(place).judge("flow-b", {}, (), sent).outcome is Outcome.LOST
+    case = Case(turns)
+    assert outcome(cluster, "flow-b", case, sent, notices_of(sent)[:-1]) is not Outcome.ARRIVED
+    assert Oracle(cluster).judge("flow-b", {}, (), sent).outcome is Outcome.LOST

@@ -13,9 +13,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.delivery import plan_cache
-from gateway.delivery.call_model import PROBE, QUESTION, CallModelCache
+from gateway.delivery.call_model import CallModelCache
 from gateway.delivery.plan import Plan, plan
 from gateway.delivery.plan_cache import SPECIMEN, PlanCache, is_plain_text
+from gateway.delivery.slots import PROBE, QUESTION
 from gateway.delivery.textonly import TextOnly
 from gateway.errors import UndeliverableContent
 from gateway.mlcommons.profile import AgentProfile
@@ -24,12 +25,12 @@ from gateway.providers import registry
 from gateway.providers.base import MappingOptions
 from gateway.unified.model import AgentInput, InputType, Message, Text
 from tests.conftest import examples
-from tests.delivery.simulated_cluster import world
+from tests.delivery.simulated_cluster import cluster_of
 from tests.docs.pages import GATEWAY
 from tests.matrix import VERSIONS
 from tests.strategies import hostile_text, spoken_text
 
-AGENTS = [(version, name) for version in VERSIONS for name in sorted(world(version).agents)]
+AGENTS = [(version, name) for version in VERSIONS for name in sorted(cluster_of(version).agents)]
 PARAMS: list[dict[str, str]] = [
     {},
     {},
@@ -50,22 +51,24 @@ def _no_plans_from_other_tests() -> None:
     _caches.clear()
 
 
-def planned(profile: AgentProfile, *rest: Any) -> Plan:
+def plan_cached(profile: AgentProfile, *rest: Any) -> Plan:
     """A plan of the agent's own cache."""
     return _caches.setdefault(id(profile), PlanCache(profile)).plan(*rest)
 
 
-def said(text: str, kind: InputType) -> AgentInput:
+def conversation(text: str, kind: InputType) -> AgentInput:
     at = {"text": "input", "content_blocks": "input[0].text", "messages": "input[0].content[0].text"}[kind.value]
     message = Message("user", (Text(text, at),), "input[0]" if kind is InputType.MESSAGES else "input")
     return AgentInput(kind, (message,))
 
 
-def outcome(make: Any, version: str, name: str, said: AgentInput, params: dict[str, str], remembered: Any = ()) -> Any:
-    profile = world(version).profile(name)
+def outcome(
+    make: Any, version: str, name: str, agent_input: AgentInput, params: dict[str, str], remembered: Any = ()
+) -> Any:
+    profile = cluster_of(version).profile(name)
     provider = registry.provider(profile.provider) if profile.provider else TextOnly()
     try:
-        return make(profile, provider, said, params, MappingOptions(), remembered)
+        return make(profile, provider, agent_input, params, MappingOptions(), remembered)
     except UndeliverableContent as error:
         return error.problems
 
@@ -77,7 +80,9 @@ def outcome(make: Any, version: str, name: str, said: AgentInput, params: dict[s
 def test_a_reused_plan_is_the_plan_of_the_text(
     agent: tuple[str, str], text: str, kind: InputType, params: dict[str, str]
 ) -> None:
-    assert outcome(planned, *agent, said(text, kind), params) == outcome(plan, *agent, said(text, kind), params)
+    assert outcome(plan_cached, *agent, conversation(text, kind), params) == outcome(
+        plan, *agent, conversation(text, kind), params
+    )
 
 
 @pytest.mark.parametrize("agent", AGENTS, ids="-".join)
@@ -85,8 +90,8 @@ def test_every_agent_that_takes_text_takes_it_by_a_reused_plan(
     agent: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = 'He said: "100 % of /a\\b",\nthen naïvely 😀 left; why?'
-    expected = outcome(plan, *agent, said(text, InputType.TEXT), {})
-    assert outcome(planned, *agent, said("first", InputType.TEXT), {}) is not None
+    expected = outcome(plan, *agent, conversation(text, InputType.TEXT), {})
+    assert outcome(plan_cached, *agent, conversation("first", InputType.TEXT), {}) is not None
     made: list[AgentInput] = []
 
     def counted(profile: Any, provider: Any, agent_input: AgentInput, *rest: Any) -> Plan:
@@ -94,9 +99,9 @@ def test_every_agent_that_takes_text_takes_it_by_a_reused_plan(
         return plan(profile, provider, agent_input, *rest)
 
     monkeypatch.setattr(plan_cache, "plan", counted)
-    found = outcome(planned, *agent, said(text, InputType.TEXT), {})
+    found = outcome(plan_cached, *agent, conversation(text, InputType.TEXT), {})
     assert found == expected
-    assert made == ([] if isinstance(expected, Plan) else [said(text, InputType.TEXT)])
+    assert made == ([] if isinstance(expected, Plan) else [conversation(text, InputType.TEXT)])
 
 
 @pytest.mark.parametrize(
@@ -122,33 +127,33 @@ def test_remembered_turns_and_other_roles_are_planned_anew(monkeypatch: pytest.M
         return Plan("text", "", {}, "", None, (Notice("X", "y"),))
 
     monkeypatch.setattr(plan_cache, "plan", noted)
-    one = said("hello", InputType.MESSAGES)
+    one = conversation("hello", InputType.MESSAGES)
     other = replace(one, messages=(replace(one.messages[0], role="assistant"),))
     two = replace(one, messages=one.messages * 2)
-    outcome(planned, *AGENTS[0], one, {}, (("q", "a"),))
-    outcome(planned, *AGENTS[0], other, {})
-    outcome(planned, *AGENTS[0], two, {})
+    outcome(plan_cached, *AGENTS[0], one, {}, (("q", "a"),))
+    outcome(plan_cached, *AGENTS[0], other, {})
+    outcome(plan_cached, *AGENTS[0], two, {})
     assert made == [one, other, two]
 
 
 def test_profiles_one_after_the_other_get_their_own_plans() -> None:
     provider = registry.provider("bedrock/converse")
-    template = world("2.19.0").profile("flow-a")
+    template = cluster_of("2.19.0").profile("flow-a")
     for number in range(20):
         (tool,) = template.tools
         prompt = {**tool.parameters, "prompt": f"Agent {number}: ${{parameters.question}}"}
         profile = replace(template, tools=(replace(tool, parameters=prompt),))
         plans = PlanCache(profile)
         for text in ("first", "second"):
-            made = plans.plan(provider, said(text, InputType.MESSAGES), {}, MappingOptions())
-            assert made == plan(profile, provider, said(text, InputType.MESSAGES), {}, MappingOptions())
+            made = plans.plan(provider, conversation(text, InputType.MESSAGES), {}, MappingOptions())
+            assert made == plan(profile, provider, conversation(text, InputType.MESSAGES), {}, MappingOptions())
         del profile, plans
         gc.collect()
 
 
 def test_a_cache_is_freed_with_its_owner() -> None:
-    plans = PlanCache(replace(world("2.19.0").profile("flow-a")))
-    plans.plan(registry.provider("bedrock/converse"), said("hi", InputType.TEXT), {}, MappingOptions())
+    plans = PlanCache(replace(cluster_of("2.19.0").profile("flow-a")))
+    plans.plan(registry.provider("bedrock/converse"), conversation("hi", InputType.TEXT), {}, MappingOptions())
     (call,) = plans._call_models._call_models
     freed = weakref.ref(plans), weakref.ref(call)
     del plans, call
@@ -168,9 +173,9 @@ def test_nothing_is_kept_by_the_address_of_an_object() -> None:
 
 
 def test_a_cache_holds_a_bounded_number_of_plans() -> None:
-    plans = PlanCache(world("2.19.0").profile("flow-a"))
+    plans = PlanCache(cluster_of("2.19.0").profile("flow-a"))
     for number in range(3 * PlanCache.MAX_ENTRIES):
         params = {"memory_id": str(number)}
-        plans.plan(registry.provider("bedrock/converse"), said("hi", InputType.TEXT), params, MappingOptions())
+        plans.plan(registry.provider("bedrock/converse"), conversation("hi", InputType.TEXT), params, MappingOptions())
     assert len(plans._specimens) == PlanCache.MAX_ENTRIES
     assert len(plans._call_models._call_models) == CallModelCache.MAX_ENTRIES

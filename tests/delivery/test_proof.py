@@ -11,22 +11,25 @@ from typing import Any
 
 import pytest
 
-from gateway.delivery import plan, system_text
-from gateway.delivery.call_model import CallModel, value_at
+from gateway.delivery import plan, search, system_text
+from gateway.delivery.call_model import CallModel
 from gateway.delivery.candidate import Candidate
 from gateway.delivery.plan import Plan
 from gateway.delivery.target import TargetTurns
+from gateway.delivery.trees import value_at
 from gateway.errors import UndeliverableContent
+from gateway.mlcommons.expansion import RenderFailure
 from gateway.mlcommons.profile import AgentProfile
-from gateway.mlcommons.rendering import RenderFailure, RuntimeValues, first_call
+from gateway.mlcommons.rendering import first_call
+from gateway.mlcommons.runtime_values import RuntimeValues
 from gateway.providers import registry
 from gateway.providers.base import MappingOptions
 from gateway.unified.request import read_execute
-from tests.delivery.simulated_cluster import world
+from tests.delivery.simulated_cluster import cluster_of
 
 
-def planned(profile: AgentProfile, said: Any = "hi", provider: str = "", **params: str) -> Plan:
-    request = read_execute(json.dumps({"input": said}).encode())
+def make_plan(profile: AgentProfile, value: Any = "hi", provider: str = "", **params: str) -> Plan:
+    request = read_execute(json.dumps({"input": value}).encode())
     assert request.input is not None
     used = registry.provider(provider or profile.provider)
     return plan.plan(profile, used, request.input, params, MappingOptions())
@@ -34,13 +37,13 @@ def planned(profile: AgentProfile, said: Any = "hi", provider: str = "", **param
 
 def codes(profile: AgentProfile, *rest: Any, **params: str) -> set[str]:
     with pytest.raises(UndeliverableContent) as refusal:
-        planned(profile, *rest, **params)
+        make_plan(profile, *rest, **params)
     return {problem.code for problem in refusal.value.problems}
 
 
 def templated(name: str, body: str, version: str = "2.19.0", **parameters: str) -> AgentProfile:
     """The flow agent `name` with another template in its connector."""
-    profile = world(version).profile(name)
+    profile = cluster_of(version).profile(name)
     (tool,) = profile.tools
     assert tool.model is not None
     connector = replace(tool.model.connector, request_body=body, parameters={**parameters})
@@ -81,9 +84,9 @@ def test_a_strategys_bug_is_raised(strategy: Any, error: type[Exception], monkey
     body = (
         '{"messages":[{"role":"user","content":[{"text":"${parameters.prompt} ${parameters.prompt.toString():-}"}]}]}'
     )
-    monkeypatch.setattr(plan, "STRATEGIES", (strategy,))
+    monkeypatch.setattr(search, "STRATEGIES", (strategy,))
     with pytest.raises(error):
-        planned(templated("flow-a", body))
+        make_plan(templated("flow-a", body))
 
 
 SYSTEM = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hi"}]
@@ -100,12 +103,12 @@ def test_a_bug_in_placing_the_system_text_is_raised(error: Exception, monkeypatc
 
     monkeypatch.setattr(system_text._Apply, "__call__", broken)
     with pytest.raises(type(error)):
-        planned(templated("flow-a", WITH_SYSTEM, system_prompt="Own."), SYSTEM)
+        make_plan(templated("flow-a", WITH_SYSTEM, system_prompt="Own."), SYSTEM)
 
 
 def test_the_system_text_arrives_where_the_template_has_a_place() -> None:
     assert (
-        planned(templated("flow-a", WITH_SYSTEM, system_prompt="Own."), SYSTEM).parameters["system_prompt"]
+        make_plan(templated("flow-a", WITH_SYSTEM, system_prompt="Own."), SYSTEM).parameters["system_prompt"]
         == "Own.\n\nBe brief."
     )
 
@@ -149,31 +152,31 @@ def test_a_template_whose_turns_are_no_turns_is_no_internal_error(turn: str, pro
     for field in ("messages", "contents"):
         body = f'{{"{field}":[{turn},{{"role":"user","content":"${{parameters.prompt}}"}}]}}'
         with contextlib.suppress(UndeliverableContent):
-            planned(templated("flow-a", body), SYSTEM, provider)
+            make_plan(templated("flow-a", body), SYSTEM, provider)
 
 
 @pytest.mark.parametrize("agent", ["flow-a", "conv-a", "cflow-a"])
 @pytest.mark.parametrize("value", ["5", "{", "[[1]]", '{"a":1}', "null", "[" * 100_000])
 def test_selected_tools_that_are_no_list_of_names_are_refused(agent: str, value: str) -> None:
-    assert codes(world("2.19.0").profile(agent), selected_tools=value) == {"AGENT_NOT_CALLABLE"}
+    assert codes(cluster_of("2.19.0").profile(agent), selected_tools=value) == {"AGENT_NOT_CALLABLE"}
 
 
 @pytest.mark.parametrize("agent", ["flow-d", "conv-a", "cflow-e"])
 def test_planning_leaves_nothing_to_the_garbage_collector(agent: str) -> None:
     # A body of many megabytes would stay until the next collection.
-    profile = world("2.19.0").profile(agent)
-    planned(profile, "${parameters.x} $")
+    profile = cluster_of("2.19.0").profile(agent)
+    make_plan(profile, "${parameters.x} $")
     gc.collect()
     gc.disable()
     try:
-        planned(profile, "${parameters.x} $")
+        make_plan(profile, "${parameters.x} $")
         assert gc.collect() == 0
     finally:
         gc.enable()
 
 
 def _doubling(count: int) -> dict[str, str]:
-    """Parameters that each hold the next one twice, so that the first expands to 2 ** count words."""
+    """Parameters that each hold the next one twice, so that the first expands to 2 ** count texts."""
     held = {f"a{index}": f"${{parameters.a{index + 1}}}" * 2 for index in range(count)}
     return {**held, f"a{count}": "lol"}
 
@@ -182,16 +185,16 @@ def _doubling(count: int) -> dict[str, str]:
 @pytest.mark.parametrize("parameter", ["prompt", "messages", "inputText"])
 def test_parameters_that_double_without_end_are_refused(agent: str, parameter: str) -> None:
     params = {**_doubling(40), parameter: "${parameters.a0} ${parameters.question}"}
-    profile = world("2.19.0").profile(agent)
+    profile = cluster_of("2.19.0").profile(agent)
     with contextlib.suppress(UndeliverableContent):
         # An agent whose template does not name the parameter is answered, with the parameter unused.
-        assert "a0" not in str(planned(profile, **params).request)
+        assert "a0" not in str(make_plan(profile, **params).request)
 
 
 def test_parameters_that_double_say_why_they_are_refused() -> None:
     params = {**_doubling(40), "prompt": "${parameters.a0} ${parameters.question}"}
     with pytest.raises(UndeliverableContent, match="expand to many times their length") as refusal:
-        planned(world("2.19.0").profile("conv-a"), **params)
+        make_plan(cluster_of("2.19.0").profile("conv-a"), **params)
     assert [(problem.place, problem.code) for problem in refusal.value.problems] == [
         ("parameters", "AGENT_NOT_CALLABLE")
     ]
@@ -200,4 +203,4 @@ def test_parameters_that_double_say_why_they_are_refused() -> None:
 def test_a_long_chain_of_parameters_is_refused() -> None:
     chain = {f"a{index}": f"${{parameters.a{index + 1}}}" for index in range(250)} | {"a250": "end"}
     with pytest.raises(UndeliverableContent, match="more than 200 placeholders"):
-        planned(world("2.19.0").profile("flow-d"), **chain, prompt="${parameters.a0} ${parameters.question}")
+        make_plan(cluster_of("2.19.0").profile("flow-d"), **chain, prompt="${parameters.a0} ${parameters.question}")

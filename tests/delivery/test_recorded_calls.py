@@ -11,7 +11,9 @@ import pytest
 
 from gateway.agents.documents import read_profile
 from gateway.errors import UnresolvedAgent
-from gateway.mlcommons.rendering import RenderFailure, RuntimeValues, first_call
+from gateway.mlcommons.expansion import RenderFailure
+from gateway.mlcommons.rendering import first_call
+from gateway.mlcommons.runtime_values import RuntimeValues
 from gateway.unified.request import parameters_as_strings
 
 RECORDINGS = Path(__file__).parent.parent / "recordings"
@@ -35,7 +37,7 @@ NOT_OURS = {
     "95mb",
     "1100",  # nesting over the limit
     "flow_2tools",  # a tool's output
-    "messages_numbers",  # nulls inside an array of the caller's, which 2.19 drops (FACTS.md, rule 2)
+    "messages_numbers",  # nulls inside an array of the caller's, which 2.19 drops (docs/internals/facts.md, rule 2)
     "10mb",  # recorded as a hash
 }
 
@@ -78,7 +80,7 @@ def exchanges(version: str) -> Iterator[dict[str, Any]]:
 
 
 def masked(value: Any) -> Any:
-    """The body without what is not ours to foretell: the cluster's own words, its tools, shortened payloads."""
+    """Return the body without what can't be predicted: the cluster's own text, its tools, shortened payloads."""
     match value:
         case str():
             return "<cluster>" if "<built-in" in value or "chars sha256" in value or len(value) > 2000 else value
@@ -102,7 +104,7 @@ def outcome(documents: Documents, exchange: dict[str, Any], version: tuple[int, 
         return "agent not readable"
     except RenderFailure as failure:
         if AMBIGUOUS in str(failure):
-            return "not foretold"  # refused rather than guessed
+            return "not predicted"  # refused rather than guessed
         return "refused by both" if not exchange["llm"] else f"sent, though the rendering fails: {failure}"
     if not exchange["llm"]:
         return f"refused with {exchange['status']}, though the rendering succeeds"
@@ -122,11 +124,11 @@ def test_the_rendering_foretells_every_recorded_call(version: str, at_least: int
             continue
         if "memory_id" in asked or any(part in exchange["name"] for part in NOT_OURS):
             continue
-        said = outcome(documents, exchange, tuple(map(int, version.split("."))))
-        seen[said.partition(":")[0]] += 1
-        if said not in ("equal", "not foretold", "refused by both", "agent not readable"):
-            wrong.append(f"{exchange['name']}: {said[:300]}")
+        found = outcome(documents, exchange, tuple(map(int, version.split("."))))
+        seen[found.partition(":")[0]] += 1
+        if found not in ("equal", "not predicted", "refused by both", "agent not readable"):
+            wrong.append(f"{exchange['name']}: {found[:300]}")
     print(version, dict(seen))
     assert not wrong, "\n".join(wrong)
     assert seen["equal"] >= at_least
-    assert seen["not foretold"] <= seen["equal"] // 5
+    assert seen["not predicted"] <= seen["equal"] // 5

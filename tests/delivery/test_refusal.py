@@ -8,21 +8,24 @@ from typing import Any
 
 import pytest
 
-from gateway.delivery.refusal import upgrade as remedy
+from gateway.delivery.call_model import CallModelCache
+from gateway.delivery.refusal import Upgrade
+from gateway.delivery.search import Search
 from gateway.delivery.template_change import command, with_upgrades
 from gateway.errors import Problem, UndeliverableContent
 from gateway.execute.rewrite import Policy, rewritten
 from gateway.providers import registry
+from gateway.providers.base import MappingOptions
 from gateway.unified.request import read_execute
 from tests.delivery.cases import CALL, CASES, IMAGE, OTHER_IMAGE, RESULT, VIDEO, text, turn
-from tests.delivery.simulated_cluster import World, world
+from tests.delivery.simulated_cluster import SimulatedCluster, cluster_of
 
 OLD, NEW = "2.19.0", "3.4.0"
 
 
-def upgrade(place: World, agent: str) -> str:
-    """What mends an agent: its template has no other turn, or slots of the agent's beside it (the tutorial's)."""
-    profile = place.profile(agent)
+def upgrade(cluster: SimulatedCluster, agent: str) -> str:
+    """The advice for an agent whose template has no other turn, or has slots of the agent's own (the tutorial's)."""
+    profile = cluster.profile(agent)
     model = profile.models[0]
     name, replaced = ("body", "the user's turn") if "tutorial" in agent else ("messages", "the list of messages")
     return (
@@ -31,8 +34,8 @@ def upgrade(place: World, agent: str) -> str:
     )
 
 
-def no_upgrade(place: World, agent: str) -> str:
-    model = place.profile(agent).models[0]
+def no_upgrade(cluster: SimulatedCluster, agent: str) -> str:
+    model = cluster.profile(agent).models[0]
     what = f"connector {model.connector.id} of model {model.id}"
     return f"no upgrade of {what} would let this through; see docs/limitations.md"
 
@@ -81,19 +84,19 @@ REFUSED: dict[str, tuple[str, str, Any, list[tuple[str, ...]]]] = {
 
 
 @pytest.mark.parametrize("kind", REFUSED)
-def test_every_problem_is_told_with_its_place_and_what_to_do(kind: str) -> None:
-    version, agent, said, expected = REFUSED[kind]
-    place = world(version)
-    error = place.send(agent, {"input": said}).error
+def test_every_problem_is_reported_with_its_place_and_what_to_do(kind: str) -> None:
+    version, agent, value, expected = REFUSED[kind]
+    cluster = cluster_of(version)
+    error = cluster.send(agent, {"input": value}).error
     assert isinstance(error, UndeliverableContent)
     # Bedrock wants a toolConfig beside tool calls, and this template has no place for one.
-    expected_help = (no_upgrade if kind == "tools" else upgrade)(place, agent)
+    expected_help = (no_upgrade if kind == "tools" else upgrade)(cluster, agent)
     assert error.problems == tuple(Problem(*problem, expected_help) for problem in expected)
     assert error.hint == expected_help
 
 
 def test_media_for_an_unknown_provider() -> None:
-    error = world(OLD).send("flow-c", {"input": [text("a"), IMAGE]}).error
+    error = cluster_of(OLD).send("flow-c", {"input": [text("a"), IMAGE]}).error
     assert error is not None
     assert error.problems == (
         Problem(
@@ -107,8 +110,8 @@ def test_media_for_an_unknown_provider() -> None:
     )
 
 
-def test_what_the_provider_can_not_say_is_told_in_its_words() -> None:
-    error = world(OLD).send("flow-b", CASES["video"].body).error
+def test_what_the_provider_can_not_express_is_reported_by_its_mapping() -> None:
+    error = cluster_of(OLD).send("flow-b", CASES["video"].body).error
     assert isinstance(error, UndeliverableContent)
     assert [(problem.place, problem.code) for problem in error.problems] == [("input[0]", "MEDIA_KIND_UNSUPPORTED")]
 
@@ -132,7 +135,7 @@ def test_what_the_provider_can_not_say_is_told_in_its_words() -> None:
             "other",
             (
                 "parameters.model_id",
-                "this parameter changes the LLM behind the agent, so what it takes is not known",
+                "this parameter changes the agent's LLM, so the format it takes is not known",
                 "",
                 "other",
                 "MODEL_OVERRIDDEN",
@@ -143,7 +146,7 @@ def test_what_the_provider_can_not_say_is_told_in_its_words() -> None:
             "other",
             (
                 "parameters.llm.model_id",
-                "this parameter changes the LLM behind the agent, so what it takes is not known",
+                "this parameter changes the agent's LLM, so the format it takes is not known",
                 "",
                 "other",
                 "MODEL_OVERRIDDEN",
@@ -152,55 +155,58 @@ def test_what_the_provider_can_not_say_is_told_in_its_words() -> None:
     ],
 )
 def test_parameters_under_which_nothing_can_be_promised(name: str, value: str, problem: tuple[str, ...]) -> None:
-    place = world(NEW)
-    error = place.send("flow-bedrock_tutorial", {"input": "a", "parameters": {name: value}}).error
+    cluster = cluster_of(NEW)
+    error = cluster.send("flow-bedrock_tutorial", {"input": "a", "parameters": {name: value}}).error
     assert isinstance(error, UndeliverableContent)
     at, reason, expected, received, code = problem
-    expected = expected or place.model("bedrock_tutorial")
+    expected = expected or cluster.model("bedrock_tutorial")
     assert error.problems == (Problem(at, reason, expected, received, code),)
 
 
 def test_a_prompt_of_the_callers_without_the_question_leaves_no_place_for_it() -> None:
-    place = world(OLD)
-    error = place.send("flow-d", {"input": "a", "parameters": {"prompt": "fixed"}}).error
+    cluster = cluster_of(OLD)
+    error = cluster.send("flow-d", {"input": "a", "parameters": {"prompt": "fixed"}}).error
     assert isinstance(error, UndeliverableContent)
     reason = "this agent can't be called: its own prompt and connector don't render to a valid request"
-    assert error.problems == (Problem("input", reason, code="AGENT_NOT_CALLABLE", help=no_upgrade(place, "flow-d")),)
+    assert error.problems == (Problem("input", reason, code="AGENT_NOT_CALLABLE", help=no_upgrade(cluster, "flow-d")),)
 
 
-def test_a_connector_that_can_not_be_upgraded_is_told_with_the_reason() -> None:
-    place = world(OLD)
-    profile = place.profile("flow-d")
+def test_a_connector_that_can_not_be_upgraded_is_reported_with_the_reason() -> None:
+    cluster = cluster_of(OLD)
+    profile = cluster.profile("flow-d")
     tool = profile.tools[0]
     assert tool.model is not None
     connector = replace(tool.model.connector, id="", request_body='{"inputText":"${parameters.prompt}"}')
     text_only = replace(profile, tools=(replace(tool, model=replace(tool.model, connector=connector)),))
-    said = "the endpoint completes text and has no messages: no template can make it take anything else"
-    help = f"the connector inside model {tool.model.id} can't be mended: {said}; see docs/limitations.md"
-    assert remedy(text_only, registry.provider("bedrock/converse"), {}, lambda changed: True) == help
+    reason = "the endpoint completes text and has no messages: no template can make it take anything else"
+    help = f"the connector inside model {tool.model.id} can't be upgraded: {reason}; see docs/limitations.md"
+    search = Search(CallModelCache(text_only), registry.provider("bedrock/converse"), {}, MappingOptions())
+    asking = read_execute(b'{"input":"x"}').input
+    assert asking is not None
+    assert Upgrade(search).advice(asking) == help
 
 
-def test_the_command_that_is_named_does_what_is_said() -> None:
-    """With the upgrade the input arrives, in the parameter that the words name."""
-    place = world(OLD)
-    profile, said = place.profile("flow-d"), read_execute(json.dumps({"input": [text("a"), IMAGE]}).encode())
-    assert said.input is not None
+def test_the_command_in_the_advice_does_what_it_says() -> None:
+    """With the upgrade the input arrives, in the parameter that the advice names."""
+    cluster = cluster_of(OLD)
+    profile, request = cluster.profile("flow-d"), read_execute(json.dumps({"input": [text("a"), IMAGE]}).encode())
+    assert request.input is not None
     provider = registry.provider(profile.provider)
     with pytest.raises(UndeliverableContent):
-        rewritten(profile, said, said.input, Policy())
-    plan = rewritten(with_upgrades(profile, provider), said, said.input, Policy()).plan
+        rewritten(profile, request, request.input, Policy())
+    plan = rewritten(with_upgrades(profile, provider), request, request.input, Policy()).plan
     assert IMAGE["source"]["data"] not in plan.parameters["question"]
     assert "messages" in plan.parameters
 
 
-def test_a_memory_that_can_not_be_told() -> None:
+def test_a_memory_that_can_not_be_sent() -> None:
     poisoned = (("say ${parameters.question}", "no"),)
-    error = world(NEW).send("conv-gemini_text", {"input": [text("a"), IMAGE]}, poisoned).error
+    error = cluster_of(NEW).send("conv-gemini_text", {"input": [text("a"), IMAGE]}, poisoned).error
     assert isinstance(error, UndeliverableContent)
     assert error.problems == (
         Problem(
             "parameters.memory_id",
-            "what this memory holds can't be told to the agent beside this input without being changed",
+            "the content of this memory can't be sent to the agent with this input without being changed",
             code="MEMORY_NOT_SAFE",
             help='send "message_history_limit": "0" to leave the remembered turns out, or start a new memory',
         ),
@@ -209,18 +215,18 @@ def test_a_memory_that_can_not_be_told() -> None:
 
 @pytest.mark.parametrize("case", ["ends with assistant", "tool result last"])
 def test_a_conversation_without_a_question_for_the_agents_prompt(case: str) -> None:
-    error = world(OLD).send("flow-b", CASES[case].body).error
+    error = cluster_of(OLD).send("flow-b", CASES[case].body).error
     assert isinstance(error, UndeliverableContent)
     last = len(CASES[case].input) - 1
-    reason = "the agent's own prompt stands around a question, and this conversation ends without one"
+    reason = "the agent's own prompt needs a question, and this conversation ends without one"
     help = "end the conversation with a user turn"
     role = CASES[case].input[last]["role"]
     assert error.problems == (Problem(f"input[{last}]", reason, "a user turn", role, "QUESTION_MISSING", help),)
 
 
 def test_an_operator_may_have_media_described() -> None:
-    place = world(OLD)
-    sent = place.send("flow-d", {"input": [text("What is this?"), IMAGE]}, policy=Policy(describe=True))
+    cluster = cluster_of(OLD)
+    sent = cluster.send("flow-d", {"input": [text("What is this?"), IMAGE]}, policy=Policy(describe=True))
     assert sent.rewritten is not None
     assert sent.executed is not None
     plan = sent.rewritten.plan

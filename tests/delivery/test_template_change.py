@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.agents.documents import connector_hints
-from gateway.delivery.template_change import Code, NotOffered, TemplateChange, command, upgraded
+from gateway.agents.recognition import connector_hints
+from gateway.delivery.template_change import Code, NotOffered, TemplateChange, command, find_change
 from gateway.mlcommons.profile import Connector
 from gateway.mlcommons.template import substitute
 from gateway.providers import registry
@@ -27,7 +27,7 @@ TURN = '{"role":"user","content":[{"text":"${parameters.prompt}"}]}'
 def _upgraded(body: str, url: str = BEDROCK, /, **parameters: str) -> TemplateChange:
     connector = Connector("c", "http", url, body, parameters)
     name = registry.recognise(connector_hints(connector))
-    return upgraded(connector, registry.provider(name) if name else None)
+    return find_change(connector, registry.provider(name) if name else None)
 
 
 def _of(name: str) -> TemplateChange:
@@ -62,7 +62,7 @@ def test_the_upgrade_of_the_recordings() -> None:
 
 
 def test_the_upgrade_of_the_tutorial_connector_is_the_documented_one() -> None:
-    """FACTS.md, 3.4.0, "Upgrade"."""
+    """docs/internals/facts.md, 3.4.0, "Upgrade"."""
     change = _of("bedrock_tutorial")
     assert change.value == TURN == MODERN["bedrock_upgraded"].parameters["body"]
     assert change.request_body == MODERN["bedrock_upgraded"].body
@@ -145,7 +145,7 @@ _TEXT = st.text(st.sampled_from('ab {}[]",:$\\\\\n'), max_size=12)
 
 @given(_TEXT, _TEXT, st.lists(st.sampled_from(["${parameters._chat_history:-}", "{}", "${parameters.t}"]), max_size=3))
 def test_a_change_only_moves_one_span(before: str, after: str, around: list[str]) -> None:
-    """Whatever stands around the user's turn, the new template with its default renders as the old one does."""
+    """Whatever is around the user's turn, the new template with its default renders as the old one does."""
     turn: dict[str, Any] = {"role": "user", "content": [{"text": f"{before}${{parameters.prompt}}{after}"}]}
     body = '{"messages":[' + ",".join([*around, json.dumps(turn)]) + "]}"
     try:
@@ -161,7 +161,7 @@ def test_a_change_only_moves_one_span(before: str, after: str, around: list[str]
 def test_any_text_is_read_or_refused(text: str) -> None:
     connector = replace(Connector("c", "http", BEDROCK, "", {}), request_body=text)
     with pytest.raises(NotOffered):
-        upgraded(connector, registry.provider("bedrock/converse"))
+        find_change(connector, registry.provider("bedrock/converse"))
 
 
 def test_a_template_that_is_nested_too_deep_is_left_alone() -> None:

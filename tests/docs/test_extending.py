@@ -14,7 +14,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from gateway.delivery import plan
+from gateway.delivery import search
 from gateway.execute.response_headers import DELIVERY, NOTICE
 from gateway.providers import registry
 from gateway.simulator.core import ClusterCore
@@ -127,7 +127,7 @@ async def test_a_strategy_delivers_once_its_row_is_there(
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
-        monkeypatch.setattr(plan, "STRATEGIES", (*plan.STRATEGIES, module.transcript))
+        monkeypatch.setattr(search, "STRATEGIES", (*search.STRATEGIES, module.transcript))
     endpoint, url = llm
     async with Simulator("2.19.0") as simulator:
         agent = _agent(simulator.core, f"{url}/model/x/converse", NOTED, {"transcript": ""})

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from gateway.config.schema import Logs, Settings
-from gateway.delivery.call_model import MARK
+from gateway.delivery.slots import MARK
 from gateway.errors import GatewayError
 from gateway.execute.fast_path import SPECIMEN, headers_of, text_of
 from gateway.execute.handler import Handler, build_handler
@@ -23,11 +23,11 @@ from gateway.observe.logs import configure
 from gateway.observe.metrics import Metrics
 from gateway.ports import ExecuteCall, Forward
 from tests.conftest import examples
-from tests.delivery.simulated_cluster import world
+from tests.delivery.simulated_cluster import cluster_of
 from tests.matrix import VERSIONS
 from tests.strategies import hostile_text, spoken_text
 
-AGENTS = [(version, name) for version in VERSIONS for name in sorted(world(version).agents)]
+AGENTS = [(version, name) for version in VERSIONS for name in sorted(cluster_of(version).agents)]
 LINES = [b"Host: x", b"Content-Type: application/json", b"Authorization: Basic YTpi"]
 ML = "/_plugins/_ml/"
 
@@ -36,7 +36,7 @@ class Documents:
     """Reads the documents of a simulated cluster without any network."""
 
     def __init__(self, version: str) -> None:
-        self.core, self.version = world(version).core, version
+        self.core, self.version = cluster_of(version).core, version
 
     async def get_json(self, path: str, headers: Any) -> tuple[int, Any]:
         resources = self.core.resources
@@ -81,7 +81,7 @@ TEXTS = spoken_text() | hostile_text() | st.text(st.characters(codec="utf-8", ex
 def test_on_the_spot_is_as_the_use_case_says(agent: tuple[str, str], text: str) -> None:
     version, name = agent
     handler, _ = kept(version)
-    id = world(version).agents[name]
+    id = cluster_of(version).agents[name]
     asked(handler, id, body_of("first"))
     try_fast = handler.try_fast(id, handler.caller(LINES), body_of(text))
     if try_fast is not None:
@@ -95,7 +95,7 @@ def test_on_the_spot_is_as_the_use_case_says(agent: tuple[str, str], text: str) 
 @pytest.mark.parametrize("agent", [agent for agent in AGENTS if agent[1].startswith(("flow-", "fc-"))], ids="-".join)
 def test_an_agent_that_was_asked_is_known(agent: tuple[str, str]) -> None:
     handler, metrics = handler_of(agent[0])
-    id = world(agent[0]).agents[agent[1]]
+    id = cluster_of(agent[0]).agents[agent[1]]
     assert handler.try_fast(id, handler.caller(LINES), body_of("hello")) is None
     first = asked(handler, id, body_of("hello"))
     assert isinstance(first, Forward)
@@ -110,7 +110,7 @@ def test_an_agent_that_was_asked_is_known(agent: tuple[str, str]) -> None:
 @pytest.mark.parametrize(("kind", "id"), [("agents", "flow-a"), ("agents", None), ("models", None), ("cluster", None)])
 def test_a_profile_that_was_dropped_is_freed_with_its_plans(kind: str, id: str | None) -> None:
     handler, cache = build_handler(Settings(), Documents("2.19.0"), configure("error", "json"), Metrics())  # type: ignore[arg-type]
-    agent = world("2.19.0").agents["flow-a"]
+    agent = cluster_of("2.19.0").agents["flow-a"]
 
     def alive() -> int:
         gc.collect()
@@ -127,7 +127,7 @@ def test_a_profile_that_was_dropped_is_freed_with_its_plans(kind: str, id: str |
 
 def test_every_step_is_told_when_the_log_wants_them() -> None:
     handler, _ = handler_of("2.19.0", "debug")
-    id = world("2.19.0").agents["flow-a"]
+    id = cluster_of("2.19.0").agents["flow-a"]
     asked(handler, id, body_of("hello"))
     assert handler.caller(LINES) == b""
 

@@ -18,7 +18,7 @@ from gateway.migrate.report import ClusterInfo, as_json
 from gateway.migrate.samples import KINDS
 from gateway.migrate.scan import scan
 from tests.conftest import examples
-from tests.delivery.simulated_cluster import world
+from tests.delivery.simulated_cluster import cluster_of
 
 ODD = st.one_of(
     st.none(),
@@ -52,9 +52,9 @@ class Documents:
 @cache
 def _real(version: str) -> dict[str, dict[str, Any]]:
     """A few agents with all that stands behind them, as GET shows them."""
-    resources = world(version).core.resources
+    resources = cluster_of(version).core.resources
     names = ("flow-d", "conv-a", "cflow-f", "fc-bedrock_tutorial", "flow-openai_tutorial", "per-bedrock_upgraded")
-    agents = {id_: resources.agent(id_) for name, id_ in world(version).agents.items() if name in names}
+    agents = {id_: resources.agent(id_) for name, id_ in cluster_of(version).agents.items() if name in names}
     models = {id_: resources.model(id_) for id_ in resources.models}
     return {
         "agents": agents,

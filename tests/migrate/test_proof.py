@@ -7,18 +7,18 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.delivery.template_change import upgraded, with_upgrades
+from gateway.delivery.template_change import find_change, with_upgrades
 from gateway.migrate.proof import QUESTIONS, agent_proof, outcomes, raw_proof
 from gateway.mlcommons.profile import AgentProfile, Connector, Model, Tool
-from gateway.mlcommons.rendering import RuntimeValues
+from gateway.mlcommons.runtime_values import RuntimeValues
 from gateway.providers import registry
-from tests.delivery.simulated_cluster import World
+from tests.delivery.simulated_cluster import SimulatedCluster
 
-WORLDS = {version: World(version) for version in ("2.19.0", "3.4.0")}
+WORLDS = {version: SimulatedCluster(version) for version in ("2.19.0", "3.4.0")}
 AGENTS = [
     (version, name)
-    for version, world in WORLDS.items()
-    for name in world.agents
+    for version, cluster in WORLDS.items()
+    for name in cluster.agents
     if not name.startswith(("flow-c", "cflow-c", "conv-c"))
 ]
 
@@ -32,7 +32,7 @@ def _mended(profile: AgentProfile, change: Callable[[Connector], Connector]) -> 
 
 
 def _upgrade(connector: Connector) -> Connector:
-    change = upgraded(connector, registry.provider("bedrock/converse"))
+    change = find_change(connector, registry.provider("bedrock/converse"))
     return replace(
         connector,
         request_body=change.request_body,
@@ -90,9 +90,9 @@ def test_a_later_tool_of_a_flow_counts_too() -> None:
 
 
 def test_a_tool_of_a_conversational_agent_counts_too() -> None:
-    world = WORLDS["2.19.0"]
-    profile = world.profile("conv-a")
-    model = world.profile("flow-d").tools[0].model
+    cluster = WORLDS["2.19.0"]
+    profile = cluster.profile("conv-a")
+    model = cluster.profile("flow-d").tools[0].model
     tool = Tool("MLModelTool", "helper", {"prompt": "Help: ${parameters.question}", "messages": "[]"}, {}, model)
     profile = replace(profile, tools=(tool,))
 

@@ -9,18 +9,21 @@ import pytest
 from hypothesis import event, given, note
 from hypothesis import strategies as st
 
+from gateway.mlcommons.agents.flow import tool_values
+from gateway.mlcommons.expansion import RenderFailure
 from gateway.mlcommons.generations import Generation
 from gateway.mlcommons.profile import AgentProfile, Connector, Model, Tool
-from gateway.mlcommons.rendering import RenderFailure, RuntimeValues, first_call, first_llm, is_strict_json, tool_values
+from gateway.mlcommons.rendering import first_call, first_llm, is_strict_json
+from gateway.mlcommons.runtime_values import RuntimeValues
 from tests.conftest import examples
-from tests.delivery.simulated_cluster import LISTED, world
+from tests.delivery.simulated_cluster import LISTED, cluster_of
 from tests.matrix import VERSIONS
 from tests.strategies import hostile_text, json_values
 
 FLOWS = ("flow", "cflow", "own", "bare", "lister", "two")
-CALLING = ("fc",)  # whose prompt is its own; the words built into the cluster are not ours to know
+CALLING = ("fc",)  # agents with a prompt of their own; the text built into the cluster is unknown
 AGENTS = [
-    (v, name) for v in VERSIONS for name in sorted(world(v).agents) if name.partition("-")[0] in (*FLOWS, *CALLING)
+    (v, name) for v in VERSIONS for name in sorted(cluster_of(v).agents) if name.partition("-")[0] in (*FLOWS, *CALLING)
 ]
 
 NAMES = (
@@ -54,25 +57,25 @@ def parameters(draw: st.DrawFn) -> dict[str, str]:
 
 @examples(300)
 @given(st.sampled_from(AGENTS), parameters())
-def test_what_is_foretold_is_what_the_llm_receives(agent: tuple[str, str], params: dict[str, str]) -> None:
+def test_what_is_predicted_is_what_the_llm_receives(agent: tuple[str, str], params: dict[str, str]) -> None:
     version, name = agent
-    place = world(version)
+    cluster = cluster_of(version)
     note(f"{agent} {params}")
-    profile = place.profile(name)
+    profile = cluster.profile(name)
     try:
-        foretold = first_call(profile, params, RuntimeValues(tool_output=LISTED))
+        predicted = first_call(profile, params, RuntimeValues(tool_output=LISTED))
     except RenderFailure:
-        event("not foretold")
+        event("not predicted")
         return
-    executed = place.ask(place.agents[name], params)
-    place.forget()
-    assert executed.llm_bodies, (executed.body, foretold)
+    executed = cluster.ask(cluster.agents[name], params)
+    cluster.forget()
+    assert executed.llm_bodies, (executed.body, predicted)
     received = json.loads(executed.llm_bodies[0])
-    event("foretold")
+    event("predicted")
     if name.startswith(CALLING):  # the tools are symbols to the gateway
-        foretold, received = ({k: v for k, v in body.items() if k[:4] != "tool"} for body in (foretold, received))
+        predicted, received = ({k: v for k, v in body.items() if k[:4] != "tool"} for body in (predicted, received))
         received.pop("parallel_tool_calls", None)
-    assert foretold == received
+    assert predicted == received
 
 
 def connector(body: str, **values: str) -> Connector:
@@ -146,11 +149,11 @@ FAILURES = {
 
 
 @pytest.mark.parametrize("kind", FAILURES)
-def test_what_can_not_be_foretold_fails(kind: str) -> None:
-    params, words = FAILURES[kind]
+def test_what_can_not_be_predicted_fails(kind: str) -> None:
+    params, reason = FAILURES[kind]
     with pytest.raises(RenderFailure) as failure:
         first_call(flow(llm("one", prompt="Q: ${parameters.question}")), params, RuntimeValues())
-    assert str(failure.value).startswith(words.partition(": prompt")[0])
+    assert str(failure.value).startswith(reason.partition(": prompt")[0])
 
 
 def test_a_missing_value_with_the_default_null_becomes_null() -> None:

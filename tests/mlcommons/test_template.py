@@ -46,7 +46,7 @@ TABLE = {
     "$ ${parameters.x}": "$ X",
     "${parameters.x}$": "X$",
     "${parameters.late}": "${parameters.x}",
-    # A `$` that ends a value escapes the placeholder behind it; a value is scanned by itself.
+    # A `$` that ends a value escapes the placeholder after it; a value is scanned separately.
     "${parameters.dollar}${parameters.x}": "${parameters.x}",
     "${parameters.dollars}${parameters.x}": "$${parameters.x}",
     "${parameters.dollar}{parameters.x}": "${parameters.x}",

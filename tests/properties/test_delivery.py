@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from gateway.execute.rewrite import Policy
 from gateway.unified.model import InputType
 from tests.conftest import examples
-from tests.delivery.simulated_cluster import world
+from tests.delivery.simulated_cluster import cluster_of
 from tests.matrix import VERSIONS
 from tests.oracle import Oracle, Outcome
 from tests.strategies import conversations, hostile_text, spelled, spoken_text
 
-ORACLES = {version: Oracle(world(version)) for version in VERSIONS}
-AGENTS = [(version, name) for version in VERSIONS for name in sorted(world(version).agents)]
+ORACLES = {version: Oracle(cluster_of(version)) for version in VERSIONS}
+AGENTS = [(version, name) for version in VERSIONS for name in sorted(cluster_of(version).agents)]
 SUPPRESSED = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 
@@ -51,7 +51,7 @@ def arrives_or_is_refused(
     agent: tuple[str, str], request: tuple[dict[str, Any], tuple[tuple[str, str], ...]], describe: bool
 ) -> None:
     (version, name), (body, pairs) = agent, request
-    place, oracle = world(version), ORACLES[version]
+    place, oracle = cluster_of(version), ORACLES[version]
     sent = place.send(name, body, pairs, Policy(describe=describe))
     verdict = oracle.judge(name, body.get("parameters", {}), pairs, sent)
     if "MEDIA_DESCRIBED" in verdict.notices:

@@ -13,11 +13,11 @@ from gateway.execute.rewrite import Policy
 from gateway.providers.base import MappingOptions
 from gateway.unified.model import AgentInput, InputType
 from tests.conftest import examples
-from tests.delivery.simulated_cluster import Sent, world
+from tests.delivery.simulated_cluster import Sent, cluster_of
 from tests.matrix import VERSIONS
 from tests.strategies import conversations, in_any_case, spelled
 
-AGENTS = [(version, name) for version in VERSIONS for name in sorted(world(version).agents)]
+AGENTS = [(version, name) for version in VERSIONS for name in sorted(cluster_of(version).agents)]
 TABLE = {"bot": "assistant", "Guide": "system", "human": "user"}
 OTHERS = {"assistant": "bot", "system": "guide", "user": "human"}
 
@@ -57,7 +57,7 @@ def told(sent: Sent) -> Any:
 def test_the_case_of_a_role_changes_nothing(agent: Any, inputs: tuple[Any, Any, dict[str, str]]) -> None:
     (version, name), (lower, other, table) = agent, inputs
     policy = Policy(MappingOptions(roles=table))
-    place = world(version)
+    place = cluster_of(version)
     expected = told(place.send(name, {"input": lower}, policy=policy))
     place.forget()
     found = told(place.send(name, {"input": other}, policy=policy))

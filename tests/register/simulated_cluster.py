@@ -12,7 +12,7 @@ from gateway.mlcommons.profile import AgentProfile
 from gateway.register.documents import agent_body, model_body
 from gateway.register.registration import Registration, read_registration
 from gateway.register.target import Target, check
-from tests.delivery.simulated_cluster import LLM_URL, World
+from tests.delivery.simulated_cluster import LLM_URL, SimulatedCluster
 
 BEDROCK, OPENAI, GEMINI = "bedrock/converse", "openai/v1/chat/completions", "gemini/v1beta/generatecontent"
 ANTHROPIC, INVOKE = "anthropic/v1/messages", "bedrock-invoke/anthropic"
@@ -75,7 +75,7 @@ def registration_of(name: str, members: Mapping[str, Any] = {}, **more: Any) -> 
     return read({"name": name, "type": type_, "model": block(PROVIDERS[short], **more), **members})
 
 
-class MadeWorld(World):
+class MadeWorld(SimulatedCluster):
     """A version's world with all its `AGENTS`, made as on a cluster; their models answer at the simulator's endpoints.
 
     `TOLD` is system text of the agent's own.

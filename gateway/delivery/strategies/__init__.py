@@ -1,6 +1,6 @@
-"""The strategies in order of preference: the first whose candidate can be proved wins (DESIGN.md, decision 4).
+"""The strategies in order of preference. The first one whose candidate can be proved wins.
 
-A new strategy is a file beside these and a row here.
+A new strategy is a file in this folder and a row here.
 """
 
 from __future__ import annotations
@@ -8,6 +8,6 @@ from __future__ import annotations
 from gateway.delivery.candidate import Strategy
 from gateway.delivery.strategies.messages import messages
 from gateway.delivery.strategies.splice import splice
-from gateway.delivery.strategies.text import flat, text
+from gateway.delivery.strategies.text import flattened, text
 
-STRATEGIES: tuple[Strategy, ...] = (messages, text, splice, flat)
+STRATEGIES: tuple[Strategy, ...] = (messages, text, splice, flattened)

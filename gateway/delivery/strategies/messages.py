@@ -1,7 +1,7 @@
-"""`wrap` and `messages`: the template takes messages in a variable of their own.
+"""`wrap` and `messages`: the template takes messages in a variable.
 
-`wrap` keeps the agent's prompt alive inside the array, around the question; `messages` is for agents that put
-nothing around it (DESIGN.md, decision 4).
+`wrap` puts the agent's prompt into the array, around the question. `messages` is for agents without a prompt of their
+own.
 """
 
 from __future__ import annotations
@@ -9,30 +9,32 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from gateway.delivery.call_model import CallModel, QuestionPosition, Slot, SlotKind
+from gateway.delivery.call_model import CallModel, QuestionPosition
 from gateway.delivery.candidate import Candidate
 from gateway.delivery.escaping import Concat, Template, dump
 from gateway.delivery.history import history_slot, in_history
 from gateway.delivery.question_placements import Parameters, question_placements
+from gateway.delivery.slots import Slot, SlotKind
 from gateway.delivery.strategies.expect import expected_body
 from gateway.delivery.target import TargetTurns, Turn, parts_of, text_of
-from gateway.mlcommons.rendering import RuntimeValues, is_strict_json
+from gateway.mlcommons.rendering import is_strict_json
+from gateway.mlcommons.runtime_values import RuntimeValues
 from gateway.mlcommons.template import PREFIX
 
 
 def messages(call: CallModel, target: TargetTurns) -> Iterator[Candidate]:
-    """The whole array, the user's turn or its content in the template's variable."""
+    """Put the whole array, the user's turn or its content into the template's variable."""
     for slot in call.slots:
         own = call.base_parameters.get(slot.name)
         if slot.takes is SlotKind.HISTORY or (own is not None and not is_strict_json(own)):
-            continue  # a value of the agent's own that can't be read can't be kept
+            continue  # a value of the agent's own that can't be read would be lost
         position = call.position(call.render(call.with_question({_key(call, slot): dump(call.default_value(slot))})))
         if position is not None:
             yield from _in_slot(call, target, slot, position)
 
 
 def _key(call: CallModel, slot: Slot) -> str:
-    # Where an agent can't be called without the variable, every LLM tool of a flow needs it.
+    # If an agent can't be called without the variable, every LLM tool of a flow needs it.
     return call.key(slot.name) if call.legacy_body is not None else slot.name
 
 
@@ -58,10 +60,10 @@ def _in_slot(call: CallModel, target: TargetTurns, slot: Slot, position: Questio
 def _texts(
     call: CallModel, target: TargetTurns, slot: Slot, position: QuestionPosition
 ) -> Iterator[tuple[str, str | Concat, Parameters]]:
-    """How the question's text may stand in the planned JSON: its strategy's name, the text, what goes with it."""
+    """Yield forms of the question's text in the planned JSON: the strategy's name, the text, other parameters."""
     if position.is_bare:
         yield "messages", target.text, {"question": target.question}
-        # A question that looks like a placeholder would go round in the prompt passes: give them another prompt.
+        # A question that looks like a placeholder would be substituted in the prompt passes, so replace the prompt.
         yield "messages", target.text, {"question": target.question, call.key("prompt"): "."}
         return
     own = _own_text(call, slot, position)
@@ -79,7 +81,7 @@ def _texts(
 
 
 def _own_text(call: CallModel, slot: Slot, position: QuestionPosition) -> Template | None:
-    """The agent's own template of the text that holds the question."""
+    """Return the agent's own template of the text that contains the question."""
     base = call.default_value(slot)
     if slot.takes is SlotKind.CONTENT:
         parts = base

@@ -1,9 +1,9 @@
-"""`splice`: the template has a text slot inside a message; JSON goes in at the slot, raw (3.0 and later).
+"""`splice`: the template has a text slot inside a message, and JSON is inserted there raw (3.0 and later).
 
-The whole run of turns is written as JSON in the template's own member order, and what the template itself
-brings at both ends is cut off; what is left fits the slot exactly (FACTS.md, "Splice"). Where the agent's prompt
-is known, it is kept around the question by splicing before and behind it; where it is the cluster's own, the
-question carries the fragments through the prompt ("Deferred splice").
+All turns are written as JSON in the template's own member order. The text that the template has at both ends is cut
+off, and the rest fits the slot exactly (docs/internals/facts.md, "Splice"). If the agent's prompt is known, JSON is
+inserted before and after it, so that it stays around the question. If the prompt is the cluster's own, the question
+carries the fragments through it ("Deferred splice").
 """
 
 from __future__ import annotations
@@ -12,36 +12,39 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from gateway.delivery.call_model import QUESTION, CallModel, QuestionPosition, locate
+from gateway.delivery.call_model import CallModel, QuestionPosition
 from gateway.delivery.candidate import Candidate
 from gateway.delivery.escaping import dump, raw_text
 from gateway.delivery.history import history_slot, in_history
 from gateway.delivery.question_placements import (
     Parameters,
-    coded_question,
     escape_prefix,
+    escaped_question,
     in_prompt,
-    merged,
+    merge,
     raw_names,
     raw_reference,
 )
+from gateway.delivery.slots import QUESTION
 from gateway.delivery.strategies.expect import expected_body, with_turns
 from gateway.delivery.target import TargetTurns, Turn, parts_of, text_of
-from gateway.mlcommons.rendering import RuntimeValues
+from gateway.delivery.trees import locate
+from gateway.mlcommons.runtime_values import RuntimeValues
 from gateway.notices import Notice
+from gateway.providers.base import Provider
 
-# Stand where a message must begin or end with text for the slot to fit, and the client has none there.
+# Used where a message must start or end with text to fit the slot, and the client has none there.
 _LEAD, _TAIL = "(attached:)", "(end)"
 
 
 def splice(call: CallModel, target: TargetTurns) -> Iterator[Candidate]:
-    """The run of turns, or the last turn, cut to fit the template's text slot."""
+    """Cut the turns, or the last turn, to fit the template's text slot."""
     if not call.raw_parameters or call.legacy_body is None:
         return
     position = call.position(call.legacy_body)
     if position is None or len(position.messages[position.turn][target.provider.content_field]) != 1:
         return
-    # Without a prompt around it, an empty text would stand alone, which providers refuse.
+    # Without a prompt around it, the text would be empty, which providers refuse.
     is_neutral = position.is_bare and target.turn is None
     filled = target.with_text_part(_TAIL if is_neutral else "")
     if filled is None:
@@ -56,7 +59,7 @@ def _fitted(call: CallModel, filled: TargetTurns, position: QuestionPosition) ->
     if call.prompt_parameter is not None:
         yield from _around_question(call, filled, shape, {}, 0)
         if slot is not None:
-            # What can't stand in the slot (a leading image, a system turn) goes before it.
+            # What can't be in the slot (a leading image, a system turn) goes before it.
             for count in range(1, len(filled.turns)):
                 if filled.turns[count].get("role") == "user" and shape.starts(filled.turns[count]):
                     parameters = in_history(call, slot, filled.turns[:count])
@@ -69,18 +72,18 @@ def _fitted(call: CallModel, filled: TargetTurns, position: QuestionPosition) ->
 
 
 class Shape:
-    """The template's user turn as JSON: the text before and behind its text, members in its order."""
+    """The template's user turn as JSON: what is before and after its text, and the order of its members."""
 
-    def __init__(self, wish_provider: Any, turn: dict[str, Any]) -> None:
-        self.provider = wish_provider
+    def __init__(self, provider: Provider, turn: Turn) -> None:
+        self.provider = provider
         self.turn = turn
-        self.field = wish_provider.content_field
+        self.field = provider.content_field
         self.is_string = isinstance(turn.get(self.field), str)
-        self.before, _, self.behind = dump(turn).partition(QUESTION)
+        self.before, _, self.after = dump(turn).partition(QUESTION)
 
     @classmethod
     def of(cls, call: CallModel, position: QuestionPosition) -> Shape:
-        """The shape of the turn that holds the question, as the template writes it."""
+        """Return the shape of the turn that contains the question, as the template writes it."""
         turn = position.body[call.provider.messages_field][position.turn]
         path = next(iter(locate(turn, QUESTION)))
         bare = dict(turn)
@@ -93,33 +96,33 @@ class Shape:
         return cls(call.provider, bare)
 
     def starts(self, turn: Turn) -> bool:
-        """Whether the slot's turn can begin with `turn`'s first part."""
+        """Return True if the slot's turn can start with the first part of `turn`."""
         parts = parts_of(self.provider, turn)
-        return turn.get("role") == self.turn.get("role") and bool(parts) and self._words(parts[0]) is not None
+        return turn.get("role") == self.turn.get("role") and bool(parts) and self._text(parts[0]) is not None
 
     def fragment(self, turns: list[Turn]) -> str | None:
-        """`turns` as JSON with the template's own ends cut off; None where they don't fit."""
-        text = ",".join(self._written(turns))
-        if not (text.startswith(self.before) and text.endswith(self.behind)):
+        """Return `turns` as JSON without the template's own ends; None if they don't fit."""
+        text = ",".join(self._write(turns))
+        if not (text.startswith(self.before) and text.endswith(self.after)):
             return None
-        if len(text) < len(self.before) + len(self.behind):
+        if len(text) < len(self.before) + len(self.after):
             return None
-        return text[len(self.before) : len(text) - len(self.behind)]
+        return text[len(self.before) : len(text) - len(self.after)]
 
     def between(self, parts: list[Any]) -> str:
-        """What closes the slot's text, holds `parts`, and opens a text that the template closes again."""
+        """Return JSON that closes the slot's text, contains `parts`, and opens a text that the template closes."""
         if self.is_string:
             turn = [dump({**self.turn, self.field: parts})] if parts else []
-            return ",".join([self.behind, *turn, self.before])
+            return ",".join([self.after, *turn, self.before])
         empty = dump(self._ordered(self.provider.text_part(QUESTION)))
         start, _, end = empty.partition(QUESTION)
         return ",".join([end, *(dump(self._ordered(part)) for part in parts), start])
 
-    def _written(self, turns: list[Turn]) -> Iterator[str]:
+    def _write(self, turns: list[Turn]) -> Iterator[str]:
         for index, turn in enumerate(turns):
             parts = parts_of(self.provider, turn)
             if self.is_string and index == 0:
-                first = self._words(parts[0]) if parts else None
+                first = self._text(parts[0]) if parts else None
                 if first is None:
                     yield dump(turn)
                     continue
@@ -128,7 +131,7 @@ class Shape:
                 if parts[1:]:
                     yield dump(rest)
             elif self.is_string:
-                # A turn that ends in its role fits behind a slot whose own turn ends in a string.
+                # A turn whose last member is its role fits a slot whose own turn ends in a string.
                 members = {name: value for name, value in turn.items() if name != "role"}
                 yield dump({**members, "role": turn.get("role")})
             else:
@@ -137,12 +140,12 @@ class Shape:
                 ordered[self.field] = [self._ordered(part) for part in parts]
                 yield dump(ordered)
 
-    def _words(self, part: Any) -> str | None:
+    def _text(self, part: Any) -> str | None:
         return text_of(self.provider, part)
 
     def _ordered(self, part: Any) -> Any:
-        """A text part with its members in the template's order."""
-        if self._words(part) is None or not isinstance(part, dict):
+        """Return a text part with its members in the template's order."""
+        if self._text(part) is None or not isinstance(part, dict):
             return part
         like = self.turn[self.field][0]
         return {name: part[name] for name in like if name in part} if set(like) == set(part) else part
@@ -151,7 +154,7 @@ class Shape:
 def _around_question(
     call: CallModel, target: TargetTurns, shape: Shape, parameters: Parameters, skip: int
 ) -> Iterator[Candidate]:
-    """The agent's prompt stays around the question; everything else is spliced before and behind it."""
+    """Insert everything but the question before and after the agent's prompt, which stays around the question."""
     here = replace(target, turns=target.turns[skip:], turn=target.turn - skip if target.turn is not None else None)
     if here.turn is None or here.turn < 0 or call.prompt_parameter is None:
         return
@@ -159,40 +162,40 @@ def _around_question(
         fragment = shape.fragment(padded.turns_with(QUESTION))
         if fragment is None or fragment.count(QUESTION) != 1:
             continue
-        before, _, behind = fragment.partition(QUESTION)
-        spliced = _spliced(call, before, raw_text(padded.text), behind)
+        before, _, after = fragment.partition(QUESTION)
+        spliced = _spliced(call, before, raw_text(padded.text), after)
         whole = replace(padded, turns=[*target.turns[:skip], *padded.turns], turn=(padded.turn or 0) + skip)
 
         def expected(env: RuntimeValues, whole: TargetTurns = whole) -> Any:
             return expected_body(call, whole, call.position(call.render({"question": QUESTION}, env)))
 
         questions = [{"question": target.question}]
-        if call.later_llms:  # these take the question too, and can't take every text as it is
-            questions.append(coded_question(call, target.question))
+        if call.later_llms:  # these take the question too, and can't take every text unescaped
+            questions.append(escaped_question(call, target.question))
         for question in questions:
             yield Candidate(
                 "splice",
-                merged(spliced, question, parameters),
+                merge(spliced, question, parameters),
                 expected,
                 (*notices, *_split(shape, padded)),
                 split=shape.is_string,
             )
 
 
-def _spliced(call: CallModel, before: str, words: str, behind: str) -> Parameters:
-    """The holder with fragments around the agent's prompt, which itself stays around the question."""
+def _spliced(call: CallModel, before: str, text: str, after: str) -> Parameters:
+    """Return the prompt parameter with fragments around the agent's prompt, which stays around the question."""
     assert call.prompt_parameter is not None
     prompt, escape = call.prompt_parameter, escape_prefix(call)
     if not prompt.before and not prompt.after:
-        return in_prompt(call, raw_reference(call, {"gw_q": before + words + behind}, escape))
-    fragments = {name: text for name, text in (("gw_s0", before), ("gw_t", words), ("gw_s1", behind)) if text}
-    refs = {name: raw_reference(call, {name: text}, escape)[0] for name, text in fragments.items()}
+        return in_prompt(call, raw_reference(call, {"gw_q": before + text + after}, escape))
+    fragments = {name: part for name, part in (("gw_s0", before), ("gw_t", text), ("gw_s1", after)) if part}
+    refs = {name: raw_reference(call, {name: part}, escape)[0] for name, part in fragments.items()}
     parts = [refs.get("gw_s0", ""), prompt.before, refs.get("gw_t", ""), prompt.after, refs.get("gw_s1", "")]
     return {call.key(prompt.name): "".join(parts), **fragments, **raw_names(call, fragments)}
 
 
 def _padded(target: TargetTurns, shape: Shape) -> Iterator[tuple[TargetTurns, tuple[Notice, ...]]]:
-    """The target as it is, and with neutral text where the slot needs text at the ends."""
+    """Yield the target, and the target with neutral text where the slot needs text at the ends."""
     yield target, ()
     provider, field = target.provider, target.provider.content_field
     turns = list(target.turns)
@@ -218,7 +221,7 @@ def _neutral(where: str) -> Notice:
 
 
 def _leading_media(call: CallModel, target: TargetTurns, shape: Shape) -> Iterator[Candidate]:
-    """String content: media that come first go before the slot, as a user turn of their own."""
+    """For string content: put leading media before the slot, as a separate user turn."""
     slot = history_slot(call)
     parts = parts_of(target.provider, target.turns[0])
     first = next((i for i, part in enumerate(parts) if text_of(target.provider, part) is not None), 0)
@@ -243,12 +246,12 @@ def _split(shape: Shape, target: TargetTurns) -> tuple[Notice, ...]:
 def _around_turn(
     call: CallModel, target: TargetTurns, position: QuestionPosition, shape: Shape, parameters: Parameters
 ) -> Iterator[Candidate]:
-    """The cluster's own prompt stands around the whole last turn: its start before the first text, its end last."""
+    """Deliver through the cluster's own prompt, which is before the last turn's first text and after its last."""
     provider, field = target.provider, target.provider.content_field
     parts = list(parts_of(provider, target.turns[-1]))
     start, _, end = position.text.partition(QUESTION)
     neutral = False
-    # The prompt's own words are text at both ends; where it has none, neutral words must stand for them.
+    # The prompt's own text is at both ends. If it has none there, a neutral text is needed.
     if text_of(provider, parts[0]) is None:
         parts.insert(0, provider.text_part("" if start.strip() else _LEAD))
         neutral = not start.strip()
@@ -265,8 +268,8 @@ def _around_turn(
             return None
         begin, _, finish = now.text.partition(QUESTION)
         ends = target.with_text(parts[0], begin + first), target.with_text(parts[-1], last + finish)
-        framed_parts = [ends[0], *parts[1:-1], ends[1]]
-        turns = [*target.turns[:-1], {**target.turns[-1], field: framed_parts}]
+        all_parts = [ends[0], *parts[1:-1], ends[1]]
+        turns = [*target.turns[:-1], {**target.turns[-1], field: all_parts}]
         return with_turns(call, now, turns)
 
     stored = Notice(
@@ -275,16 +278,14 @@ def _around_turn(
     notices = (stored, *_split(shape, replace(target, turns=[{**target.turns[-1], field: parts}])))
     if neutral:
         notices += (Notice("NEUTRAL_TEXT_ADDED", "a neutral text was put where this template must have text"),)
-    coded = (coded_question(call, first), coded_question(call, last))
-    question = coded[0].pop("question") + reference + coded[1].pop("question")
+    escaped = (escaped_question(call, first), escaped_question(call, last))
+    question = escaped[0].pop("question") + reference + escaped[1].pop("question")
     yield Candidate(
         "splice",
-        merged(parameters, *coded, helpers, {"question": question}),
+        merge(parameters, *escaped, helpers, {"question": question}),
         expected,
         notices,
         split=shape.is_string,
     )
     whole, helpers = raw_reference(call, {"gw_q": raw_text(first) + between + raw_text(last)}, call.escape_prefix)
-    yield Candidate(
-        "splice", merged(parameters, helpers, {"question": whole}), expected, notices, split=shape.is_string
-    )
+    yield Candidate("splice", merge(parameters, helpers, {"question": whole}), expected, notices, split=shape.is_string)

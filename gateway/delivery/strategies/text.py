@@ -1,42 +1,44 @@
-"""`text`: all there is to say in the question itself, earlier turns beside it."""
+"""`text`: the last turn's text as the question, and earlier turns in other parameters."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-from gateway.delivery.call_model import MARK, QUESTION, CallModel, locate, replaced
+from gateway.delivery.call_model import CallModel
 from gateway.delivery.candidate import Candidate
 from gateway.delivery.escaping import is_plain
 from gateway.delivery.history import history_slot, in_history
-from gateway.delivery.question_placements import Parameters, merged, question_placements, reference_to
+from gateway.delivery.question_placements import Parameters, merge, question_placements, reference_to
+from gateway.delivery.slots import MARK, QUESTION
 from gateway.delivery.strategies.expect import with_turns
 from gateway.delivery.target import TargetTurns, Turn, parts_of, text_of
-from gateway.mlcommons.rendering import RuntimeValues
+from gateway.delivery.trees import locate, replace_texts
+from gateway.mlcommons.runtime_values import RuntimeValues
 from gateway.notices import Notice
 
 FLAT = f"{MARK}history"
 
 
 def plain(call: CallModel, text: str, question: str, notices: tuple[Notice, ...] = ()) -> Iterator[Candidate]:
-    """One text, to any agent that takes a question, whatever its provider."""
+    """Deliver one text to any agent that takes a question, whatever its provider."""
 
     def expected(env: RuntimeValues) -> Any:
-        return replaced(call.render({"question": QUESTION}, env), {QUESTION: text})
+        return replace_texts(call.render({"question": QUESTION}, env), {QUESTION: text})
 
-    if _is_asked(call):
+    if _takes_question(call):
         for parameters in question_placements(call, text, question):
             yield Candidate("text", parameters, expected, notices)
 
 
-def _is_asked(call: CallModel) -> bool:
-    """Whether a plain question stands in a message; where the messages are not known, whether it stands anywhere."""
+def _takes_question(call: CallModel) -> bool:
+    """Return True if a plain question reaches a message, or any place if the messages are unknown."""
     field = call.provider.messages_field
     return any(not field or path[0] == field for path in locate(call.legacy_body, QUESTION))
 
 
 def text(call: CallModel, target: TargetTurns) -> Iterator[Candidate]:
-    """A last turn of text alone; earlier turns in the template's history slot."""
+    """Deliver a last turn of one text, with earlier turns in the template's history slot."""
     if target.turn is None or target.turn != len(target.turns) - 1:
         return
     if len(parts_of(target.provider, target.turns[-1])) != 1:
@@ -54,28 +56,28 @@ def text(call: CallModel, target: TargetTurns) -> Iterator[Candidate]:
         if position is None:
             return None
         turns = [*earlier, position.messages[position.turn]]
-        return replaced(with_turns(call, position, turns), {QUESTION: target.text})
+        return replace_texts(with_turns(call, position, turns), {QUESTION: target.text})
 
     for parameters in question_placements(call, target.text, target.question):
         yield Candidate("text", {**parameters, **in_history(call, slot, earlier)}, expected)
 
 
-def flat(call: CallModel, target: TargetTurns) -> Iterator[Candidate]:
-    """Text only, its parts joined by newlines and earlier turns told as `chat_history` in the agent's prompt."""
-    said = [_texts(target, turn) for turn in target.turns]
+def flattened(call: CallModel, target: TargetTurns) -> Iterator[Candidate]:
+    """Deliver text only: parts joined by newlines, and earlier turns as `chat_history` in the agent's prompt."""
+    turns = [_texts(target, turn) for turn in target.turns]
     if (
-        not _is_asked(call)
-        or not said
-        or any(texts is None for texts in said)
+        not _takes_question(call)
+        or not turns
+        or any(texts is None for texts in turns)
         or target.turns[-1].get("role") != "user"
     ):
         return
-    last = said[-1] or []
+    last = turns[-1] or []
     joined = last[0] if len(last) == 1 else "\n".join(part.strip() for part in last)
     notices: tuple[Notice, ...] = ()
     if len(last) > 1:
         notices = (Notice("TEXT_JOINED", "the last turn's text blocks arrive as one, joined by newlines"),)
-    if len(said) == 1:
+    if len(turns) == 1:
         yield from plain(call, joined, target.question, notices)
         return
     slot = history_slot(call)
@@ -84,33 +86,33 @@ def flat(call: CallModel, target: TargetTurns) -> Iterator[Candidate]:
         for candidate in text(call, one):
             yield Candidate(candidate.strategy, candidate.parameters, candidate.expected, notices)
     roles = [turn["role"] for turn in target.turns]
-    told = told_turns([(role, "\n".join(texts or [])) for role, texts in zip(roles, said, strict=True)][:-1])
+    history = chat_history([(role, "\n".join(texts or [])) for role, texts in zip(roles, turns, strict=True)][:-1])
     notices += (Notice("HISTORY_FLATTENED", "earlier turns arrive as text in the agent's chat_history"),)
 
     def expected(env: RuntimeValues) -> Any:
         body = call.render({"question": QUESTION, "chat_history": FLAT}, env)
-        return replaced(body, {QUESTION: joined, FLAT: told}) if list(locate(body, FLAT)) else None
+        return replace_texts(body, {QUESTION: joined, FLAT: history}) if list(locate(body, FLAT)) else None
 
-    for history in _histories(call, told):
+    for in_history_parameter in _histories(call, history):
         for parameters in question_placements(call, joined, target.question):
-            yield Candidate("text", merged(parameters, history), expected, notices)
+            yield Candidate("text", merge(parameters, in_history_parameter), expected, notices)
 
 
-def _histories(call: CallModel, told: str) -> Iterator[Parameters]:
-    if is_plain(told):
-        yield {"chat_history": told}
-    reference, helpers = reference_to(call, "gw_c", told, call.escape_prefix)
+def _histories(call: CallModel, history: str) -> Iterator[Parameters]:
+    if is_plain(history):
+        yield {"chat_history": history}
+    reference, helpers = reference_to(call, "gw_c", history, call.escape_prefix)
     yield {"chat_history": reference, **helpers}
 
 
-def told_turns(turns: list[tuple[str, str]]) -> str:
-    """Turns as the text that prompts of conversational agents expect (FACTS.md: ``Human:…\\nAssistant:…``)."""
+def chat_history(turns: list[tuple[str, str]]) -> str:
+    """Return turns as the text that prompts of conversational agents expect: ``Human:…\\nAssistant:…``."""
     names = {"assistant": "Assistant", "model": "Assistant", "user": "Human"}
-    return "\n".join(f"{names.get(role, role)}:{said}" for role, said in turns) + "\n"
+    return "\n".join(f"{names.get(role, role)}:{text}" for role, text in turns) + "\n"
 
 
 def _texts(target: TargetTurns, turn: Turn) -> list[str] | None:
-    """The texts of a turn that has nothing else, in a role that can be told; None for any other."""
+    """Return the texts of a user or assistant turn that has only text; None for any other turn."""
     if turn.get("role") not in ("user", "assistant", "model"):
         return None
     if set(turn) - {"role", target.provider.content_field}:
@@ -119,5 +121,5 @@ def _texts(target: TargetTurns, turn: Turn) -> list[str] | None:
     return [text for text in texts if text is not None] if texts and None not in texts else None
 
 
-def _one_part(target: TargetTurns, words: str) -> Turn:
-    return {**target.turns[-1], target.provider.content_field: [target.provider.text_part(words)]}
+def _one_part(target: TargetTurns, text: str) -> Turn:
+    return {**target.turns[-1], target.provider.content_field: [target.provider.text_part(text)]}

@@ -1,10 +1,10 @@
-"""FACTS.md, 3.4.0: A to G, and the bullets under the table."""
+"""docs/internals/facts.md, 3.4.0: A to G, and the bullets under the table."""
 
 from __future__ import annotations
 
 import json
 
-from tests.delivery.facts.words import BEDROCK_IMAGE, DNE, FLOW, NEW, OPENAI_IMAGE, PAST, Row, assistant, openai, user
+from tests.delivery.facts.row import BEDROCK_IMAGE, DNE, FLOW, NEW, OPENAI_IMAGE, PAST, Row, assistant, openai, user
 
 BRU, OAU = "bedrock_upgraded", "openai_upgraded"
 SPLICED = 'what? \\"q\\""},' + json.dumps(BEDROCK_IMAGE) + ',{"text":"(end)'
@@ -13,7 +13,7 @@ THREE = ",".join(json.dumps(one) for one in [*PAST, user({"text": "now"})])
 
 
 def modern() -> list[Row]:
-    """FACTS.md, 3.4.0: A to G, and the bullets under the table."""
+    """docs/internals/facts.md, 3.4.0: A to G, and the bullets under the table."""
     raw = {"no_escape_params": f"{DNE},prompt"}
     history = "".join(f"{json.dumps(one)}, " for one in PAST)
     own = [{"role": "developer", "content": "Be brief."}]
@@ -169,7 +169,7 @@ def modern() -> list[Row]:
         ),
         Row("no prompt: plain question is a 400", "fc_noprompt-bedrock_tutorial", {"question": "q"}, status=400),
         Row(
-            "no prompt: sending prompt mends it",
+            "no prompt: sending one helps",
             "fc_noprompt-bedrock_tutorial",
             {"question": "q", "prompt": "${parameters.question}"},
             [user({"text": "q"})],

@@ -1,11 +1,11 @@
-"""FACTS.md, 2.19.0: what arrives, and what must arrive exactly."""
+"""docs/internals/facts.md, 2.19.0: what arrives, and what must arrive exactly."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-from tests.delivery.facts.words import (
+from tests.delivery.facts.row import (
     ARRAY,
     BEDROCK_IMAGE,
     CFLOW,
@@ -21,15 +21,15 @@ from tests.delivery.facts.words import (
 
 
 def arrives() -> list[Row]:
-    """FACTS.md, 2.19.0, "What arrives"."""
+    """docs/internals/facts.md, 2.19.0, "What arrives"."""
     rows: list[Row] = []
     for name, variable, one, pictured in ARRAY:
-        said = json.dumps(one("${parameters.prompt}"))
+        literal = json.dumps(one("${parameters.prompt}"))
         rows += [
             Row(
                 f"{name}: text through {variable}",
                 f"flow-{name}",
-                {"question": "q", variable: said},
+                {"question": "q", variable: literal},
                 one(FLOW.format("q")),
             ),
             Row(
@@ -149,7 +149,7 @@ HOSTILE_ARRAY = '[\'a"},{"image":{}},{"text":"\']'
 
 
 def exactly() -> list[Row]:
-    """FACTS.md, 2.19.0, "Text that must arrive exactly"."""
+    """docs/internals/facts.md, 2.19.0, "Text that must arrive exactly"."""
     safe = json.dumps([user({"text": "a $ ${parameters.model} b"})]).replace("$", "\\u0024")
     rows = [
         Row(

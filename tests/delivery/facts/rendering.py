@@ -1,24 +1,24 @@
-"""FACTS.md, "Rendering, in detail": both versions."""
+"""docs/internals/facts.md, "Rendering, in detail": both versions."""
 
 from __future__ import annotations
 
 import json
 
-from tests.delivery.facts.words import FLOW, NEW, SKIP, Row, user
+from tests.delivery.facts.row import FLOW, NEW, SKIP, Row, user
 
 LENIENT = ("{a:1}", "{a=1}", "[1,]", "[1;2]", "[NaN]", "['x']", ' {"a":1}', '\n{"a":1}', '{"a":"\t"}')
 NOT_JSON = ("{", "[1 2]", "[1],[2]", "[1]//c", '\ufeff{"a":1}', '\u00a0{"a":1}', '{"a":1,"a":2}')
 
 
 def rendering() -> list[Row]:
-    """FACTS.md, "Rendering, in detail"."""
+    """docs/internals/facts.md, "Rendering, in detail"."""
     deep = "[" * 600 + "]" * 600
     escapes = "/ é 漢 😀 <&'=> \"\\\b\f\n\r\t\x7f"
     return [
         Row("escaper: parsed JSON is equal", "flow-d", {"question": escapes}, [user({"text": FLOW.format(escapes)})]),
         *(
-            Row(f"not JSON, so escaped: {words!r}", "flow-d", {"question": words}, [user({"text": FLOW.format(words)})])
-            for words in NOT_JSON
+            Row(f"not JSON, so escaped: {text!r}", "flow-d", {"question": text}, [user({"text": FLOW.format(text)})])
+            for text in NOT_JSON
         ),
         Row(
             "payload: duplicate keys are a 400",
@@ -75,7 +75,7 @@ def rendering() -> list[Row]:
             status=500,
         ),
         Row(
-            "messages to an agent without a prompt: a constant prompt mends it",
+            "messages to an agent without a prompt: a constant prompt helps",
             "conv-a",
             {"question": "${parameters.question}", "messages": "[]", "prompt": "."},
             [],

@@ -1,4 +1,4 @@
-"""What the rows are made of: turns in the providers' words, and the row itself."""
+"""A row of the recorded facts, and the turns in it in the providers' forms."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ def user(*parts: dict[str, Any]) -> dict[str, Any]:
     return {"role": "user", "content": list(parts)}
 
 
-def assistant(words: str) -> dict[str, Any]:
-    return {"role": "assistant", "content": [{"text": words}]}
+def assistant(text: str) -> dict[str, Any]:
+    return {"role": "assistant", "content": [{"text": text}]}
 
 
 def gemini(role: str, *parts: dict[str, Any]) -> dict[str, Any]:
     return {"role": role, "parts": list(parts)}
 
 
-def openai(role: str, words: str, *parts: dict[str, Any]) -> dict[str, Any]:
-    return {"role": role, "content": [{"type": "text", "text": words}, *parts]}
+def openai(role: str, text: str, *parts: dict[str, Any]) -> dict[str, Any]:
+    return {"role": role, "content": [{"type": "text", "text": text}, *parts]}
 
 
 @dataclass(frozen=True)
@@ -57,23 +57,23 @@ class Row:
 PAST = [user({"text": "q1"}, BEDROCK_IMAGE), assistant("a1")]
 TURNS = json.dumps([*PAST, user({"text": "${parameters.prompt}"}, BEDROCK_IMAGE)])
 ARRAY = (
-    ("a", "messages", lambda words: [user({"text": words})], lambda words: [user({"text": words}, BEDROCK_IMAGE)]),
-    ("b", "messages", lambda words: [openai("user", words)], lambda words: [openai("user", words, OPENAI_IMAGE)]),
+    ("a", "messages", lambda text: [user({"text": text})], lambda text: [user({"text": text}, BEDROCK_IMAGE)]),
+    ("b", "messages", lambda text: [openai("user", text)], lambda text: [openai("user", text, OPENAI_IMAGE)]),
     ("e2", "contents", lambda w: [gemini("user", {"text": w})], lambda w: [gemini("user", {"text": w}, GEMINI_IMAGE)]),
-    ("h", "messages", lambda words: [user({"text": words})], lambda words: [user({"text": words}, BEDROCK_IMAGE)]),
+    ("h", "messages", lambda text: [user({"text": text})], lambda text: [user({"text": text}, BEDROCK_IMAGE)]),
 )
 QUOTED = ("c", "d", "e", "f", "g", "i")
 
 
-def quoted_turns(template: str, words: str) -> Any:
+def quoted_turns(template: str, text: str) -> Any:
     """What the LLM gets from a template with the prompt inside quotes."""
     match template:
         case "c":
-            return words
+            return text
         case "e":
-            return [gemini("user", {"text": words})]
+            return [gemini("user", {"text": text})]
         case "g":
-            return [{"role": "developer", "content": "Be brief."}, {"role": "user", "content": words}]
+            return [{"role": "developer", "content": "Be brief."}, {"role": "user", "content": text}]
         case "i":
-            return [user({"type": "text", "text": words})]
-    return [user({"text": words})]
+            return [user({"type": "text", "text": text})]
+    return [user({"text": text})]

@@ -1,0 +1,73 @@
+"""Reads agents with their models and connectors, without I/O.
+
+`read_agents` is a generator: it yields the documents it needs, batch by batch, and is sent those that exist. The
+gateway drives it on the event loop (`gateway.agents.resolver`), the migration with threads (`run`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from gateway.agents.documents import Document, needed, needed_connector
+
+DocumentKind = Literal["agents", "models", "connectors"]
+
+SETTINGS_PATH = "/_cluster/settings?include_defaults=true&filter_path=*.plugins.ml_commons.unified_agent_api_enabled"
+"""Without `flat_settings`: with it the keys hold dots and no such filter finds them (recorded, 3.4.0 to 3.8.0)."""
+
+_FIRST_UNIFIED = (3, 5)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Documents to read, which don't depend on each other. ids: each once; there may be none."""
+
+    kind: DocumentKind
+    ids: tuple[str, ...]
+
+
+Found = Mapping[str, Document]
+"""The documents of a batch by id. One that does not exist is left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentDocuments:
+    """What was read, by id."""
+
+    agents: Found
+    models: Found
+    connectors: Found
+
+
+AgentReader = Generator[Batch, Found, AgentDocuments]
+
+
+def read_agents(agent_ids: Iterable[str], model_ids: Iterable[str] = ()) -> AgentReader:
+    """Read the agents, their models and `model_ids`, and the connectors of all these models."""
+    agents = yield _batch("agents", agent_ids)
+    of_agents = (id_ for document in agents.values() for id_ in needed(document))
+    models = yield _batch("models", (*of_agents, *model_ids))
+    connectors = yield _batch("connectors", filter(None, map(needed_connector, models.values())))
+    return AgentDocuments(agents, models, connectors)
+
+
+def run(reader: AgentReader, fetch: Callable[[Batch], Found]) -> AgentDocuments:
+    """Return what `reader` reads with `fetch`."""
+    try:
+        batch = next(reader)
+        while True:
+            batch = reader.send(fetch(batch))
+    except StopIteration as end:
+        documents: AgentDocuments = end.value
+        return documents
+
+
+def may_have_unified_api(version: tuple[int, ...]) -> bool:
+    """Return True if the cluster has the unified agent API, so that `SETTINGS_PATH` says whether it is on."""
+    return version >= _FIRST_UNIFIED
+
+
+def _batch(kind: DocumentKind, ids: Iterable[str]) -> Batch:
+    return Batch(kind, tuple(dict.fromkeys(ids)))

@@ -1,0 +1,280 @@
+"""The search for a plan: the forms a conversation can take, the candidates for each, and their proof."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from gateway.delivery.call_model import CallModel, CallModelCache
+from gateway.delivery.candidate import Candidate, System
+from gateway.delivery.escaping import unescape
+from gateway.delivery.proof import proves
+from gateway.delivery.question_placements import merge
+from gateway.delivery.strategies import STRATEGIES
+from gateway.delivery.system_text import fold_system, placements
+from gateway.delivery.target import TargetTurns
+from gateway.errors import UndeliverableContent
+from gateway.mlcommons.expansion import RenderFailure
+from gateway.mlcommons.profile import AgentProfile
+from gateway.mlcommons.rendering import first_llm
+from gateway.mlcommons.template import PREFIX
+from gateway.notices import Notice
+from gateway.providers.base import Inexpressible, MappingOptions, Provider, ProviderRequest
+from gateway.recent import computed_once
+from gateway.unified.model import AgentInput, Message, Text
+from gateway.unified.question import question_text
+
+Remembered = Sequence[tuple[str, str]]  # (question, answer) pairs, oldest first
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How the input is delivered.
+
+    provider: the provider's name, "" where none is known. parameters: what to add to the client's own
+    `parameters` (inline media as tokens). question: the text that memory stores. request: the provider's
+    mapping, None where the input is sent as it came. proved: False only for an assumed plan.
+    """
+
+    strategy: str
+    provider: str
+    parameters: Mapping[str, str]
+    question: str
+    request: ProviderRequest | None
+    notices: tuple[Notice, ...] = ()
+    proved: bool = True
+
+
+def map_input(provider: Provider, agent_input: AgentInput, options: MappingOptions) -> ProviderRequest:
+    """Return the provider's mapping.
+
+    Raises:
+        UndeliverableContent: the provider can't express the input.
+    """
+    try:
+        return provider.map(agent_input, options)
+    except Inexpressible as error:
+        raise UndeliverableContent.of(error.problems) from None
+
+
+class Variant:
+    """A form of the conversation to try, mapped once. parameters: what must be sent with it."""
+
+    def __init__(
+        self,
+        search: Search,
+        agent_input: AgentInput,
+        parameters: Mapping[str, str] | None = None,
+        notices: tuple[Notice, ...] = (),
+    ) -> None:
+        self._search = search
+        self.agent_input = agent_input
+        self.parameters = parameters or {}
+        self.notices = notices
+
+    @computed_once
+    def request(self) -> ProviderRequest:
+        """The provider's mapping.
+
+        Raises:
+            UndeliverableContent: the provider can't express it.
+        """
+        return map_input(self._search.provider, self.agent_input, self._search.options)
+
+    def fold(self) -> Variant | None:
+        """Return this variant with its system text in the first user turn; None if there is none, or no such turn."""
+        fold = fold_system(self.agent_input, self._search.options.roles)
+        if fold is None:
+            return None
+        agent_input, notice = fold
+        return Variant(self._search, agent_input, self.parameters, (*self.notices, notice))
+
+
+@dataclass(frozen=True)
+class Search:
+    """Finds the first plan that can be proved, for any input to one agent.
+
+    params: the caller's own, without `question`. remembered: what the agent's memory holds for the caller.
+    """
+
+    call_models: CallModelCache
+    provider: Provider
+    params: Mapping[str, str]
+    options: MappingOptions
+    remembered: Remembered = ()
+
+    @property
+    def profile(self) -> AgentProfile:
+        """The agent."""
+        return self.call_models.profile
+
+    def delivers(self, agent_input: AgentInput) -> bool:
+        """Return True if there is a plan for `agent_input`."""
+        try:
+            return self.first_proved(agent_input) is not None
+        except UndeliverableContent:
+            return False
+
+    def after_upgrade(self, profile: AgentProfile, slot_name: str) -> Search:
+        """Return the same search for the agent with its connectors changed, so that `slot_name` takes messages."""
+        return replace(self, call_models=self.call_models.after_upgrade(profile, slot_name))
+
+    def first_proved(self, agent_input: AgentInput) -> Plan | None:
+        """Return the first plan that can be proved; None if there is none.
+
+        Raises:
+            UndeliverableContent: the provider can't express the input.
+        """
+        whole = Variant(self, agent_input)
+        request = whole.request
+        if first_llm(self.profile, self.params)[0] is None:
+            return _without_llm(agent_input, request)
+        question = question_text(agent_input, self.options.roles)
+        variants = list(self._variants(whole))
+        for prompt, variant in itertools.product(self._prompts(), variants):
+            extra = {**prompt, **variant.parameters}
+            found = self._proved(variant, extra, question)
+            if found is not None:
+                notices = (*request.notices, *variant.notices)
+                return self._plan(found, extra, question, request, notices)
+        return None
+
+    def _plan(
+        self,
+        found: tuple[Candidate, System],
+        extra: Mapping[str, str],
+        question: str,
+        request: ProviderRequest,
+        notices: tuple[Notice, ...],
+    ) -> Plan:
+        candidate, system = found
+        parameters = {**extra, **_required(self.profile, self.params, question), **candidate.parameters}
+        stored = _stored(self.profile, parameters["question"], question)
+        notices = _unique((*notices, *system.notices, *candidate.notices, *stored))
+        return Plan(candidate.strategy, self.provider.name, parameters, question, request, notices)
+
+    def _prompts(self) -> Iterator[dict[str, str]]:
+        """Yield no parameter; then the bare question as prompt, for an agent that has none and needs one."""
+        yield {}
+        try:
+            call = self.call_models.get(self.provider, self.params)
+            if call.lacks_prompt:
+                yield {call.key("prompt"): f"{PREFIX}question}}"}
+        except RenderFailure:
+            return
+
+    def _variants(self, whole: Variant) -> Iterator[Variant]:
+        """Yield the conversation, then with remembered turns sent by the gateway, then each with the system folded."""
+        remembered = self.remembered
+        if remembered and not self.call_models.get(self.provider, self.params).replays:
+            remembered = ()
+        # The cluster would expand placeholders in what it replays.
+        has_placeholder = any(PREFIX in text for turn in remembered for text in turn)
+        variants = [] if has_placeholder else [whole]
+        if remembered:
+            # What memory replays could be expanded as a template, or replace the client's own history.
+            turns = tuple(turn for pair in enumerate(remembered) for turn in _remembered_turns(*pair))
+            messages = (*turns, *whole.agent_input.messages)
+            reason = "remembered turns are sent by the gateway, the agent's own replay is off"
+            variants.append(
+                Variant(
+                    self,
+                    replace(whole.agent_input, messages=messages),
+                    {"message_history_limit": "0"},
+                    (Notice("MEMORY_RETOLD", reason),),
+                )
+            )
+        yield from variants
+        yield from filter(None, (variant.fold() for variant in variants))
+
+    def _proved(self, variant: Variant, extra: Mapping[str, str], question: str) -> tuple[Candidate, System] | None:
+        try:
+            call = self.call_models.get(self.provider, {**self.params, **extra})
+            for candidate, system, text in _candidates(call, variant.request, question):
+                complete = replace(candidate, parameters=merge(dict(candidate.parameters), dict(system.parameters)))
+                if not _overrides(call, complete) and proves(call, complete, system, {question, text}):
+                    return complete, system
+        except RenderFailure:
+            pass  # the agent itself can't be called; the refusal says so
+        return None
+
+
+def _remembered_turns(index: int, turn: tuple[str, str]) -> Iterator[Message]:
+    for role, text in zip(("user", "assistant"), turn, strict=True):
+        at = f"memory[{index}].{role}"
+        yield Message(role, (Text(unescape(text), at),), at)
+
+
+def _candidates(call: CallModel, request: ProviderRequest, question: str) -> Iterator[tuple[Candidate, System, str]]:
+    """Yield candidates, each with where the system text goes and with the text that represents the question."""
+    provider = call.provider
+    needed = provider.required_members(request.messages)
+    if needed and not needed <= (call.render(call.with_question({})) or {}).keys():
+        return
+    for placement in placements(call, request):
+        if not placement.turns:
+            continue
+        target = TargetTurns.of(provider, placement.turns, question)
+        for strategy in STRATEGIES:
+            for candidate in strategy(call, target):
+                yield candidate, placement.system, target.text
+
+
+_EXTENDED = frozenset({"no_escape_params", "message_history_limit", "skip_validating_missing_parameters"})
+"""Parameters whose planned value includes the caller's, or may replace it."""
+
+
+def _overrides(call: CallModel, candidate: Candidate) -> bool:
+    """Return True if a candidate would drop the value of one of the caller's parameters."""
+    for name, value in call.params.items():
+        planned = candidate.parameters.get(name, value)
+        if planned != value and name not in _EXTENDED and not _includes(call, name, value, planned):
+            return True
+    return False
+
+
+def _includes(call: CallModel, name: str, value: str, planned: str) -> bool:
+    """Return True if `planned` includes the caller's `value`: as prompt, system text or template of the messages."""
+    slots = {slot.name for slot in call.slots}
+    system = call.system_slot
+    prompt_parameter = call.prompt_parameter
+    return (
+        name in slots
+        or (prompt_parameter is not None and name == prompt_parameter.name)
+        or (system is not None and name == system.name and planned.startswith(value))
+    )
+
+
+def _without_llm(agent_input: AgentInput, request: ProviderRequest) -> Plan | None:
+    """Plan for a flow without an LLM tool: it takes a question, so the input must be a single text."""
+    content = agent_input.messages[-1].content
+    if len(agent_input.messages) != 1 or len(content) != 1 or not isinstance(content[0], Text):
+        return None
+    text = content[0].text
+    if PREFIX in text:
+        return None
+    return Plan("text", "", {"question": text}, text, request, (Notice("NO_LLM", "no tool of this flow calls an LLM"),))
+
+
+def _required(profile: AgentProfile, params: Mapping[str, str], question: str) -> dict[str, str]:
+    """Return strings that the model's interface requires and nobody sends (`inputs` of some Bedrock models)."""
+    model, _ = first_llm(profile, params)
+    names = model.required_inputs if model is not None else ()
+    return {name: question or "." for name in names if name not in params and name not in profile.llm_parameters}
+
+
+def _stored(profile: AgentProfile, stored: str, question: str) -> Iterator[Notice]:
+    """Report what memory will hold, if that is not the plain question."""
+    if profile.memory_type and stored != question:
+        if f"{PREFIX}gw_" in stored:
+            yield Notice("MEMORY_HOLDS_CODE", "the agent's memory stores the text with references in it")
+        elif question.strip() in stored:
+            reason = "the agent's memory stores the text with the role's name or the system text before it"
+            yield Notice("MEMORY_HOLDS_MORE", reason)
+        else:
+            yield Notice("MEMORY_PARTIAL", "the agent's memory stores the last text block of the turn only")
+
+
+def _unique(notices: Iterable[Notice]) -> tuple[Notice, ...]:
+    return tuple({(notice.code, notice.place): notice for notice in notices}.values())

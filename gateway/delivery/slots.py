@@ -1,0 +1,153 @@
+"""The bare variables of a template that take messages, found by probing.
+
+A JSON probe is inserted for a variable, the call is rendered, and the probe's place in the body decides what the
+variable takes. A variable is probed only where the template's text allows a JSON value.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from gateway.delivery.trees import locate
+from gateway.mlcommons.template import DEFAULT_DELIMITER, PREFIX, SUFFIX
+
+if TYPE_CHECKING:
+    from gateway.delivery.call_model import CallModel
+
+MARK = "GWPROBEWORDGW"
+"""Starts every word that the planner inserts as a symbol. It has only letters, so nothing escapes it. Each text must be
+searched for it, which is fastest for a long word of characters that are rare in text."""
+QUESTION = f"{MARK}question"  # the user's text
+PROBE = f"{MARK}probe"
+
+_JSON_PROBE = json.dumps({PROBE: PROBE})
+_HELPER = "gw_probe"
+
+# A quote, an escaped character, or the start of a placeholder.
+_SIGN = re.compile(r'"|\\.|\$\{parameters\.', re.DOTALL)
+
+
+class SlotKind(Enum):
+    """The part of the provider's messages that a bare template variable takes."""
+
+    ARRAY = "the whole array of messages"
+    TURN = "the user's turn, or a run of turns in its place"
+    CONTENT = "the content of the user's turn"
+    HISTORY = "turns before the user's"
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A bare variable of the template. separator: what must follow each turn in a HISTORY slot (a comma)."""
+
+    name: str
+    takes: SlotKind
+    separator: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BareVariables:
+    """Variables outside quotes. whole: those a JSON value may replace; before: those that may be a value and a comma.
+
+    A variable between two others may be either.
+    """
+
+    whole: frozenset[str]
+    before: frozenset[str]
+
+    @classmethod
+    def of(cls, template: str, values: Mapping[str, str]) -> BareVariables:
+        """Read the bare variables of `template`, and of the `values` that go in for them."""
+        whole: set[str] = set()
+        before: set[str] = set()
+        seen: set[str] = set()
+        queue = [template]
+        while queue:
+            text = queue.pop()
+            for name, previous, following in _bare_placeholders(text):
+                if previous in ("", ":", "[", ",") and following in ("", ",", "]", "}"):
+                    whole.add(name)
+                if previous in ("", "[", ",") and following not in (",", "]", "}", ":"):
+                    before.add(name)
+                if name not in seen:
+                    seen.add(name)
+                    queue.append(values.get(name, ""))
+        return cls(frozenset(whole), frozenset(before))
+
+
+def _bare_placeholders(text: str) -> Iterator[tuple[str, str, str]]:
+    """Yield the name of each placeholder outside quotes, and the characters before and after it.
+
+    White space is skipped. A character is "" at the ends of `text` and where the neighbour is a placeholder, which may
+    expand to anything.
+    """
+    places = list(_bare_places(text))
+    for index, (start, end) in enumerate(places):
+        left_end = places[index - 1][1] if index else 0
+        right_start = places[index + 1][0] if index + 1 < len(places) else len(text)
+        name = text[start + len(PREFIX) : end - len(SUFFIX)].partition(DEFAULT_DELIMITER)[0]
+        yield name, text[left_end:start].rstrip()[-1:], text[end:right_start].lstrip()[:1]
+
+
+def _bare_places(text: str) -> Iterator[tuple[int, int]]:
+    """Yield start and end of each placeholder outside quotes, in time proportional to the length of `text`."""
+    is_quoted = False
+    sign = _SIGN.search(text)
+    while sign is not None:
+        end = sign.end()
+        if sign[0] == '"':
+            is_quoted = not is_quoted
+        elif sign[0] == PREFIX:
+            # The cluster ends a placeholder at the first closing brace, whatever is before it.
+            end = text.find(SUFFIX, end) + len(SUFFIX)
+            if end < len(SUFFIX):
+                return  # nor is there an end for any later placeholder
+            if not is_quoted:
+                yield sign.start(), end
+        sign = _SIGN.search(text, end)
+
+
+def find_slots(call: CallModel, names: Collection[str]) -> list[Slot]:
+    """Return the slots among `names`, the ones that take the whole array first."""
+    bare = BareVariables.of(call.model.connector.request_body, call.base_parameters)
+    slots = [slot for name in names if (slot := _probed(call, name, bare)) is not None]
+    return sorted(slots, key=lambda slot: list(SlotKind).index(slot.takes))
+
+
+def _probed(call: CallModel, name: str, bare: BareVariables) -> Slot | None:
+    takes = _whole(call, name) if name in bare.whole else None
+    if takes is not None:
+        return Slot(name, takes)
+    return Slot(name, SlotKind.HISTORY, ",") if name in bare.before and _takes_earlier_turns(call, name) else None
+
+
+def _whole(call: CallModel, name: str) -> SlotKind | None:
+    """Return what `name` takes if a JSON value alone can replace it."""
+    field, content = call.provider.messages_field, call.provider.content_field
+    body = call.probe({"question": QUESTION, call.key(name): _JSON_PROBE})
+    match next(locate(body, PROBE), None):
+        case (str() as f, str()) if f == field:
+            return SlotKind.ARRAY
+        case (str() as f, int(), str()) if f == field:
+            has_question = any(place[0] == field for place in locate(body, QUESTION))
+            return SlotKind.HISTORY if has_question else SlotKind.TURN
+        case (str() as f, int(), str() as c, str()) if f == field and c == content:
+            return SlotKind.CONTENT
+    return None
+
+
+def _takes_earlier_turns(call: CallModel, name: str) -> bool:
+    """Return True if a turn and a comma in place of `name` come before the user's turn."""
+    field = call.provider.messages_field
+    helper = f"{PREFIX}{_HELPER}}},"
+    body = call.probe({"question": QUESTION, call.key(name): helper, _HELPER: _JSON_PROBE})
+    match next(locate(body, PROBE), None):
+        case (str() as f, int() as index, str()) if f == field:
+            turn = next((place[1] for place in locate(body, QUESTION) if place[0] == field), None)
+            return isinstance(turn, int) and index < turn
+    return False

@@ -1,0 +1,96 @@
+"""Conversational agents: the 2.x chat agent, function calling (3.0 and later), and unified agents of that type."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from gateway.mlcommons.agents.base import AgentBehaviour
+from gateway.mlcommons.expansion import expand
+from gateway.mlcommons.generations import ABILITIES
+from gateway.mlcommons.profile import AgentProfile
+from gateway.mlcommons.runtime_values import RuntimeValues
+from gateway.providers import registry
+
+DEFAULT_RAW = "_chat_history,_tools,_interactions,tool_configs"
+"""What a function-calling agent inserts raw unless the request overrides it (3.4.0)."""
+
+# Stands for the cluster's own text: only the placeholders in it matter to the proof.
+_BUILTIN_PROMPT = (
+    "<built-in> ${parameters.prompt.prefix} ${parameters.tool_descriptions} ${parameters.tool_names} "
+    "${parameters.prompt.format_instruction} ${parameters.chat_history} \n${parameters.question} \n"
+    "${parameters.scratchpad} ${parameters.prompt.suffix} <end>"
+)
+# The system prompt of a conversational agent that has none (3.5 and later).
+_DEFAULT_SYSTEM = "You are a helpful assistant."
+
+
+class Conversational(AgentBehaviour):
+    """`conversational`: the request's parameters over the agent's, and several passes over the prompt."""
+
+    def calls_functions(self, profile: AgentProfile, params: Mapping[str, str]) -> bool:
+        """Return True if the agent or the request sets `_llm_interface`, and the cluster knows it."""
+        interface = params.get("_llm_interface", profile.llm_interface)
+        return bool(interface) and ABILITIES[profile.generation].raw_parameters
+
+    def prompt(self, profile: AgentProfile, params: Mapping[str, str]) -> str | None:
+        """Return the prompt of the request, of the agent or of its `llm` block, the first there is."""
+        return {**profile.llm_parameters, **_own_parameters(profile), **params}.get("prompt")
+
+    def call_values(self, profile: AgentProfile, params: Mapping[str, str], env: RuntimeValues) -> dict[str, str]:
+        """Return the merged parameters, with the prompt after its passes."""
+        values = {**_own_parameters(profile), **params}
+        calls_functions = self.calls_functions(profile, params)
+        if calls_functions:
+            values = _with_tools(profile, values)
+        if env.history is not None:
+            values |= _replayed(env.history, calls_functions)
+        values = {**profile.llm_parameters, **values}
+        for name in ("prompt.prefix", "prompt.suffix", "prompt.format_instruction"):
+            values.setdefault(name, "<built-in>")
+        if profile.version >= (3, 5):
+            values.setdefault("system_prompt", _DEFAULT_SYSTEM)
+        values["prompt"] = _prompt_passes(values, calls_functions)
+        return values
+
+
+def _own_parameters(profile: AgentProfile) -> dict[str, str]:
+    # The 2.x chat agent reads only `llm.parameters` and the request (docs/internals/facts.md, rule 5).
+    return dict(profile.parameters) if ABILITIES[profile.generation].raw_parameters else {}
+
+
+def _with_tools(profile: AgentProfile, values: Mapping[str, str]) -> dict[str, str]:
+    """Add what function calling sets: the raw parameters and the tools in the provider's form."""
+    merged = {"no_escape_params": DEFAULT_RAW, **values}
+    interface = values.get("_llm_interface", "").lower()
+    for provider in registry.providers():
+        if provider.cluster is not None and interface.startswith(provider.name):
+            merged["tool_configs"] = provider.cluster.tool_config
+    merged["_tools"] = '{"gwtool": 1}' if profile.tools else ""
+    return merged
+
+
+def _replayed(history: str, calls_functions: bool) -> dict[str, str]:
+    """Return what memory is replayed as: text, or messages in place of those that the request brought."""
+    if not calls_functions:
+        return {"chat_history": history}
+    turn = {"role": "user", "content": [{"text": history}]}
+    return {"_chat_history": json.dumps(turn).replace("$", "\\u0024") + ", "}
+
+
+def _prompt_passes(values: Mapping[str, str], calls_functions: bool) -> str:
+    """Return the prompt after the agent's passes: all parameters first, unescaped, then one map after the other."""
+    prompt = values.get("prompt", _BUILTIN_PROMPT)
+    passes: list[Mapping[str, str]] = [
+        values,
+        {name: values.get(name, "") for name in ("prompt.prefix", "prompt.suffix")},
+        {} if calls_functions else {"tool_descriptions": "<tools>", "tool_names": "<names>"},
+        {"opensearch_indices": ""},
+        {"examples": ""},
+        {"chat_history": values.get("chat_history", "")},
+        {"context": values.get("context", "")},
+        {"scratchpad": ""},
+    ]
+    for names in passes:
+        prompt = expand(prompt, names)
+    return prompt

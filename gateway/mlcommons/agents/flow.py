@@ -1,0 +1,104 @@
+"""Flows: agents that run their tools in order. An MLModelTool among them calls an LLM."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import ClassVar
+
+from gateway.mlcommons.agents.base import AgentBehaviour
+from gateway.mlcommons.expansion import RenderFailure
+from gateway.mlcommons.generations import ABILITIES
+from gateway.mlcommons.profile import AgentProfile, Model, Tool
+from gateway.mlcommons.runtime_values import RuntimeValues
+from gateway.mlcommons.template import escape_json
+
+
+class Flow(AgentBehaviour):
+    """`flow`: no memory."""
+
+    runs_tools: ClassVar[bool] = True
+    replays_history: ClassVar[bool] = False
+    """Memory is replayed as `chat_history`."""
+
+    def first_llm(self, profile: AgentProfile, params: Mapping[str, str]) -> tuple[Model | None, Tool | None]:
+        """Return the model of the first tool that has one, and that tool."""
+        tool = next((tool for tool in selected_tools(profile, params) if tool.model is not None), None)
+        return (tool.model if tool else None), tool
+
+    def call_values(self, profile: AgentProfile, params: Mapping[str, str], env: RuntimeValues) -> dict[str, str]:
+        """Return the parameters of the first tool that calls an LLM."""
+        target = self.first_llm(profile, params)[1]
+        if target is None:
+            raise RenderFailure("no tool of this flow calls an LLM")
+        return self.values_of(target, profile, params, env)
+
+    def values_of(
+        self, target: Tool, profile: AgentProfile, params: Mapping[str, str], env: RuntimeValues
+    ) -> dict[str, str]:
+        """Return what the flow passes to the tool `target`, after the tools before it."""
+        values = dict(params)
+        if self.replays_history and env.history is not None:
+            values["chat_history"] = env.history
+        for tool in selected_tools(profile, params):
+            if tool is target:
+                break
+            values[f"{tool.key}.output"] = escape_json(env.tool_output)
+        return tool_values(profile, target, values)
+
+    def llm_calls(
+        self, profile: AgentProfile, params: Mapping[str, str], env: RuntimeValues
+    ) -> Iterator[tuple[Model, dict[str, str]]]:
+        """Yield the model and the parameters of every LLM call, in the order they are made."""
+        for tool in selected_tools(profile, params):
+            if tool.model is not None:
+                yield tool.model, self.values_of(tool, profile, params, env)
+
+
+class ConversationalFlow(Flow):
+    """`conversational_flow`: a flow with memory."""
+
+    replays_history: ClassVar[bool] = True
+
+
+def selected_tools(profile: AgentProfile, params: Mapping[str, str]) -> list[Tool]:
+    """Return a flow's tools in the order they run, cut to the caller's `selected_tools` (a JSON list of names).
+
+    Raises:
+        RenderFailure: `selected_tools` is anything else, which the cluster can't read.
+    """
+    selected = params.get("selected_tools")
+    if selected is None:
+        return list(profile.tools)
+    try:
+        names = json.loads(selected)
+    except (ValueError, RecursionError):
+        names = None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise RenderFailure("selected_tools is not a JSON list of names")
+    by_key = {tool.key: tool for tool in profile.tools}
+    return [by_key[name] for name in names if name in by_key]
+
+
+def tool_values(profile: AgentProfile, tool: Tool, values: Mapping[str, str]) -> dict[str, str]:
+    """Return what a flow passes to a tool: its own parameters, the request's over them, its config over all.
+
+    A request parameter ``<tool>.x`` is that tool's `x` (2.19 and 3.4; on 2.x the tool's type serves as well).
+
+    Raises:
+        RenderFailure: the request has `x` and ``<tool>.x`` on 2.x, where the order of a hash table decides.
+    """
+    merged = {**tool.parameters, **values}
+    prefixes = [f"{tool.key}."]
+    is_classic = not ABILITIES[profile.generation].raw_parameters
+    if is_classic:
+        prefixes.append(f"{tool.type}.")
+    for name, value in values.items():
+        for prefix in prefixes:
+            if name.startswith(prefix):
+                own = name.removeprefix(prefix)
+                if is_classic and values.get(own, value) != value:
+                    raise RenderFailure(f"both {own} and {name} are sent")
+                merged[own] = value
+    merged.update(tool.config)
+    return merged

@@ -1,0 +1,46 @@
+"""Which documents are read for agents, and in which order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gateway.agents.reader import AgentDocuments, Batch, may_have_unified_api, read_agents, run
+
+AGENTS: dict[str, Any] = {
+    "conv": {"type": "conversational", "llm": {"model_id": "m1"}},
+    "flow": {"type": "flow", "tools": [{"type": "MLModelTool", "parameters": {"model_id": "m2"}}]},
+}
+MODELS: dict[str, Any] = {"m1": {"connector_id": "c1"}, "m2": {"connector": {}}, "m3": {"connector_id": "c1"}}
+STORED = {"agents": AGENTS, "models": MODELS, "connectors": {"c1": {"actions": []}}}
+
+
+def read(*ids: str, models: tuple[str, ...] = ()) -> tuple[AgentDocuments, list[Batch]]:
+    batches: list[Batch] = []
+
+    def fetch(batch: Batch) -> dict[str, Any]:
+        batches.append(batch)
+        return {id_: STORED[batch.kind][id_] for id_ in batch.ids if id_ in STORED[batch.kind]}
+
+    return run(read_agents(ids, models), fetch), batches
+
+
+def test_an_agent_then_its_models_then_their_connectors() -> None:
+    found, batches = read("conv", "flow", "conv")
+    assert batches == [Batch("agents", ("conv", "flow")), Batch("models", ("m1", "m2")), Batch("connectors", ("c1",))]
+    assert found == AgentDocuments(AGENTS, {id_: MODELS[id_] for id_ in ("m1", "m2")}, {"c1": {"actions": []}})
+
+
+def test_more_models_than_the_agents_name() -> None:
+    _, batches = read("conv", models=("m3", "m1"))
+    assert batches[1:] == [Batch("models", ("m1", "m3")), Batch("connectors", ("c1",))]
+
+
+def test_a_document_that_does_not_exist_is_left_out() -> None:
+    found, batches = read("gone")
+    assert found == AgentDocuments({}, {}, {})
+    assert [batch.ids for batch in batches] == [("gone",), (), ()]
+
+
+def test_clusters_that_may_have_the_unified_agent_api() -> None:
+    assert not may_have_unified_api((3, 4, 9))
+    assert may_have_unified_api((3, 5, 0))

@@ -1,0 +1,84 @@
+"""What a refusal costs: how often the first LLM call is rendered before the client gets its 400."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from gateway.delivery import call_model, proof
+from gateway.delivery.plan_cache import PlanCache
+from gateway.errors import UndeliverableContent
+from gateway.execute.rewrite import Policy, rewritten
+from gateway.mlcommons.profile import AgentProfile
+from gateway.mlcommons.rendering import first_call
+from gateway.unified.request import read_execute
+from tests.delivery.cases import CASES, Case
+from tests.delivery.simulated_cluster import cluster_of
+from tests.matrix import VERSIONS
+
+MOST = 8
+
+
+@pytest.fixture
+def renderings(monkeypatch: pytest.MonkeyPatch) -> list[AgentProfile]:
+    """The agents whose first LLM call was rendered, one entry a rendering."""
+    counted: list[AgentProfile] = []
+
+    def render(profile: AgentProfile, *rest: Any) -> Any:
+        counted.append(profile)
+        return first_call(profile, *rest)
+
+    for module in (call_model, proof):
+        monkeypatch.setattr(module, "first_call", render)
+    return counted
+
+
+def is_refused(case: Case, plans: PlanCache) -> bool:
+    parameters = {**case.parameters, **({"memory_id": "m1"} if case.pairs else {})}
+    body = {"input": case.input, **({"parameters": parameters} if parameters else {})}
+    request = read_execute(json.dumps(body).encode())
+    assert request.input is not None
+    remembered = tuple(case.pairs) if plans.profile.memory_type else ()
+    try:
+        rewritten(plans.profile, request, request.input, Policy(), remembered, plans)
+    except UndeliverableContent:
+        return True
+    return False
+
+
+@pytest.mark.parametrize(
+    ("version", "agent", "case"),
+    [
+        ("2.19.0", "flow-d", "text, image"),
+        ("2.19.0", "flow-d", "conversation"),
+        ("2.19.0", "flow-d", "images in every turn"),
+        ("2.19.0", "conv-d", "interleaved"),
+        ("2.19.0", "conv-d", "tool call and result"),
+        ("2.19.0", "flow-b", "tool result last"),
+        ("3.4.0", "flow-bedrock_tutorial", "tool call and result"),
+        ("3.4.0", "conv-bedrock_tutorial", "tool call and result"),
+        ("3.4.0", "per-bedrock_tutorial", "text, image"),
+        ("3.4.0", "per-openai_tutorial", "interleaved"),
+    ],
+)
+def test_the_first_request_to_an_agent(version: str, agent: str, case: str, renderings: list[AgentProfile]) -> None:
+    """The agent's template is probed as well."""
+    assert is_refused(CASES[case], PlanCache(cluster_of(version).profile(agent)))
+    assert len(renderings) <= MOST
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_any_later_request(version: str, renderings: list[AgentProfile]) -> None:
+    cluster = cluster_of(version)
+    costs = {}
+    for agent in cluster.agents:
+        plans = PlanCache(cluster.profile(agent))
+        for case in CASES:
+            if is_refused(CASES[case], plans):
+                renderings.clear()
+                assert is_refused(CASES[case], plans)
+                costs[agent, case] = len(renderings)
+    assert len(costs) > 100
+    assert {cell: cost for cell, cost in costs.items() if cost > MOST} == {}

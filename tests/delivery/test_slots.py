@@ -1,0 +1,98 @@
+"""Which bare variables of a template are probed, and that leaving out the rest loses no slot."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from gateway.delivery.call_model import CallModel
+from gateway.delivery.slots import BareVariables, Slot, SlotKind
+from gateway.delivery.textonly import TextOnly
+from gateway.mlcommons.expansion import RenderFailure
+from gateway.mlcommons.template import placeholder_names
+from gateway.providers import registry
+from tests.delivery.simulated_cluster import cluster_of
+from tests.matrix import VERSIONS
+
+CASES: dict[str, tuple[str, dict[str, str], set[str], set[str]]] = {
+    "quoted": ('{"a": "${parameters.x}", "b": "say ${parameters.y} \\"${parameters.z}"}', {}, set(), set()),
+    "a quote in a quoted default": ('{"a": "${parameters.x:-"}", "b": ${parameters.y}}', {}, {"y"}, set()),
+    "a value": ('{"a": ${parameters.x}, "b": [${parameters.y}, ${parameters.z:-1}]}', {}, {"x", "y", "z"}, set()),
+    "before a turn": ('{"a": [${parameters.x:-}{"role": "user"}]}', {}, set(), {"x"}),
+    "after a turn": ('{"a": [{"role": "user"}${parameters.x:-}]${parameters.y:-}}', {}, set(), set()),
+    "side by side": (
+        '{"a": [${parameters.x:-}${parameters.y}${parameters.z:-}]}',
+        {},
+        {"x", "y", "z"},
+        {"x", "y"},
+    ),
+    "in a value": ('{"a": ${parameters.x}}', {"x": '[${parameters.y}, "${parameters.z}"]'}, {"x", "y"}, set()),
+    "in a quoted value": ('{"a": "${parameters.x}"}', {"x": "${parameters.y}"}, set(), set()),
+    "quoted and bare": ('{"a": "${parameters.x}", "b": ${parameters.x}}', {}, {"x"}, set()),
+    "values that name each other": (
+        "${parameters.x}",
+        {"x": "${parameters.y}", "y": "${parameters.x}"},
+        {"x", "y"},
+        {"x", "y"},
+    ),
+    "an open quote": ('{"a": "${parameters.x}', {}, set(), set()),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_which_variables_may_take_json(name: str) -> None:
+    template, values, whole, before = CASES[name]
+    found = BareVariables.of(template, values)
+    assert (found.whole, found.before) == (whole, before)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a": "' + "${parameters.x}" * 50_000,
+        "${parameters.x} " * 50_000,
+        "${parameters." * 50_000,
+        '{"a": "' + "${parameters." * 50_000,
+        '"' + '\\"' * 500_000,
+        "[" * 1_000_000,
+        " " * 1_000_000 + "${parameters.x}" * 2 + " " * 1_000_000,
+    ],
+)
+def test_a_long_text_takes_time_proportional_to_its_length(text: str) -> None:
+    started = time.process_time()
+    BareVariables.of("${parameters.y}", {"y": text})
+    assert len(list(placeholder_names(text))) <= 50_000
+    assert time.process_time() - started < 5
+
+
+def all_slots(call: CallModel, monkeypatch: pytest.MonkeyPatch) -> list[Slot]:
+    """The slots that are found if every variable is probed in both forms."""
+    names = frozenset(call.names)
+    with monkeypatch.context() as patch:
+        patch.setattr(BareVariables, "of", lambda *_: BareVariables(names, names))
+        return call.slots
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_no_slot_is_lost(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A quoted variable that looks like a slot is text inside the string content of a turn."""
+    cluster = cluster_of(version)
+    for agent in cluster.agents:
+        profile = cluster.profile(agent)
+        provider = registry.provider(profile.provider) if profile.provider else TextOnly()
+        try:
+            call = CallModel(profile, provider, {})
+            bare = BareVariables.of(call.model.connector.request_body, call.base_parameters)
+            every = all_slots(CallModel(profile, provider, {}), monkeypatch)
+        except RenderFailure:
+            continue
+        assert call.slots == [slot for slot in every if slot.name in bare.whole | bare.before], agent
+
+
+def test_a_variable_of_each_kind() -> None:
+    cluster = cluster_of("3.4.0")
+    profile = cluster.profile("flow-bedrock_upgraded")
+    found = CallModel(profile, registry.provider(profile.provider), {}).slots
+    assert {slot.name: slot.takes for slot in found} == {"body": SlotKind.TURN, "_chat_history": SlotKind.HISTORY}
+    assert [slot.separator for slot in found] == ["", ","]
