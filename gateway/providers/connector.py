@@ -57,7 +57,7 @@ class ConnectorTemplate(ABC):
     Both forms have a system slot (`system_prompt`) and one variable for the conversation, so that every input type can
     be delivered. With function calling the variable is `body`, inside the messages array beside what the agent adds
     itself; without it the variable is the whole array (docs/internals/facts.md, 3.4.0, "Upgrade", and 2.19.0, "The
-    smallest upgrade").
+    smallest upgrade of an old connector").
     """
 
     url: ClassVar[str]
