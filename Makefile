@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all check format audit docs bench bench-compare soak attacks matrix cluster-ml clean
+.PHONY: help demo test test-all test-thorough check format audit docs bench bench-compare soak attacks matrix cluster-ml clean
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,7 +27,14 @@ unexport PYTHONDONTWRITEBYTECODE
 test: $(STAMP) ## the tests, without the slow ones
 	$(PY) -m pytest -n auto --dist worksteal -m "not slow and not real_cluster" $(ARGS)
 
-test-all: $(STAMP) ## the slow tests, those on a real ML Commons, and the properties with all their examples
+SAMPLED = -p tests.sampling --sample 4
+
+test-all: $(STAMP) ## what CI runs besides: the slow tests and those on a real ML Commons, a sample of the large tables
+	$(PY) -m pytest -n auto --dist worksteal -m "(slow or hypothesis) and not real_cluster" $(SAMPLED) \
+		--hypothesis-profile=ci $(ARGS)
+	$(PY) -m pytest -m real_cluster $(SAMPLED) $(ARGS)
+
+test-thorough: $(STAMP) ## all of these tests, and all examples of the properties: an hour
 	$(PY) -m pytest -n auto --dist worksteal -m "(slow or hypothesis) and not real_cluster" \
 		--hypothesis-profile=thorough $(ARGS)
 	$(PY) -m pytest -m real_cluster $(ARGS)
