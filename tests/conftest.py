@@ -15,9 +15,8 @@ from gateway.config.load import load
 from gateway.config.schema import Settings
 from gateway.observe.logs import configure
 
-# A quick run tries a quarter of the examples, CI's half of them (make test-all), a thorough one all (make
-# test-thorough). No
-# example has a time limit, which a loaded machine would exceed. CI tries the same examples each time, so that what
+# A quick run tries a quarter of the examples, CI half of them (make test-all), a thorough run all (make test-thorough).
+# No example has a time limit, which a loaded machine would exceed. CI tries the same examples each time, so that what
 # passed there passes again; elsewhere they differ.
 _PROPERTY: dict[str, Any] = {
     "deadline": None,
