@@ -1,6 +1,8 @@
-# `make help` lists what there is. Needs git, make and Python 3.11; everything else comes into .venv, versions locked.
+# `make help` lists what there is. Needs git, make and Python 3.11 or newer; everything else comes into .venv, versions locked.
 
-PYTHON ?= python3.11
+# The newest Python from 3.11 on that is there and can make a virtual environment.
+PYTHON ?= $(shell for version in 3.14 3.13 3.12 3.11; do \
+	python$$version -c 'import ensurepip' 2> /dev/null && echo python$$version && break; done)
 VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
@@ -13,6 +15,7 @@ help: ## show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(STAMP): requirements.lock pyproject.toml
+	@test -x $(PY) || test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed; name one: make PYTHON=python3"; exit 1; }
 	test -x $(PY) || $(PYTHON) -m venv $(VENV)
 	$(PY) -m pip install --quiet --disable-pip-version-check -r requirements.lock
 	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --editable .
