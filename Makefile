@@ -1,18 +1,21 @@
-# `make help` lists what there is. Needs git, make and Python 3.11; everything else comes into .venv, versions locked.
+# `make help` lists what there is. Needs git, make and Python 3.11 or newer; everything else comes into .venv, versions locked.
 
-PYTHON ?= python3.11
+# The newest Python from 3.11 on that is there and can make a virtual environment.
+PYTHON ?= $(shell for version in 3.14 3.13 3.12 3.11; do \
+	python$$version -c 'import ensurepip' 2> /dev/null && echo python$$version && break; done)
 VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all check format audit docs bench bench-compare soak attacks matrix cluster-ml clean
+.PHONY: help demo test test-all test-thorough check format audit docs bench bench-compare soak attacks matrix cluster-ml clean
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(STAMP): requirements.lock pyproject.toml
+	@test -x $(PY) || test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed; name one: make PYTHON=python3"; exit 1; }
 	test -x $(PY) || $(PYTHON) -m venv $(VENV)
 	$(PY) -m pip install --quiet --disable-pip-version-check -r requirements.lock
 	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --editable .
@@ -27,7 +30,14 @@ unexport PYTHONDONTWRITEBYTECODE
 test: $(STAMP) ## the tests, without the slow ones
 	$(PY) -m pytest -n auto --dist worksteal -m "not slow and not real_cluster" $(ARGS)
 
-test-all: $(STAMP) ## the slow tests, those on a real ML Commons, and the properties with all their examples
+SAMPLED = -p tests.sampling --sample 4
+
+test-all: $(STAMP) ## what CI runs besides: the slow tests and those on a real ML Commons, a sample of the large tables
+	$(PY) -m pytest -n auto --dist worksteal -m "(slow or hypothesis) and not real_cluster" $(SAMPLED) \
+		--hypothesis-profile=ci $(ARGS)
+	$(PY) -m pytest -m real_cluster $(SAMPLED) $(ARGS)
+
+test-thorough: $(STAMP) ## all of these tests, and all examples of the properties: an hour
 	$(PY) -m pytest -n auto --dist worksteal -m "(slow or hypothesis) and not real_cluster" \
 		--hypothesis-profile=thorough $(ARGS)
 	$(PY) -m pytest -m real_cluster $(ARGS)

@@ -16,7 +16,7 @@ from gateway.delivery.plan import Plan
 from gateway.delivery.plan_cache import is_plain_text
 from gateway.mlcommons.profile import AgentProfile
 from gateway.ports import Forward
-from gateway.unified.budget import SMALL_BODY
+from gateway.unified.budget import SMALL_TEXT
 
 SPECIMEN = "\uf8f3"  # of Unicode's private use area, so that no agent's own words have it
 SPECIMEN_BODY = f'{{"input":"{SPECIMEN}"}}'.encode()
@@ -64,7 +64,7 @@ class FastPath:
 
 def text_of(body: bytes) -> bytes | None:
     """The plain text that is all of a small execute body; None for any other body."""
-    if len(body) > SMALL_BODY:
+    if len(body) > SMALL_TEXT:
         return None
     try:
         said = _DECODER.decode(body).input

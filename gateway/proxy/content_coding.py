@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from gateway.errors import BodyTooLarge, GatewayError, InvalidInput, Problem, UnsupportedEncoding
 from gateway.offload import READING
-from gateway.unified.budget import SMALL_BODY
+from gateway.unified.budget import SMALL_TEXT
 
 _MAX_CODINGS = 4
 _MAX_MEMBERS = 10_000
@@ -24,9 +24,9 @@ async def decompress(body: bytes, encodings: Sequence[str], limit: int) -> bytes
     codings = _codings(encodings)
     if not codings or not body:
         return body
-    if len(body) <= SMALL_BODY:
+    if len(body) <= SMALL_TEXT:
         try:
-            return decompress_small(body, encodings, min(limit, SMALL_BODY))
+            return decompress_small(body, encodings, min(limit, SMALL_TEXT))
         except GatewayError:
             pass  # larger than that, or wrong
     return await READING.run(decompress_whole, body, encodings, limit)

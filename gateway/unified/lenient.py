@@ -18,7 +18,6 @@ from gateway.unified.payloads import WINDOW, end_of_escaped, find
 
 _NEXT = re.compile(rb'["{}\[\]/]')
 _BOM = b"\xef\xbb\xbf"
-_SPACE = b" \t\r\n"
 _END_OF_LINE = re.compile(rb"[\r\n]")
 _LONGEST_NAME = 6 * len("input")  # each character written as an escape
 _SLASH = ord("/")
@@ -46,10 +45,10 @@ def _has_input(body: bytes, budget: Budget) -> bool:
             raise _Undecided
         outside += position - start
         steps += 1
-        if not depth and (body[position] != _OPEN or body[start:position].strip(_SPACE)) and body[position] != _SLASH:
-            raise _Undecided  # not an object
         if outside > budget.text or steps > 2 * budget.values:
             raise _Undecided
+        if not depth and body[position] != _SLASH and (body[position] != _OPEN or not _is_blank(body, start, position)):
+            raise _Undecided  # not an object
         match body[position]:
             case 0x22:
                 end = _end_of_string(body, position + 1)
@@ -69,6 +68,10 @@ def _has_input(body: bytes, budget: Budget) -> bool:
 
 
 _OPEN = ord("{")
+
+
+def _is_blank(body: bytes, start: int, end: int) -> bool:
+    return _search(_NO_SPACE, body, start) == end
 
 
 def _search(pattern: re.Pattern[bytes], body: bytes, position: int) -> int:

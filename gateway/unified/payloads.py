@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import count
 
-from gateway.unified.budget import SMALL_BODY, Budget, is_small, too_much_text
+from gateway.unified.budget import SMALL_TEXT, Budget, is_small, too_much_text
 
 Payload = bytes | memoryview
 
@@ -100,7 +100,7 @@ class ExtractedBody:
     @property
     def is_small(self) -> bool:
         """Whether what was read of the body, its payloads apart, is as little as `budget.is_small` says."""
-        return self._restored_bytes <= SMALL_BODY and is_small(self.text)
+        return self._restored_bytes + len(self.text) <= SMALL_TEXT and is_small(self.text)
 
     def data(self, token: str) -> Payload:
         """The data of a lifted string: its bytes with the escapes undone.

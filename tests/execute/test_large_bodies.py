@@ -22,7 +22,7 @@ from tests.execute.stub_cluster import FLOW, Client, Cluster, server_of
 
 ML = "/_plugins/_ml/agents/"
 JSON = {"Content-Type": "application/json"}
-LIMITS = {"limits": {"values": 2000, "text": 100_000, "input_items": 600}}
+LIMITS = {"limits": {"values": 2000, "text": 200_000, "input_items": 600}}
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ async def test_small_bodies_stay_on_the_loop(client: Client, moved: list[str]) -
 
 
 LARGE = {
-    "many bytes": b'{"input":"' + b"a " * 40_000 + b'"}',
+    "many escapes": b'{"input":"' + rb"a\n" * 40_000 + b'"}',
     "many values": b'{"input":"a","parameters":{"a":[' + b"1," * 600 + b"1]}}",
 }
 
@@ -88,7 +88,12 @@ async def test_the_plan_for_a_large_image_is_made_on_the_loop(client: Client, mo
     data = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(100_000)).decode()
     block = {"type": "image", "source": {"type": "base64", "format": "png", "data": data}}
     assert (await execute(client, json.dumps({"input": [block]}).encode()))[0] in (200, 400)
-    assert moved == ["read_execute"]
+    assert not moved
+
+
+async def test_what_is_sent_for_a_long_text_is_planned_off_the_loop(client: Client, moved: list[str]) -> None:
+    assert (await execute(client, b'{"input":"' + b"a " * 40_000 + b'"}'))[0] == 200
+    assert moved == ["_delivered"]
 
 
 BOMBS = {
@@ -154,7 +159,7 @@ async def test_registrations_are_read_with_the_same_budget(client: Client, moved
     many = b'{"name":"a","input":"x",' + MODEL + b',"a":[' + b"1," * 3000 + b"1]}"
     status, document = await post(client, path, many)
     assert (status, document["error"]["problems"][0]["code"]) == (400, "TOO_MANY_VALUES")
-    long = b'{"name":"a","input":"x",' + MODEL + b',"a":' + b" " * 200_000 + b"1}"
+    long = b'{"name":"a","input":"x",' + MODEL + b',"a":' + b" " * 300_000 + b"1}"
     assert (await post(client, path, long))[0] == 413
     assert not client.cluster.bodies
 
@@ -185,7 +190,7 @@ async def test_a_refused_input_is_given_back_without_a_collection(
     gc.collect()
     gc.disable()
     try:
-        for body in (b'{"input":"hello"}', LARGE["many bytes"]):
+        for body in (b'{"input":"hello"}', LARGE["many escapes"]):
             assert (await execute(client, body))[0] == 502
         await READING.run(int)
         assert [ref() for ref in kept] == [None, None]

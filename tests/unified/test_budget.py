@@ -205,12 +205,13 @@ def test_a_legacy_text_is_not_limited() -> None:
     [
         (b'{"input":"hello"}', True),
         (b'{"input":"' + b"a" * 60_000 + b'"}', True),
+        (b'{"input":"' + b"a" * 1_000_000 + b'"}', True),
         (b" " * (SMALL_BODY + 1), False),
-        (b"[" * 501, False),
-        (b'{"a":[' + b"1," * 500 + b"1]}", False),
+        *((character * 501 + b"a" * 60_000, False) for character in (b",", b"[", b"{", b'"', b"\\")),
+        (b'{"a":[' + b"1," * 501 + b"1]}", False),
     ],
 )
-def test_small_is_a_matter_of_bytes_and_values(body: bytes, small: bool) -> None:
+def test_small_is_a_matter_of_bytes_values_strings_and_escapes(body: bytes, small: bool) -> None:
     assert is_small(body) is small
 
 
