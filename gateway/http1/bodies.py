@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 import sys
 
-from gateway.http1.rules import TOKEN, VALUE, HeadLimits, Malformed, without
+from gateway.http1.fields import TOKEN, VALUE, without
+from gateway.http1.rules import HeadLimits, Malformed
 
 MAX_LINE = 1024
 """Longest size line of a chunk, its extensions included (RFC 9112, 7.1.1 asks for a limit)."""

@@ -8,21 +8,20 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from gateway.http1 import header_lines
+from gateway.http1 import fields as field_lines
 from gateway.http1.bodies import Body, Chunked, Length
-from gateway.http1.rules import (
+from gateway.http1.fields import (
     HOP_BY_HOP,
     PROTECTED,
-    HeadLimits,
-    Malformed,
     RawHeader,
     check_coding,
-    fields_of,
-    listed,
-    pair,
+    parse_fields,
     read_length,
+    split_field,
+    split_list,
     without,
 )
+from gateway.http1.rules import HeadLimits, Malformed
 
 _LINE = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]++) ([!\"$-~\x80-\xff]++) HTTP/([0-9])\.([0-9])\r\n")
 # Only what names in use are made of; RFC 3986 would allow `!$&'()*+,;=` too, which others split hosts at.
@@ -53,7 +52,7 @@ class Fields:
 
     def __init__(self, head: bytes, start: int, minor: int, limits: HeadLimits) -> None:
         self.limits = limits
-        self.lines = fields_of(head, start, limits)
+        self.lines = parse_fields(head, start, limits)
         self.host: bytes | None = None
         self.max_forwards: bytes | None = None
         self.caller: bytes | None = None
@@ -93,7 +92,7 @@ class Fields:
                 self.length = read_length(value)
                 kept.append(line)
             elif name == b"connection":
-                self._dropped |= listed(value)
+                self._dropped |= split_list(value)
             elif name == b"transfer-encoding":
                 if self.chunked:
                     raise Malformed("coding-twice")
@@ -129,11 +128,11 @@ class Fields:
         return known[1]
 
     def around_length(self, host: bytes, *, replaced: bool) -> tuple[bytes, bytes]:
-        """As `onward`, for a body that the gateway holds; see `headers.around_length`."""
+        """As `onward`, for a body that the gateway holds; see `fields.around_length`."""
         lines = self.onward(host)
         known = self._around
         if known is None or known[0] is not lines or known[1] is not replaced:
-            known = self._around = lines, replaced, header_lines.around_length(lines, replaced=replaced)
+            known = self._around = lines, replaced, field_lines.around_length(lines, replaced=replaced)
         return known[2]
 
     def _going(self, host: bytes) -> list[bytes]:
@@ -153,7 +152,7 @@ class Fields:
 
     def pairs(self) -> list[RawHeader]:
         """Names and values of all fields."""
-        return [pair(line) for line in self.lines]
+        return [split_field(line) for line in self.lines]
 
 
 class Reader:

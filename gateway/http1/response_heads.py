@@ -5,19 +5,18 @@ from __future__ import annotations
 import re
 
 from gateway.http1.bodies import Body, Chunked, Length, ToEnd
-from gateway.http1.rules import (
+from gateway.http1.fields import (
     HOP_BY_HOP,
     PROTECTED,
-    HeadLimits,
-    Malformed,
     RawHeader,
     check_coding,
-    fields_of,
-    listed,
-    pair,
+    parse_fields,
     read_length,
+    split_field,
+    split_list,
     without,
 )
+from gateway.http1.rules import HeadLimits, Malformed
 
 _STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9]{2})(?: [\t -~\x80-\xff]*+)?\r\n")
 _SPECIAL = HOP_BY_HOP | {b"content-length"}
@@ -82,7 +81,7 @@ class Head:
         self._limits = limits
         self.status = int(status)
         self.minor = 1 if minor == b"1" else 0
-        self.lines = fields_of(raw, match.end(), limits)
+        self.lines = parse_fields(raw, match.end(), limits)
         self.length: int | None = None
         self.chunked = False
         self.no_hop_headers = True
@@ -112,7 +111,7 @@ class Head:
         else:
             self.no_hop_headers = False
             if name == b"connection":
-                self.listed |= listed(value)
+                self.listed |= split_list(value)
 
     def body(self, method: bytes, decode: bool) -> Body:
         """What reads its body (RFC 9112, 6.3). decode: as `Chunked`."""
@@ -128,7 +127,7 @@ class Head:
 
     def pairs(self) -> list[RawHeader]:
         """Names and values of all its fields."""
-        return [pair(line) for line in self.lines]
+        return [split_field(line) for line in self.lines]
 
     def first_line(self) -> bytes:
         """The status line as this hop sends it: its version is this hop's own (RFC 9112, 2.3)."""

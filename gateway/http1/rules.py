@@ -1,19 +1,15 @@
-"""What every HTTP/1 message is made of, read strictly: lines, fields, lengths and transfer codings.
+"""The rules that a message must follow: one row each, with the status, the reason and the clause of the RFC.
 
-Pure: bytes in, values out. Each way to be wrong is a row of `RULES`; nothing is repaired, since what one reader
-repairs another may read differently, and that is what request smuggling lives on.
+Nothing is repaired. What one parser repairs, another may read differently, and request smuggling uses that difference.
 """
 
 from __future__ import annotations
 
-import re
 from typing import NamedTuple
-
-RawHeader = tuple[bytes, bytes]
 
 
 class Rule(NamedTuple):
-    """What a message broke: the status a client is told, the reason in words, and where it is written."""
+    """A rule of HTTP: the status of the refusal, the reason for people, and the clause that says so."""
 
     status: int
     reason: str
@@ -65,7 +61,7 @@ RULES = {
 
 
 class Malformed(Exception):
-    """A message breaks the rule named `code`, a key of `RULES`."""
+    """A message breaks the rule `code`, a key of `RULES`."""
 
     def __init__(self, code: str) -> None:
         self.code = code
@@ -73,115 +69,9 @@ class Malformed(Exception):
         super().__init__(f"{self.rule.reason} ({self.rule.clause})")
 
 
-TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]"
-"""A character of a token (RFC 9110, 5.6.2)."""
-VALUE = rb"[^\x00-\x08\x0a-\x1f\x7f]"
-"""A character of a field's value: visible, space, tab or obs-text (RFC 9110, 5.5)."""
-
-_FIELDS = re.compile(rb"(?:%b++:%b*+\r\n)*+" % (TOKEN, VALUE))
-_NAME = re.compile(rb"%b+" % TOKEN)
-_CODING = rb"(?!chunked[ \t]*;)%b+(?:[ \t]*;[ \t]*%b+[ \t]*=[ \t]*%b+)*" % (TOKEN, TOKEN, TOKEN)
-_CODINGS = re.compile(rb"%b(?:[ \t]*,[ \t]*%b)*" % (_CODING, _CODING))
-_LENGTH = re.compile(rb"[ \t]*([0-9]{1,18})[ \t]*")
-_LONE = re.compile(rb"\r(?!\n|\Z)|(?<!\r)\n|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
-
-HOP_BY_HOP = frozenset(
-    {b"connection", b"proxy-connection", b"keep-alive", b"te", b"transfer-encoding", b"upgrade", b"http2-settings"}
-)
-"""RFC 9110, 7.6.1, and HTTP2-Settings, which is only ever sent with `Upgrade: h2c` (RFC 7540, 3.2.1)."""
-
-PROTECTED = frozenset(
-    {b"host", b"content-length", b"content-encoding", b"content-type", b"forwarded"}
-    | {b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto"}
-)
-"""What `Connection` may not name: without these the next hop would read another message than this one did, or would
-not learn from whom it came."""
-
-
 class HeadLimits(NamedTuple):
-    """Most bytes of a line, most bytes of a whole head, most fields in it."""
+    """Largest line in bytes, largest head in bytes, largest number of fields."""
 
     line: int = 65_536
     head: int = 262_144
     fields: int = 1_000
-
-
-def fields_of(head: bytes, start: int, limits: HeadLimits) -> list[bytes]:
-    """The field lines of `head`, each as it stands. start: where the first one begins; the head ends in CRLF CRLF.
-
-    Raises:
-        Malformed: one is none, or a limit is passed.
-    """
-    end = len(head) - 2
-    if start == end:
-        return []
-    if _FIELDS.fullmatch(head, start, end) is None:
-        raise Malformed(_fault_in(head[start : end - 2]))
-    lines = head[start : end - 2].split(b"\r\n")
-    if len(lines) > limits.fields:
-        raise Malformed("fields")
-    if end > limits.line and max(map(len, lines)) > limits.line:
-        raise Malformed("field-size")
-    return lines
-
-
-def _fault_in(fields: bytes) -> str:
-    """What is wrong with field lines that don't match."""
-    if lone := _LONE.search(fields):
-        return {b"\r": "bare-cr", b"\n": "bare-lf"}.get(lone.group(), "field-value")
-    for line in fields.split(b"\r\n"):
-        name, colon, _ = line.partition(b":")
-        if line.startswith((b" ", b"\t")):
-            return "fold"
-        if not colon or _NAME.fullmatch(name) is None:
-            return "space-in-name" if _NAME.fullmatch(name.rstrip(b" \t")) and colon else "field-name"
-    return "field-value"
-
-
-def fault_so_far(part: bytes | bytearray, start: int) -> str:
-    """What is wrong already with a head that is not whole yet, "" if nothing is. start: what was looked at before."""
-    lone = _LONE.search(part, max(start - 1, 0))
-    if lone is None:
-        return ""
-    return {b"\r": "bare-cr", b"\n": "bare-lf"}.get(bytes(lone.group()), "field-value")
-
-
-def read_length(value: bytes) -> int:
-    """The number of a Content-Length (RFC 9110, 8.6), white space around it (5.5) left out."""
-    match = _LENGTH.fullmatch(value)
-    if match is None:
-        raise Malformed("length")
-    return int(match[1])
-
-
-def check_coding(value: bytes, minor: int) -> None:
-    """Check that a Transfer-Encoding is `chunked` and nothing else, in HTTP/1.1.
-
-    Other codings are not implemented. Where `chunked` is among them but not last, the body has no known end, so that
-    is no matter of what is implemented. Neither is a list with an empty element or a `chunked` with parameters.
-    """
-    if minor == 0:
-        raise Malformed("coding-in-1.0")
-    value = value.strip(b" \t").lower()
-    if value == b"chunked":
-        return
-    codings = _CODINGS.fullmatch(value) and [coding.strip(b" \t") for coding in value.split(b",")]
-    if not codings or b"chunked" in codings[:-1]:
-        raise Malformed("coding")
-    raise Malformed("coding-unknown")
-
-
-def listed(value: bytes) -> set[bytes]:
-    """The members of a comma-separated value, in lower case."""
-    return {member for part in value.lower().split(b",") if (member := part.strip(b" \t"))}
-
-
-def pair(line: bytes) -> RawHeader:
-    """Name and value of a field line."""
-    name, _, value = line.partition(b":")
-    return name, value.strip(b" \t")
-
-
-def without(lines: list[bytes], names: frozenset[bytes] | set[bytes]) -> list[bytes]:
-    """The lines whose name is not among `names` (lower case)."""
-    return [line for line in lines if line.partition(b":")[0].lower() not in names]

@@ -10,13 +10,15 @@ import contextlib
 import socket
 import struct
 import time
-from enum import Enum
 from typing import TYPE_CHECKING
 
 from gateway.errors import GatewayError
+from gateway.http1 import state
 from gateway.http1.bodies import Body
+from gateway.http1.head_buffer import RequestHeadBuffer
 from gateway.http1.request_heads import Request
-from gateway.http1.rules import Malformed, fault_so_far
+from gateway.http1.rules import Malformed
+from gateway.http1.state import CLIENT, ClientEvent
 from gateway.proxy import error_responses
 from gateway.upstream.deadlines import NO_DEADLINE
 
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
     from gateway.proxy.data_port import DataPort
     from gateway.proxy.exchange import Exchange
 
-_END = b"\r\n\r\n"
 _HELD = 64 * 1024
 """Bytes of pipelined requests that are read ahead while one is being answered."""
 _STEPS = 256
@@ -38,18 +39,11 @@ would reset the connection, and the answer with it (RFC 9112, 9.6)."""
 _RESET = struct.pack("ii", 1, 0)
 
 
-class State(Enum):
-    """What the next bytes from the client are."""
-
-    HEAD = "a request's head"
-    BODY = "more of a request's body"
-    ANSWER = "pipelined requests: one is being answered"
-    TUNNEL = "another protocol's"
-    CLOSING = "nothing of interest any more"
-
-
-# Names of the module: an attribute of an Enum is found four times as slowly.
-_HEAD, _BODY, _ANSWER, _TUNNEL, _CLOSING = State
+# Module constants, because an attribute of an Enum takes four times as long to look up.
+_IDLE, _HEAD, _BODY, _RESPONSE, _PIPELINED, _TUNNEL, _CLOSING, _CLOSED = state.Client
+_HEAD_BEGAN, _HEAD_READ, _REQUEST_READ, _RESPONSE_SENT, _NEXT_BUFFERED, _NEXT, _SWITCHED, _LAST_SENT, _LOST = (
+    ClientEvent
+)
 
 
 class ClientConnection(asyncio.Protocol):
@@ -59,7 +53,7 @@ class ClientConnection(asyncio.Protocol):
     """
 
     __slots__ = (
-        "_body", "_body_began", "_body_size", "_held", "_partial", "_paused_at", "_state", "_taken_at", "_unsent",
+        "_body", "_body_began", "_body_size", "_head", "_held", "_paused_at", "_state", "_taken_at", "_unsent",
         "deadline", "exchange", "port", "stalled", "transport",
     )  # fmt: skip
 
@@ -67,8 +61,8 @@ class ClientConnection(asyncio.Protocol):
 
     def __init__(self, port: DataPort) -> None:
         self.port = port
-        self._state = _HEAD
-        self._partial: bytearray | None = None
+        self._state = _IDLE
+        self._head = RequestHeadBuffer()
         self._body: Body | None = None
         self._body_began = 0.0
         self._body_size = 0
@@ -83,7 +77,10 @@ class ClientConnection(asyncio.Protocol):
     @property
     def idle(self) -> bool:
         """Between two requests."""
-        return self._state is _HEAD and self._partial is None
+        return self._state is _IDLE
+
+    def _advance(self, event: ClientEvent) -> None:
+        self._state = CLIENT[self._state, event]
 
     def _within(self, seconds: float) -> None:
         self.deadline = time.monotonic() + seconds if seconds else NO_DEADLINE
@@ -111,11 +108,11 @@ class ClientConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Bytes from the client."""
         state = self._state
-        if state is _HEAD:
+        if state is _IDLE or state is _HEAD:
             self._read_head(data)
         elif state is _BODY:
             self._read_body(data)
-        elif state is _ANSWER:
+        elif state is _RESPONSE or state is _PIPELINED:
             self._held += data
             if len(self._held) > _HELD:
                 self.transport.pause_reading()
@@ -129,7 +126,7 @@ class ClientConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone."""
         self.port.connections.discard(self)
-        self._state = _CLOSING
+        self._advance(_LOST)
         self.deadline = NO_DEADLINE
         if (exchange := self.exchange) is not None:
             self.exchange = None
@@ -150,9 +147,9 @@ class ClientConnection(asyncio.Protocol):
             self._await_taken()
         elif self.exchange is not None:
             self.exchange.client_writable(True)
-        elif self._state is _ANSWER:
+        elif self._state is _PIPELINED:
             self._next()
-        elif self._state is _HEAD:
+        elif self._state is _IDLE or self._state is _HEAD:
             self._within(self.port.timeouts.keepalive)
 
     def expired(self) -> None:
@@ -171,43 +168,17 @@ class ClientConnection(asyncio.Protocol):
     # Reading
 
     def _read_head(self, data: bytes) -> None:
-        part = self._partial
-        if part is None:
-            if data.startswith(b"\r\n"):  # left over by the body of old clients (RFC 9112, 2.2)
-                data = data[2:]
-            end = data.find(_END) + 4
-            if end < 4:
-                self._partial = bytearray(data)
-                self._within(self.port.timeouts.head)
-                self._check_partial(self._partial, 0)
-                return
-        else:
-            start = max(len(part) - 3, 0)
-            part += data
-            if part.startswith(b"\r\n"):
-                del part[:2]
-            end = part.find(_END, start) + 4
-            if end < 4:
-                self._check_partial(part, start)
-                return
-            data, self._partial = bytes(part), None
+        reader = self.port.reader
         try:
-            if end > self.port.reader.limits.head:
-                raise Malformed("head-size")
-            self._begin(self.port.reader.read(data[:end]), data[end:])
+            found = self._head.feed(data, reader.limits)
+            if found is None:
+                if self._state is _IDLE:
+                    self._advance(_HEAD_BEGAN)
+                    self._within(self.port.timeouts.head)
+                return
+            self._begin(reader.read(found[0]), found[1])
         except Malformed as exc:
             self.refuse(error_responses.malformed(exc))
-
-    def _check_partial(self, part: bytearray, start: int) -> None:
-        """A head that is not whole: can it still become one?"""
-        limits = self.port.reader.limits
-        fault = fault_so_far(part, start)
-        if not fault and len(part) > limits.line and part.find(b"\r\n") < 0:
-            fault = "target-size"
-        if not fault and len(part) > limits.head:
-            fault = "head-size"
-        if fault:
-            self.refuse(error_responses.malformed(Malformed(fault)))
 
     def _begin(self, request: Request, rest: bytes) -> None:
         exchange = self.port.exchange(self, request)
@@ -216,11 +187,11 @@ class ClientConnection(asyncio.Protocol):
         self.exchange = exchange
         if body is None:
             self._held = rest
-            self._state = _ANSWER
+            self._advance(_REQUEST_READ)
             self.deadline = NO_DEADLINE
         else:
             self._body = body
-            self._state = _BODY
+            self._advance(_HEAD_READ)
             self._body_began = time.monotonic()
             self._body_size = 0
             try:
@@ -228,7 +199,7 @@ class ClientConnection(asyncio.Protocol):
             except Malformed as exc:  # the exchange has begun, so it is the exchange that must end
                 exchange.refuse(error_responses.malformed(exc))
                 return
-        exchange.begin(piece, self._state is _ANSWER)
+        exchange.begin(piece, self._state is _RESPONSE)
 
     def _read_body(self, data: bytes) -> None:
         body, exchange = self._body, self.exchange
@@ -248,7 +219,7 @@ class ClientConnection(asyncio.Protocol):
         if body.done:
             self._held = body.rest
             self._body = None
-            self._state = _ANSWER
+            self._advance(_REQUEST_READ)
             self.deadline = NO_DEADLINE
             return piece
         self._body_size += len(piece)
@@ -299,12 +270,12 @@ class ClientConnection(asyncio.Protocol):
 
     def peer_gone(self, cut: bool) -> None:
         """See `Pollable`: as `eof_received`; in a tunnel, what was said before an orderly end still goes on first."""
-        if cut or self._state is not State.TUNNEL:
+        if cut or self._state is not _TUNNEL:
             self.transport.abort()
 
     def tunnel(self) -> None:
         """From now on, bytes of another protocol go to the exchange."""
-        self._state = _TUNNEL
+        self._advance(_SWITCHED)
         self._paused_at = 0.0
         held, self._held = self._held, b""
         self.transport.resume_reading()
@@ -314,36 +285,30 @@ class ClientConnection(asyncio.Protocol):
     def done(self, keep: bool) -> None:
         """The answer is complete. keep: another request may follow on this connection."""
         self.exchange = None
-        if self._state is _BODY:
-            self._linger()
-        elif self._state is not _ANSWER:
-            return
-        elif not keep:
+        if self._state is _BODY or not keep:
             self._linger()
         elif self._held:
+            self._advance(_NEXT_BUFFERED)
             if not self.stalled:  # not at once: a chain of short answers would be as deep as it is long
                 asyncio.get_running_loop().call_soon(self._next)
         else:
-            self._state = _HEAD
+            self._advance(_RESPONSE_SENT)
             if not self.stalled:
                 self._within(self.port.timeouts.keepalive)
 
     def _next(self) -> None:
         """Go on with what was held."""
-        if self._state is not _ANSWER or self.exchange is not None:
+        if self._state is not _PIPELINED:
             return
         held, self._held = self._held, b""
-        self._state = _HEAD
+        self._advance(_NEXT)
         self._paused_at = 0.0
         self.transport.resume_reading()
-        if held:
-            self._read_head(held)
-        else:
-            self._within(self.port.timeouts.keepalive)
+        self._read_head(held)
 
     def refuse(self, error: GatewayError, exchange: Exchange | None = None) -> None:
         """Answer with the gateway's own error; the connection goes on only if the request was read whole."""
-        keep = self._state is _ANSWER and exchange is not None and exchange.may_keep()
+        keep = self._state is _RESPONSE and exchange is not None and exchange.may_keep()
         request_id = exchange.request_id if exchange is not None else ""
         bodyless = exchange is not None and exchange.method == b"HEAD"
         self.transport.write(error_responses.answer(error, request_id, close=not keep, bodyless=bodyless))
@@ -362,7 +327,7 @@ class ClientConnection(asyncio.Protocol):
         With a reset: an orderly end is the end of the body to a client of HTTP/1.0 (RFC 9112, 6.3).
         """
         self.exchange = None
-        self._state = _CLOSING
+        self._advance(_LAST_SENT)
         with contextlib.suppress(OSError):
             self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         self.transport.abort()
@@ -386,8 +351,9 @@ class ClientConnection(asyncio.Protocol):
         the client may still be sending.
         """
         unread = self._state is _BODY or bool(self._held)
-        self._state = _CLOSING
-        self._body = self._partial = None
+        self._advance(_LAST_SENT)
+        self._body = None
+        self._head.clear()
         self._held = b""
         self._paused_at = 0.0
         if self.transport.is_closing():

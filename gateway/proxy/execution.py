@@ -11,14 +11,14 @@ import structlog
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from gateway.errors import GatewayError, release_frames
-from gateway.http1 import header_lines
 from gateway.http1.bodies import Chunked
+from gateway.http1.fields import encode_fields
 from gateway.http1.request_heads import Fields, Request
 from gateway.http1.response_heads import Head
 from gateway.ports import Answer, ExecuteCall, Forward
 from gateway.proxy import content_coding as bodies
 from gateway.proxy import error_responses
-from gateway.proxy.exchange import Exchange
+from gateway.proxy.exchange import SEND, Exchange
 from gateway.proxy.routes import MANAGED, RUNS, Intent, Route
 from gateway.upstream.connection import Buffers
 
@@ -145,6 +145,7 @@ class Execution(Exchange):
     def _send(self, forward: Forward, raw: bytes) -> None:
         self._forward = forward
         self._raw = raw
+        self._advance(SEND)
         self._port.send(self)
 
     def parts(self, authority: bytes) -> tuple[bytes, Buffers]:
@@ -160,7 +161,7 @@ class Execution(Exchange):
 
     def added(self) -> bytes:
         """See `Exchange`."""
-        lines = header_lines.lines_of(self._forward.response_headers)
+        lines = encode_fields(self._forward.response_headers)
         if self.route.aliased:
             lines += b"%b: %b\r\n" % (_AGENT, quote(self.route.id).encode("ascii"))
         return lines

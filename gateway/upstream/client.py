@@ -18,8 +18,9 @@ from multidict import CIMultiDict
 from gateway.config.schema import Limits
 from gateway.config.schema import Upstream as UpstreamSettings
 from gateway.errors import GatewayError, UpstreamTimeout, UpstreamUnavailable
+from gateway.http1.fields import RawHeader, split_field
 from gateway.http1.response_heads import Head, Heads
-from gateway.http1.rules import HeadLimits, RawHeader, pair
+from gateway.http1.rules import HeadLimits
 from gateway.observe.logs import Logger
 from gateway.ports import HeaderPairs, UpstreamResponse
 from gateway.upstream.auth.authenticator import Authenticator, authenticator
@@ -207,7 +208,7 @@ class Upstream:
             pool = self._pools[self.nodes.pick(tried)]
 
     async def _signed(self, auth: Authenticator, outbound: Outbound, lines: bytes, pieces: Buffers) -> bytes:
-        fields = [pair(line) for line in lines[:-4].split(b"\r\n")]
+        fields = [split_field(line) for line in lines[:-4].split(b"\r\n")]
         chunked = any(name.lower() == b"transfer-encoding" for name, _ in fields)  # the pieces are chunks, not data
         body = pieces if outbound.complete and not chunked else None
         return _joined(await auth.sign(outbound.method, outbound.target, fields, body))

@@ -12,9 +12,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from gateway.errors import GatewayError, UpstreamTimeout, UpstreamUnavailable
+from gateway.http1 import state
 from gateway.http1.bodies import Body, ToEnd
+from gateway.http1.head_buffer import ResponseHeadBuffer
 from gateway.http1.response_heads import Head, Heads
-from gateway.http1.rules import Malformed, fault_so_far
+from gateway.http1.rules import Malformed
+from gateway.http1.state import UPSTREAM, UpstreamEvent
 from gateway.upstream.deadlines import NO_DEADLINE
 from gateway.upstream.nodes import Kind
 
@@ -29,6 +32,10 @@ _JOIN = 64 * 1024
 _LONG = 4096
 """Bytes of a head from which on the cluster may find it too long (netty: 4 KB of request line, 8 KB of headers)."""
 _REFUSALS = frozenset({400, 413, 414, 431})
+
+# Module constants, because an attribute of an Enum takes four times as long to look up.
+_CONNECTING, _IDLE, _SENT, _HEAD, _BODY, _TUNNEL, _CLOSED = state.Upstream
+_CONNECTED, _REQUEST, _RESPONSE_BEGAN, _INTERIM, _HEAD_READ, _SWITCHED, _COMPLETE, _CLOSE, _LOST = UpstreamEvent
 
 
 class ResponseTimeouts(NamedTuple):
@@ -110,26 +117,39 @@ class Connection(asyncio.Protocol):
     """A connection of a pool: idle, or busy with one `Outbound`."""
 
     __slots__ = (
-        "_answered", "_body", "_continued", "_heads", "_long", "_partial", "_persistent", "_poll", "_tunnel",
-        "connected", "deadline", "outbound", "pool", "reused", "transport",
+        "_body", "_continued", "_head", "_heads", "_long", "_persistent", "_poll", "_state", "deadline", "outbound",
+        "pool", "reused", "transport",
     )  # fmt: skip
 
     def __init__(self, pool: Pool, heads: Heads) -> None:
         self.pool = pool
         self.transport: asyncio.Transport
-        self.connected = False
         self.outbound: Outbound | None = None
         self.deadline = NO_DEADLINE
         self.reused = False
         self._heads = heads
+        self._head = ResponseHeadBuffer()
         self._poll = select.poll()
+        self._state = _CONNECTING
         self._forget()
 
     def _forget(self) -> None:
-        self._answered = self._continued = self._long = self._tunnel = False
+        self._continued = self._long = False
         self._persistent = True
-        self._partial: bytearray | None = None
         self._body: Body | None = None
+
+    @property
+    def connected(self) -> bool:
+        """The connection has, or had, a transport."""
+        return self._state is not _CONNECTING
+
+    @property
+    def _answered(self) -> bool:
+        """Something of the response has arrived."""
+        return self._state is _HEAD or self._state is _BODY or self._state is _TUNNEL
+
+    def _advance(self, event: UpstreamEvent) -> None:
+        self._state = UPSTREAM[self._state, event]
 
     # Towards the cluster
 
@@ -139,6 +159,7 @@ class Connection(asyncio.Protocol):
 
     def start(self, outbound: Outbound, lines: bytes, pieces: Buffers) -> None:
         """Send a request; the connection is idle. lines, pieces: its `parts`."""
+        self._advance(_REQUEST)
         self.outbound = outbound
         outbound.connection = self
         self.pool.node.pending += 1
@@ -175,11 +196,13 @@ class Connection(asyncio.Protocol):
     def abandon(self) -> None:
         """Cut the connection in the middle of its exchange."""
         self._let_go()
+        self._advance(_CLOSE)
         self.transport.abort()
 
     def close(self) -> None:
         """Send what is left to send, then close."""
         self._let_go()
+        self._advance(_CLOSE)
         self.transport.close()
 
     def _let_go(self) -> None:
@@ -202,7 +225,7 @@ class Connection(asyncio.Protocol):
 
     def _wait_for_more(self) -> None:
         outbound = self.outbound
-        if outbound is not None and outbound.patience.idle and not self._tunnel:
+        if outbound is not None and outbound.patience.idle and self._state is not _TUNNEL:
             self.deadline = time.monotonic() + outbound.patience.idle
 
     # From the loop
@@ -210,7 +233,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The connection is there."""
         self.transport = transport  # type: ignore[assignment]
-        self.connected = True
+        self._advance(_CONNECTED)
         self._poll.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
 
     def pause_writing(self) -> None:
@@ -244,10 +267,11 @@ class Connection(asyncio.Protocol):
                 else:
                     self._wait_for_more()
                     outbound.on_body(piece, False)
-            elif self._tunnel:
+            elif self._state is _TUNNEL:
                 outbound.on_body(data, False)
             else:
-                self._answered = True
+                if self._state is _SENT:
+                    self._advance(_RESPONSE_BEGAN)
                 self._read_head(outbound, data)
         except Malformed as exc:
             self._fail(
@@ -255,42 +279,23 @@ class Connection(asyncio.Protocol):
             )
 
     def _read_head(self, outbound: Outbound, data: bytes) -> None:
-        start = 0
-        if self._partial is not None:
-            start = max(len(self._partial) - 3, 0)
-            self._partial += data
-            if self._partial.find(b"\r\n\r\n", start) >= 0:
-                data, self._partial, start = bytes(self._partial), None, 0
-        while self._partial is None:
-            end = data.find(b"\r\n\r\n") + 4
-            if end < 4:
-                self._partial = bytearray(data)
-                break
-            head = self._heads.read(data[:end])
-            if len(head.raw) > self._heads.limits.head:
-                raise Malformed("head-size")
-            data = data[end:]
+        heads = self._heads
+        while (found := self._head.feed(data, heads.limits)) is not None:
+            head = heads.read(found[0])
             if head.status >= 200:
-                self._answer(outbound, head, data)
+                self._answer(outbound, head, found[1])
                 return
             if head.status == 101:
-                self._switch(outbound, head, data)
+                self._switch(outbound, head, found[1])
                 return
+            self._advance(_INTERIM)
             self._continued |= head.status == 100
             outbound.on_interim(head)
-        self._check_partial(self._partial, start)
-
-    def _check_partial(self, part: bytearray, start: int) -> None:
-        """A head that is not whole: can it still become one?"""
-        if not part.startswith(b"HTTP/1."[: len(part)]):
-            raise Malformed("status-line")
-        if len(part) > self._heads.limits.head:
-            raise Malformed("head-size")
-        if fault := fault_so_far(part, start):
-            raise Malformed(fault)
+            data = found[1]
 
     def _answer(self, outbound: Outbound, head: Head, data: bytes) -> None:
         self.pool.node.report(True)
+        self._advance(_HEAD_READ)
         body = self._body = head.body(outbound.method, outbound.decode)
         self._persistent = head.persistent and not self._deaf_after(outbound, head.status)
         piece = body.feed(data) if data else b""
@@ -310,7 +315,7 @@ class Connection(asyncio.Protocol):
     def _switch(self, outbound: Outbound, head: Head, data: bytes) -> None:
         if not outbound.upgrade:
             raise Malformed("switch")
-        self._tunnel = True
+        self._advance(_SWITCHED)
         self.deadline = NO_DEADLINE
         outbound.on_head(head, data, False)
 
@@ -320,10 +325,12 @@ class Connection(asyncio.Protocol):
         reusable = self._persistent and outbound.complete and not body.rest and not isinstance(body, ToEnd)
         self._let_go()
         if reusable:
+            self._advance(_COMPLETE)
             self._forget()
             self.reused = True
             self.pool.give_back(self)
         else:
+            self._advance(_CLOSE)
             self.transport.abort()
         if head is None:
             outbound.on_body(piece, True)
@@ -339,6 +346,7 @@ class Connection(asyncio.Protocol):
         self.deadline = NO_DEADLINE
         self.pool.discard(self)
         self._fail(_broken(self._answered), "reset")
+        self._advance(_LOST)
 
     def eof_received(self) -> bool:
         """The cluster sends no more: the end of a body without a length or of half a tunnel, a fault anywhere else."""
@@ -347,7 +355,7 @@ class Connection(asyncio.Protocol):
             self.transport.close()
         elif isinstance(self._body, ToEnd):
             self._finished(outbound, self._body, None, b"")
-        elif self._tunnel:
+        elif self._state is _TUNNEL:
             if outbound.on_end():
                 return True
             self.close()
@@ -367,9 +375,10 @@ class Connection(asyncio.Protocol):
         outbound = self.outbound
         if outbound is None:
             return
-        self._let_go()
-        self.transport.abort()
         lost = kind == "reset" and not self._answered
+        self._let_go()
+        self._advance(_CLOSE)
+        self.transport.abort()
         stale = lost and self.reused  # RFC 9112, 9.3.1: a kept connection may have been closed meanwhile
         if not stale:
             self.pool.node.report(False, kind)

@@ -184,6 +184,8 @@ class Connections(RuleBasedStateMachine):
         super().__init__()
         self.pipe = os.pipe()
         self.loop = Loop(self.pipe[0])
+        self.errors: list[dict[str, Any]] = []
+        self.loop.set_exception_handler(lambda _, context: self.errors.append(context))
         over = {"upstream": {"url": "http://127.0.0.1:1", "connections": LIMIT, "timeouts": {"connect": 0}}}
         chosen = settings_for("http://127.0.0.1:1", over)
         self.upstream = Upstream(chosen.upstream, chosen.limits, configure("error", "json"))
@@ -316,6 +318,11 @@ class Connections(RuleBasedStateMachine):
         self.turn(turns)
 
     # What always holds
+
+    @invariant()
+    def no_callback_failed(self) -> None:
+        """Among others, that no event came in a state whose table has no row for it."""
+        assert self.errors == []
 
     @invariant()
     def places_are_owned(self) -> None:
