@@ -21,7 +21,8 @@ from gateway.observe.metrics import Metrics
 from gateway.observe.nodes import Nodes
 from gateway.ports import ExecuteHandler, ManageHandler, ProfileCache
 from gateway.proxy.acceptor import UNIX
-from gateway.proxy.data_port import DataListener, DataPort
+from gateway.proxy.data_port import DataPort
+from gateway.proxy.listener import DataListener
 from gateway.upstream.client import Upstream
 from gateway.upstream.tls import TlsSource, on_data_port, to_cluster, watch
 
@@ -57,7 +58,7 @@ class _Generation:
 
     async def ended(self) -> None:
         """Wait until the last request is answered, and what one began to make is made or undone."""
-        await self.port.ended()
+        await self.port.lifecycle.ended()
         if self.manage is not None:
             await self.manage.ended()
 

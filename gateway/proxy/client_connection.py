@@ -79,6 +79,12 @@ class ClientConnection(asyncio.Protocol):
         """Between two requests."""
         return self._state is _IDLE
 
+    @property
+    def peer(self) -> str:
+        """The client's address; "" if the socket has none."""
+        peer = self.transport.get_extra_info("peername")
+        return str(peer[0]) if peer else ""
+
     def _advance(self, event: ClientEvent) -> None:
         self._state = CLIENT[self._state, event]
 
@@ -102,7 +108,7 @@ class ClientConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client is there; its first request must come as soon as any other's rest."""
         self.transport = transport  # type: ignore[assignment]
-        self.port.connections.add(self)
+        self.port.lifecycle.connections.add(self)
         self._within(self.port.timeouts.head)
 
     def data_received(self, data: bytes) -> None:
@@ -125,7 +131,7 @@ class ClientConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone."""
-        self.port.connections.discard(self)
+        self.port.lifecycle.connections.discard(self)
         self._advance(_LOST)
         self.deadline = NO_DEADLINE
         if (exchange := self.exchange) is not None:
@@ -159,7 +165,7 @@ class ClientConnection(asyncio.Protocol):
         elif self.stalled:
             self.transport.abort()
         elif self._state is _BODY and self.exchange is not None:
-            self.exchange.spoiled(error_responses.late("the rest of the request's body"))
+            self.exchange.fail_upload(error_responses.late("the rest of the request's body"))
         elif self.idle:
             self.transport.close()
         else:
@@ -208,7 +214,7 @@ class ClientConnection(asyncio.Protocol):
         try:
             piece = self._feed(body, data)
         except Malformed as exc:
-            exchange.spoiled(error_responses.malformed(exc))
+            exchange.fail_upload(error_responses.malformed(exc))
             return
         if piece or body.done:
             exchange.upload(piece, body.done)
@@ -310,10 +316,10 @@ class ClientConnection(asyncio.Protocol):
         """Answer with the gateway's own error; the connection goes on only if the request was read whole."""
         keep = self._state is _RESPONSE and exchange is not None and exchange.may_keep()
         request_id = exchange.request_id if exchange is not None else ""
-        bodyless = exchange is not None and exchange.method == b"HEAD"
+        bodyless = exchange is not None and exchange.request.method == b"HEAD"
         self.transport.write(error_responses.answer(error, request_id, close=not keep, bodyless=bodyless))
         if exchange is None:
-            self.port.refused(error)
+            self.port.log.no_request(error)
             self._linger()
         elif keep:
             self.done(True)

@@ -38,9 +38,9 @@ class LastHop(Exchange):
 
     __slots__ = ()
 
-    def go(self) -> None:
+    def start(self) -> None:
         """See `Exchange`."""
-        self.reply(_reflect(self.request) if self.method == b"TRACE" else Answer(200, {"Allow": _METHODS}, b""))
+        self.reply(_reflect(self.request) if self.request.method == b"TRACE" else Answer(200, {"Allow": _METHODS}, b""))
 
 
 def _reflect(request: Request) -> Answer:

@@ -18,18 +18,20 @@ from multidict import CIMultiDict
 from gateway.config.schema import Limits
 from gateway.config.schema import Upstream as UpstreamSettings
 from gateway.errors import GatewayError, UpstreamTimeout, UpstreamUnavailable
-from gateway.http1.fields import RawHeader, split_field
-from gateway.http1.response_heads import Head, Heads
+from gateway.http1.fields import split_field
+from gateway.http1.response_heads import Heads
 from gateway.http1.rules import HeadLimits
 from gateway.observe.logs import Logger
 from gateway.ports import HeaderPairs, UpstreamResponse
 from gateway.upstream.auth.authenticator import Authenticator, authenticator
-from gateway.upstream.connection import Buffers, Connection, Outbound, ResponseTimeouts
+from gateway.upstream.connection import Connection
 from gateway.upstream.deadlines import DeadlineTimer
 from gateway.upstream.health import Prober
-from gateway.upstream.nodes import Node, NodeSet, may_retry
+from gateway.upstream.nodes import Node, NodeSet
+from gateway.upstream.outbound import Buffers, OutboundRequest, ResponseTimeouts
 from gateway.upstream.pool import Pool
 from gateway.upstream.tls import TlsSource, to_cluster
+from gateway.upstream.whole_response import WholeResponse, encode_fields
 
 _STUCK_AFTER = 30.0
 """Seconds without a connection for any request after which a pool counts as stuck."""
@@ -44,7 +46,7 @@ def head_limits(limits: Limits) -> HeadLimits:
 class Upstream:
     """The cluster. `start` before use, `close` at the end.
 
-    patience, run_patience: how long to wait for an answer, and for an agent's. auth: puts the gateway's credentials
+    timeouts, execute_timeouts: how long to wait for an answer, and for an agent's. auth: puts the gateway's credentials
     in the place of the client's, if it has any.
     """
 
@@ -55,8 +57,8 @@ class Upstream:
         self._connections: set[Connection] = set()
         self._pools: dict[Node, Pool] = {}
         timeouts = settings.timeouts
-        self.patience = ResponseTimeouts(timeouts.header, timeouts.idle)
-        self.run_patience = ResponseTimeouts(timeouts.execute, timeouts.execute)
+        self.timeouts = ResponseTimeouts(timeouts.header, timeouts.idle)
+        self.execute_timeouts = ResponseTimeouts(timeouts.execute, timeouts.execute)
         self.auth = authenticator(settings.auth, self._log)
         self.tls: TlsSource | None = None
         self._prober = Prober(settings.health, lambda: self.tls.context if self.tls else None)
@@ -101,7 +103,7 @@ class Upstream:
             await pool.close()
         await asyncio.sleep(0)
 
-    def send(self, outbound: Outbound) -> None:
+    def send(self, outbound: OutboundRequest) -> None:
         """Send a request: on a kept connection at once, else when there is a new one or the credentials are there."""
         node = self.nodes.pick()
         pool = self._pools[node]
@@ -109,12 +111,12 @@ class Upstream:
         if self.auth is None and (outbound.complete or pool.try_upload(outbound)):
             connection = pool.take()
         if connection is not None:
-            connection.start(outbound, *outbound.parts(node.authority))
+            connection.start(outbound, *outbound.owner.parts(node.authority))
         else:
             pool.end_upload(outbound)
             self._start(outbound, pool)
 
-    def _again(self, outbound: Outbound, node: Node, stale: bool) -> bool:
+    def _again(self, outbound: OutboundRequest, node: Node, stale: bool) -> bool:
         """Send a request that `node` lost once more, if that can help.
 
         stale: a kept connection was dead, which says nothing of the node; else only another node helps, once.
@@ -130,7 +132,7 @@ class Upstream:
         self._start(outbound, self._pools[self.nodes.pick(() if stale else (node,))])
         return True
 
-    def _start(self, outbound: Outbound, pool: Pool) -> None:
+    def _start(self, outbound: OutboundRequest, pool: Pool) -> None:
         outbound.connecting = asyncio.get_running_loop().create_task(self._begin(outbound, pool))
 
     async def _watch_pools(self) -> None:
@@ -152,14 +154,14 @@ class Upstream:
         pool.node.tally.rebuilds += 1
         self._log.error("connection pool rebuilt", node=repr(pool.node), places_taken=taken)
 
-    async def _begin(self, outbound: Outbound, pool: Pool) -> None:
+    async def _begin(self, outbound: OutboundRequest, pool: Pool) -> None:
         try:
             if self.auth is not None:
                 await self.auth.ready()  # before a connection is taken, which may close while it waits
             connection = await self._connected(outbound, pool)
             node = connection.pool.node
             try:
-                lines, pieces = outbound.parts(node.authority)
+                lines, pieces = outbound.owner.parts(node.authority)
                 if self.auth is not None:
                     lines = await self._signed(self.auth, outbound, lines, pieces)
             except BaseException:
@@ -170,18 +172,18 @@ class Upstream:
                 connection = await self._connected(outbound, connection.pool)
         except GatewayError as exc:
             outbound.connecting = None
-            outbound.on_failure(exc)
+            outbound.owner.on_failure(exc)
         except Exception:
             self._log.exception("request not sent", node=repr(pool.node))
             outbound.connecting = None
-            outbound.on_failure(UpstreamUnavailable("The request could not be sent to the cluster."))
+            outbound.owner.on_failure(UpstreamUnavailable("The request could not be sent to the cluster."))
         else:
             outbound.connecting = None
             if outbound.complete:
                 connection.pool.end_upload(outbound)
             connection.start(outbound, lines, pieces)
 
-    async def _connected(self, outbound: Outbound, pool: Pool) -> Connection:
+    async def _connected(self, outbound: OutboundRequest, pool: Pool) -> Connection:
         """A connection of `pool`, or of another where its node can't be reached: nothing has been sent by then."""
         tried: list[Node] = []
         while True:
@@ -207,11 +209,11 @@ class Upstream:
                 raise failure
             pool = self._pools[self.nodes.pick(tried)]
 
-    async def _signed(self, auth: Authenticator, outbound: Outbound, lines: bytes, pieces: Buffers) -> bytes:
+    async def _signed(self, auth: Authenticator, outbound: OutboundRequest, lines: bytes, pieces: Buffers) -> bytes:
         fields = [split_field(line) for line in lines[:-4].split(b"\r\n")]
         chunked = any(name.lower() == b"transfer-encoding" for name, _ in fields)  # the pieces are chunks, not data
         body = pieces if outbound.complete and not chunked else None
-        return _joined(await auth.sign(outbound.method, outbound.target, fields, body))
+        return encode_fields(await auth.sign(outbound.method, outbound.target, fields, body))
 
     async def exchange(
         self, method: str, target: str, headers: HeaderPairs, body: Buffers = (), seconds: float | None = None
@@ -222,18 +224,18 @@ class Upstream:
         raw = [field for field in raw if field[0].lower() not in _OWN]
         if body or method not in ("GET", "HEAD", "OPTIONS"):
             raw.append((b"Content-Length", str(sum(map(len, body))).encode()))
-        patience = self.patience if seconds is None else ResponseTimeouts(0, 0)
-        outbound = _Whole(method.encode("ascii"), target.encode("utf-8", "surrogateescape"), raw, body, patience)
+        timeouts = self.timeouts if seconds is None else ResponseTimeouts(0, 0)
+        request = WholeResponse(method.encode("ascii"), target.encode("utf-8", "surrogateescape"), raw, body, timeouts)
         seconds = self._settings.timeouts.lookup if seconds is None else seconds
         try:
             async with asyncio.timeout(seconds or None):
-                self.send(outbound)
-                head, content = await outbound.answer
+                self.send(request.outbound)
+                head, content = await request.response
         except TimeoutError as exc:
             path = target.partition("?")[0]
             raise UpstreamTimeout(f"The cluster did not answer {method} {path} within {seconds:g} s.") from exc
         finally:
-            outbound.abandon()
+            request.outbound.abandon()
         decoded = ((name.decode("latin-1"), value.decode("utf-8", "surrogateescape")) for name, value in head.pairs())
         return UpstreamResponse(head.status, CIMultiDict(decoded), content)
 
@@ -249,42 +251,3 @@ class Upstream:
 
 _OWN = frozenset({b"host", b"content-length", b"transfer-encoding", b"connection", b"expect", b"accept-encoding"})
 """Headers of a request of the gateway's own that follow from it, never from the caller."""
-
-
-def _joined(fields: list[RawHeader]) -> bytes:
-    return b"".join((*(b"%b: %b\r\n" % field for field in fields), b"\r\n"))
-
-
-class _Whole(Outbound):
-    """A request whose answer is awaited whole. answer: its head and its body's data."""
-
-    __slots__ = ("_body", "_fields", "_head", "_pieces", "answer")
-
-    def __init__(
-        self, method: bytes, target: bytes, fields: list[RawHeader], body: Buffers, patience: ResponseTimeouts
-    ) -> None:
-        super().__init__(method, target, patience)
-        self.decode = True
-        self.answer: asyncio.Future[tuple[Head, bytes]] = asyncio.get_running_loop().create_future()
-        self._fields = fields
-        self._body = body
-        self._pieces: list[bytes] = []
-
-    def parts(self, authority: bytes) -> tuple[bytes, Buffers]:
-        return _joined([(b"Host", authority), *self._fields]), self._body
-
-    def repeatable(self) -> bool:
-        return not self._body and may_retry(self.method.decode("ascii"), True, False, self.target)
-
-    def on_head(self, head: Head, piece: bytes, complete: bool) -> None:
-        self._head = head
-        self.on_body(piece, complete)
-
-    def on_body(self, piece: bytes, complete: bool) -> None:
-        self._pieces.append(piece)
-        if complete and not self.answer.done():
-            self.answer.set_result((self._head, b"".join(self._pieces)))
-
-    def on_failure(self, error: GatewayError) -> None:
-        if not self.answer.done():
-            self.answer.set_exception(error)

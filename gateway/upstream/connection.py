@@ -8,8 +8,7 @@ from __future__ import annotations
 import asyncio
 import select
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from gateway.errors import GatewayError, UpstreamTimeout, UpstreamUnavailable
 from gateway.http1 import state
@@ -20,11 +19,10 @@ from gateway.http1.rules import Malformed
 from gateway.http1.state import UPSTREAM, UpstreamEvent
 from gateway.upstream.deadlines import NO_DEADLINE
 from gateway.upstream.nodes import Kind
+from gateway.upstream.outbound import Buffers, OutboundRequest
 
 if TYPE_CHECKING:
     from gateway.upstream.pool import Pool
-
-Buffers = Sequence[bytes | memoryview]
 
 _JOIN = 64 * 1024
 """Bytes up to which a head and a piece of body are put together for one write; above, the copy costs more."""
@@ -38,83 +36,8 @@ _CONNECTING, _IDLE, _SENT, _HEAD, _BODY, _TUNNEL, _CLOSED = state.Upstream
 _CONNECTED, _REQUEST, _RESPONSE_BEGAN, _INTERIM, _HEAD_READ, _SWITCHED, _COMPLETE, _CLOSE, _LOST = UpstreamEvent
 
 
-class ResponseTimeouts(NamedTuple):
-    """Seconds to wait: for the answer's head once the request is out, and between pieces of its body; 0 for ever."""
-
-    header: float
-    idle: float
-
-
-class Outbound:
-    """A request on its way to the cluster; told of its answer by the `on_` methods, in the loop's callbacks.
-
-    method, target: as sent. patience: how long to wait. decode: hand on the data of a chunked answer, not its chunks.
-    upgrade: it asks for a tunnel. expects: it has an `Expect`. complete: its body has been handed over whole. moved:
-    a node lost it, another has it. resent: a kept connection was dead, it goes on a new one.
-    """
-
-    __slots__ = (
-        "complete", "connecting", "connection", "decode", "expects", "method", "moved", "patience", "resent", "target",
-        "upgrade", "upload_waiter",
-    )  # fmt: skip
-
-    def __init__(self, method: bytes, target: bytes, patience: ResponseTimeouts) -> None:
-        self.method = method
-        self.target = target
-        self.patience = patience
-        self.decode = self.expects = self.moved = self.resent = self.upgrade = False
-        self.complete = True
-        self.connection: Connection | None = None
-        self.connecting: asyncio.Task[None] | None = None
-        self.upload_waiter: asyncio.Future[None] | None = None
-        """Set while it waits for `Pool.admit_upload`; done when its body is whole."""
-
-    def parts(self, authority: bytes) -> tuple[bytes, Buffers]:
-        """What to send: header lines, the empty one included, and what there is of the body.
-
-        authority: the node's host and port.
-        """
-        raise NotImplementedError
-
-    def repeatable(self) -> bool:
-        """Whether it may be sent again when the connection was lost before anything of an answer came."""
-        return False
-
-    def on_connection(self) -> None:
-        """What `parts` gave has been sent; more of the body may follow."""
-
-    def on_interim(self, head: Head) -> None:
-        """A 1xx answer came."""
-
-    def on_head(self, head: Head, piece: bytes, complete: bool) -> None:
-        """The answer came. piece: what is there of its body. complete: that is all of it."""
-        raise NotImplementedError
-
-    def on_body(self, piece: bytes, complete: bool) -> None:
-        """More of the answer's body came."""
-        raise NotImplementedError
-
-    def on_end(self) -> bool:
-        """The cluster says no more in a tunnel; whether it is still to be told something."""
-        return False
-
-    def on_failure(self, error: GatewayError) -> None:
-        """No answer, or no more of it, will come."""
-        raise NotImplementedError
-
-    def on_writable(self, writable: bool) -> None:
-        """The cluster stopped or began to take more of the request's body."""
-
-    def abandon(self) -> None:
-        """Cut the exchange short; no `on_` method is called any more."""
-        if self.connecting is not None:
-            self.connecting.cancel()
-        if self.connection is not None:
-            self.connection.abandon()
-
-
 class Connection(asyncio.Protocol):
-    """A connection of a pool: idle, or busy with one `Outbound`."""
+    """A connection of a pool: idle, or busy with one `OutboundRequest`."""
 
     __slots__ = (
         "_body", "_continued", "_head", "_heads", "_long", "_persistent", "_poll", "_state", "deadline", "outbound",
@@ -124,7 +47,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, pool: Pool, heads: Heads) -> None:
         self.pool = pool
         self.transport: asyncio.Transport
-        self.outbound: Outbound | None = None
+        self.outbound: OutboundRequest | None = None
         self.deadline = NO_DEADLINE
         self.reused = False
         self._heads = heads
@@ -157,7 +80,7 @@ class Connection(asyncio.Protocol):
         """Whether there is something to be read from it: the end, or bytes that nobody asked for."""
         return bool(self._poll.poll(0))
 
-    def start(self, outbound: Outbound, lines: bytes, pieces: Buffers) -> None:
+    def start(self, outbound: OutboundRequest, lines: bytes, pieces: Buffers) -> None:
         """Send a request; the connection is idle. lines, pieces: its `parts`."""
         self._advance(_REQUEST)
         self.outbound = outbound
@@ -175,7 +98,7 @@ class Connection(asyncio.Protocol):
             self.transport.writelines((head, *pieces))
         if outbound.complete:
             self._wait_for_head(outbound)
-        outbound.on_connection()
+        outbound.owner.on_connection()
 
     def write(self, pieces: Buffers) -> None:
         """Send more of the request, the last of it when the outbound is complete."""
@@ -189,8 +112,8 @@ class Connection(asyncio.Protocol):
             if self._body is None:
                 self._wait_for_head(outbound)
 
-    def _wait_for_head(self, outbound: Outbound) -> None:
-        seconds = outbound.patience.header
+    def _wait_for_head(self, outbound: OutboundRequest) -> None:
+        seconds = outbound.timeouts.header
         self.deadline = time.monotonic() + seconds if seconds else NO_DEADLINE
 
     def abandon(self) -> None:
@@ -225,8 +148,8 @@ class Connection(asyncio.Protocol):
 
     def _wait_for_more(self) -> None:
         outbound = self.outbound
-        if outbound is not None and outbound.patience.idle and self._state is not _TUNNEL:
-            self.deadline = time.monotonic() + outbound.patience.idle
+        if outbound is not None and outbound.timeouts.idle and self._state is not _TUNNEL:
+            self.deadline = time.monotonic() + outbound.timeouts.idle
 
     # From the loop
 
@@ -241,14 +164,14 @@ class Connection(asyncio.Protocol):
         if self.outbound is not None:
             if self._uploading():
                 self._wait_for_more()
-            self.outbound.on_writable(False)
+            self.outbound.owner.on_writable(False)
 
     def resume_writing(self) -> None:
         """The cluster takes more again."""
         if self.outbound is not None:
             if self._uploading():
                 self.deadline = NO_DEADLINE
-            self.outbound.on_writable(True)
+            self.outbound.owner.on_writable(True)
 
     def _uploading(self) -> bool:
         return self.outbound is not None and not self.outbound.complete and self._body is None
@@ -266,9 +189,9 @@ class Connection(asyncio.Protocol):
                     self._finished(outbound, self._body, None, piece)
                 else:
                     self._wait_for_more()
-                    outbound.on_body(piece, False)
+                    outbound.owner.on_body(piece, False)
             elif self._state is _TUNNEL:
-                outbound.on_body(data, False)
+                outbound.owner.on_body(data, False)
             else:
                 if self._state is _SENT:
                     self._advance(_RESPONSE_BEGAN)
@@ -278,7 +201,7 @@ class Connection(asyncio.Protocol):
                 UpstreamUnavailable(f"The cluster can't be used: its answer is not valid HTTP: {exc}."), "invalid"
             )
 
-    def _read_head(self, outbound: Outbound, data: bytes) -> None:
+    def _read_head(self, outbound: OutboundRequest, data: bytes) -> None:
         heads = self._heads
         while (found := self._head.feed(data, heads.limits)) is not None:
             head = heads.read(found[0])
@@ -290,10 +213,10 @@ class Connection(asyncio.Protocol):
                 return
             self._advance(_INTERIM)
             self._continued |= head.status == 100
-            outbound.on_interim(head)
+            outbound.owner.on_interim(head)
             data = found[1]
 
-    def _answer(self, outbound: Outbound, head: Head, data: bytes) -> None:
+    def _answer(self, outbound: OutboundRequest, head: Head, data: bytes) -> None:
         self.pool.node.report(True)
         self._advance(_HEAD_READ)
         body = self._body = head.body(outbound.method, outbound.decode)
@@ -303,23 +226,23 @@ class Connection(asyncio.Protocol):
             self._finished(outbound, body, head, piece)
         else:
             self._wait_for_more()
-            outbound.on_head(head, piece, False)
+            outbound.owner.on_head(head, piece, False)
 
-    def _deaf_after(self, outbound: Outbound, status: int) -> bool:
+    def _deaf_after(self, outbound: OutboundRequest, status: int) -> bool:
         """Whether the cluster may read what follows as something else, or not at all. Measured on OpenSearch 3.6.0:
 
         after a 417 it takes the body for the next request, after refusing a head for its length it hears no more.
         """
         return (outbound.expects and not self._continued) or (self._long and status in _REFUSALS)
 
-    def _switch(self, outbound: Outbound, head: Head, data: bytes) -> None:
+    def _switch(self, outbound: OutboundRequest, head: Head, data: bytes) -> None:
         if not outbound.upgrade:
             raise Malformed("switch")
         self._advance(_SWITCHED)
         self.deadline = NO_DEADLINE
-        outbound.on_head(head, data, False)
+        outbound.owner.on_head(head, data, False)
 
-    def _finished(self, outbound: Outbound, body: Body, head: Head | None, piece: bytes) -> None:
+    def _finished(self, outbound: OutboundRequest, body: Body, head: Head | None, piece: bytes) -> None:
         self.deadline = NO_DEADLINE
         # What came behind the answer is nobody's: RFC 9112, 6.3 wants it neither used nor kept for the next request.
         reusable = self._persistent and outbound.complete and not body.rest and not isinstance(body, ToEnd)
@@ -333,9 +256,9 @@ class Connection(asyncio.Protocol):
             self._advance(_CLOSE)
             self.transport.abort()
         if head is None:
-            outbound.on_body(piece, True)
+            outbound.owner.on_body(piece, True)
         else:
-            outbound.on_head(head, piece, True)
+            outbound.owner.on_head(head, piece, True)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone; within an exchange, that is a fault.
@@ -356,10 +279,10 @@ class Connection(asyncio.Protocol):
         elif isinstance(self._body, ToEnd):
             self._finished(outbound, self._body, None, b"")
         elif self._state is _TUNNEL:
-            if outbound.on_end():
+            if outbound.owner.on_end():
                 return True
             self.close()
-            outbound.on_body(b"", True)
+            outbound.owner.on_body(b"", True)
         else:
             self._fail(_broken(self._answered), "reset")
         return False
@@ -382,8 +305,8 @@ class Connection(asyncio.Protocol):
         stale = lost and self.reused  # RFC 9112, 9.3.1: a kept connection may have been closed meanwhile
         if not stale:
             self.pool.node.report(False, kind)
-        if not (lost and outbound.repeatable() and self.pool.again(outbound, self.pool.node, stale)):
-            outbound.on_failure(error)
+        if not (lost and outbound.owner.repeatable() and self.pool.again(outbound, self.pool.node, stale)):
+            outbound.owner.on_failure(error)
 
 
 def _broken(answered: bool) -> UpstreamUnavailable:

@@ -14,9 +14,10 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 from gateway.http1.response_heads import Heads
-from gateway.upstream.connection import Connection, Outbound
+from gateway.upstream.connection import Connection
 from gateway.upstream.deadlines import NO_DEADLINE
 from gateway.upstream.nodes import Node
+from gateway.upstream.outbound import OutboundRequest
 
 _BRIEF = 0.001
 
@@ -39,7 +40,7 @@ class Pool:
         connect_timeout: float,
         heads: Heads,
         all_connections: set[Connection],
-        again: Callable[[Outbound, Node, bool], bool],
+        again: Callable[[OutboundRequest, Node, bool], bool],
     ) -> None:
         self.node = node
         self.again = again
@@ -56,7 +57,7 @@ class Pool:
         self._attempts: set[asyncio.Task[None]] = set()
         self._idle: list[Connection] = []
         self._waiters: OrderedDict[Waiter, None] = OrderedDict()
-        self._uploads: set[Outbound] = set()
+        self._uploads: set[OutboundRequest] = set()
         self._upload_waiters: OrderedDict[asyncio.Future[None], None] = OrderedDict()
 
     @property
@@ -181,7 +182,7 @@ class Pool:
 
     # Uploads
 
-    async def admit_upload(self, outbound: Outbound) -> None:
+    async def admit_upload(self, outbound: OutboundRequest) -> None:
         """Wait until a request whose body has not come whole may take a connection.
 
         At most half of the connections carry such requests, so that clients that send slowly leave the rest to others.
@@ -201,14 +202,14 @@ class Pool:
         if not outbound.complete:
             self._uploads.add(outbound)
 
-    def try_upload(self, outbound: Outbound) -> bool:
+    def try_upload(self, outbound: OutboundRequest) -> bool:
         """As `admit_upload` where it need not wait; False where it must."""
         if len(self._uploads) >= self._upload_limit:
             return False
         self._uploads.add(outbound)
         return True
 
-    def end_upload(self, outbound: Outbound) -> None:
+    def end_upload(self, outbound: OutboundRequest) -> None:
         """The request's body has come whole, or the request has ended."""
         if outbound in self._uploads:
             self._uploads.remove(outbound)

@@ -43,7 +43,7 @@ async def _opened(gateway: Gateway, raw: bytes) -> tuple[asyncio.StreamReader, a
 
 async def _begun(gateway: Gateway) -> None:
     """Wait until the gateway has something of a request."""
-    assert await settled(lambda: any(not one.idle for one in gateway._data._data_port.connections))
+    assert await settled(lambda: any(not one.idle for one in gateway._data._data_port.lifecycle.connections))
 
 
 async def _served(gateway: Gateway, upstream: FaultyUpstream) -> None:

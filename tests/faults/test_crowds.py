@@ -72,7 +72,7 @@ async def test_a_crowd_goes_away(where: str, places: int, end: str) -> None:
     async with standing(upstream, timeouts=PATIENT, connections=places) as gateway:
         crowd = await _crowd(gateway, ASKS[where])
         if where == "within many answers":  # of which some wait in the gateway for their client, and all may
-            assert await settled(lambda: len(gateway._data._data_port.connections) == CROWD)
+            assert await settled(lambda: len(gateway._data._data_port.lifecycle.connections) == CROWD)
         else:
             assert await settled(lambda: in_flight(gateway) == CROWD)
         for one in crowd:

@@ -147,7 +147,7 @@ class Client:
 
 def held_back(gateway: Gateway) -> int:
     """How many clients it does not read from."""
-    return sum(connection.held_back() >= 0 for connection in gateway._data._data_port.connections)
+    return sum(connection.held_back() >= 0 for connection in gateway._data._data_port.lifecycle.connections)
 
 
 @contextlib.asynccontextmanager

@@ -340,11 +340,13 @@ class Connections(RuleBasedStateMachine):
     @invariant()
     def exchanges_are_counted(self) -> None:
         alive = [client.exchange for client in self.clients if client.exchange is not None]
-        assert self.port._running == len(alive)
+        assert self.port.lifecycle.running == len(alive)
         assert b"mlc_gateway_in_flight %.1f" % len(alive) in self.metrics.render().splitlines()
-        assert self.pool._uploads <= set(alive)
+        assert self.pool._uploads <= {exchange.outbound for exchange in alive}
         for exchange in alive:
-            assert exchange.connection is None or exchange.connection.outbound is exchange
+            outbound = exchange.outbound
+            assert outbound.owner is exchange
+            assert outbound.connection is None or outbound.connection.outbound is outbound
 
     def teardown(self) -> None:
         """All clients go: every request ends, every connection is idle or gone, and then gone, too."""
@@ -358,8 +360,8 @@ class Connections(RuleBasedStateMachine):
             self.call(waiting[0].outcome.set_result, "connected")
         self.places_are_owned()
         self.exchanges_are_counted()
-        assert self.port._running == 0
-        assert self.port.connections == set()
+        assert self.port.lifecycle.running == 0
+        assert self.port.lifecycle.connections == set()
         assert self.pool.connections == set(self.pool._idle)
         assert not self.pool._waiters
         alive = {transport.protocol for transport in self.loop.transports if not transport.lost}

@@ -146,8 +146,8 @@ async def test_each_client_behind_a_trusted_proxy_has_its_own_share(start_gatewa
         gateway = await start_gateway(upstream.url, UseCase(), over)
         keys: list[str] = []
         port = gateway._data._data_port
-        key = port._key
-        port._key = lambda exchange: keys.append(key(exchange)) or keys[-1]  # type: ignore[method-assign,func-returns-value]
+        key = port.client_key
+        port.client_key = lambda exchange: keys.append(key(exchange)) or keys[-1]  # type: ignore[method-assign,func-returns-value]
         for client in (b"198.51.100.1", b"198.51.100.2"):
             await talk(gateway.data_port, b"GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: %b\r\n\r\n" % client)
     assert keys == ["198.51.100.1", "198.51.100.2"]

@@ -12,9 +12,11 @@ from gateway.config.schema import Upstream as Settings
 from gateway.http1.response_heads import Heads
 from gateway.http1.rules import HeadLimits
 from gateway.upstream.client import Upstream
-from gateway.upstream.connection import Connection, Outbound, ResponseTimeouts
+from gateway.upstream.connection import Connection
 from gateway.upstream.nodes import NodeSet
+from gateway.upstream.outbound import OutboundRequest, ResponseTimeouts
 from gateway.upstream.pool import Pool
+from gateway.upstream.whole_response import WholeResponse
 from tests.conftest import settings_for
 from tests.wire import RecordingUpstream
 
@@ -92,15 +94,15 @@ async def test_a_failed_attempt_is_told_to_one_request_only() -> None:
     assert pool.places_taken == 0
 
 
-class _Upload(Outbound):
-    def __init__(self) -> None:
-        super().__init__(b"POST", b"/", ResponseTimeouts(0, 0))
-        self.complete = False
+def _upload() -> OutboundRequest:
+    outbound = _request()
+    outbound.complete = False
+    return outbound
 
 
 async def test_bodies_on_their_way_take_half_of_the_connections_at_most() -> None:
     async with _pool(4) as pool:
-        first, second, third, fourth = (_Upload() for _ in range(4))
+        first, second, third, fourth = (_upload() for _ in range(4))
         await pool.admit_upload(first)
         assert pool.try_upload(second)
         assert not pool.try_upload(third)
@@ -111,14 +113,14 @@ async def test_bodies_on_their_way_take_half_of_the_connections_at_most() -> Non
         await waiting
         pool.end_upload(third)
         cancelled.cancel()  # woken just before: the next is woken in its place
-        fifth = asyncio.create_task(pool.admit_upload(_Upload()))
+        fifth = asyncio.create_task(pool.admit_upload(_upload()))
         await fifth
 
 
 async def test_a_body_that_has_come_whole_waits_no_longer() -> None:
     async with _pool(2) as pool:
-        assert pool.try_upload(_Upload())
-        outbound = _Upload()
+        assert pool.try_upload(_upload())
+        outbound = _upload()
         waiting = asyncio.create_task(pool.admit_upload(outbound))
         await asyncio.sleep(0)
         outbound.complete = True
@@ -155,7 +157,7 @@ async def test_a_pool_that_gives_nobody_a_connection_is_rebuilt() -> None:
             [state] = upstream.nodes.states()
             assert state.rebuilds == 1
 
-            connection.start(_Whole(), b"\r\n", ())  # busy with a request: waiting is right
+            connection.start(_request(), b"\r\n", ())  # busy with a request: waiting is right
             [waiting] = await _waiting(pool, 1)
             await upstream.rebuild_stuck(pool, pool.waiting_since + 31)
             assert pool.connections == {connection}
@@ -165,6 +167,5 @@ async def test_a_pool_that_gives_nobody_a_connection_is_rebuilt() -> None:
             await upstream.close()
 
 
-class _Whole(Outbound):
-    def __init__(self) -> None:
-        super().__init__(b"GET", b"/", ResponseTimeouts(0, 0))
+def _request() -> OutboundRequest:
+    return WholeResponse(b"POST", b"/", [], (), ResponseTimeouts(0, 0)).outbound
