@@ -15,6 +15,7 @@ class HeadBuffer:
     """The bytes of one head; see the subclasses for what requests and responses add."""
 
     __slots__ = ("_part",)
+    _skips_empty_line = False
 
     def __init__(self) -> None:
         self._part: bytearray | None = None
@@ -37,7 +38,8 @@ class HeadBuffer:
         """
         part = self._part
         if part is None:
-            data = self._strip(data)
+            if self._skips_empty_line and data.startswith(b"\r\n"):
+                data = data[2:]
             end = data.find(_END) + 4
             if end < 4:
                 part = self._part = bytearray(data)
@@ -46,7 +48,8 @@ class HeadBuffer:
         else:
             checked = max(len(part) - 3, 0)
             part += data
-            self._strip_part(part)
+            if self._skips_empty_line and part.startswith(b"\r\n"):
+                del part[:2]
             end = part.find(_END, checked) + 4
             if end < 4:
                 self._check(part, checked, limits)
@@ -55,13 +58,6 @@ class HeadBuffer:
         if end > limits.head:
             raise Malformed("head-size")
         return data[:end], data[end:]
-
-    def _strip(self, data: bytes) -> bytes:
-        """Remove what may precede a head."""
-        return data
-
-    def _strip_part(self, part: bytearray) -> None:
-        """As `_strip`, in place."""
 
     def _check(self, part: bytearray, checked: int, limits: HeadLimits) -> None:
         """Check an incomplete head. checked: the bytes before it, save the last one, were checked before."""
@@ -72,13 +68,7 @@ class RequestHeadBuffer(HeadBuffer):
     """Skips an empty line before the head (RFC 9112, 2.2); some old clients send one after a body."""
 
     __slots__ = ()
-
-    def _strip(self, data: bytes) -> bytes:
-        return data[2:] if data.startswith(b"\r\n") else data
-
-    def _strip_part(self, part: bytearray) -> None:
-        if part.startswith(b"\r\n"):
-            del part[:2]
+    _skips_empty_line = True
 
     def _check(self, part: bytearray, checked: int, limits: HeadLimits) -> None:
         if fault := find_control(part, max(checked - 1, 0)):

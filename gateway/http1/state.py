@@ -26,15 +26,26 @@ _State = TypeVar("_State", bound=_Member)
 _Event = TypeVar("_Event", bound=_Member)
 
 
+class Moves(dict[_State, _State]):
+    """What one event does: the state to the next state. Raises UnexpectedEvent in any other state."""
+
+    def __init__(self, event: _Member, moves: Mapping[_State, _State]) -> None:
+        super().__init__(moves)
+        self._event = event
+
+    def __missing__(self, state: _State) -> _State:
+        raise UnexpectedEvent(f"{self._event.name} in the state {state.name}")
+
+
 class Transitions(dict[tuple[_State, _Event], _State]):
-    """(state, event) to the next state. Raises UnexpectedEvent for a pair that is not in the table."""
+    """(state, event) to the next state."""
 
     def __init__(self, table: Mapping[_State, Mapping[_Event, _State]]) -> None:
         super().__init__({(state, event): after for state, row in table.items() for event, after in row.items()})
 
-    def __missing__(self, key: tuple[_State, _Event]) -> _State:
-        state, event = key
-        raise UnexpectedEvent(f"{event.name} in the state {state.name}")
+    def on(self, event: _Event) -> Moves[_State]:
+        """Return the column of `event`: what a connection looks up, at the cost of one identity hash."""
+        return Moves(event, {state: after for (state, each), after in self.items() if each is event})
 
 
 class Client(_Member):

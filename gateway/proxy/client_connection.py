@@ -38,11 +38,10 @@ would reset the connection, and the answer with it (RFC 9112, 9.6)."""
 
 _RESET = struct.pack("ii", 1, 0)
 
-
 # Module constants, because an attribute of an Enum takes four times as long to look up.
 _IDLE, _HEAD, _BODY, _RESPONSE, _PIPELINED, _TUNNEL, _CLOSING, _CLOSED = state.Client
 _HEAD_BEGAN, _HEAD_READ, _REQUEST_READ, _RESPONSE_SENT, _NEXT_BUFFERED, _NEXT, _SWITCHED, _LAST_SENT, _LOST = (
-    ClientEvent
+    CLIENT.on(event) for event in ClientEvent
 )
 
 
@@ -84,9 +83,6 @@ class ClientConnection(asyncio.Protocol):
         """The client's address; "" if the socket has none."""
         peer = self.transport.get_extra_info("peername")
         return str(peer[0]) if peer else ""
-
-    def _advance(self, event: ClientEvent) -> None:
-        self._state = CLIENT[self._state, event]
 
     def _within(self, seconds: float) -> None:
         self.deadline = time.monotonic() + seconds if seconds else NO_DEADLINE
@@ -132,7 +128,7 @@ class ClientConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone."""
         self.port.lifecycle.connections.discard(self)
-        self._advance(_LOST)
+        self._state = _LOST[self._state]
         self.deadline = NO_DEADLINE
         if (exchange := self.exchange) is not None:
             self.exchange = None
@@ -179,7 +175,7 @@ class ClientConnection(asyncio.Protocol):
             found = self._head.feed(data, reader.limits)
             if found is None:
                 if self._state is _IDLE:
-                    self._advance(_HEAD_BEGAN)
+                    self._state = _HEAD_BEGAN[self._state]
                     self._within(self.port.timeouts.head)
                 return
             self._begin(reader.read(found[0]), found[1])
@@ -193,11 +189,11 @@ class ClientConnection(asyncio.Protocol):
         self.exchange = exchange
         if body is None:
             self._held = rest
-            self._advance(_REQUEST_READ)
+            self._state = _REQUEST_READ[self._state]
             self.deadline = NO_DEADLINE
         else:
             self._body = body
-            self._advance(_HEAD_READ)
+            self._state = _HEAD_READ[self._state]
             self._body_began = time.monotonic()
             self._body_size = 0
             try:
@@ -225,7 +221,7 @@ class ClientConnection(asyncio.Protocol):
         if body.done:
             self._held = body.rest
             self._body = None
-            self._advance(_REQUEST_READ)
+            self._state = _REQUEST_READ[self._state]
             self.deadline = NO_DEADLINE
             return piece
         self._body_size += len(piece)
@@ -281,7 +277,7 @@ class ClientConnection(asyncio.Protocol):
 
     def tunnel(self) -> None:
         """From now on, bytes of another protocol go to the exchange."""
-        self._advance(_SWITCHED)
+        self._state = _SWITCHED[self._state]
         self._paused_at = 0.0
         held, self._held = self._held, b""
         self.transport.resume_reading()
@@ -294,11 +290,11 @@ class ClientConnection(asyncio.Protocol):
         if self._state is _BODY or not keep:
             self._linger()
         elif self._held:
-            self._advance(_NEXT_BUFFERED)
+            self._state = _NEXT_BUFFERED[self._state]
             if not self.stalled:  # not at once: a chain of short answers would be as deep as it is long
                 asyncio.get_running_loop().call_soon(self._next)
         else:
-            self._advance(_RESPONSE_SENT)
+            self._state = _RESPONSE_SENT[self._state]
             if not self.stalled:
                 self._within(self.port.timeouts.keepalive)
 
@@ -307,7 +303,7 @@ class ClientConnection(asyncio.Protocol):
         if self._state is not _PIPELINED:
             return
         held, self._held = self._held, b""
-        self._advance(_NEXT)
+        self._state = _NEXT[self._state]
         self._paused_at = 0.0
         self.transport.resume_reading()
         self._read_head(held)
@@ -333,7 +329,7 @@ class ClientConnection(asyncio.Protocol):
         With a reset: an orderly end is the end of the body to a client of HTTP/1.0 (RFC 9112, 6.3).
         """
         self.exchange = None
-        self._advance(_LAST_SENT)
+        self._state = _LAST_SENT[self._state]
         with contextlib.suppress(OSError):
             self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         self.transport.abort()
@@ -357,7 +353,7 @@ class ClientConnection(asyncio.Protocol):
         the client may still be sending.
         """
         unread = self._state is _BODY or bool(self._held)
-        self._advance(_LAST_SENT)
+        self._state = _LAST_SENT[self._state]
         self._body = None
         self._head.clear()
         self._held = b""

@@ -51,7 +51,7 @@ class DataPort:
     def exchange(self, client: ClientConnection, request: Request) -> Exchange:
         """Begin the exchange that handles `request`; `finished` ends it."""
         self.log.began()
-        self.lifecycle.exchange_began()
+        self.lifecycle.running += 1
         return self._router.exchange(self, client, request)
 
     def admit(self, exchange: Exchange) -> None:

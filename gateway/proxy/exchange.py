@@ -34,7 +34,7 @@ _BODY_WAIT = 0.2
 
 # Module constants, because an attribute of an Enum takes four times as long to look up.
 _WAITING, _SENT, _ANSWERED, _TUNNEL, _FINISHED = state.Exchange
-SEND, _ANSWER, _SWITCH, _FINISH = ExchangeEvent
+SEND, _ANSWER, _SWITCH, _FINISH = (EXCHANGE.on(event) for event in ExchangeEvent)
 
 
 class Exchange:
@@ -69,9 +69,6 @@ class Exchange:
         self._pending: list[bytes] = []
         self._pending_size = 0
 
-    def _advance(self, event: ExchangeEvent) -> None:
-        self._state = EXCHANGE[self._state, event]
-
     @property
     def request_id(self) -> str:
         """The name of this request in the log and in the gateway's own responses."""
@@ -96,7 +93,7 @@ class Exchange:
             asyncio.get_running_loop().call_later(_BODY_WAIT, self._send_head)
 
     def _send_on(self) -> None:
-        self._advance(SEND)
+        self._state = SEND[self._state]
         self._port.upstream.send(self.outbound)
         self._pause_client()
 
@@ -214,11 +211,11 @@ class Exchange:
         self._port.log.response_began(self)
         self.status = head.status
         if head.status == 101:
-            self._advance(_SWITCH)
+            self._state = _SWITCH[self._state]
             self.client.transport.write(head.raw + piece)
             self.client.tunnel()
             return
-        self._advance(_ANSWER)
+        self._state = _ANSWER[self._state]
         start, self._chunk, self._keep = response_head(head, self.request, self.added_lines(), self.may_keep())
         if self._chunk:
             piece = encode_chunk(piece, complete)
@@ -296,6 +293,6 @@ class Exchange:
     def _finish(self) -> None:
         if self._state is _WAITING or self._state is _SENT:
             self._invalidate()  # the cluster may have applied a write without a response
-        self._advance(_FINISH)
+        self._state = _FINISH[self._state]
         self.outbound.abandon()
         self._port.finished(self)

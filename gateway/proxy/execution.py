@@ -150,7 +150,7 @@ class Execution(Exchange):
     def _send(self, forward: Forward, raw: bytes) -> None:
         self._forward = forward
         self._raw = raw
-        self._advance(SEND)
+        self._state = SEND[self._state]
         self._port.upstream.send(self.outbound)
 
     def parts(self, authority: bytes) -> tuple[bytes, Buffers]:

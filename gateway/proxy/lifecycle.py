@@ -34,12 +34,8 @@ class Lifecycle:
         self._timer.start()
         self._poller.start()
 
-    def exchange_began(self) -> None:
-        """Count an exchange."""
-        self.running += 1
-
     def exchange_finished(self) -> None:
-        """Count it no longer."""
+        """Count one exchange less."""
         self.running -= 1
         if not self.running:
             self._idle.set()

@@ -5,31 +5,21 @@ RFC 9112, sections 6 and 9.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from gateway.http1.request_heads import Request
 from gateway.http1.response_heads import BODYLESS, Head
 
 _LAST_CHUNK = b"0\r\n\r\n"
 
 
-class ResponseHead(NamedTuple):
-    """What to send. chunk: the body has no length, so its pieces are sent as chunks. keep: the connection goes on."""
-
-    raw: bytes
-    chunk: bool
-    keep: bool
-
-
-def response_head(head: Head, request: Request, own: bytes, keep: bool) -> ResponseHead:
-    """Return the head to send to the client.
+def response_head(head: Head, request: Request, own: bytes, keep: bool) -> tuple[bytes, bool, bool]:
+    """Return the head to send to the client, whether to send the body as chunks, and whether to keep the connection.
 
     head: the cluster's. own: header lines of the gateway's own, each with its CRLF. keep: the connection may be used
     again after this response.
     """
     modern = request.minor == 1
     if head.forwardable_verbatim and modern and keep:  # nothing below would change it
-        return ResponseHead(b"%b%b\r\n" % (head.raw[:-2], own) if own else head.raw, False, True)
+        return b"%b%b\r\n" % (head.raw[:-2], own) if own else head.raw, False, True
     bodyless = request.method == b"HEAD" or head.status in BODYLESS
     chunk = False
     if not bodyless and head.length is None:
@@ -43,7 +33,7 @@ def response_head(head: Head, request: Request, own: bytes, keep: bool) -> Respo
         own += b"Connection: keep-alive\r\n"
     verbatim = head.no_hop_headers and head.minor == 1 and (not head.chunked or (modern and not bodyless))
     lines = head.raw[:-2] if verbatim else head.first_line() + b"".join(line + b"\r\n" for line in head.end_to_end())
-    return ResponseHead(b"%b%b\r\n" % (lines, own), chunk, keep)
+    return b"%b%b\r\n" % (lines, own), chunk, keep
 
 
 def encode_chunk(piece: bytes, complete: bool) -> bytes:

@@ -33,7 +33,9 @@ _REFUSALS = frozenset({400, 413, 414, 431})
 
 # Module constants, because an attribute of an Enum takes four times as long to look up.
 _CONNECTING, _IDLE, _SENT, _HEAD, _BODY, _TUNNEL, _CLOSED = state.Upstream
-_CONNECTED, _REQUEST, _RESPONSE_BEGAN, _INTERIM, _HEAD_READ, _SWITCHED, _COMPLETE, _CLOSE, _LOST = UpstreamEvent
+_CONNECTED, _REQUEST, _RESPONSE_BEGAN, _INTERIM, _HEAD_READ, _SWITCHED, _COMPLETE, _CLOSE, _LOST = map(
+    UPSTREAM.on, UpstreamEvent
+)
 
 
 class Connection(asyncio.Protocol):
@@ -71,9 +73,6 @@ class Connection(asyncio.Protocol):
         """Something of the response has arrived."""
         return self._state is _HEAD or self._state is _BODY or self._state is _TUNNEL
 
-    def _advance(self, event: UpstreamEvent) -> None:
-        self._state = UPSTREAM[self._state, event]
-
     # Towards the cluster
 
     def disturbed(self) -> bool:
@@ -82,7 +81,7 @@ class Connection(asyncio.Protocol):
 
     def start(self, outbound: OutboundRequest, lines: bytes, pieces: Buffers) -> None:
         """Send a request; the connection is idle. lines, pieces: its `parts`."""
-        self._advance(_REQUEST)
+        self._state = _REQUEST[self._state]
         self.outbound = outbound
         outbound.connection = self
         self.pool.node.pending += 1
@@ -119,13 +118,13 @@ class Connection(asyncio.Protocol):
     def abandon(self) -> None:
         """Cut the connection in the middle of its exchange."""
         self._let_go()
-        self._advance(_CLOSE)
+        self._state = _CLOSE[self._state]
         self.transport.abort()
 
     def close(self) -> None:
         """Send what is left to send, then close."""
         self._let_go()
-        self._advance(_CLOSE)
+        self._state = _CLOSE[self._state]
         self.transport.close()
 
     def _let_go(self) -> None:
@@ -156,7 +155,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The connection is there."""
         self.transport = transport  # type: ignore[assignment]
-        self._advance(_CONNECTED)
+        self._state = _CONNECTED[self._state]
         self._poll.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
 
     def pause_writing(self) -> None:
@@ -194,7 +193,7 @@ class Connection(asyncio.Protocol):
                 outbound.owner.on_body(data, False)
             else:
                 if self._state is _SENT:
-                    self._advance(_RESPONSE_BEGAN)
+                    self._state = _RESPONSE_BEGAN[self._state]
                 self._read_head(outbound, data)
         except Malformed as exc:
             self._fail(
@@ -211,14 +210,14 @@ class Connection(asyncio.Protocol):
             if head.status == 101:
                 self._switch(outbound, head, found[1])
                 return
-            self._advance(_INTERIM)
+            self._state = _INTERIM[self._state]
             self._continued |= head.status == 100
             outbound.owner.on_interim(head)
             data = found[1]
 
     def _answer(self, outbound: OutboundRequest, head: Head, data: bytes) -> None:
         self.pool.node.report(True)
-        self._advance(_HEAD_READ)
+        self._state = _HEAD_READ[self._state]
         body = self._body = head.body(outbound.method, outbound.decode)
         self._persistent = head.persistent and not self._deaf_after(outbound, head.status)
         piece = body.feed(data) if data else b""
@@ -238,7 +237,7 @@ class Connection(asyncio.Protocol):
     def _switch(self, outbound: OutboundRequest, head: Head, data: bytes) -> None:
         if not outbound.upgrade:
             raise Malformed("switch")
-        self._advance(_SWITCHED)
+        self._state = _SWITCHED[self._state]
         self.deadline = NO_DEADLINE
         outbound.owner.on_head(head, data, False)
 
@@ -248,12 +247,12 @@ class Connection(asyncio.Protocol):
         reusable = self._persistent and outbound.complete and not body.rest and not isinstance(body, ToEnd)
         self._let_go()
         if reusable:
-            self._advance(_COMPLETE)
+            self._state = _COMPLETE[self._state]
             self._forget()
             self.reused = True
             self.pool.give_back(self)
         else:
-            self._advance(_CLOSE)
+            self._state = _CLOSE[self._state]
             self.transport.abort()
         if head is None:
             outbound.owner.on_body(piece, True)
@@ -269,7 +268,7 @@ class Connection(asyncio.Protocol):
         self.deadline = NO_DEADLINE
         self.pool.discard(self)
         self._fail(_broken(self._answered), "reset")
-        self._advance(_LOST)
+        self._state = _LOST[self._state]
 
     def eof_received(self) -> bool:
         """The cluster sends no more: the end of a body without a length or of half a tunnel, a fault anywhere else."""
@@ -300,7 +299,7 @@ class Connection(asyncio.Protocol):
             return
         lost = kind == "reset" and not self._answered
         self._let_go()
-        self._advance(_CLOSE)
+        self._state = _CLOSE[self._state]
         self.transport.abort()
         stale = lost and self.reused  # RFC 9112, 9.3.1: a kept connection may have been closed meanwhile
         if not stale:

@@ -60,4 +60,4 @@ def test_every_state_is_reached_and_reaches_the_end(table, states, start, end, e
 )
 def test_an_event_that_is_not_in_the_table_is_an_error(table: Transitions, state: object, event: object) -> None:
     with pytest.raises(UnexpectedEvent, match=event.name):
-        table[state, event]
+        table.on(event)[state]
