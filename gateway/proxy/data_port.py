@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gateway.config.schema import Settings
 from gateway.errors import GatewayError
-from gateway.http1.request_heads import Reader, Request
+from gateway.http1.request_heads import Request, RequestReader
 from gateway.observe.logs import Logger
 from gateway.observe.metrics import Metrics
 from gateway.ports import ExecuteHandler, ManageHandler, ProfileCache
@@ -38,7 +38,7 @@ class DataPort:
         self.limits = settings.limits
         self.timeouts = settings.listen.timeouts
         self.own_host = settings.upstream.host_header == "upstream"
-        self.reader = Reader(head_limits(settings.limits))
+        self.reader = RequestReader(head_limits(settings.limits))
         self.backlog = Backlog()
         self.log = RequestLog(log, metrics, settings.logs.payloads)
         self.lifecycle = Lifecycle(self.timeouts)

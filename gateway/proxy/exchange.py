@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from gateway.errors import GatewayError
 from gateway.http1 import state
 from gateway.http1.request_heads import Request
-from gateway.http1.response_heads import Head
+from gateway.http1.response_heads import ResponseHead
 from gateway.http1.state import EXCHANGE, ExchangeEvent
 from gateway.ports import Answer
 from gateway.proxy import error_responses
@@ -172,7 +172,7 @@ class Exchange:
         pieces: Buffers = ()
         if self._pending:
             pieces, self._pending = self._pending, []
-        return self.request.fields.onward(self._host(authority)), pieces
+        return self.request.fields.lines_for(self._host(authority)), pieces
 
     def _host(self, authority: bytes) -> bytes:
         """Return the Host to send; empty: the client's own."""
@@ -200,12 +200,12 @@ class Exchange:
 
     # From the cluster; see `RequestOwner`
 
-    def on_interim(self, head: Head) -> None:
+    def on_interim(self, head: ResponseHead) -> None:
         """See `RequestOwner`. HTTP/1.0 has no such responses (RFC 9110, 15.2)."""
         if self.request.minor:
             self.client.transport.write(b"\r\n".join((head.first_line()[:-2], *head.end_to_end(), b"\r\n")))
 
-    def on_head(self, head: Head, piece: bytes, complete: bool) -> None:
+    def on_head(self, head: ResponseHead, piece: bytes, complete: bool) -> None:
         """See `RequestOwner`."""
         self._invalidate()  # before the client learns that its write is done
         self._port.log.response_began(self)

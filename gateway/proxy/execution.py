@@ -14,7 +14,7 @@ from gateway.errors import GatewayError, release_frames
 from gateway.http1.bodies import Chunked
 from gateway.http1.fields import encode_fields
 from gateway.http1.request_heads import Fields, Request
-from gateway.http1.response_heads import Head
+from gateway.http1.response_heads import ResponseHead
 from gateway.ports import Answer, ExecuteCall, Forward
 from gateway.proxy import content_coding as bodies
 from gateway.proxy.exchange import SEND, Exchange
@@ -49,7 +49,7 @@ class Execution(Exchange):
         self._raw = b""
         self._forward = _UNCHANGED
         self._task: asyncio.Task[None] | None = None
-        self._held_head: Head | None = None
+        self._held_head: ResponseHead | None = None
         self._held: list[bytes] = []
         self._held_size = 0
         self._retry = False
@@ -171,7 +171,7 @@ class Execution(Exchange):
             lines += b"%b: %b\r\n" % (_AGENT, quote(self.route.id).encode("ascii"))
         return lines
 
-    def on_head(self, head: Head, piece: bytes, complete: bool) -> None:
+    def on_head(self, head: ResponseHead, piece: bytes, complete: bool) -> None:
         """See `RequestOwner`: an error response is held back until the use case has decided whether to send again."""
         if self._retry and head.status >= 400:
             self._held_head = head
@@ -196,14 +196,14 @@ class Execution(Exchange):
         elif self._held_size > RETRY_BODY:
             self._release(head, False)
 
-    def _release(self, head: Head, complete: bool) -> None:
+    def _release(self, head: ResponseHead, complete: bool) -> None:
         piece = b"".join(self._held)
         self._held.clear()
         self._held_head = None
         self._retry = False
         super().on_head(head, piece, complete)
 
-    def _decide_retry(self, head: Head) -> None:
+    def _decide_retry(self, head: ResponseHead) -> None:
         """Ask the use case whether to send another request after an error response. It is asked once."""
         retry = self._forward.retry
         assert retry is not None
@@ -235,7 +235,7 @@ def _decode_fields(fields: Fields) -> CIMultiDict[str]:
     return CIMultiDict((name.decode("ascii"), value.decode("utf-8", "surrogateescape")) for name, value in pairs)
 
 
-def _decompress_response(head: Head, body: bytes, decoded: bool) -> bytes:
+def _decompress_response(head: ResponseHead, body: bytes, decoded: bool) -> bytes:
     """Return the body of a response without its codings, or unchanged if it cannot be decoded."""
     if head.chunked and not decoded:
         body = Chunked(decode=True).feed(body)

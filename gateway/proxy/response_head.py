@@ -6,12 +6,12 @@ RFC 9112, sections 6 and 9.
 from __future__ import annotations
 
 from gateway.http1.request_heads import Request
-from gateway.http1.response_heads import BODYLESS, Head
+from gateway.http1.response_heads import BODYLESS, ResponseHead
 
 _LAST_CHUNK = b"0\r\n\r\n"
 
 
-def response_head(head: Head, request: Request, own: bytes, keep: bool) -> tuple[bytes, bool, bool]:
+def response_head(head: ResponseHead, request: Request, own: bytes, keep: bool) -> tuple[bytes, bool, bool]:
     """Return the head to send to the client, whether to send the body as chunks, and whether to keep the connection.
 
     head: the cluster's. own: header lines of the gateway's own, each with its CRLF. keep: the connection may be used

@@ -19,7 +19,7 @@ from gateway.config.schema import Limits
 from gateway.config.schema import Upstream as UpstreamSettings
 from gateway.errors import GatewayError, UpstreamTimeout, UpstreamUnavailable
 from gateway.http1.fields import split_field
-from gateway.http1.response_heads import Heads
+from gateway.http1.response_heads import ResponseReader
 from gateway.http1.rules import HeadLimits
 from gateway.observe.logs import Logger
 from gateway.ports import HeaderPairs, UpstreamResponse
@@ -52,7 +52,7 @@ class Upstream:
 
     def __init__(self, settings: UpstreamSettings, limits: Limits, log: Logger | None = None) -> None:
         self._settings = settings
-        self._heads = Heads(head_limits(limits))
+        self._heads = ResponseReader(head_limits(limits))
         self._log: Logger = log or structlog.get_logger()
         self._connections: set[Connection] = set()
         self._pools: dict[Node, Pool] = {}

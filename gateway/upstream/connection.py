@@ -14,7 +14,7 @@ from gateway.errors import GatewayError, UpstreamTimeout, UpstreamUnavailable
 from gateway.http1 import state
 from gateway.http1.bodies import Body, ToEnd
 from gateway.http1.head_buffer import ResponseHeadBuffer
-from gateway.http1.response_heads import Head, Heads
+from gateway.http1.response_heads import ResponseHead, ResponseReader
 from gateway.http1.rules import Malformed
 from gateway.http1.state import UPSTREAM, UpstreamEvent
 from gateway.upstream.deadlines import NO_DEADLINE
@@ -46,7 +46,7 @@ class Connection(asyncio.Protocol):
         "pool", "reused", "transport",
     )  # fmt: skip
 
-    def __init__(self, pool: Pool, heads: Heads) -> None:
+    def __init__(self, pool: Pool, heads: ResponseReader) -> None:
         self.pool = pool
         self.transport: asyncio.Transport
         self.outbound: OutboundRequest | None = None
@@ -215,7 +215,7 @@ class Connection(asyncio.Protocol):
             outbound.owner.on_interim(head)
             data = found[1]
 
-    def _answer(self, outbound: OutboundRequest, head: Head, data: bytes) -> None:
+    def _answer(self, outbound: OutboundRequest, head: ResponseHead, data: bytes) -> None:
         self.pool.node.report(True)
         self._state = _HEAD_READ[self._state]
         body = self._body = head.body(outbound.method, outbound.decode)
@@ -234,14 +234,14 @@ class Connection(asyncio.Protocol):
         """
         return (outbound.expects and not self._continued) or (self._long and status in _REFUSALS)
 
-    def _switch(self, outbound: OutboundRequest, head: Head, data: bytes) -> None:
+    def _switch(self, outbound: OutboundRequest, head: ResponseHead, data: bytes) -> None:
         if not outbound.upgrade:
             raise Malformed("switch")
         self._state = _SWITCHED[self._state]
         self.deadline = NO_DEADLINE
         outbound.owner.on_head(head, data, False)
 
-    def _finished(self, outbound: OutboundRequest, body: Body, head: Head | None, piece: bytes) -> None:
+    def _finished(self, outbound: OutboundRequest, body: Body, head: ResponseHead | None, piece: bytes) -> None:
         self.deadline = NO_DEADLINE
         # What came behind the answer is nobody's: RFC 9112, 6.3 wants it neither used nor kept for the next request.
         reusable = self._persistent and outbound.complete and not body.rest and not isinstance(body, ToEnd)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from gateway.errors import GatewayError
-from gateway.http1.response_heads import Head
+from gateway.http1.response_heads import ResponseHead
 
 if TYPE_CHECKING:
     from gateway.upstream.connection import Connection
@@ -37,10 +37,10 @@ class RequestOwner(Protocol):
     def on_connection(self) -> None:
         """`parts` have been sent; more of the body may follow."""
 
-    def on_interim(self, head: Head) -> None:
+    def on_interim(self, head: ResponseHead) -> None:
         """A 1xx response arrived."""
 
-    def on_head(self, head: Head, piece: bytes, complete: bool) -> None:
+    def on_head(self, head: ResponseHead, piece: bytes, complete: bool) -> None:
         """The final response began. piece: the body as far as it has arrived. complete: that is the whole body."""
 
     def on_body(self, piece: bytes, complete: bool) -> None:
@@ -70,10 +70,10 @@ class _NoOwner:
     def on_connection(self) -> None:
         """See `RequestOwner`."""
 
-    def on_interim(self, head: Head) -> None:
+    def on_interim(self, head: ResponseHead) -> None:
         """See `RequestOwner`."""
 
-    def on_head(self, head: Head, piece: bytes, complete: bool) -> None:
+    def on_head(self, head: ResponseHead, piece: bytes, complete: bool) -> None:
         """See `RequestOwner`."""
         raise RuntimeError("the request has ended")
 

@@ -13,7 +13,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 
-from gateway.http1.response_heads import Heads
+from gateway.http1.response_heads import ResponseReader
 from gateway.upstream.connection import Connection
 from gateway.upstream.deadlines import NO_DEADLINE
 from gateway.upstream.nodes import Node
@@ -38,7 +38,7 @@ class Pool:
         limit: int,
         keepalive: float,
         connect_timeout: float,
-        heads: Heads,
+        heads: ResponseReader,
         all_connections: set[Connection],
         again: Callable[[OutboundRequest, Node, bool], bool],
     ) -> None:

@@ -6,7 +6,7 @@ import asyncio
 
 from gateway.errors import GatewayError
 from gateway.http1.fields import RawHeader
-from gateway.http1.response_heads import Head
+from gateway.http1.response_heads import ResponseHead
 from gateway.upstream.nodes import may_retry
 from gateway.upstream.outbound import Buffers, OutboundRequest, ResponseTimeouts
 
@@ -26,10 +26,10 @@ class WholeResponse:
     ) -> None:
         self.outbound = OutboundRequest(self, method, target, timeouts)
         self.outbound.decode = True
-        self.response: asyncio.Future[tuple[Head, bytes]] = asyncio.get_running_loop().create_future()
+        self.response: asyncio.Future[tuple[ResponseHead, bytes]] = asyncio.get_running_loop().create_future()
         self._fields = fields
         self._body = body
-        self._head: Head
+        self._head: ResponseHead
         self._pieces: list[bytes] = []
 
     def parts(self, authority: bytes) -> tuple[bytes, Buffers]:
@@ -43,10 +43,10 @@ class WholeResponse:
     def on_connection(self) -> None:
         """See `RequestOwner`."""
 
-    def on_interim(self, head: Head) -> None:
+    def on_interim(self, head: ResponseHead) -> None:
         """See `RequestOwner`."""
 
-    def on_head(self, head: Head, piece: bytes, complete: bool) -> None:
+    def on_head(self, head: ResponseHead, piece: bytes, complete: bool) -> None:
         """See `RequestOwner`."""
         self._head = head
         self.on_body(piece, complete)

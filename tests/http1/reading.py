@@ -9,8 +9,8 @@ import h11
 import httptools
 
 from gateway.http1.head_buffer import RequestHeadBuffer, ResponseHeadBuffer
-from gateway.http1.request_heads import Reader
-from gateway.http1.response_heads import Heads
+from gateway.http1.request_heads import RequestReader
+from gateway.http1.response_heads import ResponseReader
 from gateway.http1.rules import HeadLimits
 from tests.smuggling.table import HEADER_LINE, HEADERS
 
@@ -46,7 +46,7 @@ def read_ours(raw: bytes, pieces: int = 1) -> Reading | None:
     Raises:
         Malformed: it breaks a rule.
     """
-    buffer, reader = RequestHeadBuffer(), Reader(LIMITS)
+    buffer, reader = RequestHeadBuffer(), RequestReader(LIMITS)
     parts = [raw[at : at + pieces] for at in range(0, len(raw), pieces)] if pieces else [raw]
     while parts:
         found = buffer.feed(parts.pop(0), LIMITS)
@@ -154,7 +154,7 @@ def read_response(raw: bytes, method: bytes, pieces: int) -> Response:
     Raises:
         Malformed: it breaks a rule.
     """
-    buffer, reader = ResponseHeadBuffer(), Heads(LIMITS)
+    buffer, reader = ResponseHeadBuffer(), ResponseReader(LIMITS)
     parts = [raw[at : at + pieces] for at in range(0, len(raw), pieces)] if pieces else [raw]
     head, reads, body = None, None, b""
     while parts:

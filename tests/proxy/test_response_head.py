@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway.http1.request_heads import Reader
-from gateway.http1.response_heads import Head
+from gateway.http1.request_heads import RequestReader
+from gateway.http1.response_heads import ResponseHead
 from gateway.http1.rules import HeadLimits, Malformed
 from gateway.proxy.response_head import response_head
 
@@ -27,10 +27,10 @@ REQUESTS = st.tuples(
 @example((b"1.1 200 OK", [b"Content-Length: 3", b"X-A: 1"]), (b"GET", b"1.1", b"keep-alive"), b"X-Own: 1\r\n", True)
 def test_the_verbatim_head_is_the_head_that_would_be_built(head: Any, request: Any, own: bytes, keep: bool) -> None:
     try:
-        response = Head(b"\r\n".join((b"HTTP/" + head[0], *head[1], b"", b"")), LIMITS)
+        response = ResponseHead(b"\r\n".join((b"HTTP/" + head[0], *head[1], b"", b"")), LIMITS)
     except Malformed:
         return
-    read = Reader(LIMITS).read(b"%b / HTTP/%b\r\nHost: a\r\nConnection: %b\r\n\r\n" % request)
+    read = RequestReader(LIMITS).read(b"%b / HTTP/%b\r\nHost: a\r\nConnection: %b\r\n\r\n" % request)
     keep = keep and read.fields.keep_alive
     found = response_head(response, read, own, keep)
     response.forwardable_verbatim = False

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from gateway.config.schema import Upstream as Settings
-from gateway.http1.response_heads import Heads
+from gateway.http1.response_heads import ResponseReader
 from gateway.http1.rules import HeadLimits
 from gateway.upstream.client import Upstream
 from gateway.upstream.connection import Connection
@@ -29,7 +29,7 @@ async def _pool(limit: int) -> AsyncIterator[Pool]:
     async with RecordingUpstream() as upstream:
         [node] = NodeSet(Settings(url=upstream.url)).nodes
         every: set[Connection] = set()
-        pool = Pool(node, None, limit, 15.0, 30.0, Heads(HeadLimits()), every, lambda *_: False)
+        pool = Pool(node, None, limit, 15.0, 30.0, ResponseReader(HeadLimits()), every, lambda *_: False)
         yield pool
         await pool.close()
         while pool.connections:  # noqa: ASYNC110  # until the loop has told of the last
@@ -87,7 +87,7 @@ async def test_a_connection_given_to_a_cancelled_request_goes_to_the_next() -> N
 async def test_a_failed_attempt_is_told_to_one_request_only() -> None:
     async with RecordingUpstream() as upstream:
         [node] = NodeSet(Settings(url=upstream.url)).nodes
-    pool = Pool(node, None, 1, 15.0, 30.0, Heads(HeadLimits()), set(), lambda *_: False)
+    pool = Pool(node, None, 1, 15.0, 30.0, ResponseReader(HeadLimits()), set(), lambda *_: False)
     for task in await _waiting(pool, 3):
         with pytest.raises(OSError, match=r"refused|Connect call failed"):
             await task
