@@ -1,6 +1,6 @@
-"""One client's connection to the data port: requests in, one after the other, and whatever answers them out.
+"""A client's connection to the data port: reads requests one after the other, and writes their responses.
 
-An idle connection is this object and its transport, nothing else: no task, no timer, no buffer.
+An idle connection costs this object and its transport: no task, no timer, an empty head buffer.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from gateway.proxy.exchange import Exchange
 
 _HELD = 64 * 1024
-"""Bytes of pipelined requests that are read ahead while one is being answered."""
+"""Bytes of pipelined requests that are read ahead while a response is under way."""
 _STEPS = 256
-"""Steps through the chunks of a body that are taken for one read of a connection; the rest waits in the backlog."""
+"""Steps through the chunks of a body per read of a connection; the rest waits in the backlog."""
 _LARGE = 250_000
-"""Bytes that fill the read buffer of the loop: more is waiting, and libuv would read up to 32 times in one go."""
+"""Bytes that fill the loop's read buffer: more is waiting, and libuv would read up to 32 times in a row."""
 _LINGER = 2.0
-"""Seconds in which a client may take in the last answer, while what it still sends is thrown away: closing at once
-would reset the connection, and the answer with it (RFC 9112, 9.6)."""
+"""Seconds that a client has to receive the last response, while its input is discarded. Closing at once would reset the
+connection, and the client could lose the response (RFC 9112, 9.6)."""
 
 _RESET = struct.pack("ii", 1, 0)
 
@@ -48,12 +48,24 @@ _HEAD_BEGAN, _HEAD_READ, _REQUEST_READ, _RESPONSE_SENT, _NEXT_BUFFERED, _NEXT, _
 class ClientConnection(asyncio.Protocol):
     """A client's connection.
 
-    exchange: answers the request that is being dealt with, None between requests. port: what the next one goes to.
+    exchange: handles the current request; None between requests. port: handles the next request.
     """
 
     __slots__ = (
-        "_body", "_body_began", "_body_size", "_head", "_held", "_paused_at", "_state", "_taken_at", "_unsent",
-        "deadline", "exchange", "port", "stalled", "transport",
+        "_body",
+        "_body_began",
+        "_body_size",
+        "_head",
+        "_held",
+        "_paused_at",
+        "_received_at",
+        "_state",
+        "_unsent",
+        "deadline",
+        "exchange",
+        "port",
+        "stalled",
+        "transport",
     )  # fmt: skip
 
     transport: asyncio.Transport
@@ -68,14 +80,14 @@ class ClientConnection(asyncio.Protocol):
         self._paused_at = 0.0
         self._held = b""
         self._unsent = 0
-        self._taken_at = 0.0
+        self._received_at = 0.0
         self.exchange: Exchange | None = None
         self.stalled = False
         self.deadline = NO_DEADLINE
 
     @property
     def idle(self) -> bool:
-        """Between two requests."""
+        """The connection is between two requests."""
         return self._state is _IDLE
 
     @property
@@ -88,9 +100,9 @@ class ClientConnection(asyncio.Protocol):
         self.deadline = time.monotonic() + seconds if seconds else NO_DEADLINE
 
     def _within_body(self) -> None:
-        """Wait for more of the body: `timeouts.body`, and no longer than it keeps to `timeouts.body_rate`.
+        """Set the deadline for more of the body: `timeouts.body`, or when the body is slower than `timeouts.body_rate`.
 
-        The time in which nothing is read from the client does not count.
+        The time in which the client is paused does not count.
         """
         times = self.port.timeouts
         deadline = time.monotonic() + times.body if times.body else NO_DEADLINE
@@ -102,13 +114,13 @@ class ClientConnection(asyncio.Protocol):
     # From the loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client is there; its first request must come as soon as any other's rest."""
+        """Register the connection. The first request has `timeouts.head` seconds to arrive."""
         self.transport = transport  # type: ignore[assignment]
         self.port.lifecycle.connections.add(self)
         self._within(self.port.timeouts.head)
 
     def data_received(self, data: bytes) -> None:
-        """Bytes from the client."""
+        """Handle bytes from the client."""
         state = self._state
         if state is _IDLE or state is _HEAD:
             self._read_head(data)
@@ -122,11 +134,11 @@ class ClientConnection(asyncio.Protocol):
             self.exchange.upload(data, False)
 
     def eof_received(self) -> bool:
-        """The client sends no more, which is how one that has gone away looks: what it asked for is dropped."""
+        """Handle the end of the client's input. It looks like a disconnect, so the current request is dropped."""
         return self._state is _TUNNEL and self.exchange is not None and self.exchange.client_ended()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is gone."""
+        """End the exchange; the transport is gone."""
         self.port.lifecycle.connections.discard(self)
         self._state = _LOST[self._state]
         self.deadline = NO_DEADLINE
@@ -135,18 +147,18 @@ class ClientConnection(asyncio.Protocol):
             exchange.client_lost()
 
     def pause_writing(self) -> None:
-        """The client does not read."""
+        """Pause the response: the client does not read."""
         self.stalled = True
         self._within(self.port.timeouts.send)
         if self.exchange is not None:
             self.exchange.client_writable(False)
 
     def resume_writing(self) -> None:
-        """The client reads again."""
+        """Resume the response: the client reads again."""
         self.stalled = False
         self.deadline = NO_DEADLINE
         if self._state is _CLOSING:
-            self._await_taken()
+            self._await_receipt()
         elif self.exchange is not None:
             self.exchange.client_writable(True)
         elif self._state is _PIPELINED:
@@ -155,7 +167,7 @@ class ClientConnection(asyncio.Protocol):
             self._within(self.port.timeouts.keepalive)
 
     def expired(self) -> None:
-        """The client was waited for long enough."""
+        """Close the connection, or refuse the request: the deadline has passed."""
         if self._state is _CLOSING:
             self._expire_linger()
         elif self.stalled:
@@ -198,7 +210,7 @@ class ClientConnection(asyncio.Protocol):
             self._body_size = 0
             try:
                 piece = self._feed(body, rest)
-            except Malformed as exc:  # the exchange has begun, so it is the exchange that must end
+            except Malformed as exc:  # the exchange exists, so it must be finished
                 exchange.refuse(error_responses.malformed(exc))
                 return
         exchange.begin(piece, self._state is _RESPONSE)
@@ -216,7 +228,7 @@ class ClientConnection(asyncio.Protocol):
             exchange.upload(piece, body.done)
 
     def _feed(self, body: Body, data: bytes) -> bytes:
-        """What of a body may go on; where that takes long, the rest of `data` waits for its turn in the backlog."""
+        """Return what may be sent on of a body. If that takes long, the rest of `data` waits in the backlog."""
         piece = body.feed(data, _STEPS)
         if body.done:
             self._held = body.rest
@@ -231,8 +243,8 @@ class ClientConnection(asyncio.Protocol):
             self.port.backlog.add(self)
         return piece
 
-    def go_on(self) -> None:
-        """Read on, first in what came before; the backlog calls it."""
+    def continue_reading(self) -> None:
+        """Continue with the body, buffered input first. Called by the backlog."""
         if self._state is not _BODY or self._paused_at or self._body is None:
             return
         if self._body.unread:
@@ -243,14 +255,14 @@ class ClientConnection(asyncio.Protocol):
     # For exchanges
 
     def pause_reading(self) -> None:
-        """Take no more of the request's body for now; the client is not waited for meanwhile."""
+        """Pause the request's body. The client's deadline does not run meanwhile."""
         self.deadline = NO_DEADLINE
         if self._state is not _CLOSING:
             self._paused_at = self._paused_at or time.monotonic()
             self.transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Go on with the request's body."""
+        """Resume the request's body."""
         if self._paused_at:
             self._body_began += time.monotonic() - self._paused_at
             self._paused_at = 0.0
@@ -271,12 +283,12 @@ class ClientConnection(asyncio.Protocol):
         return number
 
     def peer_gone(self, cut: bool) -> None:
-        """See `Pollable`: as `eof_received`; in a tunnel, what was said before an orderly end still goes on first."""
+        """See `Pollable`. In a tunnel, bytes that were sent before an orderly end are relayed first."""
         if cut or self._state is not _TUNNEL:
             self.transport.abort()
 
     def tunnel(self) -> None:
-        """From now on, bytes of another protocol go to the exchange."""
+        """Relay all further bytes to the exchange: they belong to another protocol."""
         self._state = _SWITCHED[self._state]
         self._paused_at = 0.0
         held, self._held = self._held, b""
@@ -285,13 +297,13 @@ class ClientConnection(asyncio.Protocol):
             self.exchange.upload(held, False)
 
     def done(self, keep: bool) -> None:
-        """The answer is complete. keep: another request may follow on this connection."""
+        """Finish the response. keep: another request may follow on this connection."""
         self.exchange = None
         if self._state is _BODY or not keep:
             self._linger()
         elif self._held:
             self._state = _NEXT_BUFFERED[self._state]
-            if not self.stalled:  # not at once: a chain of short answers would be as deep as it is long
+            if not self.stalled:  # in another turn: a direct call would nest one level per pipelined request
                 asyncio.get_running_loop().call_soon(self._next)
         else:
             self._state = _RESPONSE_SENT[self._state]
@@ -299,7 +311,7 @@ class ClientConnection(asyncio.Protocol):
                 self._within(self.port.timeouts.keepalive)
 
     def _next(self) -> None:
-        """Go on with what was held."""
+        """Read the next request from the buffered bytes."""
         if self._state is not _PIPELINED:
             return
         held, self._held = self._held, b""
@@ -309,11 +321,11 @@ class ClientConnection(asyncio.Protocol):
         self._read_head(held)
 
     def refuse(self, error: GatewayError, exchange: Exchange | None = None) -> None:
-        """Answer with the gateway's own error; the connection goes on only if the request was read whole."""
+        """Send an error of the gateway's own. The connection stays open only if the request was read completely."""
         keep = self._state is _RESPONSE and exchange is not None and exchange.may_keep()
         request_id = exchange.request_id if exchange is not None else ""
         bodyless = exchange is not None and exchange.request.method == b"HEAD"
-        self.transport.write(error_responses.answer(error, request_id, close=not keep, bodyless=bodyless))
+        self.transport.write(error_responses.encode_error(error, request_id, close=not keep, bodyless=bodyless))
         if exchange is None:
             self.port.log.no_request(error)
             self._linger()
@@ -324,9 +336,9 @@ class ClientConnection(asyncio.Protocol):
             self._linger()
 
     def cut(self) -> None:
-        """End the connection in the middle of an answer, so that what came of it can't look whole.
+        """Reset the connection in the middle of a response, so that the client does not take it for complete.
 
-        With a reset: an orderly end is the end of the body to a client of HTTP/1.0 (RFC 9112, 6.3).
+        An orderly close would end the body for an HTTP/1.0 client (RFC 9112, 6.3).
         """
         self.exchange = None
         self._state = _LAST_SENT[self._state]
@@ -335,22 +347,22 @@ class ClientConnection(asyncio.Protocol):
         self.transport.abort()
 
     def cut_off(self) -> None:
-        """End the connection and whatever it was for."""
+        """Reset the connection and end its exchange."""
         exchange = self.exchange
         self.cut()
         if exchange is not None:
             exchange.client_lost()
 
     def close(self) -> None:
-        """Send what is left to send, then close."""
+        """Send the buffered output, then close."""
         self.exchange = None
         self._linger()
 
     def _linger(self) -> None:
-        """End the connection so that the client gets all of the last answer, see `_LINGER`.
+        """Close the connection after the client has received the last response; see `_LINGER`.
 
-        TLS has no half-close on the loop's transports: there the connection stays open for that time, but only where
-        the client may still be sending.
+        The loop's TLS transports have no half-close. With TLS, the connection stays open for that time only if the
+        client may still be sending.
         """
         unread = self._state is _BODY or bool(self._held)
         self._state = _LAST_SENT[self._state]
@@ -367,11 +379,11 @@ class ClientConnection(asyncio.Protocol):
             self.transport.close()
             return
         self.transport.resume_reading()
-        self._taken_at = time.monotonic()
-        self._await_taken()
+        self._received_at = time.monotonic()
+        self._await_receipt()
 
-    def _await_taken(self) -> None:
-        """Give the client its time: to take in what is left of the answer, then to close."""
+    def _await_receipt(self) -> None:
+        """Set the deadline for the client to receive the rest of the response and to close."""
         self._unsent = self.transport.get_write_buffer_size()
         self._within(min(_LINGER, self.port.timeouts.send or _LINGER))
 
@@ -380,12 +392,12 @@ class ClientConnection(asyncio.Protocol):
         if self.transport.is_closing():
             self.transport.abort()
         elif unsent < self._unsent:
-            self._taken_at = time.monotonic()
-            self._await_taken()
+            self._received_at = time.monotonic()
+            self._await_receipt()
         elif not unsent:
             self.transport.close()
             self._within(_LINGER)
-        elif self.port.timeouts.send and time.monotonic() - self._taken_at >= self.port.timeouts.send:
+        elif self.port.timeouts.send and time.monotonic() - self._received_at >= self.port.timeouts.send:
             self.transport.abort()
         else:
-            self._await_taken()
+            self._await_receipt()

@@ -258,7 +258,7 @@ class Exchange:
         self.status = answer.status
         keep = self.may_keep()
         self._finish()
-        self.client.transport.write(error_responses.whole(answer, self.request_id, close=not keep))
+        self.client.transport.write(error_responses.encode(answer, self.request_id, close=not keep))
         self.client.done(keep)
 
     def refuse(self, error: GatewayError) -> None:
