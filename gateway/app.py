@@ -158,7 +158,7 @@ class Gateway:
         new.upstream.nodes.inherit(self.upstream.nodes)
         old, self._now = self._now, new
         if self._tls is not None and tls is not None:
-            self._tls.become(tls)
+            self._tls.replace_with(tls)
         self._data.replace(new.port, settings.listen.shutdown_seconds)
         self._admin_port.cluster = new.upstream
         self._guard.token = _token(settings.listen)

@@ -1,6 +1,6 @@
-"""One connection to a node of the cluster: a request out, its answer back as it comes, then the next one.
+"""A connection to a node of the cluster: sends a request, reports its response as it arrives, then takes the next.
 
-Everything happens in the loop's callbacks: no task and no future stands behind a request.
+Everything runs in the event loop's callbacks; a request needs no task and no future.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from gateway.upstream.pool import Pool
 
 _JOIN = 64 * 1024
-"""Bytes up to which a head and a piece of body are put together for one write; above, the copy costs more."""
+"""A head and a piece of a body up to this size are joined for one write; beyond it, the copy costs more."""
 
 _LONG = 4096
-"""Bytes of a head from which on the cluster may find it too long (netty: 4 KB of request line, 8 KB of headers)."""
+"""Size of a head above which the cluster may refuse it as too long (netty: 4 KB of request line, 8 KB of headers)."""
 _REFUSALS = frozenset({400, 413, 414, 431})
 
 # Module constants, because an attribute of an Enum takes four times as long to look up.
@@ -39,7 +39,7 @@ _CONNECTED, _REQUEST, _RESPONSE_BEGAN, _INTERIM, _HEAD_READ, _SWITCHED, _COMPLET
 
 
 class Connection(asyncio.Protocol):
-    """A connection of a pool: idle, or busy with one `OutboundRequest`."""
+    """A connection of a pool: idle, or in use by one request."""
 
     __slots__ = (
         "_body", "_continued", "_head", "_heads", "_long", "_persistent", "_poll", "_state", "deadline", "outbound",
@@ -76,11 +76,11 @@ class Connection(asyncio.Protocol):
     # Towards the cluster
 
     def disturbed(self) -> bool:
-        """Whether there is something to be read from it: the end, or bytes that nobody asked for."""
+        """Return True if there is input on the idle connection: its end, or bytes without a request."""
         return bool(self._poll.poll(0))
 
     def start(self, outbound: OutboundRequest, lines: bytes, pieces: Buffers) -> None:
-        """Send a request; the connection is idle. lines, pieces: its `parts`."""
+        """Send a request on the idle connection. lines, pieces: its `parts`."""
         self._state = _REQUEST[self._state]
         self.outbound = outbound
         outbound.connection = self
@@ -88,7 +88,7 @@ class Connection(asyncio.Protocol):
         self.pool.node.tally.requests += 1
         head = b"%b %b HTTP/1.1\r\n%b" % (outbound.method, outbound.target, lines)
         self._long = len(head) > _LONG
-        self.deadline = NO_DEADLINE  # the pool's does not count any more
+        self.deadline = NO_DEADLINE  # the pool's deadline no longer applies
         if not pieces:
             self.transport.write(head)
         elif len(pieces) == 1 and len(pieces[0]) <= _JOIN:
@@ -100,7 +100,7 @@ class Connection(asyncio.Protocol):
         outbound.owner.on_connection()
 
     def write(self, pieces: Buffers) -> None:
-        """Send more of the request, the last of it when the outbound is complete."""
+        """Send more of the request: the last piece, if the request is complete."""
         if len(pieces) == 1:
             self.transport.write(pieces[0])
         else:
@@ -116,18 +116,18 @@ class Connection(asyncio.Protocol):
         self.deadline = time.monotonic() + seconds if seconds else NO_DEADLINE
 
     def abandon(self) -> None:
-        """Cut the connection in the middle of its exchange."""
-        self._let_go()
+        """Cut the connection in the middle of an exchange."""
+        self._detach()
         self._state = _CLOSE[self._state]
         self.transport.abort()
 
     def close(self) -> None:
-        """Send what is left to send, then close."""
-        self._let_go()
+        """Send the buffered output, then close."""
+        self._detach()
         self._state = _CLOSE[self._state]
         self.transport.close()
 
-    def _let_go(self) -> None:
+    def _detach(self) -> None:
         outbound, self.outbound = self.outbound, None
         if outbound is not None:
             outbound.connection = None
@@ -136,12 +136,12 @@ class Connection(asyncio.Protocol):
             self.pool.node.pending -= 1
 
     def pause_reading(self) -> None:
-        """Take no more of the answer for now; the wait for it ends, too."""
+        """Pause the response. Its deadline does not run meanwhile."""
         self.transport.pause_reading()
         self.deadline = NO_DEADLINE
 
     def resume_reading(self) -> None:
-        """Go on with the answer."""
+        """Resume the response."""
         self.transport.resume_reading()
         self._wait_for_more()
 
@@ -153,20 +153,20 @@ class Connection(asyncio.Protocol):
     # From the loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The connection is there."""
+        """Register the transport."""
         self.transport = transport  # type: ignore[assignment]
         self._state = _CONNECTED[self._state]
         self._poll.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
 
     def pause_writing(self) -> None:
-        """The cluster takes no more for now; it is not waited for any longer than for a piece of an answer."""
+        """Pause the request's body: the cluster does not read. It has as long as for a piece of a response."""
         if self.outbound is not None:
             if self._uploading():
                 self._wait_for_more()
             self.outbound.owner.on_writable(False)
 
     def resume_writing(self) -> None:
-        """The cluster takes more again."""
+        """Resume the request's body: the cluster reads again."""
         if self.outbound is not None:
             if self._uploading():
                 self.deadline = NO_DEADLINE
@@ -176,7 +176,7 @@ class Connection(asyncio.Protocol):
         return self.outbound is not None and not self.outbound.complete and self._body is None
 
     def data_received(self, data: bytes) -> None:
-        """Bytes of the answer; on an idle connection they are a fault and end it."""
+        """Handle bytes of the response. Bytes on an idle connection are a fault and end it."""
         outbound = self.outbound
         if outbound is None:
             self.transport.abort()
@@ -197,7 +197,7 @@ class Connection(asyncio.Protocol):
                 self._read_head(outbound, data)
         except Malformed as exc:
             self._fail(
-                UpstreamUnavailable(f"The cluster can't be used: its answer is not valid HTTP: {exc}."), "invalid"
+                UpstreamUnavailable(f"The cluster can't be used: its response is not valid HTTP: {exc}."), "invalid"
             )
 
     def _read_head(self, outbound: OutboundRequest, data: bytes) -> None:
@@ -219,7 +219,7 @@ class Connection(asyncio.Protocol):
         self.pool.node.report(True)
         self._state = _HEAD_READ[self._state]
         body = self._body = head.body(outbound.method, outbound.decode)
-        self._persistent = head.persistent and not self._deaf_after(outbound, head.status)
+        self._persistent = head.persistent and not self._misreads_after(outbound, head.status)
         piece = body.feed(data) if data else b""
         if body.done:
             self._finished(outbound, body, head, piece)
@@ -227,10 +227,10 @@ class Connection(asyncio.Protocol):
             self._wait_for_more()
             outbound.owner.on_head(head, piece, False)
 
-    def _deaf_after(self, outbound: OutboundRequest, status: int) -> bool:
-        """Whether the cluster may read what follows as something else, or not at all. Measured on OpenSearch 3.6.0:
+    def _misreads_after(self, outbound: OutboundRequest, status: int) -> bool:
+        """Return True if the cluster may misread the next request on this connection. Measured on OpenSearch 3.6.0:
 
-        after a 417 it takes the body for the next request, after refusing a head for its length it hears no more.
+        after a 417 it reads the body as the next request; after refusing a head for its length it reads nothing more.
         """
         return (outbound.expects and not self._continued) or (self._long and status in _REFUSALS)
 
@@ -243,9 +243,9 @@ class Connection(asyncio.Protocol):
 
     def _finished(self, outbound: OutboundRequest, body: Body, head: ResponseHead | None, piece: bytes) -> None:
         self.deadline = NO_DEADLINE
-        # What came behind the answer is nobody's: RFC 9112, 6.3 wants it neither used nor kept for the next request.
+        # Bytes after the response belong to no request; RFC 9112, 6.3 forbids to use them for the next one.
         reusable = self._persistent and outbound.complete and not body.rest and not isinstance(body, ToEnd)
-        self._let_go()
+        self._detach()
         if reusable:
             self._state = _COMPLETE[self._state]
             self._forget()
@@ -260,10 +260,10 @@ class Connection(asyncio.Protocol):
             outbound.owner.on_head(head, piece, True)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is gone; within an exchange, that is a fault.
+        """Fail the exchange, if there is one: the transport is gone.
 
-        Its orderly end came by `eof_received`. One that did not is a reset or, over TLS, an end that TLS did not
-        vouch for: RFC 9112, 9.8 takes no body without a length for whole then.
+        An orderly end is reported by `eof_received`. Any other is a reset or, over TLS, an end without a TLS closure
+        alert: a body without a length is incomplete then (RFC 9112, 9.8).
         """
         self.deadline = NO_DEADLINE
         self.pool.discard(self)
@@ -271,7 +271,7 @@ class Connection(asyncio.Protocol):
         self._state = _LOST[self._state]
 
     def eof_received(self) -> bool:
-        """The cluster sends no more: the end of a body without a length or of half a tunnel, a fault anywhere else."""
+        """Handle the end of input: of a body without a length, or of half a tunnel. Anywhere else it is a fault."""
         outbound = self.outbound
         if outbound is None:
             self.transport.close()
@@ -287,7 +287,7 @@ class Connection(asyncio.Protocol):
         return False
 
     def expired(self) -> None:
-        """The deadline has passed: of an idle connection or of an answer."""
+        """Close the idle connection, or fail the request: the deadline has passed."""
         if self.outbound is None:
             self.transport.close()
         else:
@@ -298,16 +298,16 @@ class Connection(asyncio.Protocol):
         if outbound is None:
             return
         lost = kind == "reset" and not self._answered
-        self._let_go()
+        self._detach()
         self._state = _CLOSE[self._state]
         self.transport.abort()
-        stale = lost and self.reused  # RFC 9112, 9.3.1: a kept connection may have been closed meanwhile
+        stale = lost and self.reused  # RFC 9112, 9.3.1: the idle connection may have been closed meanwhile
         if not stale:
             self.pool.node.report(False, kind)
-        if not (lost and outbound.owner.repeatable() and self.pool.again(outbound, self.pool.node, stale)):
+        if not (lost and outbound.owner.repeatable() and self.pool.retry(outbound, self.pool.node, stale)):
             outbound.owner.on_failure(error)
 
 
 def _broken(answered: bool) -> UpstreamUnavailable:
-    what = "its answer broke off" if answered else "it closed the connection without an answer"
+    what = "its response broke off" if answered else "it closed the connection without a response"
     return UpstreamUnavailable(f"The cluster can't be used: {what}.")

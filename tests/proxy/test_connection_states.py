@@ -328,7 +328,7 @@ class Connections(RuleBasedStateMachine):
     def places_are_owned(self) -> None:
         alive = {transport.protocol for transport in self.loop.transports if not transport.lost}
         assert self.pool.connections <= alive
-        assert self.pool.places_taken <= LIMIT
+        assert self.pool.used_slots <= LIMIT
         idle = set(self.pool._idle)
         assert idle <= self.pool.connections
         assert all(connection.outbound is None for connection in idle)
@@ -368,7 +368,7 @@ class Connections(RuleBasedStateMachine):
         assert alive == self.pool.connections
         self.run(self.upstream.close())
         self.turn(3)
-        assert self.pool.places_taken == 0
+        assert self.pool.used_slots == 0
         assert not self.upstream._connections
         assert len(asyncio.all_tasks(self.loop)) == 0
         self.loop.close()

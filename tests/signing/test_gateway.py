@@ -186,7 +186,7 @@ async def test_a_clients_signature_on_a_rewritten_request_is_refused(
         answer = await talk(gateway.data_port, request("POST", target, *headers, body=b'{"input":"x"}'))
         assert answer.line == b"HTTP/1.1 400 Bad Request"
         assert b'"type":"SignatureConflict"' in answer.body
-        assert b"the signature would not hold for that" in answer.body
+        assert b"the signature would not be valid for that" in answer.body
         assert upstream.requests == []
 
 

@@ -34,7 +34,7 @@ async def _pool(limit: int) -> AsyncIterator[Pool]:
         await pool.close()
         while pool.connections:  # noqa: ASYNC110  # until the loop has told of the last
             await asyncio.sleep(0)
-        assert (pool.places_taken, every) == (0, set())
+        assert (pool.used_slots, every) == (0, set())
 
 
 async def _waiting(pool: Pool, count: int) -> list[asyncio.Task[Connection]]:
@@ -58,7 +58,7 @@ async def test_a_request_cancelled_at_any_moment_takes_no_place() -> None:
                     connection.transport.abort()
         held = [await pool.acquire(), await pool.acquire()]
         assert pool.connections == set(held)
-        assert pool.places_taken == 2
+        assert pool.used_slots == 2
         for connection in held:
             pool.give_back(connection)
 
@@ -91,7 +91,7 @@ async def test_a_failed_attempt_is_told_to_one_request_only() -> None:
     for task in await _waiting(pool, 3):
         with pytest.raises(OSError, match=r"refused|Connect call failed"):
             await task
-    assert pool.places_taken == 0
+    assert pool.used_slots == 0
 
 
 def _upload() -> OutboundRequest:
