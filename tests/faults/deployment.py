@@ -60,7 +60,7 @@ def in_flight(gateway: Gateway) -> int:
 
 
 @contextlib.asynccontextmanager
-async def standing(
+async def running_gateway(
     *upstreams: FaultyUpstream, over: Mapping[str, Any] | None = None, **upstream: Any
 ) -> AsyncIterator[Gateway]:
     """A gateway that leaves no socket and no task behind. upstream: settings of that section."""

@@ -21,7 +21,7 @@ import pytest
 from gateway.app import Gateway
 from gateway.proxy import disconnects
 from tests.faults.deployment import in_flight as running
-from tests.faults.deployment import standing
+from tests.faults.deployment import running_gateway
 from tests.faults.upstream import settled
 from tests.tls.certificates import Pki
 from tests.wire import OK, RecordingUpstream, read_message
@@ -59,13 +59,13 @@ class Looks:
 
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> Looks:
-    looks, look = Looks(), disconnects.DisconnectPoller._look
+    looks, poll = Looks(), disconnects.DisconnectPoller._poll
 
     def counted(self: disconnects.DisconnectPoller) -> None:
-        look(self)
+        poll(self)
         looks.count += 1
 
-    monkeypatch.setattr(disconnects.DisconnectPoller, "_look", counted)
+    monkeypatch.setattr(disconnects.DisconnectPoller, "_poll", counted)
     return looks
 
 
@@ -156,7 +156,7 @@ async def before(cluster: Stuck, more: Mapping[str, Any] = EMPTY, **over: Any) -
     listen = {"data_port": 0, "admin_port": 0, **OVER, **more}
     async with (
         RecordingUpstream(script=cluster) as upstream,
-        standing(url=upstream.url, over={"listen": listen, **over}, timeouts=NO_DEADLINE) as gateway,
+        running_gateway(url=upstream.url, over={"listen": listen, **over}, timeouts=NO_DEADLINE) as gateway,
     ):
         yield gateway
         cluster.over.set()

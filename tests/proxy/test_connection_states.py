@@ -79,7 +79,7 @@ class Socket:
 
 
 class Transport(asyncio.Transport):
-    """One end of a connection; what the other end does is called on it. lost: the protocol was told of its end."""
+    """One end of a connection; what the other end does is called on it. lost: the protocol was notified of its end."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, protocol: asyncio.Protocol, number: int) -> None:
         super().__init__({"socket": Socket(number), "peername": ("127.0.0.1", 1)})
@@ -243,14 +243,14 @@ class Connections(RuleBasedStateMachine):
         transport = self.client(number).transport
         if how == "reset":
             self.call(transport.lose, ConnectionResetError())
-        elif transport.receives and not self.ends(transport):
+        elif transport.receives and not self.eof_received(transport):
             self.call(transport.close)
         self.turn(turns)
 
-    def ends(self, transport: Transport) -> bool:
-        kept: list[Any] = []
-        self.call(lambda: kept.append(transport.protocol.eof_received()))
-        return bool(kept[0])
+    def eof_received(self, transport: Transport) -> bool:
+        result: list[Any] = []
+        self.call(lambda: result.append(transport.protocol.eof_received()))
+        return bool(result[0])
 
     @precondition(lambda self: self.clients)
     @rule(number=st.integers(0, 2))
@@ -292,7 +292,7 @@ class Connections(RuleBasedStateMachine):
             self.switch(transport)
         elif how == "reset":
             self.call(transport.lose, ConnectionResetError())
-        elif transport.receives and not self.ends(transport):
+        elif transport.receives and not self.eof_received(transport):
             self.call(transport.close)
         self.turn(turns)
 
@@ -325,7 +325,7 @@ class Connections(RuleBasedStateMachine):
         assert self.errors == []
 
     @invariant()
-    def places_are_owned(self) -> None:
+    def slots_are_owned(self) -> None:
         alive = {transport.protocol for transport in self.loop.transports if not transport.lost}
         assert self.pool.connections <= alive
         assert self.pool.used_slots <= LIMIT
@@ -358,7 +358,7 @@ class Connections(RuleBasedStateMachine):
             if not waiting:
                 break
             self.call(waiting[0].outcome.set_result, "connected")
-        self.places_are_owned()
+        self.slots_are_owned()
         self.exchanges_are_counted()
         assert self.port.lifecycle.running == 0
         assert self.port.lifecycle.connections == set()

@@ -12,7 +12,7 @@ from tests.conftest import StartGateway
 from tests.proxy.use_case import UseCase
 from tests.smuggling.endpoints import FEEDS, Witness, answers_in, converse
 from tests.smuggling.table import HEADER_LINE, HEADERS, REFUSED, ROWS, SECTIONS, SOUND, Row
-from tests.wire import PATIENCE, RecordingUpstream, talk
+from tests.wire import PATIENCE, RecordingUpstream, send_request
 
 FOLLOWER = b"GET /follower HTTP/1.1\r\nHost: x\r\n\r\n"
 OVER = {"limits": {"header_line": HEADER_LINE, "headers": HEADERS}}
@@ -52,7 +52,7 @@ async def test_request_is_refused(row: Row, feed: str, start_gateway: StartGatew
         assert answer.values("connection") == [b"close"] or answer.line.startswith(b"HTTP/1.0 ")
         assert json.loads(answer.body)["status"] == status
 
-        sound = await talk(gateway.data_port, FOLLOWER)
+        sound = await send_request(gateway.data_port, FOLLOWER)
         assert (sound.body, [request.line for request in witness.requests]) == (b"ok", [FOLLOWER.partition(b"\r")[0]])
         assert b"mlc_gateway_in_flight 0.0" in gateway.metrics.render().splitlines()
 

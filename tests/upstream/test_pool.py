@@ -32,7 +32,7 @@ async def _pool(limit: int) -> AsyncIterator[Pool]:
         pool = Pool(node, None, limit, 15.0, 30.0, ResponseReader(HeadLimits()), every, lambda *_: False)
         yield pool
         await pool.close()
-        while pool.connections:  # noqa: ASYNC110  # until the loop has told of the last
+        while pool.connections:  # noqa: ASYNC110  # until the loop has reported the last
             await asyncio.sleep(0)
         assert (pool.used_slots, every) == (0, set())
 
@@ -44,7 +44,7 @@ async def _waiting(pool: Pool, count: int) -> list[asyncio.Task[Connection]]:
 
 
 async def test_a_request_cancelled_at_any_moment_takes_no_place() -> None:
-    """uvloop connects and cancels in either order: the connection belongs to the pool, whoever asked for it."""
+    """uvloop connects and cancels in either order: the connection belongs to the pool, not to the request."""
     async with _pool(2) as pool:
         for turns in [*range(12)] * 4:
             task = asyncio.create_task(pool.acquire())
