@@ -275,7 +275,7 @@ class ClientConnection(asyncio.Protocol):
         if self._state is _BODY:
             self._within_body()
 
-    def held_back(self) -> int:
+    def paused_descriptor(self) -> int:
         """See `Pollable`."""
         if self.transport.is_reading() or self.transport.is_closing():
             return -1

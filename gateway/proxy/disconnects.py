@@ -17,7 +17,7 @@ _HANGUP = getattr(select, "POLLRDHUP", 0)
 class Pollable(Protocol):
     """A connection."""
 
-    def held_back(self) -> int:
+    def paused_descriptor(self) -> int:
         """Return the descriptor of the socket if the transport is paused, else -1."""
 
     def peer_gone(self, cut: bool) -> None:
@@ -42,7 +42,9 @@ class DisconnectPoller:
             self._timer = None
 
     def _poll(self) -> None:
-        paused = {number: connection for connection in self._connections if (number := connection.held_back()) >= 0}
+        paused = {
+            number: connection for connection in self._connections if (number := connection.paused_descriptor()) >= 0
+        }
         if paused:
             poll = select.poll()
             for number in paused:

@@ -41,7 +41,7 @@ STATISTICS = re.compile(rb"/_stats|/_nodes|/_tasks|/_cluster/(state|stats|pendin
 
 
 def visible(message: Parsed) -> Parsed:
-    """What must be the same on both sides of the gateway."""
+    """Return the part of a message that must be the same on both sides of the gateway."""
     gone = APART | {b"host"}
     return Parsed(message.line, tuple(p for p in message.headers if p[0].lower() not in gone), message.body)
 

@@ -98,7 +98,7 @@ class Recorder:
 
 
 def _exchanges(line: _Line) -> list[tuple[int, Exchange]]:
-    """What the line carried, which then forgets it; a connection may carry more later."""
+    """Return what the line carried, and remove it from the record; a connection may carry more later."""
     sent, came = bytes(line.sent), bytes(line.came)
     starts = [start for start, _ in line.marks]
     found = []

@@ -47,7 +47,7 @@ class Ask:
 
 @dataclass(frozen=True)
 class Saw:
-    """What a client saw. status: 0 when no head came whole; kept: the connection may be used again."""
+    """A response as a client saw it. status: 0 without a complete head. kept: the connection may be used again."""
 
     status: int = 0
     body: bytes = b""

@@ -54,7 +54,7 @@ def be_patient(gateway: Gateway) -> None:
 
 
 def in_flight(gateway: Gateway) -> int:
-    """How many requests the gateway deals with, by its metrics."""
+    """Return the number of requests in flight, from the metrics."""
     [line] = [line for line in gateway.metrics.render().splitlines() if line.startswith(b"mlc_gateway_in_flight ")]
     return int(float(line.split()[1]))
 

@@ -41,32 +41,32 @@ SHORT = 0.05
 
 @pytest.fixture(autouse=True)
 def quick(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Looks often, but for the test that is about how often it is."""
+    """Poll often, except in the test of the period."""
     if "second" not in request.function.__name__:
         monkeypatch.setattr(disconnects, "PERIOD", SHORT)
 
 
-class Looks:
-    """Counts how often the gateway has looked."""
+class Polls:
+    """Counts the polls of the gateway."""
 
     count = 0
 
     async def more(self, count: int) -> None:
-        """Wait for so many looks that begin from now on."""
+        """Wait for `count` polls that begin from now on."""
         goal = self.count + count
         assert await settled(lambda: self.count >= goal)
 
 
 @pytest.fixture
-def looks(monkeypatch: pytest.MonkeyPatch) -> Looks:
-    looks, poll = Looks(), disconnects.DisconnectPoller._poll
+def polls(monkeypatch: pytest.MonkeyPatch) -> Polls:
+    polls, poll = Polls(), disconnects.DisconnectPoller._poll
 
     def counted(self: disconnects.DisconnectPoller) -> None:
         poll(self)
-        looks.count += 1
+        polls.count += 1
 
     monkeypatch.setattr(disconnects.DisconnectPoller, "_poll", counted)
-    return looks
+    return polls
 
 
 SENT = {"an upload": UPLOAD, "a pipeline": GET * 10_000}
@@ -146,8 +146,8 @@ class Client:
 
 
 def held_back(gateway: Gateway) -> int:
-    """How many clients it does not read from."""
-    return sum(connection.held_back() >= 0 for connection in gateway._data._data_port.lifecycle.connections)
+    """Return the number of paused clients."""
+    return sum(connection.paused_descriptor() >= 0 for connection in gateway._data._data_port.lifecycle.connections)
 
 
 @contextlib.asynccontextmanager
@@ -214,13 +214,13 @@ async def test_it_does_while_it_waits_for_its_turn() -> None:
         assert cluster.heads == 1
 
 
-async def test_a_client_that_is_held_back_and_stays_is_waited_for(looks: Looks) -> None:
+async def test_a_client_that_is_held_back_and_stays_is_waited_for(polls: Polls) -> None:
     cluster = Stuck()
     async with before(cluster) as gateway:
         reader, writer = await asyncio.open_connection("127.0.0.1", gateway.data_port)
         writer.write(UPLOAD)
         assert await settled(lambda: held_back(gateway) == 1)
-        await looks.more(3)
+        await polls.more(3)
         assert running(gateway) == 1
         cluster.over.set()
         assert (await read_message(reader)).line == b"HTTP/1.1 200 OK"
@@ -229,7 +229,7 @@ async def test_a_client_that_is_held_back_and_stays_is_waited_for(looks: Looks) 
 
 
 @pytest.mark.parametrize("end", [RESET, "half"])
-async def test_in_a_tunnel_all_is_passed_on_before_an_orderly_end(end: str, looks: Looks) -> None:
+async def test_in_a_tunnel_all_is_passed_on_before_an_orderly_end(end: str, polls: Polls) -> None:
     cluster = Stuck()
     async with before(cluster) as gateway:
         client = Client(gateway.data_port)
@@ -238,7 +238,7 @@ async def test_in_a_tunnel_all_is_passed_on_before_an_orderly_end(end: str, look
         sent = await client.fill(bytes(SIZE), gateway)
         client.end(end)
         if end == "half":
-            await looks.more(3)
+            await polls.more(3)
             assert running(gateway) == 1
             cluster.over.set()
             assert await settled(lambda: cluster.heard == sent)

@@ -39,7 +39,7 @@ def right_answer(method: bytes, target: bytes, id: bytes, size: int, body: bytes
 
 @dataclass(frozen=True)
 class Request:
-    """What came: the head's parts and the body, transfer-coding undone."""
+    """A received request: the parts of its head, and its body without the transfer coding."""
 
     method: bytes
     target: bytes
