@@ -22,7 +22,8 @@ from gateway.observe.metrics import Metrics
 from gateway.observe.nodes import Nodes
 from gateway.ports import ExecuteHandler, ManageHandler, ProfileCache
 from gateway.proxy.acceptor import UNIX
-from gateway.proxy.data_port import DataListener, DataPort
+from gateway.proxy.data_port import DataPort
+from gateway.proxy.listener import DataListener
 from gateway.upstream.client import Upstream
 from gateway.upstream.tls import TlsSource, on_data_port, to_cluster, watch
 
@@ -58,7 +59,7 @@ class _Generation:
 
     async def ended(self) -> None:
         """Wait until the last request is answered and the last registration is finished or undone."""
-        await self.port.ended()
+        await self.port.lifecycle.ended()
         if self.manage is not None:
             await self.manage.ended()
 
@@ -157,7 +158,7 @@ class Gateway:
         new.upstream.nodes.inherit(self.upstream.nodes)
         old, self._now = self._now, new
         if self._tls is not None and tls is not None:
-            self._tls.become(tls)
+            self._tls.replace_with(tls)
         self._data.replace(new.port, settings.listen.shutdown_seconds)
         self._admin_pages.cluster = new.upstream
         self._admin_pages.token = _token(settings.listen)

@@ -139,7 +139,7 @@ class RecordingUpstream:
             writer.close()
 
 
-async def talk(port: int, raw: bytes, *, bodyless: bool = False) -> Parsed:
+async def send_request(port: int, raw: bytes, *, bodyless: bool = False) -> Parsed:
     """Send `raw` on a connection of its own and read one whole answer."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
@@ -150,7 +150,7 @@ async def talk(port: int, raw: bytes, *, bodyless: bool = False) -> Parsed:
         writer.transport.abort()
 
 
-async def talk_to_end(port: int, raw: bytes) -> bytes:
+async def send_until_closed(port: int, raw: bytes) -> bytes:
     """Send `raw` and read until the connection ends, however it ends."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     came = b""

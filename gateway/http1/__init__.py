@@ -1,1 +1,1 @@
-"""HTTP/1.1 without I/O: rules, heads and bodies, read strictly. Imports nothing else of the gateway."""
+"""HTTP/1.1 without I/O, read strictly: rules, fields, heads, bodies and states. Imports nothing else of the gateway."""

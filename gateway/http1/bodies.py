@@ -1,8 +1,8 @@
 """Where a body ends: by its length, by its chunks or with the connection (RFC 9112, section 6.3).
 
-Each reader is fed what comes and hands back what may go on; `done` says that the body is whole, `rest` then holds
-what came behind it. A body in chunks may take many steps: `feed` can be bounded, `unread` then says that there is more
-to do. Pure: no I/O.
+Each reader is fed bytes as they arrive and returns those that may be sent on. `done`: the body is complete, and `rest`
+holds the bytes after it. A chunked body may take many steps, so `feed` can be limited; `unread` then means that some
+input is left. Pure: no I/O.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from __future__ import annotations
 import re
 import sys
 
-from gateway.http1.rules import TOKEN, VALUE, HeadLimits, Malformed, without
+from gateway.http1.fields import TOKEN, VALUE, without
+from gateway.http1.rules import HeadLimits, Malformed
 
 MAX_LINE = 1024
-"""Longest size line of a chunk, its extensions included (RFC 9112, 7.1.1 asks for a limit)."""
+"""Longest size line of a chunk, with its extensions (RFC 9112, 7.1.1 asks for a limit)."""
 MAX_TRAILERS = 16 * 1024
 
 _QUOTED = rb'"(?:[\t !#-\[\]-~\x80-\xff]|\\[\t -~\x80-\xff])*+"'
@@ -23,7 +24,7 @@ _SIZE = re.compile(
 _TINY_CHUNKS = re.compile(
     rb"(?:%b){4,2048}+" % b"|".join(rb"%x\r\n[\x00-\xff]{%d}\r\n" % (size, size) for size in range(1, 16))
 )
-"""Whole chunks of less than 16 bytes, several in a row: what comes byte by byte is read without a step for each."""
+"""Several complete chunks of less than 16 bytes: a body sent byte by byte does not take one step a byte."""
 _PART = re.compile(rb"(?:[0-9A-Fa-f]{1,15}(?:[ \t]*;%b*)?[ \t]*\r?)?" % VALUE)
 _HEX = re.compile(rb"[0-9A-Fa-f]{1,15}[ \t]*[;\r]")
 _TRAILERS = re.compile(rb"(?:%b++:%b*+\r\n)++\r\n" % (TOKEN, VALUE))
@@ -33,11 +34,11 @@ _NO_TRAILER = frozenset(
     | {b"proxy-connection", b"expect", b"max-forwards", b"content-encoding", b"content-type", b"content-range"}
     | {b"authorization", b"cache-control", b"set-cookie", b"cookie"}
 )
-"""Fields of framing, routing, request modifiers, authentication and content (RFC 9110, 6.5.1)."""
+"""Fields that are not allowed in trailers: framing, routing, modifiers, authentication, content (RFC 9110, 6.5.1)."""
 
 
 class Length:
-    """A body of so many bytes."""
+    """A body with a Content-Length."""
 
     __slots__ = ("_left", "done", "rest")
     unread = False
@@ -48,7 +49,7 @@ class Length:
         self.rest = b""
 
     def feed(self, data: bytes, most: int = sys.maxsize) -> bytes:
-        """What of `data` is body."""
+        """Return the part of `data` that belongs to the body."""
         left = self._left = self._left - len(data)
         if left > 0:
             return data
@@ -61,7 +62,7 @@ class Length:
 
 
 class ToEnd:
-    """A body that ends with its connection: `done` is for the connection to set."""
+    """A body that ends with its connection, which sets `done`."""
 
     __slots__ = ("done", "rest")
     unread = False
@@ -71,16 +72,16 @@ class ToEnd:
         self.rest = b""
 
     def feed(self, data: bytes, most: int = sys.maxsize) -> bytes:
-        """All of it."""
+        """Return `data`: all of it belongs to the body."""
         return data
 
 
 class Chunked:
-    """A body in chunks, checked as it comes.
+    """A chunked body, checked as it arrives.
 
-    A size line or a trailer goes on only once it is whole and right, so that the next reader never sees half of a
-    wrong one; extensions don't go on (RFC 9112, 7.1.1). decode: hand back the data alone, neither chunk lines nor
-    trailers. dropped: names of trailers that end here, because `Connection` lists them. limits: of trailers, too.
+    A size line or a trailer is sent on once it is complete and valid, so that the next reader never sees part of an
+    invalid one. Extensions are removed (RFC 9112, 7.1.1). decode: return the data without chunk lines and trailers.
+    dropped: names of trailers to remove, because `Connection` lists them. limits: apply to trailers, too.
     """
 
     __slots__ = (
@@ -105,12 +106,12 @@ class Chunked:
         self.rest = b""
 
     def feed(self, data: bytes, most: int = sys.maxsize) -> bytes:
-        """What of `data`, and of what was held back before, may go on.
+        """Return what may be sent on of `data`, and of the bytes held back before.
 
-        most: steps to take, about three a chunk. When they are used up, `unread` is true: feed b"" to go on.
+        most: number of steps, about three a chunk. When they are used up, `unread` is true: feed b"" to continue.
 
         Raises:
-            Malformed: it is not chunked as it should be.
+            Malformed: the chunks are invalid.
         """
         start = self._position
         if not self._buffer:
@@ -130,7 +131,7 @@ class Chunked:
                 break
             most -= 1
             after = self._step(self, data, position, out)
-            if after == position:  # the line is not whole yet
+            if after == position:  # the line is incomplete
                 self._buffer, self._position = data[position:], 0
                 break
             position = after
@@ -159,7 +160,7 @@ class Chunked:
         return match.end()
 
     def _check_part(self, data: bytes, position: int) -> None:
-        """A size line that does not match: wait for the rest of it, if it can still become one."""
+        """Check a size line that does not match: it may be incomplete, if it can still become valid."""
         if len(data) - position >= MAX_LINE and b"\r\n" not in data[position : position + MAX_LINE]:
             raise Malformed("chunk-line")
         if _PART.fullmatch(data, position) is None:
@@ -197,20 +198,20 @@ class Chunked:
                 raise Malformed("trailer-size")
         if len(without(lines, _NO_TRAILER)) < len(lines):
             raise Malformed("trailer-name")
-        kept = without(lines, self._dropped) if self._dropped else lines
-        self._altered |= len(kept) < len(lines)
+        sent = without(lines, self._dropped) if self._dropped else lines
+        self._altered |= len(sent) < len(lines)
         self.done = True
         if not self._decode:
-            out.extend(line + b"\r\n" for line in kept)
+            out.extend(line + b"\r\n" for line in sent)
             out.append(b"\r\n")
         return end
 
     def _check_trailers(self, part: bytes) -> None:
-        """Trailers that don't match: wait for the rest of them, if they can still become some."""
+        """Check trailers that do not match: they may be incomplete, if they can still become valid."""
         if len(part) >= MAX_TRAILERS:
             raise Malformed("trailer-size")
-        lone = part.replace(b"\r\n", b"")
-        if b"\r\n\r\n" in part or b"\n" in lone or b"\r" in lone[:-1]:
+        rest = part.replace(b"\r\n", b"")
+        if b"\r\n\r\n" in part or b"\n" in rest or b"\r" in rest[:-1]:
             raise Malformed("trailer")
 
 

@@ -1,6 +1,6 @@
-"""The head of a request, read once and strictly: every rule it can break is a row of `gateway.http1.rules`.
+"""The head of a request, read strictly. Every rule that it can break is a row of `gateway.http1.rules`.
 
-Pure. Stricter than RFC 9112 where leniency is what smuggling needs; each such place says so.
+Pure. Stricter than RFC 9112 where tolerance would make request smuggling possible; each such place says so.
 """
 
 from __future__ import annotations
@@ -8,61 +8,75 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from gateway.http1 import header_lines
+from gateway.http1 import fields as field_lines
 from gateway.http1.bodies import Body, Chunked, Length
-from gateway.http1.rules import (
+from gateway.http1.fields import (
     HOP_BY_HOP,
     PROTECTED,
-    HeadLimits,
-    Malformed,
     RawHeader,
     check_coding,
-    fields_of,
-    listed,
-    pair,
+    parse_fields,
     read_length,
+    split_field,
+    split_list,
     without,
 )
+from gateway.http1.rules import HeadLimits, Malformed
 
 _LINE = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]++) ([!\"$-~\x80-\xff]++) HTTP/([0-9])\.([0-9])\r\n")
-# Only what names in use are made of; RFC 3986 would allow `!$&'()*+,;=` too, which others split hosts at.
+# RFC 3986 also allows `!$&'()*+,;=` in a host; no host in use has them, and some parsers split a host there.
 _HOST = re.compile(rb"(?:(?:[0-9A-Za-z._~\-]|%[0-9A-Fa-f]{2})*|\[[0-9A-Fa-f:.]+\])(?::([0-9]{0,5}))?")
 _ABSOLUTE = re.compile(rb"(?i:https?)://([^/?]*)(?:[/?]|\Z)")
 _SPECIAL = HOP_BY_HOP | {b"host", b"content-length", b"expect", b"max-forwards"}
 _NUMBER = re.compile(rb"[0-9]+")
 COUNTED = frozenset({b"OPTIONS", b"TRACE"})
-"""Methods whose `Max-Forwards` counts (RFC 9110, 7.6.2)."""
+"""Methods for which `Max-Forwards` has a meaning (RFC 9110, 7.6.2)."""
 MOST_FORWARDS = 999_999_999
 _TUNNELS = frozenset({b"websocket"})
-"""What a connection may be upgraded to. Not `h2c`: its requests would pass unseen."""
+"""Protocols that a connection may be upgraded to. Not `h2c`: the gateway would not see its requests."""
 
 
 class Fields:
-    """The header fields of a request; never changed, as many requests may share them.
+    """The header fields of a request. Immutable for its users, because many requests may share them.
 
-    lines: as they stand. host: the value of Host, None without one. length: Content-Length. chunked: its transfer
-    coding. keep_alive: its client wants to send more on the connection. expectation: it has an Expect. expects: it
-    waits for a 100. max_forwards: the value of Max-Forwards, None without one. upgrade: it asks for a tunnel that can
-    be relayed. limits: those it kept. caller: who asks (`FastHandler.caller`), None until somebody wants to know.
+    lines: as received. host: the value of Host, or None. length: Content-Length, or None. chunked: the transfer coding
+    is chunked. keep_alive: the client may send another request on the connection. expectation: there is an Expect.
+    expects: the client waits for a 100. max_forwards: the value of Max-Forwards, or None. upgrade: the request asks
+    for a tunnel that can be relayed. limits: those that were applied. caller: see `FastHandler.caller`; None until it
+    has been computed.
     """
 
     __slots__ = (
-        "_around", "_dropped", "_host_at", "_kept", "_onward", "caller", "chunked", "expectation", "expects", "host",
-        "keep_alive", "length", "limits", "lines", "max_forwards", "upgrade",
+        "_around",
+        "_dropped",
+        "_end_to_end",
+        "_host_at",
+        "_sent_lines",
+        "caller",
+        "chunked",
+        "expectation",
+        "expects",
+        "host",
+        "keep_alive",
+        "length",
+        "limits",
+        "lines",
+        "max_forwards",
+        "upgrade",
     )  # fmt: skip
 
     def __init__(self, head: bytes, start: int, minor: int, limits: HeadLimits) -> None:
         self.limits = limits
-        self.lines = fields_of(head, start, limits)
+        self.lines = parse_fields(head, start, limits)
         self.host: bytes | None = None
         self.max_forwards: bytes | None = None
         self.caller: bytes | None = None
         self.length: int | None = None
         self.chunked = self.expectation = self.expects = self.upgrade = False
-        self._onward: tuple[bytes, bytes] | None = None
+        self._sent_lines: tuple[bytes, bytes] | None = None
         self._around: tuple[bytes, bool, tuple[bytes, bytes]] | None = None
         self._host_at = 0
-        self._kept: list[bytes] = []
+        self._end_to_end: list[bytes] = []
         self._dropped: set[bytes] = set()
         self._read(minor)
         if self.chunked and self.length is not None:
@@ -74,26 +88,26 @@ class Fields:
         self.keep_alive = b"close" not in self._dropped and (minor == 1 or b"keep-alive" in self._dropped)
 
     def _read(self, minor: int) -> None:
-        kept = self._kept
+        lines = self._end_to_end
         upgrades = b""
         for line in self.lines:
             name, _, value = line.partition(b":")
             name = name.lower()
             if name not in _SPECIAL:
-                kept.append(line)
+                lines.append(line)
             elif name == b"host":
                 if self.host is not None:
                     raise Malformed("host-twice")
                 self.host = value.strip(b" \t")
-                self._host_at = len(kept)
-                kept.append(line)
+                self._host_at = len(lines)
+                lines.append(line)
             elif name == b"content-length":
                 if self.length is not None:
                     raise Malformed("length-twice")
                 self.length = read_length(value)
-                kept.append(line)
+                lines.append(line)
             elif name == b"connection":
-                self._dropped |= listed(value)
+                self._dropped |= split_list(value)
             elif name == b"transfer-encoding":
                 if self.chunked:
                     raise Malformed("coding-twice")
@@ -102,64 +116,64 @@ class Fields:
             elif name == b"expect":
                 self.expectation = True
                 self.expects = minor == 1 and value.strip(b" \t").lower() == b"100-continue"
-                kept.append(line)
+                lines.append(line)
             elif name == b"max-forwards":
                 given = value.strip(b" \t")
                 self.max_forwards = given if self.max_forwards is None else self.max_forwards + b"," + given
-                kept.append(line)
+                lines.append(line)
             elif name == b"upgrade":
                 upgrades = value.strip(b" \t").lower()
         bare = minor == 1 and not self.chunked and not self.length
         self.upgrade = bare and upgrades in _TUNNELS and b"upgrade" in self._dropped
 
     def body(self, decode: bool) -> Body | None:
-        """What reads the body, None when there is none. decode: as `Chunked`."""
+        """Return the reader of the body, or None if there is no body. decode: see `Chunked`."""
         if self.chunked:
             return Chunked(decode, self._dropped - PROTECTED, self.limits)
         return Length(self.length) if self.length else None
 
-    def onward(self, host: bytes) -> bytes:
-        """The lines that go to the cluster, in their order and spelling, each with its CRLF, and an empty one.
+    def lines_for(self, host: bytes) -> bytes:
+        """Return the lines to send to the cluster, in their order and spelling, with CRLF and the empty line.
 
-        host: in place of its own Host; empty: that one stays.
+        host: replaces the client's Host; empty: the client's Host is sent.
         """
-        known = self._onward
+        known = self._sent_lines
         if known is None or known[0] != host:
-            known = self._onward = host, b"\r\n".join((*self._going(host), b"\r\n"))
+            known = self._sent_lines = host, b"\r\n".join((*self._lines_for(host), b"\r\n"))
         return known[1]
 
     def around_length(self, host: bytes, *, replaced: bool) -> tuple[bytes, bytes]:
-        """As `onward`, for a body that the gateway holds; see `headers.around_length`."""
-        lines = self.onward(host)
+        """As `lines_for`, for a body that the gateway has buffered; see `fields.around_length`."""
+        lines = self.lines_for(host)
         known = self._around
         if known is None or known[0] is not lines or known[1] is not replaced:
-            known = self._around = lines, replaced, header_lines.around_length(lines, replaced=replaced)
+            known = self._around = lines, replaced, field_lines.around_length(lines, replaced=replaced)
         return known[2]
 
-    def _going(self, host: bytes) -> list[bytes]:
-        kept = self._kept
+    def _lines_for(self, host: bytes) -> list[bytes]:
+        lines = self._end_to_end
         if host and self.host is None:
-            kept = [b"Host: " + host, *kept]
+            lines = [b"Host: " + host, *lines]
         elif host:
             at = self._host_at
-            kept = [*kept[:at], kept[at][:5] + b" " + host, *kept[at + 1 :]]
+            lines = [*lines[:at], lines[at][:5] + b" " + host, *lines[at + 1 :]]
         if self._dropped:
-            kept = without(kept, self._dropped - PROTECTED)
+            lines = without(lines, self._dropped - PROTECTED)
         if self.chunked:
-            kept = [*kept, b"Transfer-Encoding: chunked"]
+            lines = [*lines, b"Transfer-Encoding: chunked"]
         if self.upgrade:
-            kept = [*kept, *(line for line in self.lines if line[:8].lower() == b"upgrade:"), b"Connection: Upgrade"]
-        return kept
+            lines = [*lines, *(line for line in self.lines if line[:8].lower() == b"upgrade:"), b"Connection: Upgrade"]
+        return lines
 
     def pairs(self) -> list[RawHeader]:
-        """Names and values of all fields."""
-        return [pair(line) for line in self.lines]
+        """Return the names and values of all fields."""
+        return [split_field(line) for line in self.lines]
 
 
-class Reader:
-    """Reads requests' heads. Clients repeat their header fields from request to request: the last ones are kept.
+class RequestReader:
+    """Reads the heads of requests, with a cache of fields: clients repeat their fields from request to request.
 
-    So are the credentials among them, as long as they would be in a client's connection; see `_MOST` and `_LONGEST`.
+    The cache may hold credentials, as an open connection does; `_MOST` and `_LONGEST` limit it.
     """
 
     _MOST = 256
@@ -170,10 +184,10 @@ class Reader:
         self._known: dict[tuple[bytes, bytes], Fields] = {}
 
     def read(self, head: bytes) -> Request:
-        """The request of a head, which ends in its empty line.
+        """Read a head, which ends with its empty line.
 
         Raises:
-            Malformed: it breaks a rule.
+            Malformed: the head breaks a rule.
         """
         match = _LINE.match(head)
         if match is None:
@@ -188,14 +202,14 @@ class Reader:
         fields = self._known.get(key)
         if fields is None:
             fields = Fields(head, start, int(minor), self.limits)
-            self._keep(key, fields)
-        if target[0] != 47 or method == b"CONNECT":  # not "/": not in origin-form
+            self._store(key, fields)
+        if target[0] != 47 or method == b"CONNECT":  # 47 is "/", so the target is not in origin-form
             target = _read_target(method, target, fields.host)
         if fields.max_forwards is not None and method in COUNTED and _NUMBER.fullmatch(fields.max_forwards) is None:
             raise Malformed("max-forwards")
         return Request(method, target, int(minor), fields)
 
-    def _keep(self, key: tuple[bytes, bytes], fields: Fields) -> None:
+    def _store(self, key: tuple[bytes, bytes], fields: Fields) -> None:
         if len(key[1]) <= self._LONGEST:
             if len(self._known) >= self._MOST:
                 self._known.clear()
@@ -203,9 +217,10 @@ class Reader:
 
 
 class Request:
-    """A request's head. method: as it came. minor: of its version, HTTP/1.
+    """A request's head. method: as received. minor: the minor version; the major version is 1.
 
-    target: as it came, but for an absolute one: what follows its host, which is how it goes on (RFC 9112, 3.2.1).
+    target: as received. An absolute target is reduced to what follows its host, the form that is sent on (RFC 9112,
+    3.2.1).
     """
 
     __slots__ = ("fields", "method", "minor", "target")
@@ -218,17 +233,17 @@ class Request:
 
     @property
     def has_body(self) -> bool:
-        """Whether a body follows."""
+        """There is a body."""
         return self.fields.chunked or bool(self.fields.length)
 
 
 def _read_target(method: bytes, target: bytes, host: bytes | None) -> bytes:
-    """A target that is no path (RFC 9112, 3.2), as the cluster is to get it: in origin-form, or `*`.
+    """Return a target that is not in origin-form (RFC 9112, 3.2) as it is sent on: in origin-form, or `*`.
 
-    The rest of the gateway, its routes above all, then sees one form only.
+    The rest of the gateway, such as the route table, then sees one form only.
 
     Raises:
-        Malformed: it is in no form that is relayed, or of another host than `host`.
+        Malformed: the form is not relayed, or the target names another host than `host`.
     """
     if method == b"CONNECT":
         raise Malformed("connect")
@@ -248,7 +263,7 @@ def _read_target(method: bytes, target: bytes, host: bytes | None) -> bytes:
 
 
 def fault_in_line(line: bytes) -> str:
-    """What is wrong with a request line that doesn't match, as a key of `RULES`."""
+    """Return the rule that an invalid request line breaks, a key of `RULES`."""
     parts = line.split(b" ")
     if b"\n" in line:
         return "bare-lf"

@@ -1,48 +1,47 @@
-"""The head of an answer, read once and strictly; what it says of its body and its connection. Pure."""
+"""The head of a response, read strictly: its body, its connection, and the lines that are sent on. Pure."""
 
 from __future__ import annotations
 
 import re
 
 from gateway.http1.bodies import Body, Chunked, Length, ToEnd
-from gateway.http1.rules import (
+from gateway.http1.fields import (
     HOP_BY_HOP,
     PROTECTED,
-    HeadLimits,
-    Malformed,
     RawHeader,
     check_coding,
-    fields_of,
-    listed,
-    pair,
+    parse_fields,
     read_length,
+    split_field,
+    split_list,
     without,
 )
+from gateway.http1.rules import HeadLimits, Malformed
 
 _STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9]{2})(?: [\t -~\x80-\xff]*+)?\r\n")
 _SPECIAL = HOP_BY_HOP | {b"content-length"}
 BODYLESS = frozenset({204, 304})
 
 
-class Heads:
-    """Reads answers' heads; the last ones are kept, as answers to like requests have like heads."""
+class ResponseReader:
+    """Reads the heads of responses, with a cache: responses to similar requests often have the same head."""
 
     _MOST = 256
     _LONGEST = 2048
 
     def __init__(self, limits: HeadLimits) -> None:
         self.limits = limits
-        self._known: dict[bytes, Head] = {}
+        self._known: dict[bytes, ResponseHead] = {}
 
-    def read(self, raw: bytes) -> Head:
-        """The head `raw`, which ends in its empty line.
+    def read(self, raw: bytes) -> ResponseHead:
+        """Read the head `raw`, which ends with its empty line.
 
         Raises:
-            Malformed: it breaks a rule.
+            Malformed: the head breaks a rule.
         """
         head = self._known.get(raw)
         if head is None:
-            head = Head(raw, self.limits)
+            head = ResponseHead(raw, self.limits)
             if len(raw) <= self._LONGEST:
                 if len(self._known) >= self._MOST:
                     self._known.clear()
@@ -50,13 +49,13 @@ class Heads:
         return head
 
 
-class Head:
-    """An answer's head; never changed, as many answers may share it.
+class ResponseHead:
+    """A response's head. Immutable for its users, because many responses may share it.
 
-    raw: as it came, up to its empty line and with it. lines: its field lines. length: its Content-Length.
-    chunked: its transfer coding. persistent: the connection can be used again. listed: what its `Connection` names.
-    no_hop_headers: no header of it ends at this hop but perhaps its Transfer-Encoding. forwardable_verbatim: of
-    HTTP/1.1, with a length and without such a header.
+    raw: as received, with the empty line. lines: the field lines. length: Content-Length, or None. chunked: the
+    transfer coding is chunked. persistent: the connection can be used again. listed: the fields that `Connection`
+    lists. no_hop_headers: there is no hop-by-hop field, except perhaps Transfer-Encoding. forwardable_verbatim: an
+    HTTP/1.1 head with a length and without hop-by-hop fields.
     """
 
     __slots__ = (
@@ -82,7 +81,7 @@ class Head:
         self._limits = limits
         self.status = int(status)
         self.minor = 1 if minor == b"1" else 0
-        self.lines = fields_of(raw, match.end(), limits)
+        self.lines = parse_fields(raw, match.end(), limits)
         self.length: int | None = None
         self.chunked = False
         self.no_hop_headers = True
@@ -112,10 +111,10 @@ class Head:
         else:
             self.no_hop_headers = False
             if name == b"connection":
-                self.listed |= listed(value)
+                self.listed |= split_list(value)
 
     def body(self, method: bytes, decode: bool) -> Body:
-        """What reads its body (RFC 9112, 6.3). decode: as `Chunked`."""
+        """Return the reader of the body (RFC 9112, 6.3). decode: see `Chunked`."""
         if method == b"HEAD" or self.status in BODYLESS:
             return Length(0)
         if self.chunked:
@@ -123,13 +122,13 @@ class Head:
         return ToEnd() if self.length is None else Length(self.length)
 
     def end_to_end(self) -> list[bytes]:
-        """The lines that go on, in their order and spelling."""
+        """Return the lines that are sent on, in their order and spelling."""
         return without(self.lines, HOP_BY_HOP | (self.listed - PROTECTED))
 
     def pairs(self) -> list[RawHeader]:
-        """Names and values of all its fields."""
-        return [pair(line) for line in self.lines]
+        """Return the names and values of all fields."""
+        return [split_field(line) for line in self.lines]
 
     def first_line(self) -> bytes:
-        """The status line as this hop sends it: its version is this hop's own (RFC 9112, 2.3)."""
+        """Return the status line to send: the version is that of this hop (RFC 9112, 2.3)."""
         return b"HTTP/1.1" + self.raw[8 : self.raw.index(b"\r\n") + 2]

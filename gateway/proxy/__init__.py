@@ -1,1 +1,1 @@
-"""The gateway's two listeners: what comes in, where it goes, and how errors are said."""
+"""The data port: client connections, routing, admission, the relay of exchanges, and error responses."""

@@ -1,4 +1,4 @@
-"""Listening sockets that close without losing a connection that a client believes to have made."""
+"""Listening sockets that can be closed without losing a connection that the kernel has already accepted."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 BACKLOG = 1024
-"""Connections the kernel holds until they are accepted."""
+"""Connections that the kernel queues until they are accepted."""
 
 _MOST_AT_ONCE = 128
 _HANDSHAKE = 1.0
-"""Seconds that a door which closes waits for handshakes of TLS."""
+"""Seconds that `Acceptor.close` waits for TLS handshakes."""
 
 UNIX = "unix:"
 
@@ -22,11 +22,11 @@ Factory = Callable[[], asyncio.BaseProtocol]
 
 
 async def bind(host: str, port: int, *, shared: bool = False) -> list[socket.socket]:
-    """Sockets bound to every address of `host`, not listening yet.
+    """Bind a socket to every address of `host`, without listening.
 
-    host: ``unix:`` and a path for a socket in the file system, where `port` means nothing.
-    port: 0 takes a free one, the same for all addresses. shared: other processes may bind to it too, and the kernel
-    spreads new connections over those that listen (SO_REUSEPORT).
+    host: ``unix:`` and a path for a socket in the file system; `port` is ignored then. port: 0 takes a free port, the
+    same for all addresses. shared: other processes may bind to the port too, and the kernel distributes new
+    connections among those that listen (SO_REUSEPORT).
 
     Raises:
         OSError: the host is unknown or the port is taken.
@@ -56,7 +56,7 @@ async def bind(host: str, port: int, *, shared: bool = False) -> list[socket.soc
 
 
 def _bind_unix(path: str) -> socket.socket:
-    Path(path).unlink(missing_ok=True)  # of a process that ended without cleaning up
+    Path(path).unlink(missing_ok=True)  # left by a process that ended without removing it
     one = socket.socket(socket.AF_UNIX)
     one.setblocking(False)
     one.bind(path)
@@ -64,61 +64,65 @@ def _bind_unix(path: str) -> socket.socket:
 
 
 class Acceptor:
-    """Lets connections in from `sockets`, which it owns from now on."""
+    """Accepts connections from `sockets`, which it owns."""
 
     def __init__(self, sockets: list[socket.socket], factory: Factory, tls: ssl.SSLContext | None) -> None:
         self._sockets = sockets
         self._factory = factory
         self._tls = tls
         self._servers: list[asyncio.Server] = []
-        self._entering: set[asyncio.Task[None]] = set()
+        self._handshakes: set[asyncio.Task[None]] = set()
         self._local = sockets[0].family == socket.AF_UNIX
         self.port: int = 0 if self._local else sockets[0].getsockname()[1]
 
     async def open(self) -> None:
-        """Listen. Raises OSError: another process listens there."""
+        """Listen.
+
+        Raises:
+            OSError: another process listens there.
+        """
         loop = asyncio.get_running_loop()
         try:
             for one in self._sockets:
                 listen = loop.create_unix_server if self._local else loop.create_server
-                self._servers.append(await listen(self._accepted, sock=one.dup(), ssl=self._tls, backlog=BACKLOG))
+                self._servers.append(await listen(self._on_accepted, sock=one.dup(), ssl=self._tls, backlog=BACKLOG))
         except OSError:
             await self.close()
             raise
 
-    def _accepted(self) -> asyncio.BaseProtocol:
-        """For a connection that the loop let in; who waits behind it is let in as well.
+    def _on_accepted(self) -> asyncio.BaseProtocol:
+        """Make the protocol for a connection that the loop has accepted, and accept the others that are queued.
 
-        uvloop accepts one connection a turn (libuv, pull request 3696), and under load a turn is as long as all that is
-        done in it: a crowd would wait for as many turns as it has heads.
+        uvloop accepts one connection per turn of the loop (libuv, pull request 3696). Under load a turn takes long, so
+        many clients that connect together would wait for as many turns.
         """
-        self._let_in(_MOST_AT_ONCE)
+        self._accept(_MOST_AT_ONCE)
         return self._factory()
 
-    def _let_in(self, most: int) -> None:
+    def _accept(self, most: int) -> None:
         loop = asyncio.get_running_loop()
         for one in self._sockets:
-            with contextlib.suppress(OSError):  # nobody waits any more, or this one never listened
+            with contextlib.suppress(OSError):  # the queue is empty, or the socket never listened
                 for _ in range(most):
                     connection = one.accept()[0]
                     connection.setblocking(False)
-                    task = loop.create_task(self._enter(connection))
-                    self._entering.add(task)
-                    task.add_done_callback(self._entering.discard)
+                    task = loop.create_task(self._connect(connection))
+                    self._handshakes.add(task)
+                    task.add_done_callback(self._handshakes.discard)
 
-    async def _enter(self, connection: socket.socket) -> None:
-        with contextlib.suppress(OSError):  # a handshake that fails is the client's affair
+    async def _connect(self, connection: socket.socket) -> None:
+        with contextlib.suppress(OSError):  # a failed handshake concerns only its client
             loop = asyncio.get_running_loop()
             await loop.connect_accepted_socket(self._factory, connection, ssl=self._tls)
 
     async def close(self) -> None:
-        """Let in who waits already, and nobody else."""
+        """Accept the connections that are queued already, and no others."""
         for server in self._servers:
             server.close()
-        self._let_in(BACKLOG)
+        self._accept(BACKLOG)
         for one in self._sockets:
             one.close()
-        if self._entering:
-            _, late = await asyncio.wait(self._entering, timeout=_HANDSHAKE)
+        if self._handshakes:
+            _, late = await asyncio.wait(self._handshakes, timeout=_HANDSHAKE)
             for task in late:
                 task.cancel()

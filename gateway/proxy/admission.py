@@ -1,11 +1,11 @@
-"""How many requests run at a time: a cap for all, a cap per client, and a bounded queue in front of each.
+"""Limits how many requests run at a time: in total and per client, with a bounded queue for each limit.
 
-A request first needs a place among its client's own, then one among all. Whoever finds none waits its turn: at its
-client's cap in that client's line (at most as long as the cap itself), after that in the common line; both together
-are no longer than `admission.queue`. So a client that floods the gateway fills its own line and is told 429, and
-only a crowd of clients fills the common one, which is a 503.
+A request needs a slot of its client's, then a slot of the total. At its client's limit it waits in that client's queue,
+which is at most as long as the limit itself; at the total limit it waits in the common queue. All queues together hold
+at most `admission.queue` requests. So a client that sends too much fills its own queue and gets 429; only many clients
+together fill the common queue, which means 503.
 
-Every step takes constant time and no task; where no cap is set, nothing is counted at all.
+Every step takes constant time and needs no task. Without a limit, nothing is counted.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from gateway.config.schema import Settings
 from gateway.errors import GatewayError, Overloaded, TooManyRequests
 
 Then = Callable[[GatewayError | None], None]
-"""Called once, later: with None when it is the request's turn, or with why it never will be."""
+"""Called once, later: with None when the request may run, or with the error that refuses it."""
 
 
 class Timer(Protocol):
-    """What `Later` gives; asyncio's TimerHandle."""
+    """What `Later` returns, such as asyncio's TimerHandle."""
 
     def cancel(self) -> None:
-        """Don't call any more."""
+        """Cancel the call."""
 
 
 Later = Callable[[float, Callable[[], None]], Timer]
 
 
 class Ticket:
-    """A request's place. admitted: it may run now. `leave` must be called in the end, whatever became of it."""
+    """A request's slot. admitted: the request may run. `leave` must be called when the request has ended."""
 
     __slots__ = ("_admission", "_client", "_line", "_then", "_timer", "admitted")
 
@@ -47,13 +47,13 @@ class Ticket:
         self._timer: Timer | None = None
 
     def leave(self) -> None:
-        """The request is done, or has gone away while it waited; calling it again does nothing."""
+        """Free the slot: the request has ended, or was dropped while it waited. May be called again."""
         if self._admission is not None:
             admission, self._admission = self._admission, None
             admission.left(self)
 
     def settle(self) -> Then | None:
-        """End the wait; whom to tell, if nobody has been told yet."""
+        """End the wait. Return the callback, unless it has been called."""
         if self._timer is not None:
             self._timer.cancel()
         then, self._timer, self._then = self._then, None, None
@@ -61,7 +61,7 @@ class Ticket:
 
 
 class _Client:
-    """One client with requests here. held: of its places; line: its requests that wait for one."""
+    """A client with requests. held: slots that it uses. line: its requests that wait for a slot."""
 
     __slots__ = ("held", "key", "line")
 
@@ -79,18 +79,18 @@ def _call_later(seconds: float, then: Callable[[], None]) -> Timer:
 
 
 def per_client_limit(settings: Settings) -> int:
-    """Most of one client's requests at a time, 0 for no limit; see `admission.per_client`."""
+    """Return the limit of one client's requests, 0 for none; see `admission.per_client`."""
     limit = settings.admission.per_client
     if limit != "auto":
         return limit
-    told_apart = settings.admission.client_header or settings.listen.trusted_proxies
-    return max(1, settings.upstream.connections // 2) if told_apart else 0
+    distinguishable = settings.admission.client_header or settings.listen.trusted_proxies
+    return max(1, settings.upstream.connections // 2) if distinguishable else 0
 
 
 class Admission:
     """Counts the requests that run and those that wait.
 
-    per_client: most of one client's requests, 0 for no limit. later: calls back after so many seconds.
+    per_client: limit of one client's requests, 0 for none. later: calls a function after a number of seconds.
     """
 
     def __init__(self, settings: AdmissionSettings, per_client: int, later: Later = _call_later) -> None:
@@ -105,12 +105,12 @@ class Admission:
         self.waiting = 0
 
     def enter(self, key: str, then: Then) -> Ticket:
-        """A ticket for one request; where it is not admitted at once, `then` is called later.
+        """Return a ticket for one request. If it is not admitted at once, `then` is called later.
 
-        key: what tells the client from others.
+        key: identifies the client.
 
         Raises:
-            TooManyRequests, Overloaded: there is no room to wait either.
+            TooManyRequests, Overloaded: the queue is full too.
         """
         if not self.limited:
             return _FREE
@@ -132,11 +132,11 @@ class Admission:
         return ticket
 
     def left(self, ticket: Ticket) -> None:
-        """Free the place of `ticket`, running or waiting; `Ticket.leave` calls it."""
+        """Free the slot of `ticket`, running or waiting. Called by `Ticket.leave`."""
         if ticket._line is None:
             self.running -= 1
         ticket.settle()
-        self._advance(self._freed(ticket))
+        self._advance(self._release(ticket))
 
     def _full(self) -> bool:
         return bool(self._total) and self.running >= self._total
@@ -153,7 +153,7 @@ class Admission:
         ticket._line = line
         self.waiting += 1
 
-    def _part(self, ticket: Ticket) -> None:
+    def _remove(self, ticket: Ticket) -> None:
         if ticket._line is not None:
             del ticket._line[ticket]
             ticket._line = None
@@ -163,20 +163,20 @@ class Admission:
         assert ticket._client is not None
         kind = TooManyRequests if ticket._line is ticket._client.line else Overloaded
         ticket._admission = None
-        self._advance(self._freed(ticket))
-        self._tell(ticket, self._refusal(kind))
+        self._advance(self._release(ticket))
+        self._notify(ticket, self._refusal(kind))
 
-    def _freed(self, ticket: Ticket) -> _Client:
-        """Take `ticket` out of its line and give up its place among its client's, if it had one."""
+    def _release(self, ticket: Ticket) -> _Client:
+        """Remove `ticket` from its queue, and free its client's slot if it had one."""
         client = ticket._client
         assert client is not None
         if ticket._line is not client.line:
             client.held -= 1
-        self._part(ticket)
+        self._remove(ticket)
         return client
 
     def _advance(self, client: _Client) -> None:
-        """Let those go on for whom there is a place now: first whoever waits in the common line."""
+        """Admit the requests for which there is a slot now, those in the common queue first."""
         ready: list[Ticket] = []
         while self._line and not self._full():
             self._run(next(iter(self._line)), ready)
@@ -184,22 +184,22 @@ class Admission:
             ticket = next(iter(client.line))
             client.held += 1
             if self._full():
-                self._part(ticket)
+                self._remove(ticket)
                 self._join(ticket, self._line)
             else:
                 self._run(ticket, ready)
         if not client.held and not client.line:
             del self._clients[client.key]
         for ticket in ready:
-            self._tell(ticket, None)
+            self._notify(ticket, None)
 
     def _run(self, ticket: Ticket, ready: list[Ticket]) -> None:
-        self._part(ticket)
+        self._remove(ticket)
         self.running += 1
         ticket.admitted = True
         ready.append(ticket)
 
-    def _tell(self, ticket: Ticket, refusal: GatewayError | None) -> None:
+    def _notify(self, ticket: Ticket, refusal: GatewayError | None) -> None:
         then = ticket.settle()
         if then is not None:
             then(refusal)

@@ -1,4 +1,4 @@
-"""Connections whose client sent more than is read in one go: they take turns, a little in each turn of the loop."""
+"""Shares the event loop among connections with much buffered input: each is read a little per turn of the loop."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from collections import OrderedDict
 from typing import Protocol
 
 SLICE = 0.001
-"""Seconds of one turn of the loop that the backlog may take."""
+"""Seconds that the backlog may take in one turn of the loop."""
 
 
 class Resumable(Protocol):
     """A connection."""
 
-    def go_on(self) -> None:
-        """Do a bounded piece of work; it adds itself again if there is more."""
+    def continue_reading(self) -> None:
+        """Do a bounded amount of work, and add itself again if there is more."""
 
 
 class Backlog:
-    """Calls the connections in it one after the other, at most once each in a turn of the loop."""
+    """Calls its connections in order, each at most once per turn of the loop."""
 
     def __init__(self) -> None:
         self._waiting: OrderedDict[Resumable, None] = OrderedDict()
         self._scheduled = False
 
     def add(self, connection: Resumable) -> None:
-        """Let `connection` go on when it is its turn; one that waits already keeps its turn."""
+        """Queue `connection`. If it is queued already, its position does not change."""
         self._waiting[connection] = None
         self._schedule()
 
@@ -38,7 +38,7 @@ class Backlog:
     def _run(self) -> None:
         until = time.monotonic() + SLICE
         for _ in range(len(self._waiting)):
-            self._waiting.popitem(last=False)[0].go_on()
+            self._waiting.popitem(last=False)[0].continue_reading()
             if time.monotonic() >= until:
                 break
         self._scheduled = False

@@ -1,6 +1,6 @@
-"""One client's connection to the data port: requests in, one after the other, and whatever answers them out.
+"""A client's connection to the data port: reads requests one after the other, and writes their responses.
 
-An idle connection is this object and its transport, nothing else: no task, no timer, no buffer.
+An idle connection costs this object and its transport: no task, no timer, an empty head buffer.
 """
 
 from __future__ import annotations
@@ -10,13 +10,15 @@ import contextlib
 import socket
 import struct
 import time
-from enum import Enum
 from typing import TYPE_CHECKING
 
 from gateway.errors import GatewayError
+from gateway.http1 import state
 from gateway.http1.bodies import Body
+from gateway.http1.head_buffer import RequestHeadBuffer
 from gateway.http1.request_heads import Request
-from gateway.http1.rules import Malformed, fault_so_far
+from gateway.http1.rules import Malformed
+from gateway.http1.state import CLIENT, ClientEvent
 from gateway.proxy import error_responses
 from gateway.upstream.deadlines import NO_DEADLINE
 
@@ -24,74 +26,83 @@ if TYPE_CHECKING:
     from gateway.proxy.data_port import DataPort
     from gateway.proxy.exchange import Exchange
 
-_END = b"\r\n\r\n"
 _HELD = 64 * 1024
-"""Bytes of pipelined requests that are read ahead while one is being answered."""
+"""Bytes of pipelined requests that are read ahead while a response is under way."""
 _STEPS = 256
-"""Steps through the chunks of a body that are taken for one read of a connection; the rest waits in the backlog."""
+"""Steps through the chunks of a body per read of a connection; the rest waits in the backlog."""
 _LARGE = 250_000
-"""Bytes that fill the read buffer of the loop: more is waiting, and libuv would read up to 32 times in one go."""
+"""Bytes that fill the loop's read buffer: more is waiting, and libuv would read up to 32 times in a row."""
 _LINGER = 2.0
-"""Seconds in which a client may take in the last answer, while what it still sends is thrown away: closing at once
-would reset the connection, and the answer with it (RFC 9112, 9.6)."""
+"""Seconds that a client has to receive the last response, while its input is discarded. Closing at once would reset the
+connection, and the client could lose the response (RFC 9112, 9.6)."""
 
 _RESET = struct.pack("ii", 1, 0)
 
-
-class State(Enum):
-    """What the next bytes from the client are."""
-
-    HEAD = "a request's head"
-    BODY = "more of a request's body"
-    ANSWER = "pipelined requests: one is being answered"
-    TUNNEL = "another protocol's"
-    CLOSING = "nothing of interest any more"
-
-
-# Names of the module: an attribute of an Enum is found four times as slowly.
-_HEAD, _BODY, _ANSWER, _TUNNEL, _CLOSING = State
+# Module constants, because an attribute of an Enum takes four times as long to look up.
+_IDLE, _HEAD, _BODY, _RESPONSE, _PIPELINED, _TUNNEL, _CLOSING, _CLOSED = state.Client
+_HEAD_BEGAN, _HEAD_READ, _REQUEST_READ, _RESPONSE_SENT, _NEXT_BUFFERED, _NEXT, _SWITCHED, _LAST_SENT, _LOST = (
+    CLIENT.on(event) for event in ClientEvent
+)
 
 
 class ClientConnection(asyncio.Protocol):
     """A client's connection.
 
-    exchange: answers the request that is being dealt with, None between requests. port: what the next one goes to.
+    exchange: handles the current request; None between requests. port: handles the next request.
     """
 
     __slots__ = (
-        "_body", "_body_began", "_body_size", "_held", "_partial", "_paused_at", "_state", "_taken_at", "_unsent",
-        "deadline", "exchange", "port", "stalled", "transport",
+        "_body",
+        "_body_began",
+        "_body_size",
+        "_head",
+        "_held",
+        "_paused_at",
+        "_received_at",
+        "_state",
+        "_unsent",
+        "deadline",
+        "exchange",
+        "port",
+        "stalled",
+        "transport",
     )  # fmt: skip
 
     transport: asyncio.Transport
 
     def __init__(self, port: DataPort) -> None:
         self.port = port
-        self._state = _HEAD
-        self._partial: bytearray | None = None
+        self._state = _IDLE
+        self._head = RequestHeadBuffer()
         self._body: Body | None = None
         self._body_began = 0.0
         self._body_size = 0
         self._paused_at = 0.0
         self._held = b""
         self._unsent = 0
-        self._taken_at = 0.0
+        self._received_at = 0.0
         self.exchange: Exchange | None = None
         self.stalled = False
         self.deadline = NO_DEADLINE
 
     @property
     def idle(self) -> bool:
-        """Between two requests."""
-        return self._state is _HEAD and self._partial is None
+        """The connection is between two requests."""
+        return self._state is _IDLE
+
+    @property
+    def peer(self) -> str:
+        """The client's address; "" if the socket has none."""
+        peer = self.transport.get_extra_info("peername")
+        return str(peer[0]) if peer else ""
 
     def _within(self, seconds: float) -> None:
         self.deadline = time.monotonic() + seconds if seconds else NO_DEADLINE
 
     def _within_body(self) -> None:
-        """Wait for more of the body: `timeouts.body`, and no longer than it keeps to `timeouts.body_rate`.
+        """Set the deadline for more of the body: `timeouts.body`, or when the body is slower than `timeouts.body_rate`.
 
-        The time in which nothing is read from the client does not count.
+        The time in which the client is paused does not count.
         """
         times = self.port.timeouts
         deadline = time.monotonic() + times.body if times.body else NO_DEADLINE
@@ -103,19 +114,19 @@ class ClientConnection(asyncio.Protocol):
     # From the loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client is there; its first request must come as soon as any other's rest."""
+        """Register the connection. The first request has `timeouts.head` seconds to arrive."""
         self.transport = transport  # type: ignore[assignment]
-        self.port.connections.add(self)
+        self.port.lifecycle.connections.add(self)
         self._within(self.port.timeouts.head)
 
     def data_received(self, data: bytes) -> None:
-        """Bytes from the client."""
+        """Handle bytes from the client."""
         state = self._state
-        if state is _HEAD:
+        if state is _IDLE or state is _HEAD:
             self._read_head(data)
         elif state is _BODY:
             self._read_body(data)
-        elif state is _ANSWER:
+        elif state is _RESPONSE or state is _PIPELINED:
             self._held += data
             if len(self._held) > _HELD:
                 self.transport.pause_reading()
@@ -123,46 +134,46 @@ class ClientConnection(asyncio.Protocol):
             self.exchange.upload(data, False)
 
     def eof_received(self) -> bool:
-        """The client sends no more, which is how one that has gone away looks: what it asked for is dropped."""
+        """Handle the end of the client's input. It looks like a disconnect, so the current request is dropped."""
         return self._state is _TUNNEL and self.exchange is not None and self.exchange.client_ended()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is gone."""
-        self.port.connections.discard(self)
-        self._state = _CLOSING
+        """End the exchange; the transport is gone."""
+        self.port.lifecycle.connections.discard(self)
+        self._state = _LOST[self._state]
         self.deadline = NO_DEADLINE
         if (exchange := self.exchange) is not None:
             self.exchange = None
             exchange.client_lost()
 
     def pause_writing(self) -> None:
-        """The client does not read."""
+        """Pause the response: the client does not read."""
         self.stalled = True
         self._within(self.port.timeouts.send)
         if self.exchange is not None:
             self.exchange.client_writable(False)
 
     def resume_writing(self) -> None:
-        """The client reads again."""
+        """Resume the response: the client reads again."""
         self.stalled = False
         self.deadline = NO_DEADLINE
         if self._state is _CLOSING:
-            self._await_taken()
+            self._await_receipt()
         elif self.exchange is not None:
             self.exchange.client_writable(True)
-        elif self._state is _ANSWER:
+        elif self._state is _PIPELINED:
             self._next()
-        elif self._state is _HEAD:
+        elif self._state is _IDLE or self._state is _HEAD:
             self._within(self.port.timeouts.keepalive)
 
     def expired(self) -> None:
-        """The client was waited for long enough."""
+        """Close the connection, or refuse the request: the deadline has passed."""
         if self._state is _CLOSING:
             self._expire_linger()
         elif self.stalled:
             self.transport.abort()
         elif self._state is _BODY and self.exchange is not None:
-            self.exchange.spoiled(error_responses.late("the rest of the request's body"))
+            self.exchange.fail_upload(error_responses.late("the rest of the request's body"))
         elif self.idle:
             self.transport.close()
         else:
@@ -171,43 +182,17 @@ class ClientConnection(asyncio.Protocol):
     # Reading
 
     def _read_head(self, data: bytes) -> None:
-        part = self._partial
-        if part is None:
-            if data.startswith(b"\r\n"):  # left over by the body of old clients (RFC 9112, 2.2)
-                data = data[2:]
-            end = data.find(_END) + 4
-            if end < 4:
-                self._partial = bytearray(data)
-                self._within(self.port.timeouts.head)
-                self._check_partial(self._partial, 0)
-                return
-        else:
-            start = max(len(part) - 3, 0)
-            part += data
-            if part.startswith(b"\r\n"):
-                del part[:2]
-            end = part.find(_END, start) + 4
-            if end < 4:
-                self._check_partial(part, start)
-                return
-            data, self._partial = bytes(part), None
+        reader = self.port.reader
         try:
-            if end > self.port.reader.limits.head:
-                raise Malformed("head-size")
-            self._begin(self.port.reader.read(data[:end]), data[end:])
+            found = self._head.feed(data, reader.limits)
+            if found is None:
+                if self._state is _IDLE:
+                    self._state = _HEAD_BEGAN[self._state]
+                    self._within(self.port.timeouts.head)
+                return
+            self._begin(reader.read(found[0]), found[1])
         except Malformed as exc:
             self.refuse(error_responses.malformed(exc))
-
-    def _check_partial(self, part: bytearray, start: int) -> None:
-        """A head that is not whole: can it still become one?"""
-        limits = self.port.reader.limits
-        fault = fault_so_far(part, start)
-        if not fault and len(part) > limits.line and part.find(b"\r\n") < 0:
-            fault = "target-size"
-        if not fault and len(part) > limits.head:
-            fault = "head-size"
-        if fault:
-            self.refuse(error_responses.malformed(Malformed(fault)))
 
     def _begin(self, request: Request, rest: bytes) -> None:
         exchange = self.port.exchange(self, request)
@@ -216,19 +201,19 @@ class ClientConnection(asyncio.Protocol):
         self.exchange = exchange
         if body is None:
             self._held = rest
-            self._state = _ANSWER
+            self._state = _REQUEST_READ[self._state]
             self.deadline = NO_DEADLINE
         else:
             self._body = body
-            self._state = _BODY
+            self._state = _HEAD_READ[self._state]
             self._body_began = time.monotonic()
             self._body_size = 0
             try:
                 piece = self._feed(body, rest)
-            except Malformed as exc:  # the exchange has begun, so it is the exchange that must end
+            except Malformed as exc:  # the exchange exists, so it must be finished
                 exchange.refuse(error_responses.malformed(exc))
                 return
-        exchange.begin(piece, self._state is _ANSWER)
+        exchange.begin(piece, self._state is _RESPONSE)
 
     def _read_body(self, data: bytes) -> None:
         body, exchange = self._body, self.exchange
@@ -237,18 +222,18 @@ class ClientConnection(asyncio.Protocol):
         try:
             piece = self._feed(body, data)
         except Malformed as exc:
-            exchange.spoiled(error_responses.malformed(exc))
+            exchange.fail_upload(error_responses.malformed(exc))
             return
         if piece or body.done:
             exchange.upload(piece, body.done)
 
     def _feed(self, body: Body, data: bytes) -> bytes:
-        """What of a body may go on; where that takes long, the rest of `data` waits for its turn in the backlog."""
+        """Return what may be sent on of a body. If that takes long, the rest of `data` waits in the backlog."""
         piece = body.feed(data, _STEPS)
         if body.done:
             self._held = body.rest
             self._body = None
-            self._state = _ANSWER
+            self._state = _REQUEST_READ[self._state]
             self.deadline = NO_DEADLINE
             return piece
         self._body_size += len(piece)
@@ -258,8 +243,8 @@ class ClientConnection(asyncio.Protocol):
             self.port.backlog.add(self)
         return piece
 
-    def go_on(self) -> None:
-        """Read on, first in what came before; the backlog calls it."""
+    def continue_reading(self) -> None:
+        """Continue with the body, buffered input first. Called by the backlog."""
         if self._state is not _BODY or self._paused_at or self._body is None:
             return
         if self._body.unread:
@@ -270,14 +255,14 @@ class ClientConnection(asyncio.Protocol):
     # For exchanges
 
     def pause_reading(self) -> None:
-        """Take no more of the request's body for now; the client is not waited for meanwhile."""
+        """Pause the request's body. The client's deadline does not run meanwhile."""
         self.deadline = NO_DEADLINE
         if self._state is not _CLOSING:
             self._paused_at = self._paused_at or time.monotonic()
             self.transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Go on with the request's body."""
+        """Resume the request's body."""
         if self._paused_at:
             self._body_began += time.monotonic() - self._paused_at
             self._paused_at = 0.0
@@ -290,7 +275,7 @@ class ClientConnection(asyncio.Protocol):
         if self._state is _BODY:
             self._within_body()
 
-    def held_back(self) -> int:
+    def paused_descriptor(self) -> int:
         """See `Pollable`."""
         if self.transport.is_reading() or self.transport.is_closing():
             return -1
@@ -298,13 +283,13 @@ class ClientConnection(asyncio.Protocol):
         return number
 
     def peer_gone(self, cut: bool) -> None:
-        """See `Pollable`: as `eof_received`; in a tunnel, what was said before an orderly end still goes on first."""
-        if cut or self._state is not State.TUNNEL:
+        """See `Pollable`. In a tunnel, bytes that were sent before an orderly end are relayed first."""
+        if cut or self._state is not _TUNNEL:
             self.transport.abort()
 
     def tunnel(self) -> None:
-        """From now on, bytes of another protocol go to the exchange."""
-        self._state = _TUNNEL
+        """Relay all further bytes to the exchange: they belong to another protocol."""
+        self._state = _SWITCHED[self._state]
         self._paused_at = 0.0
         held, self._held = self._held, b""
         self.transport.resume_reading()
@@ -312,43 +297,37 @@ class ClientConnection(asyncio.Protocol):
             self.exchange.upload(held, False)
 
     def done(self, keep: bool) -> None:
-        """The answer is complete. keep: another request may follow on this connection."""
+        """Finish the response. keep: another request may follow on this connection."""
         self.exchange = None
-        if self._state is _BODY:
-            self._linger()
-        elif self._state is not _ANSWER:
-            return
-        elif not keep:
+        if self._state is _BODY or not keep:
             self._linger()
         elif self._held:
-            if not self.stalled:  # not at once: a chain of short answers would be as deep as it is long
+            self._state = _NEXT_BUFFERED[self._state]
+            if not self.stalled:  # in another turn: a direct call would nest one level per pipelined request
                 asyncio.get_running_loop().call_soon(self._next)
         else:
-            self._state = _HEAD
+            self._state = _RESPONSE_SENT[self._state]
             if not self.stalled:
                 self._within(self.port.timeouts.keepalive)
 
     def _next(self) -> None:
-        """Go on with what was held."""
-        if self._state is not _ANSWER or self.exchange is not None:
+        """Read the next request from the buffered bytes."""
+        if self._state is not _PIPELINED:
             return
         held, self._held = self._held, b""
-        self._state = _HEAD
+        self._state = _NEXT[self._state]
         self._paused_at = 0.0
         self.transport.resume_reading()
-        if held:
-            self._read_head(held)
-        else:
-            self._within(self.port.timeouts.keepalive)
+        self._read_head(held)
 
     def refuse(self, error: GatewayError, exchange: Exchange | None = None) -> None:
-        """Answer with the gateway's own error; the connection goes on only if the request was read whole."""
-        keep = self._state is _ANSWER and exchange is not None and exchange.may_keep()
+        """Send an error of the gateway's own. The connection stays open only if the request was read completely."""
+        keep = self._state is _RESPONSE and exchange is not None and exchange.may_keep()
         request_id = exchange.request_id if exchange is not None else ""
-        bodyless = exchange is not None and exchange.method == b"HEAD"
-        self.transport.write(error_responses.answer(error, request_id, close=not keep, bodyless=bodyless))
+        bodyless = exchange is not None and exchange.request.method == b"HEAD"
+        self.transport.write(error_responses.encode_error(error, request_id, close=not keep, bodyless=bodyless))
         if exchange is None:
-            self.port.refused(error)
+            self.port.log.no_request(error)
             self._linger()
         elif keep:
             self.done(True)
@@ -357,37 +336,38 @@ class ClientConnection(asyncio.Protocol):
             self._linger()
 
     def cut(self) -> None:
-        """End the connection in the middle of an answer, so that what came of it can't look whole.
+        """Reset the connection in the middle of a response, so that the client does not take it for complete.
 
-        With a reset: an orderly end is the end of the body to a client of HTTP/1.0 (RFC 9112, 6.3).
+        An orderly close would end the body for an HTTP/1.0 client (RFC 9112, 6.3).
         """
         self.exchange = None
-        self._state = _CLOSING
+        self._state = _LAST_SENT[self._state]
         with contextlib.suppress(OSError):
             self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         self.transport.abort()
 
     def cut_off(self) -> None:
-        """End the connection and whatever it was for."""
+        """Reset the connection and end its exchange."""
         exchange = self.exchange
         self.cut()
         if exchange is not None:
             exchange.client_lost()
 
     def close(self) -> None:
-        """Send what is left to send, then close."""
+        """Send the buffered output, then close."""
         self.exchange = None
         self._linger()
 
     def _linger(self) -> None:
-        """End the connection so that the client gets all of the last answer, see `_LINGER`.
+        """Close the connection after the client has received the last response; see `_LINGER`.
 
-        TLS has no half-close on the loop's transports: there the connection stays open for that time, but only where
-        the client may still be sending.
+        The loop's TLS transports have no half-close. With TLS, the connection stays open for that time only if the
+        client may still be sending.
         """
         unread = self._state is _BODY or bool(self._held)
-        self._state = _CLOSING
-        self._body = self._partial = None
+        self._state = _LAST_SENT[self._state]
+        self._body = None
+        self._head.clear()
         self._held = b""
         self._paused_at = 0.0
         if self.transport.is_closing():
@@ -399,11 +379,11 @@ class ClientConnection(asyncio.Protocol):
             self.transport.close()
             return
         self.transport.resume_reading()
-        self._taken_at = time.monotonic()
-        self._await_taken()
+        self._received_at = time.monotonic()
+        self._await_receipt()
 
-    def _await_taken(self) -> None:
-        """Give the client its time: to take in what is left of the answer, then to close."""
+    def _await_receipt(self) -> None:
+        """Set the deadline for the client to receive the rest of the response and to close."""
         self._unsent = self.transport.get_write_buffer_size()
         self._within(min(_LINGER, self.port.timeouts.send or _LINGER))
 
@@ -412,12 +392,12 @@ class ClientConnection(asyncio.Protocol):
         if self.transport.is_closing():
             self.transport.abort()
         elif unsent < self._unsent:
-            self._taken_at = time.monotonic()
-            self._await_taken()
+            self._received_at = time.monotonic()
+            self._await_receipt()
         elif not unsent:
             self.transport.close()
             self._within(_LINGER)
-        elif self.port.timeouts.send and time.monotonic() - self._taken_at >= self.port.timeouts.send:
+        elif self.port.timeouts.send and time.monotonic() - self._received_at >= self.port.timeouts.send:
             self.transport.abort()
         else:
-            self._await_taken()
+            self._await_receipt()

@@ -1,4 +1,4 @@
-"""Bodies that the gateway must know: their content-encodings undone, within bounds."""
+"""Decodes the content-encodings of bodies that the gateway reads, within limits."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from gateway.unified.budget import SMALL_TEXT
 
 _MAX_CODINGS = 4
 _MAX_MEMBERS = 10_000
-"""Most members of a gzip body. Each costs some microseconds, even an empty one of 20 bytes."""
+"""Largest number of members of a gzip body. Each costs some microseconds, even an empty one of 20 bytes."""
 _SMALL_MEMBERS = 16
 _IN, _OUT = 16 * 1024, 1 << 20
-"""Most bytes that go into and come out of one call of zlib, which copies what it did not use."""
+"""Most bytes of input and of output of one call of zlib, which copies the input that it did not use."""
 _GZIP, _ZLIB, _RAW = 31, 15, -15
 
 
 async def decompress(body: bytes, encodings: Sequence[str], limit: int) -> bytes:
-    """As `decompress_whole`, off the loop unless both the body and what it holds are small."""
+    """As `decompress_whole`, but in a thread unless both the body and its content are small."""
     codings = _codings(encodings)
     if not codings or not body:
         return body
@@ -28,34 +28,34 @@ async def decompress(body: bytes, encodings: Sequence[str], limit: int) -> bytes
         try:
             return decompress_small(body, encodings, min(limit, SMALL_TEXT))
         except GatewayError:
-            pass  # larger than that, or wrong
+            pass  # larger than that, or corrupt
     return await READING.run(decompress_whole, body, encodings, limit)
 
 
 def decompress_small(body: bytes, encodings: Sequence[str], limit: int) -> bytes:
-    """As `decompress_whole`, for a body of few parts that may be read on the loop.
+    """As `decompress_whole`, for a body with few members that can be decoded on the loop.
 
     Raises:
-        GatewayError: as there, or it has too many parts.
+        GatewayError: as there, or the body has too many members.
     """
     return _decompress(body, _codings(encodings), limit, _SMALL_MEMBERS)
 
 
 def decompress_whole(body: bytes, encodings: Sequence[str], limit: int) -> bytes:
-    """The body with its content-encodings undone. encodings: the values of its Content-Encoding headers.
+    """Decode the content-encodings of a body. encodings: the values of its Content-Encoding headers.
 
     Raises:
-        UnsupportedEncoding: one that is neither gzip, deflate nor identity.
-        BodyTooLarge: it decompresses to more than `limit` bytes. InvalidInput: the data are corrupt.
+        UnsupportedEncoding: a coding is neither gzip, deflate nor identity.
+        BodyTooLarge: the content is larger than `limit` bytes. InvalidInput: the data are corrupt.
     """
     return _decompress(body, _codings(encodings), limit, _MAX_MEMBERS)
 
 
 def _codings(encodings: Sequence[str]) -> list[str]:
-    """The codings to undo, in the order in which they were applied.
+    """Return the codings, in the order in which they were applied.
 
     Raises:
-        UnsupportedEncoding: as `decompress_whole`.
+        UnsupportedEncoding: see `decompress_whole`.
     """
     codings = [coding for value in encodings for part in value.split(",") if (coding := part.strip().lower())]
     codings = [coding for coding in codings if coding != "identity"]
@@ -98,7 +98,7 @@ def _inflate_deflate(body: bytes, limit: int) -> bytes:
 
 
 class _Output:
-    """What was decompressed so far. Its bytes become the body without another copy."""
+    """The decompressed bytes. They become the body without another copy."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -108,23 +108,23 @@ class _Output:
         """Add `piece`.
 
         Raises:
-            BodyTooLarge: it is more than the limit allows.
+            BodyTooLarge: the content exceeds the limit.
         """
         if self._buffer.tell() + len(piece) > self._limit:
             raise too_large(self._limit, f"more than {self._limit} bytes once decompressed")
         self._buffer.write(piece)
 
     def room(self) -> int:
-        """How many bytes to ask for at a time: one more than may come shows that there are too many."""
+        """Return how many bytes to ask for: one more than allowed, to notice an excess."""
         return min(_OUT, self._limit - self._buffer.tell() + 1)
 
     def getvalue(self) -> bytes:
-        """All that was written."""
+        """Return all bytes."""
         return self._buffer.getvalue()
 
 
 def _inflate(body: bytes, position: int, window: int, out: _Output) -> int:
-    """Decompress the stream that begins at `position` in bounded steps; the position after it."""
+    """Decompress the stream that begins at `position`, in bounded steps. Return the position after it."""
     inflater = zlib.decompressobj(wbits=window)
     view = memoryview(body)
     try:
@@ -143,7 +143,7 @@ def _inflate(body: bytes, position: int, window: int, out: _Output) -> int:
 
 
 def too_large(limit: int, came: str) -> BodyTooLarge:
-    """The error for a body over the limit. came: how much of it there is, in words."""
+    """Return the error for a body over the limit. came: its size, as text."""
     place = Problem("", "the body is too large", expected=f"at most {limit} bytes", received=came)
     return BodyTooLarge(f"The request's body is too large: {came}, at most {limit} are allowed.", [place])
 

@@ -1,4 +1,4 @@
-"""Whether clients that are not being read from are still there: the loop, which reads nothing, does not say."""
+"""Detects disconnected clients while their transport is paused. asyncio reports EOF only when it reads."""
 
 from __future__ import annotations
 
@@ -8,46 +8,48 @@ from collections.abc import Iterable
 from typing import Protocol
 
 PERIOD = 0.4
-"""Seconds between two looks: a client that has gone is noticed within a second."""
+"""Seconds between two polls: a disconnect is noticed within a second."""
 
-_LEFT = getattr(select, "POLLRDHUP", 0)
-"""It sends no more; only Linux tells that apart from bytes that wait to be read."""
+_HANGUP = getattr(select, "POLLRDHUP", 0)
+"""The peer has shut down its sending side. Only Linux reports that separately from unread bytes."""
 
 
 class Pollable(Protocol):
     """A connection."""
 
-    def held_back(self) -> int:
-        """The descriptor of its socket while it is not being read from, else -1."""
+    def paused_descriptor(self) -> int:
+        """Return the descriptor of the socket if the transport is paused, else -1."""
 
     def peer_gone(self, cut: bool) -> None:
-        """The client has gone. cut: by a reset, and not by an end that may still have bytes before it."""
+        """Handle the disconnect. cut: by a reset. Otherwise there may be unread bytes before the end."""
 
 
 class DisconnectPoller:
-    """Looks after `guests` every so often, all of those that are held back with one call of the system's."""
+    """Polls all paused `connections` with one system call, every `PERIOD` seconds."""
 
-    def __init__(self, guests: Iterable[Pollable]) -> None:
-        self._guests = guests
+    def __init__(self, connections: Iterable[Pollable]) -> None:
+        self._connections = connections
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Begin to look."""
-        self._timer = asyncio.get_running_loop().call_later(PERIOD, self._look)
+        """Start to poll."""
+        self._timer = asyncio.get_running_loop().call_later(PERIOD, self._poll)
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop polling."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _look(self) -> None:
-        waiting = {number: guest for guest in self._guests if (number := guest.held_back()) >= 0}
-        if waiting:
+    def _poll(self) -> None:
+        paused = {
+            number: connection for connection in self._connections if (number := connection.paused_descriptor()) >= 0
+        }
+        if paused:
             poll = select.poll()
-            for number in waiting:
-                poll.register(number, _LEFT)
+            for number in paused:
+                poll.register(number, _HANGUP)
             for number, events in poll.poll(0):
-                waiting[number].peer_gone(bool(events & select.POLLERR))
+                paused[number].peer_gone(bool(events & select.POLLERR))
         if self._timer is not None:
             self.start()

@@ -1,4 +1,4 @@
-"""The gateway's own error answers: one shape, whatever went wrong (DESIGN.md, decision 9)."""
+"""The gateway's own error responses. They all have the shape of OpenSearch's errors."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ REQUEST_ID = "X-Request-Id"
 
 
 class InternalError(GatewayError):
-    """A fault of the gateway itself; the log has it under the request's id."""
+    """A fault of the gateway itself. The log has the details under the request's id."""
 
     status = 500
     type = "InternalError"
 
 
 def respond(error: GatewayError, request_id: str, *, close: bool = False) -> web.Response:
-    """The answer for `error` on the admin port.
+    """Return the response for `error` on the admin port.
 
-    request_id: "" when it came to no request. close: the connection can't be used any further.
+    request_id: "" if no request was read. close: the connection cannot be used any more.
     """
     response = web.Response(
         status=error.status,
@@ -41,33 +41,33 @@ def respond(error: GatewayError, request_id: str, *, close: bool = False) -> web
 
 
 def internal(request_id: str) -> InternalError:
-    """What a client is told of a fault of the gateway's own: nothing but where to find more."""
+    """Return the error for a fault of the gateway. It says only where to find the details."""
     return InternalError(f"The gateway failed on this request; its log has more under request id {request_id}.")
 
 
 class VersionNotSupported(GatewayError):
-    """The request's HTTP version is none the gateway speaks."""
+    """The gateway does not support the request's HTTP version."""
 
     status = 505
     type = "VersionNotSupported"
 
 
 class NotSupported(GatewayError):
-    """The request is sound, but needs what the gateway does not implement: a tunnel, a transfer coding."""
+    """The request is valid, but needs something that the gateway does not implement: a tunnel, a transfer coding."""
 
     status = 501
     type = "NotImplemented"
 
 
 class TargetTooLong(GatewayError):
-    """The request's first line is over the configured limit."""
+    """The request's first line exceeds the configured limit."""
 
     status = 414
     type = "TargetTooLong"
 
 
 class HeadTooLarge(GatewayError):
-    """A header, all of them together or their number is over the configured limit."""
+    """A header, the whole head or the number of headers exceeds the configured limit."""
 
     status = 431
     type = "HeadTooLarge"
@@ -86,29 +86,29 @@ _KINDS: dict[int, type[GatewayError]] = {
 
 
 def malformed(fault: Malformed) -> GatewayError:
-    """The error for a request that breaks a rule of HTTP, or needs a part of it that is not implemented."""
+    """Return the error for a request that breaks a rule of HTTP, or needs a part of HTTP that is not implemented."""
     kind = _KINDS[fault.rule.status]
     what = "can't be served" if kind is NotSupported else "is not valid HTTP"
     return kind(f"The request {what}: {fault}.")
 
 
 def late(what: str) -> RequestTimeout:
-    """The error for a client that stopped sending. what: did not come."""
+    """Return the error for a client that stopped sending. what: the missing part of its request."""
     return RequestTimeout(f"The client did not send {what} in time.")
 
 
-def answer(error: GatewayError, request_id: str, *, close: bool, bodyless: bool = False) -> bytes:
-    """The answer for `error` as it goes over the data port.
+def encode_error(error: GatewayError, request_id: str, *, close: bool, bodyless: bool = False) -> bytes:
+    """Return the response for `error` as bytes for the data port.
 
-    request_id: "" when it came to no request. close: the connection ends with it. bodyless: it answers a HEAD.
+    request_id: "" if no request was read. close: the connection ends with it. bodyless: it responds to a HEAD.
     """
     again = {"Retry-After": str(error.retry_after)} if error.retry_after else {}
     own = Answer(error.status, again, msgspec.json.encode(error.body()))
-    return whole(own, request_id, close=close, bodyless=bodyless)
+    return encode(own, request_id, close=close, bodyless=bodyless)
 
 
-def whole(answer: Answer, request_id: str, *, close: bool, bodyless: bool = False) -> bytes:
-    """An answer of the gateway's own as it goes over the data port; the arguments as for `answer`."""
+def encode(answer: Answer, request_id: str, *, close: bool, bodyless: bool = False) -> bytes:
+    """Return a response of the gateway's own as bytes for the data port; for the arguments see `encode_error`."""
     lines = [f"HTTP/1.1 {answer.status} {_phrase(answer.status)}"]
     if answer.body and "Content-Type" not in answer.headers:
         lines.append("Content-Type: application/json; charset=UTF-8")

@@ -1,6 +1,6 @@
-"""One request of the data port and its answer, passed on as they come.
+"""One request of a client and its response, relayed piece by piece between the two connections.
 
-Everything happens in the loop's callbacks, from either connection; a slow side holds the other one back.
+Everything runs in the event loop's callbacks of either connection. When one side is slow, the other one is paused.
 """
 
 from __future__ import annotations
@@ -11,13 +11,16 @@ import uuid
 from typing import TYPE_CHECKING
 
 from gateway.errors import GatewayError
+from gateway.http1 import state
 from gateway.http1.request_heads import Request
-from gateway.http1.response_heads import BODYLESS, Head
+from gateway.http1.response_heads import ResponseHead
+from gateway.http1.state import EXCHANGE, ExchangeEvent
 from gateway.ports import Answer
 from gateway.proxy import error_responses
+from gateway.proxy.response_head import encode_chunk, response_head
 from gateway.proxy.routes import WRITES, Route
-from gateway.upstream.connection import Buffers, Outbound
 from gateway.upstream.nodes import may_retry
+from gateway.upstream.outbound import Buffers, OutboundRequest
 
 if TYPE_CHECKING:
     from gateway.proxy.admission import Ticket
@@ -25,43 +28,50 @@ if TYPE_CHECKING:
     from gateway.proxy.data_port import DataPort
 
 _JOIN = 64 * 1024
-"""Bytes up to which a head and a piece of body are put together for one write; above, the copy costs more."""
+"""A head and a piece of a body up to this size are joined for one write; beyond it, the copy costs more."""
 _BODY_WAIT = 0.2
-"""Seconds in which the first piece of a body should follow its head; only then the head goes on without it."""
-_LAST_CHUNK = b"0\r\n\r\n"
+"""Seconds in which the first piece of a body should follow its head; after that, the head is sent without it."""
+
+# Module constants, because an attribute of an Enum takes four times as long to look up.
+_WAITING, _SENT, _ANSWERED, _TUNNEL, _FINISHED = state.Exchange
+SEND, _ANSWER, _SWITCH, _FINISH = (EXCHANGE.on(event) for event in ExchangeEvent)
 
 
-class Exchange(Outbound):
-    """A request that is passed through. status: of the answer; 0 as long as there is none, or when it was cut."""
+class Exchange:
+    """A request that is passed through. It owns the request to the cluster; see `gateway.upstream.outbound`.
+
+    status: of the response; 0 until there is one, and when it was cut.
+    """
 
     __slots__ = (
-        "_answered", "_chunk", "_half_open", "_id", "_keep", "_pending", "_pending_size", "_port", "_sent", "client",
+        "_chunk", "_half_open", "_id", "_keep", "_pending", "_pending_size", "_port", "_state", "client", "outbound",
         "request", "route", "started", "status", "ticket",
     )  # fmt: skip
 
     reads_body = False
-    """Whether the data of its body are wanted rather than the body as it came."""
+    """The exchange needs the data of the request's body; otherwise the body is relayed with its chunk lines."""
 
     def __init__(self, port: DataPort, client: ClientConnection, request: Request, route: Route) -> None:
-        super().__init__(request.method, request.target, port.upstream.patience)
+        outbound = self.outbound = OutboundRequest(self, request.method, request.target, port.upstream.timeouts)
+        outbound.upgrade = request.fields.upgrade
+        outbound.expects = request.fields.expectation
+        outbound.decode = request.minor == 0
         self.client = client
         self.request = request
         self.route = route
         self.started = time.monotonic()
         self.status = 0
         self.ticket: Ticket | None = None
-        self.upgrade = request.fields.upgrade
-        self.expects = request.fields.expectation
-        self.decode = request.minor == 0
         self._port = port
-        self._answered = self._chunk = self._half_open = self._keep = self._sent = False
+        self._state = _WAITING
+        self._chunk = self._half_open = self._keep = False
         self._id = ""
         self._pending: list[bytes] = []
         self._pending_size = 0
 
     @property
     def request_id(self) -> str:
-        """What the log and the gateway's own answers call this request."""
+        """The name of this request in the log and in the gateway's own responses."""
         if not self._id:
             self._id = uuid.uuid4().hex[:16]
         return self._id
@@ -69,40 +79,41 @@ class Exchange(Outbound):
     # From the client
 
     def begin(self, piece: bytes, complete: bool) -> None:
-        """The head has come, with what is there of the body. complete: that is all of it."""
-        self.complete = complete
+        """The head has arrived. piece: the body as far as it has arrived. complete: that is the whole body."""
+        self.outbound.complete = complete
         if piece:
             self._hold_back(piece)
         self._port.admit(self)
 
-    def go(self) -> None:
-        """It is this request's turn. It takes a connection to the cluster once there is something to send on it."""
-        if self.complete or self._pending or self.expects:
+    def start(self) -> None:
+        """Run the request, which has been admitted. It takes a connection once there is something to send on it."""
+        if self.outbound.complete or self._pending or self.outbound.expects:
             self._send_on()
         else:
             asyncio.get_running_loop().call_later(_BODY_WAIT, self._send_head)
 
     def _send_on(self) -> None:
-        self._sent = True
-        self._port.send(self)
+        self._state = SEND[self._state]
+        self._port.upstream.send(self.outbound)
         self._pause_client()
 
     def _send_head(self) -> None:
-        """Send the head by itself: its client may wait for an answer before it sends more."""
-        if not self._sent and self.client.exchange is self:
+        """Send the head without any body: the client may wait for a response before it sends more."""
+        if self._state is _WAITING:
             self._send_on()
 
     def upload(self, piece: bytes, complete: bool) -> None:
-        """More of the request's body has come."""
-        self.complete = complete
-        if self.connection is not None:
-            self.connection.write([piece])
+        """Relay more of the request's body, or of a tunnel."""
+        outbound = self.outbound
+        outbound.complete = complete
+        if outbound.connection is not None:
+            outbound.connection.write([piece])
             return
         self._hold_back(piece)
-        if self._sent:
+        if self._state is not _WAITING:
             self._pause_client()
-            if complete and self.upload_waiter is not None and not self.upload_waiter.done():
-                self.upload_waiter.set_result(None)
+            if complete and outbound.upload_waiter is not None and not outbound.upload_waiter.done():
+                outbound.upload_waiter.set_result(None)
         elif self.ticket is None or self.ticket.admitted:
             self._send_on()
 
@@ -111,103 +122,103 @@ class Exchange(Outbound):
         self._pending_size += len(piece)
 
     def _pause_client(self) -> None:
-        """Take no more of the body than `_JOIN` until there is a connection to send it on."""
-        if self.connection is None and not self.complete and self._pending_size > _JOIN:
+        """Buffer no more of the body than `_JOIN` until there is a connection to send it on."""
+        outbound = self.outbound
+        if outbound.connection is None and not outbound.complete and self._pending_size > _JOIN:
             self.client.pause_reading()
 
-    def spoiled(self, error: GatewayError) -> None:
-        """The rest of the request's body will not come, or is malformed: neither end may take it for whole."""
+    def fail_upload(self, error: GatewayError) -> None:
+        """End the exchange because the rest of the request's body is late or malformed; the cluster must not use it."""
         self.abandon()
         self._fail(error)
 
     def client_lost(self) -> None:
-        """The client has gone: so has the request; in a tunnel, what it said last still goes on."""
-        if self.status == 101 and self.connection is not None:
-            self.connection.close()
+        """End the exchange because the client is gone. In a tunnel, what it sent last still reaches the cluster."""
+        if self._state is _TUNNEL and self.outbound.connection is not None:
+            self.outbound.connection.close()
         self.abandon()
         self.status = 0
-        self._finished()
+        self._finish()
 
     def client_ended(self) -> bool:
-        """The client says no more in a tunnel; whether the cluster still may."""
-        if self._half_open or self.connection is None or not self.connection.transport.can_write_eof():
+        """Pass on the end of the client's half of a tunnel. Return True to keep the other half open."""
+        connection = self.outbound.connection
+        if self._half_open or connection is None or not connection.transport.can_write_eof():
             return False
-        self.connection.transport.write_eof()
-        self._half_open = True
-        return True
-
-    def on_end(self) -> bool:
-        """See `Outbound`: the other half of a tunnel."""
-        if self._half_open or not self.client.transport.can_write_eof():
-            return False
-        self.client.transport.write_eof()
+        connection.transport.write_eof()
         self._half_open = True
         return True
 
     def client_writable(self, writable: bool) -> None:
-        """The client stopped or began to take more of the answer."""
-        if self.connection is not None:
+        """The connection to the client can, or can no longer, take more of the response."""
+        if self.outbound.connection is not None:
             if writable:
-                self.connection.resume_reading()
+                self.outbound.connection.resume_reading()
             else:
-                self.connection.pause_reading()
+                self.outbound.connection.pause_reading()
 
     def may_keep(self) -> bool:
-        """Whether the client's connection can be used again after this request."""
-        return self.request.fields.keep_alive and self.complete and not self._port.draining
+        """Return True if the client's connection can be used again after this request."""
+        return self.request.fields.keep_alive and self.outbound.complete and not self._port.lifecycle.draining
 
-    # Towards the cluster
+    def abandon(self) -> None:
+        """Stop working on the request; nothing of a response will arrive."""
+        self.outbound.abandon()
+
+    # Towards the cluster; see `RequestOwner`
 
     def parts(self, authority: bytes) -> tuple[bytes, Buffers]:
-        """See `Outbound`: the client's own lines but those that end here."""
+        """See `RequestOwner`: the client's own lines without those that are per hop."""
         pieces: Buffers = ()
         if self._pending:
             pieces, self._pending = self._pending, []
-        return self.request.fields.onward(self._host(authority)), pieces
+        return self.request.fields.lines_for(self._host(authority)), pieces
 
     def _host(self, authority: bytes) -> bytes:
-        """What goes on in place of the client's own Host; empty: that one does."""
+        """Return the Host to send; empty: the client's own."""
         return authority if self._port.own_host or self.request.fields.host is None else b""
 
     def repeatable(self) -> bool:
-        """See `Outbound`."""
-        return not self.request.has_body and may_retry(self.method.decode("ascii"), True, False, self.target)
+        """See `RequestOwner`."""
+        request = self.request
+        return not request.has_body and may_retry(request.method.decode("ascii"), True, False, request.target)
 
     def on_connection(self) -> None:
-        """See `Outbound`."""
-        if not self.complete or self._pending:
+        """See `RequestOwner`."""
+        if not self.outbound.complete or self._pending:
             for piece in self._pending:
-                self.upload(piece, self.complete)
+                self.upload(piece, self.outbound.complete)
             self._pending = []
             self.client.resume_reading()
 
     def on_writable(self, writable: bool) -> None:
-        """See `Outbound`: the client's side follows."""
+        """See `RequestOwner`: the client is paused, or read again."""
         if writable:
             self.client.resume_reading()
-        elif not self.complete or self.status == 101:
+        elif not self.outbound.complete or self._state is _TUNNEL:
             self.client.pause_reading()
 
-    # From the cluster
+    # From the cluster; see `RequestOwner`
 
-    def on_interim(self, head: Head) -> None:
-        """See `Outbound`. Only HTTP/1.1 has such answers (RFC 9110, 15.2)."""
+    def on_interim(self, head: ResponseHead) -> None:
+        """See `RequestOwner`. HTTP/1.0 has no such responses (RFC 9110, 15.2)."""
         if self.request.minor:
             self.client.transport.write(b"\r\n".join((head.first_line()[:-2], *head.end_to_end(), b"\r\n")))
 
-    def on_head(self, head: Head, piece: bytes, complete: bool) -> None:
-        """See `Outbound`."""
-        self._forget()  # before the client knows that its write is done
-        self._port.head_came(self)
-        self._answered = True
+    def on_head(self, head: ResponseHead, piece: bytes, complete: bool) -> None:
+        """See `RequestOwner`."""
+        self._invalidate()  # before the client learns that its write is done
+        self._port.log.response_began(self)
         self.status = head.status
         if head.status == 101:
+            self._state = _SWITCH[self._state]
             self.client.transport.write(head.raw + piece)
             self.client.tunnel()
             return
-        start = self._start_of(head)
+        self._state = _ANSWER[self._state]
+        start, self._chunk, self._keep = response_head(head, self.request, self.added_lines(), self.may_keep())
         if self._chunk:
-            piece = _chunked(piece, complete)
+            piece = encode_chunk(piece, complete)
         if len(piece) <= _JOIN:
             self.client.transport.write(start + piece)
         else:
@@ -216,91 +227,72 @@ class Exchange(Outbound):
             self._end()
 
     def on_body(self, piece: bytes, complete: bool) -> None:
-        """See `Outbound`."""
+        """See `RequestOwner`."""
         if self._chunk:
-            piece = _chunked(piece, complete)
+            piece = encode_chunk(piece, complete)
         if piece:
             self.client.transport.write(piece)
         if complete:
             self._end()
 
+    def on_end(self) -> bool:
+        """See `RequestOwner`."""
+        if self._half_open or not self.client.transport.can_write_eof():
+            return False
+        self.client.transport.write_eof()
+        self._half_open = True
+        return True
+
     def on_failure(self, error: GatewayError) -> None:
-        """See `Outbound`."""
+        """See `RequestOwner`."""
         self._fail(error)
 
-    def added(self) -> bytes:
-        """Header lines of the gateway's own, each with its CRLF."""
+    def added_lines(self) -> bytes:
+        """Return the header lines that the gateway adds to the response, each with its CRLF."""
         return b""
 
-    def _start_of(self, head: Head) -> bytes:
-        """The answer's head as this hop sends it: framing and connection are this hop's own (RFC 9112, 6 and 9)."""
-        modern = self.request.minor == 1
+    # The end
+
+    def reply(self, answer: Answer) -> None:
+        """Send a response of the gateway's own."""
+        self.status = answer.status
         keep = self.may_keep()
-        own = self.added()
-        if head.forwardable_verbatim and modern and keep:  # nothing of what follows would change it
-            self._keep = True
-            return b"%b%b\r\n" % (head.raw[:-2], own) if own else head.raw
-        bodyless = self.method == b"HEAD" or head.status in BODYLESS
-        if not bodyless and head.length is None:
-            self._chunk = modern and not head.chunked
-            keep = keep and modern
-            if modern and (self._chunk or not head.no_hop_headers):
-                own += b"Transfer-Encoding: chunked\r\n"
-        if not keep and modern:
-            own += b"Connection: close\r\n"
-        elif keep and not modern:
-            own += b"Connection: keep-alive\r\n"
-        self._keep = keep
-        as_it_came = head.no_hop_headers and head.minor == 1 and (not head.chunked or (modern and not bodyless))
-        if not as_it_came:
-            return b"%b%b\r\n" % (head.first_line() + b"".join(line + b"\r\n" for line in head.end_to_end()), own)
-        return b"%b%b\r\n" % (head.raw[:-2], own)
+        self._finish()
+        self.client.transport.write(error_responses.encode(answer, self.request_id, close=not keep))
+        self.client.done(keep)
+
+    def refuse(self, error: GatewayError) -> None:
+        """Send an error response of the gateway's own."""
+        self._port.log.failed(self, error)
+        self.status = error.status
+        self._finish()
+        self.client.refuse(error, self)
 
     def _end(self) -> None:
-        self._finished()
-        if self.status == 101:
+        tunnel = self._state is _TUNNEL
+        self._finish()
+        if tunnel:
             self.client.close()
         else:
             self.client.done(self._keep)
 
     def _fail(self, error: GatewayError) -> None:
-        if self._answered:  # only cutting it is honest
-            self._log(error)
+        if self._state is _ANSWERED or self._state is _TUNNEL:  # the client must not take the response for complete
+            self._port.log.failed(self, error)
             self.status = 0
-            self._finished()
+            self._finish()
             self.client.cut()
         else:
             self.refuse(error)
 
-    def reply(self, answer: Answer) -> None:
-        """Answer in the cluster's place."""
-        self.status = answer.status
-        keep = self.may_keep()
-        self._finished()
-        self.client.transport.write(error_responses.whole(answer, self.request_id, close=not keep))
-        self.client.done(keep)
-
-    def refuse(self, error: GatewayError) -> None:
-        """Answer with an error of the gateway's own."""
-        self._log(error)
-        self.status = error.status
-        self._finished()
-        self.client.refuse(error, self)
-
-    def _log(self, error: GatewayError) -> None:
-        self._port.failed(self, error)
-
-    def _forget(self) -> None:
+    def _invalidate(self) -> None:
+        """Drop from the cache what a write may have changed."""
         if self.route.kind and self.route.intent in WRITES:
             self._port.profiles.invalidate(self.route.kind, self.route.id or None)
 
-    def _finished(self) -> None:
-        if not self._answered:
-            self._forget()  # the cluster may have done what it did not say
+    def _finish(self) -> None:
+        if self._state is _WAITING or self._state is _SENT:
+            self._invalidate()  # the cluster may have applied a write without a response
+        self._state = _FINISH[self._state]
+        self.outbound.abandon()
         self._port.finished(self)
-
-
-def _chunked(piece: bytes, complete: bool) -> bytes:
-    """A piece of a body without a length, in a chunk of its own."""
-    chunk = b"%x\r\n%b\r\n" % (len(piece), piece) if piece else b""
-    return chunk + _LAST_CHUNK if complete else chunk

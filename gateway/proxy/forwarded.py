@@ -1,7 +1,7 @@
-"""What a request says of the hops before: `X-Forwarded-*`, `X-Real-IP` and `Forwarded` (RFC 7239), and who is believed.
+"""`X-Forwarded-*`, `X-Real-IP` and `Forwarded` (RFC 7239): which of them are trusted, and what is sent on.
 
-Anybody can write these headers. They are worth what the peer that sent them is worth, so all rests on
-`listen.trusted_proxies`; of anybody else only the peer's own address is known. Pure but for `Forwarding.of`.
+Any client can write these headers. They are used only if the peer is one of `listen.trusted_proxies`; of any other
+request only the peer's address is known. Pure, except `Forwarding.of`.
 """
 
 from __future__ import annotations
@@ -30,20 +30,21 @@ class Hop(NamedTuple):
 def onward(
     lines: Sequence[bytes], hop: Hop, mode: Literal["drop", "append"], trusted: Sequence[Network]
 ) -> list[bytes]:
-    """The header lines as they go on.
+    """Return the header lines to send on.
 
-    What an untrusted peer says of hops before it is left out. `append` then adds this hop: to `X-Forwarded-For`
-    always, to `Forwarded` where there is one, as `X-Forwarded-Proto` and `-Host` where there is none.
+    What an untrusted peer reports about earlier hops is removed. `append` then adds this hop: to `X-Forwarded-For`, to
+    `Forwarded` if the request has one, and as `X-Forwarded-Proto` and `-Host` if it has none.
     """
-    kept = [line for line in lines if not _log_requests(line)] if not _is_trusted(hop.peer, trusted) else list(lines)
-    return kept if mode == "drop" else _appended(kept, hop)
+    trusts = _is_trusted(hop.peer, trusted)
+    sent = [line for line in lines if trusts or not _reports_hops(line)]
+    return sent if mode == "drop" else _append_hop(sent, hop)
 
 
 def client_of(lines: Iterable[bytes], peer: str, trusted: Sequence[Network]) -> str:
-    """The address of the client: the last one in the chain of hops that is no trusted proxy's.
+    """Return the client's address: the last one in the chain of hops that is not a trusted proxy's.
 
-    The chain ends at whatever is no address. Where both kinds of header stand and differ, a proxy has let one of them
-    through from its client, and nothing tells which: the peer is the client then.
+    The chain ends at anything that is not an address. If both kinds of headers are there and differ, a proxy has passed
+    one of them on from its client, and it is unknown which. The peer is the client then.
     """
     if not _is_trusted(peer, trusted):
         return peer
@@ -57,7 +58,7 @@ def client_of(lines: Iterable[bytes], peer: str, trusted: Sequence[Network]) -> 
 
 
 class Forwarding:
-    """What `listen.forwarded` and `listen.trusted_proxies` come to. changes: whether requests are touched at all."""
+    """Applies `listen.forwarded` and `listen.trusted_proxies`. changes: requests may be changed at all."""
 
     def __init__(self, settings: Listen) -> None:
         self._mode = settings.forwarded
@@ -66,13 +67,13 @@ class Forwarding:
         self.changes = self._mode != "pass"
 
     def of(self, request: Request, peer: str) -> Request:
-        """The request as the rest of the gateway sees it, lookups in its client's name included."""
+        """Return the request that the rest of the gateway uses, also for lookups with the client's credentials."""
         if self._mode == "pass":
             return request
         fields = request.fields
         lines = onward(fields.lines, Hop(peer, self._scheme, fields.host), self._mode, self._trusted)
         head = b"\r\n".join((*lines, b"", b""))
-        limits = fields.limits  # the client's lines have kept them; the gateway's own come on top
+        limits = fields.limits  # the client's lines are within them; those of the gateway are added
         wider = limits._replace(line=limits.line + len(head), head=limits.head + len(head), fields=limits.fields + 3)
         return Request(request.method, request.target, request.minor, Fields(head, 0, request.minor, wider))
 
@@ -81,7 +82,7 @@ class Forwarding:
         return client_of(lines, peer, self._trusted) if self._trusted else peer
 
 
-def _log_requests(line: bytes) -> bool:
+def _reports_hops(line: bytes) -> bool:
     name = line.partition(b":")[0].lower()
     return name in (_STANDARD, b"x-real-ip") or name.startswith(b"x-forwarded-")
 
@@ -91,7 +92,7 @@ def _values(lines: Iterable[bytes], name: bytes) -> list[bytes]:
     return [value for found, _, value in pairs if found.lower() == name]
 
 
-def _appended(lines: list[bytes], hop: Hop) -> list[bytes]:
+def _append_hop(lines: list[bytes], hop: Hop) -> list[bytes]:
     names = [line.partition(b":")[0].lower() for line in lines]
     peer = (hop.peer or "unknown").encode("ascii")
     _extend(lines, names, _FOR, peer)
@@ -107,7 +108,7 @@ def _appended(lines: list[bytes], hop: Hop) -> list[bytes]:
 
 
 def _extend(lines: list[bytes], names: list[bytes], name: bytes, item: bytes) -> None:
-    """Add `item` to the list that stands in the header `name`, in the last line of it; a new line where none does."""
+    """Add `item` to the last line of the header `name`, or a new line if there is none."""
     if name not in names:
         lines.append(b"X-Forwarded-For: " + item)
         return
@@ -130,14 +131,14 @@ def _walk(chain: Sequence[bytes], peer: str, trusted: Sequence[Network]) -> str:
 
 
 def _named(value: bytes) -> list[bytes]:
-    """The `for` of each element of `Forwarded`, empty where there is none; nothing at all of one that is malformed."""
+    """Return the `for` of each element of `Forwarded`, empty if it has none; [] if the value is malformed."""
     chain, node = [], b""
     for match in _pairs(value):
         if match is None:
             return []
-        name, said, end = match.groups()
+        name, text, end = match.groups()
         if name is not None and name.lower() == b"for":
-            node = re.sub(rb"\\(.)", rb"\1", said[1:-1]) if said.startswith(b'"') else said
+            node = re.sub(rb"\\(.)", rb"\1", text[1:-1]) if text.startswith(b'"') else text
         if end != b";":
             chain.append(node)
             node = b""
@@ -145,7 +146,7 @@ def _named(value: bytes) -> list[bytes]:
 
 
 def _pairs(value: bytes) -> Iterator[re.Match[bytes] | None]:
-    """The pairs of `Forwarded` in their order; None where it is malformed."""
+    """Yield the pairs of `Forwarded` in their order; None where it is malformed."""
     at = 0
     while True:
         match = _PAIR.match(value, at)
@@ -156,7 +157,7 @@ def _pairs(value: bytes) -> Iterator[re.Match[bytes] | None]:
 
 
 def _address(text: str) -> IPv4Address | IPv6Address | None:
-    """The address of a node, which may have a port behind it; an IPv6 one then stands in brackets."""
+    """Parse the address of a node, which may end with a port; an IPv6 address is in brackets then."""
     text = text.strip(" \t")
     if text.startswith("["):
         text = text[1:].partition("]")[0]

@@ -1,6 +1,6 @@
-"""`Max-Forwards` (RFC 9110, 7.6.2): how many hops an OPTIONS or a TRACE may still take, and the answer at the last.
+"""`Max-Forwards` (RFC 9110, 7.6.2): how many more hops an OPTIONS or a TRACE may take.
 
-With 0, the gateway answers in the cluster's place; with more, the request goes on with one less.
+With 0, the gateway responds instead of the cluster; with more, the request is sent on with one less.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from gateway.proxy.exchange import Exchange
 
 _METHODS = "DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT, TRACE"
 _IDENTITY = "x-proxy-"
-"""Begins the names of headers by which a proxy tells the cluster who its user is."""
+"""Prefix of headers with which a proxy tells the cluster who the user is."""
 
 
 def is_last_hop(request: Request) -> bool:
@@ -22,7 +22,7 @@ def is_last_hop(request: Request) -> bool:
 
 
 def with_one_hop_less(request: Request) -> Request:
-    """The request as it goes on: the same, but for the `Max-Forwards` of an OPTIONS or a TRACE, which is above 0."""
+    """Return the request with the `Max-Forwards` of an OPTIONS or a TRACE, which is above 0, reduced by one."""
     fields = request.fields
     if fields.max_forwards is None or request.method not in COUNTED:
         return request
@@ -34,17 +34,17 @@ def with_one_hop_less(request: Request) -> Request:
 
 
 class LastHop(Exchange):
-    """An OPTIONS or a TRACE that goes no further: answered when it is its turn, whatever body may follow."""
+    """An OPTIONS or a TRACE that the gateway responds to, even if more of its body follows."""
 
     __slots__ = ()
 
-    def go(self) -> None:
+    def start(self) -> None:
         """See `Exchange`."""
-        self.reply(_reflect(self.request) if self.method == b"TRACE" else Answer(200, {"Allow": _METHODS}, b""))
+        self.reply(_reflect(self.request) if self.request.method == b"TRACE" else Answer(200, {"Allow": _METHODS}, b""))
 
 
 def _reflect(request: Request) -> Answer:
-    """What came, as `message/http`, without headers that hold credentials (RFC 9110, 9.3.8)."""
+    """Return the request as `message/http`, without headers that hold credentials (RFC 9110, 9.3.8)."""
     lines = [line for line in request.fields.lines if not _is_sensitive(line.partition(b":")[0].decode("ascii"))]
     first = b"%b %b HTTP/1.%d" % (request.method, request.target, request.minor)
     return Answer(200, {"Content-Type": "message/http"}, b"\r\n".join((first, *lines, b"", b"")))

@@ -1,7 +1,7 @@
-"""Which requests the gateway takes part in: one table, first match first, the last row passes everything else.
+"""The route table: what the gateway does with a request. The first match counts; everything else is passed through.
 
-Paths are matched undecoded, segment by segment, as the cluster's own router does: literal segments are compared
-as they stand, an id is decoded, slashes at the end don't count and an empty segment matches nothing.
+Paths are matched undecoded, segment by segment, as the cluster's own router does. Literal segments are compared
+byte by byte, an id is decoded, slashes at the end are ignored, and an empty segment matches nothing.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from functools import lru_cache
 class Intent(StrEnum):
     """What the gateway does with a request.
 
-    EXECUTE, EXECUTE_STREAM: read it, ask the execute use case, forward what that says.
-    REGISTER, QUICK_EXECUTE, UPDATE_AGENT, DELETE_AGENT: read it, ask the use case that manages agents; where there is
-    none, as a WRITE.
-    WRITE: pass it through; when it succeeded, forget what the cache holds of its subject.
-    PASSTHROUGH: pass it through, untouched.
+    EXECUTE, EXECUTE_STREAM: read it and ask the execute use case what to send.
+    REGISTER, QUICK_EXECUTE, UPDATE_AGENT, DELETE_AGENT: read it and ask the use case that manages agents; without that
+    use case, treat it as WRITE.
+    WRITE: pass it through, and remove its subject from the cache.
+    PASSTHROUGH: pass it through unchanged.
     """
 
     EXECUTE = "execute"
@@ -35,9 +35,9 @@ class Intent(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A request's intent; kind and id of the document it is about, "" where there is none.
+    """A request's intent, and the kind and id of the document it concerns; "" if there is none.
 
-    aliased: the id is not the one the client sent, but the one that `agents.aliases` put in its place.
+    aliased: `agents.aliases` has replaced the id that the client sent.
     """
 
     intent: Intent
@@ -65,7 +65,7 @@ _ML = "/_plugins/_ml"
 _TABLE: tuple[tuple[str, str, Make], ...] = (
     ("POST", f"{_ML}/agents/{{id}}/_execute", _agent(Intent.EXECUTE)),
     ("POST", f"{_ML}/agents/{{id}}/_execute/stream", _agent(Intent.EXECUTE_STREAM)),
-    # An id that was unknown may be known after a registration, so the cache forgets that too.
+    # An unknown id may exist after a registration, so a registration invalidates the cache too.
     ("POST", f"{_ML}/agents/_register", _agent(Intent.REGISTER)),
     ("POST", f"{_ML}/agents/_execute", _agent(Intent.QUICK_EXECUTE)),
     ("PUT", f"{_ML}/agents/{{id}}", _agent(Intent.UPDATE_AGENT)),
@@ -76,7 +76,7 @@ _TABLE: tuple[tuple[str, str, Make], ...] = (
     ("POST", f"{_ML}/connectors/_create", _write("connectors")),
     ("PUT", f"{_ML}/connectors/{{id}}", _write("connectors")),
     ("DELETE", f"{_ML}/connectors/{{id}}", _write("connectors")),
-    # Whether a cluster takes the unified input is one of its settings.
+    # A cluster setting decides whether agents take the unified input.
     ("PUT", "/_cluster/settings", _write("cluster")),
 )
 _PASSTHROUGH = Route(Intent.PASSTHROUGH)
@@ -89,25 +89,26 @@ _MARKS = (_ML.encode(), b"/_cluster/settings")
 
 
 def intent_of(method: bytes, target: bytes) -> Route:
-    """The route of a request as it came. target: with its query."""
+    """Return the route of a request. target: as received, with the query."""
     if not target.startswith(_MARKS):
         return _PASSTHROUGH
     path = target.partition(b"?")[0]
-    return (_kept if len(path) <= _LONGEST else _routed)(method, path)
+    return (_route_cached if len(path) <= _LONGEST else _route)(method, path)
 
 
-_LONGEST = 256  # of the paths whose routes are kept
+_LONGEST = 256
+"""Longest path, in bytes, whose route is cached."""
 
 
-def _routed(method: bytes, path: bytes) -> Route:
+def _route(method: bytes, path: bytes) -> Route:
     return route(method.decode("ascii"), path.decode("latin-1"))
 
 
-_kept = lru_cache(1024)(_routed)
+_route_cached = lru_cache(1024)(_route)
 
 
 def route(method: str, path: str) -> Route:
-    """The route of a request. path: the raw target without its query, its bytes read as Latin-1."""
+    """Return the route of a request. path: the raw target without its query, decoded as Latin-1."""
     if not path.startswith((_ML, "/_cluster/settings")):
         return _PASSTHROUGH
     segments = path.rstrip("/").split("/")
@@ -120,11 +121,11 @@ def route(method: str, path: str) -> Route:
 
 
 def _match(pattern: tuple[str, ...], segments: list[str]) -> str | None:
-    """The id among the segments, "" when the pattern has none, None when they don't match."""
+    """Return the id among the segments, "" if the pattern has none, None if the segments do not match."""
     id = ""
     for expected, segment in zip(pattern, segments, strict=True):
         if expected == "{id}":
-            id = _decoded(segment)
+            id = _decode_segment(segment)
             if not id:
                 return None
         elif expected != segment:
@@ -132,11 +133,11 @@ def _match(pattern: tuple[str, ...], segments: list[str]) -> str | None:
     return id
 
 
-def _decoded(segment: str) -> str:
-    """The segment as the cluster decodes it, "" when it refuses it or the outcome is no Unicode text.
+def _decode_segment(segment: str) -> str:
+    """Decode a segment as the cluster does; "" if the cluster refuses it or the result is not Unicode text.
 
-    The cluster (`RestUtils.decodeComponent`) reads the target as Latin-1. With an escape in it, a segment is read as
-    UTF-8, its raw bytes included; without one, it stays as it is. `%%` is an escaped percent sign.
+    The cluster (`RestUtils.decodeComponent`) reads the target as Latin-1. A segment with a percent-encoding is read as
+    UTF-8, including its raw bytes; any other segment is left unchanged. `%%` is an escaped percent sign.
     """
     if "%" not in segment:
         return segment if segment.isascii() or max(segment) <= "\xff" else ""

@@ -1,7 +1,7 @@
-"""The cluster, as the rest of the gateway sees it: requests in, answers back exactly as they come.
+"""The client of the cluster: sends requests and reports responses unchanged.
 
-The connections are the gateway's own protocol on the loop's transports (`gateway.upstream.connection`): an HTTP
-client library merges headers, adds some, keeps cookies and repeats requests by itself.
+It uses connections of its own (`gateway.upstream.connection`) rather than an HTTP client library, because a library
+merges headers, adds some, stores cookies and repeats requests on its own.
 """
 
 from __future__ import annotations
@@ -18,58 +18,61 @@ from multidict import CIMultiDict
 from gateway.config.schema import Limits
 from gateway.config.schema import Upstream as UpstreamSettings
 from gateway.errors import GatewayError, UpstreamTimeout, UpstreamUnavailable
-from gateway.http1.response_heads import Head, Heads
-from gateway.http1.rules import HeadLimits, RawHeader, pair
+from gateway.http1.fields import split_field
+from gateway.http1.response_heads import ResponseReader
+from gateway.http1.rules import HeadLimits
 from gateway.observe.connect_errors import describe_connect_error
 from gateway.observe.logs import Logger
 from gateway.ports import HeaderPairs, UpstreamResponse
 from gateway.upstream.auth.authenticator import Authenticator, authenticator
-from gateway.upstream.connection import Buffers, Connection, Outbound, ResponseTimeouts
+from gateway.upstream.connection import Connection
 from gateway.upstream.deadlines import DeadlineTimer
 from gateway.upstream.health import Prober
-from gateway.upstream.nodes import Node, NodeSet, may_retry
+from gateway.upstream.nodes import Node, NodeSet
+from gateway.upstream.outbound import Buffers, OutboundRequest, ResponseTimeouts
 from gateway.upstream.pool import Pool
 from gateway.upstream.tls import TlsSource, to_cluster
+from gateway.upstream.whole_response import WholeResponse, encode_fields
 
 _STUCK_AFTER = 30.0
-"""Seconds without a connection for any request after which a pool counts as stuck."""
+"""Seconds in which no waiting request got a connection, after which a pool counts as stuck."""
 _WATCH_INTERVAL = 5.0
 
 
 def head_limits(limits: Limits) -> HeadLimits:
-    """The limits of a message's head."""
+    """Return the limits of a message's head."""
     return HeadLimits(limits.header_line, limits.head, limits.headers)
 
 
 class Upstream:
-    """The cluster. `start` before use, `close` at the end.
+    """The client of the cluster. Call `start` before use, `close` at the end.
 
-    patience, run_patience: how long to wait for an answer, and for an agent's. auth: puts the gateway's credentials
-    in the place of the client's, if it has any.
+    timeouts, execute_timeouts: how long to wait for a response, and for an agent's. auth: replaces the client's
+    credentials with the gateway's; None if the gateway has none.
     """
 
     def __init__(self, settings: UpstreamSettings, limits: Limits, log: Logger | None = None) -> None:
         self._settings = settings
-        self._heads = Heads(head_limits(limits))
+        self._heads = ResponseReader(head_limits(limits))
         self._log: Logger = log or structlog.get_logger()
         self._connections: set[Connection] = set()
         self._pools: dict[Node, Pool] = {}
         timeouts = settings.timeouts
-        self.patience = ResponseTimeouts(timeouts.header, timeouts.idle)
-        self.run_patience = ResponseTimeouts(timeouts.execute, timeouts.execute)
+        self.timeouts = ResponseTimeouts(timeouts.header, timeouts.idle)
+        self.execute_timeouts = ResponseTimeouts(timeouts.execute, timeouts.execute)
         self.auth = authenticator(settings.auth, self._log)
         self.tls: TlsSource | None = None
         self._prober = Prober(settings.health, lambda: self.tls.context if self.tls else None)
         self._watching: asyncio.Task[None] | None = None
         self.nodes = NodeSet(settings, self._prober, self._log)
         waits = (timeouts.header, timeouts.idle, timeouts.execute, settings.keepalive)
-        self._sweeper = DeadlineTimer(self._connections, waits)
+        self._timer = DeadlineTimer(self._connections, waits)
 
     async def start(self) -> None:
-        """Make the connection pools; reads the files of TLS.
+        """Make the connection pools, and read the TLS files.
 
         Raises:
-            ConfigError: one of them can't be used.
+            ConfigError: a TLS file cannot be used.
         """
         if any(node.tls for node in self.nodes.nodes):
             self.tls = await asyncio.to_thread(to_cluster, self._settings.tls, self._log)
@@ -82,15 +85,15 @@ class Upstream:
                 self._settings.timeouts.connect,
                 self._heads,
                 self._connections,
-                self._again,
+                self._retry,
             )
         await self.nodes.start()
-        self._sweeper.start()
+        self._timer.start()
         self._watching = asyncio.create_task(self._watch_pools(), name="pools")
 
     async def close(self) -> None:
         """Cut all connections."""
-        self._sweeper.stop()
+        self._timer.stop()
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.gather(self._watching, return_exceptions=True)
@@ -101,23 +104,24 @@ class Upstream:
             await pool.close()
         await asyncio.sleep(0)
 
-    def send(self, outbound: Outbound) -> None:
-        """Send a request: on a kept connection at once, else when there is a new one or the credentials are there."""
+    def send(self, outbound: OutboundRequest) -> None:
+        """Send a request: at once on an idle connection, else when a connection and the credentials are ready."""
         node = self.nodes.pick()
         pool = self._pools[node]
         connection = None
         if self.auth is None and (outbound.complete or pool.try_upload(outbound)):
             connection = pool.take()
         if connection is not None:
-            connection.start(outbound, *outbound.parts(node.authority))
+            connection.start(outbound, *outbound.owner.parts(node.authority))
         else:
             pool.end_upload(outbound)
             self._start(outbound, pool)
 
-    def _again(self, outbound: Outbound, node: Node, stale: bool) -> bool:
-        """Send a request that `node` lost once more, if that can help.
+    def _retry(self, outbound: OutboundRequest, node: Node, stale: bool) -> bool:
+        """Send a request again that `node` lost. Return False if that cannot help.
 
-        stale: a kept connection was dead, which says nothing of the node; else only another node helps, once.
+        stale: an idle connection turned out to be closed, which is no fault of the node. Otherwise the request goes to
+        another node, once.
         """
         if stale:
             if outbound.resent:
@@ -130,7 +134,7 @@ class Upstream:
         self._start(outbound, self._pools[self.nodes.pick(() if stale else (node,))])
         return True
 
-    def _start(self, outbound: Outbound, pool: Pool) -> None:
+    def _start(self, outbound: OutboundRequest, pool: Pool) -> None:
         outbound.connecting = asyncio.get_running_loop().create_task(self._begin(outbound, pool))
 
     async def _watch_pools(self) -> None:
@@ -140,49 +144,49 @@ class Upstream:
                 await self.rebuild_stuck(pool, time.monotonic())
 
     async def rebuild_stuck(self, pool: Pool, now: float) -> None:
-        """Rebuild `pool` if for `_STUCK_AFTER` seconds no request got a connection of it although its node is well.
+        """Rebuild `pool` if its node is healthy and no request got a connection for `_STUCK_AFTER` seconds.
 
-        Where every connection is busy with a request, waiting is right, and nothing is rebuilt. It should never happen;
-        if it does, requests must not fail for ever.
+        A pool whose connections are all in use is not stuck. This should never happen; if it does, requests must not
+        fail for ever.
         """
         if now - pool.waiting_since < _STUCK_AFTER or pool.saturated or not await self._prober(pool.node):
             return
-        taken = pool.places_taken
+        used = pool.used_slots
         pool.rebuild()
         pool.node.tally.rebuilds += 1
-        self._log.error("connection pool rebuilt", node=repr(pool.node), places_taken=taken)
+        self._log.error("connection pool rebuilt", node=repr(pool.node), used_slots=used)
 
-    async def _begin(self, outbound: Outbound, pool: Pool) -> None:
+    async def _begin(self, outbound: OutboundRequest, pool: Pool) -> None:
         try:
             if self.auth is not None:
-                await self.auth.ready()  # before a connection is taken, which may close while it waits
-            connection = await self._connected(outbound, pool)
+                await self.auth.ready()  # before taking a connection, which could close while it waits
+            connection = await self._acquire(outbound, pool)
             node = connection.pool.node
             try:
-                lines, pieces = outbound.parts(node.authority)
+                lines, pieces = outbound.owner.parts(node.authority)
                 if self.auth is not None:
-                    lines = await self._signed(self.auth, outbound, lines, pieces)
+                    lines = await self._sign(self.auth, outbound, lines, pieces)
             except BaseException:
                 connection.pool.end_upload(outbound)
                 connection.pool.give_back(connection)
                 raise
             while connection.transport.is_closing():  # it closed while a large body was hashed
-                connection = await self._connected(outbound, connection.pool)
+                connection = await self._acquire(outbound, connection.pool)
         except GatewayError as exc:
             outbound.connecting = None
-            outbound.on_failure(exc)
+            outbound.owner.on_failure(exc)
         except Exception:
             self._log.exception("request not sent", node=repr(pool.node))
             outbound.connecting = None
-            outbound.on_failure(UpstreamUnavailable("The request could not be sent to the cluster."))
+            outbound.owner.on_failure(UpstreamUnavailable("The request could not be sent to the cluster."))
         else:
             outbound.connecting = None
             if outbound.complete:
                 connection.pool.end_upload(outbound)
             connection.start(outbound, lines, pieces)
 
-    async def _connected(self, outbound: Outbound, pool: Pool) -> Connection:
-        """A connection of `pool`, or of another where its node can't be reached: nothing has been sent by then."""
+    async def _acquire(self, outbound: OutboundRequest, pool: Pool) -> Connection:
+        """Return a connection of `pool`, or of another pool if its node cannot be reached: nothing is sent yet."""
         tried: list[Node] = []
         while True:
             try:
@@ -193,7 +197,7 @@ class Upstream:
             except TimeoutError as exc:
                 cause: OSError = exc
                 failure: GatewayError = UpstreamTimeout("The cluster did not answer in time.")
-                if pool.saturated:  # which says nothing of the node
+                if pool.saturated:  # which is no fault of the node
                     failure = UpstreamTimeout("All connections to the cluster are busy, and none became free in time.")
             except OSError as exc:
                 cause = exc  # for the log only: clients are not told the cluster's addresses
@@ -210,38 +214,38 @@ class Upstream:
                 raise failure
             pool = self._pools[self.nodes.pick(tried)]
 
-    async def _signed(self, auth: Authenticator, outbound: Outbound, lines: bytes, pieces: Buffers) -> bytes:
-        fields = [pair(line) for line in lines[:-4].split(b"\r\n")]
+    async def _sign(self, auth: Authenticator, outbound: OutboundRequest, lines: bytes, pieces: Buffers) -> bytes:
+        fields = [split_field(line) for line in lines[:-4].split(b"\r\n")]
         chunked = any(name.lower() == b"transfer-encoding" for name, _ in fields)  # the pieces are chunks, not data
         body = pieces if outbound.complete and not chunked else None
-        return _joined(await auth.sign(outbound.method, outbound.target, fields, body))
+        return encode_fields(await auth.sign(outbound.method, outbound.target, fields, body))
 
     async def exchange(
         self, method: str, target: str, headers: HeaderPairs, body: Buffers = (), seconds: float | None = None
     ) -> UpstreamResponse:
-        """One short request of the gateway's own; see `gateway.ports.ClusterReader`."""
+        """Send one short request of the gateway's own; see `gateway.ports.ClusterReader`."""
         pairs = headers.items() if isinstance(headers, Mapping) else headers
         raw = [(name.encode("latin-1"), value.encode("utf-8", "surrogateescape")) for name, value in pairs]
         raw = [field for field in raw if field[0].lower() not in _OWN]
         if body or method not in ("GET", "HEAD", "OPTIONS"):
             raw.append((b"Content-Length", str(sum(map(len, body))).encode()))
-        patience = self.patience if seconds is None else ResponseTimeouts(0, 0)
-        outbound = _Whole(method.encode("ascii"), target.encode("utf-8", "surrogateescape"), raw, body, patience)
+        timeouts = self.timeouts if seconds is None else ResponseTimeouts(0, 0)
+        request = WholeResponse(method.encode("ascii"), target.encode("utf-8", "surrogateescape"), raw, body, timeouts)
         seconds = self._settings.timeouts.lookup if seconds is None else seconds
         try:
             async with asyncio.timeout(seconds or None):
-                self.send(outbound)
-                head, content = await outbound.answer
+                self.send(request.outbound)
+                head, content = await request.response
         except TimeoutError as exc:
             path = target.partition("?")[0]
             raise UpstreamTimeout(f"The cluster did not answer {method} {path} within {seconds:g} s.") from exc
         finally:
-            outbound.abandon()
+            request.outbound.abandon()
         decoded = ((name.decode("latin-1"), value.decode("utf-8", "surrogateescape")) for name, value in head.pairs())
         return UpstreamResponse(head.status, CIMultiDict(decoded), content)
 
     async def get_json(self, path: str, headers: HeaderPairs) -> tuple[int, dict[str, Any] | None]:
-        """Status and JSON object of a GET; see `gateway.ports.ClusterReader`."""
+        """Return the status and the JSON object of a GET; see `gateway.ports.ClusterReader`."""
         response = await self.exchange("GET", path, headers)
         try:
             document = msgspec.json.decode(response.body)
@@ -251,43 +255,4 @@ class Upstream:
 
 
 _OWN = frozenset({b"host", b"content-length", b"transfer-encoding", b"connection", b"expect", b"accept-encoding"})
-"""Headers of a request of the gateway's own that follow from it, never from the caller."""
-
-
-def _joined(fields: list[RawHeader]) -> bytes:
-    return b"".join((*(b"%b: %b\r\n" % field for field in fields), b"\r\n"))
-
-
-class _Whole(Outbound):
-    """A request whose answer is awaited whole. answer: its head and its body's data."""
-
-    __slots__ = ("_body", "_fields", "_head", "_pieces", "answer")
-
-    def __init__(
-        self, method: bytes, target: bytes, fields: list[RawHeader], body: Buffers, patience: ResponseTimeouts
-    ) -> None:
-        super().__init__(method, target, patience)
-        self.decode = True
-        self.answer: asyncio.Future[tuple[Head, bytes]] = asyncio.get_running_loop().create_future()
-        self._fields = fields
-        self._body = body
-        self._pieces: list[bytes] = []
-
-    def parts(self, authority: bytes) -> tuple[bytes, Buffers]:
-        return _joined([(b"Host", authority), *self._fields]), self._body
-
-    def repeatable(self) -> bool:
-        return not self._body and may_retry(self.method.decode("ascii"), True, False, self.target)
-
-    def on_head(self, head: Head, piece: bytes, complete: bool) -> None:
-        self._head = head
-        self.on_body(piece, complete)
-
-    def on_body(self, piece: bytes, complete: bool) -> None:
-        self._pieces.append(piece)
-        if complete and not self.answer.done():
-            self.answer.set_result((self._head, b"".join(self._pieces)))
-
-    def on_failure(self, error: GatewayError) -> None:
-        if not self.answer.done():
-            self.answer.set_exception(error)
+"""Headers that this client sets itself, whatever the caller passes."""

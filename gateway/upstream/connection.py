@@ -1,6 +1,6 @@
-"""One connection to a node of the cluster: a request out, its answer back as it comes, then the next one.
+"""A connection to a node of the cluster: sends a request, reports its response as it arrives, then takes the next.
 
-Everything happens in the loop's callbacks: no task and no future stands behind a request.
+Everything runs in the event loop's callbacks; a request needs no task and no future.
 """
 
 from __future__ import annotations
@@ -8,144 +8,87 @@ from __future__ import annotations
 import asyncio
 import select
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from gateway.errors import GatewayError, UpstreamTimeout, UpstreamUnavailable
+from gateway.http1 import state
 from gateway.http1.bodies import Body, ToEnd
-from gateway.http1.response_heads import Head, Heads
-from gateway.http1.rules import Malformed, fault_so_far
+from gateway.http1.head_buffer import ResponseHeadBuffer
+from gateway.http1.response_heads import ResponseHead, ResponseReader
+from gateway.http1.rules import Malformed
+from gateway.http1.state import UPSTREAM, UpstreamEvent
 from gateway.upstream.deadlines import NO_DEADLINE
 from gateway.upstream.nodes import Kind
+from gateway.upstream.outbound import Buffers, OutboundRequest
 
 if TYPE_CHECKING:
     from gateway.upstream.pool import Pool
 
-Buffers = Sequence[bytes | memoryview]
-
 _JOIN = 64 * 1024
-"""Bytes up to which a head and a piece of body are put together for one write; above, the copy costs more."""
+"""A head and a piece of a body up to this size are joined for one write; beyond it, the copy costs more."""
 
 _LONG = 4096
-"""Bytes of a head from which on the cluster may find it too long (netty: 4 KB of request line, 8 KB of headers)."""
+"""Size of a head above which the cluster may refuse it as too long (netty: 4 KB of request line, 8 KB of headers)."""
 _REFUSALS = frozenset({400, 413, 414, 431})
 
-
-class ResponseTimeouts(NamedTuple):
-    """Seconds to wait: for the answer's head once the request is out, and between pieces of its body; 0 for ever."""
-
-    header: float
-    idle: float
-
-
-class Outbound:
-    """A request on its way to the cluster; told of its answer by the `on_` methods, in the loop's callbacks.
-
-    method, target: as sent. patience: how long to wait. decode: hand on the data of a chunked answer, not its chunks.
-    upgrade: it asks for a tunnel. expects: it has an `Expect`. complete: its body has been handed over whole. moved:
-    a node lost it, another has it. resent: a kept connection was dead, it goes on a new one.
-    """
-
-    __slots__ = (
-        "complete", "connecting", "connection", "decode", "expects", "method", "moved", "patience", "resent", "target",
-        "upgrade", "upload_waiter",
-    )  # fmt: skip
-
-    def __init__(self, method: bytes, target: bytes, patience: ResponseTimeouts) -> None:
-        self.method = method
-        self.target = target
-        self.patience = patience
-        self.decode = self.expects = self.moved = self.resent = self.upgrade = False
-        self.complete = True
-        self.connection: Connection | None = None
-        self.connecting: asyncio.Task[None] | None = None
-        self.upload_waiter: asyncio.Future[None] | None = None
-        """Set while it waits for `Pool.admit_upload`; done when its body is whole."""
-
-    def parts(self, authority: bytes) -> tuple[bytes, Buffers]:
-        """What to send: header lines, the empty one included, and what there is of the body.
-
-        authority: the node's host and port.
-        """
-        raise NotImplementedError
-
-    def repeatable(self) -> bool:
-        """Whether it may be sent again when the connection was lost before anything of an answer came."""
-        return False
-
-    def on_connection(self) -> None:
-        """What `parts` gave has been sent; more of the body may follow."""
-
-    def on_interim(self, head: Head) -> None:
-        """A 1xx answer came."""
-
-    def on_head(self, head: Head, piece: bytes, complete: bool) -> None:
-        """The answer came. piece: what is there of its body. complete: that is all of it."""
-        raise NotImplementedError
-
-    def on_body(self, piece: bytes, complete: bool) -> None:
-        """More of the answer's body came."""
-        raise NotImplementedError
-
-    def on_end(self) -> bool:
-        """The cluster says no more in a tunnel; whether it is still to be told something."""
-        return False
-
-    def on_failure(self, error: GatewayError) -> None:
-        """No answer, or no more of it, will come."""
-        raise NotImplementedError
-
-    def on_writable(self, writable: bool) -> None:
-        """The cluster stopped or began to take more of the request's body."""
-
-    def abandon(self) -> None:
-        """Cut the exchange short; no `on_` method is called any more."""
-        if self.connecting is not None:
-            self.connecting.cancel()
-        if self.connection is not None:
-            self.connection.abandon()
+# Module constants, because an attribute of an Enum takes four times as long to look up.
+_CONNECTING, _IDLE, _SENT, _HEAD, _BODY, _TUNNEL, _CLOSED = state.Upstream
+_CONNECTED, _REQUEST, _RESPONSE_BEGAN, _INTERIM, _HEAD_READ, _SWITCHED, _COMPLETE, _CLOSE, _LOST = map(
+    UPSTREAM.on, UpstreamEvent
+)
 
 
 class Connection(asyncio.Protocol):
-    """A connection of a pool: idle, or busy with one `Outbound`."""
+    """A connection of a pool: idle, or in use by one request."""
 
     __slots__ = (
-        "_answered", "_body", "_continued", "_heads", "_long", "_partial", "_persistent", "_poll", "_tunnel",
-        "connected", "deadline", "outbound", "pool", "reused", "transport",
+        "_body", "_continued", "_head", "_heads", "_long", "_persistent", "_poll", "_state", "deadline", "outbound",
+        "pool", "reused", "transport",
     )  # fmt: skip
 
-    def __init__(self, pool: Pool, heads: Heads) -> None:
+    def __init__(self, pool: Pool, heads: ResponseReader) -> None:
         self.pool = pool
         self.transport: asyncio.Transport
-        self.connected = False
-        self.outbound: Outbound | None = None
+        self.outbound: OutboundRequest | None = None
         self.deadline = NO_DEADLINE
         self.reused = False
         self._heads = heads
+        self._head = ResponseHeadBuffer()
         self._poll = select.poll()
+        self._state = _CONNECTING
         self._forget()
 
     def _forget(self) -> None:
-        self._answered = self._continued = self._long = self._tunnel = False
+        self._continued = self._long = False
         self._persistent = True
-        self._partial: bytearray | None = None
         self._body: Body | None = None
+
+    @property
+    def connected(self) -> bool:
+        """The connection has, or had, a transport."""
+        return self._state is not _CONNECTING
+
+    @property
+    def _answered(self) -> bool:
+        """Something of the response has arrived."""
+        return self._state is _HEAD or self._state is _BODY or self._state is _TUNNEL
 
     # Towards the cluster
 
     def disturbed(self) -> bool:
-        """Whether there is something to be read from it: the end, or bytes that nobody asked for."""
+        """Return True if there is input on the idle connection: its end, or bytes without a request."""
         return bool(self._poll.poll(0))
 
-    def start(self, outbound: Outbound, lines: bytes, pieces: Buffers) -> None:
-        """Send a request; the connection is idle. lines, pieces: its `parts`."""
+    def start(self, outbound: OutboundRequest, lines: bytes, pieces: Buffers) -> None:
+        """Send a request on the idle connection. lines, pieces: its `parts`."""
+        self._state = _REQUEST[self._state]
         self.outbound = outbound
         outbound.connection = self
         self.pool.node.pending += 1
         self.pool.node.tally.requests += 1
         head = b"%b %b HTTP/1.1\r\n%b" % (outbound.method, outbound.target, lines)
         self._long = len(head) > _LONG
-        self.deadline = NO_DEADLINE  # the pool's does not count any more
+        self.deadline = NO_DEADLINE  # the pool's deadline no longer applies
         if not pieces:
             self.transport.write(head)
         elif len(pieces) == 1 and len(pieces[0]) <= _JOIN:
@@ -154,10 +97,10 @@ class Connection(asyncio.Protocol):
             self.transport.writelines((head, *pieces))
         if outbound.complete:
             self._wait_for_head(outbound)
-        outbound.on_connection()
+        outbound.owner.on_connection()
 
     def write(self, pieces: Buffers) -> None:
-        """Send more of the request, the last of it when the outbound is complete."""
+        """Send more of the request: the last piece, if the request is complete."""
         if len(pieces) == 1:
             self.transport.write(pieces[0])
         else:
@@ -168,21 +111,23 @@ class Connection(asyncio.Protocol):
             if self._body is None:
                 self._wait_for_head(outbound)
 
-    def _wait_for_head(self, outbound: Outbound) -> None:
-        seconds = outbound.patience.header
+    def _wait_for_head(self, outbound: OutboundRequest) -> None:
+        seconds = outbound.timeouts.header
         self.deadline = time.monotonic() + seconds if seconds else NO_DEADLINE
 
     def abandon(self) -> None:
-        """Cut the connection in the middle of its exchange."""
-        self._let_go()
+        """Cut the connection in the middle of an exchange."""
+        self._detach()
+        self._state = _CLOSE[self._state]
         self.transport.abort()
 
     def close(self) -> None:
-        """Send what is left to send, then close."""
-        self._let_go()
+        """Send the buffered output, then close."""
+        self._detach()
+        self._state = _CLOSE[self._state]
         self.transport.close()
 
-    def _let_go(self) -> None:
+    def _detach(self) -> None:
         outbound, self.outbound = self.outbound, None
         if outbound is not None:
             outbound.connection = None
@@ -191,47 +136,47 @@ class Connection(asyncio.Protocol):
             self.pool.node.pending -= 1
 
     def pause_reading(self) -> None:
-        """Take no more of the answer for now; the wait for it ends, too."""
+        """Pause the response. Its deadline does not run meanwhile."""
         self.transport.pause_reading()
         self.deadline = NO_DEADLINE
 
     def resume_reading(self) -> None:
-        """Go on with the answer."""
+        """Resume the response."""
         self.transport.resume_reading()
         self._wait_for_more()
 
     def _wait_for_more(self) -> None:
         outbound = self.outbound
-        if outbound is not None and outbound.patience.idle and not self._tunnel:
-            self.deadline = time.monotonic() + outbound.patience.idle
+        if outbound is not None and outbound.timeouts.idle and self._state is not _TUNNEL:
+            self.deadline = time.monotonic() + outbound.timeouts.idle
 
     # From the loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The connection is there."""
+        """Register the transport."""
         self.transport = transport  # type: ignore[assignment]
-        self.connected = True
+        self._state = _CONNECTED[self._state]
         self._poll.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
 
     def pause_writing(self) -> None:
-        """The cluster takes no more for now; it is not waited for any longer than for a piece of an answer."""
+        """Pause the request's body: the cluster does not read. It has as long as for a piece of a response."""
         if self.outbound is not None:
             if self._uploading():
                 self._wait_for_more()
-            self.outbound.on_writable(False)
+            self.outbound.owner.on_writable(False)
 
     def resume_writing(self) -> None:
-        """The cluster takes more again."""
+        """Resume the request's body: the cluster reads again."""
         if self.outbound is not None:
             if self._uploading():
                 self.deadline = NO_DEADLINE
-            self.outbound.on_writable(True)
+            self.outbound.owner.on_writable(True)
 
     def _uploading(self) -> bool:
         return self.outbound is not None and not self.outbound.complete and self._body is None
 
     def data_received(self, data: bytes) -> None:
-        """Bytes of the answer; on an idle connection they are a fault and end it."""
+        """Handle bytes of the response. Bytes on an idle connection are a fault and end it."""
         outbound = self.outbound
         if outbound is None:
             self.transport.abort()
@@ -243,121 +188,106 @@ class Connection(asyncio.Protocol):
                     self._finished(outbound, self._body, None, piece)
                 else:
                     self._wait_for_more()
-                    outbound.on_body(piece, False)
-            elif self._tunnel:
-                outbound.on_body(data, False)
+                    outbound.owner.on_body(piece, False)
+            elif self._state is _TUNNEL:
+                outbound.owner.on_body(data, False)
             else:
-                self._answered = True
+                if self._state is _SENT:
+                    self._state = _RESPONSE_BEGAN[self._state]
                 self._read_head(outbound, data)
         except Malformed as exc:
             self._fail(
-                UpstreamUnavailable(f"The cluster can't be used: its answer is not valid HTTP: {exc}."), "invalid"
+                UpstreamUnavailable(f"The cluster can't be used: its response is not valid HTTP: {exc}."), "invalid"
             )
 
-    def _read_head(self, outbound: Outbound, data: bytes) -> None:
-        start = 0
-        if self._partial is not None:
-            start = max(len(self._partial) - 3, 0)
-            self._partial += data
-            if self._partial.find(b"\r\n\r\n", start) >= 0:
-                data, self._partial, start = bytes(self._partial), None, 0
-        while self._partial is None:
-            end = data.find(b"\r\n\r\n") + 4
-            if end < 4:
-                self._partial = bytearray(data)
-                break
-            head = self._heads.read(data[:end])
-            if len(head.raw) > self._heads.limits.head:
-                raise Malformed("head-size")
-            data = data[end:]
+    def _read_head(self, outbound: OutboundRequest, data: bytes) -> None:
+        heads = self._heads
+        while (found := self._head.feed(data, heads.limits)) is not None:
+            head = heads.read(found[0])
             if head.status >= 200:
-                self._answer(outbound, head, data)
+                self._answer(outbound, head, found[1])
                 return
             if head.status == 101:
-                self._switch(outbound, head, data)
+                self._switch(outbound, head, found[1])
                 return
+            self._state = _INTERIM[self._state]
             self._continued |= head.status == 100
-            outbound.on_interim(head)
-        self._check_partial(self._partial, start)
+            outbound.owner.on_interim(head)
+            data = found[1]
 
-    def _check_partial(self, part: bytearray, start: int) -> None:
-        """A head that is not whole: can it still become one?"""
-        if not part.startswith(b"HTTP/1."[: len(part)]):
-            raise Malformed("status-line")
-        if len(part) > self._heads.limits.head:
-            raise Malformed("head-size")
-        if fault := fault_so_far(part, start):
-            raise Malformed(fault)
-
-    def _answer(self, outbound: Outbound, head: Head, data: bytes) -> None:
+    def _answer(self, outbound: OutboundRequest, head: ResponseHead, data: bytes) -> None:
         self.pool.node.report(True)
+        self._state = _HEAD_READ[self._state]
         body = self._body = head.body(outbound.method, outbound.decode)
-        self._persistent = head.persistent and not self._deaf_after(outbound, head.status)
+        self._persistent = head.persistent and not self._misreads_after(outbound, head.status)
         piece = body.feed(data) if data else b""
         if body.done:
             self._finished(outbound, body, head, piece)
         else:
             self._wait_for_more()
-            outbound.on_head(head, piece, False)
+            outbound.owner.on_head(head, piece, False)
 
-    def _deaf_after(self, outbound: Outbound, status: int) -> bool:
-        """Whether the cluster may read what follows as something else, or not at all. Measured on OpenSearch 3.6.0:
+    def _misreads_after(self, outbound: OutboundRequest, status: int) -> bool:
+        """Return True if the cluster may misread the next request on this connection. Measured on OpenSearch 3.6.0:
 
-        after a 417 it takes the body for the next request, after refusing a head for its length it hears no more.
+        after a 417 it reads the body as the next request; after refusing a head for its length it reads nothing more.
         """
         return (outbound.expects and not self._continued) or (self._long and status in _REFUSALS)
 
-    def _switch(self, outbound: Outbound, head: Head, data: bytes) -> None:
+    def _switch(self, outbound: OutboundRequest, head: ResponseHead, data: bytes) -> None:
         if not outbound.upgrade:
             raise Malformed("switch")
-        self._tunnel = True
+        self._state = _SWITCHED[self._state]
         self.deadline = NO_DEADLINE
-        outbound.on_head(head, data, False)
+        outbound.owner.on_head(head, data, False)
 
-    def _finished(self, outbound: Outbound, body: Body, head: Head | None, piece: bytes) -> None:
+    def _finished(self, outbound: OutboundRequest, body: Body, head: ResponseHead | None, piece: bytes) -> None:
         self.deadline = NO_DEADLINE
-        # What came behind the answer is nobody's: RFC 9112, 6.3 wants it neither used nor kept for the next request.
+        # Bytes after the response belong to no request; RFC 9112, 6.3 forbids to use them for the next one.
         reusable = self._persistent and outbound.complete and not body.rest and not isinstance(body, ToEnd)
-        self._let_go()
+        self._detach()
         if reusable:
+            self._state = _COMPLETE[self._state]
             self._forget()
             self.reused = True
             self.pool.give_back(self)
         else:
+            self._state = _CLOSE[self._state]
             self.transport.abort()
         if head is None:
-            outbound.on_body(piece, True)
+            outbound.owner.on_body(piece, True)
         else:
-            outbound.on_head(head, piece, True)
+            outbound.owner.on_head(head, piece, True)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is gone; within an exchange, that is a fault.
+        """Fail the exchange, if there is one: the transport is gone.
 
-        Its orderly end came by `eof_received`. One that did not is a reset or, over TLS, an end that TLS did not
-        vouch for: RFC 9112, 9.8 takes no body without a length for whole then.
+        An orderly end is reported by `eof_received`. Any other is a reset or, over TLS, an end without a TLS closure
+        alert: a body without a length is incomplete then (RFC 9112, 9.8).
         """
         self.deadline = NO_DEADLINE
         self.pool.discard(self)
         self._fail(_broken(self._answered), "reset")
+        self._state = _LOST[self._state]
 
     def eof_received(self) -> bool:
-        """The cluster sends no more: the end of a body without a length or of half a tunnel, a fault anywhere else."""
+        """Handle the end of input: of a body without a length, or of half a tunnel. Anywhere else it is a fault."""
         outbound = self.outbound
         if outbound is None:
             self.transport.close()
         elif isinstance(self._body, ToEnd):
             self._finished(outbound, self._body, None, b"")
-        elif self._tunnel:
-            if outbound.on_end():
+        elif self._state is _TUNNEL:
+            if outbound.owner.on_end():
                 return True
             self.close()
-            outbound.on_body(b"", True)
+            outbound.owner.on_body(b"", True)
         else:
             self._fail(_broken(self._answered), "reset")
         return False
 
     def expired(self) -> None:
-        """The deadline has passed: of an idle connection or of an answer."""
+        """Close the idle connection, or fail the request: the deadline has passed."""
         if self.outbound is None:
             self.transport.close()
         else:
@@ -367,16 +297,17 @@ class Connection(asyncio.Protocol):
         outbound = self.outbound
         if outbound is None:
             return
-        self._let_go()
-        self.transport.abort()
         lost = kind == "reset" and not self._answered
-        stale = lost and self.reused  # RFC 9112, 9.3.1: a kept connection may have been closed meanwhile
+        self._detach()
+        self._state = _CLOSE[self._state]
+        self.transport.abort()
+        stale = lost and self.reused  # RFC 9112, 9.3.1: the idle connection may have been closed meanwhile
         if not stale:
             self.pool.node.report(False, kind)
-        if not (lost and outbound.repeatable() and self.pool.again(outbound, self.pool.node, stale)):
-            outbound.on_failure(error)
+        if not (lost and outbound.owner.repeatable() and self.pool.retry(outbound, self.pool.node, stale)):
+            outbound.owner.on_failure(error)
 
 
 def _broken(answered: bool) -> UpstreamUnavailable:
-    what = "its answer broke off" if answered else "it closed the connection without an answer"
+    what = "its response broke off" if answered else "it closed the connection without a response"
     return UpstreamUnavailable(f"The cluster can't be used: {what}.")

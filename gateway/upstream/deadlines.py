@@ -1,4 +1,4 @@
-"""One timer for many connections, in place of one timer a request."""
+"""One timer for many connections, instead of one timer per request."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ _LONGEST, _SHORTEST = 0.5, 0.01
 
 
 class Timed(Protocol):
-    """Something with a deadline, in seconds of `time.monotonic`; `NO_DEADLINE` when it waits for nothing."""
+    """Something with a deadline, in seconds of `time.monotonic`; `NO_DEADLINE` if it waits for nothing."""
 
     deadline: float
 
     def expired(self) -> None:
-        """The deadline has passed; it is `NO_DEADLINE` by now."""
+        """Handle the deadline, which has passed and is `NO_DEADLINE` again."""
 
 
 class DeadlineTimer:
-    """Looks at `members` every so often and tells those whose deadline has passed.
+    """Checks the deadlines of `members` at regular intervals.
 
-    timeouts: the seconds in use; a deadline is kept to about a quarter of the shortest, at worst half a second.
+    timeouts: the timeouts in use, in seconds. A deadline is noticed within a quarter of the shortest one, and within
+    half a second.
     """
 
     def __init__(self, members: Iterable[Timed], timeouts: Iterable[float]) -> None:
@@ -32,16 +33,16 @@ class DeadlineTimer:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Begin to look."""
-        self._timer = asyncio.get_running_loop().call_later(self._period, self._sweep)
+        """Start to check."""
+        self._timer = asyncio.get_running_loop().call_later(self._period, self._check)
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop checking."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _sweep(self) -> None:
+    def _check(self) -> None:
         now = time.monotonic()
         for member in [member for member in self._members if member.deadline < now]:
             member.deadline = NO_DEADLINE

@@ -1,4 +1,4 @@
-"""The probe of a node: one small request on a connection of its own, so that it says nothing about the pool."""
+"""The health probe of a node: a small request on a connection of its own, independent of the pool."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Context = Callable[[], ssl.SSLContext | None]
 
 
 class Prober:
-    """Asks nodes whether they are well. tls: the context for nodes with TLS, asked anew for each probe."""
+    """Probes nodes. tls: returns the TLS context; it is called for each probe."""
 
     def __init__(self, health: Health, tls: Context) -> None:
         self._path = health.path.encode("ascii")
@@ -22,7 +22,10 @@ class Prober:
         self._tls = tls
 
     async def __call__(self, node: Node) -> bool:
-        """Whether the node answers, below 500, in time: a secured cluster answers 401, one without a manager 503."""
+        """Return True if the node responds in time with a status below 500.
+
+        A secured cluster responds with 401, one without a cluster manager with 503.
+        """
         try:
             async with asyncio.timeout(self._timeout):
                 status = await self._status(node)

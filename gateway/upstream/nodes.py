@@ -1,14 +1,14 @@
-"""The cluster's nodes: which one the next request goes to, and which are left out for now.
+"""The cluster's nodes: which one gets the next request, and which are excluded for now.
 
-The rules are plain decisions over counters and a clock that is handed in; `gateway.upstream.health` does the
-probing. A node is left out for two reasons, kept apart:
+The rules use counters and a clock that is passed in; `gateway.upstream.health` does the probing. There are two
+independent reasons to exclude a node:
 
 - *down*: its probes failed `health.failures` times in a row; it is back after `health.successes` good ones;
-- *ejected*: `ejection.failures` requests in a row got no valid answer from it; it is back after `ejection.seconds`,
-  doubled each time it comes back bad, and then on probation: one failure ejects it again.
+- *ejected*: `ejection.failures` requests in a row got no valid response from it; it is back after `ejection.seconds`,
+  doubled each time it fails again. Then it is on probation: one failure ejects it again.
 
-Ejection never takes more than `ejection.max_share` of the nodes (one is always allowed), and never the last. When
-probes say that all are down, all are tried all the same: a wrong probe must not stop the traffic.
+At most `ejection.max_share` of the nodes are ejected (one is always allowed), and never the last one. If all nodes are
+down, all are used: a wrong probe must not stop the traffic.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ from gateway.observe.logs import Logger
 from gateway.observe.nodes import NodeState
 
 Kind = Literal["", "connect", "reset", "invalid", "timeout"]
-"""How a request failed: no connection, cut off, no valid answer, no answer in time; "" when it did not."""
+"""How a request failed: no connection, reset, invalid response, no response in time; "" if it did not fail."""
 
 Clock = Callable[[], float]
 Probe = Callable[["Node"], Awaitable[bool]]
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
-"""Methods that may be sent again (RFC 9110, 9.2.2). PUT and DELETE are idempotent too, but the cluster's answer to
-the second one is another (`updated`, `not_found`), and that would not be the answer to what the client did."""
+"""Methods that may be sent again (RFC 9110, 9.2.2). PUT and DELETE are idempotent too, but the cluster responds to the
+second one differently (`updated`, `not_found`), and that would not be the response to the client's request."""
 
 _CURSOR = b"_search/scroll"
-"""Reading from a scroll moves it on, GET or not: repeated, a page would be lost."""
+"""Reading from a scroll advances it, even with GET: when repeated, a page would be lost."""
 
 
 def may_retry(method: str, sent: bool, is_execute: bool, target: bytes = b"") -> bool:
-    """Whether a request that got no answer may be sent again, to this or to another node.
+    """Return True if a request without a response may be sent again, to this or another node.
 
-    sent: some byte of it was written to a connection. is_execute: it runs an agent, whose tools may have acted.
-    target: its path, undecoded; a GET that moves a scroll on is not safe. Going to another node because a connection
-    can't be made is no repetition: that is open to all.
+    sent: part of it was written to a connection. is_execute: it runs an agent, whose tools may have acted. target: its
+    undecoded path; a GET that advances a scroll is not safe. Any request may go to another node if no connection could
+    be made, because nothing has been sent.
     """
     if is_execute:
         return False
@@ -56,7 +56,7 @@ def may_retry(method: str, sent: bool, is_execute: bool, target: bytes = b"") ->
 
 
 class Tally:
-    """What happened at a node, for the metrics: requests, failed ones by their kind, and rebuilds of its pool."""
+    """Counts for the metrics of a node: requests, failures by kind, and rebuilds of its pool."""
 
     __slots__ = ("failures", "rebuilds", "requests")
 
@@ -66,10 +66,10 @@ class Tally:
 
 
 class Node:
-    """One node: where it is, and how it has fared.
+    """One node: its address, its state and its counts.
 
-    pending: requests it is working on; whoever sends one counts it up and down, and up in the tally. address: host and
-    port, as the metrics call it. fault: why its last probe failed, for the log.
+    pending: requests without a response yet; the connection that sends one updates it, and the tally. address: host
+    and port, the label of its metrics. fault: why its last probe failed, for the log.
     """
 
     __slots__ = (
@@ -110,12 +110,15 @@ class Node:
         return f"Node({self.authority.decode()})"
 
     def available(self, now: float) -> bool:
-        """Whether it is neither down nor ejected."""
+        """Return True if the node is neither down nor ejected."""
         return not self.down and self.ejected_until <= now
 
     def report(self, ok: bool, kind: Kind = "") -> None:
-        """What became of a request: any valid answer is ok, whatever its status; a kept connection that turned out
-        to be closed, and a client that went away, are not reported."""
+        """Record the result of a request.
+
+        Any valid response is ok, whatever its status. An idle connection that turned out to be closed and a client that
+        disconnected are not reported.
+        """
         if ok:
             self._failures = 0
         else:
@@ -124,7 +127,7 @@ class Node:
             self._nodes.failed(self, self._failures, kind)
 
     def probed(self, ok: bool, health: Health) -> bool:
-        """Count a probe; True when the node came back or went down by it. `_probes` counts those against its state."""
+        """Count a probe. Return True if it changed the state. `_probes` counts the probes against the current state."""
         if ok is not self.down:
             self._probes = 0
             return False
@@ -136,11 +139,11 @@ class Node:
         return True
 
     def eject(self, now: float, settings: Ejection) -> float:
-        """Leave it out from `now` on; the seconds that takes."""
+        """Exclude the node from `now` on. Return the seconds."""
         last = self._span(settings)
         self.ejections = self.ejections + 1 if now - self.ejected_until < last else 1
         self.ejected_until = now + self._span(settings)
-        self._failures = settings.failures - 1  # on probation when it is back
+        self._failures = settings.failures - 1  # on probation afterwards
         return self.ejected_until - now
 
     def _span(self, settings: Ejection) -> float:
@@ -148,9 +151,9 @@ class Node:
 
 
 class NodeSet:
-    """All nodes of the cluster. `start` runs the probes, where there are several nodes; `close` ends them.
+    """All nodes of the cluster. `start` starts the probes, if there are several nodes; `close` ends them.
 
-    probe: asks a node whether it is well; without one nothing is probed. clock: seconds, monotonic.
+    probe: returns True if a node is healthy; None: no probes. clock: monotonic seconds.
     """
 
     def __init__(
@@ -173,9 +176,9 @@ class NodeSet:
         self._task: asyncio.Task[None] | None = None
 
     def pick(self, exclude: Container[Node] = ()) -> Node:
-        """The node for the next request: the one with the least pending, in turn where several have as few.
+        """Return the node for the next request: the one with the fewest pending requests; equals take turns.
 
-        exclude: nodes that this request was tried on. Nodes that are out serve only when no other is left.
+        exclude: nodes that this request was tried on. Unavailable nodes are used only if no other is left.
 
         Raises:
             UpstreamUnavailable: all are excluded.
@@ -196,7 +199,7 @@ class NodeSet:
         return best
 
     def failed(self, node: Node, times: int, kind: Kind) -> None:
-        """Eject `node` if it failed often enough and the rest can do without it. times: in a row."""
+        """Eject `node` if it failed often enough and enough other nodes are left. times: failures in a row."""
         now = self._clock()
         settings = self._ejection
         if not settings.failures or times < settings.failures or node.ejected_until > now:
@@ -209,17 +212,17 @@ class NodeSet:
                 self._log.warning("node ejected", node=repr(node), seconds=seconds, failures=times, kind=kind)
 
     def available(self) -> int:
-        """How many nodes are neither down nor ejected."""
+        """Return the number of nodes that are neither down nor ejected."""
         now = self._clock()
         return sum(node.available(now) for node in self.nodes)
 
     def inherit(self, old: NodeSet) -> None:
-        """Go on counting where `old` was, for those of its nodes that are here, too."""
+        """Continue the counts of `old`, for the nodes that both have."""
         for node in self.nodes:
             node.tally = self._tallies[node.address] = old._tallies.get(node.address, node.tally)
 
     def states(self) -> Iterator[NodeState]:
-        """All nodes, for the metrics; those with the same address are one."""
+        """Yield all nodes for the metrics; nodes with the same address are one."""
         now = self._clock()
         for address, tally in self._tallies.items():
             same = [node for node in self.nodes if node.address == address]
@@ -229,7 +232,7 @@ class NodeSet:
             yield NodeState(address, tally.requests, tally.failures, pending, down, ejected, tally.rebuilds)
 
     async def start(self) -> None:
-        """Begin to probe, if there is anything to choose between."""
+        """Start the probes, if there are several nodes."""
         if self._probe is not None and len(self.nodes) > 1 and self._health.interval:
             self._task = asyncio.create_task(self._run(self._probe), name="probes")
 
@@ -243,7 +246,7 @@ class NodeSet:
     async def _run(self, probe: Probe) -> None:
         while True:
             await asyncio.gather(*(self._ask(node, probe) for node in self.nodes))
-            # Gateways that started together must not probe together for ever.
+            # Spreads the probes of gateways that were started together.
             await asyncio.sleep(self._health.interval * random.uniform(0.9, 1.1))
 
     async def _ask(self, node: Node, probe: Probe) -> None:

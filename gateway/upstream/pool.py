@@ -1,8 +1,8 @@
-"""The connections to one node: idle ones are kept for the next request, and there are never more than the limit.
+"""The connections to one node, up to a limit. Idle connections are reused.
 
-A place in the pool is owned by a connection attempt or by a connection, and by nothing else: how many are taken is read
-off these two sets, never counted beside them. An attempt belongs to the pool and not to the request that needed it: if
-that request is cancelled, its connection serves the next one.
+A slot of the pool is owned by a connection attempt or by a connection. The number of used slots is the size of these
+two sets; there is no counter. An attempt belongs to the pool, not to the request that needed it: if that request is
+cancelled, the next one gets the connection.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 
-from gateway.http1.response_heads import Heads
-from gateway.upstream.connection import Connection, Outbound
+from gateway.http1.response_heads import ResponseReader
+from gateway.upstream.connection import Connection
 from gateway.upstream.deadlines import NO_DEADLINE
 from gateway.upstream.nodes import Node
+from gateway.upstream.outbound import OutboundRequest
 
 _BRIEF = 0.001
 
@@ -24,10 +25,11 @@ Waiter = asyncio.Future[Connection]
 
 
 class Pool:
-    """Connections to `node`. tls: None for plain HTTP. limit: most connections. keepalive: seconds an idle one is kept.
+    """Connections to `node`. tls: None for plain HTTP. limit: largest number of connections. keepalive: seconds
+    that an idle connection stays open.
 
     connect_timeout: seconds for one connection attempt, 0 for no limit. all_connections: shared by all pools, for the
-    timer. again: sends an outbound once more, see `Upstream`.
+    timer. retry: sends a request again, see `Upstream`.
     """
 
     def __init__(
@@ -37,15 +39,15 @@ class Pool:
         limit: int,
         keepalive: float,
         connect_timeout: float,
-        heads: Heads,
+        heads: ResponseReader,
         all_connections: set[Connection],
-        again: Callable[[Outbound, Node, bool], bool],
+        retry: Callable[[OutboundRequest, Node, bool], bool],
     ) -> None:
         self.node = node
-        self.again = again
+        self.retry = retry
         self.connections: set[Connection] = set()
         self.waiting_since = NO_DEADLINE
-        """Since when requests have waited and none got a connection; `NO_DEADLINE` if no request waits."""
+        """Time since which no waiting request got a connection; `NO_DEADLINE` if no request waits."""
         self._tls = tls
         self._limit = limit
         self._upload_limit = max(1, limit // 2)
@@ -56,25 +58,25 @@ class Pool:
         self._attempts: set[asyncio.Task[None]] = set()
         self._idle: list[Connection] = []
         self._waiters: OrderedDict[Waiter, None] = OrderedDict()
-        self._uploads: set[Outbound] = set()
+        self._uploads: set[OutboundRequest] = set()
         self._upload_waiters: OrderedDict[asyncio.Future[None], None] = OrderedDict()
 
     @property
-    def places_taken(self) -> int:
-        """Connections and connection attempts."""
+    def used_slots(self) -> int:
+        """Number of connections and connection attempts."""
         return len(self.connections) + len(self._attempts)
 
     @property
     def saturated(self) -> bool:
-        """Whether every place is taken by a connection with a request on it."""
+        """Every slot is used by a connection with a request."""
         return sum(connection.outbound is not None for connection in self.connections) >= self._limit
 
     def take(self) -> Connection | None:
-        """An idle connection, the one used last, or None."""
+        """Return the idle connection that was used last, or None."""
         while self._idle:
             connection = self._idle.pop()
-            # Bytes that nobody asked for, or the end, may have come since the loop last looked: looking again costs a
-            # call of the system's, so it is done where there was time for it.
+            # Since the loop last polled, unexpected bytes or the end may have arrived. Polling again costs a system
+            # call, so a connection that was idle only briefly is not polled.
             idle = time.monotonic() - connection.deadline + self._keepalive
             if not connection.transport.is_closing() and (idle < _BRIEF or not connection.disturbed()):
                 connection.reused = True
@@ -84,7 +86,7 @@ class Pool:
         return None
 
     async def acquire(self, *, fresh: bool = False) -> Connection:
-        """A connection: an idle one, unless it must be `fresh`, or the next that is made or given back.
+        """Return a connection: an idle one, or the next one that is opened or given back. fresh: not an idle one.
 
         Raises:
             OSError: a connection attempt failed.
@@ -100,7 +102,7 @@ class Pool:
             except BaseException:
                 self._waiters.pop(waiter, None)
                 if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
-                    self.give_back(waiter.result())  # cancelled just when it was given one: the next request's now
+                    self.give_back(waiter.result())  # cancelled when it already had one: the next request gets it
                 raise
             if connection.transport.is_closing():
                 if not connection.reused:
@@ -110,7 +112,7 @@ class Pool:
         return connection
 
     def give_back(self, connection: Connection) -> None:
-        """Hand a connection without a request to the request that has waited longest, or keep it."""
+        """Hand a connection without a request to the request that has waited longest, or leave it idle."""
         if connection.transport.is_closing():
             return  # `discard` follows
         waiter = self._next_waiter()
@@ -123,7 +125,7 @@ class Pool:
         self._idle.append(connection)
 
     def discard(self, connection: Connection) -> None:
-        """A connection is lost: its place is free."""
+        """Free the slot of a connection that is lost."""
         self._all_connections.discard(connection)
         self.connections.discard(connection)
         if connection in self._idle:
@@ -138,12 +140,12 @@ class Pool:
         return None
 
     def _connect(self) -> None:
-        """Start a connection attempt for every waiter that has none, as far as there are places."""
-        while len(self._attempts) < len(self._waiters) and self.places_taken < self._limit:
+        """Start a connection attempt for every waiter without one, as long as there are free slots."""
+        while len(self._attempts) < len(self._waiters) and self.used_slots < self._limit:
             self._attempts.add(asyncio.get_running_loop().create_task(self._attempt()))
 
     async def _attempt(self) -> None:
-        """Make one connection and hand it over; the place goes from the attempt to the connection in one step."""
+        """Open one connection and hand it over. Its slot passes from the attempt to the connection in one step."""
         made: list[Connection] = []
         node = self.node
         failure: OSError | None = None
@@ -157,12 +159,12 @@ class Pool:
                 await asyncio.get_running_loop().create_connection(
                     make, node.host, node.port, ssl=self._tls, server_hostname=node.host if self._tls else None
                 )
-        except asyncio.CancelledError:  # by `rebuild` or `close`, which have taken the place back
+        except asyncio.CancelledError:  # by `rebuild` or `close`, which have freed the slot
             _abort(made)
             raise
         except OSError as exc:  # TimeoutError is one
             failure = exc
-        except Exception as exc:  # of the loop or of TLS: the request that waits must be told all the same
+        except Exception as exc:  # of the loop or of TLS: the waiting request must fail with it
             failure = OSError(str(exc))
         self._attempts.discard(asyncio.current_task())
         if failure is None and not made[-1].transport.is_closing():
@@ -175,17 +177,17 @@ class Pool:
         self._connect()
 
     def _fail_next(self, failure: OSError) -> None:
-        """Tell the next waiter of a failed attempt, if no other attempt is under way for it."""
+        """Fail the next waiter, unless another attempt is under way for it."""
         if len(self._attempts) < len(self._waiters) and (waiter := self._next_waiter()) is not None:
             waiter.set_exception(failure)
 
     # Uploads
 
-    async def admit_upload(self, outbound: Outbound) -> None:
-        """Wait until a request whose body has not come whole may take a connection.
+    async def admit_upload(self, outbound: OutboundRequest) -> None:
+        """Wait until a request with an incomplete body may take a connection.
 
-        At most half of the connections carry such requests, so that clients that send slowly leave the rest to others.
-        It goes on as soon as the body is whole. `end_upload` ends it.
+        At most half of the connections are used by such requests, so that slow clients leave the rest to others. The
+        wait ends when the body is complete. `end_upload` must follow.
         """
         while len(self._uploads) >= self._upload_limit and outbound not in self._uploads and not outbound.complete:
             waiter = outbound.upload_waiter = asyncio.get_running_loop().create_future()
@@ -193,7 +195,7 @@ class Pool:
             try:
                 await waiter
             except BaseException:
-                if self._upload_waiters.pop(waiter, None) is None:  # it was woken just then: so is the next one
+                if self._upload_waiters.pop(waiter, None) is None:  # it had been woken: wake the next one instead
                     self._wake_uploads()
                 raise
             finally:
@@ -201,15 +203,15 @@ class Pool:
         if not outbound.complete:
             self._uploads.add(outbound)
 
-    def try_upload(self, outbound: Outbound) -> bool:
-        """As `admit_upload` where it need not wait; False where it must."""
+    def try_upload(self, outbound: OutboundRequest) -> bool:
+        """As `admit_upload`, if there is no need to wait. Return False if there is."""
         if len(self._uploads) >= self._upload_limit:
             return False
         self._uploads.add(outbound)
         return True
 
-    def end_upload(self, outbound: Outbound) -> None:
-        """The request's body has come whole, or the request has ended."""
+    def end_upload(self, outbound: OutboundRequest) -> None:
+        """End the upload: the request's body is complete, or the request has ended."""
         if outbound in self._uploads:
             self._uploads.remove(outbound)
             self._wake_uploads()
@@ -224,7 +226,7 @@ class Pool:
     # The end
 
     def rebuild(self) -> None:
-        """Give up every connection attempt and every connection without a request, and connect anew for who waits."""
+        """Drop all connection attempts and all connections without a request, and connect again for the waiters."""
         self.waiting_since = NO_DEADLINE
         attempts, self._attempts = self._attempts, set()
         for attempt in attempts:
@@ -236,7 +238,7 @@ class Pool:
         self._connect()
 
     async def close(self) -> None:
-        """Cut all connections and give up all attempts."""
+        """Cut all connections and cancel all attempts."""
         attempts = list(self._attempts)
         for attempt in attempts:
             attempt.cancel()
@@ -247,7 +249,7 @@ class Pool:
 
 
 def _abort(made: list[Connection]) -> None:
-    """Cut what an attempt has made; uvloop may have connected it although the attempt was cancelled."""
+    """Cut the connection of an attempt. uvloop may have opened it although the attempt was cancelled."""
     for connection in made:
         if connection.connected:
             connection.transport.abort()

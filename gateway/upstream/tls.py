@@ -1,8 +1,8 @@
-"""TLS whose files may change while the gateway runs: to the cluster, and on the data port.
+"""TLS to the cluster and on the data port, with certificate files that may change while the gateway runs.
 
-A `TlsSource` has one `SSLContext` for good, to be given to the event loop once. Each handshake then uses what the
-files said last: new connections get new certificates, open ones stay as they are. Files that don't make a whole
-(half written, key and certificate of different pairs) leave the old ones in use, and the log says so.
+A `TlsSource` has one permanent `SSLContext` for the event loop. Each handshake uses the current files: new connections
+get new certificates, open ones do not change. If the files cannot be used (partly written, a key that does not match
+its certificate), the old ones stay in use, and the log reports it.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from gateway.config.schema import ListenTls, Tls
 from gateway.observe.logs import Logger
 
 POLL = 10.0
-"""Seconds between two looks at the files."""
+"""Seconds between two checks of the files."""
 
 _VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 _Stamp = tuple[tuple[int, int, int], ...]
 
 
 class _Latest(ssl.SSLContext):
-    """Stands for another context, which may be exchanged; the event loops ask a context for nothing but `wrap_bio`."""
+    """Delegates to another context, which can be replaced. The event loops call nothing but `wrap_bio`."""
 
     inner: ssl.SSLContext
     server_name: str
@@ -37,9 +37,9 @@ class _Latest(ssl.SSLContext):
 
 
 class TlsSource:
-    """The TLS of one side, made from files by `make`, which raises ConfigError when they can't be used.
+    """The TLS settings of one side. make: reads the files; raises ConfigError if they cannot be used.
 
-    name: what the log calls it. files: those to watch. server_name: asked for and checked in place of the host.
+    name: its name in the log. files: those to watch. server_name: used for SNI and verification instead of the host.
     """
 
     def __init__(
@@ -49,23 +49,23 @@ class TlsSource:
         self._make = make
         self._files = [Path(file) for file in files if file]
         self._log = log
-        self._stamp = self._stamped()
+        self._stamp = self._read_stamp()
         self._latest = _Latest(ssl.PROTOCOL_TLS_CLIENT)
         self._latest.inner, self._latest.server_name = make(), server_name
 
     @property
     def context(self) -> ssl.SSLContext:
-        """What to give to the event loop, once and for good."""
+        """The permanent context for the event loop."""
         return self._latest
 
-    def become(self, other: TlsSource) -> None:
-        """Take over the files of `other` and what they mean; open connections stay as they are."""
+    def replace_with(self, other: TlsSource) -> None:
+        """Use the files and settings of `other` from now on. Open connections do not change."""
         self._make, self._files, self._stamp = other._make, other._files, other._stamp
         self._latest.inner, self._latest.server_name = other._latest.inner, other._latest.server_name
 
     def refresh(self) -> bool:
-        """Read the files again if any has changed; whether new ones are in use now. Blocks on files."""
-        stamp = self._stamped()
+        """Read the files again if one has changed. Return True if new ones are in use. Blocks."""
+        stamp = self._read_stamp()
         if stamp == self._stamp:
             return False
         self._stamp = stamp
@@ -78,25 +78,25 @@ class TlsSource:
         self._log.info("certificates renewed", tls=self._name)
         return True
 
-    def _stamped(self) -> _Stamp:
+    def _read_stamp(self) -> _Stamp:
         return tuple(_stat(file) for file in self._files)
 
 
 def to_cluster(settings: Tls, log: Logger) -> TlsSource:
-    """TLS for connections to the cluster.
+    """Return the TLS source for connections to the cluster.
 
     Raises:
-        ConfigError: a file can't be used.
+        ConfigError: a file cannot be used.
     """
     files = (settings.ca_file, settings.cert_file, settings.key_file)
     return TlsSource("upstream", lambda: _client_context(settings), files, log, settings.server_name)
 
 
 def on_data_port(settings: ListenTls, log: Logger) -> TlsSource | None:
-    """TLS for the data port; None when it speaks plain HTTP.
+    """Return the TLS source for the data port; None for plain HTTP.
 
     Raises:
-        ConfigError: a file can't be used.
+        ConfigError: a file cannot be used.
     """
     if not settings.cert_file:
         return None
@@ -105,7 +105,7 @@ def on_data_port(settings: ListenTls, log: Logger) -> TlsSource | None:
 
 
 async def watch(sources: Callable[[], Sequence[TlsSource]], interval: float = POLL) -> None:
-    """Look at the files of `sources` every `interval` seconds, until cancelled."""
+    """Check the files of `sources` every `interval` seconds, until cancelled."""
     while True:
         await asyncio.sleep(interval)
         for source in sources():
@@ -140,12 +140,12 @@ def _server_context(settings: ListenTls) -> ssl.SSLContext:
 
 
 def _identity(context: ssl.SSLContext, path: str, cert_file: str, key_file: str) -> None:
-    # Without a password to give, an encrypted key would make OpenSSL ask at the terminal.
+    # Without a password callback, OpenSSL would ask for the password of an encrypted key at the terminal.
     try:
         context.load_cert_chain(cert_file, key_file or None, password=_no_password)
     except (OSError, ValueError) as exc:
         files = f"{cert_file} and {key_file}" if key_file else cert_file
-        raise ConfigError([ConfigProblem(f"{path}.cert_file", f"{files} can't be used: {_said(exc)}")]) from exc
+        raise ConfigError([ConfigProblem(f"{path}.cert_file", f"{files} can't be used: {_reason(exc)}")]) from exc
 
 
 def _no_password() -> str:
@@ -156,10 +156,10 @@ def _authorities(context: ssl.SSLContext, path: str, file: str) -> None:
     try:
         context.load_verify_locations(cafile=file)
     except OSError as exc:
-        raise ConfigError([ConfigProblem(path, f"{file} can't be used: {_said(exc)}")]) from exc
+        raise ConfigError([ConfigProblem(path, f"{file} can't be used: {_reason(exc)}")]) from exc
 
 
-def _said(exc: Exception) -> str:
+def _reason(exc: Exception) -> str:
     if isinstance(exc, ssl.SSLError):
         return (exc.reason or "not PEM").lower().replace("_", " ")
     return getattr(exc, "strerror", None) or str(exc)

@@ -15,7 +15,7 @@ from gateway import __version__
 from gateway.cli import MODULES, run
 from gateway.cli.command import expand
 from gateway.config.schema import Settings
-from tests.wire import RecordingUpstream, talk
+from tests.wire import RecordingUpstream, send_request
 
 
 @pytest.fixture(autouse=True)
@@ -208,7 +208,9 @@ async def test_serve_serves_until_it_is_told_to_stop() -> None:
                 line = json.loads(await process.stderr.readline())
                 assert line["event"] == "listening"
                 ports[len(ports)] = int(line["address"].rpartition(":")[2])
-            answers = [await talk(port, b"GET /health/live HTTP/1.1\r\nHost: c\r\n\r\n") for port in ports.values()]
+            answers = [
+                await send_request(port, b"GET /health/live HTTP/1.1\r\nHost: c\r\n\r\n") for port in ports.values()
+            ]
             assert [answer.body for answer in answers] == [b'{"status":"live"}', b"ok"]
             process.send_signal(signal.SIGTERM)
             rest = [json.loads(line)["event"] async for line in process.stderr]

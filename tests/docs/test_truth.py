@@ -14,7 +14,7 @@ from gateway import app
 from gateway.admin import pages
 from gateway.config.describe import rows
 from gateway.config.schema import Settings
-from gateway.proxy import client_connection, data_port, disconnects, exchange
+from gateway.proxy import client_connection, disconnects, exchange, listener
 from gateway.supervisor import processes
 from gateway.upstream import client, tls
 from gateway.upstream.auth import authenticator
@@ -146,7 +146,7 @@ DEFAULTS = Settings()
 _QUARTER = {0.25: "a quarter of a second"}
 
 SECONDS = [
-    ("operate/operations.md", "closed {} later", _QUARTER.get(data_port._LAST_CALL, "")),
+    ("operate/operations.md", "closed {} later", _QUARTER.get(listener._LAST_CALL, "")),
     ("operate/operations.md", "`listen.drain_seconds` ({})", f"{DEFAULTS.listen.drain_seconds:g}"),
     ("operate/operations.md", "`listen.shutdown_seconds` ({})", f"{DEFAULTS.listen.shutdown_seconds:g}"),
     ("operate/operations.md", "It counts from {} s after the first", f"{app._ECHO:g}"),

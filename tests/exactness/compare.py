@@ -1,6 +1,6 @@
 """When are two exchanges the same.
 
-Before and behind the gateway (two taps, one run): exactly, less what ends at each hop and Host.
+Before and behind the gateway (two recorders, one run): exactly, less what ends at each hop and Host.
 Direct and through it (two runs): the same, with what differs from run to run masked (`VOLATILE`).
 """
 
@@ -28,7 +28,7 @@ VOLATILE: list[tuple[re.Pattern[bytes], bytes]] = [
     (re.compile(rb'"\d{4}-\d\d-\d\dT[\d:.]+Z"'), rb'""'),
     (re.compile(rb"(\[|/|=)[\w-]{22}\]"), rb"\1]"),  # an index's uuid in an error's words
 ]
-"""Patterns in JSON bodies of what the cluster makes up anew each time: durations, moments, identifiers."""
+"""Patterns in JSON bodies of values that the cluster generates for each response: durations, moments, identifiers."""
 
 VOLATILE_HEADERS: list[tuple[re.Pattern[bytes], bytes]] = [
     (re.compile(rb"(/_doc/)[\w-]{20}$"), rb"\1"),  # Location of a document whose id the cluster made
@@ -41,7 +41,7 @@ STATISTICS = re.compile(rb"/_stats|/_nodes|/_tasks|/_cluster/(state|stats|pendin
 
 
 def visible(message: Parsed) -> Parsed:
-    """What must be the same on both sides of the gateway."""
+    """Return the part of a message that must be the same on both sides of the gateway."""
     gone = APART | {b"host"}
     return Parsed(message.line, tuple(p for p in message.headers if p[0].lower() not in gone), message.body)
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import pytest
 import uvloop
 
-from tests.exactness.recorder import Tap
+from tests.exactness.recorder import Recorder
 from tests.real_cluster.conftest import real_cluster
 from tests.wire import reserved
 
@@ -25,7 +25,7 @@ __all__ = ["real_cluster"]
 def pytest_asyncio_loop_factories(
     config: pytest.Config, item: pytest.Item
 ) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """What is sent and compared here runs on both event loops the gateway may run on."""
+    """Run these tests on both event loops that the gateway may run on."""
     return {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
 
@@ -69,25 +69,30 @@ def _wait(process: subprocess.Popen[bytes], port: int) -> None:
 
 
 @dataclass(frozen=True)
-class World:
-    """The real cluster, three times tapped: direct, before the gateway, and behind it."""
+class Deployment:
+    """The real cluster and a gateway, with a recorder before each: one that goes to the cluster directly, too."""
 
     cluster: int
-    direct: Tap
-    before: Tap
-    behind: Tap
+    direct: Recorder
+    client_side: Recorder
+    cluster_side: Recorder
     gateway: Served
 
 
 @pytest.fixture(scope="session")
-def world(real_cluster: str) -> Iterator[World]:
+def deployment(real_cluster: str) -> Iterator[Deployment]:
     port = int(real_cluster.rpartition(":")[2])
-    with Tap(port) as direct, Tap(port) as behind, served(behind.url) as gateway, Tap(gateway.port) as before:
-        yield World(port, direct, before, behind, gateway)
+    with (
+        Recorder(port) as direct,
+        Recorder(port) as cluster_side,
+        served(cluster_side.url) as gateway,
+        Recorder(gateway.port) as client_side,
+    ):
+        yield Deployment(port, direct, client_side, cluster_side, gateway)
 
 
 class Ledger:
-    """How much was compared; told at the end of the run."""
+    """Counts what was compared; reported at the end of the run."""
 
     def __init__(self) -> None:
         self.compared: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""A wiretap: relays bytes between a client and a server on loopback, touching none, and remembers all of them."""
+"""Relays bytes between a client and a server on loopback unchanged, and records them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _Line:
     marks: list[tuple[int, int]] = field(default_factory=list)
 
 
-class Tap:
+class Recorder:
     """Listens on `url` and relays to 127.0.0.1:`port`, in a thread with a loop of its own; a context manager."""
 
     def __init__(self, port: int) -> None:
@@ -42,7 +42,7 @@ class Tap:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
 
-    def __enter__(self) -> Tap:
+    def __enter__(self) -> Recorder:
         self._thread.start()
         serving = asyncio.start_server(self._relay, "127.0.0.1", 0)
         self._server = asyncio.run_coroutine_threadsafe(serving, self._loop).result()
@@ -98,7 +98,7 @@ class Tap:
 
 
 def _exchanges(line: _Line) -> list[tuple[int, Exchange]]:
-    """What the line carried, which then forgets it; a connection may carry more later."""
+    """Return what the line carried, and remove it from the record; a connection may carry more later."""
     sent, came = bytes(line.sent), bytes(line.came)
     starts = [start for start, _ in line.marks]
     found = []

@@ -48,7 +48,7 @@ MAPPING = {
             "title": {"type": "text"},
             "n": {"type": "integer"},
             "kind": {"type": "keyword"},
-            "said": {"type": "date"},
+            "published": {"type": "date"},
         }
     },
 }
@@ -58,7 +58,12 @@ MORE_CATS = ("templates", "thread_pool", "segments")
 
 
 def book(number: int) -> dict[str, Any]:
-    return {"title": f'Bücher № {number} 🙂 \\ "q" \u2028', "n": number, "kind": f"k{number % 7}", "said": "2020-01-01"}
+    return {
+        "title": f'Bücher № {number} 🙂 \\ "q" \u2028',
+        "n": number,
+        "kind": f"k{number % 7}",
+        "published": "2020-01-01",
+    }
 
 
 def bulk_lines(first: int, count: int) -> Iterator[dict[str, Any]]:

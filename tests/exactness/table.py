@@ -109,7 +109,7 @@ REQUESTS = {f"target: {name}": get(target) for name, target in TARGETS.items()} 
     "a body of 3 MB": post(b"Content-Length: 3000000", body=b"0123456789" * 300_000),
     "gzip": post(b"Content-Encoding: gzip", b"Content-Length: %d" % len(PACKED), body=PACKED),
     "deflate": post(b"Content-Encoding: deflate", b"Content-Length: %d" % len(DEFLATED), body=DEFLATED),
-    "said to be gzip": post(b"Content-Encoding: gzip", b"Content-Length: 3", body=b"abc"),
+    "labelled gzip": post(b"Content-Encoding: gzip", b"Content-Length: 3", body=b"abc"),
     "gzip in chunks": post(b"Content-Encoding: gzip", CHUNKED, body=b"%x\r\n%b\r\n0\r\n\r\n" % (len(PACKED), PACKED)),
     "chunks": post(CHUNKED, body=b"4\r\nabcd\r\n3\r\nefg\r\n0\r\n\r\n"),
     "chunks of one byte": post(CHUNKED, body=b"1\r\nx\r\n" * 200 + b"0\r\n\r\n"),
@@ -167,7 +167,7 @@ ANSWERS = {
     "a header of 60 KB": OK + b"X-A: " + b"v" * 60_000 + b"\r\nContent-Length: 0\r\n\r\n",
     "gzip": OK + b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(PACKED) + PACKED,
     "deflate": OK + b"Content-Encoding: deflate\r\nContent-Length: %d\r\n\r\n" % len(DEFLATED) + DEFLATED,
-    "said to be gzip": OK + b"Content-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabc",
+    "labelled gzip": OK + b"Content-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabc",
     "gzip in chunks": OK
     + b"Content-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (len(PACKED), PACKED),
     "date and server": OK

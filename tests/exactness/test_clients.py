@@ -1,8 +1,8 @@
 """opensearch-py and opensearch-js before a real OpenSearch 3.6.0, direct and through the gateway.
 
-Every exchange is compared twice. What the client sent and received at the gateway's front must be, byte for byte,
-what went to and came from the cluster at its back. And what the client was answered through the gateway must be what
-it is answered direct, but for what a cluster makes up anew each time (`compare.VOLATILE`, `compare.STATISTICS`).
+Every exchange is compared twice. The bytes between client and gateway must be those between gateway and cluster. And a
+response through the gateway must be the direct response, except for values that the cluster generates for each response
+(`compare.VOLATILE`, `compare.STATISTICS`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from opensearchpy.exceptions import OpenSearchException
 
 from tests.clients.test_clients import JS, node
 from tests.exactness.compare import differences, exact, steady
-from tests.exactness.conftest import Ledger, World
+from tests.exactness.conftest import Deployment, Ledger
 from tests.exactness.scenario import everything
 
 __all__ = ["node"]
@@ -33,14 +33,14 @@ RUN_JS = Path(__file__).parent / "workload.cjs"
 
 def sync(url: str, *, compress: bool) -> None:
     with OpenSearch(url, **OPTIONS, http_compress=compress) as client:
-        steps, said = everything(), None
+        steps, result = everything(), None
         with suppress(StopIteration):
             while True:
-                call = steps.send(said)
+                call = steps.send(result)
                 try:
-                    said = call.on(client)
+                    result = call.on(client)
                 except OpenSearchException:
-                    said = None
+                    result = None
 
 
 def asynchronous(url: str, *, compress: bool) -> None:
@@ -49,14 +49,14 @@ def asynchronous(url: str, *, compress: bool) -> None:
 
 async def _asynchronous(url: str, compress: bool) -> None:
     async with AsyncOpenSearch(url, **OPTIONS, http_compress=compress) as client:
-        steps, said = everything(), None
+        steps, result = everything(), None
         with suppress(StopIteration):
             while True:
-                call = steps.send(said)
+                call = steps.send(result)
                 try:
-                    said = await call.on(client)
+                    result = await call.on(client)
                 except OpenSearchException:
-                    said = None
+                    result = None
 
 
 CLIENTS: dict[str, tuple[Callable[..., None], bool]] = {
@@ -67,14 +67,14 @@ CLIENTS: dict[str, tuple[Callable[..., None], bool]] = {
 }
 
 
-def compare(world: World, run: Callable[[str], None]) -> int:
+def compare(deployment: Deployment, run: Callable[[str], None]) -> int:
     """Run it direct and through the gateway, compare both ways; the number of requests that were compared."""
-    for tap in (world.direct, world.before, world.behind):
-        tap.forget()
-    run(world.direct.url)
-    direct = world.direct.exchanges()
-    run(world.before.url)
-    before, behind = world.before.exchanges(), world.behind.exchanges()
+    for recorder in (deployment.direct, deployment.client_side, deployment.cluster_side):
+        recorder.forget()
+    run(deployment.direct.url)
+    direct = deployment.direct.exchanges()
+    run(deployment.client_side.url)
+    before, behind = deployment.client_side.exchanges(), deployment.cluster_side.exchanges()
     assert [one.request.line for one in before] == [one.request.line for one in behind]
     found = differences(map(exact, before), map(exact, behind))
     assert not found, "\n".join(found)
@@ -85,21 +85,21 @@ def compare(world: World, run: Callable[[str], None]) -> int:
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_opensearch_py(client: str, world: World, ledger: Ledger) -> None:
+def test_opensearch_py(client: str, deployment: Deployment, ledger: Ledger) -> None:
     run, compress = CLIENTS[client]
-    count = compare(world, lambda url: run(url, compress=compress))
+    count = compare(deployment, lambda url: run(url, compress=compress))
     assert count > 120
     ledger.add(client, count)
 
 
 @pytest.mark.parametrize("compression", ["", "gzip"], ids=["plain", "gzip"])
-def test_opensearch_js(compression: str, node: str, world: World, ledger: Ledger) -> None:
+def test_opensearch_js(compression: str, node: str, deployment: Deployment, ledger: Ledger) -> None:
     def run(url: str) -> None:
         environment = {**os.environ, "NODE_PATH": str(JS / "node_modules")}
         command = [node, str(RUN_JS), url, compression]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
         assert done.returncode == 0, done.stderr
 
-    count = compare(world, run)
+    count = compare(deployment, run)
     assert count > 30
     ledger.add(f"opensearch-js {compression}".strip(), count)

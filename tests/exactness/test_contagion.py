@@ -12,7 +12,7 @@ import asyncio
 import pytest
 
 from tests.conftest import StartGateway
-from tests.exactness.conftest import World
+from tests.exactness.conftest import Deployment
 from tests.exactness.recorder import take
 from tests.exactness.table import get, post
 from tests.proxy.use_case import UseCase
@@ -38,12 +38,12 @@ REQUESTS = {
 
 @pytest.mark.real_cluster
 @pytest.mark.parametrize("raw", REQUESTS.values(), ids=REQUESTS.keys())
-async def test_the_next_request_gets_its_own_answer(raw: bytes, world: World) -> None:
-    expected, _ = await converse(world.cluster, SOUND, whole)
+async def test_the_next_request_gets_its_own_answer(raw: bytes, deployment: Deployment) -> None:
+    expected, _ = await converse(deployment.cluster, SOUND, whole)
     closing = raw.replace(b"\r\nHost:", b"\r\nConnection: close\r\nHost:", 1)
-    await converse(world.gateway.port, closing, whole)
+    await converse(deployment.gateway.port, closing, whole)
     for _ in range(3):
-        came, _ = await converse(world.gateway.port, SOUND, whole)
+        came, _ = await converse(deployment.gateway.port, SOUND, whole)
         assert came, "no answer"
         answer = take(came, 0)[0]
         assert (answer.line, answer.body) == (take(expected, 0)[0].line, take(expected, 0)[0].body)

@@ -16,7 +16,7 @@ from tests.conftest import StartGateway
 from tests.exactness.table import ANSWERS, HEAD_ANSWERS, REQUESTS, get, post
 from tests.proxy.use_case import UseCase
 from tests.smuggling.endpoints import Witness, answers_in, byte_by_byte, converse, whole
-from tests.wire import HOP_BY_HOP, OK, PATIENCE, Parsed, RecordingUpstream, read_message, talk
+from tests.wire import HOP_BY_HOP, OK, PATIENCE, Parsed, RecordingUpstream, read_message, send_request
 
 SMALL = 5_000
 """Bytes up to which a message is also sent one by one."""
@@ -111,7 +111,7 @@ async def test_host_of_the_client_goes_on_where_so_configured(name: str, start_g
     raw = REQUESTS[name]
     async with RecordingUpstream() as upstream:
         gateway = await start_gateway(upstream.url, UseCase(), {"upstream": {"host_header": "client"}})
-        assert (await talk(gateway.data_port, raw)).body == b"ok"
+        assert (await send_request(gateway.data_port, raw)).body == b"ok"
         sent = kept(await parse(raw))
         [received] = upstream.requests
     assert kept(received) == Parsed(sent.line.replace(b" HTTP/1.0", b" HTTP/1.1"), sent.headers, sent.body)
@@ -168,8 +168,8 @@ async def test_pipelined_requests_are_answered_in_order(feed: str, start_gateway
         while True:
             request = await read_message(reader)
             upstream.requests.append(request)
-            said = request.line + b"|" + request.body
-            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(said), said))
+            content = request.line + b"|" + request.body
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(content), content))
 
     raw = [
         get(b"/1"),
@@ -217,7 +217,7 @@ async def test_a_final_answer_in_place_of_100_ends_the_wait(start_gateway: Start
 
     async with RecordingUpstream(script=script) as upstream:
         gateway = await start_gateway(upstream.url, UseCase())
-        answer = await talk(gateway.data_port, post(b"Expect: 100-continue", b"Content-Length: 3"))
+        answer = await send_request(gateway.data_port, post(b"Expect: 100-continue", b"Content-Length: 3"))
         assert (answer.line, answer.values("connection")) == (b"HTTP/1.1 417 Expectation Failed", [b"close"])
         await asyncio.wait_for(upstream.gone.wait(), PATIENCE)
 

@@ -67,7 +67,7 @@ def expected() -> str:
 
 
 async def stalled(count: Callable[[], int]) -> int:
-    """What `count` says once it has not changed for half a second."""
+    """Return the value of `count` once it has not changed for half a second."""
     before = -1
     while (now := count()) != before or now == 0:
         before = now

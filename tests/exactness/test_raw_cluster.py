@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.exactness.compare import masked, visible
-from tests.exactness.conftest import Ledger, World
+from tests.exactness.conftest import Deployment, Ledger
 from tests.exactness.recorder import take
 from tests.exactness.table import PACKED, REQUESTS, get, post, request
 from tests.smuggling.endpoints import converse, whole
@@ -76,7 +76,7 @@ OWN = {
 UNANSWERED = {
     "a method of our own": REQUESTS["a method of our own"],
     "a method in lower case": REQUESTS["a method in lower case"],
-    "said to be packed": post(JSON, b"Content-Encoding: gzip", LENGTH, body=MATCH_ALL, target=SEARCH),
+    "labelled packed": post(JSON, b"Content-Encoding: gzip", LENGTH, body=MATCH_ALL, target=SEARCH),
 }
 """To these OpenSearch closes the connection without an answer."""
 
@@ -84,18 +84,18 @@ ELSEWHERE = UNANSWERED.keys() | {
     "http/1.0 that keeps alive",  # the connection stays open, direct and through: `test_loopback` has it
     "chunks with extensions",  # netty refuses `a=b`, which RFC 9112, 7.1.1 allows; extensions end at the gateway
     "delete",  # of the index itself
-    "said to be gzip",  # as in `UNANSWERED`
+    "labelled gzip",  # as in `UNANSWERED`
 }
 RAW = {name: raw for name, raw in (REQUESTS | OWN).items() if name not in ELSEWHERE}
 
 
 @pytest.fixture(scope="module")
-def index(world: World) -> Iterator[None]:
+def index(deployment: Deployment) -> Iterator[None]:
     """An index `i` with a few documents; the same before each run, gone behind it."""
 
     def call(method: str, path: str, body: object = None) -> None:
         raw = None if body is None else json.dumps(body).encode()
-        url = f"http://127.0.0.1:{world.cluster}{path}"
+        url = f"http://127.0.0.1:{deployment.cluster}{path}"
         headers = {"Content-Type": "application/json"}
         with urllib.request.urlopen(urllib.request.Request(url, raw, headers, method=method), timeout=30) as answer:
             assert answer.status < 300
@@ -137,28 +137,28 @@ def comparable(answer: Parsed) -> Parsed:
 
 @pytest.mark.usefixtures("index")
 @pytest.mark.parametrize("name", RAW)
-async def test_the_same_answer_direct_and_through(name: str, world: World, ledger: Ledger) -> None:
-    direct = comparable(await ask(world.cluster, RAW[name]))
-    assert comparable(await ask(world.gateway.port, RAW[name])) == direct
+async def test_the_same_answer_direct_and_through(name: str, deployment: Deployment, ledger: Ledger) -> None:
+    direct = comparable(await ask(deployment.cluster, RAW[name]))
+    assert comparable(await ask(deployment.gateway.port, RAW[name])) == direct
     ledger.add("raw sockets", 1)
 
 
 @pytest.mark.usefixtures("index")
 @pytest.mark.parametrize("raw", UNANSWERED.values(), ids=UNANSWERED.keys())
-async def test_no_answer_direct_is_502_through(raw: bytes, world: World, ledger: Ledger) -> None:
-    assert await converse(world.cluster, raw, whole) == (b"", True)
-    came, _ = await converse(world.gateway.port, raw, whole, lambda came: came.endswith(b"}"))
+async def test_no_answer_direct_is_502_through(raw: bytes, deployment: Deployment, ledger: Ledger) -> None:
+    assert await converse(deployment.cluster, raw, whole) == (b"", True)
+    came, _ = await converse(deployment.gateway.port, raw, whole, lambda came: came.endswith(b"}"))
     assert take(came, 0)[0].line == b"HTTP/1.1 502 Bad Gateway"
     ledger.add("raw sockets, no answer", 1)
 
 
 @pytest.mark.usefixtures("index")
-async def test_pipelined_answers_are_the_same(world: World, ledger: Ledger) -> None:
+async def test_pipelined_answers_are_the_same(deployment: Deployment, ledger: Ledger) -> None:
     names = ["a document", "head of a document", "search in a GET's body", "a wrong method", "cat"]
     last = get(b"/i/_doc/none", b"Connection: close")
     raw = b"".join(OWN[name] for name in names) + last
     runs = []
-    for port in (world.cluster, world.gateway.port):
+    for port in (deployment.cluster, deployment.gateway.port):
         came, closed = await converse(port, raw, whole)
         assert closed
         at, answers = 0, []
@@ -172,10 +172,10 @@ async def test_pipelined_answers_are_the_same(world: World, ledger: Ledger) -> N
 
 
 @pytest.mark.usefixtures("index")
-async def test_expect_100_continue_is_the_same(world: World, ledger: Ledger) -> None:
+async def test_expect_100_continue_is_the_same(deployment: Deployment, ledger: Ledger) -> None:
     raw = post(JSON, b"Expect: 100-continue", LENGTH, b"Connection: close", body=MATCH_ALL, target=SEARCH)
     runs = []
-    for port in (world.cluster, world.gateway.port):
+    for port in (deployment.cluster, deployment.gateway.port):
         came, _ = await converse(port, raw, whole)
         interim, at = take(came, 0, bodyless=True)
         answer, _ = take(came, at)

@@ -14,7 +14,7 @@ import pytest
 from opensearchpy import AsyncOpenSearch
 
 from tests.exactness.compare import exact
-from tests.exactness.conftest import Ledger, World
+from tests.exactness.conftest import Deployment, Ledger
 from tests.exactness.scenario import MAPPING, book
 
 pytestmark = [pytest.mark.real_cluster, pytest.mark.asyncio(loop_factories=["asyncio"])]
@@ -51,12 +51,12 @@ async def one(client: Any, number: int, dice: random.Random) -> None:
 
 
 @pytest.mark.parametrize("compress", [False, True], ids=["plain", "gzip"])
-async def test_mixed_workload_runs_without_an_error(compress: bool, world: World, ledger: Ledger) -> None:
-    for tap in (world.before, world.behind):
-        tap.forget()
+async def test_mixed_workload_runs_without_an_error(compress: bool, deployment: Deployment, ledger: Ledger) -> None:
+    for recorder in (deployment.client_side, deployment.cluster_side):
+        recorder.forget()
     numbers = iter(range(OPERATIONS))
     options: dict[str, Any] = {"http_compress": compress, "max_retries": 0, "timeout": 60}
-    async with AsyncOpenSearch(world.before.url, maxsize=CONCURRENCY, **options) as client:
+    async with AsyncOpenSearch(deployment.client_side.url, maxsize=CONCURRENCY, **options) as client:
         await client.indices.delete(index=INDEX, ignore_unavailable=True)
         await client.indices.create(index=INDEX, body=MAPPING)
 
@@ -69,7 +69,9 @@ async def test_mixed_workload_runs_without_an_error(compress: bool, world: World
             for seed in range(CONCURRENCY):
                 workers.create_task(worker(seed))
         await client.indices.delete(index=INDEX)
-    before, behind = (Counter(map(exact, tap.exchanges())) for tap in (world.before, world.behind))
+    before, behind = (
+        Counter(map(exact, recorder.exchanges())) for recorder in (deployment.client_side, deployment.cluster_side)
+    )
     assert before.total() >= OPERATIONS
     assert before == behind
     ledger.add("workload", before.total())

@@ -15,7 +15,7 @@ from gateway.unified.payloads import THRESHOLD
 from tests.conftest import StartGateway
 from tests.delivery.cases import IMAGE, PNG
 from tests.execute.conftest import Place, StartPlace
-from tests.wire import RecordingUpstream, talk
+from tests.wire import RecordingUpstream, send_request
 
 BLOCKS = [{"type": "text", "text": "what is this?"}, IMAGE]
 TALK = [
@@ -113,7 +113,7 @@ async def test_a_legacy_request_goes_byte_for_byte_and_without_a_warning(
     )
     async with RecordingUpstream() as cluster:
         gateway = await start_gateway(cluster.url)
-        answer = await talk(gateway.data_port, head + body)
+        answer = await send_request(gateway.data_port, head + body)
         (received,) = cluster.requests
     assert received.body == body
     assert received.line == b"POST /_plugins/_ml/agents/a%2Db/_execute?x=%20y HTTP/1.1"

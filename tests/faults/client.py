@@ -47,7 +47,7 @@ class Ask:
 
 @dataclass(frozen=True)
 class Saw:
-    """What a client saw. status: 0 when no head came whole; kept: the connection may be used again."""
+    """A response as a client saw it. status: 0 without a complete head. kept: the connection may be used again."""
 
     status: int = 0
     body: bytes = b""
@@ -70,9 +70,9 @@ def _error(status: int, body: bytes) -> str:
     """Which of the gateway's errors it is, if it has OpenSearch's shape."""
     kind, verdict = _ERRORS.get(status, ("", ""))
     try:
-        told = msgspec.json.decode(body)
-        error = told["error"]
-        shaped = told["status"] == status and error["root_cause"] == [{"type": kind, "reason": error["reason"]}]
+        document = msgspec.json.decode(body)
+        error = document["error"]
+        shaped = document["status"] == status and error["root_cause"] == [{"type": kind, "reason": error["reason"]}]
     except (msgspec.DecodeError, TypeError, KeyError, UnicodeDecodeError):
         shaped = False
     return verdict if shaped and error["type"] == kind else f"wrong {status}: {body[:200]!r}"

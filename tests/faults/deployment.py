@@ -13,7 +13,7 @@ from gateway.app import Gateway, build
 from gateway.config.schema import ClientTimeouts
 from gateway.observe.logs import configure
 from gateway.ports import ExecuteCall, Forward
-from gateway.upstream.connection import ResponseTimeouts
+from gateway.upstream.outbound import ResponseTimeouts
 from tests.conftest import settings_for
 from tests.faults.upstream import FaultyUpstream, settled
 from tests.proxy.use_case import UseCase
@@ -49,18 +49,18 @@ class Forgetful(UseCase):
 
 def be_patient(gateway: Gateway) -> None:
     """Take back short time limits of both sides: what is asked from now on has the time it needs."""
-    gateway.upstream.patience = gateway.upstream.run_patience = ResponseTimeouts(LONG["header"], LONG["idle"])
+    gateway.upstream.timeouts = gateway.upstream.execute_timeouts = ResponseTimeouts(LONG["header"], LONG["idle"])
     gateway._data._data_port.timeouts = ClientTimeouts()
 
 
 def in_flight(gateway: Gateway) -> int:
-    """How many requests the gateway deals with, by its metrics."""
+    """Return the number of requests in flight, from the metrics."""
     [line] = [line for line in gateway.metrics.render().splitlines() if line.startswith(b"mlc_gateway_in_flight ")]
     return int(float(line.split()[1]))
 
 
 @contextlib.asynccontextmanager
-async def standing(
+async def running_gateway(
     *upstreams: FaultyUpstream, over: Mapping[str, Any] | None = None, **upstream: Any
 ) -> AsyncIterator[Gateway]:
     """A gateway that leaves no socket and no task behind. upstream: settings of that section."""

@@ -14,7 +14,7 @@ from tests.faults.client import Ask, Client
 from tests.faults.upstream import BAD, CUT, FAULTS, WHOLE, FaultyUpstream, reset
 
 # A second answer that comes a little later is the next request's answer: no client of HTTP/1.1 can tell. The end of a
-# kept connection may hit the next request too, but must be told as such, so it is in the mix.
+# reused connection may hit the next request too, but must be reported as such, so it is in the mix.
 QUICK = [name for name, fault in FAULTS.items() if not fault.lasting and name != "a second answer a little later"]
 LASTING = [name for name, fault in FAULTS.items() if fault.lasting]
 _BULK = b'{"index":{}}\n{"a":1}\n' * 200

@@ -12,7 +12,7 @@ import pytest
 from gateway.app import Gateway
 from gateway.upstream.deadlines import NO_DEADLINE
 from tests.faults.client import Ask, once, read
-from tests.faults.deployment import be_patient, standing
+from tests.faults.deployment import be_patient, running_gateway
 from tests.faults.upstream import WHOLE, FaultyUpstream, reset, settled
 from tests.wire import PATIENCE
 
@@ -43,7 +43,7 @@ async def _opened(gateway: Gateway, raw: bytes) -> tuple[asyncio.StreamReader, a
 
 async def _begun(gateway: Gateway) -> None:
     """Wait until the gateway has something of a request."""
-    assert await settled(lambda: any(not one.idle for one in gateway._data._data_port.connections))
+    assert await settled(lambda: any(not one.idle for one in gateway._data._data_port.lifecycle.connections))
 
 
 async def _served(gateway: Gateway, upstream: FaultyUpstream) -> None:
@@ -60,7 +60,7 @@ ENDS: dict[str, Callable[[asyncio.Transport], None]] = {"reset": reset, "close":
 @pytest.mark.parametrize("sent", SENT)
 async def test_client_goes_away_while_it_sends(sent: str, end: str) -> None:
     upstream = FaultyUpstream()
-    async with standing(upstream) as gateway:
+    async with running_gateway(upstream) as gateway:
         _, writer = await _opened(gateway, SENT[sent])
         await _begun(gateway)
         ENDS[end](writer.transport)
@@ -70,7 +70,7 @@ async def test_client_goes_away_while_it_sends(sent: str, end: str) -> None:
 @pytest.mark.parametrize("sent", SENT)
 async def test_client_stalls_while_it_sends(sent: str) -> None:
     upstream = FaultyUpstream()
-    async with standing(upstream, over=OVER) as gateway:
+    async with running_gateway(upstream, over=OVER) as gateway:
         reader, writer = await _opened(gateway, SENT[sent])
         async with asyncio.timeout(PATIENCE):
             saw = await read(reader)
@@ -83,7 +83,7 @@ async def test_client_stalls_while_it_sends(sent: str) -> None:
 
 async def test_client_that_drips_its_head_is_not_waited_for_any_longer() -> None:
     upstream = FaultyUpstream()
-    async with standing(upstream, over=OVER) as gateway:
+    async with running_gateway(upstream, over=OVER) as gateway:
         reader, writer = await asyncio.open_connection("127.0.0.1", gateway.data_port)
 
         async def drip() -> None:
@@ -103,7 +103,7 @@ async def test_a_slow_upload_outlasts_the_time_an_idle_connection_is_kept() -> N
     """The pool's deadline is the only one there can be, and counts while the connection is idle."""
     upstream = FaultyUpstream()
     ask = Ask(b"slow", b"POST", b"/_bulk", b"x" * 50)
-    async with standing(upstream, keepalive=60, timeouts=PATIENT) as gateway:
+    async with running_gateway(upstream, keepalive=60, timeouts=PATIENT) as gateway:
         assert (await once(gateway.data_port, PLAIN)).verdict(PLAIN) == WHOLE
         [kept] = gateway.upstream._connections
         assert kept.deadline < NO_DEADLINE
@@ -120,7 +120,7 @@ async def test_a_slow_upload_outlasts_the_time_an_idle_connection_is_kept() -> N
 
 
 async def test_client_that_never_says_a_word_is_let_go() -> None:
-    async with standing(FaultyUpstream(), over=OVER) as gateway:
+    async with running_gateway(FaultyUpstream(), over=OVER) as gateway:
         reader, writer = await asyncio.open_connection("127.0.0.1", gateway.data_port)
         assert await asyncio.wait_for(reader.read(), PATIENCE) == b""
         writer.close()
@@ -129,7 +129,7 @@ async def test_client_that_never_says_a_word_is_let_go() -> None:
 async def test_client_that_does_not_read_its_answer_is_cut() -> None:
     ask = Ask(b"big", size=30_000_000)
     upstream = FaultyUpstream()
-    async with standing(upstream, over=SLOW_READER, timeouts=PATIENT) as gateway:
+    async with running_gateway(upstream, over=SLOW_READER, timeouts=PATIENT) as gateway:
         reader, writer = await asyncio.open_connection("127.0.0.1", gateway.data_port, limit=1024)
         writer.write(ask.raw())
         assert await settled(lambda: upstream.seen[ask.id] == 1)
@@ -145,7 +145,7 @@ async def test_client_that_does_not_read_its_answer_is_cut() -> None:
 async def test_client_goes_away_before_its_answer_is_there(fault: str, end: str) -> None:
     """An empty fault is a big answer that is on its way."""
     upstream = FaultyUpstream()
-    async with standing(upstream, timeouts=PATIENT) as gateway:
+    async with running_gateway(upstream, timeouts=PATIENT) as gateway:
         for ask in (Ask(b"g", size=15_000_000), Ask(b"r", b"POST", RUN, b"{}", size=15_000_000)):
             _, writer = await _opened(gateway, dataclasses.replace(ask, fault=fault).raw())
             assert await settled(lambda id=ask.id: upstream.seen[id] == 1)
@@ -156,7 +156,7 @@ async def test_client_goes_away_before_its_answer_is_there(fault: str, end: str)
 
 async def test_a_pipeline_that_is_dropped_ends_with_the_request_under_way() -> None:
     upstream = FaultyUpstream()
-    async with standing(upstream) as gateway:
+    async with running_gateway(upstream) as gateway:
         raw = dataclasses.replace(PLAIN, id=b"first", fault="slow bytes").raw() + PLAIN.raw() * 50
         _, writer = await _opened(gateway, raw)
         await _begun(gateway)

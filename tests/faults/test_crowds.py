@@ -11,7 +11,7 @@ import pytest
 
 from gateway.app import Gateway
 from tests.faults.client import Ask, once
-from tests.faults.deployment import in_flight, standing
+from tests.faults.deployment import in_flight, running_gateway
 from tests.faults.upstream import WHOLE, FaultyUpstream, settled
 from tests.wire import PATIENCE
 
@@ -69,10 +69,10 @@ async def _as_before(gateway: Gateway, upstream: FaultyUpstream, places: int) ->
 @pytest.mark.parametrize("where", ASKS)
 async def test_a_crowd_goes_away(where: str, places: int, end: str) -> None:
     upstream = FaultyUpstream()
-    async with standing(upstream, timeouts=PATIENT, connections=places) as gateway:
+    async with running_gateway(upstream, timeouts=PATIENT, connections=places) as gateway:
         crowd = await _crowd(gateway, ASKS[where])
         if where == "within many answers":  # of which some wait in the gateway for their client, and all may
-            assert await settled(lambda: len(gateway._data._data_port.connections) == CROWD)
+            assert await settled(lambda: len(gateway._data._data_port.lifecycle.connections) == CROWD)
         else:
             assert await settled(lambda: in_flight(gateway) == CROWD)
         for one in crowd:
@@ -83,7 +83,7 @@ async def test_a_crowd_goes_away(where: str, places: int, end: str) -> None:
 @pytest.mark.parametrize("where", ["before the answer", "within the answer"])
 async def test_those_who_wait_behind_a_crowd_are_served_when_it_goes(where: str) -> None:
     upstream = FaultyUpstream()
-    async with standing(upstream, timeouts=PATIENT, connections=5) as gateway:
+    async with running_gateway(upstream, timeouts=PATIENT, connections=5) as gateway:
         crowd = await _crowd(gateway, ASKS[where])
         waiting = [asyncio.create_task(once(gateway.data_port, PLAIN)) for _ in range(20)]
         assert await settled(lambda: in_flight(gateway) == CROWD + 20)

@@ -21,7 +21,7 @@ import pytest
 from gateway.app import Gateway
 from gateway.proxy import disconnects
 from tests.faults.deployment import in_flight as running
-from tests.faults.deployment import standing
+from tests.faults.deployment import running_gateway
 from tests.faults.upstream import settled
 from tests.tls.certificates import Pki
 from tests.wire import OK, RecordingUpstream, read_message
@@ -41,32 +41,32 @@ SHORT = 0.05
 
 @pytest.fixture(autouse=True)
 def quick(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Looks often, but for the test that is about how often it is."""
+    """Poll often, except in the test of the period."""
     if "second" not in request.function.__name__:
         monkeypatch.setattr(disconnects, "PERIOD", SHORT)
 
 
-class Looks:
-    """Counts how often the gateway has looked."""
+class Polls:
+    """Counts the polls of the gateway."""
 
     count = 0
 
     async def more(self, count: int) -> None:
-        """Wait for so many looks that begin from now on."""
+        """Wait for `count` polls that begin from now on."""
         goal = self.count + count
         assert await settled(lambda: self.count >= goal)
 
 
 @pytest.fixture
-def looks(monkeypatch: pytest.MonkeyPatch) -> Looks:
-    looks, look = Looks(), disconnects.DisconnectPoller._look
+def polls(monkeypatch: pytest.MonkeyPatch) -> Polls:
+    polls, poll = Polls(), disconnects.DisconnectPoller._poll
 
     def counted(self: disconnects.DisconnectPoller) -> None:
-        look(self)
-        looks.count += 1
+        poll(self)
+        polls.count += 1
 
-    monkeypatch.setattr(disconnects.DisconnectPoller, "_look", counted)
-    return looks
+    monkeypatch.setattr(disconnects.DisconnectPoller, "_poll", counted)
+    return polls
 
 
 SENT = {"an upload": UPLOAD, "a pipeline": GET * 10_000}
@@ -146,8 +146,8 @@ class Client:
 
 
 def held_back(gateway: Gateway) -> int:
-    """How many clients it does not read from."""
-    return sum(connection.held_back() >= 0 for connection in gateway._data._data_port.connections)
+    """Return the number of paused clients."""
+    return sum(connection.paused_descriptor() >= 0 for connection in gateway._data._data_port.lifecycle.connections)
 
 
 @contextlib.asynccontextmanager
@@ -156,7 +156,7 @@ async def before(cluster: Stuck, more: Mapping[str, Any] = EMPTY, **over: Any) -
     listen = {"data_port": 0, "admin_port": 0, **OVER, **more}
     async with (
         RecordingUpstream(script=cluster) as upstream,
-        standing(url=upstream.url, over={"listen": listen, **over}, timeouts=NO_DEADLINE) as gateway,
+        running_gateway(url=upstream.url, over={"listen": listen, **over}, timeouts=NO_DEADLINE) as gateway,
     ):
         yield gateway
         cluster.over.set()
@@ -214,13 +214,13 @@ async def test_it_does_while_it_waits_for_its_turn() -> None:
         assert cluster.heads == 1
 
 
-async def test_a_client_that_is_held_back_and_stays_is_waited_for(looks: Looks) -> None:
+async def test_a_client_that_is_held_back_and_stays_is_waited_for(polls: Polls) -> None:
     cluster = Stuck()
     async with before(cluster) as gateway:
         reader, writer = await asyncio.open_connection("127.0.0.1", gateway.data_port)
         writer.write(UPLOAD)
         assert await settled(lambda: held_back(gateway) == 1)
-        await looks.more(3)
+        await polls.more(3)
         assert running(gateway) == 1
         cluster.over.set()
         assert (await read_message(reader)).line == b"HTTP/1.1 200 OK"
@@ -229,7 +229,7 @@ async def test_a_client_that_is_held_back_and_stays_is_waited_for(looks: Looks) 
 
 
 @pytest.mark.parametrize("end", [RESET, "half"])
-async def test_in_a_tunnel_all_is_passed_on_before_an_orderly_end(end: str, looks: Looks) -> None:
+async def test_in_a_tunnel_all_is_passed_on_before_an_orderly_end(end: str, polls: Polls) -> None:
     cluster = Stuck()
     async with before(cluster) as gateway:
         client = Client(gateway.data_port)
@@ -238,7 +238,7 @@ async def test_in_a_tunnel_all_is_passed_on_before_an_orderly_end(end: str, look
         sent = await client.fill(bytes(SIZE), gateway)
         client.end(end)
         if end == "half":
-            await looks.more(3)
+            await polls.more(3)
             assert running(gateway) == 1
             cluster.over.set()
             assert await settled(lambda: cluster.heard == sent)

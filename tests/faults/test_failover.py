@@ -10,9 +10,9 @@ import pytest
 
 from gateway.app import Gateway
 from tests.faults.client import Ask, Client, once
-from tests.faults.deployment import LONG, SHORT, standing
+from tests.faults.deployment import LONG, SHORT, running_gateway
 from tests.faults.upstream import BAD, FAULTS, LATE, WHOLE, FaultyUpstream, settled
-from tests.wire import talk
+from tests.wire import send_request
 
 LASTS = pytest.param("stalls before the answer", marks=pytest.mark.slow)
 RUN = b"/_plugins/_ml/agents/a/_execute"
@@ -54,10 +54,10 @@ async def _load(gateway: Gateway, upstreams: list[FaultyUpstream], requests: int
 
 async def test_a_node_that_dies_under_load_costs_no_wrong_answer_and_repeats_nothing() -> None:
     upstreams = _three()
-    async with standing(*upstreams, health={"interval": 0}) as gateway:
+    async with running_gateway(*upstreams, health={"interval": 0}) as gateway:
         saw = await _load(gateway, upstreams, 3_000, at=1_000)
         assert saw["get"] == saw["head"] == {WHOLE: 600}
-        for kind in ("bulk", "execute", "scroll"):  # at most those under way at the node, and told so
+        for kind in ("bulk", "execute", "scroll"):  # at most those under way at the node, and reported so
             assert set(saw[kind]) <= {WHOLE, BAD}
             assert saw[kind][BAD] <= 16
         seen = sum((upstream.seen for upstream in upstreams), Counter())
@@ -70,7 +70,7 @@ async def test_a_node_that_dies_under_load_costs_no_wrong_answer_and_repeats_not
 async def test_a_node_that_refuses_connections_is_passed_over(kind: str) -> None:
     """Nothing was sent to it, so the next node may have whatever it is."""
     upstreams = _three()
-    async with standing(*upstreams, health={"interval": 0}, ejection={"failures": 0}) as gateway:
+    async with running_gateway(*upstreams, health={"interval": 0}, ejection={"failures": 0}) as gateway:
         await upstreams[0].kill()
         await upstreams[1].kill()
         for number in range(4):
@@ -82,23 +82,23 @@ async def test_a_node_that_refuses_connections_is_passed_over(kind: str) -> None
 @pytest.mark.parametrize("fault", ["resets without an answer", "garbage", LASTS])
 async def test_an_execute_that_got_no_answer_is_not_sent_again(fault: str) -> None:
     upstreams, limits = _three(), SHORT if FAULTS[fault].lasting else LONG
-    async with standing(*upstreams, health={"interval": 0}, timeouts=limits) as gateway:
+    async with running_gateway(*upstreams, health={"interval": 0}, timeouts=limits) as gateway:
         for number in range(3):
             ask = Ask(b"%d" % number, b"POST", RUN, b"{}", fault)
             assert (await once(gateway.data_port, ask)).verdict(ask) in (BAD, LATE)
             assert _arrived(upstreams, ask.id) == 1
 
 
-@pytest.mark.parametrize(("kind", "told"), [("get", WHOLE), ("head", WHOLE), ("bulk", BAD), ("scroll", BAD)])
-async def test_a_node_that_loses_requests_loses_no_safe_one(kind: str, told: str) -> None:
+@pytest.mark.parametrize(("kind", "expected"), [("get", WHOLE), ("head", WHOLE), ("bulk", BAD), ("scroll", BAD)])
+async def test_a_node_that_loses_requests_loses_no_safe_one(kind: str, expected: str) -> None:
     """Each connection to it is reset as soon as it is there: before the request is sent on it, or just after."""
     upstreams = _three()
     upstreams[0].close_next = 1_000
-    async with standing(*upstreams, health={"interval": 0}, ejection={"failures": 0}) as gateway:
+    async with running_gateway(*upstreams, health={"interval": 0}, ejection={"failures": 0}) as gateway:
         for number in range(9):
             ask = KINDS[kind](b"%d" % number)
             verdict = (await once(gateway.data_port, ask)).verdict(ask)
-            assert verdict in (told, WHOLE)
+            assert verdict in (expected, WHOLE)
             assert _arrived(upstreams, ask.id) == (verdict == WHOLE)
         assert upstreams[0].close_next < 1_000
 
@@ -106,7 +106,7 @@ async def test_a_node_that_loses_requests_loses_no_safe_one(kind: str, told: str
 async def test_with_no_node_left_the_client_is_told_and_served_again_when_one_is_back() -> None:
     upstreams = _three()
     ask = KINDS["get"](b"g")
-    async with standing(*upstreams, health={"interval": 0}) as gateway:
+    async with running_gateway(*upstreams, health={"interval": 0}) as gateway:
         for upstream in upstreams:
             await upstream.kill()
         for _ in range(5):
@@ -118,7 +118,7 @@ async def test_with_no_node_left_the_client_is_told_and_served_again_when_one_is
 
 async def test_probes_take_a_dead_node_out_before_any_request_meets_it() -> None:
     upstreams = _three()
-    async with standing(*upstreams, health={"interval": 0.02, "failures": 2, "successes": 1}) as gateway:
+    async with running_gateway(*upstreams, health={"interval": 0.02, "failures": 2, "successes": 1}) as gateway:
         nodes = gateway.upstream.nodes
         await upstreams[1].kill()
         assert await settled(lambda: nodes.available() == 2)
@@ -130,7 +130,7 @@ async def test_probes_take_a_dead_node_out_before_any_request_meets_it() -> None
 async def test_readiness_holds_as_long_as_one_node_answers() -> None:
     upstreams = _three()
     ready = b"GET /health/ready HTTP/1.1\r\nHost: a\r\n\r\n"
-    async with standing(*upstreams, health={"interval": 0}) as gateway:
+    async with running_gateway(*upstreams, health={"interval": 0}) as gateway:
         await upstreams[0].kill()
         await upstreams[1].kill()
-        assert msgspec.json.decode((await talk(gateway.admin_port, ready)).body) == {"status": "ready"}
+        assert msgspec.json.decode((await send_request(gateway.admin_port, ready)).body) == {"status": "ready"}

@@ -7,7 +7,7 @@ import gc
 
 import pytest
 
-from tests.faults.deployment import LONG, resident, sockets, standing
+from tests.faults.deployment import LONG, resident, running_gateway, sockets
 from tests.faults.mix import Mix
 from tests.faults.upstream import WHOLE, FaultyUpstream, settled
 
@@ -22,7 +22,7 @@ PARTS = 5
 async def _run(requests: int, lasting: float) -> Mix:
     """The mix in parts, with memory and sockets taken after each: what grows does so from part to part."""
     upstream = FaultyUpstream()
-    async with standing(upstream, timeouts=LIMITS if lasting else LONG) as gateway:
+    async with running_gateway(upstream, timeouts=LIMITS if lasting else LONG) as gateway:
         tasks, levels = asyncio.all_tasks(), []
         mix = Mix(gateway.data_port, upstream, lasting=lasting)
         for _ in range(PARTS):

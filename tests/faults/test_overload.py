@@ -1,4 +1,4 @@
-"""More requests than may run: those that can wait do, the others are told to come back, and no place is ever lost."""
+"""More requests than may run: some wait, the others are refused with Retry-After, and no slot is ever lost."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import pytest
 from gateway.app import Gateway
 from gateway.proxy.admission import Admission
 from tests.faults.client import Ask, Client, once
-from tests.faults.deployment import standing
+from tests.faults.deployment import running_gateway
 from tests.faults.mix import Mix
 from tests.faults.upstream import WHOLE, FaultyUpstream, reset, settled
-from tests.wire import PATIENCE, talk
+from tests.wire import PATIENCE, send_request
 
 PATIENT = {"connect": 60, "header": 0, "idle": 0, "execute": 0}
 HELD = Ask(b"held", fault="stalls before the answer")
@@ -50,13 +50,13 @@ async def _hold(port: int, count: int, upstream: FaultyUpstream) -> list[Client]
 @pytest.mark.parametrize("ask", [PLAIN, BULK, RUN], ids=["get", "bulk", "execute"])
 async def test_one_too_many_is_told_when_to_come_back(ask: Ask, over: dict[str, int], status: bytes, kind: str) -> None:
     upstream = FaultyUpstream()
-    async with standing(upstream, over=_admission(**over, retry_after=3), timeouts=PATIENT) as gateway:
+    async with running_gateway(upstream, over=_admission(**over, retry_after=3), timeouts=PATIENT) as gateway:
         clients = await _hold(gateway.data_port, 2, upstream)
-        answer = await talk(gateway.data_port, ask.raw())
+        answer = await send_request(gateway.data_port, ask.raw())
         assert answer.line.split()[1] == status
         assert answer.values("retry-after") == [b"3"]
-        told = msgspec.json.decode(answer.body)
-        assert (told["status"], told["error"]["type"]) == (int(status), kind)
+        document = msgspec.json.decode(answer.body)
+        assert (document["status"], document["error"]["type"]) == (int(status), kind)
         assert upstream.seen[ask.id] == 0
         clients.pop().close()  # a client that goes away frees its place
         assert await settled(lambda: _desk(gateway).running == 1)
@@ -69,7 +69,7 @@ async def test_one_too_many_is_told_when_to_come_back(ask: Ask, over: dict[str, 
 async def test_whoever_waits_gets_its_turn_whole(ask: Ask) -> None:
     upstream = FaultyUpstream()
     over = _admission(total=1, queue=10, queue_seconds=0)
-    async with standing(upstream, over=over, timeouts=PATIENT) as gateway:
+    async with running_gateway(upstream, over=over, timeouts=PATIENT) as gateway:
         [client] = await _hold(gateway.data_port, 1, upstream)
         asks = [dataclasses.replace(ask, id=b"w%d" % number) for number in range(5)]
         waiting = asyncio.gather(*(once(gateway.data_port, one) for one in asks))
@@ -83,7 +83,7 @@ async def test_whoever_waits_gets_its_turn_whole(ask: Ask) -> None:
 async def test_waiting_ends_with_its_client() -> None:
     upstream = FaultyUpstream()
     over = _admission(total=1, queue=2, queue_seconds=0)
-    async with standing(upstream, over=over, timeouts=PATIENT) as gateway:
+    async with running_gateway(upstream, over=over, timeouts=PATIENT) as gateway:
         [client] = await _hold(gateway.data_port, 1, upstream)
         for _ in range(5):  # more than the queue is long
             _, writer = await asyncio.open_connection("127.0.0.1", gateway.data_port)
@@ -99,7 +99,7 @@ async def test_waiting_ends_with_its_client() -> None:
 async def test_waiting_ends_with_a_refusal_in_the_end() -> None:
     upstream = FaultyUpstream()
     over = _admission(total=1, queue=2, queue_seconds=0.1)
-    async with standing(upstream, over=over, timeouts=PATIENT) as gateway:
+    async with running_gateway(upstream, over=over, timeouts=PATIENT) as gateway:
         [client] = await _hold(gateway.data_port, 1, upstream)
         assert (await once(gateway.data_port, PLAIN)).status == 503
         client.close()
@@ -111,15 +111,15 @@ async def test_clients_are_told_apart_by_the_header_that_is_configured() -> None
     upstream = FaultyUpstream()
     over = _admission(per_client=2, queue=0, client_header="X-Client")
     named = b"GET / HTTP/1.1\r\nHost: c\r\nx-client: %b\r\nX-Fault: stalls before the answer\r\n\r\n"
-    async with standing(upstream, over=over, timeouts=PATIENT) as gateway:
+    async with running_gateway(upstream, over=over, timeouts=PATIENT) as gateway:
         writers = []
         for _ in range(2):
             writers.append((await asyncio.open_connection("127.0.0.1", gateway.data_port))[1])
             writers[-1].write(named % b"a")
         assert await settled(lambda: upstream.seen[b""] == 2)
-        assert (await talk(gateway.data_port, named % b"a")).line.split()[1] == b"429"
+        assert (await send_request(gateway.data_port, named % b"a")).line.split()[1] == b"429"
         other = b"GET / HTTP/1.1\r\nHost: c\r\nX-Client: b\r\n\r\n"
-        assert (await talk(gateway.data_port, other)).line.split()[1] == b"200"
+        assert (await send_request(gateway.data_port, other)).line.split()[1] == b"200"
         for writer in writers:
             writer.transport.abort()
 
@@ -129,7 +129,7 @@ async def test_no_place_is_lost_whatever_becomes_of_requests() -> None:
     upstream = FaultyUpstream()
     limits = {"connect": 60, "header": 5, "idle": 5, "execute": 5}
     over = _admission(total=8, per_client=24, queue=100, queue_seconds=0)
-    async with standing(upstream, over=over, timeouts=limits) as gateway:
+    async with running_gateway(upstream, over=over, timeouts=limits) as gateway:
         mix = Mix(gateway.data_port, upstream, share=0.2)
         await mix.run(1_000)
         assert mix.wrong == []

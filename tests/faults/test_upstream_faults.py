@@ -1,4 +1,4 @@
-"""Each way a cluster can fail: what the client is told is true, nothing is left over, the next request works."""
+"""Each way a cluster can fail: the client gets the right error, nothing is left over, the next request works."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import socket
 import pytest
 
 from tests.faults.client import Ask, once
-from tests.faults.deployment import LONG, SHORT, be_patient, standing
+from tests.faults.deployment import LONG, SHORT, be_patient, running_gateway
 from tests.faults.upstream import BAD, CUT, FAULTS, LATE, WHOLE, FaultyUpstream, reset, settled
 from tests.wire import PATIENCE, reserved
 
@@ -34,7 +34,7 @@ def _limits(fault: str) -> dict[str, float]:
 async def test_fault(fault: str) -> None:
     upstream = FaultyUpstream()
     asks = [dataclasses.replace(ask, fault=fault) for ask in ASKS]
-    async with standing(upstream, timeouts=_limits(fault)) as gateway:
+    async with running_gateway(upstream, timeouts=_limits(fault)) as gateway:
         async with asyncio.timeout(PATIENCE):
             saw = await asyncio.gather(*(once(gateway.data_port, ask) for ask in asks))
         assert {one.verdict(ask) for one, ask in zip(saw, asks, strict=True)} <= FAULTS[fault].seen
@@ -59,7 +59,7 @@ SHORT_BODIES = [
 @pytest.mark.parametrize("fault", SHORT_BODIES)
 async def test_no_short_answer_looks_whole_to_an_old_client(fault: str) -> None:
     ask = Ask(b"o", fault=fault, version=b"1.0")
-    async with standing(FaultyUpstream(), timeouts=_limits(fault)) as gateway:
+    async with running_gateway(FaultyUpstream(), timeouts=_limits(fault)) as gateway:
         saw = await once(gateway.data_port, ask)
     assert saw.verdict(ask) in (CUT, BAD, LATE)
 
@@ -67,14 +67,14 @@ async def test_no_short_answer_looks_whole_to_an_old_client(fault: str) -> None:
 async def test_refused_connection() -> None:
     ask = Ask(b"r")
     with reserved() as port:
-        async with standing(url=f"http://127.0.0.1:{port}") as gateway:
+        async with running_gateway(url=f"http://127.0.0.1:{port}") as gateway:
             assert (await once(gateway.data_port, ask)).verdict(ask) == BAD
             assert (await once(gateway.data_port, RUN)).verdict(RUN) == BAD
 
 
 async def test_connections_closed_as_soon_as_they_are_there() -> None:
     upstream = FaultyUpstream(close_next=10)
-    async with standing(upstream) as gateway:
+    async with running_gateway(upstream) as gateway:
         assert (await once(gateway.data_port, POST)).verdict(POST) == BAD
         upstream.close_next = 10
         assert (await once(gateway.data_port, GET)).verdict(GET) == BAD
@@ -85,7 +85,7 @@ async def test_connections_closed_as_soon_as_they_are_there() -> None:
 async def test_no_request_waits_on_a_connection_that_was_reset_at_once() -> None:
     upstream = FaultyUpstream(close_next=1_000)
     forever = {"connect": 60, "header": 0, "idle": 0, "execute": 0}
-    async with standing(upstream, timeouts=forever) as gateway, asyncio.timeout(PATIENCE):
+    async with running_gateway(upstream, timeouts=forever) as gateway, asyncio.timeout(PATIENCE):
         for ask in ASKS:
             saw = await asyncio.gather(*(once(gateway.data_port, ask) for _ in range(100)))
             assert {one.verdict(ask) for one in saw} == {BAD}
@@ -95,7 +95,7 @@ async def test_no_request_waits_on_a_connection_that_was_reset_at_once() -> None
 async def test_a_big_upload_that_is_not_taken_in_ends(target: bytes) -> None:
     ask = dataclasses.replace(POST, target=target, body=b"0123456789" * 3_000_000, fault="stops reading")
     upstream = FaultyUpstream()
-    async with standing(upstream, timeouts=SHORT) as gateway:
+    async with running_gateway(upstream, timeouts=SHORT) as gateway:
         async with asyncio.timeout(PATIENCE):
             assert (await once(gateway.data_port, ask)).verdict(ask) == LATE
         upstream.over.set()
@@ -112,7 +112,7 @@ async def test_no_answer_to_connect() -> None:
             one.setblocking(False)
             one.connect_ex(("127.0.0.1", port))
         ask = Ask(b"x")
-        async with standing(url=f"http://127.0.0.1:{port}", timeouts={"connect": 0.1}) as gateway:
+        async with running_gateway(url=f"http://127.0.0.1:{port}", timeouts={"connect": 0.1}) as gateway:
             assert (await once(gateway.data_port, ask)).verdict(ask) in (LATE, BAD)
         for one in fill:
             one.close()
@@ -120,7 +120,7 @@ async def test_no_answer_to_connect() -> None:
 
 async def test_bytes_that_nobody_asked_for_never_reach_the_next_client() -> None:
     upstream = FaultyUpstream()
-    async with standing(upstream) as gateway:
+    async with running_gateway(upstream) as gateway:
         for number in range(30):
             fault = "a second answer nobody asked for" if number % 2 else "more bytes than its length says"
             for ask in (Ask(b"%d" % number, fault=fault, size=number * 100), Ask(b"next%d" % number, size=50)):
@@ -129,7 +129,7 @@ async def test_bytes_that_nobody_asked_for_never_reach_the_next_client() -> None
 
 async def test_kept_connections_that_all_die_at_once_cost_no_safe_request() -> None:
     upstream = FaultyUpstream()
-    async with standing(upstream) as gateway:
+    async with running_gateway(upstream) as gateway:
         asks = [Ask(b"%d" % number, size=500) for number in range(20)]
         for _ in range(3):
             saw = await asyncio.gather(*(once(gateway.data_port, ask) for ask in asks))

@@ -1,6 +1,6 @@
 """A cluster that fails on demand: a request names the fault it wants in `X-Fault`, and gets its own answer otherwise.
 
-Raw asyncio, so that nothing mends what is to be broken. Each fault is a row of `FAULTS`, with what a client behind a
+Raw asyncio, so that no library repairs a fault. Each fault is a row of `FAULTS`, with what a client behind a
 gateway may truthfully see of it.
 """
 
@@ -39,7 +39,7 @@ def right_answer(method: bytes, target: bytes, id: bytes, size: int, body: bytes
 
 @dataclass(frozen=True)
 class Request:
-    """What came: the head's parts and the body, transfer-coding undone."""
+    """A received request: the parts of its head, and its body without the transfer coding."""
 
     method: bytes
     target: bytes
@@ -213,15 +213,15 @@ def _fault(*seen: str, early: bool = False, lasting: bool = False, after: bool =
     return add
 
 
-def _sends(name: str, raw: bytes, *seen: str, ends: str = "close", lasting: bool = False) -> None:
+def _sends(name: str, raw: bytes, *seen: str, closing: str = "close", lasting: bool = False) -> None:
     """A fault that is some bytes, and how the connection ends after them: close, reset or wait."""
 
     async def act(c: Connection, _: Request) -> None:
         c.send(raw)
-        if ends == "reset":
+        if closing == "reset":
             await c.sent()
             reset(c.transport)
-        elif ends == "close":
+        elif closing == "close":
             c.transport.close()
         else:
             await asyncio.Event().wait()
@@ -235,12 +235,12 @@ _CHUNKS = _OK + b"Transfer-Encoding: chunked\r\n\r\n"
 
 # Before there is an answer.
 _sends("closes without an answer", b"", BAD)
-_sends("resets without an answer", b"", BAD, ends="reset")
+_sends("resets without an answer", b"", BAD, closing="reset")
 _sends("closes within the status line", b"HTTP/1.", BAD)
 _sends("closes within the head", _OK + b"Content-Le", BAD)
-_sends("resets within the head", _OK + b"Content-Le", BAD, ends="reset")
+_sends("resets within the head", _OK + b"Content-Le", BAD, closing="reset")
 _sends("closes before the head's last line end", _OK + b"Content-Length: 0\r\n", BAD)
-_sends("garbage", bytes(range(256)) * 4 + b"\r\n\r\n", BAD, ends="wait")
+_sends("garbage", bytes(range(256)) * 4 + b"\r\n\r\n", BAD, closing="wait")
 _sends("speaks another protocol", b"SSH-2.0-OpenSSH_9.2\r\n", BAD)
 _sends("two lengths", _OK + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\nab", BAD)
 _sends("negative length", _OK + b"Content-Length: -1\r\n\r\n", BAD)
@@ -248,28 +248,28 @@ _sends("length is no number", _OK + b"Content-Length: 1x\r\n\r\na", BAD)
 _sends("length and chunks", _OK + b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", BAD)
 _sends("status is no number", b"HTTP/1.1 2x0 OK\r\nContent-Length: 0\r\n\r\n", BAD)
 _sends("status of four digits", b"HTTP/1.1 2000 OK\r\nContent-Length: 0\r\n\r\n", BAD)
-_sends("switches protocols unasked", b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n", BAD, ends="wait")
+_sends("switches protocols unasked", b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n", BAD, closing="wait")
 _sends("header without a colon", _OK + b"nonsense\r\nContent-Length: 0\r\n\r\n", BAD)
 _sends("header of 300 KB", _OK + b"X-A: " + b"a" * 300_000 + b"\r\nContent-Length: 0\r\n\r\n", BAD)
 _sends("3,000 headers", _OK + b"X-A: a\r\n" * 3000 + b"Content-Length: 0\r\n\r\n", BAD)
-_sends("stalls before the answer", b"", LATE, ends="wait", lasting=True)
-_sends("stalls within the head", _OK + b"Content-Le", LATE, ends="wait", lasting=True)
+_sends("stalls before the answer", b"", LATE, closing="wait", lasting=True)
+_sends("stalls within the head", _OK + b"Content-Le", LATE, closing="wait", lasting=True)
 
 # Within the answer's body. A body that breaks off before anything went out may as well be a 502.
 _sends("closes within the body", _SOME, CUT, BAD)
-_sends("resets within the body", _SOME, CUT, BAD, ends="reset")
-_sends("resets within a body without a length", _OK + b"\r\n" + b"a" * 300, CUT, BAD, ends="reset")
+_sends("resets within the body", _SOME, CUT, BAD, closing="reset")
+_sends("resets within a body without a length", _OK + b"\r\n" + b"a" * 300, CUT, BAD, closing="reset")
 _sends("closes within a big body", _OK + b"Content-Length: 900000\r\n\r\n" + b"a" * 800_000, CUT)
 _sends("closes before the last chunk", _CHUNKS + b"3\r\nabc\r\n", CUT, BAD)
 _sends("closes within a chunk", _CHUNKS + b"9\r\nabc", CUT, BAD)
 _sends("closes within a chunk's size", _CHUNKS + b"3\r\nabc\r\n1", CUT, BAD)
 _sends("closes within the trailers", _CHUNKS + b"3\r\nabc\r\n0\r\nX-T: 1\r\n", CUT, BAD)
-_sends("resets within a chunk", _CHUNKS + b"9\r\nabc", CUT, BAD, ends="reset")
-_sends("chunk size is no number", _CHUNKS + b"3\r\nabc\r\nzz\r\nabc\r\n0\r\n\r\n", CUT, BAD, ends="wait")
-_sends("chunk size is negative", _CHUNKS + b"3\r\nabc\r\n-3\r\nabc\r\n0\r\n\r\n", CUT, BAD, ends="wait")
-_sends("chunk longer than it says", _CHUNKS + b"3\r\nabcdef\r\n0\r\n\r\n", CUT, BAD, ends="wait")
-_sends("stalls within the body", _SOME, CUT, LATE, ends="wait", lasting=True)
-_sends("stalls within a chunk", _CHUNKS + b"9\r\nabc", CUT, LATE, ends="wait", lasting=True)
+_sends("resets within a chunk", _CHUNKS + b"9\r\nabc", CUT, BAD, closing="reset")
+_sends("chunk size is no number", _CHUNKS + b"3\r\nabc\r\nzz\r\nabc\r\n0\r\n\r\n", CUT, BAD, closing="wait")
+_sends("chunk size is negative", _CHUNKS + b"3\r\nabc\r\n-3\r\nabc\r\n0\r\n\r\n", CUT, BAD, closing="wait")
+_sends("chunk longer than it says", _CHUNKS + b"3\r\nabcdef\r\n0\r\n\r\n", CUT, BAD, closing="wait")
+_sends("stalls within the body", _SOME, CUT, LATE, closing="wait", lasting=True)
+_sends("stalls within a chunk", _CHUNKS + b"9\r\nabc", CUT, LATE, closing="wait", lasting=True)
 
 
 @_fault(WHOLE)

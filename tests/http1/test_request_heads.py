@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.http1.request_heads import Reader, Request
+from gateway.http1.request_heads import Request, RequestReader
 from gateway.http1.rules import RULES, HeadLimits, Malformed
 
-READER = Reader(HeadLimits(line=1000, head=4000, fields=20))
+READER = RequestReader(HeadLimits(line=1000, head=4000, fields=20))
 
 
 def _read(*lines: bytes, first: bytes = b"GET / HTTP/1.1", host: bytes = b"Host: a:9200") -> Request:
@@ -19,16 +19,16 @@ def test_lines_go_on_as_they_stand_but_those_that_end_here() -> None:
     )  # fmt: skip
     assert (request.method, request.target, request.minor) == (b"POST", b"/a%2F//b?c", 1)
     kept = b"x-A:1\r\nX-a:  2 \r\nContent-Length: 3\r\nX-B: caf\xe9\r\n\r\n"
-    assert request.fields.onward(b"up:1") == b"Host: up:1\r\n" + kept
-    assert request.fields.onward(b"") == b"Host: a:9200\r\n" + kept
+    assert request.fields.lines_for(b"up:1") == b"Host: up:1\r\n" + kept
+    assert request.fields.lines_for(b"") == b"Host: a:9200\r\n" + kept
     assert request.fields.pairs()[2] == (b"X-a", b"2")
 
 
 def test_host_stands_where_it_stood_and_first_where_there_was_none() -> None:
     request = _read(b"X-A: 1", b"HOST: a", b"X-B: 2", host=b"")
-    assert request.fields.onward(b"up") == b"X-A: 1\r\nHOST: up\r\nX-B: 2\r\n\r\n"
+    assert request.fields.lines_for(b"up") == b"X-A: 1\r\nHOST: up\r\nX-B: 2\r\n\r\n"
     old = _read(b"X-A: 1", first=b"GET / HTTP/1.0", host=b"")
-    assert old.fields.onward(b"up") == b"Host: up\r\nX-A: 1\r\n\r\n"
+    assert old.fields.lines_for(b"up") == b"Host: up\r\nX-A: 1\r\n\r\n"
 
 
 HELD = {
@@ -77,7 +77,7 @@ UPGRADES = {
 def test_only_websockets_are_asked_for(lines: tuple[bytes, ...], upgrade: bool) -> None:
     fields = _read(*lines).fields
     assert fields.upgrade is upgrade
-    assert (b"pgrade" in fields.onward(b"up")) is upgrade
+    assert (b"pgrade" in fields.lines_for(b"up")) is upgrade
 
 
 BROKEN = {

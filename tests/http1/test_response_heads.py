@@ -3,14 +3,14 @@ from __future__ import annotations
 import pytest
 
 from gateway.http1.bodies import Chunked, Length, ToEnd
-from gateway.http1.response_heads import Head, Heads
+from gateway.http1.response_heads import ResponseHead, ResponseReader
 from gateway.http1.rules import HeadLimits, Malformed
 
 LIMITS = HeadLimits()
 
 
-def _head(*lines: bytes, first: bytes = b"HTTP/1.1 200 OK") -> Head:
-    return Head(b"\r\n".join((first, *lines, b"", b"")), LIMITS)
+def _head(*lines: bytes, first: bytes = b"HTTP/1.1 200 OK") -> ResponseHead:
+    return ResponseHead(b"\r\n".join((first, *lines, b"", b"")), LIMITS)
 
 
 def test_a_head_is_read_whole() -> None:
@@ -69,12 +69,12 @@ BROKEN = {
 @pytest.mark.parametrize(("code", "raw"), [(code, raw) for code, raws in BROKEN.items() for raw in raws])
 def test_broken_heads_are_named(code: str, raw: bytes) -> None:
     with pytest.raises(Malformed) as caught:
-        Head(raw, LIMITS)
+        ResponseHead(raw, LIMITS)
     assert caught.value.code == code
 
 
 def test_like_heads_are_read_once() -> None:
-    heads = Heads(LIMITS)
+    heads = ResponseReader(LIMITS)
     raw = b"HTTP/1.1 200 OK\r\nX-A: 1\r\n\r\n"
     assert heads.read(raw) is heads.read(bytes(bytearray(raw)))
     for number in range(1000):

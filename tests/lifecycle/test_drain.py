@@ -13,7 +13,7 @@ import pytest
 from tests.lifecycle.load import Tally, client, echo, seen
 from tests.lifecycle.process import PATIENCE, Process, until
 from tests.lifecycle.test_workers import children
-from tests.wire import OK, RecordingUpstream, read_message, talk
+from tests.wire import OK, RecordingUpstream, read_message, send_request
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -45,11 +45,11 @@ async def test_readiness_goes_first_and_new_connections_are_still_taken_for_a_wh
         async with Process(tmp_path, settings) as gateway:
             port, admin = await gateway.ports()
             ready = b"GET /health/ready HTTP/1.1\r\nHost: a\r\n\r\n"
-            assert (await talk(admin, ready)).line == b"HTTP/1.1 200 OK"
+            assert (await send_request(admin, ready)).line == b"HTTP/1.1 200 OK"
             gateway.signal(signal.SIGTERM)
-            while (await talk(admin, ready)).body != b'{"status":"draining"}':
+            while (await send_request(admin, ready)).body != b'{"status":"draining"}':
                 pass
-            answer = await talk(port, b"GET /late HTTP/1.1\r\nHost: c\r\n\r\n")
+            answer = await send_request(port, b"GET /late HTTP/1.1\r\nHost: c\r\n\r\n")
             assert (answer.body, answer.values("Connection")) == (b"/late" * 50, [b"close"])
             assert gateway.process.returncode is None
 
@@ -119,7 +119,7 @@ async def test_a_second_signal_cuts_it_short(tmp_path: Path, workers: int, setti
             for pid in pids:
                 os.kill(pid, signal.SIGINT)
             ready = b"GET /health/ready HTTP/1.1\r\nHost: a\r\n\r\n"
-            while (await talk(admin, ready)).body != b'{"status":"draining"}':
+            while (await send_request(admin, ready)).body != b'{"status":"draining"}':
                 pass
             await asyncio.sleep(0.5)  # it counts as another signal only after a moment
             assert gateway.process.returncode is None
@@ -127,8 +127,8 @@ async def test_a_second_signal_cuts_it_short(tmp_path: Path, workers: int, setti
             for pid in left:
                 os.kill(pid, signal.SIGTERM)
             assert await gateway.ended() == 0
-            told = await gateway.event("drain cut short", len(left))
-            assert sum(event.get("connections", 0) for event in told) == 1
+            events = await gateway.event("drain cut short", len(left))
+            assert sum(event.get("connections", 0) for event in events) == 1
             with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
                 await read_message(stuck)
             await asyncio.wait_for(upstream.gone.wait(), PATIENCE)

@@ -11,7 +11,7 @@ from typing import Any
 from tests.lifecycle.load import Tally, client, echo
 from tests.lifecycle.process import PATIENCE, Process
 from tests.tls.certificates import Pki
-from tests.wire import RecordingUpstream, read_message, talk
+from tests.wire import RecordingUpstream, read_message, send_request
 
 ASK = b"GET / HTTP/1.1\r\nHost: c\r\n\r\n"
 
@@ -35,8 +35,10 @@ async def test_the_next_request_is_served_by_the_new_settings_on_open_connection
         await gateway.event("settings reloaded")
         writer.write(ASK)
         assert (await read_message(reader)).body == b"new"
-        assert (await talk(port, ASK)).body == b"new"
-        assert (await talk(admin, b"GET /health/ready HTTP/1.1\r\nHost: a\r\n\r\n")).body == b'{"status":"ready"}'
+        assert (await send_request(port, ASK)).body == b"new"
+        assert (
+            await send_request(admin, b"GET /health/ready HTTP/1.1\r\nHost: a\r\n\r\n")
+        ).body == b'{"status":"ready"}'
         assert [event["intent"] for event in await gateway.event("request", 2)] == ["passthrough"] * 2
         writer.close()
 
@@ -61,9 +63,9 @@ async def test_what_is_wrong_or_fixed_leaves_the_old_settings_in_force(tmp_path:
         for count, (settings, problems) in enumerate(bad, 1):
             gateway.write(settings)
             gateway.signal(signal.SIGHUP)
-            told = (await gateway.event("reload failed", count))[-1]["problems"]
-            assert [text[: len(start)] for text, start in zip(told, problems, strict=True)] == problems
-            assert (await talk(port, ASK)).body == b"old"
+            reported = (await gateway.event("reload failed", count))[-1]["problems"]
+            assert [text[: len(start)] for text, start in zip(reported, problems, strict=True)] == problems
+            assert (await send_request(port, ASK)).body == b"old"
         assert new.requests == []
 
 

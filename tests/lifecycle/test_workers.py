@@ -1,4 +1,4 @@
-"""Several workers on one port: watched, restarted, told, and counted one by one."""
+"""Several workers on one port: watched, restarted, distinguished in the metrics, and counted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 from gateway.observe.metrics import Metrics
 from gateway.supervisor.admin import merge_metrics
 from tests.lifecycle.process import Process, until
-from tests.wire import RecordingUpstream, talk
+from tests.wire import RecordingUpstream, send_request
 
 ASK = b"GET /x HTTP/1.1\r\nHost: c\r\n\r\n"
 
@@ -41,7 +41,7 @@ def alive(pid: int) -> bool:
 
 
 async def page(port: int, path: str) -> str:
-    return (await talk(port, f"GET {path} HTTP/1.1\r\nHost: a\r\n\r\n".encode())).body.decode()
+    return (await send_request(port, f"GET {path} HTTP/1.1\r\nHost: a\r\n\r\n".encode())).body.decode()
 
 
 async def test_connections_are_spread_metrics_name_the_worker_and_all_reload_or_none(tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ async def test_connections_are_spread_metrics_name_the_worker_and_all_reload_or_
         assert await page(admin, "/health/live") == '{"status":"live"}'
         assert await page(admin, "/health/ready") == '{"status":"ready","workers":"2 of 2"}'
         for _ in range(40):
-            assert (await talk(port, ASK)).body == b"ok"
+            assert (await send_request(port, ASK)).body == b"ok"
         text = await page(admin, "/metrics")
         found = re.findall(
             r'^mlc_gateway_requests_total\{intent="pass.*",status="200",worker="(\d)"\} (.*)', text, re.M
@@ -71,7 +71,7 @@ async def test_connections_are_spread_metrics_name_the_worker_and_all_reload_or_
         reloaded = await gateway.event("settings reloaded", 2)
         assert sorted(event["worker"] for event in reloaded) == [0, 1]
         for count in range(1, 11):
-            await talk(port, ASK)
+            await send_request(port, ASK)
             assert len(other.requests) == count
         assert Counter(event["event"] for event in gateway.events)["reload failed"] == 1
 
@@ -82,7 +82,7 @@ async def test_a_worker_that_ends_is_started_again_and_one_whose_supervisor_ends
         os.kill(before[0], signal.SIGKILL)
         [ended] = await gateway.event("worker ended")
         assert (ended["pid"], ended["status"]) == (before[0], -9)
-        assert (await talk(port, ASK)).body == b"ok"
+        assert (await send_request(port, ASK)).body == b"ok"
         await gateway.event("listening", 7)  # both ports of both workers, the admin port, and both of the new one
         after = children(gateway.process.pid)
         assert (len(after), before[1] in after, before[0] in after) == (2, True, False)

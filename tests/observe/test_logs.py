@@ -13,7 +13,7 @@ from gateway.observe.redact import redact, shorten
 from gateway.ports import ExecuteCall, Forward
 from tests.conftest import settings_for
 from tests.proxy.use_case import UseCase
-from tests.wire import RecordingUpstream, talk
+from tests.wire import RecordingUpstream, send_request
 
 IMAGE = base64.b64encode(bytes(range(256)) * 20).decode()
 
@@ -71,9 +71,9 @@ async def test_requests_are_logged_with_the_clients_id_and_without_its_secrets()
         gateway = build(settings_for(upstream.url), UseCase(RuntimeError("boom")), configure("debug", "json", stream))
         await gateway.start()
         head = b"Host: c\r\nAuthorization: Basic c2VjcmV0\r\nX-Opaque-Id: caf\xe9\r\nX-Request-Id: mine\r\n"
-        await talk(gateway.data_port, b"GET /_cat?token=t0k3n HTTP/1.1\r\n" + head + b"\r\n")
+        await send_request(gateway.data_port, b"GET /_cat?token=t0k3n HTTP/1.1\r\n" + head + b"\r\n")
         call = b"POST /_plugins/_ml/agents/a/_execute HTTP/1.1\r\n"
-        await talk(gateway.data_port, call + head + b"Content-Length: 6\r\n\r\nsecret")
+        await send_request(gateway.data_port, call + head + b"Content-Length: 6\r\n\r\nsecret")
         await gateway.stop()
     written = stream.getvalue()
     lines = [json.loads(line) for line in written.splitlines()]
@@ -119,6 +119,6 @@ async def test_a_log_that_cannot_be_written_fails_no_request(stream: io.StringIO
         gateway = build(settings_for(upstream.url), use_case, configure("debug", "json", stream))
         await gateway.start()
         raw = b"POST /_plugins/_ml/agents/a/_execute HTTP/1.1\r\nHost: c\r\nContent-Length: 2\r\n\r\n{}"
-        assert (await talk(gateway.data_port, raw)).line == b"HTTP/1.1 500 Internal Server Error"
+        assert (await send_request(gateway.data_port, raw)).line == b"HTTP/1.1 500 Internal Server Error"
         assert b"mlc_gateway_in_flight 0.0" in gateway.metrics.render().splitlines()
         await gateway.stop()

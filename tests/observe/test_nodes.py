@@ -9,7 +9,7 @@ from gateway.app import Gateway
 from gateway.observe.logs import configure
 from tests.conftest import settings_for
 from tests.faults.client import Ask, once
-from tests.faults.deployment import LONG, standing
+from tests.faults.deployment import LONG, running_gateway
 from tests.faults.upstream import FaultyUpstream, settled
 
 EJECTING = {"ejection": {"failures": 2, "seconds": 60}, "health": {"interval": 0}}
@@ -35,7 +35,7 @@ def expected(requests: int, *, pending: int = 0, down: int = 0, ejected: int = 0
 
 async def test_each_node_has_its_own_series() -> None:
     good, bad = FaultyUpstream(), FaultyUpstream()
-    async with standing(good, bad, **EJECTING) as gateway:
+    async with running_gateway(good, bad, **EJECTING) as gateway:
         a, b = (f"127.0.0.1:{one.port}" for one in (good, bad))
         assert series(gateway) == {a: expected(0), b: expected(0)}
         await bad.kill()
@@ -46,7 +46,7 @@ async def test_each_node_has_its_own_series() -> None:
 
 async def test_failures_are_told_apart_and_pending_ones_counted() -> None:
     upstream = FaultyUpstream()
-    async with standing(upstream) as gateway:
+    async with running_gateway(upstream) as gateway:
         node = f"127.0.0.1:{upstream.port}"
         for fault in ("garbage", "resets without an answer", "closes within the head", "closes within the body"):
             await once(gateway.data_port, Ask(b"f", b"POST", fault=fault))
@@ -64,7 +64,7 @@ async def test_failures_are_told_apart_and_pending_ones_counted() -> None:
 async def test_a_node_keeps_its_series_over_reloads() -> None:
     async with FaultyUpstream() as upstream:
         once_given = {"nodes": [upstream.url], "health": {"interval": 0}}
-        async with standing(url=upstream.url, **once_given) as gateway:
+        async with running_gateway(url=upstream.url, **once_given) as gateway:
             for _ in range(2):
                 for number in range(4):
                     await once(gateway.data_port, Ask(b"%d" % number))

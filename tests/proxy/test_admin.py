@@ -6,7 +6,7 @@ import pytest
 
 from tests.conftest import StartGateway
 from tests.proxy.use_case import UseCase
-from tests.wire import RecordingUpstream, reserved, talk
+from tests.wire import RecordingUpstream, reserved, send_request
 
 GET = b"GET %b HTTP/1.1\r\nHost: a\r\n\r\n"
 
@@ -14,8 +14,8 @@ GET = b"GET %b HTTP/1.1\r\nHost: a\r\n\r\n"
 async def test_live_and_ready(start_gateway: StartGateway) -> None:
     async with RecordingUpstream() as upstream:
         gateway = await start_gateway(upstream.url, UseCase())
-        live = await talk(gateway.admin_port, GET % b"/health/live")
-        ready = [await talk(gateway.admin_port, GET % b"/health/ready") for _ in range(3)]
+        live = await send_request(gateway.admin_port, GET % b"/health/live")
+        ready = [await send_request(gateway.admin_port, GET % b"/health/ready") for _ in range(3)]
         assert (live.line, json.loads(live.body)) == (b"HTTP/1.1 200 OK", {"status": "live"})
         assert [json.loads(answer.body) for answer in ready] == [{"status": "ready"}] * 3
         assert [request.line for request in upstream.requests] == [b"GET / HTTP/1.1"]
@@ -24,7 +24,7 @@ async def test_live_and_ready(start_gateway: StartGateway) -> None:
 async def test_not_ready_without_the_cluster(start_gateway: StartGateway) -> None:
     with reserved() as port:
         gateway = await start_gateway(f"http://127.0.0.1:{port}", UseCase())
-        answer = await talk(gateway.admin_port, GET % b"/health/ready")
+        answer = await send_request(gateway.admin_port, GET % b"/health/ready")
     assert answer.line.split()[1] == b"503"
     assert json.loads(answer.body) == {"status": "not ready", "upstream": "The cluster can't be reached."}
 
@@ -35,17 +35,17 @@ async def test_any_answer_below_500_shows_that_the_cluster_is_there(
 ) -> None:
     async with RecordingUpstream([b"HTTP/1.1 %d X\r\nContent-Length: 0\r\n\r\n" % status]) as upstream:
         gateway = await start_gateway(upstream.url, UseCase())
-        assert (await talk(gateway.admin_port, GET % b"/health/ready")).line.split()[1] == ready
+        assert (await send_request(gateway.admin_port, GET % b"/health/ready")).line.split()[1] == ready
 
 
 async def test_metrics_count_what_happened(start_gateway: StartGateway) -> None:
     async with RecordingUpstream() as upstream:
         gateway = await start_gateway(upstream.url, UseCase())
         for _ in range(3):
-            await talk(gateway.data_port, GET % b"/_cat/indices")
+            await send_request(gateway.data_port, GET % b"/_cat/indices")
         gateway.metrics.rewritten("bedrock/converse", "wrap", "delivered")
         gateway.metrics.notice("SYSTEM_FOLDED")
-        answer = await talk(gateway.admin_port, GET % b"/metrics")
+        answer = await send_request(gateway.admin_port, GET % b"/metrics")
     lines = answer.body.decode().splitlines()
     assert answer.values("content-type")[0].startswith(b"text/plain")
     assert 'mlc_gateway_requests_total{intent="passthrough",status="200"} 3.0' in lines
@@ -59,7 +59,7 @@ async def test_metrics_count_what_happened(start_gateway: StartGateway) -> None:
 async def test_the_admin_port_has_nothing_else(line: bytes, start_gateway: StartGateway) -> None:
     async with RecordingUpstream() as upstream:
         gateway = await start_gateway(upstream.url, UseCase())
-        answer = await talk(gateway.admin_port, line + b" HTTP/1.1\r\nHost: a\r\n\r\n")
+        answer = await send_request(gateway.admin_port, line + b" HTTP/1.1\r\nHost: a\r\n\r\n")
         assert (answer.line.split()[1], json.loads(answer.body)["error"]["type"]) == (b"404", "NotFound")
         assert not upstream.requests
 
@@ -68,14 +68,14 @@ async def test_the_data_port_has_no_path_of_ours(start_gateway: StartGateway) ->
     async with RecordingUpstream() as upstream:
         gateway = await start_gateway(upstream.url, UseCase())
         for path in (b"/health/live", b"/health/ready", b"/metrics"):
-            assert (await talk(gateway.data_port, GET % path)).body == b"ok"
+            assert (await send_request(gateway.data_port, GET % path)).body == b"ok"
         assert len(upstream.requests) == 3
 
 
 async def test_head_answers_like_get_without_a_body(start_gateway: StartGateway) -> None:
     async with RecordingUpstream() as upstream:
         gateway = await start_gateway(upstream.url, UseCase())
-        answer = await talk(gateway.admin_port, b"HEAD /health/live HTTP/1.1\r\nHost: a\r\n\r\n", bodyless=True)
+        answer = await send_request(gateway.admin_port, b"HEAD /health/live HTTP/1.1\r\nHost: a\r\n\r\n", bodyless=True)
     assert (answer.line.split()[1], answer.values("content-length"), answer.body) == (b"200", [b"17"], b"")
 
 
@@ -83,12 +83,12 @@ async def test_a_fault_of_a_page_has_the_shape_of_errors(start_gateway: StartGat
     async with RecordingUpstream() as upstream:
         gateway = await start_gateway(upstream.url, UseCase())
         gateway.metrics.render = None  # type: ignore[assignment,method-assign]
-        answer = await talk(gateway.admin_port, GET % b"/metrics")
+        answer = await send_request(gateway.admin_port, GET % b"/metrics")
     assert (answer.line.split()[1], json.loads(answer.body)["error"]["type"]) == (b"500", "InternalError")
 
 
 async def test_what_is_no_http_is_refused(start_gateway: StartGateway) -> None:
     async with RecordingUpstream() as upstream:
         gateway = await start_gateway(upstream.url, UseCase())
-        answer = await talk(gateway.admin_port, b"GET /metrics HTTP/1.1\r\nA B: c\r\n\r\n")
+        answer = await send_request(gateway.admin_port, b"GET /metrics HTTP/1.1\r\nA B: c\r\n\r\n")
     assert answer.line.split()[1] == b"400"

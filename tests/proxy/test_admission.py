@@ -28,10 +28,10 @@ class Timer:
 
 @dataclass
 class Desk:
-    """An admission with timers that ring when told, and a log of what each request was told."""
+    """An admission with timers that the test runs, and the result of each request."""
 
     over: dict[str, Any]
-    told: dict[str, GatewayError | None] = field(default_factory=dict)
+    results: dict[str, GatewayError | None] = field(default_factory=dict)
     tickets: dict[str, Ticket] = field(default_factory=dict)
     timers: list[Timer] = field(default_factory=list)
     now: float = 0.0
@@ -45,9 +45,9 @@ class Desk:
         return self.timers[-1]
 
     def ask(self, name: str) -> str:
-        """One request; its client is the name's first letter. What it was told at once."""
+        """One request; its client is the name's first letter. Return its immediate result."""
         try:
-            ticket = self.admission.enter(name[0], lambda refusal: self.told.__setitem__(name, refusal))
+            ticket = self.admission.enter(name[0], lambda refusal: self.results.__setitem__(name, refusal))
         except GatewayError as refusal:
             return refusal.type
         self.tickets[name] = ticket
@@ -96,11 +96,11 @@ def test_without_caps_nothing_is_counted() -> None:
 def test_the_cap_for_all_makes_the_next_wait_and_then_run_in_order() -> None:
     desk = Desk({"total": 2, "queue": 2})
     assert [desk.ask(name) for name in ("a", "b", "c", "d", "e")] == ["runs", "runs", "waits", "waits", "Overloaded"]
-    assert desk.told == {}
+    assert desk.results == {}
     desk.leave("b")
-    assert desk.told == {"c": None}
+    assert desk.results == {"c": None}
     desk.leave("a")
-    assert desk.told == {"c": None, "d": None}
+    assert desk.results == {"c": None, "d": None}
     for name in ("c", "d"):
         desk.leave(name)
     assert (desk.admission.running, desk.admission.waiting, desk.admission._clients) == (0, 0, {})
@@ -111,9 +111,9 @@ def test_a_client_at_its_cap_waits_for_its_own_and_others_go_by() -> None:
     assert [desk.ask(f"a{n}") for n in range(5)] == ["runs", "runs", "waits", "waits", "TooManyRequests"]
     assert desk.ask("b0") == "runs"
     desk.leave("b0")
-    assert desk.told == {}
+    assert desk.results == {}
     desk.leave("a1")
-    assert desk.told == {"a2": None}
+    assert desk.results == {"a2": None}
 
 
 def test_a_flooding_client_never_fills_the_common_line() -> None:
@@ -121,14 +121,14 @@ def test_a_flooding_client_never_fills_the_common_line() -> None:
     assert [desk.ask(f"a{n}") for n in range(6)] == ["runs"] * 2 + ["waits"] * 2 + ["TooManyRequests"] * 2
     assert [desk.ask(name) for name in ("b0", "b1", "b2")] == ["runs", "waits", "waits"]
     desk.leave("b0")  # b1 stands in the common line, b2 in that of b
-    assert desk.told == {"b1": None}
+    assert desk.results == {"b1": None}
     assert desk.ask("c0") == "waits"
     desk.leave("a0")  # b2 joined the common line when b0 left, before c0 came; a2 joins it now, behind c0
-    assert desk.told == {"b1": None, "b2": None}
+    assert desk.results == {"b1": None, "b2": None}
     desk.leave("b1")
-    assert desk.told == {"b1": None, "b2": None, "c0": None}
+    assert desk.results == {"b1": None, "b2": None, "c0": None}
     desk.leave("a1")
-    assert desk.told == {"b1": None, "b2": None, "c0": None, "a2": None}
+    assert desk.results == {"b1": None, "b2": None, "c0": None, "a2": None}
 
 
 @pytest.mark.parametrize(
@@ -140,9 +140,9 @@ def test_whoever_waits_too_long_is_refused(over: dict[str, int], kind: type[Gate
     desk = Desk({**over, "queue_seconds": 3.0, "retry_after": 7})
     assert [desk.ask("a0"), desk.ask("a1")] == ["runs", "waits"]
     desk.wait(2.9)
-    assert desk.told == {}
+    assert desk.results == {}
     desk.wait(0.2)
-    refusal = desk.told["a1"]
+    refusal = desk.results["a1"]
     assert isinstance(refusal, kind)
     assert (refusal.status, refusal.retry_after) == (status, 7)
     desk.leave("a1")
@@ -170,7 +170,7 @@ def test_whoever_goes_away_while_waiting_makes_room_and_is_told_nothing() -> Non
     desk.leave("a1")
     assert [desk.ask("c0"), desk.ask("d0")] == ["waits", "waits"]
     desk.wait(100)
-    assert set(desk.told) == {"c0", "d0"}
+    assert set(desk.results) == {"c0", "d0"}
     desk.leave("a0")
     assert desk.admission._clients == {}
 
@@ -181,7 +181,7 @@ def test_a_callback_may_leave_at_once() -> None:
     second = desk.admission.enter("b", lambda _: second.leave())
     assert desk.ask("c") == "waits"
     desk.leave("a")
-    assert desk.told == {"c": None}
+    assert desk.results == {"c": None}
     desk.leave("c")
     assert desk.admission.running == 0
 
@@ -216,8 +216,8 @@ def test_caps_hold_nobody_is_forgotten_and_nothing_leaks(
             gone.append(name)
         elif what == "wait":
             desk.wait(with_what)
-        here = [name for name in here if not desk.told.get(name)]
-        assert not any(desk.told.get(name) for name in gone)
+        here = [name for name in here if not desk.results.get(name)]
+        assert not any(desk.results.get(name) for name in gone)
         if not desk.admission.limited:
             continue
         running = {name for name in here if desk.tickets[name].admitted}

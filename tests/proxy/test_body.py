@@ -48,8 +48,8 @@ def test_deflate_is_read_with_its_wrapping_and_without(pack: Any) -> None:
 
 
 def test_codings_are_undone_from_the_last_to_the_first() -> None:
-    packed = gzip.compress(zlib.compress(b"said"))
-    assert bodies.decompress_whole(packed, ["deflate, identity", "GZIP"], LIMIT) == b"said"
+    packed = gzip.compress(zlib.compress(b"text"))
+    assert bodies.decompress_whole(packed, ["deflate, identity", "GZIP"], LIMIT) == b"text"
     for codings in (["br"], ["gzip"] * 5):
         with pytest.raises(UnsupportedEncoding):
             bodies.decompress_whole(packed, codings, LIMIT)

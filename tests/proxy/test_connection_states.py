@@ -79,7 +79,7 @@ class Socket:
 
 
 class Transport(asyncio.Transport):
-    """One end of a connection; what the other end does is called on it. lost: the protocol was told of its end."""
+    """One end of a connection; what the other end does is called on it. lost: the protocol was notified of its end."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, protocol: asyncio.Protocol, number: int) -> None:
         super().__init__({"socket": Socket(number), "peername": ("127.0.0.1", 1)})
@@ -184,6 +184,8 @@ class Connections(RuleBasedStateMachine):
         super().__init__()
         self.pipe = os.pipe()
         self.loop = Loop(self.pipe[0])
+        self.errors: list[dict[str, Any]] = []
+        self.loop.set_exception_handler(lambda _, context: self.errors.append(context))
         over = {"upstream": {"url": "http://127.0.0.1:1", "connections": LIMIT, "timeouts": {"connect": 0}}}
         chosen = settings_for("http://127.0.0.1:1", over)
         self.upstream = Upstream(chosen.upstream, chosen.limits, configure("error", "json"))
@@ -241,14 +243,14 @@ class Connections(RuleBasedStateMachine):
         transport = self.client(number).transport
         if how == "reset":
             self.call(transport.lose, ConnectionResetError())
-        elif transport.receives and not self.ends(transport):
+        elif transport.receives and not self.eof_received(transport):
             self.call(transport.close)
         self.turn(turns)
 
-    def ends(self, transport: Transport) -> bool:
-        kept: list[Any] = []
-        self.call(lambda: kept.append(transport.protocol.eof_received()))
-        return bool(kept[0])
+    def eof_received(self, transport: Transport) -> bool:
+        result: list[Any] = []
+        self.call(lambda: result.append(transport.protocol.eof_received()))
+        return bool(result[0])
 
     @precondition(lambda self: self.clients)
     @rule(number=st.integers(0, 2))
@@ -290,7 +292,7 @@ class Connections(RuleBasedStateMachine):
             self.switch(transport)
         elif how == "reset":
             self.call(transport.lose, ConnectionResetError())
-        elif transport.receives and not self.ends(transport):
+        elif transport.receives and not self.eof_received(transport):
             self.call(transport.close)
         self.turn(turns)
 
@@ -318,10 +320,15 @@ class Connections(RuleBasedStateMachine):
     # What always holds
 
     @invariant()
-    def places_are_owned(self) -> None:
+    def no_callback_failed(self) -> None:
+        """Among others, that no event came in a state whose table has no row for it."""
+        assert self.errors == []
+
+    @invariant()
+    def slots_are_owned(self) -> None:
         alive = {transport.protocol for transport in self.loop.transports if not transport.lost}
         assert self.pool.connections <= alive
-        assert self.pool.places_taken <= LIMIT
+        assert self.pool.used_slots <= LIMIT
         idle = set(self.pool._idle)
         assert idle <= self.pool.connections
         assert all(connection.outbound is None for connection in idle)
@@ -333,11 +340,13 @@ class Connections(RuleBasedStateMachine):
     @invariant()
     def exchanges_are_counted(self) -> None:
         alive = [client.exchange for client in self.clients if client.exchange is not None]
-        assert self.port._running == len(alive)
+        assert self.port.lifecycle.running == len(alive)
         assert b"mlc_gateway_in_flight %.1f" % len(alive) in self.metrics.render().splitlines()
-        assert self.pool._uploads <= set(alive)
+        assert self.pool._uploads <= {exchange.outbound for exchange in alive}
         for exchange in alive:
-            assert exchange.connection is None or exchange.connection.outbound is exchange
+            outbound = exchange.outbound
+            assert outbound.owner is exchange
+            assert outbound.connection is None or outbound.connection.outbound is outbound
 
     def teardown(self) -> None:
         """All clients go: every request ends, every connection is idle or gone, and then gone, too."""
@@ -349,17 +358,17 @@ class Connections(RuleBasedStateMachine):
             if not waiting:
                 break
             self.call(waiting[0].outcome.set_result, "connected")
-        self.places_are_owned()
+        self.slots_are_owned()
         self.exchanges_are_counted()
-        assert self.port._running == 0
-        assert self.port.connections == set()
+        assert self.port.lifecycle.running == 0
+        assert self.port.lifecycle.connections == set()
         assert self.pool.connections == set(self.pool._idle)
         assert not self.pool._waiters
         alive = {transport.protocol for transport in self.loop.transports if not transport.lost}
         assert alive == self.pool.connections
         self.run(self.upstream.close())
         self.turn(3)
-        assert self.pool.places_taken == 0
+        assert self.pool.used_slots == 0
         assert not self.upstream._connections
         assert len(asyncio.all_tasks(self.loop)) == 0
         self.loop.close()

@@ -13,7 +13,7 @@ from gateway.errors import InvalidInput, Problem, UndeliverableContent
 from gateway.ports import Forward
 from tests.conftest import StartGateway
 from tests.proxy.use_case import UseCase
-from tests.wire import Parsed, RecordingUpstream, read_message, talk, talk_to_end
+from tests.wire import Parsed, RecordingUpstream, read_message, send_request, send_until_closed
 
 PATH = b"/_plugins/_ml/agents/a1/_execute"
 
@@ -29,7 +29,7 @@ async def test_untouched_request_arrives_as_it_was_sent(start_gateway: StartGate
     raw = _call(b"Authorization: Basic YTpi", b"x-A: 1", b"Content-Encoding: gzip", b"X-a: 2", body=packed)
     async with RecordingUpstream() as upstream:
         gateway = await start_gateway(upstream.url, use_case)
-        answer = await talk(gateway.data_port, raw)
+        answer = await send_request(gateway.data_port, raw)
         [received] = upstream.requests
         host = b"127.0.0.1:%d" % upstream.port
     assert answer == Parsed(b"HTTP/1.1 200 OK", ((b"Content-Length", b"2"),), b"ok")
@@ -57,7 +57,7 @@ async def test_rewritten_request_carries_the_new_body_and_all_other_headers(star
     )  # fmt: skip
     async with RecordingUpstream() as upstream:
         gateway = await start_gateway(upstream.url, use_case)
-        answer = await talk(gateway.data_port, raw)
+        answer = await send_request(gateway.data_port, raw)
         [received] = upstream.requests
     assert received.headers[1:] == (
         (b"Authorization", b"Basic YTpi"),
@@ -73,7 +73,7 @@ async def test_big_rewritten_body_arrives_whole(start_gateway: StartGateway) -> 
     pieces = [b"x" * 3_000_000, memoryview(b"y" * 1_000_001)]
     async with RecordingUpstream() as upstream:
         gateway = await start_gateway(upstream.url, UseCase(Forward(pieces)))
-        await talk(gateway.data_port, _call(body=b"{}"))
+        await send_request(gateway.data_port, _call(body=b"{}"))
         assert upstream.requests[0].body == b"".join(pieces)
 
 
@@ -82,7 +82,7 @@ async def test_chunked_call_is_read_whole(start_gateway: StartGateway) -> None:
     body = b"2\r\n{}\r\n0\r\n\r\n"
     async with RecordingUpstream() as upstream:
         gateway = await start_gateway(upstream.url, use_case)
-        await talk(gateway.data_port, _call(b"Transfer-Encoding: chunked", body=body, sized=False))
+        await send_request(gateway.data_port, _call(b"Transfer-Encoding: chunked", body=body, sized=False))
         [received] = upstream.requests
     assert use_case.calls[0].body == received.body == b"{}"
     assert received.values("content-length") == [b"2"]
@@ -93,7 +93,7 @@ async def test_stream_route_and_encoded_id(start_gateway: StartGateway) -> None:
     target = b"/_plugins/_ml/agents/%61%2F1/_execute/stream?x=1"
     async with RecordingUpstream() as upstream:
         gateway = await start_gateway(upstream.url, use_case)
-        await talk(gateway.data_port, _call(path=target))
+        await send_request(gateway.data_port, _call(path=target))
         assert upstream.requests[0].line == b"POST %b HTTP/1.1" % target
     assert (use_case.calls[0].agent_id, use_case.calls[0].streaming) == ("a/1", True)
 
@@ -124,7 +124,7 @@ async def test_retry_is_asked_with_the_refusal_and_sent_once(start_gateway: Star
 
     async with RecordingUpstream([REFUSAL]) as upstream:
         gateway = await start_gateway(upstream.url, UseCase(Forward(None, {"X-One": "1"}, retry)))
-        answer = await talk(gateway.data_port, _call(body=b"first"))
+        answer = await send_request(gateway.data_port, _call(body=b"first"))
         assert [request.body for request in upstream.requests] == [b"first", b"second"]
     assert asked == [(400, b"off")]
     assert answer == Parsed(
@@ -135,7 +135,7 @@ async def test_retry_is_asked_with_the_refusal_and_sent_once(start_gateway: Star
 async def test_retry_that_declines_leaves_the_answer_whole(start_gateway: StartGateway) -> None:
     async with RecordingUpstream([REFUSAL]) as upstream:
         gateway = await start_gateway(upstream.url, UseCase(Forward(None, {"X-One": "1"}, lambda *_: None)))
-        answer = await talk(gateway.data_port, _call(body=b"first"))
+        answer = await send_request(gateway.data_port, _call(body=b"first"))
         assert len(upstream.requests) == 1
     assert (answer.body, answer.values("x-one")) == (b"off", [b"1"])
 
@@ -149,7 +149,7 @@ async def test_big_error_answer_is_not_shown_to_retry_and_arrives_whole(start_ga
 
     async with RecordingUpstream([refusal]) as upstream:
         gateway = await start_gateway(upstream.url, UseCase(Forward(retry=retry)))
-        answer = await talk(gateway.data_port, _call(body=b"x"))
+        answer = await send_request(gateway.data_port, _call(body=b"x"))
     assert answer.body == big
 
 
@@ -157,7 +157,7 @@ async def test_refusal_has_the_gateways_shape_and_nothing_is_sent(start_gateway:
     problem = Problem("input[0]", "no", expected="text", received="image", code="X", help="upgrade")
     async with RecordingUpstream() as upstream:
         gateway = await start_gateway(upstream.url, UseCase(UndeliverableContent.of([problem])))
-        answer = await talk(gateway.data_port, _call(body=b"{}"))
+        answer = await send_request(gateway.data_port, _call(body=b"{}"))
         assert not upstream.requests
     assert answer.line == b"HTTP/1.1 400 Bad Request"
     assert answer.values("content-type") == [b"application/json; charset=UTF-8"]
@@ -168,9 +168,9 @@ async def test_fault_of_our_own_is_a_clean_500_and_the_next_request_works(start_
     use_case = UseCase(RuntimeError("secret detail"))
     async with RecordingUpstream() as upstream:
         gateway = await start_gateway(upstream.url, use_case)
-        answer = await talk(gateway.data_port, _call(body=b"{}"))
+        answer = await send_request(gateway.data_port, _call(body=b"{}"))
         use_case.answer = Forward()
-        assert (await talk(gateway.data_port, _call(body=b"{}"))).body == b"ok"
+        assert (await send_request(gateway.data_port, _call(body=b"{}"))).body == b"ok"
     document = json.loads(answer.body)
     [request_id] = answer.values("x-request-id")
     assert (document["status"], document["error"]["type"]) == (500, "InternalError")
@@ -201,14 +201,14 @@ async def test_content_encodings(coding: bytes, body: bytes, decoded: bytes, sta
     use_case = UseCase()
     async with RecordingUpstream() as upstream:
         gateway = await start_gateway(upstream.url, use_case)
-        await talk(gateway.data_port, _call(b"Content-Encoding: %b" % coding, body=body))
+        await send_request(gateway.data_port, _call(b"Content-Encoding: %b" % coding, body=body))
         assert upstream.requests[0].body == body
     assert use_case.calls[0].body == decoded
 
 
 LIMIT = 100_000
 REFUSED = {
-    "too long, said so": (413, (), b"x" * (LIMIT + 1)),
+    "too long, announced": (413, (), b"x" * (LIMIT + 1)),
     "bomb": (413, (b"Content-Encoding: gzip",), gzip.compress(b"\0" * 50_000_000)),
     "bomb of many members": (413, (b"Content-Encoding: gzip",), gzip.compress(b"\0" * 1000) * 200),
     "bomb in a bomb": (413, (b"Content-Encoding: gzip, gzip",), gzip.compress(gzip.compress(b"\0" * 90_000_000))),
@@ -229,7 +229,7 @@ async def test_bodies_that_are_refused(
     async with RecordingUpstream() as upstream:
         limits = {"limits": {"body": LIMIT, "decompressed": LIMIT}}
         gateway = await start_gateway(upstream.url, UseCase(), limits)
-        answer = await talk(gateway.data_port, _call(*headers, body=body))
+        answer = await send_request(gateway.data_port, _call(*headers, body=body))
         assert answer.line.split()[1] == b"%d" % status
         assert json.loads(answer.body)["status"] == status
         assert not upstream.requests
@@ -239,7 +239,7 @@ async def test_endless_chunked_body_is_refused(start_gateway: StartGateway) -> N
     async with RecordingUpstream() as upstream:
         gateway = await start_gateway(upstream.url, UseCase(), {"limits": {"body": LIMIT}})
         raw = _call(b"Transfer-Encoding: chunked", body=b"ffff\r\n" + b"x" * 65535 + b"\r\n", sized=False)
-        answer = await talk(gateway.data_port, raw + b"ffff\r\n" + b"x" * 65535 + b"\r\n")
+        answer = await send_request(gateway.data_port, raw + b"ffff\r\n" + b"x" * 65535 + b"\r\n")
         assert answer.line.split()[1] == b"413"
         assert not upstream.requests
 
@@ -248,7 +248,7 @@ async def test_body_that_breaks_off_asks_nobody(start_gateway: StartGateway) -> 
     use_case = UseCase()
     async with RecordingUpstream() as upstream:
         gateway = await start_gateway(upstream.url, use_case)
-        came = await talk_to_end(
+        came = await send_until_closed(
             gateway.data_port, _call(b"Transfer-Encoding: chunked", body=b"2\r\n{}\r\nnonsense\r\n", sized=False)
         )
         assert came.startswith(b"HTTP/1.1 400 ") or came.startswith(b"HTTP/1.0 400 ")
@@ -259,7 +259,7 @@ async def test_body_that_breaks_off_asks_nobody(start_gateway: StartGateway) -> 
 async def test_refusals_are_counted(start_gateway: StartGateway) -> None:
     async with RecordingUpstream() as upstream:
         gateway = await start_gateway(upstream.url, UseCase(InvalidInput("bad")))
-        assert (await talk(gateway.data_port, _call(body=b"{}"))).line.split()[1] == b"400"
+        assert (await send_request(gateway.data_port, _call(body=b"{}"))).line.split()[1] == b"400"
         rendered = gateway.metrics.render().decode()
     assert 'mlc_gateway_requests_total{intent="execute",status="400"} 1.0' in rendered
 
@@ -279,7 +279,7 @@ async def test_writes_pass_and_the_cache_forgets(line: bytes, start_gateway: Sta
     use_case = UseCase()
     async with RecordingUpstream() as upstream:
         gateway = await start_gateway(upstream.url, use_case)
-        answer = await talk(gateway.data_port, line + b" HTTP/1.1\r\nHost: c\r\nContent-Length: 2\r\n\r\n{}")
+        answer = await send_request(gateway.data_port, line + b" HTTP/1.1\r\nHost: c\r\nContent-Length: 2\r\n\r\n{}")
         assert (answer.body, upstream.requests[0].body) == (b"ok", b"{}")
         assert upstream.requests[0].line == line + b" HTTP/1.1"
     assert use_case.forgotten == [WRITES[line]]

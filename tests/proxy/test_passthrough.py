@@ -9,7 +9,7 @@ import pytest
 
 from tests.conftest import StartGateway
 from tests.proxy.use_case import UseCase
-from tests.wire import OK, PATIENCE, Parsed, RecordingUpstream, read_message, talk, talk_to_end
+from tests.wire import OK, PATIENCE, Parsed, RecordingUpstream, read_message, send_request, send_until_closed
 
 HOST = b"Host: client.example\r\n"
 
@@ -58,7 +58,7 @@ REQUESTS = {
     "no length, no body": _post(),
     "length zero": _post(b"Content-Length: 0"),
     "binary body": _post(b"Content-Length: 256", body=bytes(range(256))),
-    "body that is no gzip, said to be": _post(b"Content-Encoding: gzip", b"Content-Length: 3", body=b"abc"),
+    "body labelled gzip that is not": _post(b"Content-Encoding: gzip", b"Content-Length: 3", body=b"abc"),
     "non-ascii path": _request("GET /é/€ HTTP/1.1".encode()),
     "latin-1 path": _request(b"GET /\xe9 HTTP/1.1"),
     "chunked": _post(b"Transfer-Encoding: chunked", body=CHUNKED),
@@ -84,7 +84,7 @@ async def _parse(raw: bytes) -> Parsed:
 async def test_request_arrives_as_it_was_sent(raw: bytes, start_gateway: StartGateway) -> None:
     async with RecordingUpstream() as upstream:
         gateway = await start_gateway(upstream.url, UseCase())
-        answer = await talk(gateway.data_port, raw, bodyless=raw.startswith(b"HEAD"))
+        answer = await send_request(gateway.data_port, raw, bodyless=raw.startswith(b"HEAD"))
         assert answer.line in (b"HTTP/1.1 200 OK", b"HTTP/1.0 200 OK")
         [received] = upstream.requests
     sent = (await _parse(raw)).end_to_end()
@@ -114,7 +114,7 @@ ANSWERS = {
     "obs-text": b"HTTP/1.1 200 OK\r\nX-A: caf\xe9\r\nContent-Length: 0\r\n\r\n",
     "warnings": b'HTTP/1.1 200 OK\r\nWarning: 299 OS-2.19 "a"\r\nWarning: 299 x "b"\r\nContent-Length: 0\r\n\r\n',
     "gzip left alone": b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 4\r\n\r\n\x1f\x8b\x08\x00",
-    "said to be gzip": b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabc",
+    "labelled gzip": b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabc",
     "hop-by-hop": b"HTTP/1.1 200 OK\r\nConnection: close, X-Hop\r\nKeep-Alive: 1\r\nContent-Length: 1\r\n\r\nx",
     "no date or server of ours": b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nServer: os\r\n\r\nx",
     "big": b"HTTP/1.1 200 OK\r\nContent-Length: 3000000\r\n\r\n" + b"0123456789" * 300_000,
@@ -128,8 +128,8 @@ async def test_answer_arrives_as_it_was_sent(name: str, version: bytes, start_ga
     request = b"GET / HTTP/%b\r\nHost: x\r\n\r\n" % version
     async with RecordingUpstream([ANSWERS[name]]) as upstream:
         gateway = await start_gateway(upstream.url, UseCase())
-        direct = await talk(upstream.port, request, bodyless=name in BODYLESS)
-        proxied = await talk(gateway.data_port, request, bodyless=name in BODYLESS)
+        direct = await send_request(upstream.port, request, bodyless=name in BODYLESS)
+        proxied = await send_request(gateway.data_port, request, bodyless=name in BODYLESS)
     line = b"HTTP/1.1" + direct.line[8:]
     headers = tuple(pair for pair in direct.end_to_end().headers if pair[0] != b"X-Hop")
     assert proxied.end_to_end() == Parsed(line, headers, direct.body)
@@ -162,7 +162,7 @@ async def test_pipelined_requests_are_answered_in_order(start_gateway: StartGate
 async def test_headers_named_by_connection_end_here_but_never_those_that_frame(start_gateway: StartGateway) -> None:
     async with RecordingUpstream() as upstream:
         gateway = await start_gateway(upstream.url, UseCase())
-        await talk(
+        await send_request(
             gateway.data_port,
             _post(b"Connection: X-Hop, Content-Length, host", b"X-Hop: 1", b"Content-Length: 3", body=b"abc"),
         )
@@ -173,7 +173,7 @@ async def test_headers_named_by_connection_end_here_but_never_those_that_frame(s
 async def test_host_of_the_client_goes_on_where_configured(start_gateway: StartGateway) -> None:
     async with RecordingUpstream() as upstream:
         gateway = await start_gateway(upstream.url, UseCase(), {"upstream": {"host_header": "client"}})
-        await talk(gateway.data_port, _request(b"GET / HTTP/1.1"))
+        await send_request(gateway.data_port, _request(b"GET / HTTP/1.1"))
         assert upstream.requests[0].values("host") == [b"client.example"]
 
 
@@ -205,7 +205,7 @@ async def test_final_answer_instead_of_100_reaches_a_client_that_waits(start_gat
 
     async with RecordingUpstream(script=script) as upstream:
         gateway = await start_gateway(upstream.url, UseCase())
-        answer = await talk(gateway.data_port, _post(b"Expect: 100-continue", b"Content-Length: 3"))
+        answer = await send_request(gateway.data_port, _post(b"Expect: 100-continue", b"Content-Length: 3"))
         assert answer.line == b"HTTP/1.1 413 Too Large"
         assert answer.values("connection") == [b"close"]
         await upstream.gone.wait()
@@ -295,19 +295,19 @@ REFUSALS = {
     MALFORMED["endless header"]: (431, "HeadTooLarge"),
     MALFORMED["too many headers"]: (431, "HeadTooLarge"),
 }
-"""What is told other than 400."""
+"""Statuses other than 400."""
 
 
 @pytest.mark.parametrize("raw", MALFORMED.values(), ids=MALFORMED.keys())
 async def test_what_is_no_http_is_refused_in_the_gateways_shape(raw: bytes, start_gateway: StartGateway) -> None:
     async with RecordingUpstream() as upstream:
         gateway = await start_gateway(upstream.url, UseCase())
-        came = await talk_to_end(gateway.data_port, raw)
+        came = await send_until_closed(gateway.data_port, raw)
         status, kind = REFUSALS.get(raw, (400, "ValidationException"))
         assert came.startswith(b"HTTP/1.1 %d " % status)
         assert json.loads(came.partition(b"\r\n\r\n")[2])["error"]["type"] == kind
         assert not upstream.requests
-        assert (await talk(gateway.data_port, _request(b"GET / HTTP/1.1"))).body == b"ok"
+        assert (await send_request(gateway.data_port, _request(b"GET / HTTP/1.1"))).body == b"ok"
 
 
 async def test_chunked_body_that_turns_bad_on_its_way_cuts_the_upstream_request(start_gateway: StartGateway) -> None:
@@ -345,7 +345,7 @@ async def test_stop_lets_requests_in_flight_finish_and_accepts_no_more(start_gat
 
     async with RecordingUpstream(script=script) as upstream:
         gateway = await start_gateway(upstream.url, UseCase(), {"listen": {"shutdown_seconds": 30}})
-        answer = asyncio.create_task(talk(gateway.data_port, _request(b"GET /slow HTTP/1.1")))
+        answer = asyncio.create_task(send_request(gateway.data_port, _request(b"GET /slow HTTP/1.1")))
         await arrived.wait()
         stopping = asyncio.create_task(gateway.stop())
         while await _accepts(gateway.data_port):

@@ -9,7 +9,7 @@ import pytest
 from gateway.ports import Forward
 from tests.conftest import StartGateway
 from tests.proxy.use_case import UseCase
-from tests.wire import RecordingUpstream, talk, talk_to_end
+from tests.wire import RecordingUpstream, send_request, send_until_closed
 
 ML = b"/_plugins/_ml"
 EXECUTE = ML + b"/agents/a/_execute"
@@ -36,7 +36,7 @@ def _post(target: bytes) -> bytes:
 async def test_an_absolute_target_goes_on_as_a_path(first: bytes, sent: bytes, start_gateway: StartGateway) -> None:
     async with RecordingUpstream() as upstream:
         gateway = await start_gateway(upstream.url, UseCase(), {"upstream": {"host_header": "client"}})
-        assert (await talk(gateway.data_port, _request(first))).body == b"ok"
+        assert (await send_request(gateway.data_port, _request(first))).body == b"ok"
         [request] = upstream.requests
         assert (request.line, request.values("host")) == (sent, [b"c.example:92"])
 
@@ -46,9 +46,9 @@ async def test_an_absolute_target_is_intercepted_like_a_path(start_gateway: Star
     async with RecordingUpstream() as upstream:
         gateway = await start_gateway(upstream.url, use_case, {"agents": {"aliases": {"old": "new"}}})
         for host in (b"c.example:92", b"C.EXAMPLE:92"):
-            await talk(gateway.data_port, _post(b"http://" + host + EXECUTE))
-        await talk(gateway.data_port, _post(b"http://c.example:92" + EXECUTE.replace(b"/a/", b"/old/")))
-        await talk(gateway.data_port, _request(b"DELETE http://c.example:92%b/models/m HTTP/1.1" % ML))
+            await send_request(gateway.data_port, _post(b"http://" + host + EXECUTE))
+        await send_request(gateway.data_port, _post(b"http://c.example:92" + EXECUTE.replace(b"/a/", b"/old/")))
+        await send_request(gateway.data_port, _request(b"DELETE http://c.example:92%b/models/m HTTP/1.1" % ML))
         assert [call.agent_id for call in use_case.calls] == ["a", "a", "new"]
         assert use_case.calls[0].raw_target == EXECUTE.decode()
         assert use_case.forgotten == [("models", "m")]
@@ -66,7 +66,7 @@ async def test_an_id_in_raw_bytes_is_the_one_that_the_cluster_reads(start_gatewa
             upstream.url, use_case, {"agents": {"aliases": {"\xc3\xa9": "utf", "\xe8": "e/2"}}}
         )
         for raw in (b"\xe9", b"\xc3\xa9", b"\xe8", b"%c3%a9"):
-            await talk(gateway.data_port, _post(EXECUTE.replace(b"/a/", b"/%b/" % raw)))
+            await send_request(gateway.data_port, _post(EXECUTE.replace(b"/a/", b"/%b/" % raw)))
         assert [call.agent_id for call in use_case.calls] == ["\xe9", "utf", "e/2", "é"]
         ids = [request.line.split(b"/")[4] for request in upstream.requests]
         assert ids == [b"\xe9", b"utf", b"e%2F2", b"%c3%a9"]
@@ -90,7 +90,7 @@ async def test_max_forwards_is_counted_down(
     async with RecordingUpstream() as upstream:
         gateway = await start_gateway(upstream.url, UseCase(), {"listen": {"forwarded": "append"}})
         raw = _request(method + b" /x HTTP/1.1", b"X-A: 1", b"max-FORWARDS:" + came, b"X-B: 2")
-        assert (await talk(gateway.data_port, raw)).body == b"ok"
+        assert (await send_request(gateway.data_port, raw)).body == b"ok"
         [request] = upstream.requests
         kept = [pair for pair in request.headers if not pair[0].lower().startswith((b"host", b"x-f"))]
         assert kept == [(b"X-A", b"1"), (b"max-FORWARDS", sent), (b"X-B", b"2")]
@@ -102,7 +102,7 @@ async def test_options_with_no_forwards_left_are_answered_here(target: bytes, st
         gateway = await start_gateway(upstream.url, UseCase(), {"admission": {"total": 1}})
         raw = _request(b"OPTIONS %b HTTP/1.1" % target, b"Max-Forwards: 00")
         follower = _request(b"GET /x HTTP/1.1", b"Connection: close")
-        came = await talk_to_end(gateway.data_port, raw + follower)
+        came = await send_until_closed(gateway.data_port, raw + follower)
         head, _, rest = came.partition(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n")
         assert b"\r\nAllow: DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT, TRACE" in head
@@ -119,7 +119,7 @@ async def test_trace_with_no_forwards_left_reflects_what_is_no_secret(start_gate
     async with RecordingUpstream() as upstream:
         gateway = await start_gateway(upstream.url, UseCase())
         raw = _request(b"TRACE /x?y HTTP/1.1", b"X-A: caf\xe9", *secret, b"Max-Forwards: 0")
-        answer = await talk(gateway.data_port, raw)
+        answer = await send_request(gateway.data_port, raw)
         assert answer.line == b"HTTP/1.1 200 OK"
         assert answer.values("content-type") == [b"message/http"]
         assert answer.body == _request(b"TRACE /x?y HTTP/1.1", b"X-A: caf\xe9", b"Max-Forwards: 0")
@@ -136,7 +136,7 @@ async def test_a_body_behind_the_last_hop_is_not_read_as_a_request(start_gateway
             ((b"Transfer-Encoding: chunked",), b"%x\r\n%b\r\n0\r\n\r\n" % (len(inner), inner)),
         ):
             raw = _request(b"OPTIONS * HTTP/1.1", b"Max-Forwards: 0", b"Connection: close", *lines, body=body)
-            came = await talk_to_end(gateway.data_port, raw)
+            came = await send_until_closed(gateway.data_port, raw)
             assert came.startswith(b"HTTP/1.1 200 OK")
             assert came.count(b"HTTP/1.1 ") == 1
         assert upstream.requests == []
@@ -152,7 +152,7 @@ async def test_a_body_behind_the_last_hop_is_not_read_as_a_request(start_gateway
 async def test_what_is_not_implemented_is_told_and_ends_the_connection(raw: bytes, start_gateway: StartGateway) -> None:
     async with RecordingUpstream() as upstream:
         gateway = await start_gateway(upstream.url, UseCase())
-        came = await talk_to_end(gateway.data_port, raw + _request(b"GET /follower HTTP/1.1"))
+        came = await send_until_closed(gateway.data_port, raw + _request(b"GET /follower HTTP/1.1"))
         head, _, body = came.partition(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 501 Not Implemented\r\n")
         assert b"\r\nConnection: close" in head

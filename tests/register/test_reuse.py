@@ -189,14 +189,14 @@ async def test_a_gateway_is_killed_between_two_steps(tmp_path: Path, version: st
             await gateway.ended()
             with pytest.raises(aiohttp.ClientError):
                 await request
-            said = [*gateway.said, *map(str, gateway.events)]
+            said = [*gateway.other_lines, *map(str, gateway.events)]
         assert len(simulator.core.resources.models) == int(not path.endswith("models/_register"))
         async with Process(tmp_path, process_settings(front.url)) as gateway, aiohttp.ClientSession() as client:
             data, _ = await gateway.ports()
             async with client.post(f"http://127.0.0.1:{data}{REGISTER}", json=body) as answer:
                 assert answer.status == 200, await answer.text()
                 agent_id = (await answer.json())["agent_id"]
-            said += [*gateway.said, *map(str, gateway.events)]
+            said += [*gateway.other_lines, *map(str, gateway.events)]
         assert list(simulator.core.resources.agents) == [agent_id]
         assert len(simulator.core.resources.models) == 1
         assert orphans(simulator.core) == []

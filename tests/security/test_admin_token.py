@@ -14,7 +14,7 @@ from gateway.config.load import ConfigError, is_local, load
 from tests.conftest import StartGateway, settings_for
 from tests.lifecycle.process import Process
 from tests.proxy.use_case import UseCase
-from tests.wire import Parsed, RecordingUpstream, talk
+from tests.wire import Parsed, RecordingUpstream, send_request
 
 GET = b"GET %b HTTP/1.1\r\nHost: a\r\n%b\r\n"
 TOKEN = "s3cr3t-t0ken"
@@ -71,9 +71,11 @@ async def test_who_sees_the_metrics(header: bytes, status: int, token_file: Path
     async with RecordingUpstream() as upstream:
         over = {"listen": {"admin_token": {"file": str(token_file)}}}
         gateway = await start_gateway(upstream.url, UseCase(), over)
-        metrics = await talk(gateway.admin_port, GET % (b"/metrics", header))
-        nowhere = await talk(gateway.admin_port, GET % (b"/", header))
-        health = [await talk(gateway.admin_port, GET % (b"/health/" + page, header)) for page in (b"live", b"ready")]
+        metrics = await send_request(gateway.admin_port, GET % (b"/metrics", header))
+        nowhere = await send_request(gateway.admin_port, GET % (b"/", header))
+        health = [
+            await send_request(gateway.admin_port, GET % (b"/health/" + page, header)) for page in (b"live", b"ready")
+        ]
     assert _status(metrics) == status
     assert _status(nowhere) == (401 if status == 401 else 404)
     assert [_status(answer) for answer in health] == [200, 200]
@@ -98,8 +100,8 @@ async def test_a_reload_changes_the_token(token_file: Path, start_gateway: Start
         await asyncio.to_thread(token_file.write_text, "another")
         port = {"data_port": gateway.settings.listen.data_port, "admin_port": gateway.settings.listen.admin_port}
         await gateway.reload(settings_for(upstream.url, {"listen": {**over["listen"], **port}}), gateway.log)
-        old = await talk(gateway.admin_port, GET % (b"/metrics", f"Authorization: Bearer {TOKEN}\r\n".encode()))
-        new = await talk(gateway.admin_port, GET % (b"/metrics", b"Authorization: Bearer another\r\n"))
+        old = await send_request(gateway.admin_port, GET % (b"/metrics", f"Authorization: Bearer {TOKEN}\r\n".encode()))
+        new = await send_request(gateway.admin_port, GET % (b"/metrics", b"Authorization: Bearer another\r\n"))
     assert (_status(old), _status(new)) == (401, 200)
 
 
@@ -107,9 +109,9 @@ async def test_a_supervisor_asks_for_it_too(token_file: Path, tmp_path: Path) ->
     listen = {"workers": 2, "admin_token": {"file": str(token_file)}}
     async with Process(tmp_path, {"listen": listen}) as gateway:
         _, admin = await gateway.ports(workers=2)
-        strange = await talk(admin, GET % (b"/metrics", b""))
-        known = await talk(admin, GET % (b"/metrics", f"Authorization: Bearer {TOKEN}\r\n".encode()))
-        live = await talk(admin, GET % (b"/health/live", b""))
+        strange = await send_request(admin, GET % (b"/metrics", b""))
+        known = await send_request(admin, GET % (b"/metrics", f"Authorization: Bearer {TOKEN}\r\n".encode()))
+        live = await send_request(admin, GET % (b"/health/live", b""))
         gateway.signal(signal.SIGTERM)
         assert await gateway.ended() == 0
     assert [_status(answer) for answer in (strange, known, live)] == [401, 200, 200]

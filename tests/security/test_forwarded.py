@@ -13,7 +13,7 @@ from gateway.proxy.forwarded import Hop, client_of, onward
 from tests.conftest import StartGateway, settings_for
 from tests.execute.stub_cluster import FLOW, ML, Cluster, server_of
 from tests.proxy.use_case import UseCase
-from tests.wire import RecordingUpstream, talk
+from tests.wire import RecordingUpstream, send_request
 
 TRUSTED = [ip_network("10.0.0.0/8"), ip_network("fd00::/8")]
 PROXY, STRANGER = "10.0.0.1", "203.0.113.9"
@@ -109,7 +109,7 @@ async def test_on_the_wire(
 ) -> None:
     async with RecordingUpstream() as upstream:
         gateway = await start_gateway(upstream.url, UseCase(), {"listen": over})
-        assert (await talk(gateway.data_port, REQUEST + named + b"\r\n")).body == b"ok"
+        assert (await send_request(gateway.data_port, REQUEST + named + b"\r\n")).body == b"ok"
     [request] = upstream.requests
     assert request.values("x-forwarded-for") == sent
     assert request.values("x-a") == [b"b"]
@@ -125,7 +125,7 @@ async def test_lookups_carry_what_the_request_will(start_gateway: StartGateway) 
             b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n"
         )
         request = head % (ML.encode(), FLOW.encode(), len(body)) + body
-        assert [(await talk(gateway.data_port, request)).line for _ in range(2)] == [b"HTTP/1.1 200 OK"] * 2
+        assert [(await send_request(gateway.data_port, request)).line for _ in range(2)] == [b"HTTP/1.1 200 OK"] * 2
     told = {value for lookup in cluster.lookups for name, value in lookup.items() if name.lower() == "x-forwarded-for"}
     assert told == {"127.0.0.1"}
     assert len(cluster.bodies) == 2
@@ -136,7 +136,7 @@ async def test_a_head_at_its_limit_still_goes_on(start_gateway: StartGateway) ->
     async with RecordingUpstream() as upstream:
         over = {"listen": {"forwarded": "append"}, "limits": {"header_line": 1000, "head": 1050, "headers": 1}}
         gateway = await start_gateway(upstream.url, UseCase(), over)
-        assert (await talk(gateway.data_port, b"GET / HTTP/1.1\r\nHost: %b\r\n\r\n" % host)).body == b"ok"
+        assert (await send_request(gateway.data_port, b"GET / HTTP/1.1\r\nHost: %b\r\n\r\n" % host)).body == b"ok"
     assert upstream.requests[0].values("x-forwarded-host") == [host]
 
 
@@ -146,10 +146,10 @@ async def test_each_client_behind_a_trusted_proxy_has_its_own_share(start_gatewa
         gateway = await start_gateway(upstream.url, UseCase(), over)
         keys: list[str] = []
         port = gateway._data._data_port
-        key = port._key
-        port._key = lambda exchange: keys.append(key(exchange)) or keys[-1]  # type: ignore[method-assign,func-returns-value]
+        key = port.client_key
+        port.client_key = lambda exchange: keys.append(key(exchange)) or keys[-1]  # type: ignore[method-assign,func-returns-value]
         for client in (b"198.51.100.1", b"198.51.100.2"):
-            await talk(gateway.data_port, b"GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: %b\r\n\r\n" % client)
+            await send_request(gateway.data_port, b"GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: %b\r\n\r\n" % client)
     assert keys == ["198.51.100.1", "198.51.100.2"]
 
 

@@ -16,7 +16,7 @@ from gateway.config.load import ConfigError, load
 from gateway.observe.logs import configure
 from tests.conftest import settings_for
 from tests.execute.stub_cluster import FLOW, ML, V1, Cluster, server_of
-from tests.wire import talk_to_end
+from tests.wire import send_until_closed
 
 PLACES = (
     "authorization", "cookie", "header", "session-token", "proxy-user", "query", "body-credential", "connector",
@@ -123,7 +123,7 @@ def _requests() -> list[bytes]:
 
 
 async def _all(gateway: Gateway) -> list[bytes]:
-    return await asyncio.gather(*(talk_to_end(gateway.data_port, request) for request in _requests()))
+    return await asyncio.gather(*(send_until_closed(gateway.data_port, request) for request in _requests()))
 
 
 def _leaks(text: str) -> list[str]:
@@ -146,14 +146,14 @@ async def test_nothing_the_gateway_says_has_a_secret(mode: str) -> None:
         cluster.lookup_status, cluster.answers = 403, [(400, {"status": 400, "error": {"reason": "no"}})]
         await gateway.reload(gateway.settings, gateway.log)  # nothing is cached any more
         answers += await _all(gateway)
-        port = gateway._now.port
-        sound, port._execute, port._at_once = port._execute, _broken, None
+        dispatcher = gateway._now.port.dispatcher
+        sound, dispatcher._execute, dispatcher._fast = dispatcher._execute, _broken, None
         answers += await _all(gateway)
-        port._execute = sound
+        dispatcher._execute = sound
     await asyncio.sleep(0)
     answers += await _all(gateway)  # the cluster is gone
     pages = [
-        await talk_to_end(
+        await send_until_closed(
             gateway.admin_port, f"GET {path} HTTP/1.1\r\nHost: a\r\n{token}Connection: close\r\n\r\n".encode()
         )
         for path in ("/metrics", "/health/ready")

@@ -22,7 +22,7 @@ from gateway.simulator.server import Simulator
 from tests.conftest import settings_for
 from tests.delivery.cases import IMAGE
 from tests.faulty_cluster import FaultyCluster
-from tests.wire import talk_to_end
+from tests.wire import send_until_closed
 
 ML = "/_plugins/_ml"
 WORD = "zanzibar"
@@ -142,7 +142,7 @@ async def _broken(call: object) -> Any:
 
 
 async def _send_all(gateway: Gateway, agents: list[str]) -> set[bytes]:
-    answers = [await talk_to_end(gateway.data_port, request) for request in _requests(agents)]
+    answers = [await send_until_closed(gateway.data_port, request) for request in _requests(agents)]
     return {answer.split()[1] for answer in answers}
 
 
@@ -154,8 +154,8 @@ async def _log_of_all(version: str, payloads: bool, faults: bool = False) -> str
         gateway = build(settings_for(front.url, over), log=configure("debug", "json", log, payloads=payloads))
         await gateway.start()
         statuses = await _send_all(gateway, agents[:1] if payloads else agents)  # one shows what is shown
-        port = gateway._now.port
-        port._execute, port._at_once = _broken, None
+        dispatcher = gateway._now.port.dispatcher
+        dispatcher._execute, dispatcher._fast = _broken, None
         statuses |= await _send_all(gateway, agents[:1])
         await gateway.stop()
     assert statuses >= {b"200", b"400", b"415", b"500", b"501"}

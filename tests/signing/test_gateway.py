@@ -15,7 +15,7 @@ from requests_aws4auth import AWS4Auth
 from gateway.ports import ExecuteCall, Forward
 from tests.conftest import StartGateway
 from tests.proxy.use_case import UseCase
-from tests.wire import Parsed, RecordingUpstream, talk
+from tests.wire import Parsed, RecordingUpstream, send_request
 
 EXECUTE = "/_plugins/_ml/agents/a1/_execute"
 SIGNED = b"AWS4-HMAC-SHA256 Credential=A/20260101/r/es/aws4_request, SignedHeaders=host, Signature=0"
@@ -45,7 +45,7 @@ def request(method: str, target: str, *headers: bytes, body: bytes = b"", chunke
 
 
 def checked(received: Parsed, service: str = "es", unsigned: bool = False) -> None:
-    """What the service does: compute the signature anew from what came, and compare."""
+    """What the service does: compute the signature of the received request, and compare."""
     method, target, _ = received.line.decode().split()
     [given] = received.values("Authorization")
     [payload] = received.values("X-Amz-Content-SHA256")
@@ -84,7 +84,7 @@ def checked(received: Parsed, service: str = "es", unsigned: bool = False) -> No
 async def test_what_reaches_the_service_is_signed_as_it_stands(start_gateway: StartGateway, raw: bytes) -> None:
     async with RecordingUpstream() as upstream:
         gateway = await start_gateway(upstream.url, UseCase(), sigv4())
-        assert (await talk(gateway.data_port, raw, bodyless=raw.startswith(b"HEAD"))).line == b"HTTP/1.1 200 OK"
+        assert (await send_request(gateway.data_port, raw, bodyless=raw.startswith(b"HEAD"))).line == b"HTTP/1.1 200 OK"
         [received] = upstream.requests
     assert received.line == raw.partition(b"\r\n")[0]
     assert received.values("Host") == [f"127.0.0.1:{upstream.port}".encode()]
@@ -97,7 +97,7 @@ async def test_a_rewritten_body_is_what_is_signed(start_gateway: StartGateway) -
     async with RecordingUpstream() as upstream:
         gateway = await start_gateway(upstream.url, use_case, sigv4())
         raw = request("POST", EXECUTE, b"Authorization: " + SIGNED, body=b'{"input":"x"}')
-        assert (await talk(gateway.data_port, raw)).line == b"HTTP/1.1 200 OK"
+        assert (await send_request(gateway.data_port, raw)).line == b"HTTP/1.1 200 OK"
         [received] = upstream.requests
     assert received.body == b'{"parameters":{}}'
     checked(received)
@@ -106,8 +106,8 @@ async def test_a_rewritten_body_is_what_is_signed(start_gateway: StartGateway) -
 async def test_serverless_streams_bodies_unsigned(start_gateway: StartGateway) -> None:
     async with RecordingUpstream() as upstream:
         gateway = await start_gateway(upstream.url, UseCase(), sigv4("aoss"))
-        await talk(gateway.data_port, request("POST", "/_bulk", body=b"{}\n", chunked=True))
-        await talk(gateway.data_port, request("GET", "/"))
+        await send_request(gateway.data_port, request("POST", "/_bulk", body=b"{}\n", chunked=True))
+        await send_request(gateway.data_port, request("GET", "/"))
     streamed, empty = upstream.requests
     checked(streamed, "aoss", unsigned=True)
     checked(empty, "aoss")
@@ -116,7 +116,7 @@ async def test_serverless_streams_bodies_unsigned(start_gateway: StartGateway) -
 async def test_a_body_the_signature_needs_is_limited(start_gateway: StartGateway) -> None:
     async with RecordingUpstream() as upstream:
         gateway = await start_gateway(upstream.url, UseCase(), {**sigv4(), "limits": {"body": 10}})
-        answer = await talk(gateway.data_port, request("POST", "/_bulk", body=b"x" * 11))
+        answer = await send_request(gateway.data_port, request("POST", "/_bulk", body=b"x" * 11))
         assert answer.line == b"HTTP/1.1 413 Request Entity Too Large"
         assert upstream.requests == []
 
@@ -135,7 +135,7 @@ async def test_without_credentials_requests_are_refused_with_503(
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     async with RecordingUpstream() as upstream:
         gateway = await start_gateway(upstream.url, UseCase(), sigv4())
-        answer = await talk(gateway.data_port, request("GET", "/"))
+        answer = await send_request(gateway.data_port, request("GET", "/"))
         assert answer.line == b"HTTP/1.1 503 Service Unavailable"
         assert b"CredentialsUnavailable" in answer.body
         assert b"secret" not in answer.body
@@ -148,7 +148,7 @@ async def test_basic_takes_the_place_of_the_clients_own(start_gateway: StartGate
     async with RecordingUpstream() as upstream:
         over = {"upstream": {"auth": {"mode": "basic", "basic": account}}}
         gateway = await start_gateway(upstream.url, UseCase(), over)
-        await talk(gateway.data_port, request("POST", "/i", b"Authorization: Bearer x", body=b"{}"))
+        await send_request(gateway.data_port, request("POST", "/i", b"Authorization: Bearer x", body=b"{}"))
         [received] = upstream.requests
     assert received.values("Authorization") == [b"Basic " + base64.b64encode(b"u:p")]
 
@@ -156,10 +156,10 @@ async def test_basic_takes_the_place_of_the_clients_own(start_gateway: StartGate
 async def test_a_signature_in_the_query_is_refused_where_the_gateway_puts_its_own(start_gateway: StartGateway) -> None:
     async with RecordingUpstream() as upstream:
         gateway = await start_gateway(upstream.url, UseCase(), sigv4())
-        answer = await talk(gateway.data_port, request("GET", "/?X-Amz-Signature=ab"))
+        answer = await send_request(gateway.data_port, request("GET", "/?X-Amz-Signature=ab"))
         assert answer.line == b"HTTP/1.1 400 Bad Request"
         assert b'"type":"SignatureConflict"' in answer.body
-        assert (await talk(gateway.data_port, request("GET", "/"))).line == b"HTTP/1.1 200 OK"
+        assert (await send_request(gateway.data_port, request("GET", "/"))).line == b"HTTP/1.1 200 OK"
         assert len(upstream.requests) == 1
 
 
@@ -167,7 +167,7 @@ async def test_a_clients_signature_passes_where_nothing_changes(start_gateway: S
     async with RecordingUpstream() as upstream:
         gateway = await start_gateway(upstream.url, UseCase(), {"upstream": {"host_header": "client"}})
         raw = request("POST", EXECUTE, b"X-Amz-Date: 1", b"Authorization: " + SIGNED, body=b"{}")
-        assert (await talk(gateway.data_port, raw)).line == b"HTTP/1.1 200 OK"
+        assert (await send_request(gateway.data_port, raw)).line == b"HTTP/1.1 200 OK"
         [received] = upstream.requests
     assert received.values("Host") == [b"client.example"]
     assert received.values("Authorization") == [SIGNED]
@@ -183,10 +183,10 @@ async def test_a_clients_signature_on_a_rewritten_request_is_refused(
 ) -> None:
     async with RecordingUpstream() as upstream:
         gateway = await start_gateway(upstream.url, UseCase(Forward([b"{}"])))
-        answer = await talk(gateway.data_port, request("POST", target, *headers, body=b'{"input":"x"}'))
+        answer = await send_request(gateway.data_port, request("POST", target, *headers, body=b'{"input":"x"}'))
         assert answer.line == b"HTTP/1.1 400 Bad Request"
         assert b'"type":"SignatureConflict"' in answer.body
-        assert b"the signature would not hold for that" in answer.body
+        assert b"the signature would not be valid for that" in answer.body
         assert upstream.requests == []
 
 
@@ -210,7 +210,7 @@ async def test_what_is_known_at_once_is_no_way_around(
     async with RecordingUpstream() as upstream:
         gateway = await start_gateway(upstream.url, lambda *_: (use_case, use_case), over)
         raw = request("POST", EXECUTE, b"Authorization: " + SIGNED, body=b'{"input":"x"}')
-        assert (await talk(gateway.data_port, raw)).line == b"HTTP/1.1 " + status
+        assert (await send_request(gateway.data_port, raw)).line == b"HTTP/1.1 " + status
         assert len(upstream.requests) == (status == b"200 OK")
 
 
@@ -219,7 +219,7 @@ async def test_an_agent_that_a_clients_signature_cant_read_is_told_as_that(start
     async with RecordingUpstream([refusal]) as upstream:
         gateway = await start_gateway(upstream.url)
         headers = [b"Content-Type: application/json", b"Authorization: " + SIGNED]
-        answer = await talk(gateway.data_port, request("POST", EXECUTE, *headers, body=b'{"input":"x"}'))
+        answer = await send_request(gateway.data_port, request("POST", EXECUTE, *headers, body=b'{"input":"x"}'))
         assert answer.line == b"HTTP/1.1 400 Bad Request"
         assert b'"type":"SignatureConflict"' in answer.body
         assert {sent.line.split()[0] for sent in upstream.requests} == {b"GET"}

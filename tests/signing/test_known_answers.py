@@ -98,9 +98,9 @@ def by_botocore(
     method: str, target: str, headers: list[tuple[bytes, bytes]], body: bytes, service: str, keys: Keys
 ) -> dict[str, str]:
     credentials = Credentials(keys.access_key, keys.secret_key, keys.token or None)
-    told = {name.decode(): value.decode() for name, value in headers}
-    told |= {"Host": HOST, "X-Amz-Content-SHA256": hashlib.sha256(body).hexdigest()}
-    request = AWSRequest(method=method, url=f"https://{HOST}{target}", data=body, headers=told)
+    fields = {name.decode(): value.decode() for name, value in headers}
+    fields |= {"Host": HOST, "X-Amz-Content-SHA256": hashlib.sha256(body).hexdigest()}
+    request = AWSRequest(method=method, url=f"https://{HOST}{target}", data=body, headers=fields)
     SigV4Auth(credentials, service, "eu-west-1").add_auth(request)
     return {name.lower(): str(value) for name, value in request.headers.items()}
 
@@ -160,18 +160,18 @@ def test_the_three_agree(service: str, keys: Keys) -> None:
     ],
 )
 def test_a_query_that_is_not_canonical(sent: str, canonical: str) -> None:
-    """The service encodes what it receives anew, as aws4auth does; botocore expects to be given that form."""
+    """The service encodes again what it receives, as aws4auth does; botocore expects to be given that form."""
     assert canonical_query(sent.encode()).decode() == canonical
     ours = by_gateway("GET", f"/i/_search?{sent}", [JSON], b"", "es", KEYS)
     assert ours["authorization"] == by_aws4auth("GET", f"/i/_search?{sent}", [JSON], b"", "es", KEYS)["authorization"]
-    told = by_botocore("GET", f"/i/_search?{canonical}", [JSON], b"", "es", KEYS)["authorization"]
-    assert ours["authorization"] == told
+    theirs = by_botocore("GET", f"/i/_search?{canonical}", [JSON], b"", "es", KEYS)["authorization"]
+    assert ours["authorization"] == theirs
 
 
 @pytest.mark.parametrize(
     ("sent", "canonical"),
     [
-        # What the managed service said it had expected: opensearch-py issue 833, OpenSearch-Dashboards issue 9679.
+        # What the managed service reported as expected: opensearch-py issue 833, OpenSearch-Dashboards issue 9679.
         ("/index-name/_doc/cool_bot!-f9@localhost", "/index-name/_doc/cool_bot%21-f9%40localhost"),
         ("/_resolve/index/*", "/_resolve/index/%2A"),
         # And aws-sdk-js issue 853: what is encoded already is encoded again.

@@ -166,3 +166,5 @@ ANSWER_SECTIONS: dict[str, list[Answer]] = {
     "Bytes nobody asked for": BEHIND,
 }
 ANSWERS = [answer for answers in ANSWER_SECTIONS.values() for answer in answers]
+READ_IN_MEMORY = [answer for answer in ANSWERS if answer.phase != "behind" and b"101 Switch" not in answer.raw]
+"""Responses that can be refused without knowing the connection; `tests/http1` reads them in memory."""

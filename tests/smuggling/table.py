@@ -314,3 +314,22 @@ SECTIONS: dict[str, list[Row]] = {
     "Chunks and trailers": [Row(what, clause, _chunks(raw), "body") for what, clause, raw in CHUNKS],
 }
 ROWS = [row for rows in SECTIONS.values() for row in rows]
+
+SOUND = {
+    "nothing special": b"GET /follower HTTP/1.1\r\nHost: x\r\n\r\n",
+    "an empty line before it": b"\r\nGET /follower HTTP/1.1\r\nHost: x\r\n\r\n",
+    "optional whitespace": b"GET /follower HTTP/1.1\r\nHost: \t x \t\r\nX-A:1\r\nX-B:\r\n\r\n",
+    "host with a port": b"GET /follower HTTP/1.1\r\nHost: x.example:9200\r\n\r\n",
+    "host an IPv6 address": b"GET /follower HTTP/1.1\r\nHost: [::1]:9200\r\n\r\n",
+    "host empty": b"GET /follower HTTP/1.1\r\nHost:\r\n\r\n",
+    "length with zeros before it": b"POST /follower HTTP/1.1\r\nHost: x\r\nContent-Length: 0005\r\n\r\nabcde",
+    "chunked": b"POST /follower HTTP/1.1\r\nHost: x\r\ntransfer-encoding: Chunked\r\n\r\n5\r\nabcde\r\n0\r\n\r\n",
+    "upper-case hexadecimal": b"POST /follower HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    b"0A\r\nabcdeabcde\r\n00\r\n\r\n",
+    "extensions": b"POST /follower HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    b'5;a=1;b;c="d e"\r\nabcde\r\n0;z\r\n\r\n',
+    "max-forwards of another method": b"GET /follower HTTP/1.1\r\nHost: x\r\nMax-Forwards: x\r\n\r\n",
+    "trailers": b"POST /follower HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    b"5\r\nabcde\r\n0\r\nX-T: 1\r\nX-U:\r\n\r\n",
+}
+"""Requests that must not be refused: the table would also hold if every request were refused."""

@@ -11,7 +11,7 @@ import pytest
 
 from tests.conftest import StartGateway
 from tests.proxy.use_case import UseCase
-from tests.smuggling.answers import ANSWERS, MARK, Answer
+from tests.smuggling.answers import ANSWER_SECTIONS, ANSWERS, MARK, READ_IN_MEMORY, Answer
 from tests.smuggling.endpoints import answers_in, converse, whole
 from tests.smuggling.table import HEADER_LINE, HEADERS
 from tests.wire import OK, PATIENCE, RecordingUpstream, read_message
@@ -20,7 +20,7 @@ OVER = {"limits": {"header_line": HEADER_LINE, "headers": HEADERS}}
 Write = Callable[[asyncio.StreamWriter, bytes], object]
 
 
-async def try_fast(writer: asyncio.StreamWriter, raw: bytes) -> None:
+async def whole_at_once(writer: asyncio.StreamWriter, raw: bytes) -> None:
     writer.write(raw)
 
 
@@ -31,7 +31,7 @@ async def byte_by_byte(writer: asyncio.StreamWriter, raw: bytes) -> None:
         await asyncio.sleep(0)
 
 
-FEEDS = {"whole": try_fast, "byte by byte": byte_by_byte}
+FEEDS = {"whole": whole_at_once, "byte by byte": byte_by_byte}
 
 
 def request(method: bytes, target: bytes, *headers: bytes) -> bytes:
@@ -57,8 +57,23 @@ def spoiled(answer: Answer, feed: str) -> Callable[..., object]:
     return script
 
 
+SOCKET_ANSWERS = [
+    *(answers[0] for answers in ANSWER_SECTIONS.values()),
+    *(answer for answer in ANSWERS if answer not in READ_IN_MEMORY),
+]
+"""Responses that every run sends over sockets. The others are `slow`: every run reads them in memory."""
+
+
 @pytest.mark.parametrize("feed", FEEDS)
-@pytest.mark.parametrize("answer", ANSWERS, ids=lambda answer: f"{answer.phase}: {answer.id}")
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(
+            answer, id=f"{answer.phase}: {answer.id}", marks=() if answer in SOCKET_ANSWERS else pytest.mark.slow
+        )
+        for answer in ANSWERS
+    ],
+)
 async def test_malformed_answer_stops_here(answer: Answer, feed: str, start_gateway: StartGateway) -> None:
     async with RecordingUpstream(script=spoiled(answer, feed)) as upstream:
         gateway = await start_gateway(upstream.url, UseCase(), OVER)

@@ -6,19 +6,34 @@ import asyncio
 import json
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from tests.conftest import StartGateway
 from tests.proxy.use_case import UseCase
 from tests.smuggling.endpoints import FEEDS, Witness, answers_in, converse
-from tests.smuggling.table import HEADER_LINE, HEADERS, REFUSED, ROWS, Row
-from tests.wire import PATIENCE, RecordingUpstream, talk
+from tests.smuggling.table import HEADER_LINE, HEADERS, REFUSED, ROWS, SECTIONS, SOUND, Row
+from tests.wire import PATIENCE, RecordingUpstream, send_request
 
 FOLLOWER = b"GET /follower HTTP/1.1\r\nHost: x\r\n\r\n"
 OVER = {"limits": {"header_line": HEADER_LINE, "headers": HEADERS}}
 
 
+SOCKET_ROWS = {
+    *(rows[0].id for rows in SECTIONS.values()),
+    "bare LF everywhere",
+    "the start of TLS",
+    "bare LF at the end of the body",
+}
+"""Rows that every run sends over sockets: one a section, and some that are special. The others are `slow`: every run
+reads them in memory (`tests/http1/test_parsers.py`)."""
+
+
+def _params(rows: list[Row]) -> list[ParameterSet]:
+    return [pytest.param(row, id=row.id, marks=() if row.id in SOCKET_ROWS else pytest.mark.slow) for row in rows]
+
+
 @pytest.mark.parametrize("feed", FEEDS)
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
+@pytest.mark.parametrize("row", _params(ROWS))
 async def test_request_is_refused(row: Row, feed: str, start_gateway: StartGateway) -> None:
     witness = Witness()
     async with RecordingUpstream(script=witness) as upstream:
@@ -37,7 +52,7 @@ async def test_request_is_refused(row: Row, feed: str, start_gateway: StartGatew
         assert answer.values("connection") == [b"close"] or answer.line.startswith(b"HTTP/1.0 ")
         assert json.loads(answer.body)["status"] == status
 
-        sound = await talk(gateway.data_port, FOLLOWER)
+        sound = await send_request(gateway.data_port, FOLLOWER)
         assert (sound.body, [request.line for request in witness.requests]) == (b"ok", [FOLLOWER.partition(b"\r")[0]])
         assert b"mlc_gateway_in_flight 0.0" in gateway.metrics.render().splitlines()
 
@@ -45,7 +60,7 @@ async def test_request_is_refused(row: Row, feed: str, start_gateway: StartGatew
 EXECUTE = b"POST /_plugins/_ml/agents/a/_execute HTTP"
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if row.phase == "body"], ids=lambda row: row.id)
+@pytest.mark.parametrize("row", _params([row for row in ROWS if row.phase == "body"]))
 async def test_nothing_of_a_malformed_execute_goes_on(row: Row, start_gateway: StartGateway) -> None:
     """The gateway reads the body of an execute first, so not even its head reaches the cluster."""
     witness, handler = Witness(), UseCase()
@@ -58,27 +73,8 @@ async def test_nothing_of_a_malformed_execute_goes_on(row: Row, start_gateway: S
         assert int(answer.line.split()[1]) in REFUSED
 
 
-SOUND = {
-    "nothing special": b"GET /follower HTTP/1.1\r\nHost: x\r\n\r\n",
-    "an empty line before it": b"\r\nGET /follower HTTP/1.1\r\nHost: x\r\n\r\n",
-    "optional whitespace": b"GET /follower HTTP/1.1\r\nHost: \t x \t\r\nX-A:1\r\nX-B:\r\n\r\n",
-    "host with a port": b"GET /follower HTTP/1.1\r\nHost: x.example:9200\r\n\r\n",
-    "host an IPv6 address": b"GET /follower HTTP/1.1\r\nHost: [::1]:9200\r\n\r\n",
-    "host empty": b"GET /follower HTTP/1.1\r\nHost:\r\n\r\n",
-    "length with zeros before it": b"POST /follower HTTP/1.1\r\nHost: x\r\nContent-Length: 0005\r\n\r\nabcde",
-    "chunked": b"POST /follower HTTP/1.1\r\nHost: x\r\ntransfer-encoding: Chunked\r\n\r\n5\r\nabcde\r\n0\r\n\r\n",
-    "upper-case hexadecimal": b"POST /follower HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
-    b"0A\r\nabcdeabcde\r\n00\r\n\r\n",
-    "extensions": b"POST /follower HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
-    b'5;a=1;b;c="d e"\r\nabcde\r\n0;z\r\n\r\n',
-    "max-forwards of another method": b"GET /follower HTTP/1.1\r\nHost: x\r\nMax-Forwards: x\r\n\r\n",
-    "trailers": b"POST /follower HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
-    b"5\r\nabcde\r\n0\r\nX-T: 1\r\nX-U:\r\n\r\n",
-}
-
-
 @pytest.mark.parametrize("feed", FEEDS)
-@pytest.mark.parametrize("raw", SOUND.values(), ids=SOUND.keys())
+@pytest.mark.parametrize("raw", SOUND.values(), ids=SOUND)
 async def test_sound_request_is_not_refused(raw: bytes, feed: str, start_gateway: StartGateway) -> None:
     """The table would hold, too, if all requests were refused."""
     witness = Witness()

@@ -14,7 +14,7 @@ from gateway.config.load import ConfigError
 from gateway.observe.logs import configure
 from tests.conftest import StartGateway, settings_for
 from tests.tls.certificates import Pki
-from tests.wire import Parsed, RecordingUpstream, read_message, talk
+from tests.wire import Parsed, RecordingUpstream, read_message, send_request
 
 HOST = "127.0.0.1"
 
@@ -68,7 +68,7 @@ async def test_a_cluster_that_does_not_check_out_is_a_502(start_gateway: StartGa
     upstream = RecordingUpstream()
     async with secured(upstream, pki) as url:
         gateway = await start_gateway(url, None, {"upstream": {"tls": tls}})
-        answer = await talk(gateway.data_port, b"GET / HTTP/1.1\r\nHost: c\r\n\r\n")
+        answer = await send_request(gateway.data_port, b"GET / HTTP/1.1\r\nHost: c\r\n\r\n")
         assert answer.line == b"HTTP/1.1 502 Bad Gateway"
         assert b"UpstreamUnavailable" in answer.body
         assert upstream.requests == []
@@ -78,7 +78,7 @@ async def test_plain_http_on_a_port_with_tls_ends_the_connection(start_gateway: 
     cert, key = pki.issue("gateway", HOST)
     gateway = await start_gateway("http://127.0.0.1:1", None, {"listen": {"tls": {"cert_file": cert, "key_file": key}}})
     with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
-        await talk(gateway.data_port, b"GET / HTTP/1.1\r\nHost: c\r\n\r\n")
+        await send_request(gateway.data_port, b"GET / HTTP/1.1\r\nHost: c\r\n\r\n")
 
 
 def test_a_gateway_without_its_certificate_is_not_built(pki: Pki) -> None:

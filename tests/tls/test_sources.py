@@ -131,9 +131,9 @@ async def test_files_that_make_no_whole_leave_the_old_ones_in_use(pki: Pki) -> N
         pki.remove("server.pem")
         assert not server.refresh()
         assert await meet(context, port) == ("-", HOST, "TLSv1.3")
-        pki.issue("server", HOST, "mended.test")
+        pki.issue("server", HOST, "repaired.test")
         assert server.refresh()
-        assert await meet(context, port) == ("-", f"{HOST},mended.test", "TLSv1.3")
+        assert await meet(context, port) == ("-", f"{HOST},repaired.test", "TLSv1.3")
 
 
 async def test_changes_are_found_without_being_told(pki: Pki) -> None:
@@ -228,7 +228,7 @@ def test_files_that_cant_be_used_are_told_by_their_setting(pki: Pki) -> None:
     other, _ = pki.issue("other", HOST)
     Path(pki.folder / "text").write_text("text")
     text, gone = str(pki.folder / "text"), str(pki.folder / "gone")
-    told = [
+    reported = [
         problems(lambda: on_data_port(ListenTls(gone, key), LOG)),
         problems(lambda: on_data_port(ListenTls(other, key), LOG)),
         problems(lambda: on_data_port(ListenTls(cert), LOG)),
@@ -236,7 +236,7 @@ def test_files_that_cant_be_used_are_told_by_their_setting(pki: Pki) -> None:
         problems(lambda: to_cluster(Tls(ca_file=gone), LOG)),
         problems(lambda: to_cluster(Tls(cert_file=text), LOG)),
     ]
-    assert [(problem.path, problem.reason.partition(": ")[0]) for [problem] in told] == [
+    assert [(problem.path, problem.reason.partition(": ")[0]) for [problem] in reported] == [
         ("listen.tls.cert_file", f"{gone} and {key} can't be used"),
         ("listen.tls.cert_file", f"{other} and {key} can't be used"),
         ("listen.tls.cert_file", f"{cert} can't be used"),
@@ -244,8 +244,8 @@ def test_files_that_cant_be_used_are_told_by_their_setting(pki: Pki) -> None:
         ("upstream.tls.ca_file", f"{gone} can't be used"),
         ("upstream.tls.cert_file", f"{text} can't be used"),
     ]
-    assert told[0][0].reason.endswith(": No such file or directory")
-    assert told[1][0].reason.endswith(": key values mismatch")
+    assert reported[0][0].reason.endswith(": No such file or directory")
+    assert reported[1][0].reason.endswith(": key values mismatch")
 
 
 def test_an_encrypted_key_is_refused_rather_than_asked_for(pki: Pki) -> None:

@@ -1,4 +1,4 @@
-"""The connection to the cluster, and what a client is told when it fails."""
+"""The connection to the cluster, and the errors that a client gets when it fails."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gateway.errors import UpstreamTimeout, UpstreamUnavailable
 from gateway.upstream.client import Upstream
 from tests.conftest import StartGateway, settings_for
 from tests.proxy.use_case import UseCase
-from tests.wire import OK, RecordingUpstream, Script, delivered, read_message, reserved, talk, talk_to_end
+from tests.wire import OK, RecordingUpstream, Script, delivered, read_message, reserved, send_request, send_until_closed
 
 GET = b"GET / HTTP/1.1\r\nHost: c\r\n\r\n"
 EXECUTE = b"POST /_plugins/_ml/agents/a/_execute HTTP/1.1\r\nHost: c\r\nContent-Length: 2\r\n\r\n{}"
@@ -55,18 +55,18 @@ BEFORE_THE_ANSWER = {
 async def test_fault_before_the_answer_is_a_502(script: Script, raw: bytes, start_gateway: StartGateway) -> None:
     async with RecordingUpstream(script=script) as upstream:
         gateway = await start_gateway(upstream.url, UseCase())
-        answer = await talk(gateway.data_port, raw)
+        answer = await send_request(gateway.data_port, raw)
         assert answer.line == b"HTTP/1.1 502 Bad Gateway"
         assert json.loads(answer.body)["error"]["type"] == "UpstreamUnavailable"
         assert str(upstream.port).encode() not in answer.body
         upstream.script = None
-        assert (await talk(gateway.data_port, raw)).body == b"ok"
+        assert (await send_request(gateway.data_port, raw)).body == b"ok"
 
 
 async def test_refused_connection_is_a_502(start_gateway: StartGateway) -> None:
     with reserved() as port:
         gateway = await start_gateway(f"http://127.0.0.1:{port}", UseCase())
-        answer = await talk(gateway.data_port, GET)
+        answer = await send_request(gateway.data_port, GET)
     assert answer.line == b"HTTP/1.1 502 Bad Gateway"
 
 
@@ -77,7 +77,7 @@ async def test_tls_to_a_plain_port_is_a_502(start_gateway: StartGateway) -> None
 
     async with RecordingUpstream(script=script) as upstream:
         gateway = await start_gateway(upstream.url.replace("http", "https"), UseCase())
-        assert (await talk(gateway.data_port, GET)).line == b"HTTP/1.1 502 Bad Gateway"
+        assert (await send_request(gateway.data_port, GET)).line == b"HTTP/1.1 502 Bad Gateway"
 
 
 async def test_silence_is_a_504(start_gateway: StartGateway) -> None:
@@ -85,7 +85,7 @@ async def test_silence_is_a_504(start_gateway: StartGateway) -> None:
         over = {"upstream": {"url": upstream.url, "timeouts": {"header": 0.05, "execute": 0.05}}}
         gateway = await start_gateway(upstream.url, UseCase(), over)
         for raw in (GET, EXECUTE):
-            answer = await talk(gateway.data_port, raw)
+            answer = await send_request(gateway.data_port, raw)
             assert answer.line == b"HTTP/1.1 504 Gateway Timeout"
             assert json.loads(answer.body)["error"]["type"] == "UpstreamTimeout"
 
@@ -99,8 +99,8 @@ async def test_execute_has_a_patience_of_its_own(start_gateway: StartGateway) ->
     async with RecordingUpstream(script=script) as upstream:
         over = {"upstream": {"url": upstream.url, "timeouts": {"header": 0.05, "idle": 0.05}}}
         gateway = await start_gateway(upstream.url, UseCase(), over)
-        assert (await talk(gateway.data_port, GET)).line == b"HTTP/1.1 504 Gateway Timeout"
-        assert (await talk(gateway.data_port, EXECUTE)).body == b"ok"
+        assert (await send_request(gateway.data_port, GET)).line == b"HTTP/1.1 504 Gateway Timeout"
+        assert (await send_request(gateway.data_port, EXECUTE)).body == b"ok"
 
 
 WITHIN_THE_BODY = {
@@ -120,11 +120,11 @@ async def test_fault_within_the_body_cuts_the_client(script: Script, start_gatew
     async with RecordingUpstream(script=script) as upstream:
         over = {"upstream": {"url": upstream.url, "timeouts": {"idle": 0.1}}}
         gateway = await start_gateway(upstream.url, UseCase(), over)
-        came = await talk_to_end(gateway.data_port, GET)
+        came = await send_until_closed(gateway.data_port, GET)
         assert not came.endswith((b"0\r\n\r\n", b"}"))
         assert 'status="0"} 1.0' in gateway.metrics.render().decode()
         upstream.script = None
-        assert (await talk(gateway.data_port, GET)).body == b"ok"
+        assert (await send_request(gateway.data_port, GET)).body == b"ok"
 
 
 def _closing_after(requests: int) -> Script:
@@ -143,10 +143,10 @@ def _closing_after(requests: int) -> Script:
 async def test_safe_request_is_sent_again_on_a_stale_connection_and_no_other(start_gateway: StartGateway) -> None:
     async with RecordingUpstream(script=_closing_after(1)) as upstream:
         gateway = await start_gateway(upstream.url, UseCase())
-        assert [(await talk(gateway.data_port, GET)).body for _ in range(3)] == [b"ok"] * 3
+        assert [(await send_request(gateway.data_port, GET)).body for _ in range(3)] == [b"ok"] * 3
         assert upstream.connections == 3
         post = b"POST /i HTTP/1.1\r\nHost: c\r\nContent-Length: 1\r\n\r\nx"
-        assert (await talk(gateway.data_port, post)).line == b"HTTP/1.1 502 Bad Gateway"
+        assert (await send_request(gateway.data_port, post)).line == b"HTTP/1.1 502 Bad Gateway"
 
 
 async def test_early_answer_reaches_a_client_that_is_still_sending(start_gateway: StartGateway) -> None:
@@ -157,7 +157,7 @@ async def test_early_answer_reaches_a_client_that_is_still_sending(start_gateway
     async with RecordingUpstream(script=script) as upstream:
         gateway = await start_gateway(upstream.url, UseCase())
         raw = b"POST /_bulk HTTP/1.1\r\nHost: c\r\nContent-Length: 100\r\n\r\nonly some"
-        answer = await talk(gateway.data_port, raw)
+        answer = await send_request(gateway.data_port, raw)
         assert (answer.line, answer.body) == (b"HTTP/1.1 413 Too Large", b"big")
 
 

@@ -9,12 +9,14 @@ from collections.abc import AsyncIterator
 import pytest
 
 from gateway.config.schema import Upstream as Settings
-from gateway.http1.response_heads import Heads
+from gateway.http1.response_heads import ResponseReader
 from gateway.http1.rules import HeadLimits
 from gateway.upstream.client import Upstream
-from gateway.upstream.connection import Connection, Outbound, ResponseTimeouts
+from gateway.upstream.connection import Connection
 from gateway.upstream.nodes import NodeSet
+from gateway.upstream.outbound import OutboundRequest, ResponseTimeouts
 from gateway.upstream.pool import Pool
+from gateway.upstream.whole_response import WholeResponse
 from tests.conftest import settings_for
 from tests.wire import RecordingUpstream
 
@@ -27,12 +29,12 @@ async def _pool(limit: int) -> AsyncIterator[Pool]:
     async with RecordingUpstream() as upstream:
         [node] = NodeSet(Settings(url=upstream.url)).nodes
         every: set[Connection] = set()
-        pool = Pool(node, None, limit, 15.0, 30.0, Heads(HeadLimits()), every, lambda *_: False)
+        pool = Pool(node, None, limit, 15.0, 30.0, ResponseReader(HeadLimits()), every, lambda *_: False)
         yield pool
         await pool.close()
-        while pool.connections:  # noqa: ASYNC110  # until the loop has told of the last
+        while pool.connections:  # noqa: ASYNC110  # until the loop has reported the last
             await asyncio.sleep(0)
-        assert (pool.places_taken, every) == (0, set())
+        assert (pool.used_slots, every) == (0, set())
 
 
 async def _waiting(pool: Pool, count: int) -> list[asyncio.Task[Connection]]:
@@ -42,7 +44,7 @@ async def _waiting(pool: Pool, count: int) -> list[asyncio.Task[Connection]]:
 
 
 async def test_a_request_cancelled_at_any_moment_takes_no_place() -> None:
-    """uvloop connects and cancels in either order: the connection belongs to the pool, whoever asked for it."""
+    """uvloop connects and cancels in either order: the connection belongs to the pool, not to the request."""
     async with _pool(2) as pool:
         for turns in [*range(12)] * 4:
             task = asyncio.create_task(pool.acquire())
@@ -56,7 +58,7 @@ async def test_a_request_cancelled_at_any_moment_takes_no_place() -> None:
                     connection.transport.abort()
         held = [await pool.acquire(), await pool.acquire()]
         assert pool.connections == set(held)
-        assert pool.places_taken == 2
+        assert pool.used_slots == 2
         for connection in held:
             pool.give_back(connection)
 
@@ -85,22 +87,22 @@ async def test_a_connection_given_to_a_cancelled_request_goes_to_the_next() -> N
 async def test_a_failed_attempt_is_told_to_one_request_only() -> None:
     async with RecordingUpstream() as upstream:
         [node] = NodeSet(Settings(url=upstream.url)).nodes
-    pool = Pool(node, None, 1, 15.0, 30.0, Heads(HeadLimits()), set(), lambda *_: False)
+    pool = Pool(node, None, 1, 15.0, 30.0, ResponseReader(HeadLimits()), set(), lambda *_: False)
     for task in await _waiting(pool, 3):
         with pytest.raises(OSError, match=r"refused|Connect call failed"):
             await task
-    assert pool.places_taken == 0
+    assert pool.used_slots == 0
 
 
-class _Upload(Outbound):
-    def __init__(self) -> None:
-        super().__init__(b"POST", b"/", ResponseTimeouts(0, 0))
-        self.complete = False
+def _upload() -> OutboundRequest:
+    outbound = _request()
+    outbound.complete = False
+    return outbound
 
 
 async def test_bodies_on_their_way_take_half_of_the_connections_at_most() -> None:
     async with _pool(4) as pool:
-        first, second, third, fourth = (_Upload() for _ in range(4))
+        first, second, third, fourth = (_upload() for _ in range(4))
         await pool.admit_upload(first)
         assert pool.try_upload(second)
         assert not pool.try_upload(third)
@@ -111,14 +113,14 @@ async def test_bodies_on_their_way_take_half_of_the_connections_at_most() -> Non
         await waiting
         pool.end_upload(third)
         cancelled.cancel()  # woken just before: the next is woken in its place
-        fifth = asyncio.create_task(pool.admit_upload(_Upload()))
+        fifth = asyncio.create_task(pool.admit_upload(_upload()))
         await fifth
 
 
 async def test_a_body_that_has_come_whole_waits_no_longer() -> None:
     async with _pool(2) as pool:
-        assert pool.try_upload(_Upload())
-        outbound = _Upload()
+        assert pool.try_upload(_upload())
+        outbound = _upload()
         waiting = asyncio.create_task(pool.admit_upload(outbound))
         await asyncio.sleep(0)
         outbound.complete = True
@@ -155,7 +157,7 @@ async def test_a_pool_that_gives_nobody_a_connection_is_rebuilt() -> None:
             [state] = upstream.nodes.states()
             assert state.rebuilds == 1
 
-            connection.start(_Whole(), b"\r\n", ())  # busy with a request: waiting is right
+            connection.start(_request(), b"\r\n", ())  # busy with a request: waiting is right
             [waiting] = await _waiting(pool, 1)
             await upstream.rebuild_stuck(pool, pool.waiting_since + 31)
             assert pool.connections == {connection}
@@ -165,6 +167,5 @@ async def test_a_pool_that_gives_nobody_a_connection_is_rebuilt() -> None:
             await upstream.close()
 
 
-class _Whole(Outbound):
-    def __init__(self) -> None:
-        super().__init__(b"GET", b"/", ResponseTimeouts(0, 0))
+def _request() -> OutboundRequest:
+    return WholeResponse(b"POST", b"/", [], (), ResponseTimeouts(0, 0)).outbound

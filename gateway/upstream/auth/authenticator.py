@@ -1,7 +1,7 @@
-"""Whose credentials reach the cluster: the client's own, or the gateway's in their place; never both.
+"""Credentials for the cluster: the client's own, or the gateway's instead; never both.
 
-`authenticator` gives what the settings ask for, None where the client's `Authorization` passes as it came. Before a
-request is sent, its headers go through `sign`, which waits for credentials only where there are none yet.
+`authenticator` returns what the settings ask for; None if the client's `Authorization` is passed through. Before a
+request is sent, `sign` changes its headers. It waits for credentials only if there are none yet.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from gateway.upstream.auth.sigv4 import UNSIGNED_PAYLOAD, Keys, RawHeader, Scope
 
 Buffers = Sequence[bytes | memoryview]
 Find = Callable[[SigV4], tuple[Any, str]]
-"""boto3's credentials (None: there are none) and region ("": none is known); it may block."""
+"""Returns boto3's credentials (None if there are none) and region ("" if unknown). It may block."""
 
 _EARLY = 15 * 60
 _LATE = 60
-"""Seconds before credentials expire: from `_EARLY` on new ones are fetched while the old ones still sign, from
-`_LATE` on requests wait for them."""
+"""Seconds before credentials expire. From `_EARLY` on, new ones are fetched while the old ones still sign; from `_LATE`
+on, requests wait for them."""
 
 _PAUSE = 5.0
-"""Seconds after a failed attempt in which no other is made."""
+"""Seconds to wait after a failed attempt."""
 
 _OFF_LOOP = 256 * 1024
 """Bytes of a body above which its hash is computed in a thread."""
 
 
 class Authenticator(Protocol):
-    """Puts credentials into requests to the cluster."""
+    """Adds credentials to requests to the cluster."""
 
     needs_body: bool
-    """Whether `body` must be known: then a request's body is read whole, within `limits.body`, before it is sent."""
+    """The body must be known: it is read in full, up to `limits.body`, before the request is sent."""
 
     async def ready(self) -> None:
-        """Have credentials. Cheap once they are there.
+        """Wait for credentials. Cheap once there are some.
 
         Raises:
             CredentialsUnavailable: there are none.
@@ -51,26 +51,26 @@ class Authenticator(Protocol):
     def headers(
         self, method: bytes | str, raw_target: bytes, headers: Sequence[RawHeader], body: Buffers | None
     ) -> list[RawHeader]:
-        """The headers to send in place of `headers`; `ready` must have been awaited.
+        """Return the headers to send instead of `headers`. `ready` must have been awaited.
 
-        raw_target: as it will stand in the request line. headers: all that will be sent, `Host` included.
-        body: None when it is streamed, () when there is none.
+        raw_target: as in the request line. headers: all that will be sent, with `Host`. body: None if it is streamed,
+        () if there is none.
 
         Raises:
-            SignatureConflict: the target carries a signature of the client's, which can't be replaced.
+            SignatureConflict: the target has a signature of the client's, which cannot be replaced.
         """
 
     async def sign(
         self, method: bytes | str, raw_target: bytes, headers: Sequence[RawHeader], body: Buffers | None
     ) -> list[RawHeader]:
-        """`ready` and `headers` in one; a large body is hashed off the loop."""
+        """Await `ready` and return `headers`. A large body is hashed in a thread."""
 
     async def close(self) -> None:
-        """Let go of threads."""
+        """Release the threads."""
 
 
 def authenticator(settings: Auth, log: Logger) -> Authenticator | None:
-    """What `settings` ask for; None: nothing is replaced."""
+    """Return the authenticator for `settings`; None if the client's credentials are passed through."""
     match settings.mode:
         case "pass":
             return None
@@ -81,7 +81,7 @@ def authenticator(settings: Auth, log: Logger) -> Authenticator | None:
 
 
 def client_signature(raw_target: bytes, headers: Sequence[RawHeader]) -> str:
-    """Where a request carries a SigV4 signature of its client's: ``Authorization``, ``X-Amz-Signature`` or ""."""
+    """Return where a request has a SigV4 signature of its client: ``Authorization``, ``X-Amz-Signature`` or ""."""
     for name, value in headers:
         if name.lower() == b"authorization" and value.lstrip()[:5].upper() == b"AWS4-":
             return "Authorization"
@@ -89,22 +89,22 @@ def client_signature(raw_target: bytes, headers: Sequence[RawHeader]) -> str:
 
 
 def refuse_rewrite(raw_target: bytes, headers: Sequence[RawHeader]) -> None:
-    """Refuse to use and change a request that its client signed, where the signature would be sent on.
+    """Refuse to change a request that its client has signed, if the signature would be sent on.
 
     Raises:
-        SignatureConflict: it is signed.
+        SignatureConflict: the request is signed.
     """
     if place := client_signature(raw_target, headers):
         raise SignatureConflict(
             f"The request is signed with SigV4 ({place}). For its `input` the gateway has to read the agent and to "
-            "rewrite the body, and the signature would not hold for that.",
+            "rewrite the body, and the signature would not be valid for that.",
             help="Let the gateway sign (`upstream.auth.mode: sigv4`) and send the request to it unsigned, or run this "
             "agent without `input`.",
         )
 
 
 class BasicAuth:
-    """One account's name and password on every request."""
+    """Sends the name and password of one account with every request."""
 
     needs_body = False
 
@@ -112,7 +112,7 @@ class BasicAuth:
         self._value = b"Basic " + base64.b64encode(f"{username}:{password}".encode())
 
     async def ready(self) -> None:
-        """Nothing to wait for."""
+        """See `Authenticator`."""
 
     def headers(
         self, method: bytes | str, raw_target: bytes, headers: Sequence[RawHeader], body: Buffers | None
@@ -128,13 +128,13 @@ class BasicAuth:
         return self.headers(method, raw_target, headers, body)
 
     async def close(self) -> None:
-        """Nothing to let go of."""
+        """See `Authenticator`."""
 
 
 class Signer:
-    """SigV4 with credentials from boto3's chain, found and renewed in a thread of their own.
+    """Signs with SigV4. Credentials come from boto3's chain, and are fetched in a thread.
 
-    find: asks boto3, unless a test has something else to ask. clock: seconds since the epoch.
+    find: asks boto3; tests pass a substitute. clock: seconds since the epoch.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class Signer:
         self._renewal: asyncio.Task[None] | None = None
         self._not_before = float("-inf")
         self._threads = ThreadPoolExecutor(1, "aws-credentials")
-        # Serverless takes a placeholder for the hash of a streamed body; of the managed service that isn't known.
+        # Serverless accepts a placeholder for the hash of a streamed body. The managed service does not document one.
         self.needs_body = settings.service == "es"
 
     async def ready(self) -> None:
@@ -159,7 +159,7 @@ class Signer:
         held = self._keys is not None
         if held and not self._expires_within(_EARLY):
             return
-        if self._clock() < self._not_before and self._renewal is None:  # an attempt failed just now
+        if self._clock() < self._not_before and self._renewal is None:  # the last attempt has just failed
             if held and not self._expires_within(0):
                 return
             raise self._fault()
@@ -174,7 +174,7 @@ class Signer:
         """See `Authenticator`."""
         if body is None and self.needs_body:
             raise ValueError("the managed service's signature needs the body")
-        return self._signed(method, raw_target, headers, UNSIGNED_PAYLOAD if body is None else payload_hash(body))
+        return self._sign(method, raw_target, headers, UNSIGNED_PAYLOAD if body is None else payload_hash(body))
 
     async def sign(
         self, method: bytes | str, raw_target: bytes, headers: Sequence[RawHeader], body: Buffers | None
@@ -183,13 +183,13 @@ class Signer:
         await self.ready()
         if body is None or sum(map(len, body)) <= _OFF_LOOP:
             return self.headers(method, raw_target, headers, body)
-        return self._signed(method, raw_target, headers, await asyncio.to_thread(payload_hash, body))
+        return self._sign(method, raw_target, headers, await asyncio.to_thread(payload_hash, body))
 
     async def close(self) -> None:
-        """Let go of the thread; a renewal under way ends by itself."""
+        """Release the thread. A renewal that is under way ends by itself."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _signed(
+    def _sign(
         self, method: bytes | str, raw_target: bytes, headers: Sequence[RawHeader], payload: str
     ) -> list[RawHeader]:
         _refuse_presigned(raw_target)
@@ -209,19 +209,19 @@ class Signer:
     def _renew(self) -> asyncio.Task[None]:
         if self._renewal is None:
             self._renewal = asyncio.create_task(self._fetch())
-            self._renewal.add_done_callback(self._renewed)
+            self._renewal.add_done_callback(self._on_renewed)
         return self._renewal
 
-    def _renewed(self, done: asyncio.Task[None]) -> None:
+    def _on_renewed(self, done: asyncio.Task[None]) -> None:
         self._renewal = None
         if not done.cancelled():
-            done.exception()  # whoever waited has it; in the background the log is enough
+            done.exception()  # requests that wait get it; in the background the log is enough
 
     async def _fetch(self) -> None:
         loop = asyncio.get_running_loop()
         try:
-            keys = await loop.run_in_executor(self._threads, self._frozen)
-        except Exception as exc:  # botocore's chain ends in many kinds of errors, and files and networks in others
+            keys = await loop.run_in_executor(self._threads, self._read_keys)
+        except Exception as exc:  # botocore, files and networks raise many kinds of errors
             self._not_before = self._clock() + _PAUSE
             valid = self._keys is not None and not self._expires_within(0)
             self._log.warning("credentials not renewed", reason=f"{type(exc).__name__}: {exc}", still_valid=valid)
@@ -234,8 +234,8 @@ class Signer:
     def _fault(self) -> CredentialsUnavailable:
         return CredentialsUnavailable("The gateway has no credentials to sign with; its log says why.")
 
-    def _frozen(self) -> Keys:
-        """Credentials as they are now; in the thread, as files are read and services asked."""
+    def _read_keys(self) -> Keys:
+        """Return the current credentials. Runs in the thread, because it reads files and calls services."""
         if self._source is None:
             source, region = self._find(self._settings)
             self._region = self._settings.region or region
@@ -249,7 +249,7 @@ class Signer:
 
 
 def _from_boto3(settings: SigV4) -> tuple[Any, str]:
-    import boto3  # type: ignore[import-untyped]  # here, as it is slow to load
+    import boto3  # type: ignore[import-untyped]  # imported here because it is slow to load
 
     session = boto3.Session(profile_name=settings.profile or None, region_name=settings.region or None)
     return session.get_credentials(), session.region_name or ""

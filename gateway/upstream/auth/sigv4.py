@@ -1,13 +1,13 @@
-"""Amazon's Signature Version 4, computed over a request exactly as it is sent. Pure: keys and time are handed in.
+"""Amazon's Signature Version 4 for a request exactly as it is sent. Pure: keys and time are arguments.
 
-botocore's own signer takes a URL and a map of headers, so it can't be given a raw request target; this one takes the
-bytes that go out. Known-answer tests hold it to botocore's `SigV4Auth` and to requests-aws4auth. Their rules:
+botocore's own signer takes a URL and a map of headers, not a raw request target; this one takes the bytes that are
+sent. Known-answer tests compare it with botocore's `SigV4Auth` and with requests-aws4auth. Their rules:
 
-- path: dot segments and empty segments go, then every byte that is not unreserved is percent-encoded, `%` included,
-  so that what is encoded already is encoded twice (all services but S3);
-- query: names and values are decoded, `+` is a space, then encoded and sorted; a name alone has an empty value;
-- headers: `host`, `content-type` and all `x-amz-*` are signed. What proxies on the way may change (`content-length`
-  among them, which OpenSearch Serverless refuses in a signature) is not.
+- path: dot segments and empty segments are removed, then every byte that is not unreserved is percent-encoded, also
+  `%`, so that encoded bytes are encoded twice (all services except S3);
+- query: names and values are decoded, `+` is a space, then encoded and sorted; a name without `=` has an empty value;
+- headers: `host`, `content-type` and all `x-amz-*` are signed. Headers that proxies may change are not; OpenSearch
+  Serverless refuses `content-length` in a signature.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ RawHeader = tuple[bytes, bytes]
 
 EMPTY_PAYLOAD = hashlib.sha256(b"").hexdigest()
 UNSIGNED_PAYLOAD = "UNSIGNED-PAYLOAD"
-"""In place of the body's hash where the body is not known before its end."""
+"""Replaces the hash of a body that is streamed."""
 
 _ALGORITHM = "AWS4-HMAC-SHA256"
 _OURS = frozenset({b"authorization", b"x-amz-date", b"x-amz-content-sha256", b"x-amz-security-token"})
@@ -32,7 +32,7 @@ _ORIGIN = re.compile(rb"^[A-Za-z][A-Za-z0-9+.-]*://[^/?]*")
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """What to sign with. token: "" for credentials without a session."""
+    """The keys to sign with. token: "" for credentials without a session."""
 
     access_key: str
     secret_key: str = field(repr=False)
@@ -41,7 +41,7 @@ class Keys:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What a derived key is good for: one day (``YYYYMMDD``), region and service."""
+    """The scope of a derived key: one day (``YYYYMMDD``), region and service."""
 
     date: str
     region: str
@@ -52,7 +52,7 @@ class Scope:
 
 
 def derive(keys: Keys, scope: Scope) -> bytes:
-    """The key that signs within `scope`."""
+    """Derive the key for `scope`."""
     key = b"AWS4" + keys.secret_key.encode()
     for part in (scope.date, scope.region, scope.service, "aws4_request"):
         key = _hmac(key, part.encode())
@@ -60,7 +60,7 @@ def derive(keys: Keys, scope: Scope) -> bytes:
 
 
 def payload_hash(body: Iterable[bytes | memoryview]) -> str:
-    """SHA-256 of a body in pieces."""
+    """Return the SHA-256 of a body in pieces, in hexadecimal."""
     digest = hashlib.sha256()
     for piece in body:
         digest.update(piece)
@@ -77,7 +77,7 @@ def signed(
     key: bytes,
     timestamp: str,
 ) -> list[RawHeader]:
-    """The headers with a signature, and without whatever signature or credentials they carried.
+    """Return the headers with a signature, without any signature or credentials that they had.
 
     raw_target: as in the request line. payload: the body's hash, or `UNSIGNED_PAYLOAD`. key: `derive(keys, scope)`.
     timestamp: ``YYYYMMDDTHHMMSSZ``, on the day of `scope`.
@@ -100,19 +100,19 @@ def signed(
 
 
 def canonical_path(path: bytes) -> bytes:
-    """The path, normalised and encoded once more. path: as sent, without the query."""
-    kept: list[bytes] = []
+    """Return the path, normalised and encoded again. path: as sent, without the query."""
+    segments: list[bytes] = []
     for segment in path.split(b"/"):
         if segment == b"..":
-            del kept[-1:]
+            del segments[-1:]
         elif segment and segment != b".":
-            kept.append(segment)
-    end = b"/" if kept and path.endswith(b"/") else b""
-    return quote_from_bytes(b"/" + b"/".join(kept) + end, safe="/~").encode()
+            segments.append(segment)
+    end = b"/" if segments and path.endswith(b"/") else b""
+    return quote_from_bytes(b"/" + b"/".join(segments) + end, safe="/~").encode()
 
 
 def canonical_query(query: bytes) -> bytes:
-    """The query's parameters, decoded, encoded and sorted. query: as sent, without the question mark."""
+    """Return the query's parameters, encoded uniformly and sorted. query: as sent, without the question mark."""
     if not query:
         return b""
     pairs = (pair.partition(b"=") for pair in query.split(b"&") if pair)
@@ -124,7 +124,7 @@ def _recode(part: bytes) -> str:
 
 
 def _canonical_headers(headers: Sequence[RawHeader]) -> tuple[bytes, bytes]:
-    """The signed headers, one a line, and their names joined by semicolons."""
+    """Return the signed headers, one per line, and their names joined by semicolons."""
     found: dict[bytes, list[bytes]] = {}
     for name, value in headers:
         name = name.lower()

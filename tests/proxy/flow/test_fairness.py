@@ -10,7 +10,7 @@ import pytest
 from tests.conftest import StartGateway
 from tests.proxy.use_case import UseCase
 from tests.smuggling.endpoints import answers_in
-from tests.wire import OK, RecordingUpstream, read_message, talk
+from tests.wire import OK, RecordingUpstream, read_message, send_request
 
 GET = b"GET / HTTP/1.1\r\nHost: c\r\n\r\n"
 SLOW = b"POST /i HTTP/1.1\r\nHost: c\r\nContent-Length: 100\r\n\r\nx"
@@ -36,7 +36,7 @@ async def test_slow_bodies_leave_connections_to_the_cluster_for_others(start_gat
         for _ in range(2):  # half of the connections
             await arrived.acquire()
         for _ in range(20):
-            assert (await talk(gateway.data_port, GET)).body == b"ok"
+            assert (await send_request(gateway.data_port, GET)).body == b"ok"
         for _, writer in slow:
             writer.write(b"x" * 99)
         for reader, writer in slow:
@@ -51,7 +51,7 @@ async def test_a_body_takes_no_connection_before_there_is_something_to_send(star
         reader, writer = await asyncio.open_connection("127.0.0.1", gateway.data_port)
         writer.write(SLOW[:-1])
         await writer.drain()
-        assert (await talk(gateway.data_port, GET)).body == b"ok"
+        assert (await send_request(gateway.data_port, GET)).body == b"ok"
         writer.write(b"x" * 100)
         assert (await read_message(reader)).body == b"ok"
         assert upstream.connections == 1
@@ -104,7 +104,7 @@ async def test_chunks_of_one_byte_are_read_in_turns(start_gateway: StartGateway)
         chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in ANSWER[:50_000]) + b"0\r\n\r\n"
         for path in (b"/i", b"/_plugins/_ml/agents/a/_execute"):
             head = b"POST %b HTTP/1.1\r\nHost: c\r\nTransfer-Encoding: chunked\r\n\r\n" % path
-            assert (await talk(gateway.data_port, head + chunks)).body == b"ok"
+            assert (await send_request(gateway.data_port, head + chunks)).body == b"ok"
         assert [request.body for request in upstream.requests] == [ANSWER[:50_000]] * 2
         assert [call.body for call in handler.calls] == [ANSWER[:50_000]]
 

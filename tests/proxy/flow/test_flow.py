@@ -10,7 +10,7 @@ import pytest
 from gateway.ports import Forward
 from tests.conftest import StartGateway
 from tests.proxy.use_case import UseCase
-from tests.wire import OK, PATIENCE, RecordingUpstream, Script, read_message, talk, talk_to_end
+from tests.wire import OK, PATIENCE, RecordingUpstream, Script, read_message, send_request, send_until_closed
 
 GET = b"GET / HTTP/1.1\r\nHost: c\r\n\r\n"
 EXECUTE = b"POST /_plugins/_ml/agents/a/_execute HTTP/1.1\r\nHost: c\r\nContent-Length: 2\r\n\r\n{}"
@@ -64,7 +64,7 @@ async def test_tunnel_that_the_cluster_ends_is_ended(start_gateway: StartGateway
     async with RecordingUpstream(script=script) as upstream:
         gateway = await start_gateway(upstream.url, UseCase())
         ask = b"GET /ws HTTP/1.1\r\nHost: c\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
-        assert await asyncio.wait_for(talk_to_end(gateway.data_port, ask), PATIENCE) == raw
+        assert await asyncio.wait_for(send_until_closed(gateway.data_port, ask), PATIENCE) == raw
 
 
 async def test_upgrade_that_is_declined_is_an_answer_like_any_other(start_gateway: StartGateway) -> None:
@@ -100,21 +100,21 @@ async def test_trailers_reach_the_cluster_and_extensions_do_not(start_gateway: S
     async with RecordingUpstream(script=script) as upstream:
         gateway = await start_gateway(upstream.url, UseCase())
         raw = b"POST / HTTP/1.1\r\nHost: c\r\nTransfer-Encoding: chunked\r\n\r\n3;a=1\r\nabc\r\n0\r\nX-T: 1\r\n\r\n"
-        assert (await talk(gateway.data_port, raw)).body == b"ok"
+        assert (await send_request(gateway.data_port, raw)).body == b"ok"
     assert came.endswith(b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nX-T: 1\r\n\r\n")
 
 
 async def test_chunks_are_undone_for_http_1_0(start_gateway: StartGateway) -> None:
     async with RecordingUpstream(script=_saying(CHUNKED)) as upstream:
         gateway = await start_gateway(upstream.url, UseCase())
-        came = await talk_to_end(gateway.data_port, b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n")
+        came = await send_until_closed(gateway.data_port, b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n")
     assert came == b"HTTP/1.1 200 OK\r\nTrailer: X-T\r\n\r\nabc"
 
 
 async def test_interim_answers_are_not_for_http_1_0(start_gateway: StartGateway) -> None:
     async with RecordingUpstream(script=_saying(b"HTTP/1.1 103 Early Hints\r\n\r\n" + OK)) as upstream:
         gateway = await start_gateway(upstream.url, UseCase())
-        came = await talk_to_end(gateway.data_port, b"GET / HTTP/1.0\r\n\r\n")
+        came = await send_until_closed(gateway.data_port, b"GET / HTTP/1.0\r\n\r\n")
     assert came == b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
@@ -122,7 +122,7 @@ async def test_pipeline_is_answered_in_order_up_to_the_first_fault(start_gateway
     async with RecordingUpstream() as upstream:
         gateway = await start_gateway(upstream.url, UseCase())
         asks = b"".join(b"GET /%d HTTP/1.1\r\nHost: c\r\n\r\n" % number for number in range(2000))
-        came = await talk_to_end(gateway.data_port, asks + b"GET / HTTP/1.1\r\n\r\n" + GET)
+        came = await send_until_closed(gateway.data_port, asks + b"GET / HTTP/1.1\r\n\r\n" + GET)
         assert came.count(b"HTTP/1.1 200 OK") == 2000
         assert came.count(b"HTTP/1.1 400 Bad Request") == 1
         assert [one.line for one in upstream.requests] == [b"GET /%d HTTP/1.1" % number for number in range(2000)]
@@ -145,7 +145,7 @@ async def test_clients_that_stop_sending_are_not_waited_for(
 ) -> None:
     async with RecordingUpstream() as upstream:
         gateway = await start_gateway(upstream.url, UseCase(), {"listen": {"timeouts": timeouts}})
-        came = await asyncio.wait_for(talk_to_end(gateway.data_port, raw), PATIENCE)
+        came = await asyncio.wait_for(send_until_closed(gateway.data_port, raw), PATIENCE)
         assert came.startswith(begin)
         assert not never or never.encode() not in came
         assert [one.line for one in upstream.requests] == ([b"GET / HTTP/1.1"] if raw is GET else [])
@@ -265,5 +265,5 @@ async def test_answers_before_the_request_is_whole_end_the_connection(start_gate
     async with RecordingUpstream(script=script) as upstream:
         gateway = await start_gateway(upstream.url, UseCase())
         raw = b"PUT /i HTTP/1.1\r\nHost: c\r\nContent-Length: 1000000\r\n\r\n" + b"x" * 100_000
-        came = await talk_to_end(gateway.data_port, raw)
+        came = await send_until_closed(gateway.data_port, raw)
     assert came == b"HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno"

@@ -1,0 +1,94 @@
+"""The listening sockets of the data port: they open, change their settings, drain and close."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+
+from gateway.observe.logs import Logger
+from gateway.proxy.acceptor import Acceptor, bind
+from gateway.proxy.client_connection import ClientConnection
+from gateway.proxy.data_port import DataPort
+
+_LAST_CALL = 0.25
+"""Seconds that idle connections stay open when the port stops: a request on its way on one is still served."""
+
+
+class DataListener:
+    """The listening sockets of a data port.
+
+    grace: seconds that requests in flight have to finish when it stops. tls: None for plain HTTP. shared: other
+    processes listen on the same port.
+    """
+
+    def __init__(
+        self,
+        data_port: DataPort,
+        host: str,
+        port: int,
+        log: Logger,
+        grace: float,
+        tls: ssl.SSLContext | None = None,
+        shared: bool = False,
+    ) -> None:
+        self._data_port = data_port
+        self._host = host
+        self._port = port
+        self._log = log
+        self._tls = tls
+        self._shared = shared
+        self._stop_now = False
+        self.grace = grace
+        self.port = 0
+
+    async def start(self) -> None:
+        """Bind and listen; `port` is the bound port after that.
+
+        Raises:
+            OSError: the port cannot be bound.
+        """
+        sockets = await bind(self._host, self._port, shared=self._shared)
+        self._data_port.lifecycle.start()
+        self._acceptor = Acceptor(sockets, lambda: ClientConnection(self._data_port), self._tls)
+        await self._acceptor.open()
+        self.port = self._acceptor.port
+        self._log.info("listening", address=f"{self._host}:{self.port}")
+
+    def replace(self, data_port: DataPort, grace: float) -> None:
+        """Use `data_port` from the next request on, on open connections too."""
+        old, self._data_port = self._data_port, data_port
+        self.grace = grace
+        data_port.lifecycle.draining = old.lifecycle.draining
+        data_port.lifecycle.start()
+        old.lifecycle.hand_over(data_port)
+
+    def drain(self) -> None:
+        """Ask clients to close their connections: each response from now on says so."""
+        self._data_port.lifecycle.draining = True
+
+    def stop_now(self) -> int:
+        """Make `stop` wait for nothing, even if it waits already. Return the number of connections that this cuts."""
+        self._stop_now = True
+        return len(self._data_port.lifecycle.connections)
+
+    async def stop(self, linger: float = _LAST_CALL) -> None:
+        """Accept no more connections, let requests in flight finish within the grace period, then cut the rest.
+
+        linger: seconds that idle connections stay open, so that a request on its way on one is still served.
+        """
+        self.drain()
+        await self._acceptor.close()
+        lifecycle = self._data_port.lifecycle
+        until = time.monotonic() + self.grace
+        await self._emptied(min(until, until - self.grace + linger))
+        for connection in [connection for connection in lifecycle.connections if connection.idle]:
+            connection.close()
+        await self._emptied(until)
+        lifecycle.stop()
+        await asyncio.sleep(0)
+
+    async def _emptied(self, until: float) -> None:
+        """Wait until no connection is left, at most until `until`."""
+        while self._data_port.lifecycle.connections and time.monotonic() < until and not self._stop_now:  # noqa: ASYNC110  # seldom and short
+            await asyncio.sleep(0.005)

@@ -1,0 +1,130 @@
+"""A request on its way to the cluster, and what the owner of such a request implements."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from gateway.errors import GatewayError
+from gateway.http1.response_heads import ResponseHead
+
+if TYPE_CHECKING:
+    from gateway.upstream.connection import Connection
+
+Buffers = Sequence[bytes | memoryview]
+
+
+class ResponseTimeouts(NamedTuple):
+    """Seconds to wait: for the response's head after the request, and between pieces of its body; 0: no limit."""
+
+    header: float
+    idle: float
+
+
+class RequestOwner(Protocol):
+    """What a request to the cluster belongs to. The `on_` methods are called in callbacks of the event loop."""
+
+    def parts(self, authority: bytes) -> tuple[bytes, Buffers]:
+        """Return what to send: the header lines with the empty line, and the body as far as it has arrived.
+
+        authority: the node's host and port.
+        """
+
+    def repeatable(self) -> bool:
+        """Return True if the request may be sent again when the connection is lost before any byte of a response."""
+
+    def on_connection(self) -> None:
+        """`parts` have been sent; more of the body may follow."""
+
+    def on_interim(self, head: ResponseHead) -> None:
+        """A 1xx response arrived."""
+
+    def on_head(self, head: ResponseHead, piece: bytes, complete: bool) -> None:
+        """The final response began. piece: the body as far as it has arrived. complete: that is the whole body."""
+
+    def on_body(self, piece: bytes, complete: bool) -> None:
+        """More of the response's body arrived."""
+
+    def on_end(self) -> bool:
+        """The cluster ended its half of a tunnel. Return True to keep the other half open."""
+
+    def on_failure(self, error: GatewayError) -> None:
+        """There will be no response, or nothing more of it."""
+
+    def on_writable(self, writable: bool) -> None:
+        """The connection to the cluster can, or can no longer, take more of the request's body."""
+
+
+class _NoOwner:
+    """Stands for the owner of a request that has ended, so that the two do not refer to each other any more."""
+
+    def parts(self, authority: bytes) -> tuple[bytes, Buffers]:
+        """See `RequestOwner`."""
+        raise RuntimeError("the request has ended")
+
+    def repeatable(self) -> bool:
+        """See `RequestOwner`."""
+        return False
+
+    def on_connection(self) -> None:
+        """See `RequestOwner`."""
+
+    def on_interim(self, head: ResponseHead) -> None:
+        """See `RequestOwner`."""
+
+    def on_head(self, head: ResponseHead, piece: bytes, complete: bool) -> None:
+        """See `RequestOwner`."""
+        raise RuntimeError("the request has ended")
+
+    def on_body(self, piece: bytes, complete: bool) -> None:
+        """See `RequestOwner`."""
+        raise RuntimeError("the request has ended")
+
+    def on_end(self) -> bool:
+        """See `RequestOwner`."""
+        return False
+
+    def on_failure(self, error: GatewayError) -> None:
+        """See `RequestOwner`."""
+
+    def on_writable(self, writable: bool) -> None:
+        """See `RequestOwner`."""
+
+
+_NO_OWNER = _NoOwner()
+
+
+class OutboundRequest:
+    """A request to the cluster.
+
+    method, target: as sent. timeouts: how long to wait for the response. decode: report the data of a chunked response
+    without the chunk lines. upgrade: the request asks for a tunnel. expects: it has an `Expect` field. complete: its
+    body has been handed over in full. moved: a node lost it, and another node has it. resent: it was sent on a
+    connection that turned out to be closed, and is sent again on a new one.
+    """
+
+    __slots__ = (
+        "complete", "connecting", "connection", "decode", "expects", "method", "moved", "owner", "resent", "target",
+        "timeouts", "upgrade", "upload_waiter",
+    )  # fmt: skip
+
+    def __init__(self, owner: RequestOwner, method: bytes, target: bytes, timeouts: ResponseTimeouts) -> None:
+        self.owner = owner
+        self.method = method
+        self.target = target
+        self.timeouts = timeouts
+        self.decode = self.expects = self.moved = self.resent = self.upgrade = False
+        self.complete = True
+        self.connection: Connection | None = None
+        self.connecting: asyncio.Task[None] | None = None
+        self.upload_waiter: asyncio.Future[None] | None = None
+        """Set while the request waits in `Pool.admit_upload`; resolved when its body is complete."""
+
+    def abandon(self) -> None:
+        """End the request, wherever it is. No method of its owner is called any more."""
+        self.owner = _NO_OWNER
+        if self.connecting is not None:
+            self.connecting.cancel()
+        if self.connection is not None:
+            self.connection.abandon()

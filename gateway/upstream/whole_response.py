@@ -1,0 +1,70 @@
+"""A request of the gateway's own, whose response is collected in full."""
+
+from __future__ import annotations
+
+import asyncio
+
+from gateway.errors import GatewayError
+from gateway.http1.fields import RawHeader
+from gateway.http1.response_heads import ResponseHead
+from gateway.upstream.nodes import may_retry
+from gateway.upstream.outbound import Buffers, OutboundRequest, ResponseTimeouts
+
+
+def encode_fields(fields: list[RawHeader]) -> bytes:
+    """Encode header fields as lines, with the empty line."""
+    return b"".join((*(b"%b: %b\r\n" % field for field in fields), b"\r\n"))
+
+
+class WholeResponse:
+    """Owns one request and collects its response. response: the head, and the data of the body."""
+
+    __slots__ = ("_body", "_fields", "_head", "_pieces", "outbound", "response")
+
+    def __init__(
+        self, method: bytes, target: bytes, fields: list[RawHeader], body: Buffers, timeouts: ResponseTimeouts
+    ) -> None:
+        self.outbound = OutboundRequest(self, method, target, timeouts)
+        self.outbound.decode = True
+        self.response: asyncio.Future[tuple[ResponseHead, bytes]] = asyncio.get_running_loop().create_future()
+        self._fields = fields
+        self._body = body
+        self._head: ResponseHead
+        self._pieces: list[bytes] = []
+
+    def parts(self, authority: bytes) -> tuple[bytes, Buffers]:
+        """See `RequestOwner`."""
+        return encode_fields([(b"Host", authority), *self._fields]), self._body
+
+    def repeatable(self) -> bool:
+        """See `RequestOwner`."""
+        return not self._body and may_retry(self.outbound.method.decode("ascii"), True, False, self.outbound.target)
+
+    def on_connection(self) -> None:
+        """See `RequestOwner`."""
+
+    def on_interim(self, head: ResponseHead) -> None:
+        """See `RequestOwner`."""
+
+    def on_head(self, head: ResponseHead, piece: bytes, complete: bool) -> None:
+        """See `RequestOwner`."""
+        self._head = head
+        self.on_body(piece, complete)
+
+    def on_body(self, piece: bytes, complete: bool) -> None:
+        """See `RequestOwner`."""
+        self._pieces.append(piece)
+        if complete and not self.response.done():
+            self.response.set_result((self._head, b"".join(self._pieces)))
+
+    def on_end(self) -> bool:
+        """See `RequestOwner`."""
+        return False
+
+    def on_failure(self, error: GatewayError) -> None:
+        """See `RequestOwner`."""
+        if not self.response.done():
+            self.response.set_exception(error)
+
+    def on_writable(self, writable: bool) -> None:
+        """See `RequestOwner`."""
