@@ -14,7 +14,7 @@ from gateway.observe.connect_errors import describe_connect_error
 from gateway.observe.logs import configure
 from tests.conftest import settings_for
 from tests.proxy.use_case import UseCase
-from tests.wire import reserved, talk
+from tests.wire import reserved, send_request
 
 
 def _untrusted() -> ssl.SSLCertVerificationError:
@@ -51,7 +51,7 @@ async def test_an_unreachable_node_is_logged_with_address_and_reason() -> None:
         over = {"logs": {"level": "info"}}
         gateway = build(settings_for(f"http://127.0.0.1:{port}", over), UseCase(), configure("info", "json", log))
         await gateway.start()
-        answer = await talk(gateway.data_port, b"GET /_cat HTTP/1.1\r\nHost: a\r\n\r\n")
+        answer = await send_request(gateway.data_port, b"GET /_cat HTTP/1.1\r\nHost: a\r\n\r\n")
         await gateway.stop()
     assert answer.line.split()[1] == b"502"
     assert b"127.0.0.1" not in answer.body

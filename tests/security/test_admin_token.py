@@ -90,7 +90,7 @@ async def test_who_sees_the_metrics(header: bytes, status: int, token_file: Path
 async def test_no_path_leads_past_the_token(path: bytes, token_file: Path, start_gateway: StartGateway) -> None:
     async with RecordingUpstream() as upstream:
         gateway = await start_gateway(upstream.url, UseCase(), {"listen": {"admin_token": {"file": str(token_file)}}})
-        assert _status(await talk(gateway.admin_port, GET % (path, b""))) in (401, 404)
+        assert _status(await send_request(gateway.admin_port, GET % (path, b""))) in (401, 404)
 
 
 async def test_a_reload_changes_the_token(token_file: Path, start_gateway: StartGateway) -> None:
