@@ -15,7 +15,7 @@ from rich.progress import Progress as Bar
 
 from gateway.agents.rules import Rule
 from gateway.config.load import ConfigError
-from gateway.execute.handler import check_rules
+from gateway.execute.build import check_rules
 from gateway.migrate.assess import Assessment, assess
 from gateway.migrate.connection import ClusterError, Connected, connect
 from gateway.migrate.connection import add_arguments as add_cluster

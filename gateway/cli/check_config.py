@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gateway.config.describe import effective
 from gateway.config.load import ConfigError, load
-from gateway.execute.handler import check_rules
+from gateway.execute.build import check_rules
 
 NAME = "check-config"
 HELP = "Check the settings and print what they come to, secrets hidden; exit 2 when something is wrong."

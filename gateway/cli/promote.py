@@ -13,7 +13,7 @@ from typing import Any
 from gateway.agents.lookup import document_path
 from gateway.cli.upgrade import rules_of
 from gateway.config.load import ConfigError
-from gateway.execute.handler import check_rules
+from gateway.execute.build import check_rules
 from gateway.migrate.connection import ClusterError, ClusterUnreachable, Connected, answer_of, connect
 from gateway.migrate.connection import add_arguments as add_cluster
 from gateway.migrate.credential import CredentialError, asked, from_file

@@ -16,7 +16,7 @@ from rich.console import Console
 from gateway.agents.rules import Rule
 from gateway.config.load import ConfigError
 from gateway.delivery.template_change import Code
-from gateway.execute.handler import check_rules
+from gateway.execute.build import check_rules
 from gateway.migrate import probe
 from gateway.migrate.backup import DIRECTORY, BackupError, Journal, only_one, unfinished
 from gateway.migrate.connection import ClusterError, Connected, connect

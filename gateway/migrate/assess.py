@@ -1,6 +1,6 @@
 """What an agent can take, by which strategy, what limits it and what would mend that. Pure.
 
-The promise is made by the code that keeps it: `is_native` and `rewritten` decide here as they do in the gateway,
+The promise is made by the code that keeps it: `is_native` and `rewrite_input` decide here as they do in the gateway,
 for one sample of each kind of input (`gateway.migrate.samples`).
 """
 
@@ -14,7 +14,7 @@ from gateway.agents.rules import Rule, rule_for
 from gateway.delivery.plan_cache import PlanCache
 from gateway.delivery.template_change import command, with_upgrades
 from gateway.errors import GatewayError
-from gateway.execute.rewrite import Policy, is_native, native, rewritten
+from gateway.execute.rewrite import Policy, is_native, rewrite_input, rewrite_native
 from gateway.migrate.findings import Scan, Scanned
 from gateway.migrate.proof import agent_proof
 from gateway.migrate.samples import KINDS, request
@@ -140,9 +140,9 @@ def _ability(plans: PlanCache, kind: str, policy: Policy) -> Ability:
     asked, said = request(kind, profile.provider)
     try:
         if is_native(profile, said):
-            plan = native(profile, asked, said, streaming=False).plan
+            plan = rewrite_native(profile, asked, said, streaming=False).plan
         else:
-            plan = rewritten(profile, asked, said, policy, plans=plans).plan
+            plan = rewrite_input(profile, asked, said, policy, plans=plans).plan
     except GatewayError as error:
         first = next(iter(error.problems), None)
         code = first.code if first is not None and first.code else error.type

@@ -16,7 +16,7 @@ from gateway.agents.lookup import Credentials
 from gateway.config.schema import Settings
 from gateway.errors import GatewayError, InvalidInput, Problem, SignatureConflict
 from gateway.execute.body import is_json
-from gateway.execute.handler import service_headers
+from gateway.execute.build import service_headers
 from gateway.execute.response_headers import NOTICE
 from gateway.notices import Notice
 from gateway.observe.logs import Logger

@@ -11,7 +11,7 @@ from typing import Any
 from gateway.agents.documents import needed, needed_connector, read_profile
 from gateway.errors import GatewayError
 from gateway.execute import rewrite
-from gateway.execute.rewrite import Policy, Rewritten
+from gateway.execute.rewrite import Policy, Rewrite
 from gateway.mlcommons.profile import AgentProfile
 from gateway.simulator.core import ClusterCore, Executed
 from gateway.simulator.fixtures import CLASSIC, FLOW_PROMPT, Template, connector_body, seed_core, templates
@@ -45,7 +45,7 @@ class Sent:
     """
 
     input: AgentInput | None
-    rewritten: Rewritten | None
+    rewritten: Rewrite | None
     error: GatewayError | None
     executed: Executed | None
     stored: str | None = None
@@ -106,7 +106,7 @@ class World:
         assert request.input is not None
         profile = self.profile(name)
         try:
-            made = rewrite.rewritten(
+            made = rewrite.rewrite_input(
                 profile, request, request.input, policy or Policy(), tuple(pairs) if profile.memory_type else ()
             )
         except GatewayError as error:

@@ -11,7 +11,7 @@ import pytest
 from gateway.delivery.refusal import upgrade as remedy
 from gateway.delivery.template_change import command, with_upgrades
 from gateway.errors import Problem, UndeliverableContent
-from gateway.execute.rewrite import Policy, rewritten
+from gateway.execute.rewrite import Policy, rewrite_input
 from gateway.providers import registry
 from gateway.unified.request import read_execute
 from tests.delivery.cases import CALL, CASES, IMAGE, OTHER_IMAGE, RESULT, VIDEO, text, turn
@@ -187,8 +187,8 @@ def test_the_command_that_is_named_does_what_is_said() -> None:
     assert said.input is not None
     provider = registry.provider(profile.provider)
     with pytest.raises(UndeliverableContent):
-        rewritten(profile, said, said.input, Policy())
-    plan = rewritten(with_upgrades(profile, provider), said, said.input, Policy()).plan
+        rewrite_input(profile, said, said.input, Policy())
+    plan = rewrite_input(with_upgrades(profile, provider), said, said.input, Policy()).plan
     assert IMAGE["source"]["data"] not in plan.parameters["question"]
     assert "messages" in plan.parameters
 

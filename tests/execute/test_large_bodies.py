@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 
 from gateway.execute import handler as execute_handler
-from gateway.execute.fast_path import text_of
+from gateway.execute.fast_path import read_plain_text
 from gateway.offload import READING, Worker
 from gateway.unified.model import AgentInput
 from tests.conftest import StartGateway
@@ -78,10 +78,10 @@ LARGE = {
 @pytest.mark.parametrize("body", LARGE.values(), ids=LARGE)
 async def test_large_bodies_are_read_and_planned_off_the_loop(client: Client, moved: list[str], body: bytes) -> None:
     assert (await execute(client, body))[0] == 200
-    assert moved == ["read_execute", "_delivered"]
+    assert moved == ["read_execute", "rewrite"]
     packed = gzip.compress(body)
     assert (await execute(client, packed, **{"Content-Encoding": "gzip"}))[0] == 200
-    assert moved[-2:] == ["read_execute", "_delivered"]
+    assert moved[-2:] == ["read_execute", "rewrite"]
 
 
 async def test_the_plan_for_a_large_image_is_made_on_the_loop(client: Client, moved: list[str]) -> None:
@@ -160,8 +160,8 @@ async def test_registrations_are_read_with_the_same_budget(client: Client, moved
 
 
 def test_a_large_text_is_not_read_by_the_fast_path() -> None:
-    assert text_of(b'{"input":"%b"}' % (b"a" * 65_000)) is not None
-    assert text_of(b'{"input":"%b"}' % (b"a" * 66_000)) is None
+    assert read_plain_text(b'{"input":"%b"}' % (b"a" * 65_000)) is not None
+    assert read_plain_text(b'{"input":"%b"}' % (b"a" * 66_000)) is None
 
 
 async def test_a_refused_input_is_given_back_without_a_collection(

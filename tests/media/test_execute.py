@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from gateway.execute.handler import build_handler
+from gateway.execute.build import build_handler
 from gateway.execute.response_headers import NOTICE
 from gateway.simulator.fixtures import seed_core
 from gateway.simulator.server import Simulator

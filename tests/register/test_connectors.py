@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gateway.errors import UndeliverableContent
-from gateway.execute.rewrite import Policy, rewritten
+from gateway.execute.rewrite import Policy, rewrite_input
 from gateway.mlcommons.template import substitute
 from gateway.register.connectors import PROVIDERS, kind
 from gateway.register.documents import model_body
@@ -117,7 +117,7 @@ def test_on_3_6_with_the_unified_api_off(name: str) -> None:
         request = read_execute(json.dumps(case.body).encode())
         assert request.input is not None
         try:
-            found[key] = rewritten(profile, request, request.input, Policy()).plan.strategy
+            found[key] = rewrite_input(profile, request, request.input, Policy()).plan.strategy
         except UndeliverableContent as refusal:
             found[key] = f"refused: {refusal.problems[0].code}"
     assert found == golden("arrivals.json")["3.6.0"][name]
