@@ -21,7 +21,6 @@ from gateway.simulator.plan import run_plan
 from gateway.simulator.predict import LlmReply, LlmRequest, Run, predict
 from gateway.simulator.render import Parameters
 from gateway.simulator.resources import Resources
-from gateway.simulator.search import Searches
 from gateway.simulator.settings import MCP_SWITCH, Settings
 from gateway.simulator.values import to_parameters
 
@@ -56,7 +55,6 @@ class ClusterCore:
         self.modern = version.startswith("3.")
         self.settings = Settings(self.modern)
         self.resources = Resources(self.modern, self.settings, refresh_seconds)
-        self.searches = Searches(self.resources)
         self.memory = MemoryStore(self.modern)
         self.llm = llm or answer_any
         self.tool_outputs: dict[str, str] = {}

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl
 
+from gateway.simulator import search as searching
 from gateway.simulator.bodies import parse_object
 from gateway.simulator.core import ClusterCore
 from gateway.simulator.errors import Json, RestFailure
 from gateway.simulator.memory import Message, new_id, page
 from gateway.simulator.predict import LlmReply, LlmRequest
-from gateway.simulator.search import answer, hit
 from gateway.simulator.values import to_parameters
 
 
@@ -110,19 +110,9 @@ def search(kind: str) -> Handler:
     def run(core: ClusterCore, request: Request, _: str) -> Json:
         if not request.body.strip():
             raise RestFailure(400, "parse_exception", "request body or source parameter is required")
-        return core.searches.search(kind, request.json(core))
+        return searching.search(core.resources, kind, request.json(core))
 
     return run
-
-
-def open_point(core: ClusterCore, request: Request, index: str) -> Json:
-    """Opens a point in time on an index of the plugin."""
-    return core.searches.open_point(index, request.query.get("keep_alive"))
-
-
-def close_points(core: ClusterCore, request: Request, _: str) -> Json:
-    """Closes points in time."""
-    return core.searches.close_points(request.json(core))
 
 
 def undeploy(core: ClusterCore, request: Request, model_id: str) -> Json:
@@ -193,5 +183,7 @@ def search_memory(core: ClusterCore, request: Request, memory_id: str) -> Json:
     """All turns and steps of a memory, whatever the query."""
     memory = core.memory.get(memory_id)
     documents = {**memory.messages, **memory.traces}
-    hits = [hit(".plugins-ml-memory-message", name, message.document(True)) for name, message in documents.items()]
-    return answer(hits[:10], len(hits))
+    hits = [
+        searching.hit(".plugins-ml-memory-message", name, message.document(True)) for name, message in documents.items()
+    ]
+    return searching.answer(hits[:10], len(hits))

@@ -128,8 +128,6 @@ _BOTH: list[Row] = [
     _row("GET", "/_cluster/health", handlers.health),
     _row("GET", "/_cluster/settings", handlers.get_settings, "flat_settings", "include_defaults"),
     _row("PUT", "/_cluster/settings", handlers.put_settings, "flat_settings"),
-    _row("POST", "/{id}/_search/point_in_time", handlers.open_point, "keep_alive"),
-    _row("DELETE", "/_search/point_in_time", handlers.close_points),
     _row("POST", "connectors/_create", lambda core, request, _: core.resources.create_connector(request.json(core))),
     *(
         _row(method, f"{kind}s/_search", handlers.search(kind))
