@@ -6,7 +6,7 @@ is a thin shell (`server.py`).
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from gateway.simulator.bodies import no_input, parse_object
@@ -68,22 +68,6 @@ class ClusterCore:
             while True:
                 sent.append(request.body)
                 request = run.send(self.llm(request))
-        except StopIteration as end:
-            return Executed(200, end.value, sent)
-        except Answer as failure:
-            return Executed(failure.status, failure.body, sent)
-
-    async def execute_async(
-        self, agent_id: str, body: Mapping[str, Any] | bytes | str, llm: Callable[[LlmRequest], Awaitable[LlmReply]]
-    ) -> Executed:
-        """The same, with the models behind a coroutine."""
-        sent: list[str] = []
-        run = self.execution(agent_id, body)
-        try:
-            request = next(run)
-            while True:
-                sent.append(request.body)
-                request = run.send(await llm(request))
         except StopIteration as end:
             return Executed(200, end.value, sent)
         except Answer as failure:

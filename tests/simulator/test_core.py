@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gateway.simulator.core import VERSIONS, ClusterCore, Executed
 from gateway.simulator.fixtures import seed_core
 from gateway.simulator.llm import Call, LlmEndpoints
-from gateway.simulator.predict import LlmReply, LlmRequest
+from gateway.simulator.predict import LlmReply
 
 ASK = {"parameters": {"question": 'say "hi"'}}
 NEEDS_MORE = ("-a", "-b", "-e2", "_messages", "_contents")  # templates that `question` alone does not fill
@@ -218,12 +218,3 @@ def test_any_parameters_are_answered_on_3x(name: str, parameters: dict[str, str]
 
 
 SEEDED = {version: Seeded(version) for version in VERSIONS}
-
-
-async def test_the_models_may_be_behind_a_coroutine() -> None:
-    async def answer(request: LlmRequest) -> LlmReply:
-        return seeded.llm(request)
-
-    seeded = Seeded("2.19.0")
-    executed = await seeded.core.execute_async(seeded.agents["flow-d"], ASK, answer)
-    assert executed == seeded.core.execute(seeded.agents["flow-d"], ASK)
