@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ from gateway.app import Gateway, UseCase, build
 from gateway.config.load import load
 from gateway.config.schema import Settings
 from gateway.observe.logs import configure
+from gateway.register import reuse
 
 # A quick run tries a quarter of the examples; `--hypothesis-profile=thorough` (make test-all) tries them all. No
 # example has a time limit, which a loaded machine would exceed. CI tries the same examples each time, so that what
@@ -46,6 +47,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.parent.name in BOTH_LOOPS and "[asyncio" in item.name:
             item.add_marker(pytest.mark.slow)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _cheap_tags() -> Iterator[None]:
+    """Make the hash of a registration, which is slow on purpose, cheap: the tests compute hundreds.
+
+    Gateways in processes of their own keep its real cost.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(reuse._COST, "n", 2)
+        yield
 
 
 StartGateway = Callable[..., Awaitable[Gateway]]
