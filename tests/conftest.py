@@ -16,7 +16,7 @@ from gateway.config.schema import Settings
 from gateway.observe.logs import configure
 from gateway.register import reuse
 
-# A quick run tries a quarter of the examples; `--hypothesis-profile=thorough` (make test-all) tries them all. No
+# A quick run tries a sixth of the examples; `--hypothesis-profile=thorough` (make test-all) tries them all. No
 # example has a time limit, which a loaded machine would exceed. CI tries the same examples each time, so that what
 # passed there passes again; elsewhere they differ.
 _PROPERTY: dict[str, Any] = {
@@ -25,7 +25,7 @@ _PROPERTY: dict[str, Any] = {
     "derandomize": bool(os.environ.get("CI")),
 }
 settings.register_profile("thorough", max_examples=100, **_PROPERTY)
-settings.register_profile("quick", max_examples=25, **_PROPERTY)
+settings.register_profile("quick", max_examples=16, **_PROPERTY)
 settings.load_profile("quick")
 
 

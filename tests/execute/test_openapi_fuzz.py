@@ -101,7 +101,7 @@ def _fuzz(world: World, operation: Any, examples: int) -> None:
 
 @pytest.mark.parametrize("operation", _operations(), ids=lambda one: one.label)
 def test_never_a_5xx_of_the_gateways_own(world: World, operation: Any) -> None:
-    _fuzz(world, operation, 12)
+    _fuzz(world, operation, 8)
 
 
 @pytest.mark.slow

@@ -60,7 +60,7 @@ def _fuzz(world: World, operation: Any, examples: int) -> None:
 
 @pytest.mark.parametrize("operation", operations(), ids=lambda one: one.label)
 def test_never_a_5xx_of_the_gateways_own(world: World, operation: Any) -> None:
-    _fuzz(world, operation, 15)
+    _fuzz(world, operation, 10)
 
 
 @pytest.mark.slow
