@@ -23,14 +23,14 @@ Turn = dict[str, Any]
 
 
 def spoken(body: Mapping[str, Any]) -> AgentInput:
-    """The conversation in an execute body."""
+    """Return the conversation in an execute body."""
     said = read_execute(json.dumps(body).encode()).input
     assert said is not None, "the demo's bodies all have an input"
     return said
 
 
 def mapped(provider: Provider, body: Mapping[str, Any]) -> list[Turn]:
-    """The turns of an execute body in the provider's own words, media and all.
+    """Return the turns of an execute body in the provider's own words, media and all.
 
     Raises:
         Inexpressible: the provider has no words for it.
@@ -42,7 +42,7 @@ def mapped(provider: Provider, body: Mapping[str, Any]) -> list[Turn]:
 
 
 def difference(provider: Provider, wanted: list[Turn], received: Any, prompt: str | None, notices: str = "") -> str:
-    """Why `received`, a body that the LLM got, does not carry the `wanted` turns; "" when it does.
+    """Return why `received`, a body that the LLM got, does not carry the `wanted` turns; "" when it does.
 
     prompt: the agent's own prompt with ``${parameters.question}`` in it; None where its words are not known:
     then they must stand around the question. notices: the codes the gateway told the client; a split user turn
@@ -70,7 +70,7 @@ def _without_neutral(provider: Provider, turn: Turn) -> list[Any]:
 
 
 def _prompted(provider: Provider, said: Turn, came: Turn, prompt: str | None) -> bool:
-    """Whether `came` is `said` with the agent's prompt around its last text."""
+    """Return True if `came` is `said` with the agent's prompt around its last text."""
     field = provider.content_field
     before, after = _parts(provider, said), _parts(provider, came)
     if {**said, field: None} != {**came, field: None} or len(before) != len(after):

@@ -10,7 +10,7 @@ Body = dict[str, Any]
 
 
 def bodies() -> dict[str, Body]:
-    """An execute body for each thing the demo shows, by its name."""
+    """Return an execute body for each thing the demo shows, by its name."""
     picture, document, film = (
         _media("image", "visitors.png"),
         _media("document", "hours.pdf"),

@@ -44,7 +44,7 @@ class Place:
 
 @asynccontextmanager
 async def place(version: str, port: int) -> AsyncIterator[Place]:
-    """A seeded cluster of `version` and a gateway on `port` (0: any free one).
+    """Yield a seeded cluster of `version` and a gateway on `port` (0: any free one).
 
     Raises:
         OSError: the port is taken.

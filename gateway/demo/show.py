@@ -60,7 +60,7 @@ class Terminal:
             self._console.width = _PLAIN_WIDTH
 
     def starting(self, what: str) -> AbstractContextManager[Any]:
-        """What is being waited for: a spinner on a terminal, else a line."""
+        """Return what is being waited for: a spinner on a terminal, else a line."""
         if self._console.is_terminal:
             return self._console.status(what)
         self._console.print(what)
@@ -118,7 +118,7 @@ def _counts(outcomes: Sequence[Outcome]) -> dict[str, int]:
 
 
 def _mark(one: Outcome) -> Text:
-    """What became of one input at one agent: ✓ only when the LLM got all of it."""
+    """Return what became of one input at one agent: ✓ only when the LLM got all of it."""
     match one.outcome:
         case "arrived":
             words = f"✓ {one.agent} ({', '.join(filter(None, (one.strategy, one.notices)))})"

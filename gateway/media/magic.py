@@ -42,7 +42,7 @@ def _riff(form: bytes) -> _Fits:
 
 
 def _iso(*brands: bytes) -> _Fits:
-    """An ISO base media file: its first box is `ftyp`; brands: what its brand starts with, any when there is none."""
+    """Return an ISO base media file: its first box is `ftyp`; brands: what its brand starts with, any when there is none."""
     return lambda head: head[4:8] == b"ftyp" and head[8:12].startswith(brands or (b"",))
 
 
@@ -55,7 +55,7 @@ def _quicktime(head: bytes) -> bool:
 
 
 def _mpeg_audio(head: bytes) -> bool:
-    """An ID3 tag, or a frame: eleven bits of sync, and a layer that is not the reserved 0 (which is AAC's)."""
+    """Return an ID3 tag, or a frame: eleven bits of sync, and a layer that is not the reserved 0 (which is AAC's)."""
     return head.startswith(b"ID3") or (head[:1] == b"\xff" and head[1:2] >= b"\xe0" and head[1] & 0x06 != 0)
 
 

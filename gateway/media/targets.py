@@ -30,7 +30,7 @@ class Targets:
         self._hosts = [_host_and_port(pattern) for pattern in settings.hosts]
 
     def first(self, written: str) -> URL:
-        """The client's URL.
+        """Return the client's URL.
 
         Raises:
             Unfetchable: it may not be fetched.
@@ -38,7 +38,7 @@ class Targets:
         return self._checked(_parsed(written, None))
 
     def next(self, url: URL, location: str) -> URL:
-        """Where an answer from `url` redirects to.
+        """Return where an answer from `url` redirects to.
 
         Raises:
             Unfetchable: that may not be fetched.

@@ -1,4 +1,4 @@
-"""What the cluster's nodes did, as Prometheus sees it: one series a node, and nodes are as many as are configured."""
+"""Prometheus metrics of the cluster's nodes: one series for each configured node."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class NodeState(NamedTuple):
 
 
 class Nodes(Collector):
-    """Asks `states` for the nodes whenever metrics are asked for; nothing is done for a request."""
+    """Reads the nodes from `states` when metrics are collected, so a request costs nothing."""
 
     def __init__(self, states: Callable[[], Iterable[NodeState]]) -> None:
         self._states = states
 
     def collect(self) -> Iterator[Metric]:
-        """The metrics as they are now."""
+        """Yield the metrics as they are now."""
         label = ("node",)
         requests = CounterMetricFamily("mlc_gateway_node_requests", "Requests sent to a node.", labels=label)
         failures = CounterMetricFamily(

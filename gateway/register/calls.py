@@ -38,7 +38,7 @@ class SecretMasker:
         self._pattern = re.compile("|".join(patterns)) if patterns else None
 
     def __call__(self, text: str) -> str:
-        """`text` without the secrets."""
+        """Return `text` without the secrets."""
         return self._pattern.sub(HIDDEN, text) if self._pattern else text
 
 
@@ -77,7 +77,7 @@ class Calls:
     async def __call__(
         self, method: str, target: str, body: Any = None, seconds: float | None = None, accept: Mapping[str, str] = {}
     ) -> Reply:
-        """One call and its answer, whatever its status. body: JSON data, or its text in pieces.
+        """Return one call and its answer, whatever its status. body: JSON data, or its text in pieces.
 
         Raises:
             UpstreamUnavailable, UpstreamTimeout: no whole answer came (`LOST`).
@@ -97,7 +97,7 @@ class Calls:
         return Reply(response.status, found, response.body, reason)
 
     async def until(self, look: Callable[[], Awaitable[T | None]]) -> T | None:
-        """What `look` finds within `visible_within`, None if it finds nothing; an answer lost meanwhile is nothing."""
+        """Return what `look` finds within `visible_within`, None if it finds nothing; an answer lost meanwhile is nothing."""
         loop = asyncio.get_running_loop()
         end = loop.time() + self.visible_within
         pause, longest = _PAUSES
@@ -113,7 +113,7 @@ class Calls:
 
 
 def _reason(document: Mapping[str, Any] | None, status: int) -> str:
-    """The cluster's own words for its error."""
+    """Return the cluster's own words for its error."""
     error = (document or {}).get("error")
     said = error.get("reason") if isinstance(error, dict) else error
     return said if isinstance(said, str) and said else f"status {status}"

@@ -16,7 +16,7 @@ CASCADE = "cascade"
 
 
 def reads_cascade(raw_target: str) -> tuple[bool, str]:
-    """Whether a request wants the cascade, and its target without that parameter.
+    """Return True if a request wants the cascade, and its target without that parameter.
 
     Raises:
         InvalidInput: the parameter is neither ``true`` nor ``false``.
@@ -51,7 +51,7 @@ async def delete_agent(call: ExecuteCall, calls: Calls) -> Forward | Answer:
 
 
 async def _parts(call: ExecuteCall, calls: Calls) -> list[Made]:
-    """What was made for the agent; nothing where it can't be read."""
+    """Return what was made for the agent; nothing where it can't be read."""
     try:
         reply = await calls("GET", document_path("agents", call.agent_id))
     except LOST:

@@ -14,17 +14,17 @@ _LISTER = {False: "CatIndexTool", True: "ListIndexTool"}
 
 
 def tool_type(name: str, target: Target) -> str:
-    """The tool's type there: the tool that lists indices has two names, all others one."""
+    """Return the tool's type there: the tool that lists indices has two names, all others one."""
     return _LISTER[target.since((3, 0))] if name in _LISTER.values() else name
 
 
 def default_tools(target: Target) -> list[dict[str, Any]]:
-    """The RFC's three tools, under the types they have there; ML Commons itself has them, without another plugin."""
+    """Return the RFC's three tools, under the types they have there; ML Commons itself has them, without another plugin."""
     return [{"type": tool_type(name, target)} for name in _TOOLS]
 
 
 def named_tools(tools: list[dict[str, Any]], target: Target) -> list[dict[str, Any]]:
-    """The client's tools; one whose type has another name there keeps the old one as its name."""
+    """Return the client's tools; one whose type has another name there keeps the old one as its name."""
     return [
         tool
         if (type_ := tool_type(tool["type"], target)) == tool["type"]
@@ -34,12 +34,12 @@ def named_tools(tools: list[dict[str, Any]], target: Target) -> list[dict[str, A
 
 
 def made_type(agent_type: str, target: Target) -> str:
-    """The type of the agent that is made: `conversational` where the asked one is V2 and the cluster has none."""
+    """Return the type of the agent that is made: `conversational` where the asked one is V2 and the cluster has none."""
     return agent_type if agent_type != V2 or target.has_type(V2) else "conversational"
 
 
 def made_memory(agent_type: str, asked: Mapping[str, Any] | None, target: Target) -> dict[str, Any] | None:
-    """The agent's `memory`: `conversation_index` by default and in place of an unknown type; None for a flow."""
+    """Return the agent's `memory`: `conversation_index` by default and in place of an unknown type; None for a flow."""
     if asked is None:
         return None if agent_type == "flow" else {"type": MEMORY}
     type_ = str(asked.get("type") or MEMORY)
@@ -50,5 +50,5 @@ def made_memory(agent_type: str, asked: Mapping[str, Any] | None, target: Target
 
 
 def has_default_tools(agent_type: str) -> bool:
-    """Whether an agent of this type gets tools when none are named; a flow runs every tool it has, so it does not."""
+    """Return True if an agent of this type gets tools when none are named; a flow runs every tool it has, so it does not."""
     return agent_type not in FLOWS

@@ -31,7 +31,7 @@ _PROMPTS = {"flow": _QUESTION, "conversational_flow": "${parameters.chat_history
 
 
 def model_body(registration: Registration, target: Target, tag: str) -> dict[str, Any]:
-    """The body of `POST /_plugins/_ml/models/_register?deploy=true`: a remote model with its connector inside.
+    """Return the body of `POST /_plugins/_ml/models/_register?deploy=true`: a remote model with its connector inside.
 
     Raises:
         ValueError: the registration has no model (`makes_model` tells).
@@ -49,7 +49,7 @@ def model_body(registration: Registration, target: Target, tag: str) -> dict[str
 
 
 def mcp_connector_body(server: McpServer, tag: str) -> dict[str, Any]:
-    """The body of `POST /_plugins/_ml/connectors/_create` for one MCP server (3.0.0.0 and 3.8.0.0 sources)."""
+    """Return the body of `POST /_plugins/_ml/connectors/_create` for one MCP server (3.0.0.0 and 3.8.0.0 sources)."""
     body: dict[str, Any] = {
         "name": server.name,
         "description": f"MCP server of an agent, {TAG} {tag}",
@@ -67,7 +67,7 @@ def mcp_connector_body(server: McpServer, tag: str) -> dict[str, Any]:
 def agent_body(
     registration: Registration, target: Target, tag: str, model_id: str, mcp_connector_ids: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """The body of `POST /_plugins/_ml/agents/_register`.
+    """Return the body of `POST /_plugins/_ml/agents/_register`.
 
     Args:
         model_id: the id of the model made; "" where none had to be (`makes_model`): then the cluster gets the `model`
@@ -100,7 +100,7 @@ def agent_body(
 
 
 def _made(registration: Registration, target: Target, model_id: str, parameters: dict[str, Any]) -> dict[str, Any]:
-    """The members that name the made model; `parameters`, the agent's, get what function calling needs."""
+    """Return the members that name the made model; `parameters`, the agent's, get what function calling needs."""
     spec = _model(registration)
     provider = kind(spec.provider)
     interface = target.llm_interface(spec.provider)
@@ -123,13 +123,13 @@ def _made(registration: Registration, target: Target, model_id: str, parameters:
 
 
 def _legacy(registration: Registration, target: Target) -> dict[str, Any]:
-    """The members of an agent that names its own LLM: type and memory the cluster has, nothing added."""
+    """Return the members of an agent that names its own LLM: type and memory the cluster has, nothing added."""
     members = _members(registration, target)
     return {name: value for name, value in members.items() if name == "type" or name in registration.document}
 
 
 def _members(registration: Registration, target: Target) -> dict[str, Any]:
-    """`type`, `tools` and `memory` as the cluster has them, defaults included."""
+    """Return `type`, `tools` and `memory` as the cluster has them, defaults included."""
     type_ = made_type(registration.type, target)
     tools = registration.document.get("tools")
     if tools is None:
@@ -140,14 +140,14 @@ def _members(registration: Registration, target: Target) -> dict[str, Any]:
 
 
 def _has_tools(registration: Registration, target: Target) -> bool:
-    """Whether the agent has any tools, MCP servers' included; a flow always runs one that asks its model."""
+    """Return True if the agent has any tools, MCP servers' included; a flow always runs one that asks its model."""
     members = _members(registration, target)
     parameters = registration.document.get("parameters") or {}
     return members["type"] in FLOWS or bool(members["tools"] or registration.mcp or _own_mcp_connectors(parameters))
 
 
 def _with_llm_tool(tools: list[dict[str, Any]], parameters: dict[str, str], prompt: str) -> list[dict[str, Any]]:
-    """The flow's tools with every LLM tool that names no model running this one; one is added if there is none."""
+    """Return the flow's tools with every LLM tool that names no model running this one; one is added if there is none."""
     if not any(map(_wants_model, tools)):
         tools = [*tools, {"type": _LLM_TOOL}]
     return [
@@ -166,7 +166,7 @@ def _wants_model(tool: Mapping[str, Any]) -> bool:
 def _mcp_connectors(
     registration: Registration, parameters: Mapping[str, Any], ids: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """`parameters.mcp_connectors`: the client's own entries, then one for each connector made."""
+    """Return `parameters.mcp_connectors`: the client's own entries, then one for each connector made."""
     made = []
     for server, connector_id in zip(registration.mcp, ids, strict=True):
         entry: dict[str, Any] = {"mcp_connector_id": connector_id}
@@ -175,14 +175,14 @@ def _mcp_connectors(
 
 
 def _own_mcp_connectors(parameters: Mapping[str, Any]) -> list[Any]:
-    """The client's own entries of `parameters.mcp_connectors`, which may be a list or one as a JSON string."""
+    """Return the client's own entries of `parameters.mcp_connectors`, which may be a list or one as a JSON string."""
     own = parameters.get("mcp_connectors") or []
     entries: list[Any] = json.loads(own) if isinstance(own, str) else own
     return entries
 
 
 def _block(spec: ModelSpec) -> dict[str, Any]:
-    """The `model` block again, for a cluster that takes it."""
+    """Return the `model` block again, for a cluster that takes it."""
     credential = {name: secret.reveal() for name, secret in spec.credential.items()}
     block: dict[str, Any] = {"model_id": spec.model_id, "model_provider": spec.provider, "credential": credential}
     return {**block, "model_parameters": dict(spec.parameters)} if spec.parameters else block
@@ -199,7 +199,7 @@ def _memory_changed(asked: Mapping[str, Any], made: Mapping[str, Any] | None) ->
 
 
 def notices(registration: Registration, target: Target) -> tuple[Notice, ...]:
-    """What the client should know about the agent that is made, beside its id."""
+    """Return what the client should know about the agent that is made, beside its id."""
     return tuple(_notices(registration, target))
 
 

@@ -246,7 +246,7 @@ class Manager:
         return Calls(self._cluster, headers, self._settings.timeout, self._settings.visible_within, secrets)
 
     async def _target(self, call: ExecuteCall, registration: Registration) -> Target | None:
-        """What the cluster is like; None where it asks who is calling: the client is to get that question itself."""
+        """Return what the cluster is like; None where it asks who is calling: the client is to get that question itself."""
         calls = self._calls(call)
         if self._service_headers is not None:
             calls = self._calls_with(self._service_headers)
@@ -273,7 +273,7 @@ def _read_concerned(body: bytes, budget: Budget) -> Registration | None:
 
 
 def _explained(status: int, body: bytes) -> Answer | None:
-    """The cluster's refusal to change an agent, with a way out; any other answer stands."""
+    """Return the cluster's refusal to change an agent, with a way out; any other answer stands."""
     if status != 405:
         return None
     try:

@@ -31,7 +31,7 @@ _UNTRUSTED = re.compile(r"trusted connector endpoint regex(?:, URL is: *(\S+))?"
 
 
 def secrets_of(registration: Registration) -> Iterable[Secret | str]:
-    """What of a registration must never be shown."""
+    """Return what of a registration must never be shown."""
     if registration.model is not None:
         yield from registration.model.credential.values()
     for server in registration.mcp:
@@ -40,7 +40,7 @@ def secrets_of(registration: Registration) -> Iterable[Secret | str]:
 
 
 async def read_target(calls: Calls) -> Target:
-    """What the cluster is like, read anew: a registration is rare, and a setting may just have been changed.
+    """Return what the cluster is like, read anew: a registration is rare, and a setting may just have been changed.
 
     Raises:
         FailedLookup: the cluster does not tell its version. UpstreamUnavailable, UpstreamTimeout: no answer came.
@@ -65,7 +65,7 @@ def _switch(value: Any) -> bool | None:
 
 
 def _setting(document: Mapping[str, Any] | None, name: str) -> Any:
-    """A setting's value: transient before persistent before default; None where it is not there."""
+    """Return a setting's value: transient before persistent before default; None where it is not there."""
     for level in ("transient", "persistent", "defaults"):
         value: Any = (document or {}).get(level)
         for part in name.split("."):
@@ -105,7 +105,7 @@ async def make_agent(
 
 
 async def _way_out(calls: Calls, reason: str, url: str) -> str:
-    """The call that lets the cluster take an address it does not trust, "" for any other refusal.
+    """Return the call that lets the cluster take an address it does not trust, "" for any other refusal.
 
     url: the address, where the cluster does not repeat it.
     """

@@ -75,14 +75,14 @@ class Found:
 
 
 def query_of(kind: str, tag: str) -> dict[str, Any]:
-    """The search body that shows what was made under a tag."""
+    """Return the search body that shows what was made under a tag."""
     if kind == "agents":
         return {"query": {"term": {f"parameters.{REGISTRATION_PARAMETER}": tag}}, "size": _MOST}
     return {"query": {"match": {"description": tag}}, "size": _MOST}
 
 
 async def tagged(calls: Calls, kind: str, tag: str) -> list[Found]:
-    """All documents of `kind` that carry `tag` and that a search shows, executors too, the first written in front.
+    """Return all documents of `kind` that carry `tag` and that a search shows, executors too, the first written in front.
 
     Raises:
         SearchRefused: the caller may not search. UpstreamUnavailable, UpstreamTimeout: no answer came.
@@ -106,7 +106,7 @@ class SearchRefused(Exception):
 
 
 async def searched(calls: Calls, kind: str, query: Mapping[str, Any]) -> list[Found]:
-    """What a search of `kind` shows.
+    """Return what a search of `kind` shows.
 
     Raises:
         SearchRefused: the caller may not search. UpstreamUnavailable, UpstreamTimeout: no answer came.
@@ -142,7 +142,7 @@ class Metadata:
 
 
 def metadata_of(agent: Mapping[str, Any]) -> Metadata:
-    """What stands in an agent's parameters; whatever else may stand there counts as nothing."""
+    """Return what stands in an agent's parameters; whatever else may stand there counts as nothing."""
     try:
         noted = json.loads((agent.get("parameters") or {}).get(METADATA_PARAMETER) or "{}")
         connectors = tuple(str(id) for id in noted.get("mcp_connector_ids") or ())
@@ -155,7 +155,7 @@ def metadata_of(agent: Mapping[str, Any]) -> Metadata:
 
 
 async def users_of(calls: Calls, made: Made, but: Collection[str] = ()) -> list[str] | None:
-    """The agents that use a model or an MCP connector, without those of `but`; None where that can't be known."""
+    """Return the agents that use a model or an MCP connector, without those of `but`; None where that can't be known."""
     if made.kind == "agents":
         return []
     try:
@@ -178,7 +178,7 @@ async def _connector_users(calls: Calls, id: str) -> list[Found] | None:
 
 
 async def parts_of(calls: Calls, agent: Mapping[str, Any]) -> list[Made]:
-    """What was made for an agent of the gateway's making, in the order in which it is removed."""
+    """Return what was made for an agent of the gateway's making, in the order in which it is removed."""
     parameters = agent.get("parameters") or {}
     executor_id = parameters.get("executor_agent_id")
     tag = parameters.get(REGISTRATION_PARAMETER)
@@ -223,7 +223,7 @@ async def _removed(calls: Calls, made: Made) -> str:
 
 
 async def insisted(calls: Calls, method: str, path: str) -> Reply | GatewayError:
-    """A call that does no harm twice: its answer, or what was raised when none came, however often it was sent."""
+    """Return a call that does no harm twice: its answer, or what was raised when none came, however often it was sent."""
     for _ in range(_TRIES - 1):
         try:
             return await calls(method, path)
@@ -236,12 +236,12 @@ async def insisted(calls: Calls, method: str, path: str) -> Reply | GatewayError
 
 
 def left_text(problems: Iterable[Problem]) -> str:
-    """What `remove` left, as a header's value."""
+    """Return what `remove` left, as a header's value."""
     return header_text(
         "left behind; by hand: " + ", ".join(problem.help.removeprefix(_BY_HAND) for problem in problems)
     )
 
 
 def header_text(text: str) -> str:
-    """A text as a header's value: what ids may be is the cluster's affair."""
+    """Return a text as a header's value: what ids may be is the cluster's affair."""
     return text.encode("ascii", "backslashreplace").decode().replace("\r", " ").replace("\n", " ")

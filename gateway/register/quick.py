@@ -35,7 +35,7 @@ Members = Mapping[str, msgspec.Raw]
 
 
 def parts_of(body: bytes, budget: Budget | None = None) -> tuple[bytes, bytes] | None:
-    """The registration and the execute body in a quick run's; None where it is none: `model` or `input` is missing.
+    """Return the registration and the execute body in a quick run's; None where it is none: `model` or `input` is missing.
 
     budget: the default one if it is None.
 

@@ -34,7 +34,7 @@ def concerns_gateway(body: bytes, budget: Budget | None = None) -> bool:
 
 
 def read_registration(body: bytes, budget: Budget | None = None) -> Registration | None:
-    """What the body of `POST /_plugins/_ml/agents/_register` asks for; None when it has neither `model` nor `mcp`.
+    """Return what the body of `POST /_plugins/_ml/agents/_register` asks for; None when it has neither `model` nor `mcp`.
 
     budget: the default one if it is None.
 

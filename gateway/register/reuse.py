@@ -42,7 +42,7 @@ class Identity:
 
 
 def identify(headers: Mapping[str, str], body: bytes) -> Identity:
-    """The identity of a caller's registration; takes some 100 ms of a processor. body: JSON."""
+    """Return the identity of a caller's registration; takes some 100 ms of a processor. body: JSON."""
     caller = "\n".join(f"{name.lower()}:{_who(value)}" for name, value in headers.items() if name.lower() in _WHO)
     key = headers.get(KEY, "")
     canonical = json.dumps(json.loads(body), sort_keys=True)
@@ -51,7 +51,7 @@ def identify(headers: Mapping[str, str], body: bytes) -> Identity:
 
 
 def _who(value: str) -> str:
-    """A header that tells the caller; of a name and password only the name, which the password outlives."""
+    """Return a header that tells the caller; of a name and password only the name, which the password outlives."""
     scheme, _, rest = value.partition(" ")
     if scheme.lower() != "basic":
         return value
@@ -86,7 +86,7 @@ class Reuse:
         self._looks = identity.keyed or window > 0
 
     async def existing(self) -> str | None:
-        """The agent that an earlier attempt made, if it can run.
+        """Return the agent that an earlier attempt made, if it can run.
 
         Raises:
             IdempotencyKeyReused: its body was another. RegistrationFailed: there is a key, and no search is allowed.
@@ -110,7 +110,7 @@ class Reuse:
         return None
 
     async def settle(self, steps: Steps) -> Settled:
-        """Which agent counts, now that this attempt has made its own.
+        """Return which agent counts, now that this attempt has made its own.
 
         Raises:
             IdempotencyKeyReused: it is another's, whose body was another; this attempt's is to be undone.
@@ -128,7 +128,7 @@ class Reuse:
         return Settled(own.id, own=True, left=tuple(await self._tidy(steps, found)))
 
     async def _shown(self, kind: str, own: Made) -> list[Found] | None:
-        """All with the tag, once a search shows `own`; None if none does."""
+        """Return all with the tag, once a search shows `own`; None if none does."""
 
         async def look() -> list[Found] | None:
             found = await tagged(self._calls, kind, self._identity.tag)
@@ -140,7 +140,7 @@ class Reuse:
             return None
 
     def _counts(self, found: Found) -> bool:
-        """Whether it was made for this registration, not for an equal one of long ago."""
+        """Return True if it was made for this registration, not for an equal one of long ago."""
         if found.is_executor:
             return False
         if self._identity.keyed:
@@ -155,7 +155,7 @@ class Reuse:
             )
 
     async def _runs(self, found: Found) -> bool:
-        """Whether the agent still has its model: an attempt that failed may have undone that before the agent came."""
+        """Return True if the agent still has its model: an attempt that failed may have undone that before the agent came."""
         model_id = metadata_of(found.source).model_id
         if not model_id or not _mentions(found.source, model_id):
             return True
@@ -187,12 +187,12 @@ def _is_part(found: Found, agent: Found) -> bool:
 
 
 def _mentions(source: Mapping[str, Any], id: str) -> bool:
-    """Whether an agent uses a document, apart from what the gateway noted."""
+    """Return True if an agent uses a document, apart from what the gateway noted."""
     return json.dumps(id) in json.dumps(without_notes(source))
 
 
 def without_notes(source: Mapping[str, Any]) -> dict[str, Any]:
-    """An agent's document without the gateway's own parameters."""
+    """Return an agent's document without the gateway's own parameters."""
     notes = (METADATA_PARAMETER, REGISTRATION_PARAMETER, BODY_PARAMETER, ATTEMPT_PARAMETER)
     parameters = {name: value for name, value in (source.get("parameters") or {}).items() if name not in notes}
     return {**source, "parameters": parameters}

@@ -24,7 +24,7 @@ class SharedTasks:
         return task
 
     async def share(self, key: Hashable, begin: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """What the work under way for `key` comes to, begun here if there is none."""
+        """Return what the work under way for `key` comes to, begun here if there is none."""
         task = self._shared.get(key)
         if task is None:
             task = self._shared[key] = self.start(begin())

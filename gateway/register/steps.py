@@ -61,7 +61,7 @@ class Steps:
         return reply
 
     def _marked(self, kind: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """The body with a mark of this attempt's own: two attempts of one registration share its tag."""
+        """Return the body with a mark of this attempt's own: two attempts of one registration share its tag."""
         if kind == "agents":
             return {**body, "parameters": {**(body.get("parameters") or {}), ATTEMPT_PARAMETER: self.attempt}}
         description = str(body.get("description") or "")

@@ -70,7 +70,7 @@ class Target:
     mcp_enabled: bool | None = None
 
     def since(self, release: Release) -> bool:
-        """Whether the cluster is of this release or a later one."""
+        """Return True if the cluster is of this release or a later one."""
         return self.version[:2] >= release
 
     @property
@@ -79,22 +79,22 @@ class Target:
         return self.since((3, 5)) and bool(self.unified_api)
 
     def has_type(self, agent_type: str) -> bool:
-        """Whether agents of this type (lower case) can be registered there."""
+        """Return True if agents of this type (lower case) can be registered there."""
         release = _TYPES.get(agent_type)
         return release is not None and self.since(release) and (agent_type not in _BY_MODEL_BLOCK or self.model_block)
 
     def has_memory(self, memory_type: str) -> bool:
-        """Whether agents there may have this type of memory (lower case)."""
+        """Return True if agents there may have this type of memory (lower case)."""
         return self.since(_MEMORIES[memory_type])
 
     def llm_interface(self, provider: str) -> str:
-        """`_llm_interface` for a provider, "" where the cluster has no function calling for it."""
+        """Return `_llm_interface` for a provider, "" where the cluster has no function calling for it."""
         name, release = _INTERFACES[provider]
         return name if self.since(release) else ""
 
 
 def makes_model(target: Target, registration: Registration) -> bool:
-    """Whether the gateway has to make the model, by `documents.model_body`.
+    """Return True if the gateway has to make the model, by `documents.model_body`.
 
     Also on a cluster that takes the block: for a `url`, which the block has no member for, and for the flow types,
     whose tools could not name a model the cluster makes (3.8.0 recordings, ``u_flow``: it never runs).
@@ -107,12 +107,12 @@ def makes_model(target: Target, registration: Registration) -> bool:
 
 
 def takes(target: Target, registration: Registration) -> bool:
-    """Whether the cluster takes the registration in one call, after the edits of `as_native`."""
+    """Return True if the cluster takes the registration in one call, after the edits of `as_native`."""
     return not registration.mcp and not makes_model(target, registration)
 
 
 def as_native(body: bytes, registration: Registration, target: Target) -> bytes | None:
-    """The body for a cluster that `takes` it: None when it goes byte for byte, else with the type mended."""
+    """Return the body for a cluster that `takes` it: None when it goes byte for byte, else with the type mended."""
     if not takes(target, registration):
         raise ValueError("the cluster does not take this registration")
     if registration.type_given.lower() == registration.type:

@@ -36,7 +36,7 @@ _CREDENTIAL_OF = re.compile(r"\$\{credential\.([^}]*)\}")
 
 
 def read_document(reading: Reading, document: dict[str, Any]) -> Registration:
-    """The registration, which is whole only if `reading` met no problem; `document` has no lifted strings left."""
+    """Return the registration, which is whole only if `reading` met no problem; `document` has no lifted strings left."""
     fields = Fields(reading, document, "")
     fields.name("name")
     given = fields.string("type", required=False) or ""
@@ -129,7 +129,7 @@ def _model_parameters(fields: Fields) -> Mapping[str, str]:
 
 
 def _number(text: str) -> float:
-    """The JSON number in `text`; NaN, which is in no range, where it is none."""
+    """Return the JSON number in `text`; NaN, which is in no range, where it is none."""
     return float(text) if re.fullmatch(r"-?\d{1,20}(\.\d{1,20})?([eE][-+]?\d{1,2})?", text) else math.nan
 
 

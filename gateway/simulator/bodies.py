@@ -20,7 +20,7 @@ def no_input(modern: bool) -> RestFailure:
 
 
 def parse_object(body: bytes | str, modern: bool) -> Json:
-    """The JSON object in a request's body; what follows it is ignored.
+    """Return the JSON object in a request's body; what follows it is ignored.
 
     Raises:
         RestFailure: 400 or 500, as the cluster answers each kind of bad body.
@@ -71,7 +71,7 @@ def _malformed(text: str, modern: bool) -> RestFailure:
 
 
 def _open_brackets(text: str) -> list[int]:
-    """Where the brackets stand that nothing closes."""
+    """Return where the brackets stand that nothing closes."""
     opened: list[int] = []
     quoted = escaped = False
     for position, char in enumerate(text):

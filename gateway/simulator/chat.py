@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def run_conversational(core: ClusterCore, agent: Mapping[str, Any], given: Parameters, running: str | None) -> Run:
-    """Runs a conversational agent; `running` is the turn just begun. Returns the tensors of its answer."""
+    """Run a conversational agent; `running` is the turn just begun. Returns the tensors of its answer."""
     parameters: Parameters = {**((agent.get("parameters") or {}) if core.modern else {}), **given}
     interface = interface_of(parameters.get("_llm_interface")) if core.modern else None
     if interface is not None:
@@ -40,7 +40,7 @@ def run_conversational(core: ClusterCore, agent: Mapping[str, Any], given: Param
 
 
 def _recall(core: ClusterCore, parameters: Parameters, interface: Interface | None, running: str | None) -> None:
-    """Puts the remembered turns where the prompt finds them, over whatever the caller sent there."""
+    """Put the remembered turns where the prompt finds them, over whatever the caller sent there."""
     turns = core.memory.history(parameters.get("memory_id") or "", history_limit(parameters), running)
     if not turns:
         return
@@ -207,7 +207,7 @@ _DEFAULTS = {
 
 
 def _prompt(parameters: Parameters, made: Mapping[str, tools.Tool], interface: Interface | None) -> str:
-    """The prompt after its seven passes; the scratchpad and the payload make nine (FACTS.md, "Passes")."""
+    """Return the prompt after its seven passes; the scratchpad and the payload make nine (FACTS.md, "Passes")."""
     prompt = fill(parameters.get("prompt") or prompts.TEMPLATE, parameters)
     prompt = fill(prompt, {name: parameters[name] for name in ("prompt.prefix", "prompt.suffix")})
     if interface is None:

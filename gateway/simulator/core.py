@@ -74,7 +74,7 @@ class ClusterCore:
             return Executed(failure.status, failure.body, sent)
 
     def execution(self, agent_id: str, body: Mapping[str, Any] | bytes | str) -> Run:
-        """The run as a generator of LLM calls; returns the response's body.
+        """Return the run as a generator of LLM calls; returns the response's body.
 
         Raises:
             Answer: the run failed; the exception carries the response.
@@ -90,7 +90,7 @@ class ClusterCore:
         return {"inference_results": [{"output": tensors}]}
 
     def _parameters(self, document: Mapping[str, Any]) -> Parameters | None:
-        """The parameters as strings; `input` and any other field at the top are skipped in silence."""
+        """Return the parameters as strings; `input` and any other field at the top are skipped in silence."""
         if "parameters" not in document:
             return None
         given = document["parameters"]
@@ -99,7 +99,7 @@ class ClusterCore:
         return to_parameters(given, self.modern) if isinstance(given, Mapping) else {}
 
     def run_agent(self, agent_id: str, parameters: Parameters) -> Run:
-        """Runs an agent with ready parameters; returns the tensors of its answer."""
+        """Run an agent with ready parameters; returns the tensors of its answer."""
         agent = self.resources.agents.get(agent_id)
         if agent is None:
             if not self.resources.agents:
@@ -142,7 +142,7 @@ class ClusterCore:
         return turn.message_id
 
     def predict(self, model_id: str | None, parameters: Parameters) -> Run:
-        """Calls a model; returns the data map of its answer."""
+        """Call a model; returns the data map of its answer."""
         model = self.resources.models.get(model_id or "")
         if model is None:
             raise ExecuteFailure(404, "OpenSearchStatusException", "Failed to find model")

@@ -40,7 +40,7 @@ def mcp_is_off() -> RestFailure:
 
 
 def check_connector(body: Mapping[str, Any], modern: bool, mcp_on: bool) -> None:
-    """Checks the body of ``connectors/_create``.
+    """Check the body of ``connectors/_create``.
 
     Raises:
         RestFailure: 400, or 500 for an `mcp_sse` one while MCP is off (the other MCP protocol goes unchecked).
@@ -65,7 +65,7 @@ def check_connector(body: Mapping[str, Any], modern: bool, mcp_on: bool) -> None
 
 
 def connector_document(body: Mapping[str, Any], modern: bool) -> Json:
-    """A connector as it is stored, standalone or in a model; its credential with it."""
+    """Return a connector as it is stored, standalone or in a model; its credential with it."""
     document: Json = {name: body[name] for name in ("name", "description", "protocol") if name in body}
     document["version"] = str(body.get("version", "1"))
     if body.get("parameters") is not None:
@@ -109,7 +109,7 @@ def _is_web(url: Any) -> bool:
 
 
 def check_agent(body: Mapping[str, Any], modern: bool, mcp_on: bool) -> None:
-    """Checks the body of ``agents/_register``.
+    """Check the body of ``agents/_register``.
 
     Raises:
         RestFailure: 400; 500 where MCP is needed and off, or the cluster runs into a null.
@@ -170,7 +170,7 @@ def _check_tools(tools: Any) -> None:
 
 
 def agent_document(body: Mapping[str, Any], modern: bool) -> Json:
-    """An agent as it is stored."""
+    """Return an agent as it is stored."""
     kept = ("name", "type", "description", "app_type", "memory")
     document: Json = {name: body[name] for name in kept if body.get(name) is not None}
     if body.get("llm") is not None:
@@ -185,7 +185,7 @@ def agent_document(body: Mapping[str, Any], modern: bool) -> Json:
 
 
 def executor_of(planner: Mapping[str, Any]) -> Json:
-    """The agent a planner gets for its steps: itself, but conversational (source 3.4)."""
+    """Return the agent a planner gets for its steps: itself, but conversational (source 3.4)."""
     name = planner["name"]
     description = f"Execution Agent for Plan Execute Reflect - {name}"
     return {**planner, "name": f"{name} (ReAct)", "type": "CONVERSATIONAL", "description": description}

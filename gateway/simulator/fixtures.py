@@ -126,12 +126,12 @@ CONVERSATIONAL_FLOW_PROMPT = (
 
 
 def templates(version: str) -> Mapping[str, Template]:
-    """The connector templates of a version, by name."""
+    """Return the connector templates of a version, by name."""
     return MODERN if version.startswith("3.") else CLASSIC
 
 
 def connector_body(name: str, template: Template, llm_url: str) -> dict[str, Any]:
-    """The body of ``POST /connectors/_create``."""
+    """Return the body of ``POST /connectors/_create``."""
     return {
         "name": f"connector-{name}",
         "description": "seeded",
@@ -152,7 +152,7 @@ def connector_body(name: str, template: Template, llm_url: str) -> dict[str, Any
 
 
 def agent_bodies(version: str, name: str, template: Template, model_id: str) -> Iterator[dict[str, Any]]:
-    """The bodies of ``POST /agents/_register`` for one model: flow, cflow, conv, and on 3.x fc and per."""
+    """Yield the bodies of ``POST /agents/_register`` for one model: flow, cflow, conv, and on 3.x fc and per."""
     asked = {"model_id": model_id, "response_filter": template.response_filter}
     if template.interface is not None:
         asked["system_prompt"] = "Be brief."
@@ -195,7 +195,7 @@ def agent_bodies(version: str, name: str, template: Template, model_id: str) -> 
 
 
 def seed_core(core: ClusterCore, llm_url: str = "http://llm.invalid") -> dict[str, str]:
-    """Registers everything in `core`; agent ids by name, ``flow-a``, ``fc-bedrock_tutorial``, …."""
+    """Register everything in `core`; agent ids by name, ``flow-a``, ``fc-bedrock_tutorial``, …."""
     agents: dict[str, str] = {}
     for name, template in templates(core.version).items():
         connector = core.resources.create_connector(connector_body(name, template, llm_url))
@@ -207,7 +207,7 @@ def seed_core(core: ClusterCore, llm_url: str = "http://llm.invalid") -> dict[st
 
 
 async def seed(cluster_url: str, llm_url: str | None = None) -> dict[str, str]:
-    """Registers everything over HTTP, in a simulator or a real cluster; agent ids by name.
+    """Register everything over HTTP, in a simulator or a real cluster; agent ids by name.
 
     `llm_url` is where the models answer; a simulator says so itself (``GET /_simulator``).
     """

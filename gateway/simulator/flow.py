@@ -20,7 +20,7 @@ DEFAULT_HISTORY = 10
 
 
 def history_limit(parameters: Mapping[str, str | None]) -> int:
-    """`message_history_limit`, by default the last ten turns.
+    """Return `message_history_limit`, by default the last ten turns.
 
     Raises:
         ExecuteFailure: 400 NumberFormatException.
@@ -32,7 +32,7 @@ def history_limit(parameters: Mapping[str, str | None]) -> int:
 
 
 def java_int(text: str) -> int:
-    """The integer `text` spells.
+    """Return the integer `text` spells.
 
     Raises:
         ExecuteFailure: 400 NumberFormatException.
@@ -44,7 +44,7 @@ def java_int(text: str) -> int:
 
 
 def run_flow(core: ClusterCore, agent: Mapping[str, Any], parameters: Parameters) -> Run:
-    """Runs a flow agent; returns the tensors of its answer."""
+    """Run a flow agent; returns the tensors of its answer."""
     specs = tools.selected(agent, parameters)
     if not specs:
         raise illegal_argument("no tool configured")
@@ -63,7 +63,7 @@ def run_flow(core: ClusterCore, agent: Mapping[str, Any], parameters: Parameters
 def run_conversational_flow(
     core: ClusterCore, agent: Mapping[str, Any], parameters: Parameters, running: str | None
 ) -> Run:
-    """Runs a conversational_flow agent; `running` is the turn just begun. Returns the tensors of its answer."""
+    """Run a conversational_flow agent; `running` is the turn just begun. Returns the tensors of its answer."""
     remembers = agent.get("app_type") is not None and agent.get("memory") is not None
     memory_id, parent = parameters.get("memory_id"), parameters.get("parent_interaction_id")
     if remembers:
@@ -101,7 +101,7 @@ def _run(core: ClusterCore, spec: Mapping[str, Any], parameters: Parameters) -> 
 
 
 def _hand_on(core: ClusterCore, spec: Mapping[str, Any], output: Any, parameters: Parameters) -> str:
-    """Puts a tool's output where the next can see it, ``<name>.output``; returns it as text."""
+    """Put a tool's output where the next can see it, ``<name>.output``; returns it as text."""
     text = as_text(output, core.modern)
     raw = core.modern and is_json(text, MAX_DEPTH)
     parameters[f"{tools.tool_name(spec)}.output"] = text if raw else escape_json(text)

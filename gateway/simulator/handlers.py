@@ -36,7 +36,7 @@ class Request:
         return dict(parse_qsl(self.target.partition("?")[2], keep_blank_values=True))
 
     def json(self, core: ClusterCore) -> Json:
-        """The body as an object; an absent one is refused."""
+        """Return the body as an object; an absent one is refused."""
         return parse_object(self.body, core.modern)
 
 
@@ -47,7 +47,7 @@ Handler = Callable[[ClusterCore, Request, str], Any]
 
 
 def root(core: ClusterCore, request: Request, _: str) -> Json:
-    """The cluster's name and version."""
+    """Return the cluster's name and version."""
     version = {"distribution": "opensearch", "number": core.version, "build_type": "simulated", "build_snapshot": False}
     tagline = "The OpenSearch Project: https://opensearch.org/"
     return {"name": "simulator", "cluster_name": "simulated", "version": version, "tagline": tagline}
@@ -59,13 +59,13 @@ def health(core: ClusterCore, request: Request, _: str) -> Json:
 
 
 def get_settings(core: ClusterCore, request: Request, _: str) -> Json:
-    """The settings, with their defaults where asked for."""
+    """Return the settings, with their defaults where asked for."""
     query = request.query
     return core.settings.shown(query.get("flat_settings") == "true", query.get("include_defaults") == "true")
 
 
 def put_settings(core: ClusterCore, request: Request, _: str) -> Json:
-    """Changes settings; only those of a short list are known."""
+    """Change settings; only those of a short list are known."""
     return core.settings.change(request.json(core))
 
 
@@ -73,7 +73,7 @@ def put_settings(core: ClusterCore, request: Request, _: str) -> Json:
 
 
 def execute(core: ClusterCore, request: Request, agent_id: str) -> Generator[LlmRequest, LlmReply, Any]:
-    """Runs an agent."""
+    """Run an agent."""
     result = yield from core.execution(agent_id, request.body)
     if request.query.get("async") == "true":
         # The task's end is not simulated: the run is over before this is answered.
@@ -90,7 +90,7 @@ def execute_stream(core: ClusterCore, request: Request, agent_id: str) -> Json:
 
 
 def predict(core: ClusterCore, request: Request, model_id: str) -> Generator[LlmRequest, LlmReply, Any]:
-    """Calls a model without an agent."""
+    """Call a model without an agent."""
     parameters = to_parameters(request.json(core).get("parameters") or {}, core.modern)
     answer = yield from core.predict(model_id, parameters)
     return {"inference_results": [{"output": [{"name": "response", "dataAsMap": answer}], "status_code": 200}]}
@@ -105,7 +105,7 @@ def execute_algorithm(core: ClusterCore, request: Request, name: str) -> Json:
 
 
 def search(kind: str) -> Handler:
-    """Searches all connectors, models or agents."""
+    """Search all connectors, models or agents."""
 
     def run(core: ClusterCore, request: Request, _: str) -> Json:
         if not request.body.strip():
@@ -116,7 +116,7 @@ def search(kind: str) -> Handler:
 
 
 def undeploy(core: ClusterCore, request: Request, model_id: str) -> Json:
-    """Undeploys the model of the path, or those the body names."""
+    """Undeploy the model of the path, or those the body names."""
     body = request.json(core) if request.body else {}
     if body.get("node_ids"):
         raise RestFailure(400, "illegal_argument_exception", "Don't allow custom deployment plan")
@@ -127,19 +127,19 @@ def undeploy(core: ClusterCore, request: Request, model_id: str) -> Json:
 
 
 def create_memory(core: ClusterCore, request: Request, _: str) -> Json:
-    """A new memory."""
+    """Return a new memory."""
     body = request.json(core) if request.body else {}
     return {"memory_id": core.memory.create(body.get("name"), body.get("additional_info")).memory_id}
 
 
 def memories(core: ClusterCore, request: Request, _: str) -> Json:
-    """The memories, page by page."""
+    """Return the memories, page by page."""
     found, following = page(core.memory.newest(), request.query)
     return _paged("memories", [memory.document() for memory in found], following)
 
 
 def update_memory(core: ClusterCore, request: Request, memory_id: str) -> Json:
-    """Renames a memory."""
+    """Rename a memory."""
     memory = core.memory.get(memory_id)
     body = request.json(core)
     memory.name = body.get("name", memory.name)
@@ -150,13 +150,13 @@ def update_memory(core: ClusterCore, request: Request, memory_id: str) -> Json:
 
 
 def delete_memory(core: ClusterCore, request: Request, memory_id: str) -> Json:
-    """Removes a memory."""
+    """Remove a memory."""
     core.memory.delete(memory_id)
     return {"success": True}
 
 
 def add_message(core: ClusterCore, request: Request, memory_id: str) -> Json:
-    """Adds a finished turn to a memory."""
+    """Add a finished turn to a memory."""
     memory, body = core.memory.get(memory_id), request.json(core)
     message = Message(memory_id, body.get("input"), body.get("response"), body.get("origin"))
     message.prompt_template, message.additional_info = body.get("prompt_template"), body.get("additional_info")
@@ -164,13 +164,13 @@ def add_message(core: ClusterCore, request: Request, memory_id: str) -> Json:
 
 
 def messages(core: ClusterCore, request: Request, memory_id: str) -> Json:
-    """The turns of a memory, oldest first, page by page."""
+    """Return the turns of a memory, oldest first, page by page."""
     found, following = page(list(core.memory.get(memory_id).messages.values()), request.query)
     return _paged("messages", [message.document(core.modern) for message in found], following)
 
 
 def traces(core: ClusterCore, request: Request, message_id: str) -> Json:
-    """The steps of a turn, last first, page by page."""
+    """Return the steps of a turn, last first, page by page."""
     found, following = page(core.memory.traces_of(message_id), request.query)
     return _paged("traces", [message.document(core.modern) for message in found], following)
 
@@ -180,7 +180,7 @@ def _paged(name: str, documents: list[Json], following: int | None) -> Json:
 
 
 def search_memory(core: ClusterCore, request: Request, memory_id: str) -> Json:
-    """All turns and steps of a memory, whatever the query."""
+    """Return all turns and steps of a memory, whatever the query."""
     memory = core.memory.get(memory_id)
     documents = {**memory.messages, **memory.traces}
     hits = [

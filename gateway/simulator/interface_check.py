@@ -17,7 +17,7 @@ _WITH_DEFAULT = frozenset({"anthropic.claude-v2", "anthropic.claude-3-sonnet-202
 
 
 def default_interface(connector: Mapping[str, Any]) -> dict[str, str] | None:
-    """The interface a model gets for its connector; `input` is the schema as JSON text."""
+    """Return the interface a model gets for its connector; `input` is the schema as JSON text."""
     parameters = connector.get("parameters") or {}
     if parameters.get("service_name") != "bedrock" or parameters.get("model") not in _WITH_DEFAULT:
         return None

@@ -30,7 +30,7 @@ class Interface:
     extra: Mapping[str, str]
 
     def configure(self, parameters: Parameters) -> None:
-        """Puts the interface's parameters over the agent's and the caller's; only `no_escape_params` yields."""
+        """Put the interface's parameters over the agent's and the caller's; only `no_escape_params` yields."""
         parameters.setdefault("no_escape_params", DEFAULT_NO_ESCAPE)
         parameters["llm_response_filter"] = self.response_filter
         parameters["tool_configs"] = self.tool_configs
@@ -72,7 +72,7 @@ INTERFACES: Mapping[str, Interface] = {"bedrock/converse/claude": _BEDROCK, "ope
 
 
 def interface_of(name: str | None) -> Interface | None:
-    """The interface called `name`, None for no name.
+    """Return the interface called `name`, None for no name.
 
     Raises:
         ExecuteFailure: 400 for a name the cluster doesn't know.
@@ -92,7 +92,7 @@ def tool_call(interface: Interface, call: Mapping[str, Any]) -> tuple[str, str, 
 
 
 def tool_result(interface: Interface, call_id: str, text: str) -> str:
-    """The message that carries a tool's output back to the model, as JSON text."""
+    """Return the message that carries a tool's output back to the model, as JSON text."""
     if interface is _BEDROCK:
         result = {"toolUseId": call_id, "content": [{"text": text}], "status": None}
         return to_json({"role": "user", "content": [{"toolResult": result}]}, True)

@@ -27,7 +27,7 @@ def _steps(path: str) -> tuple[str | int | None, ...]:
 
 
 def read(document: Any, path: str) -> Any:
-    """What `path` points to in `document`; with ``[*]``, the list of all it points to.
+    """Return what `path` points to in `document`; with ``[*]``, the list of all it points to.
 
     Raises:
         ExecuteFailure: 500 PathNotFoundException.

@@ -21,7 +21,7 @@ class _NotJson(Exception):
 
 
 def is_json(text: str | None, max_depth: int | None = None) -> bool:
-    """Whether `text` counts as a JSON object or array.
+    """Return True if `text` counts as a JSON object or array.
 
     `max_depth` is the deepest nesting accepted: none on 2.19, 255 on 3.x.
     """
@@ -159,7 +159,7 @@ class _Scanner:
         raise _NotJson
 
     def _escape(self) -> int:
-        """The length of the escape sequence that begins here."""
+        """Return the length of the escape sequence that begins here."""
         kind = self.text[self.pos + 1 : self.pos + 2]
         if kind not in _ESCAPES or not kind:
             raise _NotJson

@@ -13,7 +13,7 @@ _ALLOWED = "can only contain letters, numbers, spaces, and basic punctuation (.,
 
 
 def check_words(body: Mapping[str, Any], name: str, description: str) -> None:
-    """Checks `name` and `description` of a model or connector, where there are any.
+    """Check `name` and `description` of a model or connector, where there are any.
 
     name, description: what the cluster calls these fields.
 

@@ -23,7 +23,7 @@ _NO_ESCAPE = "tool_configs,_tools"
 
 
 def run_plan(core: ClusterCore, agent: Mapping[str, Any], given: Parameters, running: str | None) -> Run:
-    """Runs the planner until it gives a result; returns the tensors of the answer.
+    """Run the planner until it gives a result; returns the tensors of the answer.
 
     The agent's own parameters win over the caller's, and `prompt` and `no_escape_params` are always its own.
     """

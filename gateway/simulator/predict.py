@@ -43,7 +43,7 @@ Run = Generator[LlmRequest, LlmReply, Any]
 
 
 def predict(connector: Mapping[str, Any], parameters: Mapping[str, str | None], modern: bool) -> Run:
-    """Calls the model behind `connector`; returns the data map of its answer.
+    """Call the model behind `connector`; returns the data map of its answer.
 
     Raises:
         ExecuteFailure: the template could not be filled, or the model failed.
@@ -63,7 +63,7 @@ def predict(connector: Mapping[str, Any], parameters: Mapping[str, str | None], 
 
 
 def _on_the_wire(body: str) -> str:
-    """`body` as UTF-8 carries it: half a surrogate pair becomes a question mark."""
+    """Return `body` as UTF-8 carries it: half a surrogate pair becomes a question mark."""
     if body.isascii():
         return body
     joined = body.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
@@ -71,7 +71,7 @@ def _on_the_wire(body: str) -> str:
 
 
 def data_map(reply: LlmReply, response_filter: str | None) -> dict[str, Any]:
-    """The answer as a map: filtered, and wrapped as ``{"response": …}`` unless it is a JSON object already."""
+    """Return the answer as a map: filtered, and wrapped as ``{"response": …}`` unless it is a JSON object already."""
     if reply.failure is not None:
         raise ExecuteFailure(
             500, "OpenSearchStatusException", f"Error communicating with remote model: {reply.failure}"
@@ -103,7 +103,7 @@ def _parsed(body: str, reader: Callable[[str], Any]) -> Any:
 
 
 def _lenient(text: str) -> Any:
-    """A filtered answer that looks like JSON is parsed; one only the lenient parser takes stays text."""
+    """Return a filtered answer that looks like JSON is parsed; one only the lenient parser takes stays text."""
     try:
         return read_answer(text)
     except ValueError:

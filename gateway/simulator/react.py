@@ -34,7 +34,7 @@ class Step:
 
 
 def read_step(answer: Mapping[str, Any], tool_names: Iterable[str], modern: bool) -> Step:
-    """The step in a model's answer; an answer that names no known tool is final."""
+    """Return the step in a model's answer; an answer that names no known tool is final."""
     if set(answer) == {"response"}:
         text = _json_in(as_text(answer["response"], modern))
         fields = _fields(text, modern)

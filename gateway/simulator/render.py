@@ -26,7 +26,7 @@ _UNFILLED = re.compile(r"\$\{parameters\.([^}]+)\}")
 
 
 def fill(template: str, values: Mapping[str, Any], prefix: str = "${parameters.") -> str:
-    """`template` with its placeholders filled in, recursively.
+    """Return `template` with its placeholders filled in, recursively.
 
     Raises:
         ExecuteFailure: 500 IllegalStateException, "Infinite loop in property interpolation of …".
@@ -42,7 +42,7 @@ def fill(template: str, values: Mapping[str, Any], prefix: str = "${parameters."
 
 
 def escaped(parameters: Mapping[str, str | None], modern: bool) -> Parameters:
-    """Each parameter ready for the template: JSON as it is, all else JSON-escaped.
+    """Return each parameter ready for the template: JSON as it is, all else JSON-escaped.
 
     From 3.0 those that `no_escape_params` names go in as they are.
     """
@@ -57,7 +57,7 @@ def escaped(parameters: Mapping[str, str | None], modern: bool) -> Parameters:
 
 
 def payload(template: str, parameters: Parameters, modern: bool) -> str:
-    """The body of the LLM request.
+    """Return the body of the LLM request.
 
     Raises:
         ExecuteFailure: 400 "Invalid payload: …" or "Some parameter placeholder not filled in payload: …".

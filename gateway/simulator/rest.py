@@ -35,7 +35,7 @@ Serve = Generator[LlmRequest, LlmReply, Response]
 
 
 def respond(core: ClusterCore, request: Request) -> Serve:
-    """Answers one request as the cluster would."""
+    """Answer one request as the cluster would."""
     try:
         body = yield from _dispatch(core, request)
     except Answer as answer:
@@ -83,7 +83,7 @@ def _check(core: ClusterCore, request: Request, query: frozenset[str]) -> None:
 
 
 def _filtered(body: Any, only: str) -> Any:
-    """The parts of `body` that `filter_path` names."""
+    """Return the parts of `body` that `filter_path` names."""
     paths = [path.split(".") for path in only.split(",")]
     return _kept(body, paths) or {}
 
@@ -106,7 +106,7 @@ def _kept(node: Any, paths: list[list[str]]) -> Any:
 
 
 def _following(path: list[str], name: str) -> list[list[str]]:
-    """What is left of a path below a key called `name`; nothing where it doesn't lead there."""
+    """Return what is left of a path below a key called `name`; nothing where it doesn't lead there."""
     if path[0] == "**":
         return [path, *(_following(path[1:], name) if path[1:] else [[]])]
     pattern = re.escape(path[0]).replace(r"\*", ".*")

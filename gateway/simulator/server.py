@@ -53,14 +53,14 @@ class Simulator:
         self.llm.script(answers)
 
     async def start(self) -> str:
-        """Starts both servers; returns the cluster's URL."""
+        """Start both servers; returns the cluster's URL."""
         self._session = aiohttp.ClientSession(auto_decompress=False)
         self.url = await self._serve(self._cluster, self._ports[0], MAX_BODY)
         self.llm_url = await self._serve(self._model, self._ports[1], _LLM_MAX_BODY)
         return self.url
 
     async def stop(self) -> None:
-        """Stops both servers."""
+        """Stop both servers."""
         if self._session is not None:
             await self._session.close()
         for runner in self._runners:
@@ -107,7 +107,7 @@ class Simulator:
             return response
 
     async def _post(self, call: LlmRequest) -> LlmReply:
-        """Sends a connector's call, to our own models or to any other server."""
+        """Send a connector's call, to our own models or to any other server."""
         assert self._session is not None, "the simulator is not started"
         timeout = aiohttp.ClientTimeout(total=min(call.timeout, 3600))
         headers = {"Content-Type": "application/json", **call.headers}

@@ -37,7 +37,7 @@ class Settings:
         self._set: dict[str, dict[str, Any]] = {scope: {} for scope in _SCOPES}
 
     def is_on(self, name: str) -> bool:
-        """Whether a switch is on: a transient value wins over a persistent one, and that over the default."""
+        """Return True if a switch is on: a transient value wins over a persistent one, and that over the default."""
         value = self.defaults.get(name)
         for scope in _SCOPES:
             value = self._set[scope].get(name, value)

@@ -54,12 +54,12 @@ class Tool:
 
 
 def tool_name(spec: Mapping[str, Any]) -> str:
-    """The tool's name, or its type when it has none."""
+    """Return the tool's name, or its type when it has none."""
     return str(spec.get("name") or spec["type"])
 
 
 def selected(agent: Mapping[str, Any], parameters: Mapping[str, str | None]) -> list[Mapping[str, Any]] | None:
-    """The agent's tools, or those of them that `selected_tools` names; None when it has none."""
+    """Return the agent's tools, or those of them that `selected_tools` names; None when it has none."""
     specs = agent.get("tools") or None
     wanted = parameters.get("selected_tools")
     if not wanted or specs is None:
@@ -69,12 +69,12 @@ def selected(agent: Mapping[str, Any], parameters: Mapping[str, str | None]) -> 
 
 
 def known_types(modern: bool) -> frozenset[str]:
-    """The tool types that run."""
+    """Return the tool types that run."""
     return frozenset({MODEL_TOOL, "ListIndexTool" if modern else "CatIndexTool", "IndexMappingTool", "SearchIndexTool"})
 
 
 def create(spec: Mapping[str, Any], parameters: Parameters, modern: bool) -> Tool:
-    """The tool, ready to run.
+    """Return the tool, ready to run.
 
     Raises:
         ExecuteFailure: 400 "Tool not found: …".
@@ -90,7 +90,7 @@ def create(spec: Mapping[str, Any], parameters: Parameters, modern: bool) -> Too
 
 
 def execute_parameters(spec: Mapping[str, Any], parameters: Parameters, modern: bool) -> Parameters:
-    """A flow tool's parameters: its own, then the request's, then its `config`, which nothing overrides.
+    """Return a flow tool's parameters: its own, then the request's, then its `config`, which nothing overrides.
 
     A name with the tool's name or type in front is meant for that tool alone.
     """
@@ -129,7 +129,7 @@ def _merge_modern(result: Parameters, spec: Mapping[str, Any], parameters: Param
 
 
 def chosen_parameters(tool: Tool, chosen_input: str, modern: bool) -> tuple[Parameters, str]:
-    """The parameters of a tool the model chose, and the input as it counts: the model's, or the spec's `config`."""
+    """Return the parameters of a tool the model chose, and the input as it counts: the model's, or the spec's `config`."""
     result: Parameters = {**(tool.spec.get("parameters") or {}), **(tool.spec.get("config") or {})}
     result["llm_generated_input"] = chosen_input
     _merge_json(result, chosen_input, modern)
@@ -158,7 +158,7 @@ def _merge_json(result: Parameters, text: str, modern: bool) -> None:
 def model_tool(
     parameters: Parameters, modern: bool, predict: Callable[[str | None, Parameters], Run], model_id: str | None
 ) -> Run:
-    """Runs an MLModelTool: its model's answer, reduced to the `response_field`; returns any JSON value."""
+    """Run an MLModelTool: its model's answer, reduced to the `response_field`; returns any JSON value."""
     if modern and parameters.get("input") is not None:
         parameters = dict(parameters)
         parameters["input"] = fill(parameters["input"] or "", parameters)

@@ -29,7 +29,7 @@ def _spread_hash(text: str) -> int:
 
 
 def hash_order(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The pairs as a dict in the order a Java HashMap gives them back."""
+    """Return the pairs as a dict in the order a Java HashMap gives them back."""
     unique = dict(pairs)
     if len(unique) != len(pairs):
         raise ValueError("duplicate key")
@@ -48,7 +48,7 @@ _ANSWER_DECODER = json.JSONDecoder(parse_int=float)
 
 
 def read_body(text: str) -> Any:
-    """The first JSON value of `text`, as the REST layer reads it: strictly, and what follows it is ignored.
+    """Return the first JSON value of `text`, as the REST layer reads it: strictly, and what follows it is ignored.
 
     Raises:
         ValueError: not JSON, or a key stands twice.
@@ -58,7 +58,7 @@ def read_body(text: str) -> Any:
 
 
 def read_answer(text: str) -> Any:
-    """A model's answer as the cluster keeps it: every number is a double.
+    """Return a model's answer as the cluster keeps it: every number is a double.
 
     Raises:
         ValueError: not JSON.
@@ -67,24 +67,24 @@ def read_answer(text: str) -> Any:
 
 
 def to_json(value: Any, modern: bool) -> str:
-    """`value` as the cluster's serializer writes it; a null in a map is dropped unless `modern` (3.x)."""
+    """Return `value` as the cluster's serializer writes it; a null in a map is dropped unless `modern` (3.x)."""
     parts: list[str] = []
     _write(value, modern, parts)
     return "".join(parts)
 
 
 def as_text(value: Any, modern: bool) -> str:
-    """A string as it is, anything else as JSON."""
+    """Return a string as it is, anything else as JSON."""
     return value if isinstance(value, str) else to_json(value, modern)
 
 
 def quoted_inside(text: str, modern: bool) -> str:
-    """`text` as it stands inside a JSON string, in the serializer's own escaping (not commons-text's)."""
+    """Return `text` as it stands inside a JSON string, in the serializer's own escaping (not commons-text's)."""
     return text.translate(_PLAIN_TABLE if modern else _HTML_TABLE)
 
 
 def to_parameters(values: Mapping[str, Any], modern: bool) -> dict[str, str | None]:
-    """Every parameter as a string: strings verbatim, all else re-serialised (null becomes ``null``)."""
+    """Return every parameter as a string: strings verbatim, all else re-serialised (null becomes ``null``)."""
     return {name: as_text(value, modern) for name, value in values.items()}
 
 
@@ -115,7 +115,7 @@ def _scalar(value: Any) -> str:
 
 
 def java_double(value: float) -> str:
-    """A double as Java prints it: ``1.1``, ``100000.0``, ``1.0E30``."""
+    """Return a double as Java prints it: ``1.1``, ``100000.0``, ``1.0E30``."""
     if not math.isfinite(value):
         raise ValueError(f"{value} is not a valid double value as per JSON specification.")
     if value == 0 or 1e-3 <= abs(value) < 1e7:
