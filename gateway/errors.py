@@ -153,7 +153,7 @@ class IdempotencyKeyReused(GatewayError):
 
 
 class RegistrationFailed(GatewayError):
-    """The cluster refused a step of a registration. Earlier steps are undone; what remains is listed in the problems."""
+    """The cluster refused a step of a registration. Earlier steps are undone; `problems` lists what remains."""
 
     status = 502
     type = "RegistrationFailed"

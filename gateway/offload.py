@@ -1,8 +1,8 @@
 """One thread for work that would block the event loop.
 
-It is a single thread and not a pool, because Python runs one thread at a time anyway: the loop competes with at most one
-other thread, and at most one large body is processed at a time. A single call of C code must not take more than a few
-milliseconds, because that blocks the loop too.
+It is a single thread and not a pool, because Python runs one thread at a time anyway: the loop competes with at most
+one other thread, and at most one large body is processed at a time. A single call of C code must not take more than a
+few milliseconds, because that blocks the loop too.
 """
 
 from __future__ import annotations

@@ -11,9 +11,10 @@ from prometheus_client.registry import Collector
 
 
 class NodeState(NamedTuple):
-    """A node. address: host and port. requests: sent to it; failures: of those without a valid answer, by their kind.
+    """A node. address: host and port. requests: number sent to it. failures: requests without a valid response, by
+    kind.
 
-    pending: requests it is working on. down, ejected: why it is left out now. rebuilds: of its connection pool.
+    pending: requests it is working on. down, ejected: reasons for not using it now. rebuilds: of its connection pool.
     """
 
     address: str

@@ -1,7 +1,7 @@
 """Redaction: secrets are never shown; what a client sent is shown as length and hash, unless a setting allows more.
 
-The gateway's own texts (events, types, codes, reasons), ids and names are logged as they are. What a client sent (texts,
-parameters, names of unknown members, bad values) is logged as its length and hash.
+The gateway's own texts (events, types, codes, reasons), ids and names are logged as they are. What a client sent
+(texts, parameters, names of unknown members, bad values) is logged as its length and hash.
 """
 
 from __future__ import annotations

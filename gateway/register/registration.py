@@ -17,7 +17,7 @@ __all__ = ["McpServer", "ModelSpec", "Registration", "concerns_gateway", "read_r
 
 
 def concerns_gateway(body: bytes, budget: Budget | None = None) -> bool:
-    """Return whether a registration has a `model` or an `mcp` block; one that is no JSON is the cluster's to refuse.
+    """Return True if a registration has a `model` or an `mcp` block. The cluster refuses a body that is not JSON.
 
     Raises:
         InvalidInput, BodyTooLarge: it may have one, but reading it costs more than the budget allows.
@@ -34,14 +34,13 @@ def concerns_gateway(body: bytes, budget: Budget | None = None) -> bool:
 
 
 def read_registration(body: bytes, budget: Budget | None = None) -> Registration | None:
-    """Return what the body of `POST /_plugins/_ml/agents/_register` asks for; None when it has neither `model` nor `mcp`.
+    """Read the body of `POST /_plugins/_ml/agents/_register`; None if it has neither `model` nor `mcp`.
 
     budget: the default one if it is None.
 
     Raises:
         BodyTooLarge: it has more text than the budget allows.
-        InvalidInput: the body is not strict JSON, or breaks rules; every problem has its place, and none shows a
-            credential.
+        InvalidInput: the body is not strict JSON, or invalid. Every problem has its place, and none shows a credential.
     """
     if not _may_concern(body):
         return None
@@ -64,8 +63,8 @@ def read_registration(body: bytes, budget: Budget | None = None) -> Registration
 
 
 def _may_concern(body: bytes) -> bool:
-    """False only where no key can be `model` or `mcp`, written plainly or with an escape: such a body is the cluster's.
+    """Return False if no key can be `model` or `mcp`, written plainly or with an escape.
 
-    What is not JSON then gets the cluster's own answer.
+    Such a body is forwarded; if it is not JSON, the cluster refuses it.
     """
     return any(find(body, name) >= 0 for name in (b'"model"', b'"mcp"', b"\\u"))

@@ -1,4 +1,4 @@
-"""What a registration asks for, as plain values: read by `registration`, told to the cluster by `documents`."""
+"""A registration as plain values: read by `registration`, converted to documents by `documents`."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class ModelSpec:
 
     model_id: the provider's name for the model. provider: `bedrock/converse`, `openai/v1/chat/completions` or
     `gemini/v1beta/generatecontent`. credential: by the provider's names, never shown. parameters: `model_parameters`,
-    each value as the string that ML Commons keeps. url: where the model answers, "" for the provider's own address;
-    without a path it is the host to put before the provider's path.
+    each value as the string that ML Commons stores. url: the model's address, "" for the provider's own; a URL without
+    a path gets the provider's path.
     """
 
     model_id: str
@@ -32,8 +32,8 @@ class ModelSpec:
 class McpServer:
     """One server of the `mcp` block.
 
-    protocol: `mcp_sse` or `mcp_streamable_http`. endpoint: the path below `url`, "" for the cluster's default.
-    headers: sent to the server; `${credential.x}` in a value stands for the credential called x. Not shown, as a
+    protocol: `mcp_sse` or `mcp_streamable_http`. endpoint: the path below `url`, "" for the cluster's default. headers:
+    sent to the server; `${credential.x}` in a value is replaced by the credential x. They are not shown, because a
     client may write a secret there. tools: regular expressions of the tools the agent may use; empty: all of them.
     """
 
@@ -51,7 +51,7 @@ class Registration:
     """A `POST /_plugins/_ml/agents/_register` that needs the gateway's help.
 
     document: the body without `model` and `mcp`, so without a credential. type: the agent's type, lower case, in
-    ML Commons' own spelling; `conversational` where none was given. type_given: as the client wrote it, "" for none.
+    ML Commons' own spelling; `conversational` by default. type_given: as the client wrote it, "" for none.
     """
 
     document: Mapping[str, Any]

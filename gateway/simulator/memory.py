@@ -202,7 +202,7 @@ class MemoryStore:
 
 
 def page(items: list[Any], query: Mapping[str, str]) -> tuple[list[Any], int | None]:
-    """Return one page of `items` by ``max_results`` (10) and ``next_token`` (0), and the next page's token if it was full."""
+    """Return one page of `items` by ``max_results`` (10) and ``next_token`` (0), and the next page's token if full."""
     size = int(query.get("max_results", 10))
     start = int(query.get("next_token", 0))
     found = items[start : start + size]

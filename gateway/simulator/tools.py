@@ -129,7 +129,7 @@ def _merge_modern(result: Parameters, spec: Mapping[str, Any], parameters: Param
 
 
 def chosen_parameters(tool: Tool, chosen_input: str, modern: bool) -> tuple[Parameters, str]:
-    """Return the parameters of a tool the model chose, and the input as it counts: the model's, or the spec's `config`."""
+    """Return the parameters of a tool that the model chose, and its input: the model's, or that in the `config`."""
     result: Parameters = {**(tool.spec.get("parameters") or {}), **(tool.spec.get("config") or {})}
     result["llm_generated_input"] = chosen_input
     _merge_json(result, chosen_input, modern)

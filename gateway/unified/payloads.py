@@ -55,7 +55,8 @@ class ExtractedBody:
     """A body without its long strings.
 
     text: the remaining text, which is JSON if the body is. blobs: token → the string's bytes in the body (a view), in
-    the order of the body. escaped: the tokens of strings with backslashes. budget: limits the bytes that `restore` decodes.
+    the order of the body. escaped: the tokens of strings with backslashes. budget: limits the bytes that `restore`
+    decodes.
     """
 
     text: bytes

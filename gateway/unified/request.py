@@ -58,8 +58,8 @@ class ExecuteRequest:
 def read_execute(body: bytes, budget: Budget | None = None) -> ExecuteRequest:
     """Read the request in `body`. budget: the default one if it is None.
 
-    A legacy body is parsed but not validated, as it is forwarded unchanged. That includes a body that is not strict JSON
-    if the cluster can't find an `input` in it.
+    A legacy body is parsed but not validated, as it is forwarded unchanged. That includes a body that is not strict
+    JSON if the cluster can't find an `input` in it.
 
     Raises:
         InvalidInput: `body` is not a JSON object; or it has an `input`, and that, the `parameters` or the JSON

@@ -1,9 +1,9 @@
 """The meaning of a client's role: one rule for the question, the validation and every provider.
 
-Roles are compared case-insensitively, in the client's messages and in the operator's table (`agents.roles`). White space
-around a role is part of its name. The operator's table is looked up first and may give a standard role another meaning.
-A role in neither table is unknown: its turn counts as the user's, and the role's name is inserted before the text. Every
-role that is sent as another one is reported (`ROLE_MAPPED`).
+Roles are compared case-insensitively, in the client's messages and in the operator's table (`agents.roles`). White
+space around a role is part of its name. The operator's table is looked up first and may give a standard role another
+meaning. A role in neither table is unknown: its turn counts as the user's, and the role's name is inserted before the
+text. Every role that is sent as another one is reported (`ROLE_MAPPED`).
 """
 
 from __future__ import annotations

@@ -265,7 +265,7 @@ def _bucket_owner(location: Fields) -> str | None:
 
 
 def _url(holder: Fields, name: str, schemes: tuple[str, ...]) -> str | None:
-    """Return the URL in member `name` if its scheme is allowed and it has a host or bucket (and, on s3 and gs, an object)."""
+    """Return the URL in member `name` if its scheme is allowed and it has a host or a bucket and object."""
     expected = _URL_EXPECTED if schemes == SCHEMES else "an s3 URL"
     url = holder.string(name, expected)
     if url is None:
@@ -298,7 +298,7 @@ def _url_fault(url: str, schemes: tuple[str, ...]) -> str:
 
 
 def _format(kind: MediaKind, *holders: Fields, mime: str = "", place: str = "") -> str | None:
-    """Return the normalised format of the first holder that has one, or of the MIME type of a ``data:`` URL at `place`."""
+    """Return the normalised format in the first holder that has one, or of a ``data:`` URL's MIME type at `place`."""
     for holder in holders:
         member = holder.one_of(_FORMAT_NAMES)
         if not member:
