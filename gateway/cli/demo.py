@@ -9,8 +9,8 @@ import sys
 from contextlib import AsyncExitStack
 
 from gateway.demo.bodies import bodies
-from gateway.demo.client import Outcome, talk
-from gateway.demo.environment import CONNECTORS, Place, place
+from gateway.demo.client import Outcome, run_exchange
+from gateway.demo.environment import CONNECTORS, Deployment, deploy
 from gateway.demo.show import JsonLines, Terminal
 
 NAME = "demo"
@@ -48,14 +48,14 @@ def run(args: argparse.Namespace) -> int:
 async def _demo(show: JsonLines | Terminal, first: int, once: bool) -> int:
     outcomes: list[Outcome] = []
     async with AsyncExitStack() as stack:
-        places: list[Place] = []
+        places: list[Deployment] = []
         for number, version in enumerate(CONNECTORS):
             with show.starting(f"Starting OpenSearch {version} (simulated), its models, its agents and a gateway …"):
-                places.append(await stack.enter_async_context(place(version, first + number if first else 0)))
+                places.append(await stack.enter_async_context(deploy(version, first + number if first else 0)))
         for at in places:
             for name, body in bodies().items():
                 with show.starting(f"Asking the agents of {at.version}: {name} …"):
-                    told = [await talk(at, agent, name, body) for agent in at.agents]
+                    told = [await run_exchange(at, agent, name, body) for agent in at.agents]
                 show.outcomes(told)
                 outcomes += told
         show.end(outcomes)

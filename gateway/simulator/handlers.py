@@ -1,4 +1,4 @@
-"""What each row of the REST table does. The third argument is the id in the path, if it has one."""
+"""The handlers of the REST table. Their third argument is the id in the path, if it has one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gateway.simulator.values import to_parameters
 
 @dataclass(frozen=True)
 class Request:
-    """One request; `target` is path and query as they came."""
+    """One request. target: raw path and query."""
 
     method: str
     target: str
@@ -36,7 +36,7 @@ class Request:
         return dict(parse_qsl(self.target.partition("?")[2], keep_blank_values=True))
 
     def json(self, core: ClusterCore) -> Json:
-        """Return the body as an object; an absent one is refused."""
+        """Return the body as an object. An empty body is refused."""
         return parse_object(self.body, core.modern)
 
 
@@ -54,18 +54,18 @@ def root(core: ClusterCore, request: Request, _: str) -> Json:
 
 
 def health(core: ClusterCore, request: Request, _: str) -> Json:
-    """Always green."""
+    """Return the cluster's health, which is always green."""
     return {"cluster_name": "simulated", "status": "green", "timed_out": False, "number_of_nodes": 1}
 
 
 def get_settings(core: ClusterCore, request: Request, _: str) -> Json:
-    """Return the settings, with their defaults where asked for."""
+    """Return the settings, with defaults if requested."""
     query = request.query
     return core.settings.shown(query.get("flat_settings") == "true", query.get("include_defaults") == "true")
 
 
 def put_settings(core: ClusterCore, request: Request, _: str) -> Json:
-    """Change settings; only those of a short list are known."""
+    """Change settings. Only a few are known."""
     return core.settings.change(request.json(core))
 
 
@@ -76,7 +76,7 @@ def execute(core: ClusterCore, request: Request, agent_id: str) -> Generator[Llm
     """Run an agent."""
     result = yield from core.execution(agent_id, request.body)
     if request.query.get("async") == "true":
-        # The task's end is not simulated: the run is over before this is answered.
+        # Tasks are not simulated: the run ends before the response.
         tensors = result["inference_results"][0]["output"]
         ids = {tensor["name"]: tensor["result"] for tensor in tensors if "result" in tensor}
         return {"task_id": new_id(), "status": "RUNNING", "response": ids}
@@ -84,7 +84,7 @@ def execute(core: ClusterCore, request: Request, agent_id: str) -> Generator[Llm
 
 
 def execute_stream(core: ClusterCore, request: Request, agent_id: str) -> Json:
-    """Refused: the transport that streams is not installed."""
+    """Refuse: the transport for streaming is not installed."""
     uri = f"unable to serve uri [{request.path}] and method [{request.method}]"
     raise RestFailure(500, "illegal_state_exception", f"The engine does not support HTTP streaming, {uri}")
 
@@ -97,7 +97,7 @@ def predict(core: ClusterCore, request: Request, model_id: str) -> Generator[Llm
 
 
 def execute_algorithm(core: ClusterCore, request: Request, name: str) -> Json:
-    """Refused: agents are not run this way."""
+    """Refuse: agents do not run this way."""
     raise RestFailure(400, "named_object_not_found_exception", f"[1:1] unknown field [{name.upper()}]")
 
 
@@ -116,7 +116,7 @@ def search(kind: str) -> Handler:
 
 
 def undeploy(core: ClusterCore, request: Request, model_id: str) -> Json:
-    """Undeploy the model of the path, or those the body names."""
+    """Undeploy the model in the path, or those in the body."""
     body = request.json(core) if request.body else {}
     if body.get("node_ids"):
         raise RestFailure(400, "illegal_argument_exception", "Don't allow custom deployment plan")
@@ -127,7 +127,7 @@ def undeploy(core: ClusterCore, request: Request, model_id: str) -> Json:
 
 
 def create_memory(core: ClusterCore, request: Request, _: str) -> Json:
-    """Return a new memory."""
+    """Create a memory."""
     body = request.json(core) if request.body else {}
     return {"memory_id": core.memory.create(body.get("name"), body.get("additional_info")).memory_id}
 

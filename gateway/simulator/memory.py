@@ -1,6 +1,6 @@
-"""Conversation memory: what an agent remembers, and the ``/_plugins/_ml/memory`` API over it.
+"""Conversation memory, and the ``/_plugins/_ml/memory`` API.
 
-Only texts are kept: a turn's question and its answer (FACTS.md, "Answers and memory").
+It stores only the texts of a turn: question and answer (docs/internals/facts.md, "Answers and memory").
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Json = dict[str, Any]
 
 
 def new_id() -> str:
-    """Twenty characters, as the cluster's own ids; but none begins with a dash, as an option does on a command line."""
+    """Return an id of twenty characters like the cluster's; it never begins with a dash, as an option does."""
     made = secrets.token_urlsafe(15)
     return new_id() if made.startswith("-") else made
 
@@ -87,14 +87,14 @@ class Memory:
 
 
 class MemoryStore:
-    """All memories of a cluster."""
+    """The memories of a cluster."""
 
     def __init__(self, modern: bool) -> None:
         self.modern = modern
         self.memories: dict[str, Memory] = {}
         self._owner: dict[str, Memory] = {}
 
-    # What the runners use.
+    # For the agents.
 
     def create(self, name: str | None, additional_info: Json | None = None) -> Memory:
         """Return a new, empty memory."""
@@ -114,14 +114,14 @@ class MemoryStore:
         return self.add(memory, Message(memory.memory_id, question))
 
     def add(self, memory: Memory, message: Message) -> Message:
-        """Stores a turn, or a trace of one."""
+        """Store a turn, or a trace of one."""
         (memory.messages if message.trace_number is None else memory.traces)[message.message_id] = message
         self._owner[message.message_id] = memory
         memory.updated_time = now()
         return message
 
     def history(self, memory_id: str, limit: int, running: str | None) -> list[Message]:
-        """Return the answered turns among the last `limit`, oldest first; the `running` turn is not seen yet."""
+        """Return the answered turns among the last `limit`, oldest first, without the `running` turn."""
         memory = self.memories.get(memory_id)
         if memory is None or limit <= 0:
             return []
@@ -137,7 +137,7 @@ class MemoryStore:
             message.updated_time = self._owner[message.message_id].updated_time = now()
 
     def trace(self, parent: str | None, number: int, question: str | None, response: str, origin: str) -> None:
-        """Keep one step of a turn."""
+        """Store one step of a turn."""
         memory = self._owner.get(parent or "")
         if memory is not None:
             step = Message(memory.memory_id, question, response, origin, parent_message_id=parent, trace_number=number)
@@ -155,7 +155,7 @@ class MemoryStore:
             memory.messages.pop(message_id, None)
             memory.traces = {k: step for k, step in memory.traces.items() if step.parent_message_id != message_id}
 
-    # What the API uses.
+    # For the API.
 
     def get(self, memory_id: str) -> Memory:
         """Return the memory.
@@ -188,7 +188,7 @@ class MemoryStore:
         return [step for step in reversed(memory.traces.values()) if step.parent_message_id == message_id]
 
     def newest(self) -> list[Memory]:
-        """Return all memories, the one used last first."""
+        """Return all memories, most recently used first."""
         return sorted(self.memories.values(), key=lambda memory: memory.updated_time, reverse=True)
 
     def delete(self, memory_id: str) -> None:

@@ -24,7 +24,7 @@ def matcher(query: Mapping[str, Any]) -> Matcher:
 
 
 def not_simulated(what: str) -> RestFailure:
-    """Return the error for something that a real cluster has and the simulator has not."""
+    """Return the error for a feature of a real cluster that is not simulated."""
     return RestFailure(501, "not_simulated", f"the simulator has no {what}")
 
 

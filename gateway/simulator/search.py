@@ -16,7 +16,7 @@ from gateway.simulator.resources import INDEX, Resources
 _WINDOW = 10_000
 _KEYS = frozenset({"query", "from", "size", "sort", "search_after", "_source", "track_total_hits"})
 _SORT = [{"_seq_no": "asc"}]
-"""The one order that is simulated: a document that is written again moves to the end."""
+"""The only order that is simulated. A document that is written again moves to the end."""
 _SHARDS = {"total": 1, "successful": 1, "skipped": 0, "failed": 0}
 
 

@@ -14,7 +14,7 @@ import pytest
 from opensearchpy import AsyncOpenSearch, OpenSearch
 from opensearchpy.exceptions import RequestError
 
-from gateway.demo.arrival import mapped
+from gateway.demo.arrival import map_turns
 from gateway.providers import registry
 from gateway.simulator.fixtures import FLOW_PROMPT
 from tests.delivery.cases import IMAGE
@@ -48,7 +48,7 @@ AGENTS = [
 def expected(provider_name: str, body: dict[str, Any]) -> list[Any]:
     """The provider's mapping of the body, with the agent's prompt around the last text."""
     provider = registry.provider(provider_name)
-    turns = mapped(provider, body)
+    turns = map_turns(provider, body)
     content = turns[-1][provider.content_field]
     last = max(index for index, part in enumerate(content) if "text" in part)
     content[last] = {**content[last], "text": FLOW_PROMPT.replace("${parameters.question}", content[last]["text"])}
