@@ -15,7 +15,7 @@ from tests.conftest import StartGateway
 
 
 @dataclass
-class Place:
+class Deployment:
     simulator: Simulator
     agents: dict[str, str]
     url: str
@@ -31,30 +31,30 @@ class Place:
         return response
 
 
-StartPlace = Callable[..., Awaitable[Place]]
+StartDeployment = Callable[..., Awaitable[Deployment]]
 
 
 @pytest.fixture
-async def start_place(start_gateway: StartGateway) -> AsyncIterator[StartPlace]:
+async def start_deployment(start_gateway: StartGateway) -> AsyncIterator[StartDeployment]:
     """``await start_place("2.19.0", {"agents": {…}})``: the settings are laid over the defaults."""
-    started: list[Place] = []
+    started: list[Deployment] = []
 
-    async def start(version: str = "2.19.0", over: Any = None) -> Place:
+    async def start(version: str = "2.19.0", over: Any = None) -> Deployment:
         simulator = Simulator(version)
         await simulator.start()
         gateway = await start_gateway(simulator.url, None, over)
         url = f"http://127.0.0.1:{gateway.data_port}"
         agents = seed_core(simulator.core, simulator.llm_url)
-        started.append(Place(simulator, agents, url, aiohttp.ClientSession(url)))
+        started.append(Deployment(simulator, agents, url, aiohttp.ClientSession(url)))
         return started[-1]
 
     yield start
-    for place in started:
-        await place.client.close()
-        await place.simulator.stop()
+    for deployment in started:
+        await deployment.client.close()
+        await deployment.simulator.stop()
 
 
 @pytest.fixture
-async def place(start_place: StartPlace) -> Place:
+async def deployment(start_deployment: StartDeployment) -> Deployment:
     """A 2.19 cluster behind a gateway with its default settings."""
-    return await start_place()
+    return await start_deployment()

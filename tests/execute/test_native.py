@@ -56,12 +56,12 @@ async def client(request: pytest.FixtureRequest, start_gateway: StartGateway) ->
     await server.close()
 
 
-@pytest.mark.parametrize(("agent", "said"), [(V1, "hello"), (V2, "hello"), (V2, BLOCKS)])
-async def test_what_the_agent_takes_itself_goes_untouched(client: Client, agent: str, said: Any) -> None:
+@pytest.mark.parametrize(("agent", "sent_input"), [(V1, "hello"), (V2, "hello"), (V2, BLOCKS)])
+async def test_what_the_agent_takes_itself_goes_untouched(client: Client, agent: str, sent_input: Any) -> None:
     client.cluster.answers = [RAN]
-    answer = await client.execute(agent, {"input": said})
-    assert client.cluster.bodies == [json.dumps({"input": said}).encode()]
-    kind = "text" if said == "hello" else "content_blocks"
+    answer = await client.execute(agent, {"input": sent_input})
+    assert client.cluster.bodies == [json.dumps({"input": sent_input}).encode()]
+    kind = "text" if sent_input == "hello" else "content_blocks"
     assert answer.headers[DELIVERY] == f"strategy=native; provider=bedrock/converse; input={kind}"
     assert await answer.json() == RAN[1]
 

@@ -117,7 +117,7 @@ def test_a_body_without_a_valid_input_exits_1(rewrite: Any, body: bytes) -> None
 
 def test_what_can_not_be_read_exits_2(rewrite: Any, tmp_path: Path) -> None:
     (tmp_path / "agent.json").write_text("[]")
-    for options, said in (
+    for options, reason in (
         (["--agent", str(tmp_path / "none.json")], "none.json"),
         (["--agent", str(tmp_path / "agent.json")], "must be a JSON object"),
         (["--agent", str(tmp_path / "agent.json"), "--cluster-version", "new"], "is no version"),
@@ -126,7 +126,7 @@ def test_what_can_not_be_read_exits_2(rewrite: Any, tmp_path: Path) -> None:
         status, shown, err = rewrite({"input": "x"}, *options)
         assert (status, shown) == (2, None)
         assert err.startswith("mlc-gateway rewrite: ")
-        assert said in err
+        assert reason in err
 
 
 def _recorded(version: str) -> list[Any]:

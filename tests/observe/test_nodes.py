@@ -20,10 +20,10 @@ def series(gateway: Gateway) -> dict[str, dict[str, float]]:
     found: dict[str, dict[str, float]] = {}
     text = gateway.metrics.render().decode()
     for name, labels, value in re.findall(r"^mlc_gateway_node_(\w+)\{(.*)\} (.*)$", text, re.MULTILINE):
-        told = dict(re.findall(r'(\w+)="(.*?)"', labels))
-        key = f"{name} {told['kind']}" if "kind" in told else name
-        assert key not in found.setdefault(told["node"], {})
-        found[told["node"]][key] = float(value)
+        values = dict(re.findall(r'(\w+)="(.*?)"', labels))
+        key = f"{name} {values['kind']}" if "kind" in values else name
+        assert key not in found.setdefault(values["node"], {})
+        found[values["node"]][key] = float(value)
     return found
 
 

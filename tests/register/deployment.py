@@ -63,7 +63,7 @@ class Deadlines:
 
 
 @dataclass
-class Place:
+class Deployment:
     """simulator: the cluster. front: what the gateway takes for it. log: what the gateway wrote so far."""
 
     simulator: Simulator
@@ -96,8 +96,8 @@ class Place:
         status, document, _ = await self.call("POST", REGISTER, self.body() if body is None else body, headers)
         return status, document
 
-    async def execute(self, agent_id: str, said: Any) -> tuple[int, dict[str, Any]]:
-        status, document, _ = await self.call("POST", f"{ML}/agents/{agent_id}/_execute", {"input": said})
+    async def execute(self, agent_id: str, sent_input: Any) -> tuple[int, dict[str, Any]]:
+        status, document, _ = await self.call("POST", f"{ML}/agents/{agent_id}/_execute", {"input": sent_input})
         return status, document
 
     @property
@@ -115,9 +115,9 @@ class Place:
         return self.log.getvalue() + "".join(self.answers)
 
 
-async def left_alone(place: Place, request: Coroutine[Any, Any, Any]) -> None:
+async def left_alone(deployment: Deployment, request: Coroutine[Any, Any, Any]) -> None:
     """Send a request and go away when the front's first fault strikes; the fault goes on once the client has gone."""
-    fault = place.front.faults[0]
+    fault = deployment.front.faults[0]
     fault.until = asyncio.Event()
     task = asyncio.create_task(request)
     await until(lambda: fault.matched > 0)
@@ -128,9 +128,9 @@ async def left_alone(place: Place, request: Coroutine[Any, Any, Any]) -> None:
 
 
 @contextlib.asynccontextmanager
-async def placed(
+async def deploy(
     version: str = "2.19.0", over: Mapping[str, Any] | None = None, refresh_seconds: float = 0.0
-) -> AsyncIterator[Place]:
+) -> AsyncIterator[Deployment]:
     """A place whose gateway has the settings `over`; its log is at the level of debug.
 
     A call of the gateway's that the front does not answer runs out of time at once, any other has all it needs.
@@ -146,6 +146,6 @@ async def placed(
             await gateway.start()
             try:
                 async with aiohttp.ClientSession(f"http://127.0.0.1:{gateway.data_port}") as client:
-                    yield Place(simulator, front, gateway, client, log)
+                    yield Deployment(simulator, front, gateway, client, log)
             finally:
                 await gateway.stop()

@@ -63,7 +63,7 @@ def judged(version: str, name: str, case: Case) -> Verdict:
     return Oracle(world).judge(name, case.parameters, case.pairs, sent)
 
 
-def told(verdict: Verdict) -> str:
+def describe_verdict(verdict: Verdict) -> str:
     """The strategy by which it arrived, or the code of the refusal."""
     return f"refused: {verdict.detail}" if verdict.outcome is Outcome.REFUSED else verdict.strategy
 
@@ -72,7 +72,9 @@ def told(verdict: Verdict) -> str:
 def test_every_kind_of_input_arrives_or_is_refused_for_the_provider_s_sake(version: str, name: str) -> None:
     verdicts = {key: judged(version, name, case) for key, case in INPUTS.items()}
     assert {v.outcome for v in verdicts.values()} <= {Outcome.ARRIVED, Outcome.REFUSED}, verdicts
-    assert {key: told(verdict) for key, verdict in verdicts.items()} == golden("arrivals.json")[version][name]
+    assert {key: describe_verdict(verdict) for key, verdict in verdicts.items()} == golden("arrivals.json")[version][
+        name
+    ]
 
 
 @pytest.mark.parametrize(("version", "name"), SIMULATED)
@@ -104,7 +106,7 @@ def test_the_same_arrives_at_an_agent_without_tools_but_for_bedrocks_tool_histor
     found = {}
     for key, case in INPUTS.items():
         sent = world.send(name, case.body, case.pairs)
-        found[key] = told(Oracle(world).judge(name, case.parameters, case.pairs, sent))
+        found[key] = describe_verdict(Oracle(world).judge(name, case.parameters, case.pairs, sent))
     refused = {"tool history": "refused: TOOLS_NEED_UPGRADE"} if short == "bedrock" else {}
     assert found == golden("arrivals.json")["3.4.0"][name] | refused
 

@@ -40,7 +40,7 @@ def verdict(report: Mapping[str, Any]) -> tuple[list[str], int]:
     packages = report["dependencies"]
     audited = [package for package in packages if "skip_reason" not in package]
     found = [
-        f"audit: {package['name']} {package['version']}: {one['id']}, mended in {', '.join(one['fix_versions']) or '-'}"
+        f"audit: {package['name']} {package['version']}: {one['id']}, fixed in {', '.join(one['fix_versions']) or '-'}"
         for package in audited
         for one in package["vulns"]
     ]

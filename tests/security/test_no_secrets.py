@@ -170,7 +170,7 @@ async def test_nothing_the_gateway_says_has_a_secret(mode: str) -> None:
     assert '"event": "internal error"' in log
     assert _leaks(log) == []
     assert _leaks(b"\n".join((*answers, *pages)).decode("latin-1")) == []
-    assert set(_leaks(cluster.seen)) >= _ARRIVES[mode], "the secrets were there to be told"
+    assert set(_leaks(cluster.seen)) >= _ARRIVES[mode], "the secrets were there to be shown"
 
 
 _ARRIVES = {

@@ -124,21 +124,21 @@ def test_memory_replays_and_yields_to_a_limit_of_zero() -> None:
     seeded = Seeded("3.4.0")
     first = seeded.execute("fc-bedrock_tutorial", question='my name is Bob "B"')
     history = '{"role":"user","content":[{"text":"caller"}]}, {"role":"assistant","content":[{"text":"yes"}]}, '
-    told = seeded.execute("fc-bedrock_tutorial", question="who?", memory_id=memory_id(first), _chat_history=history)
-    messages = json.loads(told.llm_bodies[0])["messages"]
+    executed = seeded.execute("fc-bedrock_tutorial", question="who?", memory_id=memory_id(first), _chat_history=history)
+    messages = json.loads(executed.llm_bodies[0])["messages"]
     assert [message["content"][0]["text"] for message in messages][::2] == ['my name is Bob "B"', "who?"]
     kept = {"memory_id": memory_id(first), "_chat_history": history, "message_history_limit": 0}
-    told = seeded.execute("fc-bedrock_tutorial", question="who?", **kept)
-    assert json.loads(told.llm_bodies[0])["messages"][0]["content"][0]["text"] == "caller"
+    executed = seeded.execute("fc-bedrock_tutorial", question="who?", **kept)
+    assert json.loads(executed.llm_bodies[0])["messages"][0]["content"][0]["text"] == "caller"
 
 
 def test_what_is_remembered_is_expanded_again() -> None:
     seeded = Seeded("2.19.0")
     skip = {"skip_validating_missing_parameters": "true"}
     first = seeded.execute("cflow-d", question="what is $${parameters.nope}?", **skip)
-    told = seeded.execute("cflow-d", question="and?", memory_id=memory_id(first))
+    executed = seeded.execute("cflow-d", question="and?", memory_id=memory_id(first))
     assert "what is ${parameters.nope}?" in json.loads(first.llm_bodies[0])["messages"][0]["content"][0]["text"]
-    assert told.status == 400  # the second turn doesn't skip the check
+    assert executed.status == 400  # the second turn doesn't skip the check
 
 
 def test_a_tool_that_is_a_model_inherits_the_requests_parameters() -> None:
