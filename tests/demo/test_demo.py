@@ -1,4 +1,4 @@
-"""`mlc-gateway demo` as a person runs it, and that it can't call lost what arrived or the other way round."""
+"""`mlc-gateway demo`: its output, and that its outcomes are right."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_difference_sees_a_lost_part_a_lost_turn_a_changed_order_and_a_changed_p
     without = [{**came[0], field: came[0][field][:1]}, *came[1:]]
     assert find_difference(made, turns, {made.messages_field: without}, prompt) == "turn 1 arrived changed"
     assert find_difference(made, turns, body, "Asked: ${parameters.question}") == "turn 7 arrived changed"
-    assert find_difference(made, turns, body, None) == "turn 7 arrived changed"  # the agent's own words are gone
+    assert find_difference(made, turns, body, None) == "turn 7 arrived changed"  # without the agent's own prompt
     last = {**came[-1], field: [made.text_part("Asked: How long")]}
     assert find_difference(made, turns, {made.messages_field: [*came[:-1], last]}, None) == "turn 7 arrived changed"
 

@@ -1,4 +1,4 @@
-"""A gateway before a simulated cluster with its agents, and a client."""
+"""A gateway in front of a simulated cluster with its agents, and a client."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Deployment:
     client: aiohttp.ClientSession
 
     async def execute(self, agent: str, body: Any = None, **more: Any) -> aiohttp.ClientResponse:
-        """POST `body` to `agent`, a seeded agent's name or an id; the answer, its body read."""
+        """POST `body` to `agent`, a seeded agent's name or an id. Return the response with its body read."""
         if body is not None:
             more["json"] = body
         path = f"/_plugins/_ml/agents/{self.agents.get(agent, agent)}/_execute"
@@ -36,7 +36,7 @@ StartDeployment = Callable[..., Awaitable[Deployment]]
 
 @pytest.fixture
 async def start_deployment(start_gateway: StartGateway) -> AsyncIterator[StartDeployment]:
-    """``await start_place("2.19.0", {"agents": {…}})``: the settings are laid over the defaults."""
+    """``await start_deployment("2.19.0", {"agents": {…}})``: the settings override the defaults."""
     started: list[Deployment] = []
 
     async def start(version: str = "2.19.0", over: Any = None) -> Deployment:
@@ -56,5 +56,5 @@ async def start_deployment(start_gateway: StartGateway) -> AsyncIterator[StartDe
 
 @pytest.fixture
 async def deployment(start_deployment: StartDeployment) -> Deployment:
-    """A 2.19 cluster behind a gateway with its default settings."""
+    """A gateway with default settings in front of a 2.19 cluster."""
     return await start_deployment()

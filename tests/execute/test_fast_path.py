@@ -1,4 +1,4 @@
-"""What is decided on the spot for a plain text is what the whole use case says of it."""
+"""The fast path sends the same request as the whole use case."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ML = "/_plugins/_ml/"
 
 
 class Documents:
-    """Reads the documents of a simulated cluster without any network."""
+    """Reads the documents of a simulated cluster without a network."""
 
     def __init__(self, version: str) -> None:
         self.core, self.version = world(version).core, version
@@ -163,7 +163,7 @@ def test_anything_else_is_read_whole(body: bytes) -> None:
 
 @pytest.mark.parametrize("byte", range(256))
 def test_each_byte_in_each_place(byte: int) -> None:
-    for length in (1, 2, 15, 16, 17, 40):  # readers of JSON take several bytes at a time
+    for length in (1, 2, 15, 16, 17, 40):  # JSON parsers read several bytes at a time
         for place in {0, length // 2, length - 1}:
             text = b"a" * place + bytes([byte]) + b"a" * (length - place - 1)
             plain = byte not in b'"\\${}' and 0x20 <= byte < 0x80 and not (place == 0 and byte in b" [")

@@ -34,7 +34,7 @@ def bedrock_image(data: str = PNG) -> dict[str, Any]:
 
 
 def llm_body(messages: list[Any]) -> dict[str, Any]:
-    """What the LLM behind template a gets."""
+    """Return what the LLM with template a receives."""
     return {"system": [{"text": "Be brief."}], "messages": messages, "inferenceConfig": {"maxTokens": 500}}
 
 
@@ -137,7 +137,7 @@ async def test_parameters_of_the_client_stay(deployment: Deployment) -> None:
 
 
 async def test_an_unknown_agent_is_a_404_with_the_clusters_words(deployment: Deployment) -> None:
-    """The cluster itself would say that the input is empty, as it does not know `input`."""
+    """The cluster's own error would be an empty input, because it does not know `input`."""
     answer = await deployment.execute("no-such-agent", {"input": "hello"})
     reason = "there is no agent no-such-agent"
     detail = "the cluster answered 404: Failed to find agent with the provided agent id: no-such-agent"
@@ -192,7 +192,7 @@ async def test_content_without_a_way_is_refused_and_nothing_is_sent(deployment: 
 
 
 async def _upgrade(deployment: Deployment, url: str) -> None:
-    """Give flow-d's model the connector that the refusal asks for, at `url`: the gateway's or the cluster's."""
+    """Give flow-d's model the connector that the refusal suggests. url: the gateway's or the cluster's."""
     ml = f"{url.rstrip('/')}/_plugins/_ml"
     upgraded = connector_body("u", CLASSIC["h"], deployment.simulator.llm_url)
     made = await (await deployment.client.post(f"{ml}/connectors/_create", json=upgraded)).json()

@@ -1,4 +1,4 @@
-"""Bodies that cost much to read: where they are read, what stops them, and that legacy ones pass byte for byte."""
+"""Expensive bodies: which thread reads them, which limit refuses them, and that legacy ones pass byte for byte."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the log tells of a rewrite at debug: every step, and never a secret nor a payload."""
+"""The debug log of a rewrite: every step, and never a secret or payload."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BIG = {"type": "image", "source": {"type": "base64", "format": "png", "data": PA
 
 
 async def _logged(level: str, agent: str, body: Any, status: int | None = None) -> list[dict[str, Any]]:
-    """The log of one request to `agent`. status: what the answer must have."""
+    """Return the log of one request to `agent`. status: the expected status."""
     written = io.StringIO()
     async with Simulator("2.19.0") as simulator:
         agents = seed_core(simulator.core, simulator.llm_url)

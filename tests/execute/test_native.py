@@ -1,4 +1,4 @@
-"""Clusters that know `input` themselves: a small cluster on loopback with 3.6.0's recorded documents and answers."""
+"""Clusters that accept `input` themselves: a stub with documents and answers recorded on 3.6.0."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ NEEDS_V2 = (
 
 @pytest.fixture(params=["gzip", "identity"])
 async def client(request: pytest.FixtureRequest, start_gateway: StartGateway) -> AsyncIterator[Client]:
-    """Recorded answers came compressed, as clients ask for it; both must work."""
+    """The recorded answers are compressed, as clients request it; both must work."""
     cluster = Cluster()
     server = server_of(cluster)
     await server.start_server()

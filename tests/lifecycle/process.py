@@ -16,7 +16,7 @@ from tests.wire import PATIENCE
 
 
 class Process:
-    """``mlc-gateway serve`` with `settings` in a file; `events` are the lines of its log so far, `printed` any others."""
+    """``mlc-gateway serve`` with `settings` in a file. events: the lines of its log; printed: all other lines."""
 
     def __init__(self, folder: Path, settings: dict[str, Any]) -> None:
         self.file = folder / "gateway.yaml"

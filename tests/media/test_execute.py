@@ -23,7 +23,7 @@ Start = Callable[..., Awaitable[Deployment]]
 
 @pytest.fixture
 async def start(start_gateway: StartGateway, server: MediaServer) -> AsyncIterator[Start]:
-    """``await start(fetch=True)``: a place whose gateway may fetch from `server`."""
+    """``await start(fetch=True)``: a deployment whose gateway may fetch from `server`."""
     started: list[Deployment] = []
 
     async def start(over: Any = None, **media: Any) -> Deployment:

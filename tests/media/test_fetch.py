@@ -1,4 +1,4 @@
-"""What a fetch sends, takes and refuses, against a real server with TLS on loopback."""
+"""What a fetch sends, accepts and refuses, with a real TLS server on loopback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of signatures: each format's own start, and no other's."""
+"""The table of signatures: each format matches its own files and no others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WEBM = bytes.fromhex("1a45dfa3") + b"\x9f\x42\x82\x84webm"
 MP4 = b"\x00\x00\x00\x18ftypisom"
 M4A = b"\x00\x00\x00\x18ftypM4A "
 
-# Starts of files as the formats' own tools write them.
+# The first bytes of files written by common tools.
 STARTS: dict[MediaKind, dict[str, bytes]] = {
     "image": {
         "png": b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR",
@@ -71,7 +71,7 @@ ALL = [(kind, fmt) for kind in MEDIA_KINDS for fmt in FORMATS[kind]]
 TEXT = ("csv", "html", "txt", "md")
 SIGNED = [(kind, fmt) for kind, fmt in ALL if fmt not in (*TEXT, "pcm")]
 
-# Formats that one file may be: containers of one family, and what only their inside tells apart.
+# Formats that share a signature: containers of one family, and formats that differ only in their content.
 FAMILIES = [
     {"doc", "xls"},
     {"docx", "xlsx"},

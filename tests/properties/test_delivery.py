@@ -1,4 +1,4 @@
-"""Any valid conversation, any agent: the LLM gets exactly that, or the client a 400 that names the place."""
+"""For any valid conversation and agent, the LLM receives exactly that, or the client a 400 with the place."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SUPPRESSED = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 @st.composite
 def requests(draw: st.DrawFn) -> tuple[dict[str, Any], tuple[tuple[str, str], ...]]:
-    """An execute body, and what the memory it names holds."""
+    """An execute body, and the content of its memory."""
     conversation = draw(
         conversations(
             tools=draw(st.booleans()),

@@ -1,4 +1,4 @@
-"""However a client spells its roles, the same arrives, is stored, is refused and is reported."""
+"""The case of roles does not change what is delivered, stored, refused or reported."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OTHERS = {"assistant": "bot", "system": "guide", "user": "human"}
 
 @st.composite
 def spellings(draw: st.DrawFn) -> tuple[Any, Any, dict[str, str]]:
-    """The value of `input` with its roles in lower case, the same in any case, and the operator's table."""
+    """A value of `input` with roles in lower case, the same with roles in any case, and the operator's table."""
     table = draw(st.sampled_from([{}, TABLE]))
     conversation = draw(conversations(kinds=("image",), roles=("user", "user", "reviewer")).filter(is_messages))
     if table:
@@ -41,7 +41,7 @@ def is_messages(conversation: AgentInput) -> bool:
 
 
 def outcome_of(sent: Sent) -> Any:
-    """All that came of a request but the spelling of its roles in sentences."""
+    """Return the outcome of a request, without the spelling of roles in messages."""
     if sent.error is not None:
         return [(problem.place, problem.code, problem.expected, problem.help) for problem in sent.error.problems]
     assert sent.rewritten is not None
@@ -67,5 +67,5 @@ def test_the_case_of_a_role_changes_nothing(agent: Any, inputs: tuple[Any, Any, 
 
 
 def shown(value: Any) -> str:
-    """Comparable text: the tokens that stand for media differ from one request to the next."""
+    """Return text without the tokens of media, which differ between requests."""
     return re.sub(r"gwb_[0-9a-zA-Z]+", "token", repr(value))

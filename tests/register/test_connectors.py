@@ -1,4 +1,4 @@
-"""The made connectors: every kind of input arrives at the agents behind them, at once and without an upgrade."""
+"""Connectors made by registrations: every kind of input arrives at their agents without an upgrade."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def judged(version: str, name: str, case: Case) -> Verdict:
 
 
 def describe_verdict(verdict: Verdict) -> str:
-    """The strategy by which it arrived, or the code of the refusal."""
+    """Return the strategy by which it arrived, or the code of the refusal."""
     return f"refused: {verdict.detail}" if verdict.outcome is Outcome.REFUSED else verdict.strategy
 
 
@@ -86,7 +86,7 @@ def test_nothing_of_the_matrix_is_lost_or_broken(version: str, name: str) -> Non
 
 
 def _refusals(version: str, name: str) -> dict[str, str]:
-    """What the provider does not take, whatever the connector; and what an agent's own prompt can't stand around."""
+    """Return the inputs that the provider does not accept, and those that an agent's own prompt can't be around."""
     provider, _, type_ = name.partition("-")
     prompted = type_ == "plan_execute_and_reflect" or (type_ == "conversational" and version == "2.19.0")
     if provider == "openai":
@@ -126,7 +126,7 @@ def test_on_3_6_with_the_unified_api_off(name: str) -> None:
 
 
 def request_body(provider: str, calling: bool, **parameters: Any) -> Any:
-    """The template with its connector's parameters in place, the run-time slots empty; parsed."""
+    """Return the parsed template with its connector's parameters, and empty run-time slots."""
     spec = read({"name": "x", "model": block(provider, model_parameters=parameters)}).model
     assert spec is not None
     connector = kind(provider).document(spec, calling)

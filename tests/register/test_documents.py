@@ -1,4 +1,4 @@
-"""The documents that are sent to the cluster, whole."""
+"""The whole documents that are sent to the cluster."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ RFC = {
 
 
 def made(document: dict[str, Any], target: Target = V2_19, ids: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The agent's body with its metadata decoded."""
+    """Return the agent's body with its metadata decoded."""
     body = agent_body(read(document), target, TAG, "m1", ids)
     parameters = {**body["parameters"], "mlc_gateway": json.loads(body["parameters"]["mlc_gateway"])}
     return {**body, "parameters": parameters}

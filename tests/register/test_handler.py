@@ -1,4 +1,4 @@
-"""Registrations as clients send them: what passes untouched, what is made, what is refused, what is never shown."""
+"""Registrations as clients send them: what is forwarded, made, refused, and never shown."""
 
 from __future__ import annotations
 
@@ -242,7 +242,7 @@ UNTRUSTED = "Connector URL is not matching the trusted connector endpoint regex,
 
 
 def refusal(reason: str, path: str) -> Fault:
-    """An answer of the cluster's that the simulator does not give."""
+    """A response of the cluster that the simulator does not have."""
     return Fault("error", "POST", path, status=400, body=json.dumps({"error": {"reason": reason}}).encode())
 
 
@@ -271,7 +271,7 @@ async def test_a_client_that_goes_away_leaves_nothing_half_made(kind: Any, count
     async with deploy("3.4.0") as deployment:
         deployment.front.faults.append(Fault(kind, "POST", path))
         await left_alone(deployment, deployment.register())
-        await deployment.gateway.stop()  # which waits for what is under way
+        await deployment.gateway.stop()  # which waits for running work
         assert deployment.counts == (count, count, 0)
         assert deployment.orphans == []
 
@@ -335,7 +335,7 @@ async def test_a_cluster_that_takes_the_model_block_gets_it(start_gateway: Start
                 assert (response.status, await response.json()) == (200, {"agent_id": "made"})
             assert (cluster.bodies == [data]) is (kind == sent)
             assert cluster.sent == [{**body, "type": sent}]
-            # Signed, it can't be asked what the cluster takes, so nothing is sent.
+            # A signed request can't be used to read what the cluster supports, so nothing is sent.
             async with client.post(REGISTER, data=data, headers={**JSON, **SIGNED}) as response:
                 assert response.status == 400
             assert len(cluster.bodies) == 1

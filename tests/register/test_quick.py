@@ -1,4 +1,4 @@
-"""`POST …/agents/_execute`: an agent made for one run, and nothing left of it."""
+"""`POST …/agents/_execute`: an agent made for one run, with nothing left afterwards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One agent for one registration: retries, keys, several gateways, one that is killed in the middle."""
+"""One agent for one registration: retries, keys, several gateways, and one that is killed."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ async def test_two_gateways_at_once_with_one_key_give_one_agent(version: str, ki
     over = {"registration": {"timeout": 60, "visible_within": 60}}
     async with deploy(version, over, refresh_seconds=0.3) as one, deploy(version, over) as two:
         url = f"http://127.0.0.1:{two.gateway.data_port}"
-        two.front.upstream = one.simulator.url  # both before one cluster
+        two.front.upstream = one.simulator.url  # both have the same cluster
         async with aiohttp.ClientSession(url) as other:
             body = one.body(type=kind)
 
@@ -175,7 +175,7 @@ KILLED = [
     for path, quick in {f"{ML}/models/_register": "2.19.0", REGISTER: "3.4.0", f"{ML}/agents/_search": "3.4.0"}.items()
     for version in VERSIONS
 ]
-"""Each step on one version, and on the other at length."""
+"""Each step on one version; the other version is marked slow."""
 
 
 @pytest.mark.parametrize(("version", "path"), KILLED)

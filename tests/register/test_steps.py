@@ -12,7 +12,7 @@ from tests.register.deployment import ENABLE_MCP, ML, REGISTER, SECRETS, Deploym
 
 KINDS: tuple[Kind, ...] = ("error", "refused", "stall", "lost", "late", "truncated")
 ALIKE: tuple[Kind, ...] = ("refused", "late", "truncated")
-"""Kinds that differ from another one only in what the connection shows of it."""
+"""Kinds that differ from another one only in the state of the connection."""
 MCP = {"url": "http://127.0.0.1:9/sse", "headers": {"X-Key": "mcp-header-secret"}}
 STEPS = {
     "version": ("GET", "/$"),
@@ -28,11 +28,11 @@ CASES = [
     for version in VERSIONS
     for kind in KINDS
 ]
-"""Every version with every kind of fault; where the older version's steps are the newer one's, some only at length."""
+"""Every version with every kind of fault; if both versions have the same steps, some are marked slow."""
 
 
 async def prepared(deployment: Deployment, version: str, kind: str = "conversational") -> dict[str, Any]:
-    """A registration with as many steps as the version has."""
+    """Return a registration with as many steps as the version has."""
     body = deployment.body(type=kind)
     if version.startswith("3"):
         deployment.simulator.core.settings.change(ENABLE_MCP)
@@ -45,7 +45,7 @@ def named(document: dict[str, Any]) -> str:
 
 
 async def holds(deployment: Deployment, body: dict[str, Any], status: int, document: dict[str, Any]) -> None:
-    """After a fault: all or nothing, or a report; and a retry gives one agent that runs."""
+    """Check that a fault leaves all, nothing or a report, and that a retry makes one agent that runs."""
     agents, _, _ = deployment.counts
     if status == 200:
         assert agents >= 1

@@ -1,4 +1,4 @@
-"""What the audit makes of pip-audit's report."""
+"""The audit's output for a report of pip-audit."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def test_any_value_gives_an_address(values: list[bytes], name: bytes) -> None:
 
 @given(st.lists(st.binary(max_size=40)), st.lists(st.binary(max_size=40)))
 def test_what_a_client_says_through_a_proxy_that_appends_changes_nothing(xff: list[bytes], std: list[bytes]) -> None:
-    """The proxy appends the client's address to both headers: no value of the client's makes it another one."""
+    """The proxy appends the client's address to both headers, so a client can't forge another address."""
     lines = [b"X-Forwarded-For: " + value for value in xff] + [b"Forwarded: " + value for value in std]
     lines += [b"X-Forwarded-For: " + STRANGER.encode(), b"Forwarded: for=" + STRANGER.encode()]
     assert client_of(lines, PROXY, TRUSTED) in (STRANGER, PROXY)

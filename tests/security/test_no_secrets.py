@@ -1,4 +1,4 @@
-"""No secret comes out: known ones stand wherever one can stand, and nothing the gateway says of itself has them."""
+"""No secret is shown: known secrets are everywhere one can be, and none is in the gateway's own output."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ async def test_nothing_the_gateway_says_has_a_secret(mode: str) -> None:
         await gateway.start()
         answers = await _all(gateway)
         cluster.lookup_status, cluster.answers = 403, [(400, {"status": 400, "error": {"reason": "no"}})]
-        await gateway.reload(gateway.settings, gateway.log)  # nothing is cached any more
+        await gateway.reload(gateway.settings, gateway.log)  # clears the caches
         answers += await _all(gateway)
         port = gateway._now.port
         sound, port._execute, port._at_once = port._execute, _broken, None

@@ -153,7 +153,7 @@ async def _log_of_all(version: str, payloads: bool, faults: bool = False) -> str
         over = {"logs": {"level": "debug", "payloads": payloads}, "registration": {"visible_within": 0.1}}
         gateway = build(settings_for(front.url, over), log=configure("debug", "json", log, payloads=payloads))
         await gateway.start()
-        statuses = await _send_all(gateway, agents[:1] if payloads else agents)  # one shows what is shown
+        statuses = await _send_all(gateway, agents[:1] if payloads else agents)  # one is enough to see what is shown
         port = gateway._now.port
         port._execute, port._at_once = _broken, None
         statuses |= await _send_all(gateway, agents[:1])

@@ -1,4 +1,4 @@
-"""A simulated cluster without a network: what the recordings show only in passing, or not at all."""
+"""A simulated cluster without a network: behaviour that the recordings hardly show."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_react_loop_carries_the_image_and_the_observation() -> None:
     first, second = (json.loads(body)["messages"][0]["content"] for body in executed.llm_bodies)
     assert first[1] == second[1] == image
     assert "[output]" not in first[0]["text"]
-    # The loop fills in what a tool put out like any other text.
+    # The loop inserts a tool's output like any other text.
     assert '[output] books "and" how many?' in second[0]["text"]
     assert second[0]["text"].count("[question] how many?") == 1
 

@@ -1,6 +1,6 @@
-"""Registering, changing and removing connectors, models and agents, per version: words from recordings and source.
+"""Registering, changing and removing connectors, models and agents, per version.
 
-What neither tells was probed on a real 3.6.0.
+The texts are from recordings and source; other cases were probed on a real 3.6.0.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ def test_a_connector_is_given_by_id_or_inside(core: ClusterCore) -> None:
     assert answer_of(core, "PUT", f"models/{inner}", {"connector_id": other}) == (400, none)
     assert answer_of(core, "PUT", f"models/{standing}", {"connector_id": other}) == (200, "updated")
     assert core.resources.model(standing)["connector_id"] == other != connector_id
-    assert answer_of(core, "PUT", f"models/{standing}", {"connector_id": "nope"}) == (200, "updated")  # not looked at
+    assert answer_of(core, "PUT", f"models/{standing}", {"connector_id": "nope"}) == (200, "updated")  # not checked
     status, words = answer_of(core, "PUT", f"models/{standing}", {"connector": {"parameters": {"x": "y"}}})
     assert status == (400 if core.modern else 500)
     modern = "Cannot update connector settings for this model."
@@ -268,7 +268,7 @@ def test_agent_checks(core: ClusterCore) -> None:
     assert register(core, tools=[{"type": "A"}, {"type": "A"}]) == (400, "Duplicate tool defined: A")
     assert register(core, type="conversational", model={"model_id": "m"}) == (400, needed)
     status, _ = register(core, type="conversational", llm={"model_id": "nope"}, memory={"type": "foo"})
-    assert status == 200  # neither is looked at
+    assert status == 200  # neither is checked
 
 
 def test_interfaces_are_checked_from_3_on() -> None:
@@ -320,7 +320,7 @@ def test_mcp_is_off_until_it_is_switched_on(modern: ClusterCore) -> None:
     assert (response.status, response.body) == (500, {"error": {"root_cause": [error], **error}, "status": 500})
     assert register(modern, parameters=parameters) == (500, OFF)
     streamed = ask(modern, "POST", f"{ML}/connectors/_create", {**MCP, "protocol": "mcp_streamable_http"})
-    assert streamed.status == 200  # goes unchecked, as on a real 3.6.0
+    assert streamed.status == 200  # not checked, as on a real 3.6.0
     assert ask(modern, "PUT", "/_cluster/settings", SWITCH).status == 200
     created = ask(modern, "POST", f"{ML}/connectors/_create", MCP).body["connector_id"]
     shown = modern.resources.connector(created)
@@ -389,7 +389,7 @@ def test_settings_as_the_gateway_reads_them(modern: ClusterCore) -> None:
     assert shown(f"include_defaults=true&filter_path=*.{name}") == off
     assert shown(f"include_defaults=true&filter_path=*.{name},*.plugins.ml_commons.unified_agent_api_enabled") == off
     assert shown(f"filter_path=*.{name}") == {}
-    # With flat keys no such filter finds them, as recorded, unless a star stands for the dots.
+    # As recorded, no such filter matches flat keys, unless a star matches the dots.
     assert shown(f"include_defaults=true&flat_settings=true&filter_path=*.{name}") == {}
     assert shown("include_defaults=true&flat_settings=true&filter_path=**.mcp_connector_enabled") == {}
     assert shown("include_defaults=true&flat_settings=true&filter_path=**.plugins.ml_commons*") == {}
@@ -426,7 +426,7 @@ def test_settings_that_are_refused(core: ClusterCore) -> None:
 
 @pytest.mark.parametrize("version", ["2.19.0", "3.4.0"])
 def test_names_and_descriptions_of_models(version: str) -> None:
-    """From 3.1 on they hold letters, digits, spaces and some marks only; a real 3.6.0 answered the same words."""
+    """From 3.1 on they may have only letters, digits, spaces and some marks; a real 3.6.0 has the same errors."""
     core = ClusterCore(version)
     action = {"action_type": "predict", "method": "POST", "url": "http://127.0.0.1:1", "request_body": "{}"}
     connector = {"name": "c", "version": 1, "protocol": "http", "credential": {"k": "v"}, "actions": [action]}

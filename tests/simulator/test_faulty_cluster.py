@@ -1,4 +1,4 @@
-"""The faulty front itself: each fault does what it says, to the client and to the cluster."""
+"""The faulty proxy itself: the effect of each fault on client and cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`_search` of agents, models and connectors, as real clusters answered it (2.19.0 recorded; 3.6.0 probed)."""
+"""`_search` of agents, models and connectors, as on real clusters (2.19.0 recorded; 3.6.0 probed)."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def found(core: ClusterCore, query: Any, kind: str = "agents", **more: Any) -> l
     return [hit["_id"] for hit in response.body["hits"]["hits"]]
 
 
-# Each as a real 3.6.0 answered it: how many of the three agents.
+# The number of agents that a real 3.6.0 finds for each query.
 QUERIES: list[tuple[dict[str, Any], int]] = [
     ({"match_all": {}}, 3),
     ({"term": {"parameters.mlc_gateway_registration": TAG}}, 3),
@@ -157,7 +157,7 @@ def test_whole_answer(core: ClusterCore, method: str) -> None:
 
 @pytest.mark.parametrize("kind", ["agents", "models", "connectors"])
 def test_hits_have_the_recorded_keys(kind: str) -> None:
-    """The recorded answers of 2.19.0, replayed up to their searches, hit by hit: keys of answer, hit and source."""
+    """The searches have the same keys in response, hit and source as those recorded on 2.19.0."""
     recorded = {}
     for line in (RECORDED / "2.19.0" / "03_get_back.jsonl").read_text().rstrip("\n").split("\n"):
         exchange = json.loads(line)
@@ -175,7 +175,7 @@ def test_hits_have_the_recorded_keys(kind: str) -> None:
 
 
 def _restore(core: ClusterCore, kind: str, hit: dict[str, Any]) -> None:
-    """Registers a recorded document and gives it its recorded id and times."""
+    """Register a recorded document with its recorded id and times."""
     source, resources = hit["_source"], core.resources
     times = {name: source[name] for name in ("created_time", "last_updated_time")}
     if kind == "agents":

@@ -1,4 +1,4 @@
-"""What reading a body may cost: where each limit stops it, and that nothing large is built before."""
+"""Limits for reading a body: where each one stops it, and that nothing large is built before."""
 
 from __future__ import annotations
 

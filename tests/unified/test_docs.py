@@ -1,4 +1,4 @@
-"""`docs/input.md` says what the code does: every example is run, every list compared."""
+"""`docs/input.md` is correct: every example is run, every list compared."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What a client's role means, in every spelling of case."""
+"""The meaning of a client's role, in upper and lower case."""
 
 from __future__ import annotations
 
