@@ -17,8 +17,8 @@ from gateway.observe.logs import configure
 from gateway.register import reuse
 
 # A quick run tries a sixth of the examples; `--hypothesis-profile=thorough` (make test-all) tries them all. They
-# have no time limit, because a loaded machine would exceed it. CI tries the same examples each time, so that its results
-# are reproducible; elsewhere they differ.
+# have no time limit, because a loaded machine would exceed it. CI tries the same examples each time, so that its
+# results are reproducible; elsewhere they differ.
 _PROPERTY: dict[str, Any] = {
     "deadline": None,
     "suppress_health_check": [HealthCheck.too_slow],

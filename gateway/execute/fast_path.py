@@ -1,6 +1,6 @@
 """The fast path: ``{"input": "<a plain text>"}`` to an agent that was run before, the most frequent request.
 
-The bodies for two such texts differ only where the text stands: a text that JSON does not escape and that the planner
+The bodies for two such texts differ only in the text itself: a text that JSON does not escape and that the planner
 does not look into (`is_plain_text`) is written byte for byte as it came, at any depth of nesting. So the fast path
 makes one body for a specimen in the usual way, and replaces the specimen.
 """

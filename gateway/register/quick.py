@@ -22,8 +22,9 @@ from gateway.register.specs import Registration
 from gateway.register.steps import Steps
 from gateway.register.target import Target
 from gateway.unified.budget import Budget, too_many_values
+from gateway.unified.jsonstrings import find
 from gateway.unified.jsontext import count_values
-from gateway.unified.payloads import extract, find, insert
+from gateway.unified.payloads import extract, insert
 
 QUICK_PARAMETER = "mlc_gateway_quick"
 """Marks the agent of a quick run, so that one that was left behind can be recognised."""

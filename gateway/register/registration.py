@@ -9,8 +9,9 @@ from gateway.errors import InvalidInput
 from gateway.register.specs import McpServer, ModelSpec, Registration
 from gateway.register.validate import read_document
 from gateway.unified.budget import Budget
+from gateway.unified.jsonstrings import find
 from gateway.unified.jsontext import check, parse
-from gateway.unified.payloads import extract, find
+from gateway.unified.payloads import extract
 from gateway.unified.validate import Problems, Reading
 
 __all__ = ["McpServer", "ModelSpec", "Registration", "concerns_gateway", "read_registration"]

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 import pybase64
 
-from gateway.unified.payloads import Payload, find
+from gateway.unified.jsonstrings import find
+from gateway.unified.payloads import Payload
 
 _SLICE = 1 << 20  # a multiple of 4: a slice is valid base64 by itself
 _ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/="

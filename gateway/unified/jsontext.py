@@ -21,7 +21,8 @@ from typing import Any
 
 from gateway.errors import InvalidInput, Problem
 from gateway.unified.budget import Budget, count_separators, too_many_values
-from gateway.unified.payloads import WINDOW, ExtractedBody, Unreadable, end_of_escaped, extract
+from gateway.unified.jsonstrings import WINDOW, Unreadable, end_of_escaped
+from gateway.unified.payloads import ExtractedBody, extract
 from gateway.unified.validate import Problems, Reading, child, json_type, shorten
 
 _MAX_DIGITS = 400

@@ -14,7 +14,7 @@ import json
 import re
 
 from gateway.unified.budget import Budget
-from gateway.unified.payloads import WINDOW, end_of_escaped, find
+from gateway.unified.jsonstrings import WINDOW, end_of_escaped, find
 
 _NEXT = re.compile(rb'["{}\[\]/]')
 _BOM = b"\xef\xbb\xbf"

@@ -14,8 +14,9 @@ from urllib.parse import urlsplit
 
 from gateway.unified import formats
 from gateway.unified.base64text import clean, split_data_url
+from gateway.unified.jsonstrings import Unreadable
 from gateway.unified.model import Base64, Media, MediaKind, Url
-from gateway.unified.payloads import Payload, Unreadable
+from gateway.unified.payloads import Payload
 from gateway.unified.validate import Fields, Reading, json_type, shorten
 
 SCHEMES = ("http", "https", "s3", "gs")

@@ -8,7 +8,8 @@ from typing import Any
 
 from gateway.errors import InvalidInput, Problem
 from gateway.unified.budget import PLACEHOLDER, Budget, too_many_items, too_many_values
-from gateway.unified.payloads import ExtractedBody, Unreadable
+from gateway.unified.jsonstrings import Unreadable
+from gateway.unified.payloads import ExtractedBody
 
 _PLAIN_KEY = re.compile(r"[A-Za-z_$][A-Za-z0-9_$-]*")
 _SHOWN = 60  # characters of a client's string or key shown in an error

@@ -8,10 +8,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.errors import BodyTooLarge, InvalidInput
-from gateway.unified import payloads as lift_module
+from gateway.unified import jsonstrings, payloads
 from gateway.unified.budget import Budget
+from gateway.unified.jsonstrings import Unreadable
 from gateway.unified.jsontext import decode_object
-from gateway.unified.payloads import TOKEN, Unreadable, extract, insert
+from gateway.unified.payloads import TOKEN, extract, insert
 from gateway.unified.validate import Reading
 from tests.strategies import json_values
 
@@ -149,9 +150,9 @@ TEXTS = st.text(st.sampled_from('a"\\/\n\u00e9\u20ac😀'), min_size=20, max_siz
 @given(st.lists(TEXTS, min_size=1, max_size=4), st.booleans(), st.integers(13, 20))
 def test_escapes_are_undone_wherever_a_window_cuts_them(texts: list[str], ascii_only: bool, window: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lift_module, "WINDOW", window)
-        patch.setattr(lift_module, "_STRIDE", window)
-        patch.setattr(lift_module, "_PIECE", window)
+        patch.setattr(payloads, "WINDOW", window)
+        for name in ("WINDOW", "_STRIDE", "_PIECE"):
+            patch.setattr(jsonstrings, name, window)
         extracted = extract(json.dumps(texts, ensure_ascii=ascii_only).encode(), 4)
         assert [Reading(extracted).plain(token, "") for token in json.loads(extracted.text)] == texts
 
