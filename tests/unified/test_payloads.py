@@ -31,7 +31,7 @@ def test_putting_the_blobs_back_gives_the_body(body: bytes, threshold: int) -> N
 
 
 @given(bodies | st.binary(), st.integers(1, 4))
-def test_every_token_is_lifted_once_and_is_new(body: bytes, threshold: int) -> None:
+def test_every_token_is_extracted_once_and_is_new(body: bytes, threshold: int) -> None:
     extracted = extract(body, threshold)
     assert extracted.prefix.encode() not in body
     assert [
@@ -47,7 +47,7 @@ def test_the_small_json_decodes_to_the_same_value(value: object, ascii_only: boo
 
 
 @given(json_values(20))
-def test_every_long_string_without_a_backslash_is_lifted(value: object) -> None:
+def test_every_long_string_without_a_backslash_is_extracted(value: object) -> None:
     body = json.dumps([value], ensure_ascii=False).encode()
     strings: list[str] = []
 
@@ -76,7 +76,7 @@ def test_a_blob_is_a_view_on_the_body() -> None:
     assert blob.obj is body
 
 
-def test_a_bytearray_is_lifted_uncopied() -> None:
+def test_a_bytearray_is_extracted_uncopied() -> None:
     body = bytearray(b'{"input":"' + b"A" * 4096 + b'"}')
     extracted = extract(body)
     (blob,) = extracted.blobs.values()
@@ -94,7 +94,7 @@ def test_a_text_can_not_spell_a_token_even_with_escapes() -> None:
         assert decode_object(extracted)["input"] not in extracted.blobs
 
 
-def test_a_token_inside_a_lifted_string_makes_another_one() -> None:
+def test_a_token_inside_a_extracted_string_makes_another_one() -> None:
     kept = b'["%s"]'
     first = extract(kept % (b"A" * 4096))
     second = extract(kept % (first.prefix.encode() + b"A" * 4096))
@@ -139,7 +139,7 @@ def test_offset_is_the_place_in_the_body() -> None:
     assert extracted.offset(extracted.text.index(b"x]")) == body.index(b"x]")
 
 
-def test_malformed_lifted_key_is_an_invalid_input() -> None:
+def test_malformed_extracted_key_is_an_invalid_input() -> None:
     with pytest.raises(InvalidInput):
         decode_object(b'{"' + b"\xff" * 3000 + b'":1}')
 
