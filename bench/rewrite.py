@@ -20,7 +20,7 @@ from bench.proxies import PEERS
 from bench.upstream import AGENT, documents
 from gateway.agents.documents import read_profile
 from gateway.delivery.plan_cache import PlanCache
-from gateway.execute.rewrite import Policy, rewritten
+from gateway.execute.rewrite import Policy, rewrite_input
 from gateway.mlcommons.profile import AgentProfile
 from gateway.unified.request import read_execute
 
@@ -64,7 +64,7 @@ def rewrite(plans: PlanCache, body: bytes) -> list[Any]:
     """The request that goes to the cluster for `body`, in pieces. plans: kept between requests, as the gateway does."""
     request = read_execute(body)
     assert request.input is not None
-    return rewritten(plans.profile, request, request.input, Policy(), plans=plans).body or []
+    return rewrite_input(plans.profile, request, request.input, Policy(), plans=plans).body or []
 
 
 def median(run: Callable[[], Any], seconds: float) -> float:

@@ -226,7 +226,7 @@ def build(settings: Settings, use_case: UseCase | None = None, log: Logger | Non
 
 
 def _real_use_case() -> UseCase:
-    from gateway.execute.handler import build_handler  # imported here, so that tests of the data port do not need it
+    from gateway.execute.build import build_handler  # imported here, so that tests of the data port do not need it
     from gateway.media.fetch import Fetcher
     from gateway.register.handler import Manager
 
@@ -245,7 +245,7 @@ def check(settings: Settings, log: Logger) -> None:
     Raises:
         ConfigError: as `Gateway` and `Gateway.start`.
     """
-    from gateway.execute.handler import check_rules
+    from gateway.execute.build import check_rules
 
     check_rules(settings)
     on_data_port(settings.listen.tls, log)

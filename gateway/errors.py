@@ -4,23 +4,23 @@
     ├── InvalidInput                 400     ValidationException
     │     the body or its `input` is wrong; carries every problem found, each with its place
     ├── UndeliverableContent         400     UndeliverableContent
-    │     valid input that this agent, connector or provider can't be given whole
+    │     valid input that can't be delivered whole to this agent, connector or provider
     ├── UnresolvedAgent              400     UnresolvedAgent
-    │     what stands behind the agent can't be read or recognised, so nothing can be proved
+    │     the agent, its model or its connector can't be read or recognised, so nothing can be proved
     ├── SignatureConflict            400     SignatureConflict
-    │     the client signed a request that the gateway changes, or signs itself
+    │     the client signed a request that the gateway changes or signs itself
     ├── IdempotencyKeyReused         422     IdempotencyKeyReused
     │     another registration was made under this key
     ├── RegistrationFailed           502     RegistrationFailed
-    │     a step of a registration was refused; the status is the one the cluster answered with
+    │     a step of a registration was refused; the status is that of the cluster's response
     ├── BodyTooLarge                 413     BodyTooLarge
     ├── UnsupportedEncoding          415     UnsupportedEncoding
     ├── TooManyRequests              429     TooManyRequests
-    │     the client has as many requests running as it may
+    │     the client has reached its limit of requests
     ├── Overloaded                   503     Overloaded
-    │     the gateway has as many requests running as it may
+    │     the gateway has reached its limit of requests
     ├── CredentialsUnavailable       503     CredentialsUnavailable
-    │     the gateway is to sign requests to the cluster, but has no credentials for that
+    │     the gateway must sign requests to the cluster, but has no credentials
     ├── UpstreamUnavailable          502     UpstreamUnavailable
     └── UpstreamTimeout              504     UpstreamTimeout
 
@@ -36,15 +36,14 @@ from typing import Any, ClassVar
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong with a request.
+    """One fault of a request.
 
-    place: where it stands, as a path from the body's root (``input[1].source.format``).
+    place: its path from the body's root (``input[1].source.format``).
     reason: what is wrong, in one sentence.
-    expected, received: what was allowed there, and what came (a type name or a shortened value).
-    code: the limitation's short code from ``docs/limitations.md``, when it is one.
+    expected, received: what is allowed there, and what was received (a type name or a shortened value).
+    code: the limitation's short code from ``docs/limitations.md``, if it is one.
     help: what to do about it.
-    repeats: the part of `reason` that is not the gateway's own words, but the cluster's or the client's. The log leaves
-    it out.
+    repeats: the part of `reason` that is a text of the cluster's or the client's. It is not logged.
     """
 
     place: str
@@ -56,7 +55,7 @@ class Problem:
     repeats: str = ""
 
     def as_dict(self) -> dict[str, str]:
-        """The problem as JSON data, absent members left out."""
+        """Return the problem as JSON data, without empty members."""
         members = {
             "field": self.place,
             "reason": self.reason,
@@ -69,13 +68,13 @@ class Problem:
 
 
 class GatewayError(Exception):
-    """An answer of the gateway's own: an HTTP status, a stable type and one or more problems."""
+    """An error response of the gateway's own: an HTTP status, a stable type and one or more problems."""
 
     status: int = 500
     type: ClassVar[str] = "GatewayError"
     help: ClassVar[str] = ""
     retry_after: int = 0
-    """Seconds after which to try again, for the `Retry-After` header; 0: not said."""
+    """Seconds for the `Retry-After` header; 0 for no header."""
 
     def __init__(self, reason: str, problems: Sequence[Problem] = (), help: str = "", repeats: str = "") -> None:
         super().__init__(reason)
@@ -86,14 +85,14 @@ class GatewayError(Exception):
 
     @classmethod
     def of(cls, problems: Sequence[Problem]) -> GatewayError:
-        """The error for `problems` (at least one); its reason is the first one's, with a count of the rest."""
+        """Return the error for `problems`; its reason is that of the first, with a count of the others."""
         first = problems[0]
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         place = f"[{first.place}] " if first.place else ""
         return cls(f"{place}{first.reason}{more}", problems, repeats=first.repeats)
 
     def body(self) -> dict[str, Any]:
-        """The JSON body: OpenSearch's shape, with the design's `message` and `details` (DESIGN.md, decision 9)."""
+        """Return the JSON body: OpenSearch's shape, with `message`, `details`, `problems` and `help`."""
         cause = {"type": self.type, "reason": self.reason}
         error: dict[str, Any] = {"root_cause": [cause], **cause, "message": self.reason}
         if self.problems:
@@ -110,23 +109,23 @@ class GatewayError(Exception):
 
 
 def release_frames(error: BaseException) -> None:
-    """Let go of the frames that an error passed through, and of the errors it came from.
+    """Release the frames of an error, and the errors that caused it.
 
-    Frames hold the request's body, and often a task or future that holds the error: the body would then stay until
-    the next garbage collection.
+    Frames refer to the request's body, and often to a task or future that refers to the error. Such a cycle would keep
+    the body in memory until the next garbage collection.
     """
     error.__traceback__ = error.__context__ = error.__cause__ = None
 
 
 class InvalidInput(GatewayError):
-    """The body is not JSON, or its `input` breaks a rule; `problems` lists every breach."""
+    """The body is not JSON, or its `input` is invalid; `problems` lists every fault."""
 
     status = 400
     type = "ValidationException"
 
 
 class UndeliverableContent(GatewayError):
-    """The input is valid, but can't reach this agent's LLM whole; each problem names a block and its code."""
+    """The input is valid, but can't be delivered whole to this agent's LLM; each problem has a place and a code."""
 
     status = 400
     type = "UndeliverableContent"
@@ -140,7 +139,7 @@ class UnresolvedAgent(GatewayError):
 
 
 class SignatureConflict(GatewayError):
-    """The client signed its request with SigV4, and that signature can't hold for what the cluster would get."""
+    """The client signed its request with SigV4, and the signature would not match what the cluster receives."""
 
     status = 400
     type = "SignatureConflict"
@@ -154,7 +153,7 @@ class IdempotencyKeyReused(GatewayError):
 
 
 class RegistrationFailed(GatewayError):
-    """The cluster refused a step of a registration; what was made before is undone, or named by a problem."""
+    """The cluster refused a step of a registration. Earlier steps are undone; `problems` lists what remains."""
 
     status = 502
     type = "RegistrationFailed"
@@ -174,42 +173,42 @@ class BodyTooLarge(GatewayError):
 
 
 class UnsupportedEncoding(GatewayError):
-    """The body's Content-Encoding is none the gateway can read."""
+    """The gateway can't read the body's Content-Encoding."""
 
     status = 415
     type = "UnsupportedEncoding"
 
 
 class TooManyRequests(GatewayError):
-    """The client has as many requests running, and waiting, as one client may."""
+    """The client has reached its limit of running and waiting requests."""
 
     status = 429
     type = "TooManyRequests"
 
 
 class Overloaded(GatewayError):
-    """The gateway has as many requests running, and waiting, as it may."""
+    """The gateway has reached its limit of running and waiting requests."""
 
     status = 503
     type = "Overloaded"
 
 
 class CredentialsUnavailable(GatewayError):
-    """Requests to the cluster are to be signed, but boto3's credential chain gives nothing to sign with."""
+    """Requests to the cluster must be signed, but boto3's credential chain has no credentials."""
 
     status = 503
     type = "CredentialsUnavailable"
 
 
 class UpstreamUnavailable(GatewayError):
-    """The cluster refused the connection or broke it before an answer began."""
+    """The cluster refused the connection or closed it before a response began."""
 
     status = 502
     type = "UpstreamUnavailable"
 
 
 class UpstreamTimeout(GatewayError):
-    """The cluster did not answer in the configured time."""
+    """The cluster did not respond in the configured time."""
 
     status = 504
     type = "UpstreamTimeout"

@@ -1,4 +1,4 @@
-"""Short codes for what a client should know about a delivery; each is explained in ``docs/limitations.md``."""
+"""Notices about a delivery. ``docs/limitations.md`` explains the code of each."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """A limitation met on the way: its short code (``SYSTEM_FOLDED``), its place and one sentence."""
+    """A change that is reported to the client: its short code (``SYSTEM_FOLDED``), its place and one sentence."""
 
     code: str
     reason: str

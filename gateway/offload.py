@@ -1,8 +1,8 @@
-"""One thread for work that would keep the event loop from its other clients.
+"""One thread for work that would block the event loop.
 
-One, and not a pool: Python runs one thread at a time anyway, so the loop competes with at most one other, and only
-one large body is being read at a time, whatever number of them has come. The work given to it must not stay in one
-call of C code for more than a few milliseconds, as that keeps the loop from running, too.
+It is a single thread and not a pool, because Python runs one thread at a time anyway: the loop competes with at most
+one other thread, and at most one large body is processed at a time. A single call of C code must not take more than a
+few milliseconds, because that blocks the loop too.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _Work = Callable[[], Any]
 
 
 class Worker:
-    """A thread that does one thing after the other; it starts when it is first needed."""
+    """A thread that runs functions one after the other. It starts on first use."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -36,7 +36,7 @@ class Worker:
         return await self._run(1, lambda: function(*args, **kwargs))
 
     async def run_next(self, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        """As `run`, but before all work that waits in `run`: for what frees memory by being done."""
+        """Run `function` before everything queued by `run`. For work that frees memory."""
         return await self._run(0, lambda: function(*args, **kwargs))
 
     async def _run(self, rank: int, work: Callable[[], _T]) -> _T:
@@ -49,13 +49,13 @@ class Worker:
         try:
             return await asyncio.wrap_future(future)
         finally:
-            # An error's traceback refers to this frame: were it to refer back, both would stay, with the body, until
-            # the next garbage collection.
+            # An error's traceback refers to this frame. A reference back would make a cycle, which would keep the body
+            # in memory until the next garbage collection.
             del future
 
     def _serve(self) -> None:
         while True:
-            _do(*self._waiting.get()[2:])  # nothing here refers to the work once it is done
+            _do(*self._waiting.get()[2:])  # no reference to the work remains afterwards
 
 
 def _do(future: Future[Any], work: _Work) -> None:
@@ -73,11 +73,11 @@ def _do(future: Future[Any], work: _Work) -> None:
 
 
 READING = Worker("reading")
-"""Reads large bodies and plans what is sent for them: decompression, JSON, the check of `input`, the rewrite."""
+"""Processes large bodies: decompression, JSON, validation of `input`, the rewrite."""
 
 
 async def run_here_if(small: bool, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
-    """Call `function`: at once if the work is `small`, on the reading thread if it is not."""
+    """Call `function` directly if the work is `small`, otherwise on the reading thread."""
     if small:
         return function(*args, **kwargs)
     return await READING.run_next(function, *args, **kwargs)

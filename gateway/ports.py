@@ -1,7 +1,7 @@
 """The interfaces between I/O and the use cases.
 
-The data port reads a request, asks an `ExecuteHandler` or a `ManageHandler`, and sends what it answers. The use cases
-read the cluster through a `ClusterReader`, and media through a `MediaFetcher`.
+The data port reads a request, calls an `ExecuteHandler` or a `ManageHandler`, and sends the result. The use cases read
+the cluster through a `ClusterReader`, and media through a `MediaFetcher`.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from gateway.unified.model import Media
 class ExecuteCall:
     """A request to run, register, change or delete an agent, as the client sent it.
 
-    agent_id: percent-decoded, "" where the request names none. raw_target: undecoded, path and query.
-    headers: all of them, hop-by-hop included. body: with its content-encoding undone.
-    streaming: it came to ``_execute/stream``. signed: it carries a signature of the client's (SigV4) that would go on,
-    so nothing can be asked in its name.
+    agent_id: percent-decoded, "" if the path has none. raw_target: path and query, not decoded.
+    headers: all of them, including hop-by-hop. body: with its content-encoding removed.
+    streaming: the path is ``_execute/stream``. signed: it has the client's own signature (SigV4), which would be
+    forwarded, so the gateway can't send other requests with it.
     """
 
     agent_id: str
@@ -40,12 +40,12 @@ Retry = Callable[[int, bytes], "Forward | Answer | None"]
 
 
 class Forward(msgspec.Struct, frozen=True):
-    """What to send to the cluster in the call's place.
+    """The request to send to the cluster instead of the call.
 
-    body: the pieces of the new body; None forwards the client's bytes untouched (still compressed, if so sent).
-    response_headers: added to the answer.
-    retry: asked once, with status and body, when the cluster answers 400 or more with a body of at most
-        64 KiB; another `Forward` is sent in place of this one and its answer is final; an `Answer` goes to the client.
+    body: the new body in pieces; None forwards the client's bytes unchanged (still compressed if they were).
+    response_headers: added to the response.
+    retry: called once, with status and body, if the cluster responds with 400 or more and a body of at most 64 KiB. If
+        it returns a `Forward`, that is sent and its response is final; an `Answer` is sent to the client.
     """
 
     body: Sequence[bytes | memoryview] | None = None
@@ -55,7 +55,7 @@ class Forward(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer of the gateway's own. headers: without those of connection and length. body: JSON."""
+    """A response of the gateway's own. headers: without those for connection and length. body: JSON."""
 
     status: int
     headers: Mapping[str, str]
@@ -63,10 +63,10 @@ class Answer:
 
 
 class ExecuteHandler(Protocol):
-    """The use case."""
+    """The use case that runs agents."""
 
     async def __call__(self, call: ExecuteCall) -> Forward:
-        """What to send for `call`.
+        """Return the request to send for `call`.
 
         Raises:
             GatewayError: the request is refused; nothing is sent.
@@ -75,58 +75,58 @@ class ExecuteHandler(Protocol):
 
 @runtime_checkable
 class FastHandler(Protocol):
-    """The part of the use case that takes no waiting; an `ExecuteHandler` may have it too. It never refuses."""
+    """The fast path of an `ExecuteHandler`, which is optional. It does not wait and never refuses."""
 
     def caller(self, lines: Iterable[bytes]) -> bytes:
-        """Who asks, by the request's field lines: equal for equal credentials; empty where `try_fast` can't help."""
+        """Return an identity of the caller from the request's field lines; empty if `try_fast` can't be used."""
 
     def try_fast(self, agent_id: str, caller: bytes, body: bytes) -> Forward | None:
-        """What to send for a whole body, as the handler would say; None where the handler has to be asked."""
+        """Return the same request for a whole body as the handler would; None if the handler must be called."""
 
 
 class ManageHandler(Protocol):
-    """The use cases that make, change and remove agents. Each raises GatewayError: the request is refused."""
+    """The use cases that register, update and delete agents. Each raises GatewayError to refuse the request."""
 
     async def register(self, call: ExecuteCall) -> Forward | Answer:
-        """``POST …/agents/_register``."""
+        """Handle ``POST …/agents/_register``."""
 
     async def quick_execute(self, call: ExecuteCall) -> Forward | Answer:
-        """``POST …/agents/_execute``: an agent for this one run."""
+        """Handle ``POST …/agents/_execute``: make an agent for this one run."""
 
     async def update_agent(self, call: ExecuteCall) -> Forward | Answer:
-        """``PUT …/agents/{id}``."""
+        """Handle ``PUT …/agents/{id}``."""
 
     async def delete_agent(self, call: ExecuteCall) -> Forward | Answer:
-        """``DELETE …/agents/{id}``."""
+        """Handle ``DELETE …/agents/{id}``."""
 
     async def ended(self) -> None:
-        """Wait until nothing is under way; what began goes on when its client has gone."""
+        """Wait until all work has ended. Work that has begun continues after its client disconnects."""
 
 
 class ProfileCache(Protocol):
-    """What the use case remembers of agents, models and connectors."""
+    """The use case's cache of agents, models and connectors."""
 
     def invalidate(self, kind: str, id: str | None) -> None:
-        """Forget one document, or with id None all of its kind. kind: agents, models, connectors or cluster.
+        """Drop one document, or with id None all of its kind. kind: agents, models, connectors or cluster.
 
-        ``cluster`` is the cluster's settings: whether it takes the unified input may have changed.
+        ``cluster`` means the cluster's settings, which decide if it takes the unified input.
         """
 
 
 class MediaFetcher(Protocol):
-    """Media of the web, for providers that take them inline only."""
+    """Fetches media by URL, for providers that accept them only inline."""
 
     async def __call__(self, blocks: Sequence[Media]) -> Sequence[bytes]:
-        """The base64 text (ASCII, padded) of each block, in order; the source of each is an http(s) `Url`.
+        """Return the base64 text (ASCII, padded) of each block, in order; the source of each is an http(s) `Url`.
 
         Raises:
-            UndeliverableContent: some can't be fetched; each is a problem with its block's place.
+            UndeliverableContent: some can't be fetched; each is a problem with the place of its block.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class UpstreamResponse:
-    """A whole answer of the cluster; the body as it came, its content-encoding not undone."""
+    """A whole response of the cluster. body: as received, with its content-encoding."""
 
     status: int
     headers: CIMultiDict[str]
@@ -137,7 +137,7 @@ HeaderPairs = Mapping[str, str] | Iterable[tuple[str, str]]
 
 
 class ClusterReader(Protocol):
-    """The cluster, for short requests of the gateway's own."""
+    """Sends short requests of the gateway's own to the cluster."""
 
     async def exchange(
         self,
@@ -147,16 +147,16 @@ class ClusterReader(Protocol):
         body: Sequence[bytes | memoryview] = (),
         seconds: float | None = None,
     ) -> UpstreamResponse:
-        """One request and its whole answer. target: raw path and query.
+        """Send one request and return the whole response. target: raw path and query.
 
-        seconds: for all of it, 0 for ever; None: `upstream.timeouts.lookup`.
+        seconds: timeout of the whole exchange, 0 for none; None: `upstream.timeouts.lookup`.
 
         Raises:
-            UpstreamUnavailable, UpstreamTimeout: no answer, or one that breaks off.
+            UpstreamUnavailable, UpstreamTimeout: no response, or an incomplete one.
         """
 
     async def get_json(self, path: str, headers: HeaderPairs) -> tuple[int, dict[str, Any] | None]:
-        """Status and document of a GET; None when the answer is no JSON object.
+        """Return status and document of a GET; the document is None if the response is not a JSON object.
 
         Raises:
             UpstreamUnavailable, UpstreamTimeout: as `exchange`.

@@ -1,7 +1,7 @@
-"""Values that are computed once and kept, by the event loop and by the reading thread at the same time.
+"""Caches that the event loop and the reading thread use at the same time.
 
-`functools` has both kinds, with locks that are held while a value is computed: a long computation on one thread would
-keep the other from every other value. Here nothing waits; two threads that want the same value may both compute it.
+The caches of `functools` hold a lock while a value is computed, so a long computation on one thread would block the
+other. These have no locks; two threads that need the same value may both compute it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _T = TypeVar("_T")
 
 
 class computed_once(Generic[_T]):
-    """A property that is computed when it is first asked for, as `functools.cached_property`."""
+    """A property that is computed on first use, like `functools.cached_property`."""
 
     def __init__(self, compute: Callable[[Any], _T]) -> None:
         self._compute = compute
@@ -35,7 +35,7 @@ class computed_once(Generic[_T]):
 
 
 class Recent(Generic[_T]):
-    """At most `most` values by key, none of them None; the least recently used goes first."""
+    """At most `most` values by key, none of them None. The least recently used is dropped first."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -48,7 +48,7 @@ class Recent(Generic[_T]):
         return iter(list(self._values.values()))
 
     def get(self, key: Hashable, compute: Callable[[], _T]) -> _T:
-        """Return the value of `key`; what `compute` returns if there is none yet. What it raises is not kept."""
+        """Return the value of `key`, computed with `compute` if there is none. Exceptions are not cached."""
         value = self._values.pop(key, None)
         if value is None:
             value = compute()

@@ -1,10 +1,10 @@
-"""What all tests share: a gateway on free ports in front of an upstream of the test's own."""
+"""Fixtures for all tests: Hypothesis profiles, and a gateway on free ports in front of a test's upstream."""
 
 from __future__ import annotations
 
 import gc
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -14,10 +14,11 @@ from gateway.app import Gateway, UseCase, build
 from gateway.config.load import load
 from gateway.config.schema import Settings
 from gateway.observe.logs import configure
+from gateway.register import reuse
 
-# A quick run tries a quarter of the examples, CI half of them (make test-all), a thorough run all (make test-thorough).
-# No example has a time limit, which a loaded machine would exceed. CI tries the same examples each time, so that what
-# passed there passes again; elsewhere they differ.
+# A quick run tries a sixth of the examples, CI half of them (make test-all), a thorough run all (make test-thorough).
+# They have no time limit, because a loaded machine would exceed it. CI tries the same examples each time, so that its
+# results are reproducible; elsewhere they differ.
 _PROPERTY: dict[str, Any] = {
     "deadline": None,
     "suppress_health_check": [HealthCheck.too_slow],
@@ -25,22 +26,22 @@ _PROPERTY: dict[str, Any] = {
 }
 settings.register_profile("thorough", max_examples=100, **_PROPERTY)
 settings.register_profile("ci", max_examples=50, **_PROPERTY)
-settings.register_profile("quick", max_examples=25, **_PROPERTY)
+settings.register_profile("quick", max_examples=16, **_PROPERTY)
 settings.load_profile("quick")
 
 
 def examples(count: int, **more: Any) -> settings:
-    """Set how many examples a property gets in a thorough run; a quick one has its share. more: other settings."""
+    """Set the number of examples in a thorough run; a quick run has a share of it. more: other settings."""
     return settings(max_examples=max(1, count * settings().max_examples // 100), **more)
 
 
 def pytest_collection_finish() -> None:
-    """What has been collected stays: the collector need not look through it again in each of its rounds."""
+    """Exclude the collected tests from garbage collection, as they stay in memory anyway."""
     gc.freeze()
 
 
 BOTH_LOOPS = ("faults", "smuggling", "exactness")
-"""Folders whose tests run on both event loops. The gateway serves on uvloop: the copies on asyncio's own are slow."""
+"""Folders whose tests run on both event loops. Those on asyncio's own are marked slow, as the gateway uses uvloop."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -49,13 +50,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _cheap_tags() -> Iterator[None]:
+    """Reduce the cost of the hash of registrations, which is slow on purpose; the tests compute hundreds.
+
+    Gateways in other processes use its real cost.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(reuse._COST, "n", 2)
+        yield
+
+
 StartGateway = Callable[..., Awaitable[Gateway]]
 
 
 def settings_for(url: str, over: Mapping[str, Any] | None = None) -> Settings:
-    """Settings with free ports and `url` as upstream; `over` is laid over them, nested as in a file.
+    """Return settings with free ports and `url` as upstream. over: overrides, nested as in a file.
 
-    `over` may give `upstream.nodes` in place of `url`.
+    `over` may have `upstream.nodes` instead of `url`.
     """
     data: dict[str, Any] = {
         "listen": {"data_port": 0, "admin_port": 0, "shutdown_seconds": 2},
@@ -70,7 +82,7 @@ def settings_for(url: str, over: Mapping[str, Any] | None = None) -> Settings:
 
 @pytest.fixture
 async def start_gateway() -> AsyncIterator[StartGateway]:
-    """Starts gateways: ``await start_gateway(url, use_case, over)``; stops them when the test is over."""
+    """Starts gateways with ``await start_gateway(url, use_case, over)``, and stops them after the test."""
     started: list[Gateway] = []
 
     async def start(url: str, use_case: UseCase | None = None, over: Mapping[str, Any] | None = None) -> Gateway:

@@ -1,4 +1,4 @@
-"""The thread that reads large bodies: one thing at a time, in order, and nothing for a client that has gone."""
+"""The thread for large bodies: one function at a time, in order, and none for a disconnected client."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def worker() -> Worker:
 
 
 def holds(worker: Worker) -> tuple[asyncio.Task[None], Callable[[], None]]:
-    """Work that keeps the thread busy until it is let go."""
+    """Work that keeps the thread busy until it is released."""
     gate = threading.Event()
     return asyncio.create_task(worker.run(lambda: gate.wait(10) and None)), gate.set
 
@@ -82,7 +82,7 @@ async def test_nothing_holds_the_body_once_it_was_read(worker: Worker, fails: bo
     gc.disable()
     try:
         kept = await handle()
-        await worker.run(int)  # so that the thread has left its last work
+        await worker.run(int)  # so that the last work has ended
         assert kept() is None
     finally:
         gc.enable()

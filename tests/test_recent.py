@@ -1,4 +1,4 @@
-"""Values kept for the loop and the reading thread: the least recently used goes first, and nothing waits."""
+"""Caches of the loop and the reading thread: the least recently used is dropped first, and nothing waits."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from gateway.cli.cluster import cluster_options
 from gateway.cli.command import FILE, Command
 from gateway.cli.output import fail, print_json, to_json
 from gateway.config.load import ConfigError
-from gateway.execute.handler import check_rules
+from gateway.execute.build import check_rules
 from gateway.migrate.agents_table import show
 from gateway.migrate.assess import Assessment, assess
 from gateway.migrate.connection import ClusterError, ClusterOptions, Connected, connect

@@ -10,7 +10,7 @@ import click
 from gateway.cli.command import FILE, Command
 from gateway.config.describe import effective
 from gateway.config.load import ConfigError, load
-from gateway.execute.handler import check_rules
+from gateway.execute.build import check_rules
 
 _EXAMPLES = """\
 mlc-gateway check-config -c config/gateway.yaml

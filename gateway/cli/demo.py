@@ -11,8 +11,8 @@ import click
 
 from gateway.cli.command import Command
 from gateway.demo.bodies import bodies
-from gateway.demo.client import Outcome, talk
-from gateway.demo.environment import CONNECTORS, Place, place
+from gateway.demo.client import Outcome, run_exchange
+from gateway.demo.environment import CONNECTORS, Deployment, deploy
 from gateway.demo.show import JsonLines, Terminal
 
 _EXAMPLES = """\
@@ -46,14 +46,14 @@ def command(once: bool, as_json: bool, port: int | None) -> int:
 async def _demo(show: JsonLines | Terminal, first: int, once: bool) -> int:
     outcomes: list[Outcome] = []
     async with AsyncExitStack() as stack:
-        places: list[Place] = []
+        places: list[Deployment] = []
         for number, version in enumerate(CONNECTORS):
             with show.starting(f"Starting OpenSearch {version} (simulated), its models, its agents and a gateway …"):
-                places.append(await stack.enter_async_context(place(version, first + number if first else 0)))
+                places.append(await stack.enter_async_context(deploy(version, first + number if first else 0)))
         for at in places:
             for name, body in bodies().items():
                 with show.starting(f"Calling the agents of {at.version}: {name} …"):
-                    answers = [await talk(at, agent, name, body) for agent in at.agents]
+                    answers = [await run_exchange(at, agent, name, body) for agent in at.agents]
                 show.outcomes(answers)
                 outcomes += answers
         show.end(outcomes)

@@ -17,7 +17,7 @@ from gateway.cli.command import FILE, Command
 from gateway.cli.output import fail, print_json
 from gateway.cli.upgrade import rules_of
 from gateway.config.load import ConfigError
-from gateway.execute.handler import check_rules
+from gateway.execute.build import check_rules
 from gateway.migrate.connection import (
     ClusterError,
     ClusterOptions,

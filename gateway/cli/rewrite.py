@@ -16,7 +16,7 @@ from gateway.cli.command import FILE, Command
 from gateway.cli.output import fail
 from gateway.errors import GatewayError, InvalidInput, Problem
 from gateway.execute.body import payloads_of
-from gateway.execute.rewrite import Policy, Rewritten, is_native, native, rewritten, rewritten_unproved
+from gateway.execute.rewrite import Policy, Rewrite, is_native, rewrite_input, rewrite_native, rewrite_unproved
 from gateway.mlcommons.profile import AgentProfile
 from gateway.providers import registry
 from gateway.unified.model import AgentInput
@@ -81,19 +81,19 @@ def _result(body: bytes, provider: str, documents: _Documents | None) -> dict[st
         missing = Problem("input", "there is no input; a legacy request is forwarded unchanged", "input", "none")
         raise InvalidInput.of([missing])
     if documents is None:
-        sent = rewritten_unproved(registry.provider(provider), request, request.input, Policy())
+        sent = rewrite_unproved(registry.provider(provider), request, request.input, Policy())
     else:
         sent = _for_agent(_profile(documents), request, request.input)
     return _shown(sent, request.input, body)
 
 
-def _for_agent(profile: AgentProfile, request: ExecuteRequest, agent_input: AgentInput) -> Rewritten:
+def _for_agent(profile: AgentProfile, request: ExecuteRequest, agent_input: AgentInput) -> Rewrite:
     if is_native(profile, agent_input):
-        return native(profile, request, agent_input, streaming=False)
-    return rewritten(profile, request, agent_input, Policy())
+        return rewrite_native(profile, request, agent_input, streaming=False)
+    return rewrite_input(profile, request, agent_input, Policy())
 
 
-def _shown(sent: Rewritten, agent_input: AgentInput, body: bytes) -> dict[str, Any]:
+def _shown(sent: Rewrite, agent_input: AgentInput, body: bytes) -> dict[str, Any]:
     plan, payloads = sent.plan, payloads_of(agent_input)
     fields: dict[str, Any] = {}
     if plan.request is not None and plan.provider:

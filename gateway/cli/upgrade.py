@@ -19,7 +19,7 @@ from gateway.cli.command import FILE, Command
 from gateway.cli.output import fail, print_json
 from gateway.config.load import ConfigError
 from gateway.delivery.template_change import Code
-from gateway.execute.handler import check_rules
+from gateway.execute.build import check_rules
 from gateway.migrate import probe
 from gateway.migrate.backup import DIRECTORY, BackupError, Journal, lock_directory, unfinished
 from gateway.migrate.connection import ClusterError, ClusterOptions, Connected, connect

@@ -1,1 +1,1 @@
-"""The demo: a simulated cluster of each generation, a gateway before each, and a client that talks to their agents."""
+"""The demo: a simulated cluster of each generation, a gateway in front of each, and a client that runs their agents."""

@@ -1,4 +1,4 @@
-"""Did what the client said reach the LLM? Plain values in, plain values out."""
+"""Compares what the client sent with what the LLM received. Plain values in, plain values out."""
 
 from __future__ import annotations
 
@@ -22,44 +22,46 @@ _NEUTRAL = ("(attached:)", "(end)")
 Turn = dict[str, Any]
 
 
-def spoken(body: Mapping[str, Any]) -> AgentInput:
-    """The conversation in an execute body."""
-    said = read_execute(json.dumps(body).encode()).input
-    assert said is not None, "the demo's bodies all have an input"
-    return said
+def read_conversation(body: Mapping[str, Any]) -> AgentInput:
+    """Return the conversation in an execute body."""
+    agent_input = read_execute(json.dumps(body).encode()).input
+    assert agent_input is not None, "every body of the demo has an input"
+    return agent_input
 
 
-def mapped(provider: Provider, body: Mapping[str, Any]) -> list[Turn]:
-    """The turns of an execute body in the provider's own words, media and all.
+def map_turns(provider: Provider, body: Mapping[str, Any]) -> list[Turn]:
+    """Return the turns of an execute body as the provider's messages, with media.
 
     Raises:
-        Inexpressible: the provider has no words for it.
+        Inexpressible: the provider can't express the input.
     """
-    said = spoken(body)
-    turns = provider.map(said, MappingOptions()).messages
-    whole: list[Turn] = json.loads(b"".join(insert(json.dumps(turns).encode(), payloads_of(said))))
-    return whole
+    agent_input = read_conversation(body)
+    turns = provider.map(agent_input, MappingOptions()).messages
+    with_media: list[Turn] = json.loads(b"".join(insert(json.dumps(turns).encode(), payloads_of(agent_input))))
+    return with_media
 
 
-def difference(provider: Provider, wanted: list[Turn], received: Any, prompt: str | None, notices: str = "") -> str:
-    """Why `received`, a body that the LLM got, does not carry the `wanted` turns; "" when it does.
+def find_difference(
+    provider: Provider, wanted: list[Turn], received: Any, prompt: str | None, notices: str = ""
+) -> str:
+    """Return why `received`, a body that the LLM received, does not have the `wanted` turns; "" if it has them.
 
-    prompt: the agent's own prompt with ``${parameters.question}`` in it; None where its words are not known:
-    then they must stand around the question. notices: the codes the gateway told the client; a split user turn
-    and an added neutral text are forgiven only when they were told.
+    prompt: the agent's own prompt with ``${parameters.question}``. None if it is not known; any text may then be around
+    the question. notices: the codes that the gateway reported; a split user turn and an added neutral text are accepted
+    only if they were reported.
     """
     if not isinstance(received, dict) or provider.messages_field not in received:
         return "the LLM got no messages"
     want = provider.canonical(wanted)
     got = [t for t in provider.canonical(received[provider.messages_field]) if t["role"] not in _SYSTEM]
     if "USER_TURN_SPLIT" in notices:
-        want, got = _joined(provider, want), _joined(provider, got)
+        want, got = _join_user_turns(provider, want), _join_user_turns(provider, got)
     if "NEUTRAL_TEXT_ADDED" in notices:
         got = [{**turn, provider.content_field: _without_neutral(provider, turn)} for turn in got]
     if len(got) != len(want):
-        return f"{len(want)} turns were said, {len(got)} arrived"
-    for number, (said, came) in enumerate(zip(want, got, strict=True), 1):
-        same = said == came if number < len(want) else _prompted(provider, said, came, prompt)
+        return f"{len(want)} turns were sent, {len(got)} arrived"
+    for number, (sent, arrived) in enumerate(zip(want, got, strict=True), 1):
+        same = sent == arrived if number < len(want) else _matches_prompt(provider, sent, arrived, prompt)
         if not same:
             return f"turn {number} arrived changed"
     return ""
@@ -69,11 +71,11 @@ def _without_neutral(provider: Provider, turn: Turn) -> list[Any]:
     return [part for part in _parts(provider, turn) if _only_text(part) not in _NEUTRAL]
 
 
-def _prompted(provider: Provider, said: Turn, came: Turn, prompt: str | None) -> bool:
-    """Whether `came` is `said` with the agent's prompt around its last text."""
+def _matches_prompt(provider: Provider, sent: Turn, arrived: Turn, prompt: str | None) -> bool:
+    """Return True if `arrived` is `sent` with the agent's prompt around its last text."""
     field = provider.content_field
-    before, after = _parts(provider, said), _parts(provider, came)
-    if {**said, field: None} != {**came, field: None} or len(before) != len(after):
+    before, after = _parts(provider, sent), _parts(provider, arrived)
+    if {**sent, field: None} != {**arrived, field: None} or len(before) != len(after):
         return False
     asked = max(number for number, part in enumerate(before) if _only_text(part))
     others = [number for number in range(len(before)) if number != asked]
@@ -95,7 +97,7 @@ def _only_text(part: Any) -> str:
     return text if isinstance(text, str) else ""
 
 
-def _joined(provider: Provider, turns: list[Turn]) -> list[Turn]:
+def _join_user_turns(provider: Provider, turns: list[Turn]) -> list[Turn]:
     joined: list[Turn] = []
     field = provider.content_field
     for turn in turns:
@@ -106,8 +108,8 @@ def _joined(provider: Provider, turns: list[Turn]) -> list[Turn]:
     return joined
 
 
-def told(conversation: Any, field: str = "content") -> str:
-    """Text, content blocks or turns as lines to read, payloads by length and hash. field: where a turn's parts are."""
+def format_conversation(conversation: Any, field: str = "content") -> str:
+    """Format text, content blocks or turns as lines, payloads as length and hash. field: member with a turn's parts."""
     lines = []
     for item in conversation if isinstance(conversation, list) else [conversation]:
         if isinstance(item, dict) and "role" in item:
@@ -122,17 +124,17 @@ def told(conversation: Any, field: str = "content") -> str:
 def _lines(part: Any) -> list[str]:
     text = part if isinstance(part, str) else _only_text(part)
     if not text:
-        text = json.dumps(shortened(part), ensure_ascii=False)
+        text = json.dumps(shorten(part), ensure_ascii=False)
     return [line for line in text.splitlines() if line.strip()]
 
 
-def shortened(value: Any) -> Any:
-    """JSON data with every base64 payload as its length in bytes and the start of its SHA-256."""
+def shorten(value: Any) -> Any:
+    """Replace every base64 payload in JSON data by its length in bytes and the start of its SHA-256."""
     match value:
         case dict():
-            return {name: shortened(member) for name, member in value.items()}
+            return {name: shorten(member) for name, member in value.items()}
         case list():
-            return [shortened(item) for item in value]
+            return [shorten(item) for item in value]
         case str() if len(value) >= _SHORTEST_PAYLOAD:
             return _payload(value)
     return value

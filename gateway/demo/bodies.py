@@ -1,4 +1,4 @@
-"""What the demo's client says: the bodies it sends, with a real picture, document and film in them."""
+"""The bodies that the demo's client sends, with a real picture, document and film."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Body = dict[str, Any]
 
 
 def bodies() -> dict[str, Body]:
-    """An execute body for each thing the demo shows, by its name."""
+    """Return the execute bodies of the demo by name."""
     picture, document, film = (
         _media("image", "visitors.png"),
         _media("document", "hours.pdf"),

@@ -1,4 +1,4 @@
-"""One exchange of the demo: an OpenSearch client asks an agent through the gateway; what did the LLM get?"""
+"""One exchange of the demo: runs an agent through the gateway, and checks what its LLM received."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from opensearchpy.exceptions import TransportError
 
 from gateway.demo import arrival
 from gateway.demo.bodies import Body
-from gateway.demo.environment import Agent, Place
+from gateway.demo.environment import Agent, Deployment
 from gateway.providers import registry
 from gateway.providers.base import Inexpressible
 
@@ -20,9 +20,10 @@ _DELIVERY, _NOTICE = "X-MLC-Gateway-Delivery", "X-MLC-Gateway-Notice"
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of an input. outcome: arrived, refused (as it must be) or lost, with the reason of the latter two.
+    """The result of an exchange. outcome: arrived, refused (as expected) or lost; the latter two have a reason.
 
-    said, got: what the client said and what the LLM got, to read. strategy, notices: as the gateway's headers say.
+    sent, received: what the client sent and what the LLM received, formatted. strategy, notices: from the gateway's
+    headers.
     """
 
     cluster: str
@@ -33,29 +34,29 @@ class Outcome:
     reason: str
     strategy: str
     notices: str
-    said: str
-    got: str
+    sent: str
+    received: str
 
 
-async def talk(place: Place, agent: Agent, name: str, body: Body) -> Outcome:
+async def run_exchange(deployment: Deployment, agent: Agent, name: str, body: Body) -> Outcome:
     """Send `body` to `agent` and compare what its LLM received with the provider's mapping."""
     provider = registry.provider(agent.provider)
-    place.simulator.llm.clear()
-    status, answer, headers = await _execute(place.url, agent.id, body)
-    received = place.simulator.received[0] if place.simulator.received else {}
+    deployment.simulator.llm.clear()
+    status, answer, headers = await _execute(deployment.url, agent.id, body)
+    received = deployment.simulator.received[0] if deployment.simulator.received else {}
     notices = headers.get(_NOTICE, "")
     try:
-        wanted = arrival.mapped(provider, body)
+        wanted = arrival.map_turns(provider, body)
     except Inexpressible as impossible:
         codes = {problem.code for problem in impossible.problems}
         outcome = "refused" if status == 400 and not received and codes == _codes(answer) else "lost"
         reason = f"{', '.join(sorted(_codes(answer)))}: {_reason(answer)}"
     else:
         reason = "" if status == 200 else _reason(answer)
-        reason = reason or arrival.difference(provider, wanted, received, agent.prompt, notices)
+        reason = reason or arrival.find_difference(provider, wanted, received, agent.prompt, notices)
         outcome = "lost" if reason else "arrived"
     return Outcome(
-        cluster=place.version,
+        cluster=deployment.version,
         agent=agent.type,
         provider=agent.provider,
         input=name,
@@ -63,25 +64,25 @@ async def talk(place: Place, agent: Agent, name: str, body: Body) -> Outcome:
         reason=reason,
         strategy=headers.get(_DELIVERY, "").partition(";")[0].removeprefix("strategy="),
         notices=notices,
-        said=arrival.told(body["input"]),
-        got=arrival.told(received.get(provider.messages_field, []), provider.content_field),
+        sent=arrival.format_conversation(body["input"]),
+        received=arrival.format_conversation(received.get(provider.messages_field, []), provider.content_field),
     )
 
 
 class _Connection(AIOHttpConnection):
-    """The client's own connection, which also keeps the headers of the last answer."""
+    """A connection of opensearch-py that also stores the headers of the last response."""
 
     last_headers: Mapping[str, str] = {}
 
     async def perform_request(self, *args: Any, **kwargs: Any) -> Any:
-        """As the client's."""
+        """Send a request as the base class does."""
         status, headers, data = await super().perform_request(*args, **kwargs)
         self.last_headers = headers
         return status, headers, data
 
 
 async def _execute(url: str, agent_id: str, body: Body) -> tuple[int, Any, Mapping[str, str]]:
-    """Status, answer and, of a good one, the headers."""
+    """Return status, response and, if it succeeded, headers."""
     async with AsyncOpenSearch(hosts=[url], max_retries=0, connection_class=_Connection) as client:
         try:
             answer = await client.plugins.ml.execute_agent(agent_id=agent_id, body=body)

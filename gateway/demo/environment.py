@@ -1,4 +1,4 @@
-"""The demo's world: for each generation a simulated cluster with models and agents, and a gateway before it."""
+"""The demo's deployments: for each generation, a simulated cluster with models and agents, and a gateway."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gateway.simulator.server import Simulator
 
 _BEDROCK, _OPENAI, _GEMINI = "bedrock/converse", "openai/v1/chat/completions", "gemini/v1beta/generatecontent"
 
-# Which of the seeded connectors each provider is shown through (see `gateway.simulator.fixtures`).
+# The seeded connector that is shown for each provider (see `gateway.simulator.fixtures`).
 CONNECTORS = {
     "2.19.0": {_BEDROCK: "a", _OPENAI: "b", _GEMINI: "e2"},
     "3.4.0": {_BEDROCK: "bedrock_tutorial", _OPENAI: "openai_tutorial", _GEMINI: "gemini_contents"},
@@ -24,7 +24,7 @@ _FUNCTION_CALLING = {"bedrock_tutorial", "openai_tutorial"}
 
 @dataclass(frozen=True)
 class Agent:
-    """An agent of the demo. prompt: its own words around the question, None for the cluster's built-in ones."""
+    """An agent of the demo. prompt: its own prompt, None for the one built into the cluster."""
 
     id: str
     type: str
@@ -33,8 +33,8 @@ class Agent:
 
 
 @dataclass(frozen=True)
-class Place:
-    """A gateway with the cluster behind it."""
+class Deployment:
+    """A gateway and its cluster."""
 
     version: str
     simulator: Simulator
@@ -43,8 +43,8 @@ class Place:
 
 
 @asynccontextmanager
-async def place(version: str, port: int) -> AsyncIterator[Place]:
-    """A seeded cluster of `version` and a gateway on `port` (0: any free one).
+async def deploy(version: str, port: int) -> AsyncIterator[Deployment]:
+    """Start a seeded cluster of `version` and a gateway on `port` (0: any free one).
 
     Raises:
         OSError: the port is taken.
@@ -56,7 +56,7 @@ async def place(version: str, port: int) -> AsyncIterator[Place]:
         await gateway.start()
         stack.push_async_callback(gateway.stop)
         agents = tuple(_agents(version, await seed(simulator.url)))
-        yield Place(version, simulator, f"http://127.0.0.1:{gateway.data_port}", agents)
+        yield Deployment(version, simulator, f"http://127.0.0.1:{gateway.data_port}", agents)
 
 
 def _agents(version: str, ids: dict[str, str]) -> Iterator[Agent]:

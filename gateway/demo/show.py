@@ -1,4 +1,4 @@
-"""The demo on a terminal, or as JSON lines."""
+"""Shows the demo on a terminal, or as JSON lines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gateway.demo.client import Outcome
-from gateway.demo.environment import Place
+from gateway.demo.environment import Deployment
 
 _PLAIN_WIDTH = 140
 _LONGEST_TEXT = 400
@@ -30,29 +30,29 @@ _TITLES = {
 
 
 class JsonLines:
-    """One JSON object a line: each outcome, then the sum."""
+    """Prints one JSON object a line: each outcome, then the counts."""
 
     def starting(self, what: str) -> AbstractContextManager[Any]:
-        """Says nothing."""
+        """Print nothing."""
         return nullcontext()
 
     def outcomes(self, outcomes: Sequence[Outcome]) -> None:
-        """A line for each."""
+        """Print a line for each."""
         for outcome in outcomes:
             _line(asdict(outcome))
 
     def end(self, outcomes: Sequence[Outcome]) -> None:
-        """The numbers of each outcome."""
+        """Print the count of each outcome."""
         _line({"sum": _counts(outcomes)})
 
-    def left_running(self, places: Sequence[Place]) -> None:
-        """Where it goes on."""
+    def left_running(self, places: Sequence[Deployment]) -> None:
+        """Print the addresses."""
         for place in places:
             _line({"cluster": place.version, "gateway": place.url, "upstream": place.simulator.url})
 
 
 class Terminal:
-    """Tables to read; colours on a terminal only."""
+    """Prints tables, with colours on a terminal only."""
 
     def __init__(self) -> None:
         self._console = Console(highlight=False)
@@ -60,36 +60,36 @@ class Terminal:
             self._console.width = _PLAIN_WIDTH
 
     def starting(self, what: str) -> AbstractContextManager[Any]:
-        """What is being waited for: a spinner on a terminal, else a line."""
+        """Show what is starting: with a spinner on a terminal, otherwise as a line."""
         if self._console.is_terminal:
             return self._console.status(what)
         self._console.print(what)
         return nullcontext()
 
     def outcomes(self, outcomes: Sequence[Outcome]) -> None:
-        """A table of one input at one cluster: a row for each LLM, with what became of it through each agent."""
+        """Print a table for one input at one cluster: a row for each LLM, with the outcome of each agent."""
         first = outcomes[0]
         title = f"{_TITLES[first.input]} · OpenSearch {first.cluster}"
         table = Table(title=title, title_justify="left", title_style="bold", expand=True, show_lines=True)
-        table.add_column("the client said", ratio=4)
-        table.add_column(f"the LLM got (through the {first.agent} agent)", ratio=5)
+        table.add_column("the client sent", ratio=4)
+        table.add_column(f"the LLM received (through the {first.agent} agent)", ratio=5)
         table.add_column("arrived through", ratio=3)
         for provider, group in groupby(outcomes, key=lambda one: one.provider):
             same = list(group)
-            got = _cut(same[0].got) or same[0].reason
-            table.add_row(Text(same[0].said), Text(f"{provider}\n{got}"), Text("\n").join(map(_mark, same)))
+            received = _cut(same[0].received) or same[0].reason
+            table.add_row(Text(same[0].sent), Text(f"{provider}\n{received}"), Text("\n").join(map(_mark, same)))
         self._console.print(table)
 
     def end(self, outcomes: Sequence[Outcome]) -> None:
-        """The sum in one line."""
+        """Print the counts in one line."""
         counts = _counts(outcomes)
         self._console.print(
             f"[bold]{counts['arrived']} arrived intact, {counts['refused']} refused with their reason, "
             f"{counts['lost']} lost.[/]"
         )
 
-    def left_running(self, places: Sequence[Place]) -> None:
-        """Commands to try, one gateway after the other."""
+    def left_running(self, places: Sequence[Deployment]) -> None:
+        """Print commands to try for each gateway."""
         for place in places:
             agent = next(agent for agent in place.agents if agent.type == "conversational")
             self._console.print(f"\n[bold]OpenSearch {place.version}[/]: gateway {place.url}")
@@ -105,7 +105,7 @@ class Terminal:
                     "the same, direct",
                     f"curl -s '{place.simulator.url}{path}' -H 'Content-Type: application/json' -d '{body}'",
                 ),
-                ("what the LLMs got", f"curl -s '{place.simulator.url}/received'"),
+                ("what the LLMs received", f"curl -s '{place.simulator.url}/received'"),
             )
             for label, command in lines:
                 self._console.print(f"  [dim]# {label}[/]")
@@ -118,15 +118,15 @@ def _counts(outcomes: Sequence[Outcome]) -> dict[str, int]:
 
 
 def _mark(one: Outcome) -> Text:
-    """What became of one input at one agent: ✓ only when the LLM got all of it."""
+    """Format the outcome of one input at one agent: ✓ only if the LLM received all of it."""
     match one.outcome:
         case "arrived":
-            words = f"✓ {one.agent} ({', '.join(filter(None, (one.strategy, one.notices)))})"
+            text = f"✓ {one.agent} ({', '.join(filter(None, (one.strategy, one.notices)))})"
         case "refused":
-            words = f"– {one.agent}: refused"
+            text = f"– {one.agent}: refused"
         case _:
-            words = f"✗ {one.agent}: {one.reason}"
-    return Text(words, style=_STYLES[one.outcome])
+            text = f"✗ {one.agent}: {one.reason}"
+    return Text(text, style=_STYLES[one.outcome])
 
 
 def _cut(text: str) -> str:

@@ -1,4 +1,4 @@
-"""The request body that goes to the cluster: small JSON with the inline media put in, uncopied."""
+"""The request body that goes to the cluster: small JSON with the inline media inserted without a copy."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from gateway.unified.model import AgentInput, Base64, Media, ToolResult
 from gateway.unified.payloads import ExtractedBody, Payload, insert
 
 
-def serialised(members: Mapping[str, Any], payloads: Mapping[str, Payload]) -> list[Payload]:
-    """`members` as JSON in pieces, each token of `payloads` replaced by its bytes."""
+def serialise(members: Mapping[str, Any], payloads: Mapping[str, Payload]) -> list[Payload]:
+    """Return `members` as JSON in pieces, each token of `payloads` replaced by its bytes."""
     text = msgspec.json.encode(members)
     return insert(text, payloads) if payloads else [text]
 
 
 def payloads_of(agent_input: AgentInput) -> dict[str, Payload]:
-    """Token → base64 text of every inline medium of the conversation."""
-    return {source.token: source.data for source in _sources(agent_input)}
+    """Map the token of every inline medium of the conversation to its base64 text."""
+    return {source.token: source.data for source in _inline_sources(agent_input)}
 
 
-def _sources(agent_input: AgentInput) -> Iterator[Base64]:
+def _inline_sources(agent_input: AgentInput) -> Iterator[Base64]:
     for message in agent_input.messages:
         for block in message.content:
             for part in block.content if isinstance(block, ToolResult) else (block,):
@@ -31,14 +31,14 @@ def _sources(agent_input: AgentInput) -> Iterator[Base64]:
                     yield part.source
 
 
-def with_members(extracted: ExtractedBody, change: Mapping[str, Any]) -> list[Payload]:
-    """The client's own body with some members replaced, or dropped where `change` has None."""
-    members = {**json.loads(extracted.text), **change}
-    kept = {name: value for name, value in members.items() if value is not None}
-    return serialised(kept, extracted.blobs)
+def replace_members(extracted: ExtractedBody, changes: Mapping[str, Any]) -> list[Payload]:
+    """Return the client's body with some members replaced, or removed where `changes` has None."""
+    members = {**json.loads(extracted.text), **changes}
+    present = {name: value for name, value in members.items() if value is not None}
+    return serialise(present, extracted.blobs)
 
 
 def is_json(content_type: str) -> bool:
-    """Whether the cluster reads the body as JSON: only then is it the gateway's to read."""
+    """Return True if the cluster reads a body of this content type as JSON. The gateway reads no other."""
     media_type = content_type.partition(";")[0].strip().lower()
     return media_type in ("application/json", "application/vnd.opensearch+json") or media_type.endswith("+json")

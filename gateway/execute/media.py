@@ -1,4 +1,4 @@
-"""Media that a provider takes inline only: which they are, and the conversation with their bytes in it."""
+"""Fetches the media of a conversation that a provider accepts only inline, and inserts their bytes."""
 
 from __future__ import annotations
 
@@ -17,47 +17,48 @@ from gateway.unified.model import AgentInput, Base64, ContentBlock, Media, Sourc
 from gateway.unified.request import ExecuteRequest
 
 _SCHEMES = ("http", "https")
-_STAND_IN = b"eA=="
+_SAMPLE = b"eA=="
+"""Small base64 data, in place of media that have not been fetched yet."""
 _ALLOW = "or let the gateway fetch it: settings media.fetch and media.hosts"
 
 
 class Inliner:
-    """Puts media into a conversation that the provider doesn't take by their URLs. fetch: None where that is off."""
+    """Inserts media by URL into a conversation. fetch: None where fetching is off."""
 
     def __init__(self, options: MappingOptions, fetch: MediaFetcher | None, log: Logger) -> None:
         self._options = options
         self._fetch = fetch
         self._log = log
 
-    async def inlined(
+    async def inline(
         self,
         provider: str | None,
         request: ExecuteRequest,
         agent_input: AgentInput,
-        deliver: Callable[[AgentInput], object],
+        check: Callable[[AgentInput], object],
         describes: bool = False,
     ) -> tuple[AgentInput, tuple[Notice, ...]]:
-        """`agent_input` with those media fetched that `provider` takes inline only, and what to say of that.
+        """Return `agent_input` with the media fetched that `provider` accepts only inline, and a notice for each.
 
-        Nothing is fetched for an input that can't be delivered anyway: small stand-ins show that first, and the input
-        comes back as it is, to be refused. deliver: raises UndeliverableContent for such an input. describes: what
-        can't be delivered is put into words instead.
+        Nothing is fetched for an input that can't be delivered anyway: it is tried with small samples first, and
+        returned unchanged if it would be refused. check: raises UndeliverableContent for such an input. describes:
+        what can't be delivered is described instead.
 
         Raises:
-            UndeliverableContent: a medium can't be fetched, or none may be.
+            UndeliverableContent: a medium can't be fetched, or fetching is off.
         """
-        blocks = _by_url(agent_input) if provider else []
+        blocks = _media_by_url(agent_input) if provider else []
         problems: Sequence[Problem] = ()
         small = request.is_small
         if blocks and provider:
-            problems = await run_here_if(small, _problems, registry.provider(provider), agent_input, self._options)
+            problems = await run_here_if(small, _find_problems, registry.provider(provider), agent_input, self._options)
         places = {problem.place for problem in problems}
         blocks = [block for block in blocks if block.at in places]
         if not blocks:
             return agent_input, ()
         new_token = request.extracted.new_token
         try:
-            await run_here_if(small, deliver, _with_bytes(agent_input, blocks, [_STAND_IN] * len(blocks), new_token))
+            await run_here_if(small, check, _with_bytes(agent_input, blocks, [_SAMPLE] * len(blocks), new_token))
         except UndeliverableContent:
             return agent_input, ()
         if self._fetch is not None:
@@ -71,15 +72,15 @@ class Inliner:
             return _with_bytes(agent_input, blocks, texts, new_token), tuple(map(_notice, blocks))
         if describes:
             return agent_input, ()
-        ways_out = [replace(problem, help=f"{problem.help.rstrip('.')}, {_ALLOW}.") for problem in problems]
-        raise UndeliverableContent.of(ways_out)
+        with_help = [replace(problem, help=f"{problem.help.rstrip('.')}, {_ALLOW}.") for problem in problems]
+        raise UndeliverableContent.of(with_help)
 
 
-def _by_url(agent_input: AgentInput) -> list[Media]:
+def _media_by_url(agent_input: AgentInput) -> list[Media]:
     return [block for block in _media(agent_input) if isinstance(block.source, Url) and block.source.scheme in _SCHEMES]
 
 
-def _problems(provider: Provider, agent_input: AgentInput, options: MappingOptions) -> Sequence[Problem]:
+def _find_problems(provider: Provider, agent_input: AgentInput, options: MappingOptions) -> Sequence[Problem]:
     try:
         provider.map(agent_input, options)
     except Inexpressible as error:
@@ -90,10 +91,10 @@ def _problems(provider: Provider, agent_input: AgentInput, options: MappingOptio
 def _with_bytes(
     agent_input: AgentInput, blocks: Sequence[Media], texts: Sequence[bytes], new_token: Callable[[], str]
 ) -> AgentInput:
-    """`agent_input` with the base64 `texts` in place of the URLs of `blocks`. mint: makes tokens."""
+    """Return `agent_input` with the base64 `texts` in place of the URLs of `blocks`."""
     sources = {block.at: Base64(text, new_token()) for block, text in zip(blocks, texts, strict=True)}
     messages = (
-        replace(message, content=tuple(_sourced(block, sources) for block in message.content))
+        replace(message, content=tuple(_set_sources(block, sources) for block in message.content))
         for message in agent_input.messages
     )
     return replace(agent_input, messages=tuple(messages))
@@ -111,15 +112,15 @@ def _media(agent_input: AgentInput) -> Iterator[Media]:
                     yield part
 
 
-def _sourced(block: ContentBlock, sources: Mapping[str, Source]) -> ContentBlock:
+def _set_sources(block: ContentBlock, sources: Mapping[str, Source]) -> ContentBlock:
     match block:
         case ToolResult():
-            parts = (_media_sourced(part, sources) if isinstance(part, Media) else part for part in block.content)
+            parts = (_set_source(part, sources) if isinstance(part, Media) else part for part in block.content)
             return replace(block, content=tuple(parts))
         case Media():
-            return _media_sourced(block, sources)
+            return _set_source(block, sources)
     return block
 
 
-def _media_sourced(block: Media, sources: Mapping[str, Source]) -> Media:
+def _set_source(block: Media, sources: Mapping[str, Source]) -> Media:
     return replace(block, source=sources.get(block.at, block.source))

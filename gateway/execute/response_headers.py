@@ -1,8 +1,6 @@
-"""What the client is told of a delivery: two headers and, where it sent both, a deprecation warning."""
+"""The headers that report a delivery to the client, and the deprecation warning for a request that sent both inputs."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping
 
 from gateway import __version__
 from gateway.config.schema import Answers
@@ -17,22 +15,22 @@ BOTH_SENT = (
 )
 
 
-def headers(answers: Answers, plan: Plan, input_type: str, warned: bool) -> dict[str, str]:
-    """The headers to add to the answer of a request that was delivered by `plan`."""
-    added: dict[str, str] = {}
+def delivery_headers(answers: Answers, plan: Plan, input_type: str, both_sent: bool) -> dict[str, str]:
+    """Return the headers to add to the response of a request that was delivered by `plan`.
+
+    both_sent: the client sent both `input` and `parameters.question`.
+    """
+    headers: dict[str, str] = {}
     if answers.delivery_header:
-        added[DELIVERY] = delivery(plan.strategy, plan.provider, input_type, plan.proved)
+        headers[DELIVERY] = delivery_value(plan.strategy, plan.provider, input_type, plan.proved)
     if answers.notice_header and plan.notices:
-        added[NOTICE] = ", ".join(dict.fromkeys(notice.code for notice in plan.notices))
-    return {**added, **warning(warned)}
+        headers[NOTICE] = ", ".join(dict.fromkeys(notice.code for notice in plan.notices))
+    if both_sent:
+        headers["Warning"] = BOTH_SENT
+    return headers
 
 
-def delivery(strategy: str, provider: str, input_type: str, proved: bool = True) -> str:
-    """The value of the delivery header."""
-    said = f"strategy={strategy}; provider={provider or 'unknown'}; input={input_type}"
-    return said if proved else f"{said}; proved=no"
-
-
-def warning(warned: bool) -> Mapping[str, str]:
-    """The deprecation warning, if the client sent both `input` and `parameters.question`."""
-    return {"Warning": BOTH_SENT} if warned else {}
+def delivery_value(strategy: str, provider: str, input_type: str, proved: bool = True) -> str:
+    """Return the value of the delivery header."""
+    value = f"strategy={strategy}; provider={provider or 'unknown'}; input={input_type}"
+    return value if proved else f"{value}; proved=no"

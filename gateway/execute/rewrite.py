@@ -1,7 +1,4 @@
-"""The rewrite itself, without any I/O: an execute body and a profile in, the cluster's body out.
-
-The gateway and the offline `mlc-gateway rewrite` both call this.
-"""
+"""Rewrites an execute body for an agent, without I/O; used by the gateway, migration and `mlc-gateway rewrite`."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ from gateway.delivery.plan_cache import PlanCache
 from gateway.delivery.textonly import TextOnly
 from gateway.delivery.trees import replace_texts
 from gateway.errors import UndeliverableContent
-from gateway.execute.body import payloads_of, serialised, with_members
+from gateway.execute.body import payloads_of, replace_members, serialise
 from gateway.mlcommons.generations import ABILITIES, Generation
 from gateway.mlcommons.profile import AgentProfile
 from gateway.mlcommons.template import PREFIX
@@ -35,8 +32,8 @@ _PLACEHOLDER = re.compile(re.escape(PREFIX).encode())
 
 
 @dataclass(frozen=True, slots=True)
-class Rewritten:
-    """A request ready for the cluster. body: its pieces, None where the client's own bytes go as they came."""
+class Rewrite:
+    """A request ready for the cluster. body: its pieces; None to forward the client's bytes unchanged."""
 
     plan: Plan
     body: list[Payload] | None
@@ -44,117 +41,116 @@ class Rewritten:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What the operator chose. describe: replace media that can't be delivered by a note in words."""
+    """The operator's choices. describe: replace media that can't be delivered by a text note."""
 
     options: MappingOptions = field(default_factory=MappingOptions)
     describe: bool = False
 
 
 def is_native(profile: AgentProfile, agent_input: AgentInput) -> bool:
-    """Whether the agent takes this input itself, as far as its profile tells.
+    """Return True if the agent takes this input itself, according to its profile.
 
-    A V1 agent takes text, but would expand placeholders in it; sent as a question, such text can be guarded.
+    A V1 agent takes text, but expands placeholders in it. Such text can be escaped if it is sent as a question.
     """
     if profile.unified_api is False or agent_input.type.value not in ABILITIES[profile.generation].native:
         return False
     return profile.generation is Generation.UNIFIED_V2 or PREFIX not in question_text(agent_input)
 
 
-def native(
+def rewrite_native(
     profile: AgentProfile,
     request: ExecuteRequest,
     agent_input: AgentInput,
     streaming: bool,
     guards: Mapping[str, str] | None = None,
-) -> Rewritten:
-    """The client's own request, as it came where it can be.
+) -> Rewrite:
+    """Return the client's request for an agent that takes `input` itself, changed as little as possible.
 
-    guards: parameters to send with it (`GUARDS`, when the agent's memory turns out to hold coded text).
+    - `parameters.question` is removed, because `input` does not take precedence in every version.
+    - Placeholders in the input's texts are escaped, because the cluster would expand them.
+    - Missing `parameters` are added on the stream endpoint, which requires them (docs/internals/facts.md, 3.5 and
+      later).
 
-    Changed are: `question` beside `input`, which goes, as not every version lets `input` win; placeholders in
-    the input's texts, which the cluster would expand; and missing `parameters` on the stream endpoint, which
-    wants them there (FACTS.md, 3.5 and later).
+    guards: parameters to add (`GUARDS`, when the agent's memory turns out to hold escaped text).
 
     Raises:
         UndeliverableContent: the cluster can't serve it (`refuse_cluster_limits`).
     """
     refuse_cluster_limits(profile, agent_input)
     extracted = request.extracted
-    said, helpers = guard(_texts_restored(json.loads(extracted.text)["input"], extracted))
+    value, helpers = guard(_restore_texts(json.loads(extracted.text)["input"], extracted))
     helpers = {**(guards or {}), **helpers}
     notices = (Notice("MEMORY_HOLDS_CODE", "the agent's memory stores the text with references in it"),)
-    told = Plan("native", profile.provider, {}, question_text(agent_input), None, notices if helpers else ())
+    plan = Plan("native", profile.provider, {}, question_text(agent_input), None, notices if helpers else ())
     if not (helpers or request.has_question or (streaming and not request.parameters)):
-        return Rewritten(told, None)
+        return Rewrite(plan, None)
     own = {name: value for name, value in request.parameters.items() if name != "question"}
     parameters = {**own, **helpers}
-    change = {"input": said, "parameters": parameters if parameters or streaming else None}
-    return Rewritten(told, with_members(extracted, change))
+    changes = {"input": value, "parameters": parameters if parameters or streaming else None}
+    return Rewrite(plan, replace_members(extracted, changes))
 
 
-def _texts_restored(value: Any, extracted: ExtractedBody) -> Any:
-    """`value` with those long strings put back that hold a placeholder; all others stay tokens."""
+def _restore_texts(value: Any, extracted: ExtractedBody) -> Any:
+    """Restore the long strings of `value` that contain a placeholder; the others remain tokens."""
     tokens = {token for token in extracted.blobs if _PLACEHOLDER.search(extracted.data(token))}
     return replace_texts(value, {token: extracted.restore(token) for token in tokens}) if tokens else value
 
 
-def rewritten(
+def rewrite_input(
     profile: AgentProfile,
     request: ExecuteRequest,
     agent_input: AgentInput,
     policy: Policy,
     remembered: Remembered = (),
     plans: PlanCache | None = None,
-) -> Rewritten:
-    """The request that makes `agent_input` arrive at the agent's LLM.
+) -> Rewrite:
+    """Return the request that delivers `agent_input` to the agent's LLM.
 
-    plans: those made for this `profile` before, to be reused.
+    plans: the cache of plans for this `profile`.
 
     Raises:
-        UndeliverableContent: it can't arrive whole; the problems say which part and why.
+        UndeliverableContent: it can't be delivered whole; the problems name each part and the reason.
     """
     refuse_cluster_limits(profile, agent_input)
     plans = PlanCache(profile) if plans is None else plans
     assert plans.profile is profile
     provider = registry.provider(profile.provider) if profile.provider else TextOnly()
     params = parameters_as_strings(request.parameters)
-    said = agent_input
+    deliverable = agent_input
     notices: tuple[Notice, ...] = ()
     while True:
         try:
-            found = plans.plan(provider, said, params, policy.options, remembered)
+            plan = plans.plan(provider, deliverable, params, policy.options, remembered)
             break
         except UndeliverableContent as refusal:
             if not policy.describe:
                 raise
-            said, more = describe(said, {problem.place for problem in refusal.problems})
+            deliverable, more = describe(deliverable, {problem.place for problem in refusal.problems})
             if not more:
-                raise  # what is left to refuse is no medium
+                raise  # the remaining problems are not about media
             notices += more
     if notices:
-        found = replace(found, notices=(*found.notices, *notices))
-    return Rewritten(found, _body(request, agent_input, found.parameters))
+        plan = replace(plan, notices=(*plan.notices, *notices))
+    return Rewrite(plan, _body(request, agent_input, plan.parameters))
 
 
-def rewritten_unproved(
-    provider: Provider, request: ExecuteRequest, agent_input: AgentInput, policy: Policy
-) -> Rewritten:
-    """The request for an agent that can't be read, for the provider that the operator named.
+def rewrite_unproved(provider: Provider, request: ExecuteRequest, agent_input: AgentInput, policy: Policy) -> Rewrite:
+    """Return the request for an agent that can't be read. provider: the one that the operator configured.
 
     Raises:
         UndeliverableContent: the provider can't express the input.
     """
-    found = assume(provider, agent_input, policy.options)
-    return Rewritten(found, _body(request, agent_input, found.parameters))
+    plan = assume(provider, agent_input, policy.options)
+    return Rewrite(plan, _body(request, agent_input, plan.parameters))
 
 
 def _body(request: ExecuteRequest, agent_input: AgentInput, parameters: Mapping[str, str]) -> list[Payload]:
     own = {name: value for name, value in request.parameters.items() if name != "question"}
     members: dict[str, Any] = {**request.other, "parameters": {**own, **parameters}}
-    return serialised(members, payloads_of(agent_input))
+    return serialise(members, payloads_of(agent_input))
 
 
-def question_as_input(request: ExecuteRequest) -> list[Payload]:
-    """A legacy request for an agent that takes only the unified input: its `question` as `input`."""
+def move_question_to_input(request: ExecuteRequest) -> list[Payload]:
+    """Return a legacy request with its `question` as `input`, for an agent that takes only the unified input."""
     rest = {name: value for name, value in request.parameters.items() if name != "question"}
-    return with_members(request.extracted, {"input": request.parameters["question"], "parameters": rest or None})
+    return replace_members(request.extracted, {"input": request.parameters["question"], "parameters": rest or None})

@@ -1,9 +1,9 @@
-"""Which addresses the gateway may connect to for media: those of the public internet and no others.
+"""Addresses that the gateway may connect to for media: only those of the public internet.
 
-The table follows IANA's registries of special-purpose addresses (RFC 6890, as kept in
-https://www.iana.org/assignments/iana-ipv4-special-registry and …/iana-ipv6-special-registry), made stricter: what
-is assigned to a protocol or stands for another address is out, whether or not a router would carry it. An own
-table, as what the standard library calls global has changed between its patch releases.
+The table follows IANA's registries of special-purpose addresses (RFC 6890,
+https://www.iana.org/assignments/iana-ipv4-special-registry and …/iana-ipv6-special-registry), but is stricter: it also
+excludes routable addresses that are assigned to a protocol or represent another address. The standard library's
+`is_global` is not used, because its meaning has changed between patch releases.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _NOT_PUBLIC_4 = tuple(
         (
             "0.0.0.0/8",  # this host; Linux connects 0.0.0.0 to loopback
             "10.0.0.0/8",  # private
-            "100.64.0.0/10",  # behind a carrier's NAT; 100.100.100.200 is Alibaba's metadata
+            "100.64.0.0/10",  # carrier-grade NAT; 100.100.100.200 is Alibaba's metadata
             "127.0.0.0/8",  # loopback
             "168.63.129.16/32",  # Azure's platform, from inside any of its machines
             "169.254.0.0/16",  # link-local; 169.254.169.254 is most clouds' metadata
@@ -37,7 +37,7 @@ _NOT_PUBLIC_4 = tuple(
     )
 )
 
-_PUBLIC_6 = IPv6Network("2000::/3")  # all that is assigned; mapped, NAT64, ULA, link-local and multicast are outside
+_PUBLIC_6 = IPv6Network("2000::/3")  # all assigned unicast; mapped, NAT64, ULA, link-local and multicast are outside
 _NOT_PUBLIC_6 = tuple(
     map(
         IPv6Network,
@@ -55,7 +55,7 @@ _UNIVERSAL = 0x0200_0000
 
 
 def is_public(written: str) -> bool:
-    """Whether `written`, an IP address, is one of the public internet; False for what is no address."""
+    """Return True if `written` is an IP address of the public internet."""
     try:
         address = ip_address(written)
     except ValueError:

@@ -1,8 +1,8 @@
-"""Fetches media for a request: from allowed hosts at public addresses, within bounds, and says why where it can't.
+"""Fetches media for a request, from allowed hosts at public addresses and within limits.
 
-Every hop, redirects included, opens a connection of its own, for which the host is resolved once: the addresses
-that are judged are the ones connected to, so a DNS answer that changes in between changes nothing. Nothing goes
-along with a request but the URL: no credentials, cookies or referrer, and no proxy from the environment.
+Every hop, including redirects, opens a new connection, for which the host is resolved once. The addresses that are
+checked are those connected to, so DNS rebinding has no effect. A request has only the URL: no credentials, cookies or
+referrer, and no proxy from the environment.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _HELP = "Send it as base64."
 
 
 class CheckedResolver(AbstractResolver):
-    """Names to addresses, all of which are public, or none is told."""
+    """Resolves names, and refuses a name with an address that is not public."""
 
     def __init__(self, inner: AbstractResolver, allowed: Callable[[str], bool]) -> None:
         self._inner = inner
@@ -40,19 +40,19 @@ class CheckedResolver(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
-        """The addresses of `host`.
+        """Return the addresses of `host`.
 
         Raises:
             Unfetchable: one of them is not public. OSError: there are none.
         """
         found = await self._inner.resolve(host, port, family)
         if not all(self._allowed(result["host"]) for result in found):
-            # Which address it is stays unsaid: it may be a name inside the operator's network.
+            # The error does not show the address, as the name may be internal to the operator's network.
             raise Unfetchable("the URL's host has an address that is not a public one", received=host)
         return found
 
     async def close(self) -> None:
-        """Close the resolver that is asked."""
+        """Close the inner resolver."""
         await self._inner.close()
 
 
@@ -69,10 +69,10 @@ class _Budget:
 
 
 class Fetcher:
-    """Fetches what a provider takes inline only; see `gateway.ports.MediaFetcher`.
+    """Fetches media that a provider accepts only inline; see `gateway.ports.MediaFetcher`.
 
-    resolver: makes what names are looked up with. allowed: whether an address may be connected to. tls: what
-    servers' certificates are checked with; True for the system's authorities.
+    resolver: makes a resolver of names. allowed: returns True for an address that may be connected to. tls: the context
+    that checks servers' certificates; True for the system's authorities.
     """
 
     def __init__(
@@ -90,10 +90,10 @@ class Fetcher:
         self._slots = asyncio.Semaphore(settings.concurrency)
 
     async def __call__(self, blocks: Sequence[Media]) -> list[bytes]:
-        """The base64 text of each block; all have a `Url` as source.
+        """Return the base64 text of each block. Every block has a `Url` as source.
 
         Raises:
-            UndeliverableContent: some can't be fetched or are not what they should be; each is a problem.
+            UndeliverableContent: some can't be fetched or have the wrong content; each is a problem.
         """
         most = self._limits.max_count
         if len(blocks) > most:
@@ -102,7 +102,7 @@ class Fetcher:
         budget = _Budget(self._limits.max_total_bytes)
         deadline = asyncio.get_running_loop().time() + self._limits.total_seconds
         async with self._session() as session, asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._fetched(session, block, budget, deadline)) for block in blocks]
+            tasks = [group.create_task(self._fetch(session, block, budget, deadline)) for block in blocks]
         results = [task.result() for task in tasks]
         if problems := [result for result in results if isinstance(result, Problem)]:
             raise UndeliverableContent.of(problems)
@@ -125,24 +125,24 @@ class Fetcher:
             trust_env=False,
         )
 
-    async def _fetched(
+    async def _fetch(
         self, session: aiohttp.ClientSession, block: Media, budget: _Budget, deadline: float
     ) -> bytes | Problem:
         try:
             async with asyncio.timeout_at(deadline), self._slots, asyncio.timeout(self._limits.seconds):
                 assert isinstance(block.source, Url)
-                content_type, data = await self._loaded(session, block.source.url, budget)
+                content_type, data = await self._load(session, block.source.url, budget)
             magic.check(block.kind, block.format, content_type, data)
         except Unfetchable as fault:
             return _problem(block, fault)
         except TimeoutError:
             return _problem(block, Unfetchable("it took too long", f"within {self._limits.seconds:g} seconds"))
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            return _problem(block, Unfetchable(_told(error)))
+            return _problem(block, Unfetchable(_describe(error)))
         return pybase64.b64encode(data)
 
-    async def _loaded(self, session: aiohttp.ClientSession, written: str, budget: _Budget) -> tuple[str, bytearray]:
-        """Content type and bytes of what stands at a URL."""
+    async def _load(self, session: aiohttp.ClientSession, written: str, budget: _Budget) -> tuple[str, bytearray]:
+        """Return content type and bytes of the resource at a URL."""
         url: URL = self._targets.first(written)
         for _ in range(self._limits.redirects + 1):
             async with session.get(url, allow_redirects=False) as response:
@@ -170,8 +170,8 @@ class Fetcher:
         return data
 
 
-def _told(error: Exception) -> str:
-    """What went wrong on the way, without the addresses and paths that the libraries' own words hold."""
+def _describe(error: Exception) -> str:
+    """Describe a network error without the addresses and paths that the library's message contains."""
     match error:
         case aiohttp.ClientConnectorDNSError():
             return "its host's name can't be resolved"

@@ -15,10 +15,10 @@ from gateway.unified.model import MediaKind
 _Fits = Callable[[bytes], bool]
 
 _HEAD = 4096
-_UNTOLD = ("", "application/octet-stream", "binary/octet-stream")
+_GENERIC = ("", "application/octet-stream", "binary/octet-stream")
 """Types that say nothing, as object stores give them; they do where the bytes tell the format."""
 
-# Format → types beside `FORMATS`' own that servers give for it.
+# Format → content types other than that of `FORMATS` that servers send for it.
 _ALSO: dict[str, tuple[str, ...]] = {
     "aac": ("audio/aacp", "audio/x-aac"),
     "flac": ("application/x-flac",),
@@ -42,7 +42,7 @@ def _riff(form: bytes) -> _Fits:
 
 
 def _iso(*brands: bytes) -> _Fits:
-    """An ISO base media file: its first box is `ftyp`; brands: what its brand starts with, any when there is none."""
+    """Match ISO base media files, whose first box is `ftyp`. brands: prefixes of the brand; any brand if empty."""
     return lambda head: head[4:8] == b"ftyp" and head[8:12].startswith(brands or (b"",))
 
 
@@ -55,7 +55,7 @@ def _quicktime(head: bytes) -> bool:
 
 
 def _mpeg_audio(head: bytes) -> bool:
-    """An ID3 tag, or a frame: eleven bits of sync, and a layer that is not the reserved 0 (which is AAC's)."""
+    """Match an ID3 tag, or a frame: eleven sync bits, and a layer other than the reserved 0 (which AAC uses)."""
     return head.startswith(b"ID3") or (head[:1] == b"\xff" and head[1:2] >= b"\xe0" and head[1] & 0x06 != 0)
 
 
@@ -114,31 +114,36 @@ _MAGIC: dict[MediaKind, dict[str, _Fits]] = {
 
 
 def check(kind: MediaKind, fmt: str, content_type: str, data: bytes | bytearray) -> None:
-    """Compare what came with the block's format.
+    """Check that the response has the block's format.
 
-    content_type: the answer's header, "" for none. Raw audio (`pcm`) has no signature: there, the type decides.
+    content_type: the response's header, "" for none. Raw audio (`pcm`) has no signature, so only its type is checked.
 
     Raises:
-        Unfetchable: the type or the bytes are another format's, or there are no bytes.
+        Unfetchable: the type or the bytes are those of another format, or there are no bytes.
     """
     if not data:
         raise Unfetchable("what came is empty", fmt)
-    told = content_type.partition(";")[0].strip().lower()
+    media_type = content_type.partition(";")[0].strip().lower()
     if fmt in _TEXT:
-        _check_text(fmt, told, data)
+        _check_text(fmt, media_type, data)
         return
     fits = _MAGIC[kind].get(fmt)
     wanted = FORMATS[kind][fmt]
-    if MIME_ALIASES.get(told, told) not in (wanted, *_ALSO.get(fmt, ())) and (fits is None or told not in _UNTOLD):
-        raise Unfetchable("the content type of what came is not the block's format", wanted, told[:80] or "none")
+    if MIME_ALIASES.get(media_type, media_type) not in (wanted, *_ALSO.get(fmt, ())) and (
+        fits is None or media_type not in _GENERIC
+    ):
+        raise Unfetchable("the content type of what came is not the block's format", wanted, media_type[:80] or "none")
     if fits is not None and not fits(bytes(data[:_HEAD])):
         raise Unfetchable("the bytes that came are not of the block's format", fmt, bytes(data[:8]).hex(" "))
 
 
-def _check_text(fmt: str, told: str, data: bytes | bytearray) -> None:
+def _check_text(fmt: str, media_type: str, data: bytes | bytearray) -> None:
     wanted = "text/*"
-    if not told.startswith("text/") and MIME_ALIASES.get(told, told) not in FORMATS["document"].values():
-        raise Unfetchable("the content type of what came is not the block's format", wanted, told[:80] or "none")
+    if (
+        not media_type.startswith("text/")
+        and MIME_ALIASES.get(media_type, media_type) not in FORMATS["document"].values()
+    ):
+        raise Unfetchable("the content type of what came is not the block's format", wanted, media_type[:80] or "none")
     try:
         data.decode("utf-8")
     except UnicodeDecodeError as error:

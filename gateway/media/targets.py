@@ -1,7 +1,7 @@
-"""Which URLs may be fetched, as far as the URL itself tells; its host's addresses are `gateway.media.addresses`'s.
+"""Checks if a URL may be fetched; `gateway.media.addresses` checks the addresses of its host.
 
-A URL is parsed once, by yarl, and the object that was judged is the one that aiohttp connects to: there is no
-second reading that could see another host in it.
+A URL is parsed once, by yarl, and aiohttp connects to the object that was checked. So no second parser can find another
+host in it.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ class Targets:
         self._hosts = [_host_and_port(pattern) for pattern in settings.hosts]
 
     def first(self, written: str) -> URL:
-        """The client's URL.
+        """Parse and check the client's URL.
 
         Raises:
             Unfetchable: it may not be fetched.
         """
-        return self._checked(_parsed(written, None))
+        return self._check(_parse(written, None))
 
     def next(self, url: URL, location: str) -> URL:
-        """Where an answer from `url` redirects to.
+        """Return the target of a redirect from `url`.
 
         Raises:
-            Unfetchable: that may not be fetched.
+            Unfetchable: it may not be fetched.
         """
-        return self._checked(_parsed(location, url))
+        return self._check(_parse(location, url))
 
-    def _checked(self, url: URL) -> URL:
+    def _check(self, url: URL) -> URL:
         if url.scheme not in self._schemes:
             help = "" if url.scheme != "http" else "The operator allows http with the setting media.http."
             raise Unfetchable("the URL's scheme is not one of those fetched", " or ".join(self._schemes), help=help)
@@ -61,7 +61,7 @@ class Targets:
         return url
 
 
-def _parsed(written: str, base: URL | None) -> URL:
+def _parse(written: str, base: URL | None) -> URL:
     try:
         url = URL(written)
         return (base.join(url) if base is not None else url).with_fragment(None)

@@ -1,13 +1,13 @@
-"""Why a medium is not fetched."""
+"""The error for a medium that can't be fetched."""
 
 from __future__ import annotations
 
 
 class Unfetchable(Exception):
-    """A URL that is not fetched, or whose answer is not used.
+    """A URL is not fetched, or its response is not used.
 
-    reason: one sentence, without the URL's path and query, which may hold secrets. expected, received: what was
-    wanted and what came. help: what to do about it.
+    reason: one sentence, without the URL's path and query, which may contain secrets. expected, received: as in
+    `gateway.errors.Problem`. help: what to do about it.
     """
 
     def __init__(self, reason: str, expected: str = "", received: str = "", help: str = "") -> None:

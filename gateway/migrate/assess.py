@@ -1,6 +1,6 @@
 """What an agent can take, by which strategy, what limits it, and what would remove the limit. Pure.
 
-The code that delivers also decides here: `is_native` and `rewritten` run as in the gateway, with one sample of each
+The code that delivers also decides here: `is_native` and `rewrite_input` run as in the gateway, with one sample of each
 kind of input (`gateway.migrate.samples`).
 """
 
@@ -14,7 +14,7 @@ from gateway.agents.rules import Rule, rule_for
 from gateway.delivery.plan_cache import PlanCache
 from gateway.delivery.template_change import command, with_upgrades
 from gateway.errors import GatewayError
-from gateway.execute.rewrite import Policy, is_native, native, rewritten
+from gateway.execute.rewrite import Policy, is_native, rewrite_input, rewrite_native
 from gateway.migrate.findings import Scan, Scanned
 from gateway.migrate.proof import agent_proof
 from gateway.migrate.samples import KINDS, request
@@ -140,9 +140,9 @@ def _ability(plans: PlanCache, kind: str, policy: Policy) -> Ability:
     sample, agent_input = request(kind, profile.provider)
     try:
         if is_native(profile, agent_input):
-            plan = native(profile, sample, agent_input, streaming=False).plan
+            plan = rewrite_native(profile, sample, agent_input, streaming=False).plan
         else:
-            plan = rewritten(profile, sample, agent_input, policy, plans=plans).plan
+            plan = rewrite_input(profile, sample, agent_input, policy, plans=plans).plan
     except GatewayError as error:
         first = next(iter(error.problems), None)
         code = first.code if first is not None and first.code else error.type

@@ -1,1 +1,1 @@
-"""What the gateway tells of itself: logs and metrics. Never on the path of a request."""
+"""Logs and metrics. Never on the path of a request."""

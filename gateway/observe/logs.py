@@ -1,10 +1,11 @@
-"""Structured logs, JSON or for reading, to standard error; every field is redacted on its way out.
+"""Structured logs to standard error, as JSON or for a console. Every field is redacted before it is written.
 
-Only fields named in `_OWN_FIELDS` are shown as they are: they hold the gateway's own words, ids and names. Any other
-field is taken for a client's content, so that no new log line shows that by mistake (`gateway.observe.redact.mask`).
+Only fields named in `_OWN_FIELDS` are shown as they are: they hold the gateway's own texts, ids and names. Any other
+field is treated as a client's content and masked (`gateway.observe.redact.mask`), so that a new log line can't show it
+by mistake.
 
-What a request is known by (``request_id``, the client's own id) is bound once at the data port, as context
-variables, and stands in every line of that request.
+The ids of a request (``request_id`` and the client's own) are bound once at the data port, as context variables, and
+are in every line about that request.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ _OWN_FIELDS = frozenset(
 def configure(
     level: str, style: Literal["json", "console"], stream: TextIO | None = None, payloads: bool = False
 ) -> Logger:
-    """The gateway's logger.
+    """Build the gateway's logger.
 
-    level: debug, info, warning or error. stream: standard error unless given. payloads: show what clients sent.
+    level: debug, info, warning or error. stream: standard error by default. payloads: show what clients sent.
     """
     renderer: Any = structlog.processors.JSONRenderer()
     if style == "console":
@@ -57,13 +58,13 @@ def configure(
 
 
 class _LineLogger(structlog.WriteLogger):
-    """Writes each line in one piece, as workers share the stream.
+    """Writes each line with one call, because worker processes share the stream.
 
-    A stream that can't be written to (its reader is gone, the disk is full) must not fail the request that is logged.
+    An error of the stream (its reader is gone, the disk is full) must not fail the request that is logged.
     """
 
     def msg(self, message: str) -> None:
-        """Write `message`, or nothing if that fails."""
+        """Write `message`; do nothing if that fails."""
         with contextlib.suppress(OSError, ValueError):  # ValueError: the stream is closed
             super().msg(message)
 
@@ -86,11 +87,11 @@ def _mask(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[st
 
 
 def warn_of_payloads(log: Logger) -> None:
-    """Say that the log holds what clients send."""
-    reason = "the log holds what clients send, their users' words included; switch this off when the fault is found"
+    """Log a warning that the log contains what clients send."""
+    reason = "the log contains what clients send, including their users' texts; switch this off when the fault is found"
     log.warning("payloads are logged", setting="logs.payloads", reason=reason)
 
 
 def step(log: Logger, name: str, **fields: Any) -> None:
-    """A debug line for one step of a rewrite: what was done and with what result."""
+    """Log one step of a rewrite and its result, at debug level."""
     log.debug("step", step=name, **fields)

@@ -18,7 +18,7 @@ _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 
 
 
 class Metrics:
-    """The gateway's own counters, in a registry of their own so that several gateways fit in a process."""
+    """The gateway's counters, in a registry of their own so that a process can have several gateways."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -26,7 +26,7 @@ class Metrics:
         self.registry.register(self._traffic)
         self._notices = Counter(
             "mlc_gateway_notices",
-            "Limitations met and told to the client, by their code.",
+            "Limitations reported to clients, by code.",
             ("code",),
             registry=self.registry,
         )
@@ -38,33 +38,33 @@ class Metrics:
         )
 
     def began(self) -> None:
-        """A request is being answered now."""
+        """Count a request that has begun."""
         self._traffic.running += 1
 
     def request(self, intent: str, status: int) -> None:
-        """One request was answered; status 0: the connection was cut before or within the answer."""
+        """Count a response. status: 0 if the connection was cut before or within it."""
         answered = self._traffic.answered
         answered[intent, status] = answered.get((intent, status), 0) + 1
 
     def ended(self) -> None:
-        """A request that began is answered no more."""
+        """Count a request that has ended."""
         self._traffic.running -= 1
 
     def rewritten(self, provider: str, strategy: str, outcome: str) -> None:
-        """One unified input was delivered or refused; "" for a provider or strategy that was not known yet."""
+        """Count a unified input that was delivered or refused. provider, strategy: "" if not known yet."""
         rewrites = self._traffic.rewrites
         rewrites[provider, strategy, outcome] = rewrites.get((provider, strategy, outcome), 0) + 1
 
     def notice(self, code: str) -> None:
-        """One limitation was told to a client."""
+        """Count a limitation that was reported to a client."""
         self._notices.labels(code).inc()
 
     def registration(self, outcome: str) -> None:
-        """One registration was carried out here: made, reused, quick or failed."""
+        """Count a registration. outcome: made, reused, quick or failed."""
         self._registrations.labels(outcome).inc()
 
     def waited(self, intent: str, seconds: float) -> None:
-        """The head of the cluster's answer came so long after the request."""
+        """Record the time from a request to the head of the cluster's response."""
         waits = self._traffic.waits.get(intent)
         if waits is None:
             waits = self._traffic.waits[intent] = _Waits()
@@ -72,12 +72,12 @@ class Metrics:
         waits.counts[bisect_left(_SECONDS, seconds)] += 1
 
     def render(self) -> bytes:
-        """All counters in Prometheus' text format."""
+        """Return all metrics in Prometheus' text format."""
         return generate_latest(self.registry)
 
 
 class _Waits:
-    """Waits of one intent: how many up to each bound of `_SECONDS` and above the bound before, and their sum."""
+    """Histogram of one intent's waits: the count of each interval of `_SECONDS`, and the sum of all."""
 
     __slots__ = ("counts", "total")
 
@@ -86,15 +86,15 @@ class _Waits:
         self.total = 0.0
 
     def buckets(self) -> list[tuple[str, float]]:
-        """The counts as Prometheus wants them: each with all below it."""
+        """Return the cumulative counts that Prometheus expects."""
         bounds = [*map(floatToGoString, _SECONDS), "+Inf"]
         return list(zip(bounds, itertools.accumulate(map(float, self.counts)), strict=True))
 
 
 class _Traffic(Collector):
-    """What is counted for every request: plain numbers of the loop's thread, made into metrics when they are asked for.
+    """Counters of every request: plain numbers of the loop's thread, converted to metrics on request.
 
-    prometheus_client's own counters take a lock and two look-ups each, a tenth of what a whole request costs here.
+    A counter of prometheus_client takes a lock and two look-ups, which costs a tenth of a whole request.
     """
 
     def __init__(self) -> None:
@@ -104,7 +104,7 @@ class _Traffic(Collector):
         self.running = 0
 
     def collect(self) -> Iterator[Metric]:
-        """The metrics as they are now."""
+        """Yield the metrics as they are now."""
         requests = CounterMetricFamily(
             "mlc_gateway_requests",
             "Requests answered, by what they were for and the answer's status.",

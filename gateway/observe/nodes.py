@@ -1,4 +1,4 @@
-"""What the cluster's nodes did, as Prometheus sees it: one series a node, and nodes are as many as are configured."""
+"""Prometheus metrics of the cluster's nodes: one series for each configured node."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from prometheus_client.registry import Collector
 
 
 class NodeState(NamedTuple):
-    """A node. address: host and port. requests: sent to it; failures: of those without a valid answer, by their kind.
+    """A node. address: host and port. requests: number sent to it. failures: requests without a valid response, by
+    kind.
 
-    pending: requests it is working on. down, ejected: why it is left out now. rebuilds: of its connection pool.
+    pending: requests it is working on. down, ejected: reasons for not using it now. rebuilds: of its connection pool.
     """
 
     address: str
@@ -26,13 +27,13 @@ class NodeState(NamedTuple):
 
 
 class Nodes(Collector):
-    """Asks `states` for the nodes whenever metrics are asked for; nothing is done for a request."""
+    """Reads the nodes from `states` when metrics are collected, so a request costs nothing."""
 
     def __init__(self, states: Callable[[], Iterable[NodeState]]) -> None:
         self._states = states
 
     def collect(self) -> Iterator[Metric]:
-        """The metrics as they are now."""
+        """Yield the metrics as they are now."""
         label = ("node",)
         requests = CounterMetricFamily("mlc_gateway_node_requests", "Requests sent to a node.", labels=label)
         failures = CounterMetricFamily(

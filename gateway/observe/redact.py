@@ -1,7 +1,7 @@
-"""What may be shown of a request: secrets never; what a client sent as its length and hash, unless a setting says more.
+"""Redaction: secrets are never shown; what a client sent is shown as length and hash, unless a setting allows more.
 
-Two kinds of text meet in a log. The gateway's own words (events, types, codes, reasons), ids and names are logged as
-they are. What a client sent (texts, parameters, names of unknown members, bad values) is logged as its length and hash.
+The gateway's own texts (events, types, codes, reasons), ids and names are logged as they are. What a client sent
+(texts, parameters, names of unknown members, bad values) is logged as its length and hash.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MEMBERS = frozenset(
     | {"toolResult", "toolUse", "toolUseId", "tool_call_id", "tool_calls", "tool_result", "tool_use"}
     | {"tool_use_id", "tools", "type", "types", "uri", "url", "version", "video", "video_url"}
 )
-"""Names that the gateway itself gives to members of a request: shown, where other names are the client's."""
+"""Names of members that the gateway knows. They are shown; other names are the client's and are masked."""
 _OWN_NAME = re.compile(r"gw_[a-z]{0,2}[0-9]*")
 
 _DOCUMENT = ("agents/", "models/", "connectors/")
@@ -41,13 +41,13 @@ _INDEX = re.compile(r"[0-9]+")
 
 
 def is_secret(name: str) -> bool:
-    """Whether a header, parameter or field of this name holds a secret."""
+    """Return True if a header, parameter or field of this name holds a secret."""
     lowered = name.lower()
     return any(word in lowered for word in SECRET_WORDS) or lowered.endswith("credential")
 
 
 def measure(data: str | bytes | bytearray | memoryview) -> str:
-    """A text or payload as its length and the start of its SHA-256."""
+    """Return a text or payload as its length and the start of its SHA-256."""
     if isinstance(data, str):
         raw: bytes | bytearray | memoryview = data.encode("utf-8", "surrogatepass")
         return f"[{len(data)} characters, sha256 {hashlib.sha256(raw).hexdigest()[:12]}]"
@@ -56,15 +56,15 @@ def measure(data: str | bytes | bytearray | memoryview) -> str:
 
 
 def shorten(data: str | bytes | bytearray | memoryview) -> str:
-    """A long text or payload as its length and hash, a short one as it is.
+    """Return a long text or any payload as its length and hash, a short text as it is.
 
-    Any bytes are shortened, as they are payload; text only beyond `LONGEST` characters.
+    Bytes are always payload; text is long if it has more than `LONGEST` characters.
     """
     return data if isinstance(data, str) and len(data) <= LONGEST else measure(data)
 
 
 def redact(value: Any, name: str = "") -> Any:
-    """`value` with every secret hidden and every payload shortened, at any depth. name: what it is called."""
+    """Return `value` with every secret hidden and every payload shortened, at any depth. name: its field or member."""
     if _is_hidden(value, name):
         return _HIDDEN
     match value:
@@ -79,7 +79,7 @@ def redact(value: Any, name: str = "") -> Any:
 
 
 def mask(value: Any, name: str = "") -> Any:
-    """`value`, which a client sent, with secrets hidden and each text, number and unknown name measured."""
+    """Return a client's `value` with secrets hidden, and each text, number and unknown name as length and hash."""
     if _is_hidden(value, name):
         return _HIDDEN
     match value:
@@ -96,14 +96,14 @@ def mask(value: Any, name: str = "") -> Any:
 
 
 def mask_place(place: str) -> str:
-    """A problem's place with each name measured that only the client can have given."""
+    """Return a problem's place with each name that is not the gateway's as length and hash."""
     if place.startswith(_DOCUMENT):
         return shorten(place)
     return _PLACE_PART.sub(lambda part: _mask_part(part[0]), place)
 
 
 def describe_error(error: GatewayError, payloads: bool) -> dict[str, Any]:
-    """A refusal for the log. payloads: with all that the client is told, which repeats what it sent."""
+    """Return a refusal for the log. payloads: show the whole error, which repeats parts of the request."""
     if payloads:
         return {"type": error.type, "reason": error.reason, "problems": describe_problems(error.problems, True)}
     place = error.problems[0].place if error.problems else ""
@@ -116,7 +116,7 @@ def describe_error(error: GatewayError, payloads: bool) -> dict[str, Any]:
 
 
 def describe_problems(problems: Sequence[Problem], payloads: bool) -> list[dict[str, str]]:
-    """Problems for the log; see `describe_error`."""
+    """Return problems for the log; see `describe_error`."""
     if payloads:
         return [problem.as_dict() for problem in problems]
     return [_describe_problem(problem) for problem in problems]
@@ -129,7 +129,7 @@ def _describe_problem(problem: Problem) -> dict[str, str]:
 
 
 def describe_exception(error: BaseException, payloads: bool) -> str:
-    """A traceback. payloads: with the messages of the exceptions, which may repeat what a client sent."""
+    """Return a traceback. payloads: show the messages of the exceptions, which may repeat what a client sent."""
     if payloads:
         return "".join(traceback.format_exception(error)).rstrip("\n")
     return "".join(_trace(error, [])).rstrip("\n")
@@ -156,7 +156,7 @@ def _is_hidden(value: Any, name: str) -> bool:
 
 
 def _mask_part(part: str) -> str:
-    if part.startswith('"'):  # a name that is none of the gateway's
+    if part.startswith('"'):  # a name that is not the gateway's
         return measure(part[1:-1])
     return part if _INDEX.fullmatch(part) else _mask_name(part)
 
@@ -166,7 +166,7 @@ def _mask_name(name: str) -> str:
 
 
 def _own_words(reason: str, repeats: str) -> str:
-    """`reason` without what it repeats and without what stands in quotes, unless that is a name of the gateway's."""
+    """Return `reason` without `repeats`, and without quoted texts that are not names of the gateway's."""
     if repeats:
         reason = reason.replace(repeats, measure(repeats))
     return _QUOTED.sub(lambda quoted: _mask_quoted(quoted[0]), reason)

@@ -1,4 +1,4 @@
-"""The cluster in a caller's name: one call at a time, JSON in and out; nothing it says shows a secret on."""
+"""Calls to the cluster with a caller's credentials: JSON in and out, with secrets hidden in errors."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from gateway.errors import UpstreamTimeout, UpstreamUnavailable
 from gateway.ports import ClusterReader
 
 LOST = (UpstreamUnavailable, UpstreamTimeout)
-"""What a call raises whose answer did not come: the cluster may have done what it was asked."""
+"""Raised by a call without a response. The cluster may have carried it out."""
 
 HIDDEN = "[hidden]"
 _SHORT = 4
-"""Characters below which a secret is hidden only where it stands by itself, so that a text stays readable."""
+"""A secret with fewer characters is hidden only if it is a word by itself, so that texts remain readable."""
 _PAUSES = (0.02, 1.0)
-"""Seconds between two looks: the first time, and at most."""
+"""Seconds between two attempts: the first pause, and the longest."""
 
 T = TypeVar("T")
 
 
 class SecretMasker:
-    """Hides the values of `secrets` in texts, as they stand and as JSON writes them."""
+    """Hides the values of `secrets` in texts, plain and as JSON strings."""
 
     def __init__(self, secrets: Iterable[Secret | str]) -> None:
         plain = {secret.reveal() if isinstance(secret, Secret) else secret for secret in secrets}
@@ -38,13 +38,13 @@ class SecretMasker:
         self._pattern = re.compile("|".join(patterns)) if patterns else None
 
     def __call__(self, text: str) -> str:
-        """`text` without the secrets."""
+        """Return `text` with the secrets hidden."""
         return self._pattern.sub(HIDDEN, text) if self._pattern else text
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A whole answer. document: its JSON object, None when it is none. reason: the error's, secrets hidden."""
+    """A whole response. document: its JSON object, None if it is not one. reason: of the error, with secrets hidden."""
 
     status: int
     document: Mapping[str, Any] | None
@@ -53,12 +53,12 @@ class Reply:
 
     @property
     def good(self) -> bool:
-        """Whether the cluster did what it was asked."""
+        """True if the call succeeded."""
         return self.status < 300
 
 
 class Calls:
-    """Calls with a caller's `headers`. seconds: for each, whole. secrets: what no text may show."""
+    """Sends calls with a caller's `headers`. seconds: timeout of each. secrets: hidden in every text."""
 
     def __init__(
         self,
@@ -72,15 +72,15 @@ class Calls:
         self._headers = {**headers, "Content-Type": "application/json"}
         self._seconds = seconds
         self.visible_within = visible_within
-        self.blot = SecretMasker(secrets)
+        self.mask = SecretMasker(secrets)
 
     async def __call__(
         self, method: str, target: str, body: Any = None, seconds: float | None = None, accept: Mapping[str, str] = {}
     ) -> Reply:
-        """One call and its answer, whatever its status. body: JSON data, or its text in pieces.
+        """Send one call and return its response, whatever its status. body: JSON data, or its text in pieces.
 
         Raises:
-            UpstreamUnavailable, UpstreamTimeout: no whole answer came (`LOST`).
+            UpstreamUnavailable, UpstreamTimeout: there was no complete response (`LOST`).
         """
         pieces = [json.dumps(body).encode()] if isinstance(body, Mapping) else body or ()
         seconds = self._seconds if seconds is None else seconds
@@ -92,12 +92,17 @@ class Calls:
             document = None
         found = document if isinstance(document, dict) else None
         if response.status < 300 and found is None:
-            raise UpstreamUnavailable(f"The cluster's answer to {method} {target.partition('?')[0]} is no JSON object.")
-        reason = "" if response.status < 300 else self.blot(_reason(found, response.status))
+            raise UpstreamUnavailable(
+                f"The cluster's answer to {method} {target.partition('?')[0]} is not a JSON object."
+            )
+        reason = "" if response.status < 300 else self.mask(_reason(found, response.status))
         return Reply(response.status, found, response.body, reason)
 
     async def until(self, look: Callable[[], Awaitable[T | None]]) -> T | None:
-        """What `look` finds within `visible_within`, None if it finds nothing; an answer lost meanwhile is nothing."""
+        """Call `look` until it finds something, for `visible_within` seconds; None if it does not.
+
+        A lost response counts as nothing found.
+        """
         loop = asyncio.get_running_loop()
         end = loop.time() + self.visible_within
         pause, longest = _PAUSES
@@ -113,7 +118,7 @@ class Calls:
 
 
 def _reason(document: Mapping[str, Any] | None, status: int) -> str:
-    """The cluster's own words for its error."""
+    """Return the reason in the cluster's error."""
     error = (document or {}).get("error")
-    said = error.get("reason") if isinstance(error, dict) else error
-    return said if isinstance(said, str) and said else f"status {status}"
+    reason = error.get("reason") if isinstance(error, dict) else error
+    return reason if isinstance(reason, str) and reason else f"status {status}"

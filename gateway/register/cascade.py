@@ -1,4 +1,4 @@
-"""Deleting an agent, and with ``?cascade=true`` what was made for it, too."""
+"""Deletes an agent and, with ``?cascade=true``, what was made for it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ CLEANUP = "X-MLC-Cleanup"
 CASCADE = "cascade"
 
 
-def reads_cascade(raw_target: str) -> tuple[bool, str]:
-    """Whether a request wants the cascade, and its target without that parameter.
+def read_cascade(raw_target: str) -> tuple[bool, str]:
+    """Return the value of the parameter ``cascade``, and the target without it.
 
     Raises:
         InvalidInput: the parameter is neither ``true`` nor ``false``.
@@ -34,24 +34,24 @@ def reads_cascade(raw_target: str) -> tuple[bool, str]:
 
 
 async def delete_agent(call: ExecuteCall, calls: Calls) -> Forward | Answer:
-    """Delete an agent; tell what was made for it, or remove that, too.
+    """Delete an agent, and report or remove what was made for it.
 
     Raises:
-        InvalidInput: see `reads_cascade`. UpstreamUnavailable, UpstreamTimeout: the agent's deletion got no answer.
+        InvalidInput: see `read_cascade`. UpstreamUnavailable, UpstreamTimeout: there was no response to the deletion.
     """
-    cascades, target = reads_cascade(call.raw_target)
+    cascades, target = read_cascade(call.raw_target)
     parts = await _parts(call, calls)
     if target == call.raw_target:
         return Forward(response_headers={CLEANUP: _offer(parts)} if parts else {})
     reply = await calls("DELETE", target)
     headers = {}
     if cascades and reply.good:
-        headers = {CLEANUP: await _cleaned(call.agent_id, parts, calls)}
+        headers = {CLEANUP: await _clean_up(call.agent_id, parts, calls)}
     return Answer(reply.status, headers, reply.body)
 
 
 async def _parts(call: ExecuteCall, calls: Calls) -> list[Made]:
-    """What was made for the agent; nothing where it can't be read."""
+    """Return what was made for the agent; nothing if the agent can't be read."""
     try:
         reply = await calls("GET", document_path("agents", call.agent_id))
     except LOST:
@@ -65,20 +65,20 @@ def _offer(parts: Sequence[Made]) -> str:
     return header_text(f"kept {named}; ?{CASCADE}=true removes what was made for an agent with it; by hand: {by_hand}")
 
 
-async def _cleaned(agent_id: str, parts: Sequence[Made], calls: Calls) -> str:
-    """Remove what was made for an agent that is gone, and say what became of it."""
+async def _clean_up(agent_id: str, parts: Sequence[Made], calls: Calls) -> str:
+    """Remove what was made for a deleted agent. Return a report."""
     if not parts:
         return "nothing was made for this agent"
     gone = {agent_id, *(part.id for part in parts if part.kind == "agents")}
-    told = []
+    report = []
     for part in parts:
         users = await users_of(calls, part, gone)
         if users is None:
-            told.append(f"kept {part}, as it is not known who else uses it; by hand: {part.by_hand}")
+            report.append(f"kept {part}, as it is not known who else uses it; by hand: {part.by_hand}")
         elif users:
-            told.append(f"kept {part}, used by agent {users[0]}")
+            report.append(f"kept {part}, used by agent {users[0]}")
         elif left := await remove(calls, [part]):
-            told.append(f"{left[0].reason}; by hand: {part.by_hand}")
+            report.append(f"{left[0].reason}; by hand: {part.by_hand}")
         else:
-            told.append(f"removed {part}")
-    return header_text("; ".join(told))
+            report.append(f"removed {part}")
+    return header_text("; ".join(report))

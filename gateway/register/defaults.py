@@ -1,4 +1,4 @@
-"""What a registration that says less gets, and what takes the place of things a version has not. Pure."""
+"""Defaults of a registration, and replacements for what a version does not have. Pure."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _LISTER = {False: "CatIndexTool", True: "ListIndexTool"}
 
 
 def tool_type(name: str, target: Target) -> str:
-    """The tool's type there: the tool that lists indices has two names, all others one."""
+    """Return the tool's type on the cluster. Only the tool that lists indices has two names."""
     return _LISTER[target.since((3, 0))] if name in _LISTER.values() else name
 
 
 def default_tools(target: Target) -> list[dict[str, Any]]:
-    """The RFC's three tools, under the types they have there; ML Commons itself has them, without another plugin."""
+    """Return the RFC's three tools with their types on the cluster. ML Commons has them without another plugin."""
     return [{"type": tool_type(name, target)} for name in _TOOLS]
 
 
 def named_tools(tools: list[dict[str, Any]], target: Target) -> list[dict[str, Any]]:
-    """The client's tools; one whose type has another name there keeps the old one as its name."""
+    """Return the client's tools. A tool whose type has another name on the cluster gets its old type as its name."""
     return [
         tool
         if (type_ := tool_type(tool["type"], target)) == tool["type"]
@@ -35,21 +35,21 @@ def named_tools(tools: list[dict[str, Any]], target: Target) -> list[dict[str, A
 
 
 def made_type(agent_type: str, target: Target) -> str:
-    """The type of the agent that is made: `conversational` where the asked one is V2 and the cluster has none."""
+    """Return the type of the agent to make: `conversational` for a V2 type that the cluster does not have."""
     return agent_type if agent_type != V2 or target.has_type(V2) else AgentType.CONVERSATIONAL.value
 
 
 def made_memory(agent_type: str, asked: Mapping[str, Any] | None, target: Target) -> dict[str, Any] | None:
-    """The agent's `memory`: `conversation_index` by default and in place of an unknown type; None for a flow."""
+    """Return the agent's `memory`: `conversation_index` by default and for an unknown type; None for a flow."""
     if asked is None:
         return None if agent_type == AgentType.FLOW else {"type": MEMORY}
     type_ = str(asked.get("type") or MEMORY)
     if target.has_memory(type_.lower()):
         return {**asked, "type": type_}
-    kept = {name: asked[name] for name in ("window_size", "session_id") if name in asked}
-    return {"type": MEMORY, **kept}
+    options = {name: asked[name] for name in ("window_size", "session_id") if name in asked}
+    return {"type": MEMORY, **options}
 
 
 def has_default_tools(agent_type: str) -> bool:
-    """Whether an agent of this type gets tools when none are named; a flow runs every tool it has, so it does not."""
+    """Return True if an agent of this type gets default tools. A flow does not, because it runs every tool it has."""
     return agent_type not in FLOWS

@@ -1,7 +1,7 @@
 """The bodies that make model, MCP connectors and agent from a registration. Pure: values in, JSON data out.
 
-ML Commons 3.8 makes the same of a `model` block: a remote model with the connector inside it, and an agent. Here the
-connector is the upgraded kind, and all can be found again by the registration's tag.
+ML Commons 3.8 makes the same from a `model` block: a remote model with an inner connector, and an agent. Here the
+connector has the upgraded template, and every document can be found by the registration's tag.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TAG = "mlc-gateway"
 REGISTRATION_PARAMETER = "mlc_gateway_registration"
 """The agent's parameter that holds the tag."""
 METADATA_PARAMETER = "mlc_gateway"
-"""The agent's parameter that holds, as a JSON string, the ids made and what was asked for but not to be had."""
+"""The agent's parameter that holds, as a JSON string, the ids made and the requested features that were replaced."""
 
 _LLM_TOOL = "MLModelTool"
 _QUESTION = "${parameters.question}"
@@ -31,14 +31,14 @@ _PROMPTS = {
     AgentType.FLOW.value: _QUESTION,
     AgentType.CONVERSATIONAL_FLOW.value: "${parameters.chat_history:-}" + _QUESTION,
 }
-"""The prompt of an LLM tool that has none: the question, after what the cluster remembers of the conversation."""
+"""The default prompt of an LLM tool: the conversation that the cluster remembers, then the question."""
 
 
 def model_body(registration: Registration, target: Target, tag: str) -> dict[str, Any]:
-    """The body of `POST /_plugins/_ml/models/_register?deploy=true`: a remote model with its connector inside.
+    """Return the body of `POST /_plugins/_ml/models/_register?deploy=true`: a remote model with its connector inside.
 
     Raises:
-        ValueError: the registration has no model (`makes_model` tells).
+        ValueError: the registration has no model (see `makes_model`).
     """
     spec = _model(registration)
     calls_functions = bool(target.llm_interface(spec.provider))
@@ -48,13 +48,14 @@ def model_body(registration: Registration, target: Target, tag: str) -> dict[str
         "function_name": "remote",
         "description": f"Auto-generated model for agent, {TAG} {tag}",
         "connector": connector.document(spec, calls_functions, _has_tools(registration, target)),
-        # Empty, or some models would get a schema of their old request form (FACTS.md, "Lookups").
+        # Empty; otherwise some models would get a schema of their old request form (docs/internals/facts.md,
+        # "Lookups").
         "interface": {},
     }
 
 
 def mcp_connector_body(server: McpServer, tag: str) -> dict[str, Any]:
-    """The body of `POST /_plugins/_ml/connectors/_create` for one MCP server (3.0.0.0 and 3.8.0.0 sources)."""
+    """Return the body of `POST /_plugins/_ml/connectors/_create` for one MCP server (3.0.0.0 and 3.8.0.0 sources)."""
     body: dict[str, Any] = {
         "name": server.name,
         "description": f"MCP server of an agent, {TAG} {tag}",
@@ -72,12 +73,13 @@ def mcp_connector_body(server: McpServer, tag: str) -> dict[str, Any]:
 def agent_body(
     registration: Registration, target: Target, tag: str, model_id: str, mcp_connector_ids: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """The body of `POST /_plugins/_ml/agents/_register`.
+    """Return the body of `POST /_plugins/_ml/agents/_register`.
 
     Args:
-        model_id: the id of the model made; "" where none had to be (`makes_model`): then the cluster gets the `model`
-            block, credential included, or the client's own `llm`.
-        mcp_connector_ids: one for each server of `registration.mcp`, in their order.
+        model_id: the id of the model that was made; "" if none was needed (`makes_model`). In that case the cluster
+        gets
+            the `model` block, with its credential, or the client's own `llm`.
+        mcp_connector_ids: one for each server of `registration.mcp`, in the same order.
     """
     document = dict(registration.document)
     metadata: dict[str, Any] = {"model_id": model_id} if model_id else {}
@@ -105,7 +107,7 @@ def agent_body(
 
 
 def _made(registration: Registration, target: Target, model_id: str, parameters: dict[str, Any]) -> dict[str, Any]:
-    """The members that name the made model; `parameters`, the agent's, get what function calling needs."""
+    """Return the members that name the new model. parameters: the agent's; those for function calling are added."""
     spec = _model(registration)
     provider = registry.connectors()[spec.provider]
     interface = target.llm_interface(spec.provider)
@@ -121,20 +123,20 @@ def _made(registration: Registration, target: Target, model_id: str, parameters:
     else:
         llm["response_filter"] = provider.response_filter
     if type_ == PLAN:
-        # Its planner reads the agent's parameters, not those of `llm`, and does not know where Gemini's text stands
+        # Its planner reads the agent's parameters, not those of `llm`, and does not know the path of Gemini's text
         # (sources of 3.0.0.0 to 3.8.0.0).
         parameters.setdefault("llm_response_filter", provider.response_filter)
     return {**members, "llm": {"model_id": model_id, "parameters": llm}}
 
 
 def _legacy(registration: Registration, target: Target) -> dict[str, Any]:
-    """The members of an agent that names its own LLM: type and memory the cluster has, nothing added."""
+    """Return the members of an agent that names its own LLM: only type and memory are adapted to the cluster."""
     members = _members(registration, target)
     return {name: value for name, value in members.items() if name == "type" or name in registration.document}
 
 
 def _members(registration: Registration, target: Target) -> dict[str, Any]:
-    """`type`, `tools` and `memory` as the cluster has them, defaults included."""
+    """Return `type`, `tools` and `memory` for this cluster, with defaults."""
     type_ = made_type(registration.type, target)
     tools = registration.document.get("tools")
     if tools is None:
@@ -145,14 +147,14 @@ def _members(registration: Registration, target: Target) -> dict[str, Any]:
 
 
 def _has_tools(registration: Registration, target: Target) -> bool:
-    """Whether the agent has any tools, MCP servers' included; a flow always runs one that asks its model."""
+    """Return True if the agent has any tools, including those of MCP servers. A flow always has one for its model."""
     members = _members(registration, target)
     parameters = registration.document.get("parameters") or {}
     return members["type"] in FLOWS or bool(members["tools"] or registration.mcp or _own_mcp_connectors(parameters))
 
 
 def _with_llm_tool(tools: list[dict[str, Any]], parameters: dict[str, str], prompt: str) -> list[dict[str, Any]]:
-    """The flow's tools with every LLM tool that names no model running this one; one is added if there is none."""
+    """Set the model of the flow's LLM tools that name none; add an LLM tool if there is none."""
     if not any(map(_wants_model, tools)):
         tools = [*tools, {"type": _LLM_TOOL}]
     return [
@@ -171,7 +173,7 @@ def _wants_model(tool: Mapping[str, Any]) -> bool:
 def _mcp_connectors(
     registration: Registration, parameters: Mapping[str, Any], ids: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """`parameters.mcp_connectors`: the client's own entries, then one for each connector made."""
+    """Return `parameters.mcp_connectors`: the client's own entries, then one for each new connector."""
     made = []
     for server, connector_id in zip(registration.mcp, ids, strict=True):
         entry: dict[str, Any] = {"mcp_connector_id": connector_id}
@@ -180,14 +182,14 @@ def _mcp_connectors(
 
 
 def _own_mcp_connectors(parameters: Mapping[str, Any]) -> list[Any]:
-    """The client's own entries of `parameters.mcp_connectors`, which may be a list or one as a JSON string."""
+    """Return the client's own entries of `parameters.mcp_connectors`, which may be a list or a JSON string."""
     own = parameters.get("mcp_connectors") or []
     entries: list[Any] = json.loads(own) if isinstance(own, str) else own
     return entries
 
 
 def _block(spec: ModelSpec) -> dict[str, Any]:
-    """The `model` block again, for a cluster that takes it."""
+    """Return the `model` block for a cluster that accepts it."""
     credential = {name: secret.reveal() for name, secret in spec.credential.items()}
     block: dict[str, Any] = {"model_id": spec.model_id, "model_provider": spec.provider, "credential": credential}
     return {**block, "model_parameters": dict(spec.parameters)} if spec.parameters else block
@@ -204,31 +206,31 @@ def _memory_changed(asked: Mapping[str, Any], made: Mapping[str, Any] | None) ->
 
 
 def notices(registration: Registration, target: Target) -> tuple[Notice, ...]:
-    """What the client should know about the agent that is made, beside its id."""
+    """Return the notices about differences between the registration and the agent that is made."""
     return tuple(_notices(registration, target))
 
 
 def _notices(registration: Registration, target: Target) -> Iterator[Notice]:
     document, spec = registration.document, registration.model
     if spec is not None and not makes_model(target, registration):
-        return  # what the cluster makes of its own `model` block is the cluster's affair
+        return  # the cluster itself makes the agent from the `model` block
     members = _members(registration, target)
     if members["type"] != registration.type:
-        told = f"the cluster has no {registration.type} agents; this one is {members['type']}, and answers as such"
-        yield Notice("V2_AS_LEGACY", told, "type")
+        reason = f"the cluster has no {registration.type} agents; this one is {members['type']}, and answers as such"
+        yield Notice("V2_AS_LEGACY", reason, "type")
     asked = document.get("memory")
     if asked and _memory_changed(asked, members.get("memory")):
-        told = f"the cluster has no {asked['type']}; the agent remembers in a conversation_index"
-        yield Notice("MEMORY_AS_CONVERSATION_INDEX", told, "memory.type")
+        reason = f"the cluster has no {asked['type']}; the agent remembers in a conversation_index"
+        yield Notice("MEMORY_AS_CONVERSATION_INDEX", reason, "memory.type")
     for index, (tool, made) in enumerate(zip(document.get("tools") or (), members["tools"], strict=False)):
         if tool["type"] != made["type"]:
-            told = f"{tool['type']} is called {made['type']} on this cluster"
-            yield Notice("TOOL_RENAMED", told, f"tools[{index}].type")
+            reason = f"{tool['type']} is called {made['type']} on this cluster"
+            yield Notice("TOOL_RENAMED", reason, f"tools[{index}].type")
     if spec is None:
         return
     if members["type"] in FLOWS and not any(map(_wants_model, members["tools"])):
-        told = "no tool of the flow ran the model, so an MLModelTool was added at its end; its prompt is the question"
-        yield Notice("FLOW_MODEL_TOOL", told, "tools")
+        reason = "no tool of the flow ran the model, so an MLModelTool was added at its end; its prompt is the question"
+        yield Notice("FLOW_MODEL_TOOL", reason, "tools")
     for name in registry.connectors()[spec.provider].left_out(spec):
-        told = f"{name} is not sent: the model does not take it beside the other parameters given"
-        yield Notice("SAMPLING_LEFT_OUT", told, f"model.model_parameters.{name}")
+        reason = f"{name} is not sent: the model does not take it beside the other parameters given"
+        yield Notice("SAMPLING_LEFT_OUT", reason, f"model.model_parameters.{name}")

@@ -1,4 +1,4 @@
-"""The use cases that make, change and remove agents: what the cluster can't do itself is done here, in its words."""
+"""The use cases that register, update and delete agents. The gateway does what the cluster can't do itself."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gateway.agents.lookup import Credentials
 from gateway.config.schema import Settings
 from gateway.errors import GatewayError, InvalidInput, Problem, SignatureConflict
 from gateway.execute.body import is_json
-from gateway.execute.handler import service_headers
+from gateway.execute.build import service_headers
 from gateway.execute.response_headers import NOTICE
 from gateway.notices import Notice
 from gateway.observe.logs import Logger
@@ -25,7 +25,7 @@ from gateway.observe.redact import describe_problems
 from gateway.offload import run_here_if
 from gateway.ports import Answer, ClusterReader, ExecuteCall, ExecuteHandler, Forward, ProfileCache
 from gateway.register.calls import Calls
-from gateway.register.cascade import CLEANUP, delete_agent, reads_cascade
+from gateway.register.cascade import CLEANUP, delete_agent, read_cascade
 from gateway.register.documents import notices
 from gateway.register.making import make_agent, read_target, secrets_of
 from gateway.register.parts import LEFT_BEHIND, left_text
@@ -79,10 +79,10 @@ class Manager:
         self._budget = Budget.from_limits(settings.limits)
 
     async def register(self, call: ExecuteCall) -> Forward | Answer:
-        """Pass on what the cluster takes, in one call; make model and agent of what it doesn't.
+        """Forward a registration that the cluster accepts; otherwise make model and agent with several calls.
 
         Raises:
-            GatewayError: the registration is wrong, can't be had on this cluster, or failed.
+            GatewayError: the registration is invalid, not supported by this cluster, or failed.
         """
         if not is_json(call.headers.get("Content-Type", "")):
             return Forward()
@@ -93,23 +93,23 @@ class Manager:
         if target is None:
             return Forward()
         if takes(target, registration):
-            return self._passed(call, registration, target)
+            return self._forward(call, registration, target)
         self._refuse_signed(call)
         check(registration, target)
-        return await self._made(call, registration, target)
+        return await self._make(call, registration, target)
 
     async def _read(self, reader: Callable[[bytes, Budget], _Read], body: bytes) -> _Read:
-        """Apply a reader to a body, off the loop where it is large."""
+        """Apply a reader to a body, on the reading thread if it is large."""
         return await run_here_if(is_small(body), reader, body, self._budget)
 
-    def _passed(self, call: ExecuteCall, registration: Registration, target: Target) -> Forward:
+    def _forward(self, call: ExecuteCall, registration: Registration, target: Target) -> Forward:
         body = as_native(call.body, registration, target)
         if body is None:
             return Forward()
         self._refuse_signed(call)
-        return Forward([body], self._told(notices(registration, target)))
+        return Forward([body], self._notice_headers(notices(registration, target)))
 
-    async def _made(self, call: ExecuteCall, registration: Registration, target: Target) -> Answer:
+    async def _make(self, call: ExecuteCall, registration: Registration, target: Target) -> Answer:
         if len(call.headers.getall(KEY, ())) > 1 or len(call.headers.get(KEY, "")) > _KEY_LENGTH:
             raise InvalidInput.of([Problem(KEY, "must be one header", f"at most {_KEY_LENGTH} characters")])
         identity = await asyncio.to_thread(identify, call.headers, call.body)
@@ -120,13 +120,13 @@ class Manager:
         return await self._shared_tasks.share(identity, begin)
 
     async def _attempt(self, calls: Calls, registration: Registration, target: Target, identity: Identity) -> Answer:
-        """Find the agent that is there, or make it; whatever goes wrong, what was made is undone."""
+        """Find the existing agent or make it. If that fails, everything that was made is removed."""
         reuse = Reuse(calls, identity, self._settings.retry_window)
-        told = notices(registration, target)
+        changes = notices(registration, target)
         found = await reuse.existing()
         if found is not None:
             self._count("reused", ())
-            return self._answer(found, (*told, _REUSED))
+            return self._answer(found, (*changes, _REUSED))
         steps = Steps(calls, identity.tag)
         try:
             reply = await make_agent(calls, steps, registration, target, {BODY_PARAMETER: identity.digest})
@@ -135,17 +135,17 @@ class Manager:
             self._log.error("registration cut short", made=[str(one) for one in steps.made], tag=identity.tag)
             raise
         except Exception as error:
-            await self._undone(steps, error)
+            await self._undo(steps, error)
             raise
         left = settled.left
         extra = [] if settled.own else [_REUSED]
         extra += [] if settled.checked else [_UNCHECKED]
         extra += [_LEFT] if left else []
         self._count("made" if settled.own else "reused", left)
-        return self._answer(settled.agent_id, (*told, *extra), reply.body if settled.own else b"", left)
+        return self._answer(settled.agent_id, (*changes, *extra), reply.body if settled.own else b"", left)
 
-    async def _undone(self, steps: Steps, error: Exception) -> None:
-        """Undo what an attempt made; what is left becomes part of the error."""
+    async def _undo(self, steps: Steps, error: Exception) -> None:
+        """Remove what an attempt made. What can't be removed is added to the problems of `error`."""
         left = await steps.undo()
         self._count("failed", left)
         if left:
@@ -159,23 +159,25 @@ class Manager:
         for problem in left:
             self._metrics.notice(problem.code)
 
-    def _answer(self, agent_id: str, told: Sequence[Notice], body: bytes = b"", left: Sequence[Problem] = ()) -> Answer:
-        headers = dict(self._told(told))
+    def _answer(
+        self, agent_id: str, notices: Sequence[Notice], body: bytes = b"", left: Sequence[Problem] = ()
+    ) -> Answer:
+        headers = dict(self._notice_headers(notices))
         if left:
             headers[CLEANUP] = left_text(left)
         return Answer(200, headers, body or json.dumps({"agent_id": agent_id}).encode())
 
-    def _told(self, told: Sequence[Notice]) -> dict[str, str]:
-        for notice in told:
+    def _notice_headers(self, notices: Sequence[Notice]) -> dict[str, str]:
+        for notice in notices:
             self._metrics.notice(notice.code)
-        codes = ", ".join(dict.fromkeys(notice.code for notice in told))
+        codes = ", ".join(dict.fromkeys(notice.code for notice in notices))
         return {NOTICE: codes} if codes and self._answers.notice_header else {}
 
     async def quick_execute(self, call: ExecuteCall) -> Forward | Answer:
-        """Run an agent that is made for this run.
+        """Make an agent for this run, run it, and remove it.
 
         Raises:
-            GatewayError: as `register`, or of the run.
+            GatewayError: as `register`, or from the run.
         """
         if not is_json(call.headers.get("Content-Type", "")):
             return Forward()
@@ -190,7 +192,7 @@ class Manager:
         target = await self._target(call, registration)
         if target is None:
             return Forward()
-        # Always of the gateway's making: then it is known what there is to remove.
+        # The gateway always makes it itself, so that it knows what to remove.
         target = replace(target, unified_api=False)
         check(registration, target)
         run = QuickRun(self._calls(call, registration), self._execute, call, self._run_seconds)
@@ -208,13 +210,13 @@ class Manager:
             self._count("failed", ())
             raise
         self._count("quick", ())
-        own = self._told(notices(registration, target))
+        own = self._notice_headers(notices(registration, target))
         codes = ", ".join(filter(None, (answer.headers.get(NOTICE, ""), own.get(NOTICE, ""))))
         return replace(answer, headers={**answer.headers, **({NOTICE: codes} if codes else {})})
 
     async def update_agent(self, call: ExecuteCall) -> Forward:
-        """Pass it on; a cluster whose agents can't be changed gets its refusal explained."""
-        return Forward(retry=_explained)
+        """Forward the request. If the cluster can't update agents, add an explanation to its refusal."""
+        return Forward(retry=_explain_refusal)
 
     async def delete_agent(self, call: ExecuteCall) -> Forward | Answer:
         """See `gateway.register.cascade.delete_agent`.
@@ -223,12 +225,12 @@ class Manager:
             GatewayError: as there.
         """
         if call.signed:
-            if reads_cascade(call.raw_target)[1] != call.raw_target:
+            if read_cascade(call.raw_target)[1] != call.raw_target:
                 self._refuse_signed(call)
             return Forward()
-        return await asyncio.shield(self._shared_tasks.start(self._deleted(call)))
+        return await asyncio.shield(self._shared_tasks.start(self._delete(call)))
 
-    async def _deleted(self, call: ExecuteCall) -> Forward | Answer:
+    async def _delete(self, call: ExecuteCall) -> Forward | Answer:
         try:
             return await delete_agent(call, self._calls(call))
         finally:
@@ -246,7 +248,7 @@ class Manager:
         return Calls(self._cluster, headers, self._settings.timeout, self._settings.visible_within, secrets)
 
     async def _target(self, call: ExecuteCall, registration: Registration) -> Target | None:
-        """What the cluster is like; None where it asks who is calling: the client is to get that question itself."""
+        """Read what the cluster supports; None if it responds with 401, which the client then gets itself."""
         calls = self._calls(call)
         if self._service_headers is not None:
             calls = self._calls_with(self._service_headers)
@@ -272,17 +274,17 @@ def _read_concerned(body: bytes, budget: Budget) -> Registration | None:
     return read_registration(body, budget) if concerns_gateway(body, budget) else None
 
 
-def _explained(status: int, body: bytes) -> Answer | None:
-    """The cluster's refusal to change an agent, with a way out; any other answer stands."""
+def _explain_refusal(status: int, body: bytes) -> Answer | None:
+    """Return the cluster's refusal to update an agent with an alternative; None for any other response."""
     if status != 405:
         return None
     try:
         document = json.loads(body)
-        said = document["error"]
+        reason = document["error"]
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
-    if not isinstance(said, str):
+    if not isinstance(reason, str):
         return None
-    allowed = _ALLOWED.search(said)
-    document["error"] = f"{said}. {_IMMUTABLE}"
+    allowed = _ALLOWED.search(reason)
+    document["error"] = f"{reason}. {_IMMUTABLE}"
     return Answer(405, {"Allow": allowed[1]} if allowed else {}, msgspec.json.encode(document))

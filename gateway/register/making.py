@@ -1,4 +1,4 @@
-"""Making an agent: what the cluster is like, then connectors, model and agent, step by step."""
+"""Makes an agent: reads what the cluster supports, then makes connectors, model and agent."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _SETTINGS = "/_cluster/settings?include_defaults=true&filter_path="
 _SWITCHES = f"{_SETTINGS}*.{_PREFIX}unified_agent_api_enabled,*.{_MCP_ENABLED}"
 _ENDPOINTS = f"{_SETTINGS}*.{_TRUSTED}"
 _UNTRUSTED = re.compile(r"trusted connector endpoint regex(?:, URL is: *(\S+))?")
-"""What a cluster says of an address that none of its expressions allows; of an MCP server's it does not repeat it
-(source, 2.19.0.0 and 3.6.0.0)."""
+"""The cluster's error for an address that none of its expressions allows. It does not contain the address of an MCP
+server (source, 2.19.0.0 and 3.6.0.0)."""
 
 
 def secrets_of(registration: Registration) -> Iterable[Secret | str]:
-    """What of a registration must never be shown."""
+    """Yield the secrets of a registration."""
     if registration.model is not None:
         yield from registration.model.credential.values()
     for server in registration.mcp:
@@ -40,10 +40,10 @@ def secrets_of(registration: Registration) -> Iterable[Secret | str]:
 
 
 async def read_target(calls: Calls) -> Target:
-    """What the cluster is like, read anew: a registration is rare, and a setting may just have been changed.
+    """Read what the cluster supports. It is not cached: registrations are rare, and settings may have just changed.
 
     Raises:
-        FailedLookup: the cluster does not tell its version. UpstreamUnavailable, UpstreamTimeout: no answer came.
+        FailedLookup: the version can't be read. UpstreamUnavailable, UpstreamTimeout: there was no response.
     """
     root = await calls("GET", "/")
     version = read_version(root.document) if root.good else None
@@ -65,7 +65,7 @@ def _switch(value: Any) -> bool | None:
 
 
 def _setting(document: Mapping[str, Any] | None, name: str) -> Any:
-    """A setting's value: transient before persistent before default; None where it is not there."""
+    """Return a setting's value: transient before persistent before default; None if there is none."""
     for level in ("transient", "persistent", "defaults"):
         value: Any = (document or {}).get(level)
         for part in name.split("."):
@@ -78,10 +78,10 @@ def _setting(document: Mapping[str, Any] | None, name: str) -> Any:
 async def make_agent(
     calls: Calls, steps: Steps, registration: Registration, target: Target, noted: Mapping[str, str]
 ) -> Reply:
-    """Make all that a registration asks for; the cluster's answer for the agent. noted: parameters for the agent.
+    """Make everything in a registration and return the response for the agent. noted: parameters for the agent.
 
     Raises:
-        RegistrationFailed, UpstreamUnavailable, UpstreamTimeout: see `Steps`, which know what was made until then.
+        RegistrationFailed, UpstreamUnavailable, UpstreamTimeout: see `Steps`, which lists what was made until then.
     """
     connector_ids: list[str] = []
     model_id = ""
@@ -97,17 +97,17 @@ async def make_agent(
         reply = await steps.make("agents", body)
     except RegistrationFailed as failed:
         servers = registration.mcp[len(connector_ids) :]  # the first of them was refused, if there are any
-        failed.hint = failed.hint or await _way_out(calls, failed.reason, servers[0].url if servers else "")
+        failed.hint = failed.hint or await _help_for(calls, failed.reason, servers[0].url if servers else "")
         raise
     if registration.type == PLAN or (registration.model is not None and not model_id):
         await note_parts(calls, steps)
     return reply
 
 
-async def _way_out(calls: Calls, reason: str, url: str) -> str:
-    """The call that lets the cluster take an address it does not trust, "" for any other refusal.
+async def _help_for(calls: Calls, reason: str, url: str) -> str:
+    """Return the call that allows an address which the cluster does not trust, "" for any other refusal.
 
-    url: the address, where the cluster does not repeat it.
+    url: the address, if the refusal does not contain it.
     """
     untrusted = _UNTRUSTED.search(reason)
     if untrusted is None:

@@ -1,4 +1,4 @@
-"""The documents an agent is made of: told apart from others by the gateway's marks, searched for, and removed."""
+"""The documents that belong to an agent: finds them by the gateway's tag, and removes them."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ LEFT_BEHIND = "LEFT_BEHIND"
 _BY_HAND = "Remove it with "
 
 _EXECUTOR = "CONVERSATIONAL"
-"""The type, so written, of the agent that a planner gets for its steps; it has the planner's parameters, tag included
-(source, 3.0.0.0 to 3.6.0.0). What the gateway registers is written in lower case."""
+"""Type, in this spelling, of the agent that the cluster makes for a planner's steps. It has the planner's parameters,
+including the tag (source, 3.0.0.0 to 3.6.0.0). The gateway registers types in lower case."""
 
 _USES = ("llm.model_id", "tools.parameters.model_id", "tools.config.model_id", "parameters.model_id")
-"""Where agents name a model (FACTS.md, "Rendering, in detail")."""
+"""Members of an agent that name a model (docs/internals/facts.md, "Rendering, in detail")."""
 _MCP_CONNECTORS = "mcp_connectors"
 """The agent's parameter that names its MCP connectors, in a JSON text (source, 3.0.0.0 to 3.6.0.0)."""
 
 _TRIES = 3
-"""How often a call is sent whose answer gets lost and that does no harm twice."""
+"""How often an idempotent call is sent if its response is lost."""
 _PAUSE = 0.05
 _MOST = 200
-"""Documents that one search shows: each attempt of a registration makes a few of one tag; few agents use MCP."""
+"""Documents in one search. Each attempt of a registration makes a few with one tag, and few agents use MCP."""
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A document of the cluster's. kind: connectors, models or agents."""
+    """A document that was made. kind: connectors, models or agents."""
 
     kind: str
     id: str
@@ -51,13 +51,13 @@ class Made:
 
     @property
     def by_hand(self) -> str:
-        """The same for somebody to send."""
+        """The calls that remove it, as text for an administrator."""
         return ", ".join(f"{method} {path}" for method, path in self.removal)
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A document that a search showed. order: by when it was written."""
+    """A document found by a search. order: sort key by the time of writing."""
 
     made: Made
     source: Mapping[str, Any]
@@ -70,22 +70,22 @@ class Found:
 
     @property
     def is_executor(self) -> bool:
-        """Whether the cluster made it for a planner."""
+        """True if the cluster made it for a planner."""
         return self.made.kind == "agents" and self.source.get("type") == _EXECUTOR
 
 
 def query_of(kind: str, tag: str) -> dict[str, Any]:
-    """The search body that shows what was made under a tag."""
+    """Return the search body that finds the documents with a tag."""
     if kind == "agents":
         return {"query": {"term": {f"parameters.{REGISTRATION_PARAMETER}": tag}}, "size": _MOST}
     return {"query": {"match": {"description": tag}}, "size": _MOST}
 
 
 async def tagged(calls: Calls, kind: str, tag: str) -> list[Found]:
-    """All documents of `kind` that carry `tag` and that a search shows, executors too, the first written in front.
+    """Search for the documents of `kind` with `tag`, including executors, in the order of writing.
 
     Raises:
-        SearchRefused: the caller may not search. UpstreamUnavailable, UpstreamTimeout: no answer came.
+        SearchRefused: the caller may not search. UpstreamUnavailable, UpstreamTimeout: there was no response.
     """
     found = await searched(calls, kind, query_of(kind, tag))
 
@@ -98,7 +98,7 @@ async def tagged(calls: Calls, kind: str, tag: str) -> list[Found]:
 
 
 class SearchRefused(Exception):
-    """The cluster refused a search. reply: its answer."""
+    """The cluster refused a search. reply: its response."""
 
     def __init__(self, reply: Reply) -> None:
         super().__init__(reply.reason)
@@ -106,10 +106,10 @@ class SearchRefused(Exception):
 
 
 async def searched(calls: Calls, kind: str, query: Mapping[str, Any]) -> list[Found]:
-    """What a search of `kind` shows.
+    """Search the documents of `kind`.
 
     Raises:
-        SearchRefused: the caller may not search. UpstreamUnavailable, UpstreamTimeout: no answer came.
+        SearchRefused: the caller may not search. UpstreamUnavailable, UpstreamTimeout: there was no response.
     """
     reply = await calls("POST", f"{ML}/{kind}/_search", query, seconds=calls.visible_within)
     if reply.status == 404:  # nothing of this kind was ever made
@@ -117,32 +117,32 @@ async def searched(calls: Calls, kind: str, query: Mapping[str, Any]) -> list[Fo
     if not reply.good or reply.document is None:
         raise SearchRefused(reply)
     hits = (reply.document.get("hits") or {}).get("hits") or ()
-    return [_found(kind, hit) for hit in hits]
+    return [_read_hit(kind, hit) for hit in hits]
 
 
-def _found(kind: str, hit: Mapping[str, Any]) -> Found:
+def _read_hit(kind: str, hit: Mapping[str, Any]) -> Found:
     source = hit.get("_source") or {}
-    # The sequence number is the order in which the index took them, and shows them; the clocks of two nodes differ.
+    # The sequence number is the order in which the index wrote them. The clocks of two nodes may differ.
     order = (int(hit.get("_seq_no") or 0), int(source.get("created_time") or 0), str(hit["_id"]))
     return Found(Made(kind, str(hit["_id"])), source, order)
 
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """What the gateway noted in an agent that it made; empty for any other."""
+    """The gateway's notes in an agent that it made; empty for any other agent."""
 
     model_id: str = ""
     mcp_connector_ids: tuple[str, ...] = ()
 
     @property
     def parts(self) -> list[Made]:
-        """What was made for the agent, in the order in which it is removed."""
+        """The documents that were made for the agent, in the order of removal."""
         models = [Made("models", self.model_id)] if self.model_id else []
         return models + [Made("connectors", id) for id in self.mcp_connector_ids]
 
 
 def metadata_of(agent: Mapping[str, Any]) -> Metadata:
-    """What stands in an agent's parameters; whatever else may stand there counts as nothing."""
+    """Read the gateway's notes in an agent's parameters. Notes in another format are ignored."""
     try:
         noted = json.loads((agent.get("parameters") or {}).get(METADATA_PARAMETER) or "{}")
         connectors = tuple(str(id) for id in noted.get("mcp_connector_ids") or ())
@@ -155,7 +155,7 @@ def metadata_of(agent: Mapping[str, Any]) -> Metadata:
 
 
 async def users_of(calls: Calls, made: Made, but: Collection[str] = ()) -> list[str] | None:
-    """The agents that use a model or an MCP connector, without those of `but`; None where that can't be known."""
+    """Return the agents that use a model or MCP connector, without those in `but`; None if that can't be found out."""
     if made.kind == "agents":
         return []
     try:
@@ -171,20 +171,23 @@ async def _model_users(calls: Calls, id: str) -> list[Found]:
 
 
 async def _connector_users(calls: Calls, id: str) -> list[Found] | None:
-    """None where more agents have MCP connectors than one search shows: their ids stand inside a text."""
+    """Return the agents that use an MCP connector; None if too many have MCP connectors for one search.
+
+    A query can't search for the id, because it is inside a JSON text.
+    """
     field = f"parameters.{_MCP_CONNECTORS}"
     found = await searched(calls, "agents", {"query": {"exists": {"field": field}}, "_source": [field], "size": _MOST})
     return None if len(found) == _MOST else [one for one in found if id in str(one.parameters.get(_MCP_CONNECTORS))]
 
 
 async def parts_of(calls: Calls, agent: Mapping[str, Any]) -> list[Made]:
-    """What was made for an agent of the gateway's making, in the order in which it is removed."""
+    """Return the documents that were made for an agent, in the order of removal."""
     parameters = agent.get("parameters") or {}
     executor_id = parameters.get("executor_agent_id")
     tag = parameters.get(REGISTRATION_PARAMETER)
     executors = []
     if tag and executor_id:
-        shown = await insisted(calls, "GET", document_path("agents", executor_id))
+        shown = await retry_call(calls, "GET", document_path("agents", executor_id))
         document = (shown.document if isinstance(shown, Reply) and shown.good else None) or {}
         if (document.get("parameters") or {}).get(REGISTRATION_PARAMETER) == tag:  # else it is the client's own
             executors.append(Made("agents", executor_id))
@@ -192,26 +195,26 @@ async def parts_of(calls: Calls, agent: Mapping[str, Any]) -> list[Made]:
 
 
 async def remove(calls: Calls, made: Iterable[Made]) -> list[Problem]:
-    """Remove documents in their order; a problem for each that is left, with the calls that would remove it."""
+    """Remove documents in order. Return a problem for each that remains, with the calls that would remove it."""
     problems: list[Problem] = []
     for one in made:
-        if reason := await _removed(calls, one):
-            said = f"{one} is left behind: {reason}"
-            problems.append(Problem("", said, code=LEFT_BEHIND, help=_BY_HAND + one.by_hand, repeats=reason))
+        if reason := await _remove_one(calls, one):
+            text = f"{one} is left behind: {reason}"
+            problems.append(Problem("", text, code=LEFT_BEHIND, help=_BY_HAND + one.by_hand, repeats=reason))
     return problems
 
 
-async def _removed(calls: Calls, made: Made) -> str:
-    """Remove a document; "" when it is gone, else why not."""
+async def _remove_one(calls: Calls, made: Made) -> str:
+    """Remove a document. Return "" or the reason why it remains."""
     why = ""
     *before, (method, path) = made.removal
 
     async def look() -> str | None:
-        """Not to be removed yet is a model that is being deployed."""
+        """Try to remove it; None to try again, as for a model that is still being deployed."""
         nonlocal why
         for undeploy in before:
-            await insisted(calls, *undeploy)
-        reply = await insisted(calls, method, path)
+            await retry_call(calls, *undeploy)
+        reply = await retry_call(calls, method, path)
         if isinstance(reply, Reply):
             why = "" if reply.good or reply.status == 404 else reply.reason
             return None if before and reply.status == 400 else why
@@ -222,8 +225,8 @@ async def _removed(calls: Calls, made: Made) -> str:
     return why
 
 
-async def insisted(calls: Calls, method: str, path: str) -> Reply | GatewayError:
-    """A call that does no harm twice: its answer, or what was raised when none came, however often it was sent."""
+async def retry_call(calls: Calls, method: str, path: str) -> Reply | GatewayError:
+    """Send an idempotent call, several times if needed. Return its response, or the error if there was none."""
     for _ in range(_TRIES - 1):
         try:
             return await calls(method, path)
@@ -236,12 +239,12 @@ async def insisted(calls: Calls, method: str, path: str) -> Reply | GatewayError
 
 
 def left_text(problems: Iterable[Problem]) -> str:
-    """What `remove` left, as a header's value."""
+    """Return the problems of `remove` as a header's value."""
     return header_text(
         "left behind; by hand: " + ", ".join(problem.help.removeprefix(_BY_HAND) for problem in problems)
     )
 
 
 def header_text(text: str) -> str:
-    """A text as a header's value: what ids may be is the cluster's affair."""
+    """Return a text as a header's value. The ids in it may contain any character."""
     return text.encode("ascii", "backslashreplace").decode().replace("\r", " ").replace("\n", " ")

@@ -1,4 +1,4 @@
-"""Running an agent that nobody registered: made, run once, removed."""
+"""Runs an agent that is not registered: makes it, runs it once, and removes it."""
 
 from __future__ import annotations
 
@@ -22,20 +22,21 @@ from gateway.register.specs import Registration
 from gateway.register.steps import Steps
 from gateway.register.target import Target
 from gateway.unified.budget import Budget, too_many_values
+from gateway.unified.jsonstrings import find
 from gateway.unified.jsontext import count_values
-from gateway.unified.payloads import extract, find, insert
+from gateway.unified.payloads import extract, insert
 
 QUICK_PARAMETER = "mlc_gateway_quick"
-"""Marks the agent of a quick run, so that one that was left behind can be told from one that is in use."""
+"""Marks the agent of a quick run, so that one that was left behind can be recognised."""
 
 _RUN = ("input", "parameters")
-"""Members of the body that are the run's; all others are the agent's."""
+"""Members of the body for the run; all others are for the agent."""
 
 Members = Mapping[str, msgspec.Raw]
 
 
 def parts_of(body: bytes, budget: Budget | None = None) -> tuple[bytes, bytes] | None:
-    """The registration and the execute body in a quick run's; None where it is none: `model` or `input` is missing.
+    """Split a quick run's body into registration and execute body; None if `model` or `input` is missing.
 
     budget: the default one if it is None.
 
@@ -63,10 +64,10 @@ def parts_of(body: bytes, budget: Budget | None = None) -> tuple[bytes, bytes] |
 
 
 def check_query(raw_target: str) -> None:
-    """Refuse what a run can't do whose agent is removed after it.
+    """Refuse options that are impossible for an agent that is removed after its run.
 
     Raises:
-        InvalidInput: it asks to run in the background.
+        InvalidInput: it would run in the background.
     """
     asked = dict(parse_qsl(raw_target.partition("?")[2], keep_blank_values=True)).get("async")
     if asked is not None and asked != "false":
@@ -76,7 +77,7 @@ def check_query(raw_target: str) -> None:
 
 
 class QuickRun:
-    """One run. `leave` it when the client has gone: then it only cleans up."""
+    """One run. After `leave` it only cleans up."""
 
     def __init__(self, calls: Calls, execute: ExecuteHandler, call: ExecuteCall, seconds: float) -> None:
         self._calls = calls
@@ -87,29 +88,29 @@ class QuickRun:
         self._run: asyncio.Task[Answer] | None = None
 
     def leave(self) -> None:
-        """Nobody waits for the answer any more."""
+        """Cancel the run, because the client has disconnected."""
         self._gone = True
         if self._run is not None:
             self._run.cancel()
 
     async def __call__(self, registration: Registration, target: Target, body: bytes) -> Answer:
-        """Make the agent, run it on `body`, remove it; the run's answer, and what could not be removed in a header.
+        """Make the agent, run it with `body`, and remove it. A header of the response lists what could not be removed.
 
         Raises:
-            GatewayError: of the steps (see `make_agent`) or of the run (see `ExecuteHandler`).
+            GatewayError: from the steps (see `make_agent`) or the run (see `ExecuteHandler`).
         """
         steps = Steps(self._calls, secrets.token_hex(16))
         left: list[Problem] = []
         try:
             made = await make_agent(self._calls, steps, registration, target, {QUICK_PARAMETER: "true"})
-            answer = await self._answered(str((made.document or {})["agent_id"]), body)
+            answer = await self._run_agent(str((made.document or {})["agent_id"]), body)
         finally:
             left = await steps.undo()
         if not left:
             return answer
         return replace(answer, headers={**answer.headers, CLEANUP: left_text(left)})
 
-    async def _answered(self, agent_id: str, body: bytes) -> Answer:
+    async def _run_agent(self, agent_id: str, body: bytes) -> Answer:
         if self._gone:
             raise asyncio.CancelledError
         self._run = asyncio.create_task(self._run_once(agent_id, body))
@@ -118,17 +119,17 @@ class QuickRun:
     async def _run_once(self, agent_id: str, body: bytes) -> Answer:
         query = self._call.raw_target.partition("?")[2]
         target = document_path("agents", agent_id, "/_execute" + (f"?{query}" if query else ""))
-        said = await self._execute(replace(self._call, agent_id=agent_id, raw_target=target, body=body))
-        reply = await self._sent(target, said, body)
-        if reply.status >= 400 and said.retry is not None:
-            again = said.retry(reply.status, reply.body)
+        forward = await self._execute(replace(self._call, agent_id=agent_id, raw_target=target, body=body))
+        reply = await self._send(target, forward, body)
+        if reply.status >= 400 and forward.retry is not None:
+            again = forward.retry(reply.status, reply.body)
             if isinstance(again, Answer):
                 return again
             if again is not None:
-                said, reply = again, await self._sent(target, again, body)
-        return replace(reply, headers=said.response_headers)
+                forward, reply = again, await self._send(target, again, body)
+        return replace(reply, headers=forward.response_headers)
 
-    async def _sent(self, target: str, said: Forward, body: bytes) -> Answer:
-        pieces: Any = said.body if said.body is not None else [body]
+    async def _send(self, target: str, forward: Forward, body: bytes) -> Answer:
+        pieces: Any = forward.body if forward.body is not None else [body]
         reply = await self._calls("POST", target, pieces, seconds=self._seconds)
         return Answer(reply.status, {}, reply.body)

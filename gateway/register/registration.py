@@ -10,15 +10,16 @@ from gateway.providers.connector import ModelSpec
 from gateway.register.specs import McpServer, Registration
 from gateway.register.validate import read_document
 from gateway.unified.budget import Budget
+from gateway.unified.jsonstrings import find
 from gateway.unified.jsontext import check, parse
-from gateway.unified.payloads import extract, find
+from gateway.unified.payloads import extract
 from gateway.unified.validate import Problems, Reading
 
 __all__ = ["McpServer", "ModelSpec", "Registration", "concerns_gateway", "read_registration"]
 
 
 def concerns_gateway(body: bytes, budget: Budget | None = None) -> bool:
-    """Return whether a registration has a `model` or an `mcp` block; one that is no JSON is the cluster's to refuse.
+    """Return True if a registration has a `model` or an `mcp` block. The cluster refuses a body that is not JSON.
 
     Raises:
         InvalidInput, BodyTooLarge: it may have one, but reading it costs more than the budget allows.
@@ -35,14 +36,13 @@ def concerns_gateway(body: bytes, budget: Budget | None = None) -> bool:
 
 
 def read_registration(body: bytes, budget: Budget | None = None) -> Registration | None:
-    """What the body of `POST /_plugins/_ml/agents/_register` asks for; None when it has neither `model` nor `mcp`.
+    """Read the body of `POST /_plugins/_ml/agents/_register`; None if it has neither `model` nor `mcp`.
 
     budget: the default one if it is None.
 
     Raises:
         BodyTooLarge: it has more text than the budget allows.
-        InvalidInput: the body is not strict JSON, or breaks rules; every problem has its place, and none shows a
-            credential.
+        InvalidInput: the body is not strict JSON, or invalid. Every problem has its place, and none shows a credential.
     """
     if not _may_concern(body):
         return None
@@ -65,8 +65,8 @@ def read_registration(body: bytes, budget: Budget | None = None) -> Registration
 
 
 def _may_concern(body: bytes) -> bool:
-    """False only where no key can be `model` or `mcp`, written plainly or with an escape: such a body is the cluster's.
+    """Return False if no key can be `model` or `mcp`, written plainly or with an escape.
 
-    What is not JSON then gets the cluster's own answer.
+    Such a body is forwarded; if it is not JSON, the cluster refuses it.
     """
     return any(find(body, name) >= 0 for name in (b'"model"', b'"mcp"', b"\\u"))

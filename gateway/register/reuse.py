@@ -1,10 +1,10 @@
-"""One agent for one registration, however often and through however many gateways it is sent.
+"""Makes one agent for one registration, however often and through however many gateways it is sent.
 
-Every attempt marks what it makes with the registration's tag. Before it makes anything it looks for an agent with that
-tag; after it has made its own it waits until a search shows it. The index takes the agents one after the other and a
-search shows none without those before it, so of attempts that ran at the same time all see the same first one: that
-one counts, and the others undo their own. What attempts that were killed have left is removed by the one that counts;
-it can't be needed by one that still runs, since that will find itself second.
+Every attempt tags what it makes. Before it makes anything, it searches for an agent with the tag. After it has made its
+own, it waits until a search finds it. The index writes the agents one after the other, and a search never finds one
+without those before it. So concurrent attempts all find the same first agent: it is used, and the other attempts undo
+theirs. The first attempt also removes what killed attempts left. An attempt that is still running can't need that,
+because it will find that it is not the first.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ BODY_PARAMETER = "mlc_gateway_body"
 KEY = "Idempotency-Key"
 
 _COST = {"n": 2**14, "r": 8, "p": 1}
-"""Of scrypt: the tag can be read by whoever may read the agent, so guessing from it has to be slow."""
+"""Parameters of scrypt. Anyone who may read the agent can read the tag, so guessing a secret from it must be slow."""
 _WHO = AUTH_HEADERS - {"x-forwarded-for"}
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What makes two registrations the same. tag: 32 hex digits. digest: of the body. keyed: the client gave a key."""
+    """Identity of a registration. tag: 32 hex digits. digest: of the body. keyed: the client sent a key."""
 
     tag: str
     digest: str
@@ -42,7 +42,7 @@ class Identity:
 
 
 def identify(headers: Mapping[str, str], body: bytes) -> Identity:
-    """The identity of a caller's registration; takes some 100 ms of a processor. body: JSON."""
+    """Return the identity of a caller's registration, which takes about 100 ms of CPU. body: JSON."""
     caller = "\n".join(f"{name.lower()}:{_who(value)}" for name, value in headers.items() if name.lower() in _WHO)
     key = headers.get(KEY, "")
     canonical = json.dumps(json.loads(body), sort_keys=True)
@@ -51,7 +51,7 @@ def identify(headers: Mapping[str, str], body: bytes) -> Identity:
 
 
 def _who(value: str) -> str:
-    """A header that tells the caller; of a name and password only the name, which the password outlives."""
+    """Return what identifies the caller in a header: the name of basic credentials, because passwords change."""
     scheme, _, rest = value.partition(" ")
     if scheme.lower() != "basic":
         return value
@@ -68,7 +68,7 @@ def _slow_hash(salt: str, text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """The agent that counts. own: it is this attempt's. checked: a search has shown it. left: what is too much."""
+    """The agent to use. own: this attempt made it. checked: a search found it. left: problems with removals."""
 
     agent_id: str
     own: bool
@@ -77,7 +77,7 @@ class Settled:
 
 
 class Reuse:
-    """What other attempts of the same registration have made. window: seconds in which one without a key counts."""
+    """Finds agents of other attempts of a registration. window: seconds for which one without a key is reused."""
 
     def __init__(self, calls: Calls, identity: Identity, window: float) -> None:
         self._calls = calls
@@ -86,11 +86,11 @@ class Reuse:
         self._looks = identity.keyed or window > 0
 
     async def existing(self) -> str | None:
-        """The agent that an earlier attempt made, if it can run.
+        """Return the agent of an earlier attempt, if it can run.
 
         Raises:
-            IdempotencyKeyReused: its body was another. RegistrationFailed: there is a key, and no search is allowed.
-            UpstreamUnavailable, UpstreamTimeout: no answer came.
+            IdempotencyKeyReused: its body was different. RegistrationFailed: there is a key, and searching is not
+            allowed. UpstreamUnavailable, UpstreamTimeout: there was no response.
         """
         if not self._looks:
             return None
@@ -98,8 +98,8 @@ class Reuse:
             found = await tagged(self._calls, "agents", self._identity.tag)
         except SearchRefused as refused:
             if self._identity.keyed:
-                said = f"The {KEY} can't be kept, as the cluster refused to search for agents: {refused}"
-                raise RegistrationFailed(said, refused.reply.status, repeats=str(refused)) from refused
+                text = f"The {KEY} can't be honoured, as the cluster refused to search for agents: {refused}"
+                raise RegistrationFailed(text, refused.reply.status, repeats=str(refused)) from refused
             self._looks = False
             return None
         for one in filter(self._counts, found):
@@ -110,13 +110,13 @@ class Reuse:
         return None
 
     async def settle(self, steps: Steps) -> Settled:
-        """Which agent counts, now that this attempt has made its own.
+        """Return the agent to use, after this attempt has made its own.
 
         Raises:
-            IdempotencyKeyReused: it is another's, whose body was another; this attempt's is to be undone.
+            IdempotencyKeyReused: another attempt with a different body was first; this one must be undone.
         """
         own = steps.made[-1]
-        found = await self._shown("agents", own) if self._looks else None
+        found = await self._find_with("agents", own) if self._looks else None
         if found is None:
             return Settled(own.id, own=True, checked=not self._looks and self._window == 0)
         for one in found:
@@ -127,8 +127,8 @@ class Reuse:
                 return Settled(one.made.id, own=False, left=tuple(await steps.undo()))
         return Settled(own.id, own=True, left=tuple(await self._tidy(steps, found)))
 
-    async def _shown(self, kind: str, own: Made) -> list[Found] | None:
-        """All with the tag, once a search shows `own`; None if none does."""
+    async def _find_with(self, kind: str, own: Made) -> list[Found] | None:
+        """Search for all with the tag until `own` is among them; None if it is never found."""
 
         async def look() -> list[Found] | None:
             found = await tagged(self._calls, kind, self._identity.tag)
@@ -140,7 +140,7 @@ class Reuse:
             return None
 
     def _counts(self, found: Found) -> bool:
-        """Whether it was made for this registration, not for an equal one of long ago."""
+        """Return True if it was made for this registration, not for an equal one long ago."""
         if found.is_executor:
             return False
         if self._identity.keyed:
@@ -155,21 +155,21 @@ class Reuse:
             )
 
     async def _runs(self, found: Found) -> bool:
-        """Whether the agent still has its model: an attempt that failed may have undone that before the agent came."""
+        """Return True if the agent still has its model, which a failed attempt may have removed."""
         model_id = metadata_of(found.source).model_id
         if not model_id or not _mentions(found.source, model_id):
             return True
         return (await self._calls("GET", document_path("models", model_id))).status != 404
 
     async def _tidy(self, steps: Steps, agents: list[Found]) -> list[Problem]:
-        """Remove what attempts left that made no agent; what can't be removed."""
+        """Remove documents of attempts that made no agent. Return a problem for each that remains."""
         own = {one.id for one in steps.made}
         executors = {one.parameters.get("executor_agent_id") for one in agents}
         stray = [one.made for one in agents if one.is_executor and one.made.id not in own | executors]
         for kind in ("models", "connectors"):
             tagged_ones = (one for one in reversed(steps.made) if one not in steps.made_by_cluster)
             latest = next((one for one in tagged_ones if one.kind == kind), None)
-            shown = await self._shown(kind, latest) if latest is not None else None
+            shown = await self._find_with(kind, latest) if latest is not None else None
             for one in shown or ():
                 spare = (
                     one.made.id not in own and self._counts(one) and not any(_is_part(one, agent) for agent in agents)
@@ -187,12 +187,12 @@ def _is_part(found: Found, agent: Found) -> bool:
 
 
 def _mentions(source: Mapping[str, Any], id: str) -> bool:
-    """Whether an agent uses a document, apart from what the gateway noted."""
+    """Return True if an agent uses a document, without regard to the gateway's notes."""
     return json.dumps(id) in json.dumps(without_notes(source))
 
 
 def without_notes(source: Mapping[str, Any]) -> dict[str, Any]:
-    """An agent's document without the gateway's own parameters."""
+    """Return an agent's document without the gateway's own parameters."""
     notes = (METADATA_PARAMETER, REGISTRATION_PARAMETER, BODY_PARAMETER, ATTEMPT_PARAMETER)
     parameters = {name: value for name, value in (source.get("parameters") or {}).items() if name not in notes}
     return {**source, "parameters": parameters}

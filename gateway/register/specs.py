@@ -1,4 +1,4 @@
-"""What a registration asks for, as plain values: read by `registration`, told to the cluster by `documents`."""
+"""A registration as plain values: read by `registration`, converted to documents by `documents`."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Parameters = Mapping[str, str]
 class McpServer:
     """One server of the `mcp` block.
 
-    protocol: `mcp_sse` or `mcp_streamable_http`. endpoint: the path below `url`, "" for the cluster's default.
-    headers: sent to the server; `${credential.x}` in a value stands for the credential called x. Not shown, as a
+    protocol: `mcp_sse` or `mcp_streamable_http`. endpoint: the path below `url`, "" for the cluster's default. headers:
+    sent to the server; `${credential.x}` in a value is replaced by the credential x. They are not shown, because a
     client may write a secret there. tools: regular expressions of the tools the agent may use; empty: all of them.
     """
 
@@ -35,7 +35,7 @@ class Registration:
     """A `POST /_plugins/_ml/agents/_register` that needs the gateway's help.
 
     document: the body without `model` and `mcp`, so without a credential. type: the agent's type, lower case, in
-    ML Commons' own spelling; `conversational` where none was given. type_given: as the client wrote it, "" for none.
+    ML Commons' own spelling; `conversational` by default. type_given: as the client wrote it, "" for none.
     """
 
     document: Mapping[str, Any]

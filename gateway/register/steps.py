@@ -1,4 +1,4 @@
-"""The steps of a registration: each makes one document, is looked for when its answer is lost, and can be undone."""
+"""The steps of a registration. Each makes one document, searches for it if the response is lost, and can be undone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gateway.agents.lookup import document_path
 from gateway.errors import Problem, RegistrationFailed
 from gateway.register.calls import LOST, Calls, Reply
 from gateway.register.documents import TAG
-from gateway.register.parts import ML, Found, Made, SearchRefused, insisted, parts_of, query_of, remove, tagged
+from gateway.register.parts import ML, Found, Made, SearchRefused, parts_of, query_of, remove, retry_call, tagged
 
 ATTEMPT_PARAMETER = "mlc_gateway_attempt"
 OUTCOME_UNKNOWN = "OUTCOME_UNKNOWN"
@@ -21,14 +21,13 @@ _CREATE = {
     "models": ("models/_register?deploy=true", "model_id"),
     "agents": ("agents/_register", "agent_id"),
 }
-"""Kind → the call that makes one, and what its answer calls the id."""
+"""Kind → the call that makes one, and the name of the id in its response."""
 
 
 class Steps:
-    """What one attempt of a registration has made so far, in order.
+    """The documents that one attempt of a registration has made so far, in order.
 
-    Raised by what it does: `RegistrationFailed` and the errors of a lost answer, with what is to be known about the
-    step as their problems.
+    Its methods raise `RegistrationFailed` and the errors of a lost response, with the details of the step as problems.
     """
 
     def __init__(self, calls: Calls, tag: str) -> None:
@@ -37,39 +36,39 @@ class Steps:
         self.attempt = secrets.token_hex(8)
         self.made: list[Made] = []
         self.made_by_cluster: set[Made] = set()
-        """Those of `made` that came along with the agent; no tag is in the model of a `model` block."""
+        """Those of `made` that the cluster made with the agent. The model of a `model` block has no tag."""
 
     async def make(self, kind: str, body: Mapping[str, Any]) -> Reply:
-        """Make a document; the cluster's answer, or what it would have been where that was lost."""
+        """Make a document. Return the cluster's response, or an equivalent one if that was lost."""
         path, field = _CREATE[kind]
-        body = self._marked(kind, body)
+        body = self._mark(kind, body)
         try:
             reply = await self._calls("POST", f"{ML}/{path}", body)
         except LOST as lost:
-            if not await self._found(kind):
+            if not await self._find(kind):
                 lost.problems = (*lost.problems, self._unknown(kind))
                 raise
             answer = {field: self.made[-1].id}
             return Reply(200, answer, json.dumps(answer).encode(), "")
         if not reply.good:
-            if reply.status >= 500:  # it may have got half way; what it made is to be undone
-                await self._found(kind)
-            said = f"The cluster refused to make the {kind.removesuffix('s')}: {reply.reason}"
-            raise RegistrationFailed(said, reply.status, repeats=reply.reason)
+            if reply.status >= 500:  # it may have made something, which must be undone
+                await self._find(kind)
+            text = f"The cluster refused to make the {kind.removesuffix('s')}: {reply.reason}"
+            raise RegistrationFailed(text, reply.status, repeats=reply.reason)
         assert reply.document is not None
         self.made.append(Made(kind, str(reply.document[field])))
         return reply
 
-    def _marked(self, kind: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """The body with a mark of this attempt's own: two attempts of one registration share its tag."""
+    def _mark(self, kind: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the body with the mark of this attempt. Two attempts of one registration have the same tag."""
         if kind == "agents":
             return {**body, "parameters": {**(body.get("parameters") or {}), ATTEMPT_PARAMETER: self.attempt}}
         description = str(body.get("description") or "")
         ends = f"{TAG} {self.tag}"
         return {**body, "description": f"{description.removesuffix(ends)}attempt {self.attempt}, {ends}"}
 
-    async def _found(self, kind: str) -> bool:
-        """Look for what was made though no good answer came; whether there is what was to be made."""
+    async def _find(self, kind: str) -> bool:
+        """Search for what was made without a good response. Return True if the document was made."""
         known = {made.id for made in self.made}
         executors: list[Made] = []
 
@@ -99,14 +98,14 @@ class Steps:
         return Problem("", reason, code=OUTCOME_UNKNOWN, help=f"{call} shows it; a registration sent again finds it.")
 
     async def undo(self) -> list[Problem]:
-        """Remove what was made, last first; what is left."""
+        """Remove what was made, last first. Return a problem for each document that remains."""
         return await remove(self._calls, reversed(self.made))
 
 
 async def note_parts(calls: Calls, steps: Steps) -> None:
-    """Count as made what the cluster made along with the agent: a planner's executor, the model of a `model` block."""
+    """Add to `steps.made` what the cluster made with the agent: a planner's executor, the model of a `model` block."""
     agent = steps.made[-1]
-    shown = await insisted(calls, "GET", document_path("agents", agent.id))
+    shown = await retry_call(calls, "GET", document_path("agents", agent.id))
     if isinstance(shown, Reply) and shown.document is not None:
         known = {one.id for one in steps.made}
         parts = [part for part in await parts_of(calls, shown.document) if part.id not in known]

@@ -1,7 +1,7 @@
-"""What a cluster can take of a registration, by its version and its settings. Pure.
+"""What a cluster supports of a registration, by its version and its settings. Pure.
 
 Read from the sources of 2.19.0.0, 3.0.0.0 to 3.6.0.0 and 3.8.0.0; the `model` block and its setting are also recorded
-(FACTS.md, "3.5, 3.6, 3.8"). `docs/registration.md` shows the table.
+(docs/internals/facts.md, "3.5, 3.6, 3.8"). `docs/registration.md` shows the table.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ MEMORIES = tuple(_MEMORIES)
 
 MCP_SETTING = "plugins.ml_commons.mcp_connector_enabled"
 ENABLE_MCP = f'PUT /_cluster/settings {{"persistent":{{"{MCP_SETTING}":true}}}}'
-"""The call an administrator runs so that agents may use MCP connectors."""
+"""The call with which an administrator allows MCP connectors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Target:
     """The cluster a registration goes to.
 
     version: (2, 19, 0). unified_api, mcp_enabled: the settings `plugins.ml_commons.unified_agent_api_enabled` and
-    `plugins.ml_commons.mcp_connector_enabled`; None when they could not be read.
+    `plugins.ml_commons.mcp_connector_enabled`; None if they could not be read.
     """
 
     version: tuple[int, ...]
@@ -67,31 +67,31 @@ class Target:
     mcp_enabled: bool | None = None
 
     def since(self, release: Release) -> bool:
-        """Whether the cluster is of this release or a later one."""
+        """Return True if the cluster has this release or a later one."""
         return self.version[:2] >= release
 
     @property
     def model_block(self) -> bool:
-        """Whether the cluster makes connector and model from a `model` block itself (3.5, when the setting is on)."""
+        """True if the cluster makes connector and model from a `model` block itself (3.5, if the setting is on)."""
         return self.since((3, 5)) and bool(self.unified_api)
 
     def has_type(self, agent_type: str) -> bool:
-        """Whether agents of this type (lower case) can be registered there."""
+        """Return True if the cluster has agents of this type (lower case)."""
         release = _TYPES.get(agent_type)
         return release is not None and self.since(release) and (agent_type not in _BY_MODEL_BLOCK or self.model_block)
 
     def has_memory(self, memory_type: str) -> bool:
-        """Whether agents there may have this type of memory (lower case)."""
+        """Return True if the cluster has this type of memory (lower case)."""
         return self.since(_MEMORIES[memory_type])
 
     def llm_interface(self, provider: str) -> str:
-        """`_llm_interface` for a provider, "" where the cluster has no function calling for it."""
+        """Return `_llm_interface` for a provider, "" if the cluster has no function calling for it."""
         support = registry.provider(provider).cluster
         return support.llm_interface if support and self.since(support.since) else ""
 
 
 def makes_model(target: Target, registration: Registration) -> bool:
-    """Whether the gateway has to make the model, by `documents.model_body`.
+    """Return True if the gateway has to make the model, by `documents.model_body`.
 
     Also on a cluster that takes the block: for a provider that the cluster does not know, for a `url`, which the block
     has no member for, and for the flow types, whose tools could not name a model the cluster makes (3.8.0 recordings,
@@ -106,12 +106,12 @@ def makes_model(target: Target, registration: Registration) -> bool:
 
 
 def takes(target: Target, registration: Registration) -> bool:
-    """Whether the cluster takes the registration in one call, after the edits of `as_native`."""
+    """Return True if the cluster accepts the registration in one call, after the edits of `as_native`."""
     return not registration.mcp and not makes_model(target, registration)
 
 
 def as_native(body: bytes, registration: Registration, target: Target) -> bytes | None:
-    """The body for a cluster that `takes` it: None when it goes byte for byte, else with the type mended."""
+    """Return the body for a cluster that `takes` it: with the type corrected, or None to forward it unchanged."""
     if not takes(target, registration):
         raise ValueError("the cluster does not take this registration")
     if registration.type_given.lower() == registration.type:
@@ -121,10 +121,10 @@ def as_native(body: bytes, registration: Registration, target: Target) -> bytes 
 
 
 def check(registration: Registration, target: Target) -> None:
-    """Do nothing if an agent can be made there.
+    """Check that the agent can be made on this cluster.
 
     Raises:
-        InvalidInput: with a problem, and its code, for everything this version or its settings rule out.
+        InvalidInput: with a problem and its code for everything that this version or its settings do not allow.
     """
     problems = list(_ruled_out(registration, target))
     if problems:

@@ -1,7 +1,7 @@
-"""The rules of a registration; every breach is a problem with its place, and no problem shows a credential. Pure.
+"""The rules of a registration. Every problem has its place, and none shows a credential. Pure.
 
-The members of `model` are the RFC's (3.8.0.0 source, MLAgentModelSpec), and `url`; the credentials' names are the ones
-that ML Commons' own connectors for these providers use.
+The members of `model` are the RFC's (3.8.0.0 source, MLAgentModelSpec), and `url`. The names of credentials are those
+of ML Commons' own connectors for these providers.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _CREDENTIAL_OF = re.compile(r"\$\{credential\.([^}]*)\}")
 
 
 def read_document(reading: Reading, document: dict[str, Any]) -> Registration:
-    """The registration, which is whole only if `reading` met no problem; `document` has no lifted strings left."""
+    """Read a registration, which is complete only if `reading` has no problems. document: without tokens."""
     fields = Fields(reading, document, "")
     fields.name("name")
     given = fields.string("type", required=False) or ""
@@ -47,8 +47,8 @@ def read_document(reading: Reading, document: dict[str, Any]) -> Registration:
     _check_tools(fields)
     _check_memory(fields)
     fields.value("parameters", required=False)
-    kept = {name: value for name, value in document.items() if name not in ("model", "mcp") and value is not None}
-    return Registration(kept, _model(model) if model else None, _mcp(fields), _type(fields, given), given)
+    rest = {name: value for name, value in document.items() if name not in ("model", "mcp") and value is not None}
+    return Registration(rest, _model(model) if model else None, _mcp(fields), _type(fields, given), given)
 
 
 def _type(fields: Fields, given: str) -> str:
@@ -130,7 +130,7 @@ def _model_parameters(fields: Fields) -> Mapping[str, str]:
 
 
 def _number(text: str) -> float:
-    """The JSON number in `text`; NaN, which is in no range, where it is none."""
+    """Return the JSON number in `text`; NaN, which is outside every range, if it is not a number."""
     return float(text) if re.fullmatch(r"-?\d{1,20}(\.\d{1,20})?([eE][-+]?\d{1,2})?", text) else math.nan
 
 

@@ -42,7 +42,7 @@ def _say(line: str) -> None:
 
 
 def main() -> None:
-    """Serves until interrupted."""
+    """Serve until interrupted."""
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(_serve(_arguments()))
 

@@ -1,4 +1,4 @@
-"""Reading a request's body, and how the cluster answers each kind of bad one (07_errors)."""
+"""Reads a request's body, with the cluster's errors for each kind of bad body (07_errors)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _TOKENS = {"[": "START_ARRAY", '"': "VALUE_STRING", "n": "VALUE_NULL", "t": "VAL
 
 
 def no_input(modern: bool) -> RestFailure:
-    """500: the parameters could not be read, which the cluster notices too late."""
+    """Return the 500 for parameters that could not be read, which the cluster notices late."""
     local = "mlInput" if modern else "<local4>"
     reason = (
         'Cannot invoke "org.opensearch.ml.common.input.MLInput.setAlgorithm('
@@ -20,10 +20,10 @@ def no_input(modern: bool) -> RestFailure:
 
 
 def parse_object(body: bytes | str, modern: bool) -> Json:
-    """The JSON object in a request's body; what follows it is ignored.
+    """Return the JSON object in a request's body. Anything after it is ignored.
 
     Raises:
-        RestFailure: 400 or 500, as the cluster answers each kind of bad body.
+        RestFailure: 400 or 500, as the cluster responds to each kind of bad body.
     """
     try:
         text = body.decode() if isinstance(body, bytes) else body
@@ -55,7 +55,7 @@ def _unrecognized(word: str) -> RestFailure:
 
 
 def _malformed(text: str, modern: bool) -> RestFailure:
-    """On 2.19 a 500; on 3.x a 400 that tells where the text ends too early (other mistakes only by their kind)."""
+    """Return a 500 on 2.19, and a 400 on 3.x, with the position if the text ends too early."""
     if not modern:
         return no_input(modern)
     opened = _open_brackets(text)
@@ -71,7 +71,7 @@ def _malformed(text: str, modern: bool) -> RestFailure:
 
 
 def _open_brackets(text: str) -> list[int]:
-    """Where the brackets stand that nothing closes."""
+    """Return the positions of the brackets that are not closed."""
     opened: list[int] = []
     quoted = escaped = False
     for position, char in enumerate(text):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def run_conversational(core: ClusterCore, agent: Mapping[str, Any], given: Parameters, running: str | None) -> Run:
-    """Runs a conversational agent; `running` is the turn just begun. Returns the tensors of its answer."""
+    """Run a conversational agent and return the tensors of its answer. running: the new turn."""
     parameters: Parameters = {**((agent.get("parameters") or {}) if core.modern else {}), **given}
     interface = interface_of(parameters.get("_llm_interface")) if core.modern else None
     if interface is not None:
@@ -40,14 +40,14 @@ def run_conversational(core: ClusterCore, agent: Mapping[str, Any], given: Param
 
 
 def _recall(core: ClusterCore, parameters: Parameters, interface: Interface | None, running: str | None) -> None:
-    """Puts the remembered turns where the prompt finds them, over whatever the caller sent there."""
+    """Set the parameters with the remembered turns; they override the caller's."""
     turns = core.memory.history(parameters.get("memory_id") or "", history_limit(parameters), running)
     if not turns:
         return
     if interface is None:
         heading = parameters.get("prompt.chat_history_prefix") or prompts.HISTORY_HEADING
-        told = "".join(f"Human:{turn.input}\nAssistant:{turn.response}\n" for turn in turns)
-        parameters["chat_history"] = heading + told
+        history = "".join(f"Human:{turn.input}\nAssistant:{turn.response}\n" for turn in turns)
+        parameters["chat_history"] = heading + history
         return
     messages: list[str] = []
     for turn in turns:
@@ -59,7 +59,7 @@ def _recall(core: ClusterCore, parameters: Parameters, interface: Interface | No
 
 
 class _Loop:
-    """One run of the loop; `parameters` are the agent's and the caller's together."""
+    """One run of the loop. parameters: the agent's and the caller's."""
 
     def __init__(
         self,
@@ -84,12 +84,12 @@ class _Loop:
         self.traces = 0
 
     def run(self) -> Run:
-        for name, words in _DEFAULTS.items():
-            self.parameters.setdefault(name, words)
+        for name, text in _DEFAULTS.items():
+            self.parameters.setdefault(name, text)
         prompt = _prompt(self.parameters, self.tools, self.interface)
         self.parameters["prompt"] = fill(prompt, {"scratchpad": ""})
         rounds = java_int(self.parameters.get("max_iteration") or ("10" if self.core.modern else "3"))
-        # From 3.0 a round is a model call or a tool; before, both together.
+        # From 3.0 a round is a model call or a tool call; before, it is both.
         steps = rounds if self.core.modern else rounds * 2
         thought = "null"
         for number in range(0, steps, 2):
@@ -154,7 +154,7 @@ class _Loop:
     def _run_tool(self, tool: tools.Tool, given: Parameters, chosen_input: str) -> Run:
         if not tool.is_model:
             return self.core.tool_outputs.get(tool.spec["type"], tools.INDEX_TABLE)
-        # An MLModelTool inherits all of the request's parameters (FACTS.md, "Rendering, in detail").
+        # An MLModelTool inherits all of the request's parameters (docs/internals/facts.md, "Rendering, in detail").
         inherited = {**self.parameters, **(tool.spec.get("parameters") or {}), "question": chosen_input}
         model_id = tool.parameters.get("model_id")
         return (yield from tools.model_tool(inherited, self.core.modern, self.core.predict, model_id))
@@ -162,7 +162,7 @@ class _Loop:
     def _answer_call(self, step: Step, text: str) -> None:
         if not self.core.modern:
             return
-        # Without an interface 3.x joins a template that isn't there: the text "null".
+        # Without an interface, 3.x uses a missing template, which becomes the text "null".
         result = None if self.interface is None else tool_result(self.interface, step.call_id, text)
         self.interactions.append(result)
         self.parameters["_interactions"] = ", " + ", ".join(part or "null" for part in self.interactions)
@@ -179,8 +179,8 @@ class _Loop:
     def _exhausted(self, rounds: int, thought: str) -> list[Tensor]:
         if not self.core.modern:
             return self._tensors({"response": thought})
-        words = f"[the agent stopped after {rounds} steps]"
-        return self._finish(words if thought in ("", "null") else f"{words}. Last thought: {thought}")
+        text = f"[the agent stopped after {rounds} steps]"
+        return self._finish(text if thought in ("", "null") else f"{text}. Last thought: {thought}")
 
     def _finish(self, answer: str) -> list[Tensor]:
         self._trace(answer, self.question, "LLM")
@@ -207,7 +207,7 @@ _DEFAULTS = {
 
 
 def _prompt(parameters: Parameters, made: Mapping[str, tools.Tool], interface: Interface | None) -> str:
-    """The prompt after its seven passes; the scratchpad and the payload make nine (FACTS.md, "Passes")."""
+    """Return the prompt after its seven passes (docs/internals/facts.md, "Passes")."""
     prompt = fill(parameters.get("prompt") or prompts.TEMPLATE, parameters)
     prompt = fill(prompt, {name: parameters[name] for name in ("prompt.prefix", "prompt.suffix")})
     if interface is None:
@@ -223,10 +223,10 @@ def _prompt(parameters: Parameters, made: Mapping[str, tools.Tool], interface: I
 
 
 def _tool_texts(parameters: Parameters, made: Mapping[str, tools.Tool]) -> Parameters:
-    before, each, behind = prompts.TOOL_LIST
-    told = "".join(each.format(name=tool.name, description=tool.description) for tool in made.values())
+    before, each, after = prompts.TOOL_LIST
+    listed = "".join(each.format(name=tool.name, description=tool.description) for tool in made.values())
     return {
-        "tool_descriptions": parameters.get("tool_descriptions") or before + told + behind,
+        "tool_descriptions": parameters.get("tool_descriptions") or before + listed + after,
         "tool_names": parameters.get("tool_names") or ", ".join([*made, ""])[:-1],
     }
 

@@ -1,12 +1,12 @@
-"""A cluster without a network: its documents, its memory, and the running of its agents.
+"""A cluster without a network: its documents, its memory, and the runs of its agents.
 
-`ClusterCore` is what property tests use: it runs an agent in well under a millisecond. The HTTP server around it
-is a thin shell (`server.py`).
+Property tests use `ClusterCore`, because it runs an agent in less than a millisecond. The HTTP server is a thin shell
+around it (`server.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from gateway.simulator.bodies import no_input, parse_object
@@ -21,7 +21,6 @@ from gateway.simulator.plan import run_plan
 from gateway.simulator.predict import LlmReply, LlmRequest, Run, predict
 from gateway.simulator.render import Parameters
 from gateway.simulator.resources import Resources
-from gateway.simulator.search import Searches
 from gateway.simulator.settings import MCP_SWITCH, Settings
 from gateway.simulator.values import to_parameters
 
@@ -39,9 +38,9 @@ class Executed(NamedTuple):
 class ClusterCore:
     """A simulated cluster, of version 2.19.0 or 3.4.0.
 
-    `llm` answers the connectors' calls; by default every call succeeds with a short text in the shape of the
-    provider the URL names. `tool_outputs` says what a tool of a type puts out (index listers only). A write shows in
-    ``_search`` `refresh_seconds` later (``core.resources.refresh_seconds`` changes that while it runs).
+    `llm` answers the connectors' calls; by default every call succeeds with a short text in the format of the URL's
+    provider. `tool_outputs` has the output of each tool type (index listers only). ``_search`` finds a write
+    `refresh_seconds` later (``core.resources.refresh_seconds`` changes that while it runs).
     """
 
     def __init__(
@@ -56,13 +55,12 @@ class ClusterCore:
         self.modern = version.startswith("3.")
         self.settings = Settings(self.modern)
         self.resources = Resources(self.modern, self.settings, refresh_seconds)
-        self.searches = Searches(self.resources)
         self.memory = MemoryStore(self.modern)
         self.llm = llm or answer_any
         self.tool_outputs: dict[str, str] = {}
 
     def execute(self, agent_id: str, body: Mapping[str, Any] | bytes | str) -> Executed:
-        """POST ``/_plugins/_ml/agents/{agent_id}/_execute``: runs the agent to its end."""
+        """Run an agent to its end: POST ``/_plugins/_ml/agents/{agent_id}/_execute``."""
         sent: list[str] = []
         run = self.execution(agent_id, body)
         try:
@@ -75,24 +73,8 @@ class ClusterCore:
         except Answer as failure:
             return Executed(failure.status, failure.body, sent)
 
-    async def execute_async(
-        self, agent_id: str, body: Mapping[str, Any] | bytes | str, llm: Callable[[LlmRequest], Awaitable[LlmReply]]
-    ) -> Executed:
-        """The same, with the models behind a coroutine."""
-        sent: list[str] = []
-        run = self.execution(agent_id, body)
-        try:
-            request = next(run)
-            while True:
-                sent.append(request.body)
-                request = run.send(await llm(request))
-        except StopIteration as end:
-            return Executed(200, end.value, sent)
-        except Answer as failure:
-            return Executed(failure.status, failure.body, sent)
-
     def execution(self, agent_id: str, body: Mapping[str, Any] | bytes | str) -> Run:
-        """The run as a generator of LLM calls; returns the response's body.
+        """Return the run as a generator of LLM calls that returns the response's body.
 
         Raises:
             Answer: the run failed; the exception carries the response.
@@ -108,7 +90,7 @@ class ClusterCore:
         return {"inference_results": [{"output": tensors}]}
 
     def _parameters(self, document: Mapping[str, Any]) -> Parameters | None:
-        """The parameters as strings; `input` and any other field at the top are skipped in silence."""
+        """Return the parameters as strings. `input` and any other member at the top are ignored."""
         if "parameters" not in document:
             return None
         given = document["parameters"]
@@ -117,7 +99,7 @@ class ClusterCore:
         return to_parameters(given, self.modern) if isinstance(given, Mapping) else {}
 
     def run_agent(self, agent_id: str, parameters: Parameters) -> Run:
-        """Runs an agent with ready parameters; returns the tensors of its answer."""
+        """Run an agent with complete parameters and return the tensors of its answer."""
         agent = self.resources.agents.get(agent_id)
         if agent is None:
             if not self.resources.agents:
@@ -139,7 +121,7 @@ class ClusterCore:
                 return (yield from run_conversational(self, agent, parameters, running))
 
     def _begin_turn(self, agent: Json, parameters: Parameters) -> str | None:
-        """Stores the question as a new turn, and puts memory and turn into `parameters`; the new turn's id."""
+        """Store the question as a new turn, add memory and turn to `parameters`, and return the turn's id."""
         memory_id, again = parameters.get("memory_id"), parameters.get("regenerate_interaction_id")
         if memory_id is None and again is not None:
             raise illegal_argument("A memory ID must be provided to regenerate.")
@@ -160,7 +142,7 @@ class ClusterCore:
         return turn.message_id
 
     def predict(self, model_id: str | None, parameters: Parameters) -> Run:
-        """Calls a model; returns the data map of its answer."""
+        """Call a model and return the data map of its answer."""
         model = self.resources.models.get(model_id or "")
         if model is None:
             raise ExecuteFailure(404, "OpenSearchStatusException", "Failed to find model")

@@ -1,6 +1,6 @@
-"""What a cluster makes of the body of a connector or an agent: its checks, in their order, and the stored document.
+"""Checks the bodies of connectors and agents, and makes the stored documents.
 
-The checks are those of the source of 2.19 and 3.4, their words as recorded or read there.
+The checks, their order and their texts are those of the source of 2.19 and 3.4, or recorded.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ _NULL_PARAMETERS = (
 
 
 def refused(reason: str) -> RestFailure:
-    """400 illegal_argument_exception."""
+    """Return a 400 illegal_argument_exception."""
     return RestFailure(400, "illegal_argument_exception", reason)
 
 
 def mcp_is_off() -> RestFailure:
-    """500: what a body that needs MCP connectors gets while the switch is off (3.x)."""
-    words = f"The MCP connector is not enabled. To enable, please update the setting {MCP_SWITCH}"
-    return RestFailure(500, "exception", words)
+    """Return the 500 for a body that needs MCP connectors while the setting is off (3.x)."""
+    reason = f"The MCP connector is not enabled. To enable, please update the setting {MCP_SWITCH}"
+    return RestFailure(500, "exception", reason)
 
 
 # Connectors
 
 
 def check_connector(body: Mapping[str, Any], modern: bool, mcp_on: bool) -> None:
-    """Checks the body of ``connectors/_create``.
+    """Check the body of ``connectors/_create``.
 
     Raises:
         RestFailure: 400, or 500 for an `mcp_sse` one while MCP is off (the other MCP protocol goes unchecked).
@@ -65,7 +65,7 @@ def check_connector(body: Mapping[str, Any], modern: bool, mcp_on: bool) -> None
 
 
 def connector_document(body: Mapping[str, Any], modern: bool) -> Json:
-    """A connector as it is stored, standalone or in a model; its credential with it."""
+    """Return a connector as it is stored, standalone or in a model, with its credential."""
     document: Json = {name: body[name] for name in ("name", "description", "protocol") if name in body}
     document["version"] = str(body.get("version", "1"))
     if body.get("parameters") is not None:
@@ -79,7 +79,7 @@ def connector_document(body: Mapping[str, Any], modern: bool) -> Json:
 
 
 def change_connector(document: Json, body: Mapping[str, Any], modern: bool) -> None:
-    """PUT of a connector: parameters are merged, actions replaced, a credential kept unless one is given.
+    """Apply a PUT to a connector: parameters are merged, actions replaced, the credential replaced if one is sent.
 
     An MCP connector's parameters are replaced instead (source 3.4).
     """
@@ -88,8 +88,8 @@ def change_connector(document: Json, body: Mapping[str, Any], modern: bool) -> N
     if body.get("credential"):
         document["credential"] = dict(body["credential"])
     if body.get("parameters"):
-        kept = {} if "url" in document else document.get("parameters", {})
-        document["parameters"] = {**kept, **to_parameters(body["parameters"], modern)}
+        old = {} if "url" in document else document.get("parameters", {})
+        document["parameters"] = {**old, **to_parameters(body["parameters"], modern)}
     if "actions" in body:
         document["actions"] = [_action(action) for action in body["actions"]]
 
@@ -109,10 +109,10 @@ def _is_web(url: Any) -> bool:
 
 
 def check_agent(body: Mapping[str, Any], modern: bool, mcp_on: bool) -> None:
-    """Checks the body of ``agents/_register``.
+    """Check the body of ``agents/_register``.
 
     Raises:
-        RestFailure: 400; 500 where MCP is needed and off, or the cluster runs into a null.
+        RestFailure: 400; 500 if MCP is needed and off, or for a null that the cluster does not expect.
     """
     if body.get("llm") is not None and body["llm"].get("model_id") is None:
         raise refused("model id is null")
@@ -170,9 +170,9 @@ def _check_tools(tools: Any) -> None:
 
 
 def agent_document(body: Mapping[str, Any], modern: bool) -> Json:
-    """An agent as it is stored."""
-    kept = ("name", "type", "description", "app_type", "memory")
-    document: Json = {name: body[name] for name in kept if body.get(name) is not None}
+    """Return an agent as it is stored."""
+    copied = ("name", "type", "description", "app_type", "memory")
+    document: Json = {name: body[name] for name in copied if body.get(name) is not None}
     if body.get("llm") is not None:
         document["llm"] = {"model_id": body["llm"]["model_id"]}
         if body["llm"].get("parameters") is not None:
@@ -185,16 +185,17 @@ def agent_document(body: Mapping[str, Any], modern: bool) -> Json:
 
 
 def executor_of(planner: Mapping[str, Any]) -> Json:
-    """The agent a planner gets for its steps: itself, but conversational (source 3.4)."""
+    """Return the agent a planner gets for its steps: itself, but conversational (source 3.4)."""
     name = planner["name"]
     description = f"Execution Agent for Plan Execute Reflect - {name}"
     return {**planner, "name": f"{name} (ReAct)", "type": "CONVERSATIONAL", "description": description}
 
 
 def change_agent(document: Json, body: Mapping[str, Any], modern: bool) -> None:
-    """PUT of an agent (3.x): name, description, app_type, llm, tools, parameters and memory; else nothing counts.
+    """Apply a PUT to an agent (3.x). Members other than name, description, app_type, llm, tools, parameters and memory
+    are ignored.
 
-    Parameters of agent and LLM are merged, the tools replaced unless there are none (all of it probed on 3.6).
+    Parameters of agent and LLM are merged; tools are replaced unless there are none (probed on 3.6).
 
     Raises:
         RestFailure: 400 for another type, name or memory than the cluster allows.

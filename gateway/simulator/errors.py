@@ -1,7 +1,7 @@
-"""The two shapes in which a cluster answers a failure (recorded in 07_errors).
+"""The two shapes of a cluster's errors (recorded in 07_errors).
 
-An agent that ran and failed answers ``{"status", "error": {"type", "reason", "details"}}``; a request that was
-refused before answers ``{"error": {"root_cause": [...], "type", "reason"}, "status"}``.
+A failed run responds with ``{"status", "error": {"type", "reason", "details"}}``; a request that was
+refused before the run, with ``{"error": {"root_cause": [...], "type", "reason"}, "status"}``.
 """
 
 from __future__ import annotations
@@ -38,26 +38,26 @@ class RestFailure(Answer):
 
 
 def illegal_argument(details: str) -> ExecuteFailure:
-    """400 IllegalArgumentException."""
+    """Return a 400 IllegalArgumentException."""
     return ExecuteFailure(400, "IllegalArgumentException", details)
 
 
 def null_pointer(details: str = "") -> ExecuteFailure:
-    """500 NullPointerException: what a missing `question` comes to."""
+    """Return the 500 NullPointerException for a missing `question`."""
     return ExecuteFailure(500, "NullPointerException", details)
 
 
 def not_found(what: str, given: str) -> RestFailure:
-    """404 for an agent, model or connector that isn't there."""
+    """Return the 404 for an agent, model or connector that isn't there."""
     return RestFailure(404, "status_exception", f"Failed to find {what} with the provided {what} id: {given}")
 
 
 def no_handler(method: str, path: str) -> Answer:
-    """400 for a path the cluster doesn't know."""
+    """Return the 400 for an unknown path."""
     return Answer(400, {"error": f"no handler found for uri [{path}] and method [{method}]"})
 
 
 def wrong_method(method: str, uri: str, allowed: str) -> Answer:
-    """405 for a known path with another method."""
+    """Return the 405 for a known path with another method."""
     text = f"Incorrect HTTP method for uri [{uri}] and method [{method}], allowed: [{allowed}]"
     return Answer(405, {"error": text, "status": 405})

@@ -1,7 +1,7 @@
-"""The usual connectors and agents, ready to register: for the demo, the matrix and the property tests.
+"""The usual connectors and agents, for the demo, the matrix and the property tests.
 
-On 2.19 the templates are those of FACTS.md ("What arrives"), each behind a flow, a conversational_flow and a
-conversational agent; on 3.4 the tutorial connectors, the upgraded ones, and one that takes whole messages.
+On 2.19 the templates are those of docs/internals/facts.md ("What arrives"), each with a flow, a conversational_flow and
+a conversational agent; on 3.4 the tutorial connectors, the upgraded ones, and one that takes whole messages.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _FILTERS = {
 
 @dataclass(frozen=True)
 class Template:
-    """A connector's request body with its parameters, and where its model answers."""
+    """A connector's request body with its parameters, and the address of its model."""
 
     url: str
     body: str
@@ -42,7 +42,7 @@ class Template:
 
     @property
     def response_filter(self) -> str:
-        """Where the answer's text stands."""
+        """Path of the text in the answer."""
         return self.answer_filter or _FILTERS[self.url]
 
 
@@ -141,12 +141,12 @@ CONVERSATIONAL_FLOW_PROMPT = (
 
 
 def templates(version: str) -> Mapping[str, Template]:
-    """The connector templates of a version, by name."""
+    """Return the connector templates of a version, by name."""
     return MODERN if version.startswith("3.") else CLASSIC
 
 
 def connector_body(name: str, template: Template, llm_url: str) -> dict[str, Any]:
-    """The body of ``POST /connectors/_create``."""
+    """Return the body of ``POST /connectors/_create``."""
     return {
         "name": f"connector-{name}",
         "description": "seeded",
@@ -167,7 +167,7 @@ def connector_body(name: str, template: Template, llm_url: str) -> dict[str, Any
 
 
 def agent_bodies(version: str, name: str, template: Template, model_id: str) -> Iterator[dict[str, Any]]:
-    """The bodies of ``POST /agents/_register`` for one model: flow, cflow, conv, and on 3.x fc and per."""
+    """Yield the bodies of ``POST /agents/_register`` for one model: flow, cflow, conv, and on 3.x fc and per."""
     asked = {"model_id": model_id, "response_filter": template.response_filter}
     if template.interface is not None:
         asked["system_prompt"] = "Be brief."
@@ -177,15 +177,15 @@ def agent_bodies(version: str, name: str, template: Template, model_id: str) -> 
 
     memory = {"type": "conversation_index"}
     yield {"name": f"flow-{name}", "type": "flow", "tools": tool(FLOW_PROMPT)}
-    told = {"app_type": "rag", "memory": memory}
-    yield {"name": f"cflow-{name}", "type": "conversational_flow", **told, "tools": tool(CONVERSATIONAL_FLOW_PROMPT)}
+    common = {"app_type": "rag", "memory": memory}
+    yield {"name": f"cflow-{name}", "type": "conversational_flow", **common, "tools": tool(CONVERSATIONAL_FLOW_PROMPT)}
     lister = [{"type": "ListIndexTool" if version.startswith("3.") else "CatIndexTool"}]
     own = {"max_iteration": "5", "response_filter": template.response_filter}
     llm = {
         "model_id": model_id,
         "parameters": {**own, **({"system_prompt": "Be brief."} if template.interface else {})},
     }
-    yield {"name": f"conv-{name}", "type": "conversational", "llm": llm, **told, "tools": lister}
+    yield {"name": f"conv-{name}", "type": "conversational", "llm": llm, **common, "tools": lister}
     if template.interface is not None:
         calling = {"_llm_interface": template.interface}
         prompt = {"max_iteration": "5", "system_prompt": "Be brief.", "prompt": "${parameters.question}"}
@@ -194,7 +194,7 @@ def agent_bodies(version: str, name: str, template: Template, model_id: str) -> 
             "name": f"fc-{name}",
             "type": "conversational",
             "llm": llm,
-            **told,
+            **common,
             "parameters": calling,
             "tools": lister,
         }
@@ -203,14 +203,14 @@ def agent_bodies(version: str, name: str, template: Template, model_id: str) -> 
             "name": f"per-{name}",
             "type": "plan_execute_and_reflect",
             "llm": llm,
-            **told,
+            **common,
             "parameters": calling,
             "tools": lister,
         }
 
 
 def seed_core(core: ClusterCore, llm_url: str = "http://llm.invalid") -> dict[str, str]:
-    """Registers everything in `core`; agent ids by name, ``flow-a``, ``fc-bedrock_tutorial``, …."""
+    """Register everything in `core`. Return agent ids by name, ``flow-a``, ``fc-bedrock_tutorial``, …."""
     agents: dict[str, str] = {}
     for name, template in templates(core.version).items():
         connector = core.resources.create_connector(connector_body(name, template, llm_url))
@@ -222,9 +222,9 @@ def seed_core(core: ClusterCore, llm_url: str = "http://llm.invalid") -> dict[st
 
 
 async def seed(cluster_url: str, llm_url: str | None = None) -> dict[str, str]:
-    """Registers everything over HTTP, in a simulator or a real cluster; agent ids by name.
+    """Register everything over HTTP, in a simulator or a real cluster. Return agent ids by name.
 
-    `llm_url` is where the models answer; a simulator says so itself (``GET /_simulator``).
+    llm_url: the address of the models; by default it is read from the simulator (``GET /_simulator``).
     """
     async with _session(cluster_url) as session:
         version = str((await _json(session, "GET", "/"))["version"]["number"])

@@ -1,4 +1,4 @@
-"""The flow and conversational_flow agents: their tools one after another, each seeing what the former put out."""
+"""The flow and conversational_flow agents, which run their tools in order; each tool can use earlier outputs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DEFAULT_HISTORY = 10
 
 
 def history_limit(parameters: Mapping[str, str | None]) -> int:
-    """`message_history_limit`, by default the last ten turns.
+    """Return `message_history_limit`, by default the last ten turns.
 
     Raises:
         ExecuteFailure: 400 NumberFormatException.
@@ -32,7 +32,7 @@ def history_limit(parameters: Mapping[str, str | None]) -> int:
 
 
 def java_int(text: str) -> int:
-    """The integer `text` spells.
+    """Parse an integer as Java does.
 
     Raises:
         ExecuteFailure: 400 NumberFormatException.
@@ -44,7 +44,7 @@ def java_int(text: str) -> int:
 
 
 def run_flow(core: ClusterCore, agent: Mapping[str, Any], parameters: Parameters) -> Run:
-    """Runs a flow agent; returns the tensors of its answer."""
+    """Run a flow agent and return the tensors of its answer."""
     specs = tools.selected(agent, parameters)
     if not specs:
         raise illegal_argument("no tool configured")
@@ -63,14 +63,14 @@ def run_flow(core: ClusterCore, agent: Mapping[str, Any], parameters: Parameters
 def run_conversational_flow(
     core: ClusterCore, agent: Mapping[str, Any], parameters: Parameters, running: str | None
 ) -> Run:
-    """Runs a conversational_flow agent; `running` is the turn just begun. Returns the tensors of its answer."""
+    """Run a conversational_flow agent and return the tensors of its answer. running: the new turn."""
     remembers = agent.get("app_type") is not None and agent.get("memory") is not None
     memory_id, parent = parameters.get("memory_id"), parameters.get("parent_interaction_id")
     if remembers:
         turns = core.memory.history(memory_id or "", history_limit(parameters), running)
         if turns:
-            told = "".join(f"Human:{turn.input}\nAssistant:{turn.response}\n" for turn in turns)
-            parameters["chat_history"] = prompts.HISTORY_HEADING + told
+            history = "".join(f"Human:{turn.input}\nAssistant:{turn.response}\n" for turn in turns)
+            parameters["chat_history"] = prompts.HISTORY_HEADING + history
     specs = tools.selected(agent, parameters)
     if not specs:
         raise illegal_argument("no tool configured")
@@ -94,14 +94,14 @@ def _run(core: ClusterCore, spec: Mapping[str, Any], parameters: Parameters) -> 
     tool = tools.create(spec, parameters, core.modern)
     if not tool.is_model:
         return core.tool_outputs.get(tool.spec["type"], tools.INDEX_TABLE)
-    # The model is the tool's own on 2.x; from 3.0 the request may name another.
+    # On 2.x the model is the tool's own; from 3.0 the request may name another.
     own = (spec.get("parameters") or {}).get("model_id")
     model_id = tool.parameters.get("model_id") if core.modern else own
     return (yield from tools.model_tool(dict(tool.parameters), core.modern, core.predict, model_id))
 
 
 def _hand_on(core: ClusterCore, spec: Mapping[str, Any], output: Any, parameters: Parameters) -> str:
-    """Puts a tool's output where the next can see it, ``<name>.output``; returns it as text."""
+    """Set a tool's output as parameter ``<name>.output`` for the next tools, and return it as text."""
     text = as_text(output, core.modern)
     raw = core.modern and is_json(text, MAX_DEPTH)
     parameters[f"{tools.tool_name(spec)}.output"] = text if raw else escape_json(text)

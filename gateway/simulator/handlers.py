@@ -1,4 +1,4 @@
-"""What each row of the REST table does. The third argument is the id in the path, if it has one."""
+"""The handlers of the REST table. Their third argument is the id in the path, if it has one."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl
 
+from gateway.simulator import search as searching
 from gateway.simulator.bodies import parse_object
 from gateway.simulator.core import ClusterCore
 from gateway.simulator.errors import Json, RestFailure
 from gateway.simulator.memory import Message, new_id, page
 from gateway.simulator.predict import LlmReply, LlmRequest
-from gateway.simulator.search import answer, hit
 from gateway.simulator.values import to_parameters
 
 
 @dataclass(frozen=True)
 class Request:
-    """One request; `target` is path and query as they came."""
+    """One request. target: raw path and query."""
 
     method: str
     target: str
@@ -36,7 +36,7 @@ class Request:
         return dict(parse_qsl(self.target.partition("?")[2], keep_blank_values=True))
 
     def json(self, core: ClusterCore) -> Json:
-        """The body as an object; an absent one is refused."""
+        """Return the body as an object. An empty body is refused."""
         return parse_object(self.body, core.modern)
 
 
@@ -47,25 +47,25 @@ Handler = Callable[[ClusterCore, Request, str], Any]
 
 
 def root(core: ClusterCore, request: Request, _: str) -> Json:
-    """The cluster's name and version."""
+    """Return the cluster's name and version."""
     version = {"distribution": "opensearch", "number": core.version, "build_type": "simulated", "build_snapshot": False}
     tagline = "The OpenSearch Project: https://opensearch.org/"
     return {"name": "simulator", "cluster_name": "simulated", "version": version, "tagline": tagline}
 
 
 def health(core: ClusterCore, request: Request, _: str) -> Json:
-    """Always green."""
+    """Return the cluster's health, which is always green."""
     return {"cluster_name": "simulated", "status": "green", "timed_out": False, "number_of_nodes": 1}
 
 
 def get_settings(core: ClusterCore, request: Request, _: str) -> Json:
-    """The settings, with their defaults where asked for."""
+    """Return the settings, with defaults if requested."""
     query = request.query
     return core.settings.shown(query.get("flat_settings") == "true", query.get("include_defaults") == "true")
 
 
 def put_settings(core: ClusterCore, request: Request, _: str) -> Json:
-    """Changes settings; only those of a short list are known."""
+    """Change settings. Only a few are known."""
     return core.settings.change(request.json(core))
 
 
@@ -73,10 +73,10 @@ def put_settings(core: ClusterCore, request: Request, _: str) -> Json:
 
 
 def execute(core: ClusterCore, request: Request, agent_id: str) -> Generator[LlmRequest, LlmReply, Any]:
-    """Runs an agent."""
+    """Run an agent."""
     result = yield from core.execution(agent_id, request.body)
     if request.query.get("async") == "true":
-        # The task's end is not simulated: the run is over before this is answered.
+        # Tasks are not simulated: the run ends before the response.
         tensors = result["inference_results"][0]["output"]
         ids = {tensor["name"]: tensor["result"] for tensor in tensors if "result" in tensor}
         return {"task_id": new_id(), "status": "RUNNING", "response": ids}
@@ -84,20 +84,20 @@ def execute(core: ClusterCore, request: Request, agent_id: str) -> Generator[Llm
 
 
 def execute_stream(core: ClusterCore, request: Request, agent_id: str) -> Json:
-    """Refused: the transport that streams is not installed."""
+    """Refuse: the transport for streaming is not installed."""
     uri = f"unable to serve uri [{request.path}] and method [{request.method}]"
     raise RestFailure(500, "illegal_state_exception", f"The engine does not support HTTP streaming, {uri}")
 
 
 def predict(core: ClusterCore, request: Request, model_id: str) -> Generator[LlmRequest, LlmReply, Any]:
-    """Calls a model without an agent."""
+    """Call a model without an agent."""
     parameters = to_parameters(request.json(core).get("parameters") or {}, core.modern)
     answer = yield from core.predict(model_id, parameters)
     return {"inference_results": [{"output": [{"name": "response", "dataAsMap": answer}], "status_code": 200}]}
 
 
 def execute_algorithm(core: ClusterCore, request: Request, name: str) -> Json:
-    """Refused: agents are not run this way."""
+    """Refuse: agents do not run this way."""
     raise RestFailure(400, "named_object_not_found_exception", f"[1:1] unknown field [{name.upper()}]")
 
 
@@ -105,28 +105,18 @@ def execute_algorithm(core: ClusterCore, request: Request, name: str) -> Json:
 
 
 def search(kind: str) -> Handler:
-    """Searches all connectors, models or agents."""
+    """Search all connectors, models or agents."""
 
     def run(core: ClusterCore, request: Request, _: str) -> Json:
         if not request.body.strip():
             raise RestFailure(400, "parse_exception", "request body or source parameter is required")
-        return core.searches.search(kind, request.json(core))
+        return searching.search(core.resources, kind, request.json(core))
 
     return run
 
 
-def open_point(core: ClusterCore, request: Request, index: str) -> Json:
-    """Opens a point in time on an index of the plugin."""
-    return core.searches.open_point(index, request.query.get("keep_alive"))
-
-
-def close_points(core: ClusterCore, request: Request, _: str) -> Json:
-    """Closes points in time."""
-    return core.searches.close_points(request.json(core))
-
-
 def undeploy(core: ClusterCore, request: Request, model_id: str) -> Json:
-    """Undeploys the model of the path, or those the body names."""
+    """Undeploy the model in the path, or those in the body."""
     body = request.json(core) if request.body else {}
     if body.get("node_ids"):
         raise RestFailure(400, "illegal_argument_exception", "Don't allow custom deployment plan")
@@ -137,19 +127,19 @@ def undeploy(core: ClusterCore, request: Request, model_id: str) -> Json:
 
 
 def create_memory(core: ClusterCore, request: Request, _: str) -> Json:
-    """A new memory."""
+    """Create a memory."""
     body = request.json(core) if request.body else {}
     return {"memory_id": core.memory.create(body.get("name"), body.get("additional_info")).memory_id}
 
 
 def memories(core: ClusterCore, request: Request, _: str) -> Json:
-    """The memories, page by page."""
+    """Return the memories, page by page."""
     found, following = page(core.memory.newest(), request.query)
     return _paged("memories", [memory.document() for memory in found], following)
 
 
 def update_memory(core: ClusterCore, request: Request, memory_id: str) -> Json:
-    """Renames a memory."""
+    """Rename a memory."""
     memory = core.memory.get(memory_id)
     body = request.json(core)
     memory.name = body.get("name", memory.name)
@@ -160,13 +150,13 @@ def update_memory(core: ClusterCore, request: Request, memory_id: str) -> Json:
 
 
 def delete_memory(core: ClusterCore, request: Request, memory_id: str) -> Json:
-    """Removes a memory."""
+    """Remove a memory."""
     core.memory.delete(memory_id)
     return {"success": True}
 
 
 def add_message(core: ClusterCore, request: Request, memory_id: str) -> Json:
-    """Adds a finished turn to a memory."""
+    """Add a finished turn to a memory."""
     memory, body = core.memory.get(memory_id), request.json(core)
     message = Message(memory_id, body.get("input"), body.get("response"), body.get("origin"))
     message.prompt_template, message.additional_info = body.get("prompt_template"), body.get("additional_info")
@@ -174,13 +164,13 @@ def add_message(core: ClusterCore, request: Request, memory_id: str) -> Json:
 
 
 def messages(core: ClusterCore, request: Request, memory_id: str) -> Json:
-    """The turns of a memory, oldest first, page by page."""
+    """Return the turns of a memory, oldest first, page by page."""
     found, following = page(list(core.memory.get(memory_id).messages.values()), request.query)
     return _paged("messages", [message.document(core.modern) for message in found], following)
 
 
 def traces(core: ClusterCore, request: Request, message_id: str) -> Json:
-    """The steps of a turn, last first, page by page."""
+    """Return the steps of a turn, last first, page by page."""
     found, following = page(core.memory.traces_of(message_id), request.query)
     return _paged("traces", [message.document(core.modern) for message in found], following)
 
@@ -190,8 +180,10 @@ def _paged(name: str, documents: list[Json], following: int | None) -> Json:
 
 
 def search_memory(core: ClusterCore, request: Request, memory_id: str) -> Json:
-    """All turns and steps of a memory, whatever the query."""
+    """Return all turns and steps of a memory, whatever the query."""
     memory = core.memory.get(memory_id)
     documents = {**memory.messages, **memory.traces}
-    hits = [hit(".plugins-ml-memory-message", name, message.document(True)) for name, message in documents.items()]
-    return answer(hits[:10], len(hits))
+    hits = [
+        searching.hit(".plugins-ml-memory-message", name, message.document(True)) for name, message in documents.items()
+    ]
+    return searching.answer(hits[:10], len(hits))

@@ -1,7 +1,7 @@
-"""A model's `interface`: a JSON schema its parameters must meet, given at registration or by default.
+"""A model's `interface`: a JSON schema for its parameters, set by the registration or by default.
 
-Two old Bedrock models get one by default that asks for a string `inputs` (FACTS.md, "Lookups"). Of JSON schema,
-only required parameters and their being strings are checked.
+Two old Bedrock models have a default one that requires a string `inputs` (docs/internals/facts.md, "Lookups"). Of JSON
+schema, only required parameters and the type string are checked.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _WITH_DEFAULT = frozenset({"anthropic.claude-v2", "anthropic.claude-3-sonnet-202
 
 
 def default_interface(connector: Mapping[str, Any]) -> dict[str, str] | None:
-    """The interface a model gets for its connector; `input` is the schema as JSON text."""
+    """Return the interface a model gets for its connector; `input` is the schema as JSON text."""
     parameters = connector.get("parameters") or {}
     if parameters.get("service_name") != "bedrock" or parameters.get("model") not in _WITH_DEFAULT:
         return None
@@ -26,7 +26,7 @@ def default_interface(connector: Mapping[str, Any]) -> dict[str, str] | None:
 
 
 def check_interface(model: Json, parameters: Mapping[str, str | None], modern: bool) -> None:
-    """Holds `parameters` against the model's interface.
+    """Check `parameters` against the model's interface.
 
     Raises:
         ExecuteFailure: 400 "Error validating input schema: …".
@@ -43,5 +43,5 @@ def check_interface(model: Json, parameters: Mapping[str, str | None], modern: b
     ]
     if problems:
         instance = to_json({"algorithm": "REMOTE", "parameters": dict(parameters), "action_type": None}, modern)
-        told = f"Validation failed: [{', '.join(problems)}] for instance: {instance} with schema: {interface['input']}"
-        raise ExecuteFailure(400, "OpenSearchStatusException", f"Error validating input schema: {told}")
+        fault = f"Validation failed: [{', '.join(problems)}] for instance: {instance} with schema: {interface['input']}"
+        raise ExecuteFailure(400, "OpenSearchStatusException", f"Error validating input schema: {fault}")

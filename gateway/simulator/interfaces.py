@@ -1,4 +1,4 @@
-"""Function calling on 3.0–3.4: what `_llm_interface` sets up, and how tool calls are read and answered."""
+"""Function calling on 3.0–3.4: the settings of `_llm_interface`, and the messages for tool calls and results."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from gateway.simulator.errors import illegal_argument
 from gateway.simulator.render import Parameters
 from gateway.simulator.values import as_text, to_json
 
-# What goes in raw unless the agent or the caller says otherwise (FACTS.md, 3.4.0).
+# Parameters that are inserted raw by default (docs/internals/facts.md, 3.4.0).
 DEFAULT_NO_ESCAPE = "_chat_history,_tools,_interactions,tool_configs"
 
 
 @dataclass(frozen=True)
 class Interface:
-    """One `_llm_interface`: its templates, and where things stand in the model's answer."""
+    """One `_llm_interface`: its templates, and the paths in the model's answer."""
 
     response_filter: str
     tool_template: str
@@ -30,7 +30,7 @@ class Interface:
     extra: Mapping[str, str]
 
     def configure(self, parameters: Parameters) -> None:
-        """Puts the interface's parameters over the agent's and the caller's; only `no_escape_params` yields."""
+        """Override the agent's and the caller's parameters with the interface's, except `no_escape_params`."""
         parameters.setdefault("no_escape_params", DEFAULT_NO_ESCAPE)
         parameters["llm_response_filter"] = self.response_filter
         parameters["tool_configs"] = self.tool_configs
@@ -72,7 +72,7 @@ INTERFACES: Mapping[str, Interface] = {"bedrock/converse/claude": _BEDROCK, "ope
 
 
 def interface_of(name: str | None) -> Interface | None:
-    """The interface called `name`, None for no name.
+    """Return the interface called `name`, None for no name.
 
     Raises:
         ExecuteFailure: 400 for a name the cluster doesn't know.
@@ -85,14 +85,14 @@ def interface_of(name: str | None) -> Interface | None:
 
 
 def tool_call(interface: Interface, call: Mapping[str, Any]) -> tuple[str, str, str]:
-    """Name, input as JSON text, and id of one call."""
+    """Return name, input as JSON text, and id of one call."""
     if interface is _BEDROCK:
         return call["name"], as_text(call["input"], True), call["toolUseId"]
     return call["function"]["name"], as_text(call["function"]["arguments"], True), call["id"]
 
 
 def tool_result(interface: Interface, call_id: str, text: str) -> str:
-    """The message that carries a tool's output back to the model, as JSON text."""
+    """Return the message with a tool's output for the model, as JSON text."""
     if interface is _BEDROCK:
         result = {"toolUseId": call_id, "content": [{"text": text}], "status": None}
         return to_json({"role": "user", "content": [{"toolResult": result}]}, True)

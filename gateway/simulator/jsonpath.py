@@ -1,4 +1,4 @@
-"""The few JSONPath forms connectors use: ``$.a.b[0].c``, ``$['a']`` and ``[*]``."""
+"""The forms of JSONPath that connectors use: ``$.a.b[0].c``, ``$['a']`` and ``[*]``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _STEP = re.compile(r"\.?([\w-]+)|\['([^']*)'\]|\[(\d+)\]|(\[\*\])")
 
 @lru_cache(maxsize=256)
 def _steps(path: str) -> tuple[str | int | None, ...]:
-    """Names, positions, and None for ``[*]``."""
+    """Yield names, positions, and None for ``[*]``."""
     steps: list[str | int | None] = []
     pos = 1 if path.startswith("$") else 0
     while pos < len(path):
@@ -27,7 +27,7 @@ def _steps(path: str) -> tuple[str | int | None, ...]:
 
 
 def read(document: Any, path: str) -> Any:
-    """What `path` points to in `document`; with ``[*]``, the list of all it points to.
+    """Return the value at `path` in `document`; with ``[*]``, the list of all values.
 
     Raises:
         ExecuteFailure: 500 PathNotFoundException.

@@ -1,9 +1,9 @@
-"""Which texts the cluster takes for a JSON object or array, and inserts raw.
+"""Tests if the cluster treats a text as a JSON object or array, and inserts it raw.
 
-Its test reads the text twice, with two lenient parsers, and both must agree. This is our own reading of what
-the probes showed (FACTS.md, "Rendering, in detail"): unquoted and single-quoted words, ``=`` for ``:``, ``;``
-for ``,``, empty array places and a trailing comma in an array pass; duplicate keys, comments, anything behind
-the value, and any first character but JSON white space before it don't. Scalars never count.
+The cluster parses the text with two lenient parsers, and both must succeed. This parser follows the probes
+(docs/internals/facts.md, "Rendering, in detail"): it accepts unquoted and single-quoted strings, ``=`` for ``:``, ``;``
+for ``,``, empty elements and a trailing comma in an array. It rejects duplicate keys, comments, anything after the
+value, anything but JSON white space before it, and scalars.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ class _NotJson(Exception):
 
 
 def is_json(text: str | None, max_depth: int | None = None) -> bool:
-    """Whether `text` counts as a JSON object or array.
+    """Return True if `text` counts as a JSON object or array.
 
-    `max_depth` is the deepest nesting accepted: none on 2.19, 255 on 3.x.
+    max_depth: the deepest nesting that is accepted: None for any depth on 2.19, 255 on 3.x.
     """
     if text is None:
         return False
@@ -52,7 +52,7 @@ _STRICT = json.JSONDecoder(object_pairs_hook=_no_duplicates, parse_int=str, pars
 
 
 class _Scanner:
-    """One pass over the text, with a stack of its own: nesting may be deeper than Python's recursion."""
+    """One pass over the text, with an explicit stack, because nesting may exceed Python's recursion limit."""
 
     def __init__(self, text: str, max_depth: int | None) -> None:
         self.text = text
@@ -61,7 +61,7 @@ class _Scanner:
         self.after_comma = False
 
     def accepts(self) -> bool:
-        stack: list[set[str] | None] = []  # the names seen so far of an object, None for an array
+        stack: list[set[str] | None] = []  # names seen in an object, None for an array
         self._open(stack)
         while stack:
             if stack[-1] is None:
@@ -83,7 +83,7 @@ class _Scanner:
         if char == "]":
             self._close(stack)
         elif char in ",;":
-            self.pos += 1  # an empty place
+            self.pos += 1  # an empty element
         else:
             self._value(stack)
 
@@ -159,7 +159,7 @@ class _Scanner:
         raise _NotJson
 
     def _escape(self) -> int:
-        """The length of the escape sequence that begins here."""
+        """Return the length of the escape sequence that begins here."""
         kind = self.text[self.pos + 1 : self.pos + 2]
         if kind not in _ESCAPES or not kind:
             raise _NotJson

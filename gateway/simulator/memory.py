@@ -1,6 +1,6 @@
-"""Conversation memory: what an agent remembers, and the ``/_plugins/_ml/memory`` API over it.
+"""Conversation memory, and the ``/_plugins/_ml/memory`` API.
 
-Only texts are kept: a turn's question and its answer (FACTS.md, "Answers and memory").
+It stores only the texts of a turn: question and answer (docs/internals/facts.md, "Answers and memory").
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ Json = dict[str, Any]
 
 
 def new_id() -> str:
-    """Twenty characters, as the cluster's own ids; but none begins with a dash, as an option does on a command line."""
+    """Return an id of twenty characters like the cluster's; it never begins with a dash, as an option does."""
     made = secrets.token_urlsafe(15)
     return new_id() if made.startswith("-") else made
 
 
 def now() -> str:
-    """The time as memory documents carry it."""
+    """Return the time as memory documents carry it."""
     seconds, nanos = divmod(time.time_ns(), 1_000_000_000)
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{nanos:09d}Z"
 
@@ -45,7 +45,7 @@ class Message:
     updated_time: str = field(default_factory=now)
 
     def document(self, modern: bool) -> Json:
-        """The message as the API shows it: empty fields left out."""
+        """Return the message as the API shows it: empty fields left out."""
         shown = {
             "memory_id": self.memory_id,
             "message_id": self.message_id,
@@ -75,7 +75,7 @@ class Memory:
     traces: dict[str, Message] = field(default_factory=dict)
 
     def document(self) -> Json:
-        """The memory as the API shows it."""
+        """Return the memory as the API shows it."""
         shown = {
             "memory_id": self.memory_id,
             "create_time": self.create_time,
@@ -87,23 +87,23 @@ class Memory:
 
 
 class MemoryStore:
-    """All memories of a cluster."""
+    """The memories of a cluster."""
 
     def __init__(self, modern: bool) -> None:
         self.modern = modern
         self.memories: dict[str, Memory] = {}
         self._owner: dict[str, Memory] = {}
 
-    # What the runners use.
+    # For the agents.
 
     def create(self, name: str | None, additional_info: Json | None = None) -> Memory:
-        """A new, empty memory."""
+        """Return a new, empty memory."""
         memory = Memory(name, additional_info)
         self.memories[memory.memory_id] = memory
         return memory
 
     def begin(self, memory_id: str | None, question: str) -> Message:
-        """The message of a new turn, not answered yet, in the named memory or (no name) in a new one.
+        """Return the message of a new turn, not answered yet, in the named memory or (no name) in a new one.
 
         Raises:
             ExecuteFailure: 404, no such memory.
@@ -114,14 +114,14 @@ class MemoryStore:
         return self.add(memory, Message(memory.memory_id, question))
 
     def add(self, memory: Memory, message: Message) -> Message:
-        """Stores a turn, or a trace of one."""
+        """Store a turn, or a trace of one."""
         (memory.messages if message.trace_number is None else memory.traces)[message.message_id] = message
         self._owner[message.message_id] = memory
         memory.updated_time = now()
         return message
 
     def history(self, memory_id: str, limit: int, running: str | None) -> list[Message]:
-        """The answered turns among the last `limit`, oldest first; the `running` turn is not seen yet."""
+        """Return the answered turns among the last `limit`, oldest first, without the `running` turn."""
         memory = self.memories.get(memory_id)
         if memory is None or limit <= 0:
             return []
@@ -129,7 +129,7 @@ class MemoryStore:
         return [message for message in seen[-limit:] if message.response]
 
     def answer(self, message_id: str | None, response: str | None, additional_info: Json) -> None:
-        """Writes the answer into its turn."""
+        """Write the answer into its turn."""
         message = self.find(message_id)
         if message is not None:
             message.response = response
@@ -137,28 +137,28 @@ class MemoryStore:
             message.updated_time = self._owner[message.message_id].updated_time = now()
 
     def trace(self, parent: str | None, number: int, question: str | None, response: str, origin: str) -> None:
-        """Keeps one step of a turn."""
+        """Store one step of a turn."""
         memory = self._owner.get(parent or "")
         if memory is not None:
             step = Message(memory.memory_id, question, response, origin, parent_message_id=parent, trace_number=number)
             self.add(memory, step)
 
     def find(self, message_id: str | None) -> Message | None:
-        """The turn with this id."""
+        """Return the turn with this id."""
         memory = self._owner.get(message_id or "")
         return memory.messages.get(message_id or "") if memory else None
 
     def forget(self, message_id: str) -> None:
-        """Removes a turn and its traces."""
+        """Remove a turn and its traces."""
         memory = self._owner.pop(message_id, None)
         if memory is not None:
             memory.messages.pop(message_id, None)
             memory.traces = {k: step for k, step in memory.traces.items() if step.parent_message_id != message_id}
 
-    # What the API uses.
+    # For the API.
 
     def get(self, memory_id: str) -> Memory:
-        """The memory.
+        """Return the memory.
 
         Raises:
             RestFailure: 404.
@@ -168,7 +168,7 @@ class MemoryStore:
         return self.memories[memory_id]
 
     def message(self, message_id: str) -> Message:
-        """The turn.
+        """Return the turn.
 
         Raises:
             RestFailure: 404.
@@ -179,7 +179,7 @@ class MemoryStore:
         return message
 
     def traces_of(self, message_id: str) -> list[Message]:
-        """The steps of a turn, the last first.
+        """Return the steps of a turn, the last first.
 
         Raises:
             RestFailure: 404.
@@ -188,11 +188,11 @@ class MemoryStore:
         return [step for step in reversed(memory.traces.values()) if step.parent_message_id == message_id]
 
     def newest(self) -> list[Memory]:
-        """All memories, the one used last first."""
+        """Return all memories, most recently used first."""
         return sorted(self.memories.values(), key=lambda memory: memory.updated_time, reverse=True)
 
     def delete(self, memory_id: str) -> None:
-        """Removes a memory; one that isn't there is no error.
+        """Remove a memory; one that isn't there is no error.
 
         The messages go with it.
         """
@@ -202,7 +202,7 @@ class MemoryStore:
 
 
 def page(items: list[Any], query: Mapping[str, str]) -> tuple[list[Any], int | None]:
-    """One page of `items` by ``max_results`` (10) and ``next_token`` (0), and the next page's token if it was full."""
+    """Return one page of `items` by ``max_results`` (10) and ``next_token`` (0), and the next page's token if full."""
     size = int(query.get("max_results", 10))
     start = int(query.get("next_token", 0))
     found = items[start : start + size]

@@ -1,4 +1,4 @@
-"""What names and descriptions may hold from 3.1 on (sources 3.1.0.0 to 3.6.0.0; a real 3.6.0 said the same)."""
+"""Characters allowed in names and descriptions from 3.1 on (sources 3.1.0.0 to 3.6.0.0; confirmed on a real 3.6.0)."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ _ALLOWED = "can only contain letters, numbers, spaces, and basic punctuation (.,
 
 
 def check_words(body: Mapping[str, Any], name: str, description: str) -> None:
-    """Checks `name` and `description` of a model or connector, where there are any.
+    """Check `name` and `description` of a model or connector, if present.
 
-    name, description: what the cluster calls these fields.
+    name, description: the cluster's labels of these fields.
 
     Raises:
-        RestFailure: 400 with every field that holds anything else.
+        RestFailure: 400 with every invalid field.
     """
-    said = ((name, body.get("name")), (description, body.get("description")))
-    wrong = [f"{label} {_ALLOWED}" for label, value in said if isinstance(value, str) and not _SAFE.fullmatch(value)]
+    fields = ((name, body.get("name")), (description, body.get("description")))
+    wrong = [f"{label} {_ALLOWED}" for label, value in fields if isinstance(value, str) and not _SAFE.fullmatch(value)]
     if wrong:
         listed = "".join(f"{number}: {one};" for number, one in enumerate(wrong, 1))
         raise RestFailure(400, "action_request_validation_exception", f"Validation Failed: {listed}")

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from gateway.simulator.core import ClusterCore
 
 _MAX_STEPS = "20"
-# Unlike a function-calling agent's: `_chat_history` is escaped here (recorded: a bare list of messages is a 400).
+# Unlike in a function-calling agent, `_chat_history` is escaped (recorded: a bare list of messages is a 400).
 _NO_ESCAPE = "tool_configs,_tools"
 
 
 def run_plan(core: ClusterCore, agent: Mapping[str, Any], given: Parameters, running: str | None) -> Run:
-    """Runs the planner until it gives a result; returns the tensors of the answer.
+    """Run the planner until it has a result, and return the tensors of the answer.
 
-    The agent's own parameters win over the caller's, and `prompt` and `no_escape_params` are always its own.
+    The agent's own parameters override the caller's; `prompt` and `no_escape_params` are always its own.
     """
     parameters: Parameters = {**given, **(agent.get("parameters") or {})}
     _set_up(parameters)
@@ -79,7 +79,7 @@ def _result_text(number: int, result: str) -> str:
 
 
 def _plan(parameters: Parameters, answer: Mapping[str, Any]) -> dict[str, Any]:
-    """``{"steps": [...], "result": "..."}`` as the planner's model wrote it, in a code fence or bare."""
+    """Read ``{"steps": [...], "result": "..."}`` from the planner's model, with or without a code fence."""
     if set(answer) == {"response"}:
         text = str(answer["response"]).strip()
     else:
@@ -98,7 +98,7 @@ def _plan(parameters: Parameters, answer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _execute(core: ClusterCore, parameters: Parameters, step: str) -> Run:
-    """Has the executor agent do one step; none of the caller's parameters reach it but these."""
+    """Run one step with the executor agent, which gets only these of the caller's parameters."""
     given: Parameters = {
         "question": step,
         "system_prompt": parameters["executor_system_prompt"],

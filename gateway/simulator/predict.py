@@ -21,18 +21,18 @@ Tensor = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class LlmRequest:
-    """What a connector sends: `body` is text, and need not be JSON."""
+    """A connector's request. body: text, not necessarily JSON."""
 
     url: str
     headers: Mapping[str, str]
     body: str
     timeout: float = 30_000.0
-    """Seconds; `client_config.read_timeout` of the connector."""
+    """Timeout in seconds: the connector's `client_config.read_timeout`."""
 
 
 @dataclass(frozen=True, slots=True)
 class LlmReply:
-    """What came back; `failure` is set when nothing did (the words after "Error communicating …")."""
+    """The response. failure: the text after "Error communicating …" if there was none."""
 
     status: int
     body: str
@@ -43,10 +43,10 @@ Run = Generator[LlmRequest, LlmReply, Any]
 
 
 def predict(connector: Mapping[str, Any], parameters: Mapping[str, str | None], modern: bool) -> Run:
-    """Calls the model behind `connector`; returns the data map of its answer.
+    """Call the connector's model and return the data map of its answer.
 
     Raises:
-        ExecuteFailure: the template could not be filled, or the model failed.
+        ExecuteFailure: the template could not be rendered, or the model failed.
     """
     action = next(action for action in connector["actions"] if action["action_type"].upper() == "PREDICT")
     given = escaped(parameters, modern)
@@ -63,7 +63,7 @@ def predict(connector: Mapping[str, Any], parameters: Mapping[str, str | None], 
 
 
 def _on_the_wire(body: str) -> str:
-    """`body` as UTF-8 carries it: half a surrogate pair becomes a question mark."""
+    """Return `body` as UTF-8, with each lone surrogate replaced by a question mark."""
     if body.isascii():
         return body
     joined = body.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
@@ -71,7 +71,7 @@ def _on_the_wire(body: str) -> str:
 
 
 def data_map(reply: LlmReply, response_filter: str | None) -> dict[str, Any]:
-    """The answer as a map: filtered, and wrapped as ``{"response": …}`` unless it is a JSON object already."""
+    """Return the answer as a map: filtered, and wrapped as ``{"response": …}`` unless it is a JSON object already."""
     if reply.failure is not None:
         raise ExecuteFailure(
             500, "OpenSearchStatusException", f"Error communicating with remote model: {reply.failure}"
@@ -82,7 +82,7 @@ def data_map(reply: LlmReply, response_filter: str | None) -> dict[str, Any]:
     if response_filter is None:
         answer = _parsed(reply.body, read_answer)
         return answer if isinstance(answer, dict) else {"response": answer}
-    # The filter reads with another parser, which keeps whole numbers whole.
+    # The filter uses another parser, which does not convert integers to doubles.
     found = jsonpath.read(_parsed(reply.body, json.loads), response_filter)
     if isinstance(found, str) and is_json(found):
         found = _lenient(found)
@@ -93,8 +93,8 @@ def _parsed(body: str, reader: Callable[[str], Any]) -> Any:
     try:
         return reader(body)
     except ValueError:
-        words = body.split(maxsplit=1)
-        column = len(words[0]) + 2 if words else 1
+        parts = body.split(maxsplit=1)
+        column = len(parts[0]) + 2 if parts else 1
         details = (
             "Use JsonReader.setStrictness(Strictness.LENIENT) to accept malformed JSON at line 1 column "
             f"{column} path $\nSee https://github.com/google/gson/blob/main/Troubleshooting.md#malformed-json"
@@ -103,7 +103,7 @@ def _parsed(body: str, reader: Callable[[str], Any]) -> Any:
 
 
 def _lenient(text: str) -> Any:
-    """A filtered answer that looks like JSON is parsed; one only the lenient parser takes stays text."""
+    """Parse a filtered answer that looks like JSON. A text that only the lenient parser accepts remains text."""
     try:
         return read_answer(text)
     except ValueError:

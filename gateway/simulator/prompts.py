@@ -1,7 +1,7 @@
 """Stand-ins for the prompts built into the cluster.
 
-Those texts belong to another project, so only their placeholders are kept, in the order and nesting in which a
-cluster fills them in; the words between are ours.
+Those texts belong to another project, so only their placeholders are copied, with the same order and nesting. The texts
+between them are different.
 """
 
 TEMPLATE = (

@@ -1,6 +1,6 @@
-"""Reading a ReAct model's answer: a thought with an action, or the final answer (2.x, and 3.x without an interface).
+"""Reads a ReAct model's answer: a thought with an action, or the final answer (2.x, and 3.x without an interface).
 
-Models answer loosely, so the reading is loose too: JSON, JSON inside a code fence, a JSON-like part, or words.
+It accepts JSON, JSON in a code fence, a JSON-like part, or plain text.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FIELDS = ("thought", "action", "action_input", "final_answer")
 
 @dataclass(frozen=True)
 class Step:
-    """What the model decided: `text` is its answer as it counts, `final` its last word, or else a tool."""
+    """The model's decision. text: its answer. final: the final answer, if it is one; otherwise there is a tool."""
 
     text: str | None
     thought: str
@@ -34,7 +34,7 @@ class Step:
 
 
 def read_step(answer: Mapping[str, Any], tool_names: Iterable[str], modern: bool) -> Step:
-    """The step in a model's answer; an answer that names no known tool is final."""
+    """Return the step in a model's answer. An answer without a known tool is final."""
     if set(answer) == {"response"}:
         text = _json_in(as_text(answer["response"], modern))
         fields = _fields(text, modern)

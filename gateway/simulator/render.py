@@ -1,7 +1,7 @@
 """From parameters to the body of the LLM request, as a connector's predict action renders it.
 
-Only `substitute` and `escape_json` are shared with the gateway's delivery; the rest is written anew, so that the
-one can prove the other.
+Only `substitute` and `escape_json` are shared with the gateway's delivery. The rest is an independent implementation,
+so that each checks the other.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gateway.simulator.values import quoted_inside
 
 Parameters = dict[str, "str | None"]
 
-# A parser of 3.x stops at this nesting; 2.19 took 600 levels (FACTS.md, "Payload limits").
+# The limit of a parser of 3.x; 2.19 accepted 600 levels (docs/internals/facts.md, "Payload limits").
 MAX_DEPTH = 255
 
 _TO_STRING = re.compile(r"\$\{parameters\.(.+?)\.toString\(\)\}")
@@ -26,7 +26,7 @@ _UNFILLED = re.compile(r"\$\{parameters\.([^}]+)\}")
 
 
 def fill(template: str, values: Mapping[str, Any], prefix: str = "${parameters.") -> str:
-    """`template` with its placeholders filled in, recursively.
+    """Fill in the placeholders of `template`, recursively.
 
     Raises:
         ExecuteFailure: 500 IllegalStateException, "Infinite loop in property interpolation of …".
@@ -42,9 +42,9 @@ def fill(template: str, values: Mapping[str, Any], prefix: str = "${parameters."
 
 
 def escaped(parameters: Mapping[str, str | None], modern: bool) -> Parameters:
-    """Each parameter ready for the template: JSON as it is, all else JSON-escaped.
+    """Prepare each parameter for the template: JSON as it is, anything else JSON-escaped.
 
-    From 3.0 those that `no_escape_params` names go in as they are.
+    From 3.0, the parameters in `no_escape_params` are not escaped.
     """
     raw: set[str] = set()
     if modern:
@@ -57,7 +57,7 @@ def escaped(parameters: Mapping[str, str | None], modern: bool) -> Parameters:
 
 
 def payload(template: str, parameters: Parameters, modern: bool) -> str:
-    """The body of the LLM request.
+    """Render the body of the LLM request.
 
     Raises:
         ExecuteFailure: 400 "Invalid payload: …" or "Some parameter placeholder not filled in payload: …".

@@ -1,4 +1,4 @@
-"""Connectors, models and agents: registering, changing, showing and removing them."""
+"""Connectors, models and agents: registers, changes, shows and removes them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _IN_MESSAGE = 10
 
 
 class _Write(NamedTuple):
-    """A write `_search` may not know of yet; `before` is what it shows till then, None for nothing."""
+    """A recent write that `_search` may not find yet. before: the document it finds instead, None for none."""
 
     time: float
     kind: str
@@ -34,8 +34,8 @@ class _Write(NamedTuple):
 class Resources:
     """The documents of a cluster, by id.
 
-    A write is seen by ``_search`` after `refresh_seconds`, by GET at once; a model registered with ``deploy=true`` is
-    deployed after `deploy_seconds` (recorded: on 3.x it still shows as registered right after). `clock` counts both.
+    ``_search`` finds a write after `refresh_seconds`, GET at once. A model registered with ``deploy=true`` is deployed
+    after `deploy_seconds` (recorded: 3.x first shows it as registered). `clock` is the time for both.
     """
 
     def __init__(self, modern: bool, settings: Settings | None = None, refresh_seconds: float = 0.0) -> None:
@@ -52,10 +52,10 @@ class Resources:
         self._written_so_far = dict.fromkeys(INDEX, 0)
         self._numbers: dict[tuple[str, str], int] = {}
 
-    # What `_search` sees
+    # For `_search`
 
     def searchable(self, kind: str) -> dict[str, Document]:
-        """The documents of a kind as ``_search`` finds them now, by id: without credentials."""
+        """Return the documents of a kind as ``_search`` finds them now, by id: without credentials."""
         seen = {name: self._document(kind, name) for name in self._all_of(kind)}
         horizon = self.clock() - self.refresh_seconds
         self._fresh = [write for write in self._fresh if write.time > horizon]
@@ -67,7 +67,7 @@ class Resources:
         return deepcopy(seen)
 
     def current(self, kind: str) -> dict[str, Json]:
-        """The documents of a kind as GET shows them now, by id."""
+        """Return the documents of a kind as GET shows them now, by id."""
         return {name: self._shown(kind, name) for name in self._all_of(kind)}
 
     def _all_of(self, kind: str) -> dict[str, Json]:
@@ -77,24 +77,24 @@ class Resources:
         return {"connector": self.connector, "model": self.model, "agent": self.agent}[kind](name)
 
     def _writing(self, kind: str, name: str) -> None:
-        """Is called before a document changes."""
+        """Record that a document is about to change."""
         if self.refresh_seconds > 0:
             before = deepcopy(self._document(kind, name)) if name in self._all_of(kind) else None
             self._fresh.append(_Write(self.clock(), kind, name, before))
         self._count_write(kind, name)
 
     def _count_write(self, kind: str, name: str) -> None:
-        """Every write of an index gets the next sequence number; a document shows that of its last."""
+        """Give the document the next sequence number of its index."""
         self._numbers[kind, name] = self._written_so_far[kind]
         self._written_so_far[kind] += 1
 
     def _document(self, kind: str, name: str) -> Document:
-        if (kind, name) not in self._numbers:  # put there past the API
+        if (kind, name) not in self._numbers:  # added without the API
             self._count_write(kind, name)
         return Document(kind, name, self._shown(kind, name), self._numbers[kind, name])
 
     def _found_by(self, kind: str, query: Json) -> list[str]:
-        """The ids a search of the cluster's own comes to; it knows no more than anybody's."""
+        """Return the ids that a search of the cluster's own finds. It has the same delay as any search."""
         wanted = matcher(query)
         return [found.id for found in self.searchable(kind).values() if wanted(found)][:_IN_MESSAGE]
 
@@ -105,10 +105,10 @@ class Resources:
     # Connectors
 
     def create_connector(self, body: Mapping[str, Any]) -> Json:
-        """Registers a connector; ``{"connector_id": …}``.
+        """Register a connector. Return ``{"connector_id": …}``.
 
         Raises:
-            RestFailure: as `documents.check_connector`, and 400 for a URL that is no http(s) address.
+            RestFailure: as `documents.check_connector`, and 400 for a URL that is not an http(s) address.
         """
         documents.check_connector(body, self.modern, self.settings.is_on(MCP_SWITCH))
         self._check_words(body, "Model connector name", "Model connector description")
@@ -120,11 +120,11 @@ class Resources:
         return {"connector_id": connector_id}
 
     def connector(self, connector_id: str) -> Json:
-        """The connector as GET shows it: its credential never."""
+        """Return the connector as GET shows it, without its credential."""
         return _without_credential(self._find(self.connectors, "connector", connector_id))
 
     def update_connector(self, connector_id: str, body: Mapping[str, Any]) -> Json:
-        """Changes a connector no deployed model uses; its credential is kept."""
+        """Change a connector that no deployed model uses. The credential does not change."""
         self._check_words(body, "Model connector name", "Model connector description")
         document = self._find(self.connectors, "connector", connector_id)
         using = self._found_by("model", {"match": {"connector_id": connector_id}})
@@ -138,7 +138,7 @@ class Resources:
         return self._written("connector", connector_id, "updated")
 
     def delete_connector(self, connector_id: str) -> Json:
-        """Removes a connector no model names; one that isn't there is "not_found", with 200."""
+        """Remove a connector that no model uses. A missing one is "not_found", with 200."""
         users = self._found_by("model", {"match": {"connector_id": connector_id}})
         if users:
             named = f"{len(users)} models are still using this connector, please delete or update the models first: "
@@ -148,7 +148,7 @@ class Resources:
     # Models
 
     def register_model(self, body: Mapping[str, Any], deploy: bool) -> Json:
-        """Registers a remote model with a connector of its own or a standalone one."""
+        """Register a remote model with a connector of its own or a standalone one."""
         if body.get("name") is None:
             raise refused("model name is null")
         self._check_words(body, "Model name", "Model description")
@@ -170,8 +170,8 @@ class Resources:
             "last_updated_time": stamp,
             _STATE: _State(deploys_at=self.clock() + self.deploy_seconds if deploy else None),
         }
-        kept = ("description", "connector_id", "interface")
-        model |= {name: body[name] for name in kept if body.get(name) is not None}
+        copied = ("description", "connector_id", "interface")
+        model |= {name: body[name] for name in copied if body.get(name) is not None}
         if "connector" in body:
             model["connector"] = documents.connector_document(body["connector"], self.modern)
         connector = model.get("connector") or self.connectors[model["connector_id"]]
@@ -183,7 +183,7 @@ class Resources:
         return {"task_id": new_id(), "status": "CREATED", "model_id": model_id}
 
     def model(self, model_id: str) -> Json:
-        """The model as GET shows it."""
+        """Return the model as GET shows it."""
         document = self._find(self.models, "model", model_id)
         shown = {name: value for name, value in document.items() if name != _STATE}
         shown |= self._shown_state(model_id, document)
@@ -208,14 +208,14 @@ class Resources:
         return {**shown, "planning_worker_nodes": [NODE]} if deployed else shown
 
     def is_deployed(self, model_id: str) -> bool:
-        """Whether the model is deployed by now."""
+        """Return True if the model is deployed by now."""
         due = self.models[model_id][_STATE].deploys_at
         return due is not None and due <= self.clock()
 
     def update_model(self, model_id: str, body: Mapping[str, Any]) -> Json:
-        """Changes a model, deployed or not: its connector's parameters are merged, its actions replaced.
+        """Change a model, deployed or not: its connector's parameters are merged, its actions replaced.
 
-        Whether a `connector_id` exists is not looked at, as on a real 3.6.0.
+        As on a real 3.6.0, it is not checked that a `connector_id` exists.
         """
         self._check_words(body, "Model Name", "Model Description")
         if body.get("connector") is not None and body.get("connector_id") is not None:
@@ -242,14 +242,14 @@ class Resources:
         return RestFailure(500, "null_pointer_exception", _NULL_INNER_CONNECTOR)
 
     def deploy_model(self, model_id: str) -> Json:
-        """Deploys a model."""
+        """Deploy a model."""
         self._require_model(model_id)
         self._writing("model", model_id)
         self.models[model_id][_STATE] = _State(deploys_at=self.clock())
         return {"task_id": new_id(), "task_type": "DEPLOY_MODEL", "status": "COMPLETED"}
 
     def undeploy_models(self, model_ids: list[str] | None) -> Json:
-        """Undeploys models; the next use of one deploys it again. What no node runs is "not_found"."""
+        """Undeploy models. The next use of a model deploys it again. A model that no node runs is "not_found"."""
         if not model_ids:
             raise refused("Must set specific model ids to undeploy")
         if len(model_ids) == 1:
@@ -268,7 +268,7 @@ class Resources:
             raise RestFailure(404, "status_exception", "Failed to find model")
 
     def delete_model(self, model_id: str) -> Json:
-        """Removes a model that is not deployed; with the switch on, only if no agent's tool uses it."""
+        """Remove a model that is not deployed and, with the setting on, that no agent's tool uses."""
         self._require_model(model_id)
         if self.is_deployed(model_id):
             raise RestFailure(400, "status_exception", _STILL_DEPLOYED)
@@ -282,7 +282,7 @@ class Resources:
     # Agents
 
     def register_agent(self, body: Mapping[str, Any]) -> Json:
-        """Registers an agent, a planner with an executor of its own; ``{"agent_id": …}``.
+        """Register an agent, and the executor of a planner. Return ``{"agent_id": …}``.
 
         Raises:
             RestFailure: as `documents.check_agent`.
@@ -302,11 +302,11 @@ class Resources:
         return agent_id
 
     def agent(self, agent_id: str) -> Json:
-        """The agent as GET shows it."""
+        """Return the agent as GET shows it."""
         return self._find(self.agents, "agent", agent_id)
 
     def update_agent(self, agent_id: str, body: Mapping[str, Any]) -> Json:
-        """Changes an agent (3.x)."""
+        """Change an agent (3.x)."""
         if agent_id not in self.agents:
             raise RestFailure(404, "status_exception", f"Failed to get agent with ID {agent_id}")
         changed = deepcopy(self.agents[agent_id])
@@ -316,16 +316,16 @@ class Resources:
         return self._written("agent", agent_id, "updated")
 
     def delete_agent(self, agent_id: str) -> Json:
-        """Removes an agent."""
+        """Remove an agent."""
         if agent_id not in self.agents:
-            words = "Fail to find ml agent" if self.agents else "Failed to get agent index"
-            raise RestFailure(404, "status_exception", words)
+            reason = "Fail to find ml agent" if self.agents else "Failed to get agent index"
+            raise RestFailure(404, "status_exception", reason)
         return self._delete("agent", agent_id)
 
     # All three
 
     def millis(self) -> int:
-        """The time as documents carry it."""
+        """Return the time as documents carry it."""
         return time.time_ns() // 1_000_000
 
     def _find(self, found: dict[str, Json], what: str, given: str) -> Json:
@@ -347,7 +347,7 @@ class Resources:
 
 
 class _State(NamedTuple):
-    """Whether a model is deployed: since or from when (of the clock), and whether it was and is no more."""
+    """State of a model's deployment: the time from which it is deployed, and if it was undeployed."""
 
     deploys_at: float | None = None
     undeployed: bool = False

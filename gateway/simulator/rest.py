@@ -1,6 +1,6 @@
-"""The REST API as a table: method and path to what is done, without a network.
+"""The REST API as a table of methods, paths and handlers, without a network.
 
-`respond` is a generator like the runs it starts: it yields the calls of models, and returns a `Response`.
+`respond` is a generator, like the runs of agents: it yields the calls of models, and returns a `Response`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MEDIA_TYPES = frozenset({"application/json", "application/yaml", "application/s
 
 @dataclass(frozen=True)
 class Response:
-    """The answer; `body` is JSON, or None for an empty one."""
+    """The response. body: JSON, or None for an empty body."""
 
     status: int
     body: Any
@@ -35,7 +35,7 @@ Serve = Generator[LlmRequest, LlmReply, Response]
 
 
 def respond(core: ClusterCore, request: Request) -> Serve:
-    """Answers one request as the cluster would."""
+    """Answer one request as the cluster would."""
     try:
         body = yield from _dispatch(core, request)
     except Answer as answer:
@@ -64,7 +64,7 @@ def _dispatch(core: ClusterCore, request: Request) -> Generator[LlmRequest, LlmR
 
 
 def _decode(segment: str) -> str:
-    """As `RestUtils.decodeComponent`: Latin-1 where nothing is escaped, else UTF-8, raw bytes included."""
+    """Decode as `RestUtils.decodeComponent`: Latin-1 if nothing is escaped, otherwise UTF-8, including raw bytes."""
     raw = segment.encode("utf-8", "surrogateescape")
     return unquote_to_bytes(raw).decode("utf-8", "replace") if b"%" in raw else raw.decode("latin-1")
 
@@ -83,14 +83,14 @@ def _check(core: ClusterCore, request: Request, query: frozenset[str]) -> None:
 
 
 def _filtered(body: Any, only: str) -> Any:
-    """The parts of `body` that `filter_path` names."""
+    """Return the parts of `body` that match `filter_path`."""
     paths = [path.split(".") for path in only.split(",")]
-    return _kept(body, paths) or {}
+    return _filter(body, paths) or {}
 
 
-def _kept(node: Any, paths: list[list[str]]) -> Any:
+def _filter(node: Any, paths: list[list[str]]) -> Any:
     if isinstance(node, list):
-        return [kept for kept in (_kept(item, paths) for item in node) if kept not in (None, {}, [])]
+        return [found for found in (_filter(item, paths) for item in node) if found not in (None, {}, [])]
     if not isinstance(node, dict):
         return None
     result = {}
@@ -99,21 +99,21 @@ def _kept(node: Any, paths: list[list[str]]) -> Any:
         if any(not path for path in deeper):
             result[name] = value
         elif deeper:
-            kept = _kept(value, deeper)
-            if kept not in (None, {}, []):
-                result[name] = kept
+            found = _filter(value, deeper)
+            if found not in (None, {}, []):
+                result[name] = found
     return result
 
 
 def _following(path: list[str], name: str) -> list[list[str]]:
-    """What is left of a path below a key called `name`; nothing where it doesn't lead there."""
+    """Return the rest of a path below a key called `name`; nothing if it does not match."""
     if path[0] == "**":
         return [path, *(_following(path[1:], name) if path[1:] else [[]])]
     pattern = re.escape(path[0]).replace(r"\*", ".*")
     return [path[1:]] if re.fullmatch(pattern, name) else []
 
 
-# The table: method, path, query parameters of its own, what is done. The only group of a path is an id.
+# The table: method, path, its query parameters, handler. The only group in a path is an id.
 
 Row = tuple[str, "re.Pattern[str]", frozenset[str], Handler]
 
@@ -128,8 +128,6 @@ _BOTH: list[Row] = [
     _row("GET", "/_cluster/health", handlers.health),
     _row("GET", "/_cluster/settings", handlers.get_settings, "flat_settings", "include_defaults"),
     _row("PUT", "/_cluster/settings", handlers.put_settings, "flat_settings"),
-    _row("POST", "/{id}/_search/point_in_time", handlers.open_point, "keep_alive"),
-    _row("DELETE", "/_search/point_in_time", handlers.close_points),
     _row("POST", "connectors/_create", lambda core, request, _: core.resources.create_connector(request.json(core))),
     *(
         _row(method, f"{kind}s/_search", handlers.search(kind))

@@ -1,4 +1,4 @@
-"""The simulator as HTTP servers: one for the cluster, one for the models behind it."""
+"""The simulator as HTTP servers: one for the cluster, one for its models."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _LLM_MAX_BODY = 2 * MAX_BODY
 
 
 class Simulator:
-    """A cluster of one version with its models, on loopback ports of their own.
+    """A cluster of one version and its models, each on a loopback port.
 
-    ``async with Simulator("2.19.0") as simulator:`` gives `url` (the cluster) and `llm_url` (the models). `strict`
-    models refuse what their provider would refuse; otherwise they take any body. `refresh_seconds`: see `ClusterCore`.
+    ``async with Simulator("2.19.0") as simulator:`` has `url` (the cluster) and `llm_url` (the models). `strict`
+    models refuse what their provider would refuse; others accept any body. `refresh_seconds`: see `ClusterCore`.
     """
 
     def __init__(
@@ -45,22 +45,22 @@ class Simulator:
 
     @property
     def received(self) -> list[Any]:
-        """Every body the models received, in order."""
+        """The bodies that the models received, in order."""
         return self.llm.received
 
     def script(self, answers: Iterable[Script]) -> None:
-        """Queues the models' next answers."""
+        """Queue the models' next answers."""
         self.llm.script(answers)
 
     async def start(self) -> str:
-        """Starts both servers; returns the cluster's URL."""
+        """Start both servers and return the cluster's URL."""
         self._session = aiohttp.ClientSession(auto_decompress=False)
         self.url = await self._serve(self._cluster, self._ports[0], MAX_BODY)
         self.llm_url = await self._serve(self._model, self._ports[1], _LLM_MAX_BODY)
         return self.url
 
     async def stop(self) -> None:
-        """Stops both servers."""
+        """Stop both servers."""
         if self._session is not None:
             await self._session.close()
         for runner in self._runners:
@@ -107,7 +107,7 @@ class Simulator:
             return response
 
     async def _post(self, call: LlmRequest) -> LlmReply:
-        """Sends a connector's call, to our own models or to any other server."""
+        """Send a connector's request to the simulated models or to any other server."""
         assert self._session is not None, "the simulator is not started"
         timeout = aiohttp.ClientTimeout(total=min(call.timeout, 3600))
         headers = {"Content-Type": "application/json", **call.headers}

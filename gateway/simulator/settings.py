@@ -1,6 +1,6 @@
-"""The cluster settings of ML Commons that tests change or read: kept by scope, shown nested or flat.
+"""The cluster settings of ML Commons that the gateway and the tests use: stored by scope, shown nested or flat.
 
-Defaults by source of 2.19 and 3.4; the shapes are those of a real 3.6.0. A value is shown as text.
+Defaults are from the sources of 2.19 and 3.4, the shapes from a real 3.6.0. Values are shown as text.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ _SCOPES = ("persistent", "transient")
 
 
 class Settings:
-    """The settings of a cluster. 3.x knows one more: MCP connectors."""
+    """The settings of a cluster. 3.x has one more, for MCP connectors."""
 
     def __init__(self, modern: bool) -> None:
         self.defaults = _MODERN if modern else _BOTH
         self._set: dict[str, dict[str, Any]] = {scope: {} for scope in _SCOPES}
 
     def is_on(self, name: str) -> bool:
-        """Whether a switch is on: a transient value wins over a persistent one, and that over the default."""
+        """Return True if a setting is on: transient before persistent before default."""
         value = self.defaults.get(name)
         for scope in _SCOPES:
             value = self._set[scope].get(name, value)
         return bool(value == "true")
 
     def change(self, body: Mapping[str, Any]) -> Json:
-        """PUT ``/_cluster/settings``: nothing changes unless all is well; null puts the default back.
+        """Apply PUT ``/_cluster/settings``, completely or not at all. null restores the default.
 
         Raises:
-            RestFailure: 400 for no settings, an unknown one, or a switch that is neither true nor false.
+            RestFailure: 400 for no settings, an unknown one, or a boolean that is neither true nor false.
         """
         wanted = {scope: dict(_flat("", body.get(scope) or {})) for scope in _SCOPES}
         if not any(wanted.values()):
@@ -61,8 +61,8 @@ class Settings:
                 self._set[scope].pop(name, None)
                 if value is not None:
                     self._set[scope][name] = value
-        kept = {scope: {name: value for name, value in wanted[scope].items() if value is not None} for scope in _SCOPES}
-        return {"acknowledged": True, **{scope: _nested(values) for scope, values in kept.items()}}
+        new = {scope: {name: value for name, value in wanted[scope].items() if value is not None} for scope in _SCOPES}
+        return {"acknowledged": True, **{scope: _nested(values) for scope, values in new.items()}}
 
     def _check(self, scope: str, name: str, value: Any) -> None:
         if name not in self.defaults:
@@ -72,7 +72,7 @@ class Settings:
             raise RestFailure(400, "illegal_argument_exception", reason)
 
     def shown(self, flat: bool, include_defaults: bool) -> Json:
-        """GET ``/_cluster/settings``; a setting that is set does not stand among the defaults."""
+        """Return the body of GET ``/_cluster/settings``. A setting with a value is not among the defaults."""
         shown: dict[str, dict[str, Any]] = {scope: self._set[scope] for scope in _SCOPES}
         if include_defaults:
             changed = {name for scope in _SCOPES for name in self._set[scope]}
@@ -81,7 +81,7 @@ class Settings:
 
 
 def _flat(path: str, node: Any) -> Iterator[tuple[str, Any]]:
-    """Dotted names and values as text, however deep they stood."""
+    """Yield dotted names, and values as text, at any depth."""
     if isinstance(node, Mapping):
         for name, value in node.items():
             yield from _flat(f"{path}.{name}" if path else name, value)

@@ -1,7 +1,7 @@
-"""The tools of an agent: how their parameters are put together, and what running one yields.
+"""The tools of an agent: their parameters, and their runs.
 
-An MLModelTool calls a model; the tools that look at indices answer with a fixed table; every other type is unknown,
-which the cluster says when the agent runs, not when it is registered.
+An MLModelTool calls a model; the tools that list indices return a fixed table. Every other type is unknown, which is an
+error when the agent runs, not when it is registered.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LISTER_SCHEMA = {
 
 @dataclass(frozen=True)
 class Tool:
-    """A tool as an agent holds it; `spec` is its entry in the agent's document."""
+    """A tool of an agent. spec: its entry in the agent's document."""
 
     name: str
     description: str
@@ -38,28 +38,28 @@ class Tool:
 
     @property
     def is_model(self) -> bool:
-        """Whether running it calls a model."""
+        """True if it calls a model."""
         return bool(self.spec["type"] == MODEL_TOOL)
 
     @property
     def in_answer(self) -> bool:
-        """Whether its output stands in the agent's answer."""
+        """True if its output is part of the agent's answer."""
         return bool(self.spec.get("include_output_in_agent_response"))
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """What function calling tells the model: `input_schema` as JSON text, `strict`, …."""
+        """Attributes for function calling: `input_schema` as JSON text, `strict`, …."""
         default = {} if self.is_model else {"input_schema": json.dumps(_LISTER_SCHEMA), "strict": "false"}
         return {**default, **(self.spec.get("attributes") or {})}
 
 
 def tool_name(spec: Mapping[str, Any]) -> str:
-    """The tool's name, or its type when it has none."""
+    """Return the tool's name, or its type when it has none."""
     return str(spec.get("name") or spec["type"])
 
 
 def selected(agent: Mapping[str, Any], parameters: Mapping[str, str | None]) -> list[Mapping[str, Any]] | None:
-    """The agent's tools, or those of them that `selected_tools` names; None when it has none."""
+    """Return the agent's tools, or only those in `selected_tools`; None if it has none."""
     specs = agent.get("tools") or None
     wanted = parameters.get("selected_tools")
     if not wanted or specs is None:
@@ -69,12 +69,12 @@ def selected(agent: Mapping[str, Any], parameters: Mapping[str, str | None]) -> 
 
 
 def known_types(modern: bool) -> frozenset[str]:
-    """The tool types that run."""
+    """Return the known tool types."""
     return frozenset({MODEL_TOOL, "ListIndexTool" if modern else "CatIndexTool", "IndexMappingTool", "SearchIndexTool"})
 
 
 def create(spec: Mapping[str, Any], parameters: Parameters, modern: bool) -> Tool:
-    """The tool, ready to run.
+    """Find a tool.
 
     Raises:
         ExecuteFailure: 400 "Tool not found: …".
@@ -90,9 +90,9 @@ def create(spec: Mapping[str, Any], parameters: Parameters, modern: bool) -> Too
 
 
 def execute_parameters(spec: Mapping[str, Any], parameters: Parameters, modern: bool) -> Parameters:
-    """A flow tool's parameters: its own, then the request's, then its `config`, which nothing overrides.
+    """Return a flow tool's parameters: its own, overridden by the request's, and these by its `config`.
 
-    A name with the tool's name or type in front is meant for that tool alone.
+    A parameter prefixed with a tool's name or type is for that tool only.
     """
     result: Parameters = dict(spec.get("parameters") or {})
     if modern:
@@ -129,7 +129,7 @@ def _merge_modern(result: Parameters, spec: Mapping[str, Any], parameters: Param
 
 
 def chosen_parameters(tool: Tool, chosen_input: str, modern: bool) -> tuple[Parameters, str]:
-    """The parameters of a tool the model chose, and the input as it counts: the model's, or the spec's `config`."""
+    """Return the parameters of a tool that the model chose, and its input: the model's, or that in the `config`."""
     result: Parameters = {**(tool.spec.get("parameters") or {}), **(tool.spec.get("config") or {})}
     result["llm_generated_input"] = chosen_input
     _merge_json(result, chosen_input, modern)
@@ -158,7 +158,7 @@ def _merge_json(result: Parameters, text: str, modern: bool) -> None:
 def model_tool(
     parameters: Parameters, modern: bool, predict: Callable[[str | None, Parameters], Run], model_id: str | None
 ) -> Run:
-    """Runs an MLModelTool: its model's answer, reduced to the `response_field`; returns any JSON value."""
+    """Run an MLModelTool and return the `response_field` of its model's answer, which is any JSON value."""
     if modern and parameters.get("input") is not None:
         parameters = dict(parameters)
         parameters["input"] = fill(parameters["input"] or "", parameters)

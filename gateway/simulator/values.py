@@ -1,7 +1,7 @@
-"""How the cluster reads a request's JSON and turns every parameter into a string (FACTS.md, rule 2).
+"""Reads a request's JSON and converts parameters to strings as the cluster does (docs/internals/facts.md, rule 2).
 
-Maps are Java HashMaps, so their keys come out in hash order; on 2.19 nulls are dropped and ``< > & = '`` are
-written ``\\u00xx``, on 3.x neither. A string is kept verbatim.
+Maps are Java HashMaps, so keys are in hash order; on 2.19 nulls are dropped and ``< > & = '`` are
+written ``\\u00xx``, on 3.x neither. Strings do not change.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _spread_hash(text: str) -> int:
 
 
 def hash_order(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The pairs as a dict in the order a Java HashMap gives them back."""
+    """Return the pairs as a dict in the order of a Java HashMap."""
     unique = dict(pairs)
     if len(unique) != len(pairs):
         raise ValueError("duplicate key")
@@ -48,17 +48,17 @@ _ANSWER_DECODER = json.JSONDecoder(parse_int=float)
 
 
 def read_body(text: str) -> Any:
-    """The first JSON value of `text`, as the REST layer reads it: strictly, and what follows it is ignored.
+    """Read the first JSON value of `text` strictly, as the REST layer does. Anything after it is ignored.
 
     Raises:
-        ValueError: not JSON, or a key stands twice.
+        ValueError: not JSON, or a duplicate key.
         RecursionError: nested too deeply.
     """
     return _DECODER.raw_decode(text.lstrip(" \t\r\n"))[0]
 
 
 def read_answer(text: str) -> Any:
-    """A model's answer as the cluster keeps it: every number is a double.
+    """Read a model's answer as the cluster does: every number is a double.
 
     Raises:
         ValueError: not JSON.
@@ -67,24 +67,24 @@ def read_answer(text: str) -> Any:
 
 
 def to_json(value: Any, modern: bool) -> str:
-    """`value` as the cluster's serializer writes it; a null in a map is dropped unless `modern` (3.x)."""
+    """Serialise `value` as the cluster does; a null in a map is dropped unless `modern` (3.x)."""
     parts: list[str] = []
     _write(value, modern, parts)
     return "".join(parts)
 
 
 def as_text(value: Any, modern: bool) -> str:
-    """A string as it is, anything else as JSON."""
+    """Return a string as it is, anything else as JSON."""
     return value if isinstance(value, str) else to_json(value, modern)
 
 
 def quoted_inside(text: str, modern: bool) -> str:
-    """`text` as it stands inside a JSON string, in the serializer's own escaping (not commons-text's)."""
+    """Escape `text` for a JSON string as the serializer does (not as commons-text does)."""
     return text.translate(_PLAIN_TABLE if modern else _HTML_TABLE)
 
 
 def to_parameters(values: Mapping[str, Any], modern: bool) -> dict[str, str | None]:
-    """Every parameter as a string: strings verbatim, all else re-serialised (null becomes ``null``)."""
+    """Return every parameter as a string: strings unchanged, anything else serialised (null becomes ``null``)."""
     return {name: as_text(value, modern) for name, value in values.items()}
 
 
@@ -92,9 +92,9 @@ def _write(value: Any, modern: bool, parts: list[str]) -> None:
     if isinstance(value, str):
         parts.append(f'"{quoted_inside(value, modern)}"')
     elif isinstance(value, Mapping):
-        kept = [(name, item) for name, item in value.items() if modern or item is not None]
+        members = [(name, item) for name, item in value.items() if modern or item is not None]
         parts.append("{")
-        for position, (name, item) in enumerate(kept):
+        for position, (name, item) in enumerate(members):
             parts.append(f'{"," if position else ""}"{quoted_inside(name, modern)}":')
             _write(item, modern, parts)
         parts.append("}")
@@ -115,7 +115,7 @@ def _scalar(value: Any) -> str:
 
 
 def java_double(value: float) -> str:
-    """A double as Java prints it: ``1.1``, ``100000.0``, ``1.0E30``."""
+    """Return a double as Java prints it: ``1.1``, ``100000.0``, ``1.0E30``."""
     if not math.isfinite(value):
         raise ValueError(f"{value} is not a valid double value as per JSON specification.")
     if value == 0 or 1e-3 <= abs(value) < 1e7:

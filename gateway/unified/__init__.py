@@ -1,1 +1,1 @@
-"""What the client said: the unified `input`, decoded and validated. Pure."""
+"""The unified `input`, decoded and validated. Pure."""

@@ -1,4 +1,4 @@
-"""Strict base64, checked in slices, so that a large payload is neither copied nor decoded whole."""
+"""Strict base64, checked in slices so that a large payload is neither copied nor decoded whole."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 import pybase64
 
-from gateway.unified.payloads import Payload, find
+from gateway.unified.jsonstrings import find
+from gateway.unified.payloads import Payload
 
 _SLICE = 1 << 20  # a multiple of 4: a slice is valid base64 by itself
 _ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/="
@@ -18,7 +19,9 @@ _LONGEST_PREFIX = 512
 
 
 def split_data_url(data: Payload) -> tuple[str | None, Payload]:
-    """The MIME type of a ``data:`` URL (None for anything else, "" when it gives none) and what follows its comma.
+    """Return the MIME type of a ``data:`` URL and the data after its comma.
+
+    The type is "" if the URL has none, and None for anything but a ``data:`` URL.
 
     Raises:
         ValueError: a `data:` URL whose content is not base64.
@@ -34,7 +37,7 @@ def split_data_url(data: Payload) -> tuple[str | None, Payload]:
 
 
 def clean(data: Payload, whitespace: bytes = _WHITESPACE) -> Payload:
-    """`data` as standard base64 with padding: itself when it is, else a copy without `whitespace`.
+    """Return `data` as standard base64 with padding: `data` itself if possible, else a copy without `whitespace`.
 
     Raises:
         ValueError: it is empty or not base64; the message says where.
@@ -50,7 +53,7 @@ def clean(data: Payload, whitespace: bytes = _WHITESPACE) -> Payload:
 
 
 def _valid(data: Payload) -> bool:
-    """Whether `data` is base64 of the standard alphabet with full padding."""
+    """Return True if `data` is base64 of the standard alphabet with full padding."""
     if len(data) % 4:
         return False
     for start in range(0, len(data), _SLICE):
@@ -70,7 +73,7 @@ def _slices(data: Payload) -> Iterator[Payload]:
 
 
 def _fault(data: bytes) -> str:
-    """What is wrong with `data`, which is not valid."""
+    """Describe the error in `data`, which is not valid."""
     strange = b""
     for part in _slices(data):
         if strange := bytes(part).translate(None, _ALPHABET):

@@ -1,7 +1,7 @@
-"""Content blocks: which reader a block's spelling belongs to.
+"""Content blocks: finds the reader for the spelling of a block.
 
-A block says what it is by its `type`, or, in the Converse spelling, by the one member it has. A new spelling is
-a row in one of the tables.
+The kind of a block is its `type` or, in the Converse spelling, the name of its only member. A new spelling is a row in
+one of the tables.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from gateway.unified import sources, tools
 from gateway.unified.model import MEDIA_KINDS, ContentBlock, ConverseBlock, Json, Media, MediaKind, Text
 from gateway.unified.validate import Fields, Reading, child, json_type, shorten
 
-# Blocks only Bedrock Converse knows (PROVIDERS.md, "Bedrock Converse").
+# Blocks that only Bedrock Converse has (docs/internals/providers.md, "Bedrock Converse").
 NATIVE_KINDS = ("reasoningContent", "guardContent", "cachePoint", "citationsContent", "searchResult")
 MESSAGE_MEMBERS = frozenset({"role", "content", "toolCalls", "tool_calls", "toolCallId", "tool_call_id"})
 
@@ -59,7 +59,7 @@ def _typed_result(block: Fields) -> Block | None:
     return tools.read_typed_tool_result(block, read_result_content)
 
 
-# What a block without a `type` is: the name of its one member. The first lines are also what a result may hold.
+# Blocks without a `type`, by the name of their only member. A tool result may hold those of the first lines.
 _BARE_RESULT: dict[str, Reader] = {"text": _text, **{kind: _bare_media(kind) for kind in MEDIA_KINDS}}
 _BARE: dict[str, Reader] = {
     **_BARE_RESULT,
@@ -85,26 +85,26 @@ BLOCK_TYPES = tuple(_TYPED)
 
 
 def is_block(item: dict[str, Any]) -> bool:
-    """Whether an object without a `role` is a content block rather than a message."""
+    """Return True if an object without a `role` is a content block rather than a message."""
     return item.get("type") not in (None, "message") or not MESSAGE_MEMBERS & item.keys()
 
 
 def read_blocks(reading: Reading, items: list[Any], at: str) -> list[ContentBlock]:
-    """The content blocks of a non-empty array; what is wrong with any of them goes to the problems."""
+    """Return the content blocks of a non-empty array. Errors in them are added to the problems."""
     reading.add_items(len(items), at)
     blocks = (read_block(reading, item, child(at, index)) for index, item in enumerate(items))
     return [block for block in blocks if block is not None]
 
 
 def read_block(reading: Reading, item: Any, at: str) -> ContentBlock | None:
-    """One content block."""
+    """Return one content block."""
     block = _read(reading, item, at, _TYPED, _BARE)
     assert not isinstance(block, Json)
     return block
 
 
 def read_result_content(reading: Reading, written: Any, at: str) -> list[tools.ResultContent]:
-    """What a tool returned: a string, or an array of blocks."""
+    """Return the content of a tool result, which is a string or an array of blocks."""
     if isinstance(written, str):
         return [Text(reading.text(written, at), at)]
     if not isinstance(written, list) or not written:

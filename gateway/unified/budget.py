@@ -1,7 +1,7 @@
-"""What reading one body may cost. Every reader of a client's body takes a `Budget` and stops where it ends.
+"""Limits for the work that one body may cause. Every reader of a client's body takes a `Budget`.
 
-A body is read before anything is known of its sender, so the work it causes must not depend on the sender's good
-will: it is linear in the bytes received, and the reader stops at the first limit that is passed.
+A body is read before its sender is authenticated. So the work is linear in the bytes received, and the reader stops at
+the first limit that is exceeded.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Budget(NamedTuple):
     """The limits for one body.
 
     decompressed: bytes once decompressed. text: bytes of JSON without inline media. values: commas and opening
-    brackets outside of strings; and placeholders in texts, each of which has to be kept from being expanded. items:
-    messages, content blocks, tool calls. depth: nesting, the outermost level counted. problems: reading stops when
-    there are more.
+    brackets outside strings, and placeholders in texts, because each of them has to be escaped. items: messages,
+    content blocks, tool calls. depth: levels of nesting, with the outermost. problems: reading stops if there are
+    more.
     """
 
     decompressed: int = _DEFAULT.decompressed
@@ -43,12 +43,12 @@ class Budget(NamedTuple):
 
     @classmethod
     def from_limits(cls, limits: Limits) -> Budget:
-        """The budget that the settings give every body."""
+        """Return the budget in the settings."""
         return cls(limits.decompressed, limits.text, limits.values, limits.input_items, limits.nesting)
 
 
 PLACEHOLDER = "${parameters."
-"""The start of what a cluster expands in a connector's template."""
+"""Start of a placeholder in a connector's template."""
 
 
 def is_small(body: bytes) -> bool:
@@ -71,18 +71,18 @@ def _has_few(body: bytes, character: bytes) -> bool:
 
 
 def count_separators(text: bytes, start: int, end: int) -> int:
-    """Count commas and opening brackets, those inside of strings too."""
+    """Count commas and opening brackets, including those in strings."""
     return text.count(b",", start, end) + text.count(b"[", start, end) + text.count(b"{", start, end)
 
 
 def too_much_text(limit: int) -> BodyTooLarge:
-    """The error for a body with more than `limits.text` bytes beside its inline media."""
+    """Return the error for a body with more than `limits.text` bytes beside its inline media."""
     place = Problem("", "The body has too much text", f"at most {limit} bytes beside inline media", help=_raise("text"))
     return BodyTooLarge(f"The request's body is too large: it has more than {limit} bytes of text.", [place])
 
 
 def too_many_values(limit: int, place: str = "") -> InvalidInput:
-    """The error for a body with more than `limits.values` JSON values."""
+    """Return the error for a body with more than `limits.values` JSON values."""
     return _refusal(
         place,
         f"The JSON has more than {limit} values and placeholders",
@@ -94,7 +94,7 @@ def too_many_values(limit: int, place: str = "") -> InvalidInput:
 
 
 def too_many_items(limit: int, count: int, place: str) -> InvalidInput:
-    """The error for an `input` with more than `limits.input_items` items. count: those that were counted."""
+    """Return the error for an `input` with more than `limits.input_items` items. count: the number found."""
     reason = f"The input has more than {limit} messages, content blocks and tool calls"
     return _refusal(place, reason, f"at most {limit}", f"at least {count}", TOO_MANY_ITEMS, "input_items")
 

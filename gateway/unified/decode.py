@@ -1,4 +1,4 @@
-"""The unified input in all its spellings, decoded to one model; ``docs/input.md`` shows them."""
+"""Decodes all spellings of the unified input to one model; ``docs/input.md`` shows them."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from gateway.unified.roles import meaning
 from gateway.unified.validate import Fields, Reading, child, json_type, shorten
 
 EXPECTED_INPUT = "string, array of content blocks, or array of messages"
-# Members that a message may carry and a model never sees: the bookkeeping of stores and frameworks.
+# Members of a message that stores and frameworks add for themselves, and that are not sent to a model.
 HARMLESS = frozenset({"id", "message_id", "tracking_id", "metadata", "created_at", "updated_at"})
 _EXPECTED_CONTENT = "string, or non-empty array of content blocks"
 
 
 def parse_input(value: Any, extracted: ExtractedBody) -> AgentInput:
-    """The value of `input` as a model.
+    """Decode the value of `input`.
 
     Args:
         value: the decoded JSON value, already strict (`jsontext.decode_object`).
-        lifted: where the long strings of `value` went.
+        extracted: holds the long strings of `value`.
 
     Raises:
-        InvalidInput: with every problem there is, each with its place.
+        InvalidInput: with every problem found, each with its place.
     """
     reading = Reading(extracted)
     agent_input = read_input(reading, value)
@@ -34,7 +34,7 @@ def parse_input(value: Any, extracted: ExtractedBody) -> AgentInput:
 
 
 def read_input(reading: Reading, value: Any) -> AgentInput:
-    """The value of `input` as a model, which is whole only if `reading` met no problem."""
+    """Decode the value of `input`. The result is complete only if `reading` has no problems."""
     known = len(reading.problems)
     agent_input = _read_any(reading, value)
     if len(reading.problems) == known and not any(_says_something(message) for message in agent_input.messages):
@@ -60,7 +60,7 @@ def _read_any(reading: Reading, value: Any) -> AgentInput:
 
 
 def _read_array(reading: Reading, items: list[Any]) -> AgentInput:
-    """An array is what its first object is; items of the other sort are read all the same, for their problems."""
+    """Decode an array by the sort of its first object. Items of the other sort are read for their problems only."""
     reading.add_items(len(items), "input")
     sorts = [_sort(item) for item in items]
     first = next((sort for sort in sorts if sort is not None), None)
@@ -97,7 +97,7 @@ def _sort(item: Any) -> InputType | None:
 
 
 def _read_message(reading: Reading, item: dict[str, Any], at: str) -> list[Message]:
-    """The message, or nothing when it has no role."""
+    """Return the message in a list; an empty list if it has no role."""
     message = Fields(reading, item, at)
     role = message.name("role")
     written = message.string("type", '"message"', required=False)
@@ -127,7 +127,7 @@ def _read_answer(message: Fields, role: str, calls: str, call_id: str) -> list[C
 
 
 def _read_content(message: Fields, has_calls: bool) -> list[ContentBlock]:
-    """The content of a message; beside tool calls it may be absent, null, "" or []."""
+    """Return the content of a message. With tool calls it may be absent, null, "" or []."""
     place = message.place("content")
     match message.get("content"):
         case None | "" | [] if has_calls:

@@ -1,13 +1,14 @@
-"""The media formats some provider knows, their other names and their MIME types (PROVIDERS.md).
+"""Media formats that at least one provider accepts, with their aliases and MIME types.
 
-Which provider takes which of them is the providers' business; here only what none of them knows is refused.
+The source is docs/internals/providers.md. Formats that no provider accepts are refused here; each provider refuses the
+others that it does not accept.
 """
 
 from __future__ import annotations
 
 from gateway.unified.model import MediaKind
 
-# Format → MIME type, by kind. The first format with a MIME type is the one that the type stands for.
+# Format → MIME type, by kind. A MIME type means the first format that has it.
 FORMATS: dict[MediaKind, dict[str, str]] = {
     "image": {
         "png": "image/png",
@@ -79,7 +80,7 @@ MIME_ALIASES = {
 
 
 def normalise(kind: MediaKind, written: str) -> str | None:
-    """The format meant by a name (``JPG``) or a MIME type (``image/jpeg; q=1``); None when no provider knows it."""
+    """Return the format of a name (``JPG``) or MIME type (``image/jpeg; q=1``); None if no provider accepts it."""
     name = written.partition(";")[0].strip().lower()
     if "/" in name:
         return next((fmt for fmt, mime in FORMATS[kind].items() if mime == MIME_ALIASES.get(name, name)), None)
@@ -88,12 +89,12 @@ def normalise(kind: MediaKind, written: str) -> str | None:
 
 
 def from_path(kind: MediaKind, path: str) -> str | None:
-    """The format that a file name or a URL's path ends in; None when it is not one of `kind`."""
+    """Return the format of a file name's or URL path's extension; None if it is not one of `kind`."""
     _, dot, ending = path.rpartition(".")
     return normalise(kind, ending) if dot and "/" not in ending else None
 
 
 def contradicts(kind: MediaKind, fmt: str, mime: str) -> bool:
-    """Whether a `data:` URL's MIME type names another format of this kind than `fmt`."""
+    """Return True if the MIME type of a `data:` URL is that of another format of this kind than `fmt`."""
     other = normalise(kind, mime)
     return other is not None and FORMATS[kind][other] != FORMATS[kind][fmt]

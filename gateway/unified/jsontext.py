@@ -1,11 +1,11 @@
-"""Strict JSON: what every reader understands in the same way, or an error that says where it goes wrong.
+"""Strict JSON: a value that every reader understands in the same way, or an error with its place.
 
-Refused, because readers differ on it or a cluster fails on it (FACTS.md, "Errors" and "Rendering, in detail"):
-invalid UTF-8, duplicate keys, NaN and Infinity, numbers beyond 64 bits or a double, lone surrogates, U+0000, deep
-nesting. The parser leaves a mark where it meets one of them, and one walk over the result names the place.
+Parsers disagree or clusters fail on the following, so it is refused (docs/internals/facts.md, "Errors" and "Rendering,
+in detail"): invalid UTF-8, duplicate keys, NaN and Infinity, numbers beyond 64 bits or a double, lone surrogates,
+U+0000, deep nesting. The parser marks each of them in the result, and one walk over the result finds the places.
 
-A `Budget` bounds the work: the length of the text and its values are known before it is parsed. The parser is C code
-and keeps other threads from running, for some 3 ms a megabyte at the worst.
+A `Budget` limits the work: the length of the text and the number of its values are checked before parsing. The parser
+is C code and blocks other threads for at most about 3 ms a megabyte.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from typing import Any
 
 from gateway.errors import InvalidInput, Problem
 from gateway.unified.budget import Budget, count_separators, too_many_values
-from gateway.unified.payloads import WINDOW, ExtractedBody, Unreadable, end_of_escaped, extract
+from gateway.unified.jsonstrings import WINDOW, Unreadable, end_of_escaped
+from gateway.unified.payloads import ExtractedBody, extract
 from gateway.unified.validate import Problems, Reading, child, json_type, shorten
 
 _MAX_DIGITS = 400
@@ -34,7 +35,7 @@ _BOM = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True, slots=True)
 class _BadNumber:
-    """Stands in the decoded data for a number that can't be read safely."""
+    """Marks a number that can't be read safely in the decoded data."""
 
     text: str
     reason: str
@@ -42,20 +43,20 @@ class _BadNumber:
 
 
 class _Repeated(dict[str, Any]):
-    """An object some of whose keys stood there more than once."""
+    """An object with duplicate keys."""
 
     keys_repeated: tuple[str, ...] = ()
 
 
 def decode_object(body: bytes | ExtractedBody, budget: Budget | None = None) -> dict[str, Any]:
-    """The JSON object in `body`; strings that were lifted out of it are still tokens.
+    """Decode the JSON object in `body`. Strings that were extracted are still tokens.
 
     Args:
-        body: the request body, lifted or not (then it is lifted here, with no long string put back).
+        body: the request body, extracted or not; a body that is not is extracted here.
         budget: the default one if it is None.
 
     Raises:
-        InvalidInput: it is not JSON, not an object, or holds something strict JSON refuses; the breaches are listed.
+        InvalidInput: it is not JSON, not an object, or breaks a rule of strict JSON; all problems are listed.
         BodyTooLarge: it has more text than the budget allows.
     """
     budget = budget or Budget()
@@ -68,10 +69,10 @@ def decode_object(body: bytes | ExtractedBody, budget: Budget | None = None) -> 
 
 
 def decode_text(text: str, place: str, reading: Reading) -> Any:
-    """The JSON value written in a string (a tool call's arguments); None and problems at `place` if it is wrong.
+    """Decode JSON in a string, such as a tool call's arguments; None and problems at `place` if it is wrong.
 
     Raises:
-        InvalidInput: with what was read before, it has more values than the budget allows.
+        InvalidInput: together with what was read before, it has more values than the budget allows.
     """
     problems = reading.problems
     before = len(problems)
@@ -80,12 +81,12 @@ def decode_text(text: str, place: str, reading: Reading) -> Any:
         value = _loads(text, ExtractedBody(b"", {}))
         check(value, problems, reading.budget.depth, place)
     except (ValueError, RecursionError) as error:
-        problems.add(place, f"Not valid JSON: {_words(error)}", "JSON text", shorten(text))
+        problems.add(place, f"Not valid JSON: {_describe(error)}", "JSON text", shorten(text))
     return None if len(problems) > before else value
 
 
 def parse(extracted: ExtractedBody) -> dict[str, Any]:
-    """The object in `lifted`, with marks where strict JSON is broken: give it to `check` before use.
+    """Parse the object in `extracted`, with marks where it is not strict JSON. Call `check` before using it.
 
     Raises:
         InvalidInput: the text has too many values, can't be parsed at all, or is not an object.
@@ -104,14 +105,14 @@ def parse(extracted: ExtractedBody) -> dict[str, Any]:
         position = len(text[: error.pos].encode())
         raise _malformed(f"{error.msg.removesuffix(' at')} at {_position(extracted, position)}") from None
     except (Unreadable, RecursionError) as error:
-        raise _malformed(_words(error)) from None
+        raise _malformed(_describe(error)) from None
     if not isinstance(value, dict):
         raise InvalidInput.of([Problem("", "The body is not a JSON object", "object", json_type(value))])
     return value
 
 
 _Path = tuple["_Path", int | str] | None
-"""Where a value stands: the path of what holds it, and its index or key. Written out only for a problem."""
+"""Place of a value: the path of its parent, and its index or key. It is formatted only for a problem."""
 
 
 def check(value: Any, problems: Problems, max_depth: int, place: str = "") -> None:
@@ -139,12 +140,12 @@ def check(value: Any, problems: Problems, max_depth: int, place: str = "") -> No
             case list() | dict() if depth > max_depth:
                 problems.add(name(at), f"Nested more than {max_depth} levels deep", f"at most {max_depth} levels")
             case list():
-                # Reversed, because the stack gives back the last one first and problems stand in the body's order.
+                # Reversed, because the stack returns the last one first, and problems have the order of the body.
                 children = [(element, (at, index), depth + 1) for index, element in _worth_a_look(item)]
                 waiting += reversed(children)
             case dict():
                 for key in getattr(item, "keys_repeated", ()):
-                    problems.add(name((at, key)), "The key stands there more than once", "unique keys", shorten(key))
+                    problems.add(name((at, key)), "The key occurs more than once", "unique keys", shorten(key))
                 for key in item:
                     if not _is_safe(key):
                         _check_string(key, partial(name, (at, key)), problems, "key")
@@ -153,7 +154,7 @@ def check(value: Any, problems: Problems, max_depth: int, place: str = "") -> No
 
 
 def _worth_a_look(value: list[Any] | dict[str, Any]) -> Iterator[tuple[Any, Any]]:
-    """Index or key, and item, of all but those that can't be wrong."""
+    """Yield index or key, and item, of every item that can be wrong."""
     items = enumerate(value) if isinstance(value, list) else value.items()
     return ((at, item) for at, item in items if not isinstance(item, _SCALARS) and not _is_safe(item))
 
@@ -177,7 +178,7 @@ def _loads(text: str, extracted: ExtractedBody) -> Any:
         return _DECODER.decode(text)
 
     def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        # A lifted key is put back at once: two equal ones have different tokens.
+        # An extracted key is restored at once, because two equal keys have different tokens.
         return _members([(extracted.restore(key), value) for key, value in pairs])
 
     return _decoder(members).decode(text)
@@ -216,9 +217,9 @@ _DECODER = _decoder(_members)
 
 
 def count_values(text: bytes, most: int) -> int:
-    """Count the commas and opening brackets in JSON that stand in no string; more than `most` are not counted on.
+    """Count the commas and opening brackets outside strings; counting stops above `most`.
 
-    Where all of them, those in strings too, are no more than `most`, the result is their number.
+    If there are at most `most` with those in strings, that number is returned.
     """
     total = 0
     for start in range(0, len(text), _COUNTED):
@@ -240,7 +241,7 @@ def _count_outside_strings(text: bytes, most: int) -> int:
             piece = _STRING.sub(b"", text[position : run.end()])
             total += count_separators(piece, 0, len(piece))
             position = run.end()
-        else:  # a string that the window cuts
+        else:  # a string that continues after the window
             end = end_of_escaped(text, position + 1)
             if end < 0:
                 break
@@ -248,7 +249,7 @@ def _count_outside_strings(text: bytes, most: int) -> int:
     return total
 
 
-def _words(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     if isinstance(error, RecursionError):
         return "nested too deeply to be read"
     return f"{error.msg} at character {error.pos}" if isinstance(error, json.JSONDecodeError) else str(error)
@@ -264,7 +265,7 @@ def _malformed(what: str, expected: str = "a JSON object") -> InvalidInput:
 
 
 def _position(extracted: ExtractedBody, position: int) -> str:
-    """Line and column (in bytes), both from 1, of a byte of the lifted text in the body as it came."""
+    """Return line and column (in bytes, both from 1) in the original body of a byte of the extracted text."""
     before = extracted.text[:position]
     start = before.rfind(b"\n") + 1
     column = extracted.offset(position) - extracted.offset(start)

@@ -1,11 +1,11 @@
-"""Looks for a top-level `input` in a body that is not strict JSON, as leniently as the cluster reads it.
+"""Searches a body that is not strict JSON for a top-level `input`, as leniently as the cluster reads it.
 
-OpenSearch reads bodies with Jackson, which takes what strict JSON does not: ``//`` and ``/* */`` comments, anything
-after the document, UTF-16 and UTF-32, characters in overlong UTF-8. A body without `input` is the cluster's to judge
-and is forwarded byte for byte; one with an `input` must be strict JSON.
+OpenSearch reads bodies with Jackson, which accepts more than strict JSON: ``//`` and ``/* */`` comments, anything after
+the document, UTF-16 and UTF-32, characters in overlong UTF-8. A body without `input` is forwarded byte for byte, and
+the cluster decides what to do with it; a body with `input` must be strict JSON.
 
-This reader takes even more than Jackson, and so never misses a member that Jackson finds: it knows strings, comments
-and brackets, and no other rule. Where Jackson stops with an error, nothing after that place reaches an agent.
+This reader accepts more than Jackson, so it never misses a member that Jackson finds: it knows only strings, comments
+and brackets. If Jackson stops with an error, nothing after that place reaches an agent.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import json
 import re
 
 from gateway.unified.budget import Budget
-from gateway.unified.payloads import WINDOW, end_of_escaped, find
+from gateway.unified.jsonstrings import WINDOW, end_of_escaped, find
 
 _NEXT = re.compile(rb'["{}\[\]/]')
 _BOM = b"\xef\xbb\xbf"
@@ -24,11 +24,11 @@ _SLASH = ord("/")
 
 
 class _Undecided(Exception):
-    """Whether there is an `input` can't be told: the body ends too early, or reading it costs too much."""
+    """It is unknown if there is an `input`: the body ends too early, or reading it costs too much."""
 
 
 def may_have_input(body: bytes, budget: Budget) -> bool:
-    """Whether the cluster could find a top-level `input` in `body`; True also where that can't be told."""
+    """Return True if the cluster could find a top-level `input` in `body`, or if that is unknown."""
     try:
         return _has_input(_as_utf8(body, budget), budget)
     except _Undecided:
@@ -38,7 +38,7 @@ def may_have_input(body: bytes, budget: Budget) -> bool:
 def _has_input(body: bytes, budget: Budget) -> bool:
     depth = 0
     position = len(_BOM) if body.startswith(_BOM) else 0
-    outside = steps = 0  # bytes outside of strings, and what was found there
+    outside = steps = 0  # bytes outside strings, and characters found there
     while True:
         start, position = position, _search(_NEXT, body, position)
         if position < 0:
@@ -75,7 +75,7 @@ def _is_blank(body: bytes, start: int, end: int) -> bool:
 
 
 def _search(pattern: re.Pattern[bytes], body: bytes, position: int) -> int:
-    """Where `pattern`, which is one byte long, is found next; -1 if nowhere."""
+    """Return the next position of `pattern`, which matches one byte; -1 if there is none."""
     for start in range(position, len(body), WINDOW):
         found = pattern.search(body, start, start + WINDOW)
         if found:
@@ -93,7 +93,7 @@ def _end_of_string(body: bytes, start: int) -> int:
 
 
 def _end_of_comment(body: bytes, position: int) -> int:
-    """The last byte of the comment that begins at `position`; `position` itself where none does."""
+    """Return the last byte of the comment that begins at `position`; `position` if no comment begins there."""
     match body[position + 1 : position + 2]:
         case b"/":
             end = _search(_END_OF_LINE, body, position)
@@ -108,7 +108,7 @@ def _end_of_comment(body: bytes, position: int) -> int:
 
 
 def _has_colon(body: bytes, position: int) -> bool:
-    """Whether a colon comes next, after white space and comments: what stands before it is a name."""
+    """Return True if a colon is next, after white space and comments, so the string before it is a name."""
     while (position := _search(_NO_SPACE, body, position)) >= 0 and body[position] == _SLASH:
         end = _end_of_comment(body, position)
         if end == position:
@@ -124,7 +124,7 @@ _COLON = ord(":")
 
 
 def _is_input(body: bytes, start: int, end: int) -> bool:
-    """Whether the string from `start` to `end` may be `input`."""
+    """Return True if the string from `start` to `end` may be `input`."""
     if end - start > _LONGEST_NAME:
         return False
     name = body[start:end]
@@ -142,7 +142,7 @@ _INPUT = b"input"
 
 
 def _as_utf8(body: bytes, budget: Budget) -> bytes:
-    """`body`, recoded where Jackson would take it for UTF-16 or UTF-32."""
+    """Return `body` as UTF-8, if Jackson would read it as UTF-16 or UTF-32."""
     coding = _coding(body[:4])
     if not coding:
         return body
@@ -152,7 +152,7 @@ def _as_utf8(body: bytes, budget: Budget) -> bytes:
 
 
 def _coding(start: bytes) -> str:
-    """What Jackson takes a body for that begins with these four bytes; "" for UTF-8."""
+    """Return the encoding that Jackson detects from the first four bytes; "" for UTF-8."""
     match tuple(start):
         case (0, 0, 0xFE, 0xFF) | (0, 0, 0, _):
             return "utf-32-be"

@@ -1,11 +1,11 @@
-"""The unified input as plain values: what every spelling decodes to, and all that providers map from.
+"""The unified input as plain values: the result of decoding, and the source of every provider's mapping.
 
-Names follow the seeds' design document: AgentInput, Message, ContentBlock. A block carries `at`, its place in
-the request (``input[1].content[0]``), so that whoever can't deliver it can name it.
+Names are those of the RFC: AgentInput, Message, ContentBlock. A block has `at`, its place in the request
+(``input[1].content[0]``), for errors about it.
 
-Big base64 payloads never travel as strings: a `Base64` holds the bytes as they came (a view on the request
-body, not a copy) and a short `token` that stands for them in all mapping, planning and proving. Only the last
-step, serialising the request, puts the bytes where the token stands.
+Large base64 payloads are never strings: a `Base64` holds the bytes as received (a view of the request body, not a copy)
+and a short `token` that replaces them in mapping, planning and proving. The token is replaced by the bytes when the
+request is serialised.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class InputType(Enum):
 class Base64:
     """Inline media: standard base64 with padding, no `data:` prefix, no whitespace.
 
-    data: the base64 text as ASCII bytes. token: ASCII letters, digits and underscores only (so no escaping, at
-    any depth, changes it), occurs nowhere else in the request.
+    data: the base64 text as ASCII bytes. token: ASCII letters, digits and underscores only, so that no escaping changes
+    it; it does not occur anywhere else in the request.
     """
 
     data: bytes | memoryview
@@ -100,7 +100,7 @@ class Json:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """A tool's answer to the call `id`. is_error: the tool failed."""
+    """The result of the tool call `id`. is_error: the tool failed."""
 
     id: str
     content: tuple[Text | Json | Media, ...]
@@ -111,8 +111,9 @@ class ToolResult:
 
 @dataclass(frozen=True, slots=True)
 class ConverseBlock:
-    """A block only Bedrock Converse knows, kept as written: reasoningContent, guardContent, cachePoint,
-    citationsContent or searchResult (`kind`), with its JSON `value`.
+    """A block that only Bedrock Converse has, with its JSON `value` as written.
+
+    kind: reasoningContent, guardContent, cachePoint, citationsContent or searchResult.
     """
 
     kind: str

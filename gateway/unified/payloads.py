@@ -1,24 +1,21 @@
-"""Long strings taken out of a JSON body, so that a 50 MB image is neither copied nor decoded.
+"""Extracts long strings from a JSON body, so that a 50 MB image is neither copied nor decoded.
 
-Every string of at least `threshold` bytes without a backslash leaves the body, and a short token takes its place;
-so does one with backslashes that is longer than a window of the walk, and perhaps a shorter one. What is left is
-small, and everything after works on it. The walk jumps from string to string: a regular expression passes over runs
-of short strings, `bytes.find` over long ones, and Python sees at most one string for every `threshold` bytes.
+Every string of at least `threshold` bytes without a backslash is replaced by a short token. So is a string with
+backslashes that is longer than a window, and sometimes a shorter one. The remaining text is small, and the rest of the
+gateway works on it. A regular expression skips runs of short strings and `bytes.find` skips long ones, so Python code
+runs at most once for every `threshold` bytes.
 
-No call of C code is given more than a window or a stride of the body at a time: such a call keeps all other threads
-from running. The walk ends where more than `limits.text` bytes would be left.
+No call of C code gets more than a window or a stride of the body at a time, because such a call blocks all other
+threads. The scan stops if more than `limits.text` bytes would remain.
 
-A token must not occur anywhere else, or a client's text could be taken for it. Its middle is a digest of what is
-left of the body and of the lifted strings with escapes: text that spells a token, with or without JSON escapes, would
-have to contain its own digest. For the other lifted strings a plain search is enough; and as every token has an
-underscore, which base64 has not, a search for that one byte is enough for most of them.
+A token must not occur anywhere else, or a client's text could be mistaken for it. So it contains a digest of the
+remaining text and of the extracted strings with escapes: a text that contains the token, with or without JSON escapes,
+would have to contain its own digest. The other extracted strings are searched for the token. Every token has an
+underscore, which base64 has not, so for most of them a search for that one byte is enough.
 """
 
 from __future__ import annotations
 
-import codecs
-import io
-import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -26,36 +23,21 @@ from hashlib import blake2b
 from itertools import count
 
 from gateway.unified.budget import SMALL_TEXT, Budget, is_small, too_much_text
+from gateway.unified.jsonstrings import WINDOW, decode_pieces, end_of_escaped, find, unescape
 
 Payload = bytes | memoryview
 
 THRESHOLD = 2048
 TOKEN = re.compile(rb"gwb_[0-9a-f]{16}x[0-9]+x[0-9]+x")
-WINDOW = 64 * 1024
-"""Bytes that a regular expression is given at a time."""
-_STRIDE = 4 << 20
-"""Bytes that are searched or copied at a time."""
-_STRETCH = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
-_CONTROL = re.compile(r"[\x00-\x1f]")
-_UNSAFE = re.compile("[\x00\ud800-\udfff]")
-_HEX = rb"[0-9a-fA-F]"
-_ESCAPES = re.compile(
-    # A pair of escaped surrogates is one character, and half of one is none.
-    rb'[^"\\]*+(?:\\(?:u(?:[dD][89abAB]%b{2}\\u%b{4}|(?![dD][89abAB])%b{4})|[^u])[^"\\]*+)*+' % (_HEX, _HEX, _HEX)
-)
-"""What can be decoded by itself: it ends with no part of an escape."""
-
-
-class Unreadable(ValueError):
-    """A lifted string is not text: invalid UTF-8, or a raw control character, which JSON forbids."""
 
 
 @dataclass(slots=True)
 class ExtractedBody:
     """A body without its long strings.
 
-    text: what is left, JSON if the body was. blobs: token → the string's bytes as they stand in the body (a view), in
-    that order. escaped: the tokens of those with backslashes. budget: how many of their bytes `restore` may decode.
+    text: the remaining text, which is JSON if the body is. blobs: token → the string's bytes in the body (a view), in
+    the order of the body. escaped: the tokens of strings with backslashes. budget: limits the bytes that `restore`
+    decodes.
     """
 
     text: bytes
@@ -63,28 +45,28 @@ class ExtractedBody:
     _prefix: str = field(default="", compare=False)
     escaped: frozenset[str] = frozenset()
     budget: Budget = field(default=Budget(), compare=False)
-    _minted: int = field(default=0)
+    _new_tokens: int = field(default=0)
     _restored: set[str] = field(default_factory=set, compare=False)
     _restored_bytes: int = field(default=0, compare=False)
     _unescaped: dict[str, bytes] = field(default_factory=dict, compare=False)
 
     @property
     def prefix(self) -> str:
-        """What every token of this body begins with; where nothing was lifted, made when it is first asked for."""
+        """The prefix of every token of this body. If nothing was extracted, it is computed on first use."""
         if not self._prefix:
             self._prefix = _unused_prefix(self.text, [], [self.text])
         return self._prefix
 
     def new_token(self) -> str:
-        """A new token for a payload that was not lifted, because it is short or was written with escapes."""
-        self._minted += 1
-        return f"{self.prefix}{len(self.blobs) + self._minted - 1}x"
+        """Return a new token for a payload that was not extracted, because it is short or has escapes."""
+        self._new_tokens += 1
+        return f"{self.prefix}{len(self.blobs) + self._new_tokens - 1}x"
 
     def restore(self, text: str) -> str:
-        """The string that `text` stands for, if it is a token; else `text` itself.
+        """Return the string that `text` replaces if it is a token, else `text` itself.
 
         Raises:
-            Unreadable: the lifted string is not valid JSON text.
+            Unreadable: the extracted string is not valid JSON text.
             BodyTooLarge: there is more text than the budget allows.
         """
         blob = self.blobs.get(text)
@@ -95,7 +77,7 @@ class ExtractedBody:
             self._restored_bytes += len(blob)
         if len(self.text) + self._restored_bytes > self.budget.text:
             raise too_much_text(self.budget.text)
-        return "".join(_decoded(self.data(text), text not in self.escaped))
+        return "".join(decode_pieces(self.data(text), text not in self.escaped))
 
     @property
     def is_small(self) -> bool:
@@ -103,54 +85,54 @@ class ExtractedBody:
         return self._restored_bytes + len(self.text) <= SMALL_TEXT and is_small(self.text)
 
     def data(self, token: str) -> Payload:
-        """The data of a lifted string: its bytes with the escapes undone.
+        """Return the bytes of an extracted string, unescaped.
 
         Raises:
-            KeyError: `token` is not one. Unreadable: an escape is not valid.
+            KeyError: `token` is unknown. Unreadable: an escape is not valid.
         """
         if token not in self.escaped:
             return self.blobs[token]
         found = self._unescaped.get(token)
         if found is None:
-            found = self._unescaped[token] = _unescape(self.blobs[token])
+            found = self._unescaped[token] = unescape(self.blobs[token])
         return found
 
     def offset(self, position: int) -> int:
-        """Where the byte at `position` of `text` stood in the body."""
+        """Return the position in the body of the byte at `position` in `text`."""
         tokens = (match[0].decode() for match in TOKEN.finditer(self.text, 0, position))
         return position + sum(len(self.blobs[token]) - len(token) for token in tokens if token in self.blobs)
 
 
 def extract(body: bytes | bytearray, threshold: int = THRESHOLD, budget: Budget | None = None) -> ExtractedBody:
-    """`body` with its long strings replaced by tokens. What is not JSON comes back as it is.
+    """Replace the long strings of `body` by tokens. A body that is not JSON is returned as it is.
 
     Args:
-        body: the request body; a bytearray must not change as long as the result is used.
-        threshold: the shortest string that is lifted, in bytes without the quotes; at least 1.
+        body: the request body; a bytearray must not change while the result is used.
+        threshold: the shortest string that is extracted, in bytes without the quotes; at least 1.
         budget: the default one if it is None.
 
     Raises:
-        BodyTooLarge: more is left than the budget allows.
+        BodyTooLarge: more text remains than the budget allows.
     """
     budget = budget or Budget()
     spans = list(_long_strings(body, threshold, budget.text)) if len(body) > min(threshold, budget.text) else []
     if not spans:
         return ExtractedBody(bytes(body), {}, budget=budget)
-    kept = _kept(body, spans)
-    prefix = _unused_prefix(body, spans, kept)
+    remaining = _remaining(body, spans)
+    prefix = _unused_prefix(body, spans, remaining)
     view = memoryview(body)
     blobs = {f"{prefix}{index}x": view[start:end] for index, (start, end, _) in enumerate(spans)}
     escaped = frozenset(token for token, (_, _, escapes) in zip(blobs, spans, strict=True) if escapes)
-    pieces = [kept[0]]
-    for token, piece in zip(blobs, kept[1:], strict=True):
+    pieces = [remaining[0]]
+    for token, piece in zip(blobs, remaining[1:], strict=True):
         pieces += (token.encode(), piece)
     return ExtractedBody(b"".join(pieces), blobs, prefix, escaped, budget)
 
 
 def insert(text: bytes, payloads: Mapping[str, Payload]) -> list[Payload]:
-    """`text` cut at the tokens that `payloads` knows, each replaced by its payload, uncopied.
+    """Return `text` in pieces, with each token in `payloads` replaced by its payload, which is not copied.
 
-    Joining the pieces gives the whole; a server can also write them one by one.
+    Join the pieces or write them one by one.
     """
     pieces: list[Payload] = []
     done = 0
@@ -168,8 +150,8 @@ _Span = tuple[int, int, bool]
 
 
 def _long_strings(body: bytes | bytearray, threshold: int, most: int) -> Iterator[_Span]:
-    """Every string to take out. most: bytes that may be left."""
-    # Strings whose first stretch without a backslash is short; anything may follow a backslash.
+    """Yield every string to extract. most: bytes that may remain."""
+    # Strings whose part before the first backslash is short; anything may follow a backslash.
     short_strings = re.compile(rb'(?:[^"]*+"[^"\\]{0,%d}+(?:\\.[^"\\]*+)*+")*+[^"]*+' % (threshold - 1), re.DOTALL)
     extracted = position = 0
     while position < len(body):
@@ -178,7 +160,7 @@ def _long_strings(body: bytes | bytearray, threshold: int, most: int) -> Iterato
         position = run.end()
         if position - extracted > most:
             raise too_much_text(most)
-        if position < len(body) and body[position] == _QUOTE:  # of a string that is long, or that the window cuts
+        if position < len(body) and body[position] == _QUOTE:  # of a string that is long, or that ends after the window
             start = position + 1
             end, escapes = _end_of_string(body, start)
             if end < 0:
@@ -195,7 +177,7 @@ _QUOTE = ord('"')
 
 
 def _end_of_string(body: bytes | bytearray, start: int) -> tuple[int, bool]:
-    """Where the string that begins at `start` is closed, -1 if it is not; and whether it has backslashes."""
+    """Return the end of the string that begins at `start`, -1 if it has none; and whether it has backslashes."""
     end = find(body, b'"', start)
     backslash = find(body, b"\\", start, end) if end >= 0 else -1
     if backslash < 0:
@@ -203,127 +185,27 @@ def _end_of_string(body: bytes | bytearray, start: int) -> tuple[int, bool]:
     return end_of_escaped(body, backslash), True
 
 
-def end_of_escaped(body: bytes | bytearray, position: int) -> int:
-    """Where a string is closed that has no unescaped quote before `position`; -1 if it is not."""
-    while position < len(body):
-        stretch = _STRETCH.match(body, position, position + WINDOW)
-        assert stretch is not None
-        if stretch.end() < len(body) and body[stretch.end()] == _QUOTE:
-            return stretch.end()
-        if stretch.end() == position:  # a backslash is the last byte
-            break
-        position = stretch.end()
-    return -1
-
-
-def find(data: bytes | bytearray, what: bytes, start: int = 0, end: int | None = None) -> int:
-    """As `bytes.find`, but in strides between which other threads can run."""
-    end = len(data) if end is None else end
-    for begin in range(start, end, _STRIDE):
-        found = data.find(what, begin, min(begin + _STRIDE + len(what) - 1, end))
-        if found >= 0:
-            return found
-    return -1
-
-
-def _unescape(blob: memoryview) -> bytes:
-    """The text of a string with escapes, in UTF-8.
-
-    Raises:
-        Unreadable: it is not valid JSON text, or is not text in UTF-8 once the escapes are undone.
-    """
-    out = io.BytesIO()
-    position = done = 0
-    while position < len(blob):
-        stretch = _ESCAPES.match(blob, position, position + WINDOW)
-        assert stretch is not None
-        end = stretch.end() if stretch.end() > position else position + 12  # enough to show what is wrong there
-        piece = bytes(blob[position:end])
-        if end < len(blob):
-            piece = piece[: len(piece) - _cut_character(piece)]
-        if not piece:
-            raise Unreadable(f"invalid UTF-8 at byte {position} of the string")
-        text = _decode_escapes(piece, position, done)
-        if stretch.end() == position:
-            raise Unreadable(f"Invalid escape at character {done} of the string")
-        out.write(text.encode())
-        done += len(text)
-        position += len(piece)
-    return out.getvalue()
-
-
-def _decode_escapes(piece: bytes, position: int, characters: int) -> str:
-    """The text of a part of a string, of which so many bytes and characters stand before it.
-
-    Raises:
-        Unreadable: as `_unescape`.
-    """
-    try:
-        text: str = json.loads(f'"{piece.decode()}"')
-    except UnicodeDecodeError as error:
-        raise Unreadable(f"invalid UTF-8 at byte {position + error.start} of the string") from None
-    except json.JSONDecodeError as error:
-        raise Unreadable(f"{error.msg.removesuffix(' at')} at character {characters} of the string") from None
-    unsafe = _UNSAFE.search(text)
-    if unsafe:
-        name = "U+0000" if unsafe[0] == "\x00" else f"the lone surrogate U+{ord(unsafe[0]):04X}"
-        raise Unreadable(f"{name} at character {characters + unsafe.start()} of the string")
-    return text
-
-
-def _cut_character(piece: bytes) -> int:
-    """How many bytes at the end of `piece` are the beginning of a character whose other bytes are missing."""
-    for length in range(1, min(4, len(piece))):
-        byte = piece[-length]
-        if byte >= 0xC0:
-            return length if length < (2 if byte < 0xE0 else 3 if byte < 0xF0 else 4) else 0
-        if byte < 0x80:
-            break
-    return 0
-
-
-def _decoded(data: Payload, as_written: bool) -> Iterator[str]:
-    """The text in `data`, in pieces. as_written: it stands so in the JSON, which forbids control characters."""
-    decoder = codecs.getincrementaldecoder("utf-8")()
-    characters = 0
-    for start in range(0, len(data), _PIECE):
-        held = len(decoder.getstate()[0])
-        try:
-            piece = decoder.decode(data[start : start + _PIECE], start + _PIECE >= len(data))
-        except UnicodeDecodeError as error:
-            raise Unreadable(f"invalid UTF-8 at byte {start - held + error.start} of the string") from None
-        control = _CONTROL.search(piece) if as_written else None
-        if control:
-            place = characters + control.start()
-            raise Unreadable(f"unescaped control character at character {place} of the string")
-        characters += len(piece)
-        yield piece
-
-
-_PIECE = 256 * 1024
-
-
-def _kept(body: bytes | bytearray, spans: list[_Span]) -> list[bytes]:
-    """The stretches of `body` before, between and behind `spans`: one more than there are spans."""
+def _remaining(body: bytes | bytearray, spans: list[_Span]) -> list[bytes]:
+    """Return the pieces of `body` before, between and after `spans`: one more than there are spans."""
     starts = [0, *(end for _, end, _ in spans)]
     ends = [*(start for start, _, _ in spans), len(body)]
     return [bytes(body[start:end]) for start, end in zip(starts, ends, strict=True)]
 
 
-def _unused_prefix(body: bytes | bytearray, spans: list[_Span], kept: list[bytes]) -> str:
+def _unused_prefix(body: bytes | bytearray, spans: list[_Span], remaining: list[bytes]) -> str:
     digest = blake2b(digest_size=8)
-    for piece in kept:
+    for piece in remaining:
         digest.update(piece)
     view = memoryview(body)
     for start, end, escapes in spans:
         if escapes:
             digest.update(view[start:end])
-    # None of these bytes is a quote, so what occurs in the body occurs in one stretch or one string of it.
+    # A prefix has no quote, so it can occur only within one remaining piece or one string.
     suspects = [(start, end) for start, end, _ in spans if find(body, b"_", start, end) >= 0]
 
     def is_unused(prefix: bytes) -> bool:
         return not (
-            any(find(piece, prefix) >= 0 for piece in kept)
+            any(find(piece, prefix) >= 0 for piece in remaining)
             or any(find(body, prefix, start, end) >= 0 for start, end in suspects)
         )
 

@@ -1,4 +1,4 @@
-"""The plain-text question of a conversation: what `parameters.question` carries and memory stores."""
+"""The plain-text question of a conversation, which is sent as `parameters.question` and stored by memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _NO_ROLES: Mapping[str, str] = {}
 
 
 def last_user_turns(agent_input: AgentInput, roles: Mapping[str, str] = _NO_ROLES) -> tuple[Message, ...]:
-    """The user's messages after the last assistant one; a turn of an unknown role counts as the user's.
+    """Return the user's messages after the last assistant message. An unknown role counts as the user.
 
     Args:
         agent_input: the conversation.
@@ -30,9 +30,9 @@ def last_user_turns(agent_input: AgentInput, roles: Mapping[str, str] = _NO_ROLE
 
 
 def question_text(agent_input: AgentInput, roles: Mapping[str, str] = _NO_ROLES) -> str:
-    """The text of the last user turns: one block exactly as it is, several trimmed and joined by newlines.
+    """Return the text of the last user turns, "" if they have none.
 
-    Blank blocks are left out of several. "" when the last turns hold no text (DESIGN.md, decision 4).
+    A single block is returned exactly as it is; several are stripped and joined by newlines, without blank ones.
     """
     turns = last_user_turns(agent_input, roles)
     texts = [block.text for message in turns for block in message.content if isinstance(block, Text)]

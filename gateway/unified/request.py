@@ -1,4 +1,4 @@
-"""The body of an `_execute` request: legacy or unified, and what stands beside `input`."""
+"""The body of an `_execute` request: legacy or unified, and its members other than `input`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ExecuteRequest:
 
     input: None when legacy. parameters, other: the client's `parameters`, and its top-level members other than
     `input` and `parameters`, as the JSON values they were; both {} for a legacy body that breaks a rule of strict
-    JSON or the budget. has_question: `parameters.question` is there. lifted: the body without its long strings.
+    JSON or the budget. extracted: the body without its long strings.
     """
 
     kind: RequestKind
@@ -46,20 +46,20 @@ class ExecuteRequest:
 
     @property
     def is_small(self) -> bool:
-        """Whether planning takes so little time that other clients of the event loop can wait for it."""
+        """True if the request can be planned on the event loop without a noticeable delay for other clients."""
         return self.extracted.is_small and self.placeholders <= _FEW_PLACEHOLDERS
 
     @property
     def has_question(self) -> bool:
-        """Whether the client sent `parameters.question`."""
+        """True if the client sent `parameters.question`."""
         return "question" in self.parameters
 
 
 def read_execute(body: bytes, budget: Budget | None = None) -> ExecuteRequest:
-    """The request in `body`. budget: the default one if it is None.
+    """Read the request in `body`. budget: the default one if it is None.
 
-    A legacy body is only parsed, never judged: what it says is between client and cluster. That holds for one that
-    is not strict JSON, too, if it can be shown that the cluster finds no `input` in it.
+    A legacy body is parsed but not validated, as it is forwarded unchanged. That includes a body that is not strict
+    JSON if the cluster can't find an `input` in it.
 
     Raises:
         InvalidInput: `body` is not a JSON object; or it has an `input`, and that, the `parameters` or the JSON
@@ -126,7 +126,10 @@ def _other(reading: Reading, members: dict[str, Any]) -> dict[str, Any]:
 
 
 def parameters_as_strings(parameters: Mapping[str, Any]) -> dict[str, str]:
-    """Each parameter as the string the cluster makes of it (FACTS.md, rule 2): a string as it is, else its JSON."""
+    """Convert each parameter to a string as the cluster does: a string as it is, any other value as JSON.
+
+    The source is docs/internals/facts.md, rule 2.
+    """
     return {
         name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
         for name, value in parameters.items()

@@ -1,9 +1,9 @@
-"""What a client's role means: the one rule for the question, the checks and every provider.
+"""The meaning of a client's role: one rule for the question, the validation and every provider.
 
-Roles are compared without regard to case, in the client's messages and in the operator's table (`agents.roles`).
-White space around a role is part of its name. The operator's table is asked first and may give a standard role
-another meaning. A role in neither table is unknown: its turn counts as the user's, and the role's name is put
-before the turn's text. Every role that is sent as another one is reported (`ROLE_MAPPED`).
+Roles are compared case-insensitively, in the client's messages and in the operator's table (`agents.roles`). White
+space around a role is part of its name. The operator's table is looked up first and may give a standard role another
+meaning. A role in neither table is unknown: its turn counts as the user's, and the role's name is inserted before the
+text. Every role that is sent as another one is reported (`ROLE_MAPPED`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NO_TABLE: Mapping[str, str] = {}
 
 @dataclass(frozen=True, slots=True)
 class RoleMeaning:
-    """What a role means.
+    """The meaning of a role.
 
     name: the role as the client wrote it. standard: the role it is sent as. is_known: False for a role that is
     neither standard nor in the operator's table.
@@ -36,21 +36,21 @@ class RoleMeaning:
 
     @property
     def is_system(self) -> bool:
-        """Whether turns of this role are system text."""
+        """True if turns of this role are system text."""
         return self.standard in ("system", "developer")
 
     @property
     def is_renamed(self) -> bool:
-        """Whether the turn is sent under another role than the client's."""
+        """True if the turn is sent with another role than the client's."""
         return not self.is_known or self.name.casefold() != self.standard
 
     @property
     def prefix(self) -> str:
-        """The text that keeps the name of an unknown role (``[reviewer]:``); "" for a known one."""
+        """The text that names an unknown role (``[reviewer]:``); "" for a known one."""
         return "" if self.is_known else f"[{self.name}]:"
 
     def notices(self, place: str) -> tuple[Notice, ...]:
-        """What to report about a turn of this role at `place`."""
+        """Return the notices for a turn of this role at `place`."""
         if not self.is_renamed:
             return ()
         sent = self.standard if self.is_known else "user, its name before the text"
@@ -58,7 +58,7 @@ class RoleMeaning:
 
 
 def meaning(name: str, table: Mapping[str, str] = _NO_TABLE) -> RoleMeaning:
-    """The meaning of the role `name`.
+    """Return the meaning of the role `name`.
 
     Args:
         name: the role as the client wrote it.
@@ -71,5 +71,5 @@ def meaning(name: str, table: Mapping[str, str] = _NO_TABLE) -> RoleMeaning:
 
 
 def meaning_of(message: Message, table: Mapping[str, str] = _NO_TABLE) -> RoleMeaning:
-    """The meaning of a message's role (`meaning`)."""
+    """Return the meaning of a message's role (`meaning`)."""
     return meaning(message.role, table)

@@ -1,6 +1,6 @@
-"""Images, videos, documents and audio, and the ways to say where their bytes are.
+"""Images, videos, documents and audio, and the spellings of their source.
 
-{"type": "base64"|"url", "format", "data"}            the seeds' spelling
+{"type": "base64"|"url", "format", "data"}            the RFC's spelling
 {"bytes": …}, {"s3Location": …}, {"location": …}      Bedrock Converse and Strands, `format` one level up
 {"type": "base64", "media_type", "data"}, {"type": "url", "url"}     Anthropic
 image_url, input_audio, file                          OpenAI content parts
@@ -14,8 +14,9 @@ from urllib.parse import urlsplit
 
 from gateway.unified import formats
 from gateway.unified.base64text import clean, split_data_url
+from gateway.unified.jsonstrings import Unreadable
 from gateway.unified.model import Base64, Media, MediaKind, Url
-from gateway.unified.payloads import Payload, Unreadable
+from gateway.unified.payloads import Payload
 from gateway.unified.validate import Fields, Reading, json_type, shorten
 
 SCHEMES = ("http", "https", "s3", "gs")
@@ -41,14 +42,14 @@ def read_typed(kind: MediaKind, block: Fields) -> Media | None:
 
 
 def read_named(kind: MediaKind, body: Fields, at: str) -> Media | None:
-    """What stands under ``"image"``: a body of its own, closed after reading."""
+    """Read the object of a member such as ``"image"``; unknown members of it are problems."""
     media = read_body(kind, body, at)
     body.done()
     return media
 
 
 def read_body(kind: MediaKind, body: Fields, at: str) -> Media | None:
-    """A medium whose `body` has a `source`, or is one itself; `at` is the block's place."""
+    """Read a medium whose `body` has a `source` or is itself the source. at: the block's place."""
     name = _document_name(body) if kind == "document" else None
     source = body
     if body.has("source"):
@@ -66,7 +67,7 @@ def read_body(kind: MediaKind, body: Fields, at: str) -> Media | None:
 
 
 def read_image_url(part: Fields) -> Media | None:
-    """OpenAI's ``image_url``: an object with `url`, or the URL itself."""
+    """Read OpenAI's ``image_url``: an object with `url`, or the URL itself."""
     written = part.get("image_url")
     holder, name = part, "image_url"
     if not isinstance(written, str):
@@ -84,7 +85,7 @@ def read_image_url(part: Fields) -> Media | None:
 
 
 def read_input_audio(part: Fields) -> Media | None:
-    """OpenAI's ``input_audio``: `data` (base64) and `format`."""
+    """Read OpenAI's ``input_audio``: `data` (base64) and `format`."""
     audio = part.object("input_audio", "object with data and format")
     if audio is None:
         return None
@@ -94,14 +95,14 @@ def read_input_audio(part: Fields) -> Media | None:
 
 
 def read_file(part: Fields) -> Media | None:
-    """OpenAI's ``file``: `file_data` (a data: URL) and `filename`."""
+    """Read OpenAI's ``file``: `file_data` (a data: URL) and `filename`."""
     file = part.object("file", "object with file_data and filename")
     if file is None:
         return None
     name = file.name("filename", required=False)
     found = None
     if file.has("file_id"):
-        file.problem("file_id", "A file kept at one provider can't be given to another", "file_data", "file_id")
+        file.problem("file_id", "A file stored at one provider can't be sent to another", "file_data", "file_id")
     else:
         found = _read_reference("document", file, "file_data", name or "")
     file.done()
@@ -148,7 +149,7 @@ def _read_source_of_type(kind: MediaKind, source: Fields, body: Fields) -> _Foun
 
 
 def _check_unknown(kind: MediaKind, source: Fields, body: Fields) -> None:
-    """What can be said of a source of no known type: whether it has a format and data."""
+    """Check what can be checked of a source of an unknown type: that it has a format and data."""
     _format(kind, source, body)
     if not source.one_of(("data", "url", "uri")):
         source.require("data", "base64 data or a URL")
@@ -161,7 +162,7 @@ def _read_base64(kind: MediaKind, source: Fields, name: str, *format_holders: Fi
 
 
 def _payload(holder: Fields, name: str) -> tuple[Base64 | None, str]:
-    """The base64 data under `name`, perhaps wrapped, and the MIME type of its ``data:`` prefix ("" without one)."""
+    """Return the base64 data in member `name`, and the MIME type of its ``data:`` prefix ("" without one)."""
     if not isinstance(holder.get(name), dict):
         return _base64(holder, name)
     wrapper = holder.object(name)
@@ -187,7 +188,7 @@ def _base64(holder: Fields, name: str) -> tuple[Base64 | None, str]:
     try:
         data = extracted.data(written) if is_lifted else written.encode()
         mime, content = split_data_url(data)
-        # A string without escapes can hold no other whitespace than a space.
+        # In a string without escapes, the only possible white space is a space.
         content = clean(content, b" ") if is_lifted and written not in extracted.escaped else clean(content)
     except ValueError as error:
         help = 'For a URL, "type" is "url".' if _URL_START.match(bytes(data[:8])) else ""
@@ -197,7 +198,7 @@ def _base64(holder: Fields, name: str) -> tuple[Base64 | None, str]:
 
 
 def _read_reference(kind: MediaKind, holder: Fields, name: str, filename: str = "") -> _Found:
-    """A URL that may be a ``data:`` URL, in a spelling that has no place for a format."""
+    """Read a URL, which may be a ``data:`` URL, in a spelling without a member for the format."""
     written = holder.require(name, f"a data: URL, or {_URL_EXPECTED}")
     if written is None:
         return None
@@ -217,7 +218,7 @@ def _read_reference(kind: MediaKind, holder: Fields, name: str, filename: str = 
 
 
 def _start(reading: Reading, written: str) -> str:
-    """The first five characters of a string."""
+    """Return the first five characters of a string."""
     if written not in reading.extracted.blobs:
         return written[:5]
     try:
@@ -230,7 +231,7 @@ def _read_url(kind: MediaKind, source: Fields, body: Fields, schemes: tuple[str,
     member = source.one_of(("data", "url", "uri")) or "data"
     url = _url(source, member, schemes)
     if member == "url" and not any(holder.has(name) for holder in (source, body) for name in _FORMAT_NAMES):
-        # Anthropic's spelling has no place for a format.
+        # Anthropic's spelling has no member for the format.
         fmt = formats.from_path(kind, urlsplit(url).path) if url else None
         if url and not fmt:
             source.problem(
@@ -265,7 +266,7 @@ def _bucket_owner(location: Fields) -> str | None:
 
 
 def _url(holder: Fields, name: str, schemes: tuple[str, ...]) -> str | None:
-    """The URL under `name`, if it is one of the schemes and names a host or bucket (and, on s3 and gs, an object)."""
+    """Return the URL in member `name` if its scheme is allowed and it has a host or a bucket and object."""
     expected = _URL_EXPECTED if schemes == SCHEMES else "an s3 URL"
     url = holder.string(name, expected)
     if url is None:
@@ -298,7 +299,7 @@ def _url_fault(url: str, schemes: tuple[str, ...]) -> str:
 
 
 def _format(kind: MediaKind, *holders: Fields, mime: str = "", place: str = "") -> str | None:
-    """The normalised format, from the first holder that has one, or from a ``data:`` URL's MIME type at `place`."""
+    """Return the normalised format in the first holder that has one, or of a ``data:`` URL's MIME type at `place`."""
     for holder in holders:
         member = holder.one_of(_FORMAT_NAMES)
         if not member:
@@ -326,7 +327,7 @@ def _known(kind: MediaKind) -> str:
 
 
 def unwrap_bytes(value: Any) -> Any:
-    """`value` with every ``{"__bytes_encoded__": true, "data": …}`` in it replaced by its base64 string."""
+    """Replace every ``{"__bytes_encoded__": true, "data": …}`` in `value` by its base64 string."""
     match value:
         case {"__bytes_encoded__": True, "data": str(data), **rest} if not rest:
             return data

@@ -21,7 +21,7 @@ _CONTENT = "string, or non-empty array of text, json, image, video, document or 
 
 
 def read_tool_use(block: Fields) -> ToolUse | None:
-    """``{"toolUse": {…}}``."""
+    """Read ``{"toolUse": {…}}``."""
     body = block.object("toolUse")
     if body is None:
         return None
@@ -31,7 +31,7 @@ def read_tool_use(block: Fields) -> ToolUse | None:
 
 
 def read_typed_tool_use(block: Fields) -> ToolUse | None:
-    """``{"type": "tool_use", …}``."""
+    """Read ``{"type": "tool_use", …}``."""
     return _tool_use(block, "id", block.at)
 
 
@@ -43,7 +43,7 @@ def _tool_use(body: Fields, id_name: str, at: str) -> ToolUse | None:
 
 
 def read_tool_result(block: Fields, read_content: ReadContent) -> ToolResult | None:
-    """``{"toolResult": {…}}``; `read_content` reads the blocks inside."""
+    """Read ``{"toolResult": {…}}``. read_content: reads the blocks in it."""
     body = block.object("toolResult")
     if body is None:
         return None
@@ -57,7 +57,7 @@ def read_tool_result(block: Fields, read_content: ReadContent) -> ToolResult | N
 
 
 def read_typed_tool_result(block: Fields, read_content: ReadContent) -> ToolResult | None:
-    """``{"type": "tool_result", …}``."""
+    """Read ``{"type": "tool_result", …}``."""
     id = block.name("tool_use_id")
     failed = block.get("is_error")
     if failed is not None and not isinstance(failed, bool):
@@ -66,7 +66,7 @@ def read_typed_tool_result(block: Fields, read_content: ReadContent) -> ToolResu
 
 
 def read_tool_message(message: Fields, id_name: str, read_content: ReadContent) -> ToolResult | None:
-    """A message that is a tool's answer: its content is the result, its `name` the tool's."""
+    """Read a message of role ``tool``: its content is the result, its `name` is the tool's."""
     id = message.name(id_name)
     name = message.name("name", required=False)
     return _tool_result(message, id, False, message.at, read_content, name or "")
@@ -83,7 +83,7 @@ def _tool_result(
 
 
 def read_tool_calls(message: Fields, name: str) -> list[ToolUse]:
-    """The calls in a message's ``toolCalls`` or ``tool_calls``."""
+    """Read the calls in a message's ``toolCalls`` or ``tool_calls``."""
     uses = []
     calls = message.array(name) or []
     message.reading.add_items(len(calls), message.place(name))
@@ -115,7 +115,7 @@ def _tool_call(call: Fields) -> ToolUse | None:
 
 
 def _arguments(function: Fields) -> dict[str, Any] | None:
-    """The arguments: an object, or its JSON text; the empty string means none."""
+    """Read the arguments: an object or its JSON text. The empty string means no arguments."""
     expected = "a JSON object, or a string that holds one"
     written = function.require("arguments", expected)
     if isinstance(written, dict):

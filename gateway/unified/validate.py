@@ -1,4 +1,4 @@
-"""The means of validation: every problem collected with its place, no member of an object lost in silence."""
+"""Tools for validation: they collect every problem with its place, and report every unknown member."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from typing import Any
 
 from gateway.errors import InvalidInput, Problem
 from gateway.unified.budget import PLACEHOLDER, Budget, too_many_items, too_many_values
-from gateway.unified.payloads import ExtractedBody, Unreadable
+from gateway.unified.jsonstrings import Unreadable
+from gateway.unified.payloads import ExtractedBody
 
 _PLAIN_KEY = re.compile(r"[A-Za-z_$][A-Za-z0-9_$-]*")
-_SHOWN = 60  # characters of a client's string or key that an error shows
+_SHOWN = 60  # characters of a client's string or key shown in an error
 
 
 class Problems:
-    """Problems in the order found. Where there are more than `limit`, reading stops.
+    """Problems in the order found. Reading stops if there are more than `limit`.
 
-    So the work for a body full of mistakes is bounded, and so is the size of the answer.
+    This limits the work for a body full of mistakes, and the size of the response.
     """
 
     def __init__(self, limit: int = Budget().problems) -> None:
@@ -28,10 +29,10 @@ class Problems:
         return len(self._found)
 
     def add(self, place: str, reason: str, expected: str = "", received: str = "", help: str = "") -> None:
-        """Note a problem; the arguments are those of `gateway.errors.Problem`.
+        """Add a problem; the arguments are those of `gateway.errors.Problem`.
 
         Raises:
-            InvalidInput: it is one too many.
+            InvalidInput: the limit is exceeded.
         """
         if len(self._found) >= self._limit:
             more = "There is at least 1 more problem here; reading stopped"
@@ -39,21 +40,21 @@ class Problems:
         self._found.append(Problem(place, reason, expected, received, help=help))
 
     def all(self) -> list[Problem]:
-        """All that were found."""
+        """Return all problems."""
         return list(self._found)
 
     def check(self) -> None:
-        """Do nothing if there are none.
+        """Raise if there are problems.
 
         Raises:
-            InvalidInput: with all of them.
+            InvalidInput: with all problems.
         """
         if self._found:
             raise InvalidInput.of(self.all())
 
 
 def child(place: str, key: str | int) -> str:
-    """The place of a member or item of `place`: ``input[1].source``, ``parameters["a b"]``."""
+    """Return the place of a member or item of `place`: ``input[1].source``, ``parameters["a b"]``."""
     if isinstance(key, int):
         return f"{place}[{key}]"
     if len(key) > _SHOWN:
@@ -64,7 +65,7 @@ def child(place: str, key: str | int) -> str:
 
 
 def json_type(value: Any) -> str:
-    """The JSON name of a decoded value's type."""
+    """Return the JSON name of a decoded value's type."""
     match value:
         case None:
             return "null"
@@ -81,14 +82,14 @@ def json_type(value: Any) -> str:
 
 
 def shorten(text: str) -> str:
-    """`text` quoted as in JSON, cut after 60 characters."""
+    """Return `text` quoted as in JSON, cut after 60 characters."""
     if len(text) <= _SHOWN:
         return json.dumps(text)
     return f"{json.dumps(text[:_SHOWN])}… ({len(text)} characters)"
 
 
 class Reading:
-    """One pass over a decoded body: its problems, the strings that were lifted out of it, and what it has cost."""
+    """One pass over a decoded body: its problems, its extracted strings, and how much of the budget is used."""
 
     def __init__(self, extracted: ExtractedBody) -> None:
         self.extracted = extracted
@@ -100,24 +101,24 @@ class Reading:
 
     @property
     def values_left(self) -> int:
-        """How many values strings that hold JSON may still have: together no more than the budget allows a body."""
+        """Number of values that strings with JSON may still have, within the budget of the body."""
         return self.budget.values - self._values
 
     def add_values(self, count: int, place: str) -> None:
-        """Note that `count` values are about to be read from a string at `place`.
+        """Count `count` values that are about to be read from a string at `place`.
 
         Raises:
-            InvalidInput: the budget does not allow for them.
+            InvalidInput: the budget is exceeded.
         """
         self._values += count
         if self._values > self.budget.values:
             raise too_many_values(self.budget.values, place)
 
     def add_placeholders(self, text: str, place: str) -> None:
-        """Note the placeholders in `text`, each as a value.
+        """Count the placeholders in `text`, each as a value.
 
         Raises:
-            InvalidInput: the budget does not allow for them.
+            InvalidInput: the budget is exceeded.
         """
         if PLACEHOLDER in text:
             count = text.count(PLACEHOLDER)
@@ -125,20 +126,20 @@ class Reading:
             self.add_values(count, place)
 
     def add_items(self, count: int, place: str) -> None:
-        """Note that `count` messages, content blocks or tool calls are about to be read, at `place`.
+        """Count `count` messages, content blocks or tool calls that are about to be read at `place`.
 
         Raises:
-            InvalidInput: the budget does not allow for them.
+            InvalidInput: the budget is exceeded.
         """
         self._items += count
         if self._items > self.budget.items:
             raise too_many_items(self.budget.items, self._items, place)
 
     def text(self, value: str, place: str) -> str:
-        """`value`, or the lifted string it stands for; "" and a problem when that is not text.
+        """Return `value`, or the extracted string it replaces; "" and a problem if that is not text.
 
         Raises:
-            InvalidInput: it has more placeholders than the budget allows for.
+            InvalidInput: it has more placeholders than the budget allows.
         """
         try:
             text = self.extracted.restore(value)
@@ -149,7 +150,7 @@ class Reading:
             return ""
 
     def plain(self, value: Any, place: str) -> Any:
-        """`value` with every lifted string in it put back."""
+        """Return `value` with every extracted string in it restored."""
         if not self.extracted.blobs:
             return value
         match value:
@@ -164,9 +165,9 @@ class Reading:
 
 
 class Fields:
-    """An object's members, each asked for by name; a member nobody asked for is a problem, never dropped.
+    """The members of an object, read by name. A member that is never read is a problem, so none is dropped silently.
 
-    `null` counts as absent everywhere.
+    `null` counts as absent.
     """
 
     def __init__(self, reading: Reading, members: dict[str, Any], at: str) -> None:
@@ -176,35 +177,35 @@ class Fields:
         self._known: dict[str, None] = {}
 
     def place(self, name: str) -> str:
-        """The place of member `name`."""
+        """Return the place of member `name`."""
         return child(self.at, name)
 
     def problem(self, name: str, reason: str, expected: str = "", received: str = "", help: str = "") -> None:
-        """Note a problem with member `name`."""
+        """Add a problem with member `name`."""
         self.reading.problems.add(self.place(name), reason, expected, received, help)
 
     def get(self, name: str) -> Any:
-        """The member, or None; lifted strings are still tokens."""
+        """Return the member or None. Extracted strings are still tokens."""
         self._known[name] = None
         return self._members.get(name)
 
     def has(self, name: str) -> bool:
-        """Whether the member is there and not null."""
+        """Return True if the member is present and not null."""
         return self.get(name) is not None
 
     def require(self, name: str, expected: str) -> Any:
-        """The member, or None and a problem."""
+        """Return the member, or None and a problem."""
         value = self.get(name)
         if value is None:
             self.problem(name, f'Missing "{name}"', expected, "null" if name in self._members else "nothing")
         return value
 
     def one_of(self, names: tuple[str, ...]) -> str:
-        """Which of several spellings of a member is there, "" if none; more than one is a problem."""
+        """Return the spelling of a member that is present, "" if none is; more than one is a problem."""
         present = [name for name in names if self.has(name)]
         for other in present[1:]:
             self.problem(
-                other, f'"{present[0]}" and "{other}" say the same; give one of them', f'"{present[0]}" alone', other
+                other, f'"{present[0]}" and "{other}" mean the same; give one of them', f'"{present[0]}" alone', other
             )
         return present[0] if present else ""
 
@@ -216,12 +217,12 @@ class Fields:
         return None
 
     def string(self, name: str, expected: str = "string", required: bool = True) -> str | None:
-        """The member's text; None when it is absent or, with a problem, something else."""
+        """Return the member's text; None if it is absent, None and a problem if it is not a string."""
         value = self._typed(name, str, expected, required)
         return None if value is None else self.reading.text(value, self.place(name))
 
     def name(self, name: str, expected: str = "non-empty string", required: bool = True) -> str | None:
-        """The member's text, which must not be blank."""
+        """Return the member's text, which must not be blank."""
         value = self.string(name, expected, required)
         if value is not None and not value.strip():
             self.problem(name, f'"{name}" is empty', expected, shorten(value))
@@ -229,22 +230,22 @@ class Fields:
         return value
 
     def object(self, name: str, expected: str = "object", required: bool = True) -> Fields | None:
-        """The member's own members."""
+        """Return the member's own members."""
         value = self._typed(name, dict, expected, required)
         return None if value is None else Fields(self.reading, value, self.place(name))
 
     def value(self, name: str, required: bool = True) -> dict[str, Any] | None:
-        """The member, an object, as plain data with lifted strings put back."""
+        """Return the member, an object, as plain data with extracted strings restored."""
         value = self._typed(name, dict, "object", required)
         return None if value is None else self.reading.plain(value, self.place(name))
 
     def array(self, name: str, expected: str = "array", required: bool = True) -> list[Any] | None:
-        """The member's items."""
+        """Return the member's items."""
         items: list[Any] | None = self._typed(name, list, expected, required)
         return items
 
     def done(self, harmless: frozenset[str] = frozenset()) -> None:
-        """Make a problem of every member that was not asked for, says something and is not `harmless`."""
+        """Add a problem for every member that was not read, unless it is empty or `harmless`."""
         for name, value in self._members.items():
             if name not in self._known and name not in harmless and value is not None and value != []:
                 self.problem(

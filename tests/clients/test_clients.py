@@ -14,13 +14,13 @@ import pytest
 from opensearchpy import AsyncOpenSearch, OpenSearch
 from opensearchpy.exceptions import RequestError
 
-from gateway.demo.arrival import mapped
+from gateway.demo.arrival import map_turns
 from gateway.providers import registry
 from gateway.simulator.fixtures import FLOW_PROMPT
 from tests.delivery.cases import IMAGE
-from tests.execute.conftest import Place, StartPlace, start_place
+from tests.execute.conftest import Deployment, StartDeployment, start_deployment
 
-__all__ = ["start_place"]
+__all__ = ["start_deployment"]
 
 JS = Path(__file__).parent / "js"
 BLOCKS = [{"type": "text", "text": "what is this? $ ${parameters.x}"}, IMAGE, {"type": "text", "text": 'and "this"?'}]
@@ -48,55 +48,57 @@ AGENTS = [
 def expected(provider_name: str, body: dict[str, Any]) -> list[Any]:
     """The provider's mapping of the body, with the agent's prompt around the last text."""
     provider = registry.provider(provider_name)
-    turns = mapped(provider, body)
+    turns = map_turns(provider, body)
     content = turns[-1][provider.content_field]
     last = max(index for index, part in enumerate(content) if "text" in part)
     content[last] = {**content[last], "text": FLOW_PROMPT.replace("${parameters.question}", content[last]["text"])}
     return turns
 
 
-def got(place: Place, provider_name: str) -> list[list[Any]]:
+def got(deployment: Deployment, provider_name: str) -> list[list[Any]]:
     """The turns of each request the LLM received, without the agent's own system turns."""
     field = registry.provider(provider_name).messages_field
-    return [[t for t in body[field] if t["role"] not in ("system", "developer")] for body in place.simulator.received]
+    return [
+        [t for t in body[field] if t["role"] not in ("system", "developer")] for body in deployment.simulator.received
+    ]
 
 
 @pytest.mark.parametrize(("version", "agent", "provider"), AGENTS)
-async def test_opensearch_py(start_place: StartPlace, version: str, agent: str, provider: str) -> None:
-    place = await start_place(version)
+async def test_opensearch_py(start_deployment: StartDeployment, version: str, agent: str, provider: str) -> None:
+    deployment = await start_deployment(version)
 
     def send() -> list[Any]:
-        with OpenSearch(hosts=[place.url], max_retries=0) as client:
-            return [client.plugins.ml.execute_agent(agent_id=place.agents[agent], body=body) for body in BODIES]
+        with OpenSearch(hosts=[deployment.url], max_retries=0) as client:
+            return [client.plugins.ml.execute_agent(agent_id=deployment.agents[agent], body=body) for body in BODIES]
 
     answers = await asyncio.to_thread(send)
     assert [answer["inference_results"][0]["output"][0]["name"] for answer in answers] == ["response"] * 3
-    assert got(place, provider) == [expected(provider, body) for body in BODIES]
+    assert got(deployment, provider) == [expected(provider, body) for body in BODIES]
 
 
 @pytest.mark.parametrize(("version", "agent", "provider"), AGENTS)
-async def test_opensearch_py_async(start_place: StartPlace, version: str, agent: str, provider: str) -> None:
-    place = await start_place(version)
-    async with AsyncOpenSearch(hosts=[place.url], max_retries=0, http_compress=True) as client:
+async def test_opensearch_py_async(start_deployment: StartDeployment, version: str, agent: str, provider: str) -> None:
+    deployment = await start_deployment(version)
+    async with AsyncOpenSearch(hosts=[deployment.url], max_retries=0, http_compress=True) as client:
         for body in BODIES:
-            await client.plugins.ml.execute_agent(agent_id=place.agents[agent], body=body)
-    assert got(place, provider) == [expected(provider, body) for body in BODIES]
+            await client.plugins.ml.execute_agent(agent_id=deployment.agents[agent], body=body)
+    assert got(deployment, provider) == [expected(provider, body) for body in BODIES]
 
 
-async def test_opensearch_py_reads_a_refusal(start_place: StartPlace) -> None:
-    place = await start_place()
-    async with AsyncOpenSearch(hosts=[place.url], max_retries=0) as client:
+async def test_opensearch_py_reads_a_refusal(start_deployment: StartDeployment) -> None:
+    deployment = await start_deployment()
+    async with AsyncOpenSearch(hosts=[deployment.url], max_retries=0) as client:
         with pytest.raises(RequestError) as refused:
-            await client.plugins.ml.execute_agent(agent_id=place.agents["flow-d"], body=BODIES[1])
+            await client.plugins.ml.execute_agent(agent_id=deployment.agents["flow-d"], body=BODIES[1])
     assert (refused.value.status_code, refused.value.error) == (400, "UndeliverableContent")
     assert refused.value.info["error"]["problems"][0]["field"] == "input[1]"
 
 
-async def test_the_rest_of_the_client_works_through_the_gateway(start_place: StartPlace) -> None:
-    place = await start_place()
-    async with AsyncOpenSearch(hosts=[place.url], max_retries=0) as client:
+async def test_the_rest_of_the_client_works_through_the_gateway(start_deployment: StartDeployment) -> None:
+    deployment = await start_deployment()
+    async with AsyncOpenSearch(hosts=[deployment.url], max_retries=0) as client:
         assert (await client.info())["version"]["number"] == "2.19.0"
-        agent = await client.plugins.ml.get_agent(agent_id=place.agents["flow-a"])
+        agent = await client.plugins.ml.get_agent(agent_id=deployment.agents["flow-a"])
         assert agent["name"] == "flow-a"
 
 
@@ -117,25 +119,27 @@ def node() -> str:
 async def execute_js(node: str, url: str, agent_id: str) -> list[dict[str, Any]]:
     pipe = asyncio.subprocess.PIPE
     script = await asyncio.create_subprocess_exec(node, "execute.mjs", cwd=JS, stdin=pipe, stdout=pipe, stderr=pipe)
-    said = json.dumps({"url": url, "agent_id": agent_id, "bodies": BODIES}).encode()
-    out, err = await asyncio.wait_for(script.communicate(said), 60)
+    message = json.dumps({"url": url, "agent_id": agent_id, "bodies": BODIES}).encode()
+    out, err = await asyncio.wait_for(script.communicate(message), 60)
     assert script.returncode == 0, err.decode()
     answers: list[dict[str, Any]] = json.loads(out)
     return answers
 
 
 @pytest.mark.parametrize(("version", "agent", "provider"), AGENTS)
-async def test_opensearch_js(node: str, start_place: StartPlace, version: str, agent: str, provider: str) -> None:
-    place = await start_place(version)
-    answers = await execute_js(node, place.url, place.agents[agent])
+async def test_opensearch_js(
+    node: str, start_deployment: StartDeployment, version: str, agent: str, provider: str
+) -> None:
+    deployment = await start_deployment(version)
+    answers = await execute_js(node, deployment.url, deployment.agents[agent])
     assert [answer["status"] for answer in answers] == [200] * 3
     assert [answer["delivery"].rpartition("input=")[2] for answer in answers] == KINDS
-    assert got(place, provider) == [expected(provider, body) for body in BODIES]
+    assert got(deployment, provider) == [expected(provider, body) for body in BODIES]
 
 
-async def test_opensearch_js_reads_a_refusal(node: str, start_place: StartPlace) -> None:
-    place = await start_place()
-    _, refused, _ = await execute_js(node, place.url, place.agents["flow-d"])
+async def test_opensearch_js_reads_a_refusal(node: str, start_deployment: StartDeployment) -> None:
+    deployment = await start_deployment()
+    _, refused, _ = await execute_js(node, deployment.url, deployment.agents["flow-d"])
     assert (refused["status"], refused["answer"]["error"]["type"]) == (400, "UndeliverableContent")
 
 

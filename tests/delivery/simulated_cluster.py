@@ -12,7 +12,7 @@ from gateway.agents.documents import read_profile
 from gateway.agents.reader import read_agents, run
 from gateway.errors import GatewayError
 from gateway.execute import rewrite
-from gateway.execute.rewrite import Policy, Rewritten
+from gateway.execute.rewrite import Policy, Rewrite
 from gateway.mlcommons.profile import AgentProfile
 from gateway.simulator.core import ClusterCore, Executed
 from gateway.simulator.fixtures import CLASSIC, FLOW_PROMPT, Template, connector_body, seed_core, templates
@@ -46,7 +46,7 @@ class Sent:
     """
 
     input: AgentInput | None
-    rewritten: Rewritten | None
+    rewritten: Rewrite | None
     error: GatewayError | None
     executed: Executed | None
     stored: str | None = None
@@ -106,7 +106,7 @@ class SimulatedCluster:
         assert request.input is not None
         profile = self.profile(name)
         try:
-            made = rewrite.rewritten(
+            made = rewrite.rewrite_input(
                 profile, request, request.input, policy or Policy(), tuple(pairs) if profile.memory_type else ()
             )
         except GatewayError as error:

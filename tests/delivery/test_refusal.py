@@ -13,7 +13,7 @@ from gateway.delivery.refusal import Upgrade
 from gateway.delivery.search import Search
 from gateway.delivery.template_change import command, with_upgrades
 from gateway.errors import Problem, UndeliverableContent
-from gateway.execute.rewrite import Policy, rewritten
+from gateway.execute.rewrite import Policy, rewrite_input
 from gateway.providers import registry
 from gateway.providers.base import MappingOptions
 from gateway.unified.request import read_execute
@@ -193,8 +193,8 @@ def test_the_command_in_the_advice_does_what_it_says() -> None:
     assert request.input is not None
     provider = registry.provider(profile.provider)
     with pytest.raises(UndeliverableContent):
-        rewritten(profile, request, request.input, Policy())
-    plan = rewritten(with_upgrades(profile, provider), request, request.input, Policy()).plan
+        rewrite_input(profile, request, request.input, Policy())
+    plan = rewrite_input(with_upgrades(profile, provider), request, request.input, Policy()).plan
     assert IMAGE["source"]["data"] not in plan.parameters["question"]
     assert "messages" in plan.parameters
 

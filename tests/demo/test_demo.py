@@ -1,4 +1,4 @@
-"""`mlc-gateway demo` as a person runs it, and that it can't call lost what arrived or the other way round."""
+"""`mlc-gateway demo`: its output, and that its outcomes are right."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from gateway import app
 from gateway.cli import run
-from gateway.demo.arrival import difference, mapped, told
+from gateway.demo.arrival import find_difference, format_conversation, map_turns
 from gateway.demo.bodies import bodies
 from gateway.ports import ExecuteCall, Forward
 from gateway.providers import registry
@@ -101,7 +101,7 @@ def test_a_taken_port_is_said(capfd: pytest.CaptureFixture[str]) -> None:
 
 def _received(provider: str, name: str = "conversation") -> tuple[Any, list[dict[str, Any]], dict[str, Any]]:
     made = registry.provider(provider)
-    turns = mapped(made, bodies()[name])
+    turns = map_turns(made, bodies()[name])
     return made, turns, {made.messages_field: json.loads(json.dumps(turns))}
 
 
@@ -110,20 +110,20 @@ def test_difference_sees_a_lost_part_a_lost_turn_a_changed_order_and_a_changed_p
     made, turns, body = _received(provider)
     field, came = made.content_field, body[made.messages_field]
     prompt = "${parameters.question}"
-    assert difference(made, turns, body, prompt) == ""
-    assert difference(made, turns, {}, prompt) == "the LLM got no messages"
-    assert difference(made, turns, {made.messages_field: came[1:]}, prompt) == "7 turns were said, 6 arrived"
-    assert difference(made, turns, {made.messages_field: [came[2], came[1], came[0], *came[3:]]}, prompt)
+    assert find_difference(made, turns, body, prompt) == ""
+    assert find_difference(made, turns, {}, prompt) == "the LLM got no messages"
+    assert find_difference(made, turns, {made.messages_field: came[1:]}, prompt) == "7 turns were sent, 6 arrived"
+    assert find_difference(made, turns, {made.messages_field: [came[2], came[1], came[0], *came[3:]]}, prompt)
     without = [{**came[0], field: came[0][field][:1]}, *came[1:]]
-    assert difference(made, turns, {made.messages_field: without}, prompt) == "turn 1 arrived changed"
-    assert difference(made, turns, body, "Asked: ${parameters.question}") == "turn 7 arrived changed"
-    assert difference(made, turns, body, None) == "turn 7 arrived changed"  # the agent's own words are gone
+    assert find_difference(made, turns, {made.messages_field: without}, prompt) == "turn 1 arrived changed"
+    assert find_difference(made, turns, body, "Asked: ${parameters.question}") == "turn 7 arrived changed"
+    assert find_difference(made, turns, body, None) == "turn 7 arrived changed"  # without the agent's own prompt
     last = {**came[-1], field: [made.text_part("Asked: How long")]}
-    assert difference(made, turns, {made.messages_field: [*came[:-1], last]}, None) == "turn 7 arrived changed"
+    assert find_difference(made, turns, {made.messages_field: [*came[:-1], last]}, None) == "turn 7 arrived changed"
 
 
 def test_base64_is_shown_as_its_length_and_hash() -> None:
-    shown = told(bodies()["image"]["input"])
+    shown = format_conversation(bodies()["image"]["input"])
     assert shown == (
         "Which bar of this chart is the highest?\n"
         '{"type": "image", "source": {"type": "base64", "format": "png", '

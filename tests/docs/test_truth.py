@@ -6,6 +6,7 @@ import ast
 import configparser
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -49,7 +50,13 @@ def vague(text: str) -> list[str]:
     return [one for one in sentences if _MENTION.search(one) and not re.search(r"`[a-z_.\[\]]+[`:]", one)]
 
 
-def texts() -> Iterator[tuple[str, str]]:
+@cache
+def texts() -> list[tuple[str, str]]:
+    """Every string in the gateway's source but docstrings, as `_texts` finds them."""
+    return list(_texts())
+
+
+def _texts() -> Iterator[tuple[str, str]]:
     """Every string in the gateway's source but docstrings: its place and its text, ``x`` for an f-string's values."""
     for file in sorted(GATEWAY.rglob("*.py")):
         tree = ast.parse(file.read_text())

@@ -1,4 +1,4 @@
-"""A gateway before a simulated cluster with its agents, and a client."""
+"""A gateway in front of a simulated cluster with its agents, and a client."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tests.conftest import StartGateway
 
 
 @dataclass
-class Place:
+class Deployment:
     simulator: Simulator
     agents: dict[str, str]
     url: str
     client: aiohttp.ClientSession
 
     async def execute(self, agent: str, body: Any = None, **more: Any) -> aiohttp.ClientResponse:
-        """POST `body` to `agent`, a seeded agent's name or an id; the answer, its body read."""
+        """POST `body` to `agent`, a seeded agent's name or an id. Return the response with its body read."""
         if body is not None:
             more["json"] = body
         path = f"/_plugins/_ml/agents/{self.agents.get(agent, agent)}/_execute"
@@ -31,30 +31,30 @@ class Place:
         return response
 
 
-StartPlace = Callable[..., Awaitable[Place]]
+StartDeployment = Callable[..., Awaitable[Deployment]]
 
 
 @pytest.fixture
-async def start_place(start_gateway: StartGateway) -> AsyncIterator[StartPlace]:
-    """``await start_place("2.19.0", {"agents": {…}})``: the settings are laid over the defaults."""
-    started: list[Place] = []
+async def start_deployment(start_gateway: StartGateway) -> AsyncIterator[StartDeployment]:
+    """``await start_deployment("2.19.0", {"agents": {…}})``: the settings override the defaults."""
+    started: list[Deployment] = []
 
-    async def start(version: str = "2.19.0", over: Any = None) -> Place:
+    async def start(version: str = "2.19.0", over: Any = None) -> Deployment:
         simulator = Simulator(version)
         await simulator.start()
         gateway = await start_gateway(simulator.url, None, over)
         url = f"http://127.0.0.1:{gateway.data_port}"
         agents = seed_core(simulator.core, simulator.llm_url)
-        started.append(Place(simulator, agents, url, aiohttp.ClientSession(url)))
+        started.append(Deployment(simulator, agents, url, aiohttp.ClientSession(url)))
         return started[-1]
 
     yield start
-    for place in started:
-        await place.client.close()
-        await place.simulator.stop()
+    for deployment in started:
+        await deployment.client.close()
+        await deployment.simulator.stop()
 
 
 @pytest.fixture
-async def place(start_place: StartPlace) -> Place:
-    """A 2.19 cluster behind a gateway with its default settings."""
-    return await start_place()
+async def deployment(start_deployment: StartDeployment) -> Deployment:
+    """A gateway with default settings in front of a 2.19 cluster."""
+    return await start_deployment()

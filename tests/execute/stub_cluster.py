@@ -1,4 +1,4 @@
-"""A small cluster on loopback with the documents 3.6.0 showed, and a client that talks to it through a gateway."""
+"""A small cluster on loopback with documents recorded on 3.6.0, and a client that uses it through a gateway."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RAN = (200, {"inference_results": [{"output": [{"name": "response", "result": "r
 
 
 class Cluster:
-    """Shows the recorded documents; answers each execute with the next of `answers`, compressed when asked to."""
+    """Serves the recorded documents, and the next of `answers` for each execute, compressed on request."""
 
     def __init__(self) -> None:
         self.answers: list[tuple[int, Any]] = [RAN]

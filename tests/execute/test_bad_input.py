@@ -1,4 +1,4 @@
-"""What is wrong with a request is said, every time with a 400 or 413, and nothing is sent to the cluster."""
+"""What is wrong with a request is reported, each time with a 400 or 413, and nothing is sent to the cluster."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.execute.conftest import Place, StartPlace
+from tests.execute.conftest import Deployment, StartDeployment
 
 JSON = {"Content-Type": "application/json"}
 
@@ -47,8 +47,8 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-async def test_bad_input_is_a_400_with_its_problems(place: Place, name: str) -> None:
-    answer = await place.execute("flow-a", data=BAD[name], headers=JSON)
+async def test_bad_input_is_a_400_with_its_problems(deployment: Deployment, name: str) -> None:
+    answer = await deployment.execute("flow-a", data=BAD[name], headers=JSON)
     body = await answer.json()
     assert answer.status == 400, body
     assert body["status"] == 400
@@ -56,38 +56,38 @@ async def test_bad_input_is_a_400_with_its_problems(place: Place, name: str) -> 
     for problem in body["error"]["problems"]:
         assert problem["reason"]
         assert set(problem) <= {"field", "reason", "expected", "received", "code", "help"}
-    assert place.simulator.received == []
+    assert deployment.simulator.received == []
 
 
-async def test_every_problem_is_found_with_its_place(place: Place) -> None:
+async def test_every_problem_is_found_with_its_place(deployment: Deployment) -> None:
     source = {"type": "ftp", "data": "x"}
-    said = [{"type": "text"}, {"type": "image", "source": source}, {"type": "hologram"}]
-    error = (await (await place.execute("flow-a", {"input": said})).json())["error"]
+    sent_input = [{"type": "text"}, {"type": "image", "source": source}, {"type": "hologram"}]
+    error = (await (await deployment.execute("flow-a", {"input": sent_input})).json())["error"]
     places = [problem["field"] for problem in error["problems"]]
     assert {place.partition(".")[0] for place in places} == {"input[0]", "input[1]", "input[2]"}
     assert error["details"]["field"] == places[0]
 
 
-async def test_a_gzip_bomb_is_a_413_before_it_is_unpacked(start_place: StartPlace) -> None:
-    place = await start_place("2.19.0", {"limits": {"decompressed": 100_000}})
+async def test_a_gzip_bomb_is_a_413_before_it_is_unpacked(start_deployment: StartDeployment) -> None:
+    deployment = await start_deployment("2.19.0", {"limits": {"decompressed": 100_000}})
     bomb = gzip.compress(b'{"input":"' + b"a" * 50_000_000 + b'"}')
-    answer = await place.execute("flow-a", data=bomb, headers={**JSON, "Content-Encoding": "gzip"})
+    answer = await deployment.execute("flow-a", data=bomb, headers={**JSON, "Content-Encoding": "gzip"})
     assert (answer.status, (await answer.json())["error"]["type"]) == (413, "BodyTooLarge")
-    assert place.simulator.received == []
+    assert deployment.simulator.received == []
 
 
-async def test_a_body_over_the_limit_is_a_413(start_place: StartPlace) -> None:
-    place = await start_place("2.19.0", {"limits": {"body": 1000}})
-    answer = await place.execute("flow-a", {"input": "x" * 1000})
+async def test_a_body_over_the_limit_is_a_413(start_deployment: StartDeployment) -> None:
+    deployment = await start_deployment("2.19.0", {"limits": {"body": 1000}})
+    answer = await deployment.execute("flow-a", {"input": "x" * 1000})
     assert (answer.status, (await answer.json())["error"]["type"]) == (413, "BodyTooLarge")
 
 
-async def test_an_unknown_encoding_is_a_415(place: Place) -> None:
-    answer = await place.execute("flow-a", data=b"x", headers={**JSON, "Content-Encoding": "br"})
+async def test_an_unknown_encoding_is_a_415(deployment: Deployment) -> None:
+    answer = await deployment.execute("flow-a", data=b"x", headers={**JSON, "Content-Encoding": "br"})
     assert (answer.status, (await answer.json())["error"]["type"]) == (415, "UnsupportedEncoding")
 
 
 @pytest.mark.parametrize("value", [2**63 - 1, -(2**63), 1.5, "1e5", [1, [2]], {"a": None}, True])
-async def test_what_is_not_bad_is_taken(place: Place, value: Any) -> None:
+async def test_what_is_not_bad_is_taken(deployment: Deployment, value: Any) -> None:
     body = json.dumps({"input": "x", "parameters": {"mine": value}}).encode()
-    assert (await place.execute("flow-a", data=body, headers=JSON)).status == 200
+    assert (await deployment.execute("flow-a", data=body, headers=JSON)).status == 200

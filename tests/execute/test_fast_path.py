@@ -1,4 +1,4 @@
-"""What is decided on the spot for a plain text is what the whole use case says of it."""
+"""The fast path sends the same request as the whole use case."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from gateway.config.schema import Logs, Settings
 from gateway.delivery.slots import MARK
 from gateway.errors import GatewayError
-from gateway.execute.fast_path import SPECIMEN, headers_of, text_of
-from gateway.execute.handler import Handler, build_handler
+from gateway.execute.build import build_handler
+from gateway.execute.fast_path import SPECIMEN, read_headers, read_plain_text
+from gateway.execute.handler import Handler
 from gateway.mlcommons.profile import AgentProfile
 from gateway.observe.logs import configure
 from gateway.observe.metrics import Metrics
@@ -33,7 +34,7 @@ ML = "/_plugins/_ml/"
 
 
 class Documents:
-    """Reads the documents of a simulated cluster without any network."""
+    """Reads the documents of a simulated cluster without a network."""
 
     def __init__(self, version: str) -> None:
         self.core, self.version = cluster_of(version).core, version
@@ -141,7 +142,7 @@ def test_every_step_is_told_when_the_log_wants_them() -> None:
     ],
 )
 def test_a_plain_text(body: bytes, text: bytes) -> None:
-    assert text_of(body) == text
+    assert read_plain_text(body) == text
 
 
 @pytest.mark.parametrize(
@@ -157,16 +158,16 @@ def test_a_plain_text(body: bytes, text: bytes) -> None:
     ],
 )  # fmt: skip
 def test_anything_else_is_read_whole(body: bytes) -> None:
-    assert text_of(body) is None
+    assert read_plain_text(body) is None
 
 
 @pytest.mark.parametrize("byte", range(256))
 def test_each_byte_in_each_place(byte: int) -> None:
-    for length in (1, 2, 15, 16, 17, 40):  # readers of JSON take several bytes at a time
+    for length in (1, 2, 15, 16, 17, 40):  # JSON parsers read several bytes at a time
         for place in {0, length // 2, length - 1}:
             text = b"a" * place + bytes([byte]) + b"a" * (length - place - 1)
             plain = byte not in b'"\\${}' and 0x20 <= byte < 0x80 and not (place == 0 and byte in b" [")
-            assert text_of(b'{"input":"%b"}' % text) == (text if plain else None)
+            assert read_plain_text(b'{"input":"%b"}' % text) == (text if plain else None)
 
 
 BITS = st.sampled_from(
@@ -199,15 +200,15 @@ BITS = st.sampled_from(
 @example('{"input":' + "[" * 100_000)
 @example('{"x":' + "[" * 100_000)
 def test_what_is_taken_for_a_plain_text_is_json_of_that_one_member(body: str) -> None:
-    text = text_of(body.encode())
+    text = read_plain_text(body.encode())
     if text is not None:
         assert json.loads(body, object_pairs_hook=list) == [("input", text.decode())]
 
 
 def test_headers_that_take_a_closer_look() -> None:
     wanted = frozenset({b"authorization", b"cookie"})
-    assert headers_of(LINES, wanted) == {"authorization": "Basic YTpi"}
-    assert headers_of([b"content-type:application/json; charset=UTF-8"], wanted) == {}
+    assert read_headers(LINES, wanted) == {"authorization": "Basic YTpi"}
+    assert read_headers([b"content-type:application/json; charset=UTF-8"], wanted) == {}
     for lines in (
         [b"Host: x"],
         [b"Content-Type: text/plain"],
@@ -216,4 +217,4 @@ def test_headers_that_take_a_closer_look() -> None:
         [*LINES, b"authorization: Basic YTpi"],
         [*LINES[:2], b"Authorization: AWS4-HMAC-SHA256 x"],
     ):
-        assert headers_of(lines, wanted) is None
+        assert read_headers(lines, wanted) is None

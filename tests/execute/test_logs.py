@@ -1,4 +1,4 @@
-"""What the log tells of a rewrite at debug: every step, and never a secret nor a payload."""
+"""The debug log of a rewrite: every step, and never a secret or payload."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BIG = {"type": "image", "source": {"type": "base64", "format": "png", "data": PA
 
 
 async def _logged(level: str, agent: str, body: Any, status: int | None = None) -> list[dict[str, Any]]:
-    """The log of one request to `agent`. status: what the answer must have."""
+    """Return the log of one request to `agent`. status: the expected status."""
     written = io.StringIO()
     async with Simulator("2.19.0") as simulator:
         agents = seed_core(simulator.core, simulator.llm_url)
@@ -47,9 +47,9 @@ async def test_debug_tells_every_step_under_one_request_id() -> None:
     assert steps["decoded"]["input"] == "content_blocks"
     assert (steps["profile"]["provider"], steps["profile"]["generation"]) == ("bedrock/converse", "text")
     assert steps["planned"]["strategy"] == "wrap"
-    told = [line for line in lines if line["event"] in ("step", "request")]
-    assert len({line["request_id"] for line in told}) == 1
-    assert {line["opaque_id"] for line in told} == {"mine"}
+    events = [line for line in lines if line["event"] in ("step", "request")]
+    assert len({line["request_id"] for line in events}) == 1
+    assert {line["opaque_id"] for line in events} == {"mine"}
     (request,) = [line for line in lines if line["event"] == "request"]
     assert (request["intent"], request["status"]) == ("execute", 200)
 
@@ -57,8 +57,8 @@ async def test_debug_tells_every_step_under_one_request_id() -> None:
 async def test_a_refusal_tells_input_type_provider_strategy_and_reason() -> None:
     lines = await _logged("info", "flow-d", {"input": [{"type": "text", "text": "hi"}, BIG]})
     refused = [line for line in lines if line["event"] == "refused" and "codes" in line]
-    told = [(line["input"], line["provider"], line["strategy"], line["type"], line["codes"]) for line in refused]
-    assert told == [("content_blocks", "bedrock/converse", "none", "UndeliverableContent", ["MEDIA_NEEDS_UPGRADE"])]
+    events = [(line["input"], line["provider"], line["strategy"], line["type"], line["codes"]) for line in refused]
+    assert events == [("content_blocks", "bedrock/converse", "none", "UndeliverableContent", ["MEDIA_NEEDS_UPGRADE"])]
     assert "no place for media" in refused[0]["reason"]
 
 

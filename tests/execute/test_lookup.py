@@ -1,4 +1,4 @@
-"""An agent that can't be read: refused, or delivered on the operator's word, and the answer says which."""
+"""An agent that can't be read: refused, or delivered unproved if the operator allows it, and reported."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Connect = Callable[[Any], Awaitable[Client]]
 
 @pytest.fixture
 async def connect(start_gateway: StartGateway) -> AsyncIterator[Connect]:
-    """``await connect(settings)``: a client of a gateway before a cluster of its own."""
+    """``await connect(settings)``: a client of a gateway with its own cluster."""
     ends: list[Callable[[], Awaitable[Any]]] = []
 
     async def start(over: Any) -> Client:

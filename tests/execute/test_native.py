@@ -1,4 +1,4 @@
-"""Clusters that know `input` themselves: a small cluster on loopback with 3.6.0's recorded documents and answers."""
+"""Clusters that accept `input` themselves: a stub with documents and answers recorded on 3.6.0."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ NEEDS_V2 = (
 
 @pytest.fixture(params=["gzip", "identity"])
 async def client(request: pytest.FixtureRequest, start_gateway: StartGateway) -> AsyncIterator[Client]:
-    """Recorded answers came compressed, as clients ask for it; both must work."""
+    """The recorded answers are compressed, as clients request it; both must work."""
     cluster = Cluster()
     server = server_of(cluster)
     await server.start_server()
@@ -56,12 +56,12 @@ async def client(request: pytest.FixtureRequest, start_gateway: StartGateway) ->
     await server.close()
 
 
-@pytest.mark.parametrize(("agent", "said"), [(V1, "hello"), (V2, "hello"), (V2, BLOCKS)])
-async def test_what_the_agent_takes_itself_goes_untouched(client: Client, agent: str, said: Any) -> None:
+@pytest.mark.parametrize(("agent", "sent_input"), [(V1, "hello"), (V2, "hello"), (V2, BLOCKS)])
+async def test_what_the_agent_takes_itself_goes_untouched(client: Client, agent: str, sent_input: Any) -> None:
     client.cluster.answers = [RAN]
-    answer = await client.execute(agent, {"input": said})
-    assert client.cluster.bodies == [json.dumps({"input": said}).encode()]
-    kind = "text" if said == "hello" else "content_blocks"
+    answer = await client.execute(agent, {"input": sent_input})
+    assert client.cluster.bodies == [json.dumps({"input": sent_input}).encode()]
+    kind = "text" if sent_input == "hello" else "content_blocks"
     assert answer.headers[DELIVERY] == f"strategy=native; provider=bedrock/converse; input={kind}"
     assert await answer.json() == RAN[1]
 

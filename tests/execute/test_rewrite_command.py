@@ -1,4 +1,4 @@
-"""`mlc-gateway rewrite`: the same decisions without a cluster, on documents that real clusters showed."""
+"""`mlc-gateway rewrite`: the same decisions without a cluster, with documents recorded on real clusters."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TALK = [
 
 @pytest.fixture
 def rewrite(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
-    """Runs the command with a body on standard input: its exit status, the JSON it printed, its errors."""
+    """Run the command with a body on standard input. Return its exit status, its JSON and its errors."""
 
     def call(body: Any, *options: str) -> tuple[int, Any, str]:
         raw = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -80,7 +80,7 @@ def test_the_body_may_come_from_a_file(tmp_path: Path) -> None:
 
 
 def _seeded(tmp_path: Path, template: str) -> list[str]:
-    """Options for a flow agent on a 2.19 cluster with one of the usual connectors."""
+    """Return the options for a flow agent on a 2.19 cluster with one of the usual connectors."""
     connector = connector_body(template, templates("2.19.0")[template], "http://127.0.0.1:1")
     tool = {"type": "MLModelTool", "name": "llm", "parameters": {"model_id": "m1", "prompt": FLOW_PROMPT}}
     documents = {
@@ -117,7 +117,7 @@ def test_a_body_without_a_valid_input_exits_1(rewrite: Any, body: bytes) -> None
 
 def test_what_can_not_be_read_exits_2(rewrite: Any, tmp_path: Path) -> None:
     (tmp_path / "agent.json").write_text("[]")
-    for options, said in (
+    for options, reason in (
         (["--agent", str(tmp_path / "none.json")], "none.json"),
         (["--agent", str(tmp_path / "agent.json")], "must be a JSON object"),
         (["--agent", str(tmp_path / "agent.json"), "--cluster-version", "new"], "is not a version"),
@@ -126,7 +126,7 @@ def test_what_can_not_be_read_exits_2(rewrite: Any, tmp_path: Path) -> None:
         status, shown, err = rewrite({"input": "x"}, *options)
         assert (status, shown) == (2, None)
         assert err.startswith("mlc-gateway rewrite: ")
-        assert said in err
+        assert reason in err
 
 
 def _recorded(version: str) -> list[Any]:
@@ -148,7 +148,7 @@ def test_every_recorded_agent_takes_a_text(rewrite: Any, tmp_path: Path, version
             (tmp_path / f"{kind}-{id_}.json").write_text(json.dumps(document))
             options += [f"--{kind}", f"{id_}={tmp_path / f'{kind}-{id_}.json'}"]
     status, shown, err = rewrite({"input": "hello"}, *options)
-    if documents["agents"][agent_id]["name"].startswith("v2_gemini"):  # recorded: its every run ends in a 500
+    if documents["agents"][agent_id]["name"].startswith("v2_gemini"):  # recorded: every run of it is a 500
         assert (status, err, shown["error"]["problems"][0]["code"]) == (1, "", "ANSWER_NOT_READ")
         return
     assert (status, err) == (0, ""), shown

@@ -16,12 +16,12 @@ from tests.wire import PATIENCE
 
 
 class Process:
-    """``mlc-gateway serve`` with `settings` in a file; `events`: its log so far; `other_lines`: other output."""
+    """``mlc-gateway serve`` with `settings` in a file; `events`: its log so far; `printed`: all other lines."""
 
     def __init__(self, folder: Path, settings: dict[str, Any]) -> None:
         self.file = folder / "gateway.yaml"
         self.events: list[dict[str, Any]] = []
-        self.other_lines: list[str] = []
+        self.printed: list[str] = []
         self._more = asyncio.Condition()
         self.write(settings)
 
@@ -59,7 +59,7 @@ class Process:
             try:
                 event = json.loads(line)
             except ValueError:  # not from the log, or torn
-                self.other_lines.append(line.decode())
+                self.printed.append(line.decode())
                 continue
             async with self._more:
                 self.events.append(event)
@@ -75,7 +75,7 @@ class Process:
             async with asyncio.timeout(PATIENCE), self._more:
                 await self._more.wait_for(lambda: len(found()) >= count)
         except TimeoutError:
-            raise AssertionError(f"no {name} ({count}) in {self.events}; it wrote {self.other_lines}") from None
+            raise AssertionError(f"no {name} ({count}) in {self.events}; it printed {self.printed}") from None
         return found()[:count]
 
     async def ports(self, workers: int = 1) -> tuple[int, int]:
@@ -87,7 +87,7 @@ class Process:
         ]
         admin = next(port(event) for event in listening if not supervised or "worker" not in event)
         data = {port(event) for event in listening} - {admin}
-        assert len(data) == 1, f"{self.events}; it wrote {self.other_lines}"
+        assert len(data) == 1, f"{self.events}; it printed {self.printed}"
         return data.pop(), admin
 
     async def ended(self) -> int:

@@ -92,7 +92,7 @@ DRAIN, SHUTDOWN = {"drain_seconds": 60}, {"shutdown_seconds": 60}
     ("workers", "settings"),
     [
         pytest.param(1, SHUTDOWN, id="1-shutdown"),
-        pytest.param(2, DRAIN, id="2-drain"),
+        pytest.param(2, DRAIN, id="2-drain", marks=pytest.mark.slow),
         pytest.param(1, DRAIN, id="1-drain", marks=pytest.mark.slow),
         pytest.param(2, SHUTDOWN, id="2-shutdown", marks=pytest.mark.slow),
     ],

@@ -12,6 +12,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from gateway.observe.metrics import Metrics
 from gateway.supervisor.admin import merge_metrics
 from tests.lifecycle.process import Process, until
@@ -76,6 +78,7 @@ async def test_connections_are_spread_metrics_name_the_worker_and_all_reload_or_
         assert Counter(event["event"] for event in gateway.events)["reload failed"] == 1
 
 
+@pytest.mark.slow
 async def test_a_worker_that_ends_is_started_again_and_one_whose_supervisor_ends_stops(tmp_path: Path) -> None:
     async with two_workers(tmp_path) as (gateway, port, admin):
         before = children(gateway.process.pid)

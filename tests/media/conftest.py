@@ -1,4 +1,4 @@
-"""The server on loopback that media come from."""
+"""The media server on loopback."""
 
 from __future__ import annotations
 

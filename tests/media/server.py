@@ -1,4 +1,4 @@
-"""A web of one server on loopback: names that lead to it, a certificate for them, and a fetcher that may connect."""
+"""A media server on loopback: its names, its certificate, and a fetcher that may connect to it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @dataclass
 class Names(AbstractResolver):
-    """A name server of the test's own: each question takes the next of a name's answers, the last one for ever."""
+    """A resolver for tests: each query returns the next of a name's answers, and then the last one forever."""
 
     answers: Mapping[str, Sequence[Sequence[str]]]
     asked: list[str] = field(default_factory=list)
@@ -57,7 +57,7 @@ def _certificate(authority: trustme.CA) -> trustme.LeafCert:
 
 @dataclass
 class MediaServer:
-    """Serves `pages` (path → answer) over TLS or in clear; records requests, connections and the names asked for."""
+    """Serves `pages` (path → answer) with or without TLS; records requests, connections and server names."""
 
     authority: trustme.CA
     host: str = "127.0.0.1"
@@ -106,7 +106,7 @@ class MediaServer:
         return f"http{'s' if self.secure else ''}://{host}:{self.port}{path}"
 
     def serve(self, path: str, body: bytes = PNG, status: int = 200, **headers: str) -> str:
-        """Serve `body` at `path`, as a png unless the headers (`Content_Type`) say otherwise; its URL."""
+        """Serve `body` at `path`, by default as a png, and return its URL."""
         named = {"Content-Type": "image/png"} | {name.replace("_", "-"): value for name, value in headers.items()}
 
         async def answer(_: web.Request) -> web.Response:
@@ -124,13 +124,15 @@ class MediaServer:
         allowed: Callable[[str], bool] = LOOPBACK.__contains__,
         **settings: Any,
     ) -> Fetcher:
-        """A fetcher that takes this server's authority for good, and `allowed` for what an address must be."""
+        """Return a fetcher that trusts this server's authority. allowed: returns True for allowed addresses."""
         names = names or Names({HOST: [["127.0.0.1"]], f"cdn.{HOST}": [["127.0.0.1"]]})
         given = {"fetch": True, "hosts": [f"{HOST}:{self.port}", f"*.{HOST}:{self.port}"], **settings}
         return Fetcher(MediaByUrl(**given), lambda: names, allowed, trust(self.authority))
 
 
+@cache
 def trust(authority: trustme.CA) -> ssl.SSLContext:
+    """Return a client's context that trusts `authority`; reading the system's own authorities takes 25 ms."""
     context = ssl.create_default_context()
     authority.configure_trust(context)
     return context
@@ -141,7 +143,7 @@ def medium(url: str, fmt: str = "png", kind: MediaKind = "image", at: str = "inp
 
 
 async def stalled(request: web.Request) -> web.StreamResponse:
-    """A body whose end never comes."""
+    """Send a body that never ends."""
     response = web.StreamResponse(headers={"Content-Type": "image/png"})
     await response.prepare(request)
     await response.write(PNG)

@@ -1,6 +1,6 @@
-"""Ways to make a server connect where it must not, and what stops each: the SSRF table.
+"""The SSRF table: ways to make a server connect to a forbidden address, and the check that prevents each.
 
-``{port}`` stands for the port of a server on loopback that must see no connection.
+``{port}`` is replaced by the port of a server on loopback that must not receive a connection.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ CREDENTIALS = "the URL holds credentials, and none are sent"
 NOT_ALLOWED = "the URL's host is not one that media may be fetched from"
 UNREADABLE = "the URL can't be read"
 
-# What the URL itself shows. The settings of these rows allow every host, and the loopback server's port.
+# Refused by the URL itself. The settings of these rows allow every host, and the loopback server's port.
 URLS: dict[str, tuple[str, str]] = {
     "loopback": ("https://127.0.0.1:{port}/", NO_NAME),
     "loopback, short": ("https://127.1:{port}/", NO_NAME),
@@ -65,7 +65,7 @@ URLS: dict[str, tuple[str, str]] = {
     "no scheme": ("//media.test:{port}/", SCHEME),
 }
 
-# Names that lead somewhere they must not. A list has more than one address: one bad one is enough.
+# Names with forbidden addresses. One forbidden address in a list is enough.
 ADDRESSES: dict[str, list[str]] = {
     "loopback": ["127.0.0.1"],
     "all of loopback": ["127.255.255.254"],
@@ -114,7 +114,7 @@ ADDRESSES: dict[str, list[str]] = {
 
 PUBLIC = ["93.184.215.14", "1.1.1.1", "168.63.129.15", "2606:2800:21f:cb07:6820:80da:af6b:8b2c", "2a00:1450::5eff:1"]
 
-# Where an allowed server may not redirect to.
+# Forbidden redirects of an allowed server.
 REDIRECTS: dict[str, tuple[str, str]] = {
     "an address": ("https://127.0.0.1:{port}/png", NO_NAME),
     "an address in decimal": ("//2130706433:{port}/png", NO_NAME),

@@ -10,37 +10,40 @@ from typing import Any
 import aiohttp
 import pytest
 
-from gateway.execute.handler import build_handler
+from gateway.execute.build import build_handler
 from gateway.execute.response_headers import NOTICE
 from gateway.simulator.fixtures import seed_core
 from gateway.simulator.server import Simulator
 from tests.conftest import StartGateway
-from tests.execute.conftest import Place
+from tests.execute.conftest import Deployment
 from tests.media.server import HOST, PNG, MediaServer
 
-Start = Callable[..., Awaitable[Place]]
+Start = Callable[..., Awaitable[Deployment]]
 
 
 @pytest.fixture
 async def start(start_gateway: StartGateway, server: MediaServer) -> AsyncIterator[Start]:
-    """``await start(fetch=True)``: a place whose gateway may fetch from `server`."""
-    started: list[Place] = []
+    """``await start(fetch=True)``: a deployment whose gateway may fetch from `server`."""
+    started: list[Deployment] = []
 
-    async def start(over: Any = None, **media: Any) -> Place:
+    async def start(over: Any = None, **media: Any) -> Deployment:
         simulator = Simulator("2.19.0")
         await simulator.start()
         settings = {"media": {"hosts": [f"{HOST}:{server.port}"], **media}, **(over or {})}
-        use_case = lambda told, cluster, log, metrics: build_handler(told, cluster, log, metrics, server.fetcher())  # noqa: E731
+
+        def use_case(known: Any, cluster: Any, log: Any, metrics: Any) -> Any:
+            return build_handler(known, cluster, log, metrics, server.fetcher())
+
         gateway = await start_gateway(simulator.url, use_case, settings)
         agents = seed_core(simulator.core, simulator.llm_url)
         url = f"http://127.0.0.1:{gateway.data_port}"
-        started.append(Place(simulator, agents, url, aiohttp.ClientSession(url)))
+        started.append(Deployment(simulator, agents, url, aiohttp.ClientSession(url)))
         return started[-1]
 
     yield start
-    for place in started:
-        await place.client.close()
-        await place.simulator.stop()
+    for deployment in started:
+        await deployment.client.close()
+        await deployment.simulator.stop()
 
 
 def image(url: str) -> dict[str, Any]:
@@ -52,11 +55,11 @@ def blocks(*urls: str) -> dict[str, Any]:
 
 
 async def test_an_image_by_url_reaches_bedrock_inline(start: Start, server: MediaServer) -> None:
-    place = await start(fetch=True)
-    answer = await place.execute("flow-a", blocks(server.serve("/one"), server.serve("/two", PNG + b"2")))
+    deployment = await start(fetch=True)
+    answer = await deployment.execute("flow-a", blocks(server.serve("/one"), server.serve("/two", PNG + b"2")))
     assert answer.status == 200, await answer.text()
     assert answer.headers[NOTICE] == "MEDIA_FETCHED"
-    (sent,) = place.simulator.received
+    (sent,) = deployment.simulator.received
     inline = [
         {"image": {"format": "png", "source": {"bytes": base64.b64encode(data).decode()}}} for data in (PNG, PNG + b"2")
     ]
@@ -64,23 +67,23 @@ async def test_an_image_by_url_reaches_bedrock_inline(start: Start, server: Medi
 
 
 async def test_off_it_is_refused_with_how_to_allow_it(start: Start, server: MediaServer) -> None:
-    place = await start()
-    answer = await place.execute("flow-a", blocks(server.serve("/one")))
+    deployment = await start()
+    answer = await deployment.execute("flow-a", blocks(server.serve("/one")))
     error = (await answer.json())["error"]
     assert (answer.status, error["type"]) == (400, "UndeliverableContent")
     (problem,) = error["problems"]
     assert (problem["code"], problem["field"]) == ("MEDIA_SOURCE_UNSUPPORTED", "input[1]")
     assert problem["help"].endswith(", or let the gateway fetch it: settings media.fetch and media.hosts.")
-    assert (place.simulator.received, server.requests) == ([], [])
+    assert (deployment.simulator.received, server.requests) == ([], [])
 
 
 async def test_what_the_provider_takes_by_url_stays_a_url(start: Start, server: MediaServer) -> None:
-    place = await start(fetch=True)
+    deployment = await start(fetch=True)
     url = server.serve("/one")
-    answer = await place.execute("flow-b", blocks(url))
+    answer = await deployment.execute("flow-b", blocks(url))
     assert answer.status == 200, await answer.text()
     assert NOTICE not in answer.headers
-    assert url in json.dumps(place.simulator.received)
+    assert url in json.dumps(deployment.simulator.received)
     assert server.requests == []
 
 
@@ -88,21 +91,21 @@ async def test_what_the_provider_takes_by_url_stays_a_url(start: Start, server: 
 async def test_nothing_is_fetched_for_an_agent_that_has_no_place_for_it(
     start: Start, server: MediaServer, agent: str
 ) -> None:
-    place = await start(fetch=True)
-    answer = await place.execute(agent, blocks(server.serve("/one")))
-    assert (answer.status, server.requests, place.simulator.received) == (400, [], [])
+    deployment = await start(fetch=True)
+    answer = await deployment.execute(agent, blocks(server.serve("/one")))
+    assert (answer.status, server.requests, deployment.simulator.received) == (400, [], [])
 
 
 @pytest.mark.parametrize("status", [404, 500, 503])
 async def test_a_failure_is_the_clients_and_nothing_is_sent(start: Start, server: MediaServer, status: int) -> None:
-    place = await start(fetch=True)
+    deployment = await start(fetch=True)
     url = server.serve("/gone", b"", status)
-    answer = await place.execute("flow-a", blocks(server.serve("/one"), url))
+    answer = await deployment.execute("flow-a", blocks(server.serve("/one"), url))
     error = (await answer.json())["error"]
     assert (answer.status, error["type"]) == (400, "UndeliverableContent")
     assert [(problem["field"], problem["code"]) for problem in error["problems"]] == [("input[2]", "MEDIA_NOT_FETCHED")]
     assert error["reason"] == f"[input[2]] The image can't be fetched: its host answered with status {status}"
-    assert place.simulator.received == []
+    assert deployment.simulator.received == []
 
 
 async def test_a_rule_that_describes_does_so_only_where_nothing_is_fetched(start: Start, server: MediaServer) -> None:

@@ -1,4 +1,4 @@
-"""What a fetch sends, takes and refuses, against a real server with TLS on loopback."""
+"""What a fetch sends, accepts and refuses, with a real TLS server on loopback."""
 
 from __future__ import annotations
 
@@ -108,8 +108,8 @@ async def test_hosts_and_ports_are_those_that_the_operator_names(
         await fetch([medium(server.url("/png", host))])
         assert names.asked == [host]
     else:
-        said = await reason(fetch, server.url("/png", host))
-        assert said == "the URL's host is not one that media may be fetched from"
+        found = await reason(fetch, server.url("/png", host))
+        assert found == "the URL's host is not one that media may be fetched from"
         assert names.asked == []
 
 
@@ -117,8 +117,8 @@ async def test_a_certificate_for_another_name_is_not_accepted(server: MediaServe
     server.serve("/png")
     names = Names({"other.test": [["127.0.0.1"]]})
     fetch = server.fetcher(names, hosts=[f"other.test:{server.port}"])
-    said = await reason(fetch, server.url("/png", "other.test"))
-    assert said == "no secure connection to its host: its certificate or its TLS is not accepted"
+    found = await reason(fetch, server.url("/png", "other.test"))
+    assert found == "no secure connection to its host: its certificate or its TLS is not accepted"
     assert server.requests == []
 
 
@@ -218,8 +218,8 @@ async def test_an_undeclared_size_is_refused_where_it_passes_the_limit(server: M
 @pytest.mark.parametrize("coding", ["gzip", "deflate", "br", "x-other"])
 async def test_a_compressed_answer_is_not_unpacked(server: MediaServer, coding: str) -> None:
     url = server.serve("/bomb", gzip.compress(bytes(50_000_000), 1), Content_Encoding=coding)
-    said = await reason(server.fetcher(), url)
-    assert said == "its host sent it compressed, though asked not to"
+    found = await reason(server.fetcher(), url)
+    assert found == "its host sent it compressed, though asked not to"
 
 
 async def test_the_media_of_a_request_are_limited_together(server: MediaServer) -> None:

@@ -174,3 +174,11 @@ def command(capsys: pytest.CaptureFixture[str]) -> Command:
         return status, shown.out, shown.err
 
     return call
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look again at once, and leave it to the system when files reach the disk."""
+    monkeypatch.setattr("gateway.migrate.apply._PAUSE", 0.01)
+    monkeypatch.setattr("gateway.cli.promote._PAUSE", 0.01)
+    monkeypatch.setattr("os.fsync", lambda _: None)

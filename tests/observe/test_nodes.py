@@ -1,4 +1,4 @@
-"""The metrics of each node: counted by what reached it, kept over a reload, one series an address."""
+"""The metrics of each node: one series for each address, which continues after a reload."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ EJECTING = {"ejection": {"failures": 2, "seconds": 60}, "health": {"interval": 0
 
 
 def series(gateway: Gateway) -> dict[str, dict[str, float]]:
-    """The nodes' metrics: by node's address, by name (and kind, for failures)."""
+    """Return the metrics by node address and by name (with kind, for failures)."""
     found: dict[str, dict[str, float]] = {}
     text = gateway.metrics.render().decode()
     for name, labels, value in re.findall(r"^mlc_gateway_node_(\w+)\{(.*)\} (.*)$", text, re.MULTILINE):
-        told = dict(re.findall(r'(\w+)="(.*?)"', labels))
-        key = f"{name} {told['kind']}" if "kind" in told else name
-        assert key not in found.setdefault(told["node"], {})
-        found[told["node"]][key] = float(value)
+        values = dict(re.findall(r'(\w+)="(.*?)"', labels))
+        key = f"{name} {values['kind']}" if "kind" in values else name
+        assert key not in found.setdefault(values["node"], {})
+        found[values["node"]][key] = float(value)
     return found
 
 

@@ -1,4 +1,4 @@
-"""Any valid conversation, any agent: the LLM gets exactly that, or the client a 400 that names the place."""
+"""For any valid conversation and agent, the LLM receives exactly that, or the client a 400 with the place."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ SUPPRESSED = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 @st.composite
 def requests(draw: st.DrawFn) -> tuple[dict[str, Any], tuple[tuple[str, str], ...]]:
-    """An execute body, and what the memory it names holds."""
-    said = draw(
+    """An execute body, and the content of its memory."""
+    conversation = draw(
         conversations(
             tools=draw(st.booleans()),
             system=draw(st.booleans()),
@@ -34,8 +34,8 @@ def requests(draw: st.DrawFn) -> tuple[dict[str, Any], tuple[tuple[str, str], ..
             roles=("user", "User", "reviewer"),
         )
     )
-    value = draw(spelled(said))
-    assert isinstance(value, str) or said.type is not InputType.TEXT
+    value = draw(spelled(conversation))
+    assert isinstance(value, str) or conversation.type is not InputType.TEXT
     parameters: dict[str, Any] = {}
     if draw(st.integers(0, 4)) == 0:
         parameters["system_prompt"] = draw(st.sampled_from(["Say little.", 'In "brief" $']))

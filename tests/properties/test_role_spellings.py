@@ -1,4 +1,4 @@
-"""However a client spells its roles, the same arrives, is stored, is refused and is reported."""
+"""The case of roles does not change what is delivered, stored, refused or reported."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ OTHERS = {"assistant": "bot", "system": "guide", "user": "human"}
 
 @st.composite
 def spellings(draw: st.DrawFn) -> tuple[Any, Any, dict[str, str]]:
-    """The value of `input` with its roles in lower case, the same in any case, and the operator's table."""
+    """A value of `input` with roles in lower case, the same with roles in any case, and the operator's table."""
     table = draw(st.sampled_from([{}, TABLE]))
-    said = draw(conversations(kinds=("image",), roles=("user", "user", "reviewer")).filter(is_messages))
+    conversation = draw(conversations(kinds=("image",), roles=("user", "user", "reviewer")).filter(is_messages))
     if table:
-        roles = [draw(st.sampled_from([m.role, OTHERS.get(m.role, m.role)])) for m in said.messages]
-        messages = (replace(m, role=role) for m, role in zip(said.messages, roles, strict=True))
-        said = replace(said, messages=tuple(messages))
-    lower = draw(spelled(said))
+        roles = [draw(st.sampled_from([m.role, OTHERS.get(m.role, m.role)])) for m in conversation.messages]
+        messages = (replace(m, role=role) for m, role in zip(conversation.messages, roles, strict=True))
+        conversation = replace(conversation, messages=tuple(messages))
+    lower = draw(spelled(conversation))
     other = [m if m["role"] == "reviewer" else {**m, "role": draw(in_any_case(m["role"]))} for m in lower]
     return lower, other, table
 
 
-def is_messages(said: AgentInput) -> bool:
-    return said.type is InputType.MESSAGES
+def is_messages(conversation: AgentInput) -> bool:
+    return conversation.type is InputType.MESSAGES
 
 
-def told(sent: Sent) -> Any:
-    """All that came of a request but the spelling of its roles in sentences."""
+def outcome_of(sent: Sent) -> Any:
+    """Return the outcome of a request, without the spelling of roles in messages."""
     if sent.error is not None:
         return [(problem.place, problem.code, problem.expected, problem.help) for problem in sent.error.problems]
     assert sent.rewritten is not None
@@ -58,14 +58,14 @@ def test_the_case_of_a_role_changes_nothing(agent: Any, inputs: tuple[Any, Any, 
     (version, name), (lower, other, table) = agent, inputs
     policy = Policy(MappingOptions(roles=table))
     place = cluster_of(version)
-    expected = told(place.send(name, {"input": lower}, policy=policy))
+    expected = outcome_of(place.send(name, {"input": lower}, policy=policy))
     place.forget()
-    found = told(place.send(name, {"input": other}, policy=policy))
+    found = outcome_of(place.send(name, {"input": other}, policy=policy))
     place.forget()
     event("refused" if isinstance(expected, list) else "sent")
     assert shown(found) == shown(expected)
 
 
 def shown(value: Any) -> str:
-    """Comparable text: the tokens that stand for media differ from one request to the next."""
+    """Return text without the tokens of media, which differ between requests."""
     return re.sub(r"gwb_[0-9a-zA-Z]+", "token", repr(value))

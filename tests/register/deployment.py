@@ -1,4 +1,4 @@
-"""A gateway before a simulated cluster, with a front between them that can fail; and a registration to send."""
+"""A gateway in front of a simulated cluster, with a faulty proxy between them; and registrations to send."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ REGISTER = f"{ML}/agents/_register"
 SECRETS = ("AKIDSECRETKEY", "very-secret/key+=")
 MODEL = "us.anthropic.claude-3-7-sonnet-20250219-v1:0"
 QUICK = {"timeout": 60, "visible_within": 0.05}
-"""What a search does not show in the simulated cluster, it never shows: no use in looking long."""
+"""A search of the simulated cluster that finds nothing will not find it later, so waiting is short."""
 ENABLE_MCP = {"persistent": {"plugins.ml_commons.mcp_connector_enabled": True}}
 
 
@@ -36,35 +36,35 @@ def basic(user: str, password: str = "hunter2-hunter2") -> dict[str, str]:
 
 
 class Deadlines:
-    """The time limits of the gateway's calls to the cluster: they end when `expire` is called, never by themselves.
+    """The timeouts of the gateway's calls to the cluster. They expire when `expire` is called, never by themselves.
 
-    A limit that is short enough to wait for would sometimes strike a call that a loaded machine delays.
+    A real timeout that is short enough for a test would sometimes expire on a loaded machine.
     """
 
     def __init__(self) -> None:
         self._limits: list[asyncio.Timeout] = []
 
     def __getattr__(self, name: str) -> Any:
-        """What is not replaced here is asyncio's own."""
+        """Return asyncio's own attribute for anything that is not replaced."""
         return getattr(asyncio, name)
 
     def timeout(self, seconds: float | None) -> asyncio.Timeout:
-        """Take the place of `asyncio.timeout`; `PATIENCE` only keeps a test that fails from hanging."""
+        """Replace `asyncio.timeout`. `PATIENCE` only prevents a failing test from hanging."""
         limit = asyncio.timeout(seconds and PATIENCE)
         self._limits.append(limit)
         return limit
 
     def expire(self) -> None:
-        """Let all calls that wait for an answer run out of time."""
+        """Let the timeouts of all waiting calls expire."""
         limits, self._limits = self._limits, []
         for limit in limits:
-            with contextlib.suppress(RuntimeError):  # that call is over
+            with contextlib.suppress(RuntimeError):  # the call has ended
                 limit.reschedule(asyncio.get_running_loop().time())
 
 
 @dataclass
-class Place:
-    """simulator: the cluster. front: what the gateway takes for it. log: what the gateway wrote so far."""
+class Deployment:
+    """simulator: the cluster. front: the faulty proxy, the gateway's upstream. log: the gateway's log so far."""
 
     simulator: Simulator
     front: FaultyCluster
@@ -86,7 +86,7 @@ class Place:
     async def call(
         self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
     ) -> tuple[int, dict[str, Any], Mapping[str, str]]:
-        """Status, JSON and headers of the answer; its text is kept in `answers`."""
+        """Return status, JSON and headers of the response. Its text is added to `answers`."""
         async with self.client.request(method, path, json=body, headers=headers) as response:
             text = await response.text()
             self.answers.append(text)
@@ -96,13 +96,13 @@ class Place:
         status, document, _ = await self.call("POST", REGISTER, self.body() if body is None else body, headers)
         return status, document
 
-    async def execute(self, agent_id: str, said: Any) -> tuple[int, dict[str, Any]]:
-        status, document, _ = await self.call("POST", f"{ML}/agents/{agent_id}/_execute", {"input": said})
+    async def execute(self, agent_id: str, sent_input: Any) -> tuple[int, dict[str, Any]]:
+        status, document, _ = await self.call("POST", f"{ML}/agents/{agent_id}/_execute", {"input": sent_input})
         return status, document
 
     @property
     def counts(self) -> tuple[int, int, int]:
-        """How many agents, models and connectors there are."""
+        """The numbers of agents, models and connectors."""
         resources = self.simulator.core.resources
         return len(resources.agents), len(resources.models), len(resources.connectors)
 
@@ -111,13 +111,13 @@ class Place:
         return orphans(self.simulator.core)
 
     def shown(self) -> str:
-        """All that the gateway wrote or answered."""
+        """Return everything that the gateway logged or sent."""
         return self.log.getvalue() + "".join(self.answers)
 
 
-async def left_alone(place: Place, request: Coroutine[Any, Any, Any]) -> None:
-    """Send a request and go away when the front's first fault strikes; the fault goes on once the client has gone."""
-    fault = place.front.faults[0]
+async def left_alone(deployment: Deployment, request: Coroutine[Any, Any, Any]) -> None:
+    """Send a request, disconnect when the first fault occurs, and then let the fault continue."""
+    fault = deployment.front.faults[0]
     fault.until = asyncio.Event()
     task = asyncio.create_task(request)
     await until(lambda: fault.matched > 0)
@@ -128,12 +128,12 @@ async def left_alone(place: Place, request: Coroutine[Any, Any, Any]) -> None:
 
 
 @contextlib.asynccontextmanager
-async def placed(
+async def deploy(
     version: str = "2.19.0", over: Mapping[str, Any] | None = None, refresh_seconds: float = 0.0
-) -> AsyncIterator[Place]:
-    """A place whose gateway has the settings `over`; its log is at the level of debug.
+) -> AsyncIterator[Deployment]:
+    """Start a deployment. over: the gateway's settings. The log level is debug.
 
-    A call of the gateway's that the front does not answer runs out of time at once, any other has all it needs.
+    A call that the faulty proxy does not answer times out at once; other calls have no timeout.
     """
     deadlines = Deadlines()
     async with Simulator(version, refresh_seconds=refresh_seconds) as simulator, FaultyCluster(simulator.url) as front:
@@ -146,6 +146,6 @@ async def placed(
             await gateway.start()
             try:
                 async with aiohttp.ClientSession(f"http://127.0.0.1:{gateway.data_port}") as client:
-                    yield Place(simulator, front, gateway, client, log)
+                    yield Deployment(simulator, front, gateway, client, log)
             finally:
                 await gateway.stop()

@@ -1,4 +1,4 @@
-"""Agents made from registrations on a simulated cluster, and what the gateway reads of them."""
+"""Agents made from registrations on a simulated cluster, and their profiles."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ AGENTS = {
 
 
 def block(provider: str, **more: Any) -> dict[str, Any]:
-    """A `model` block for a provider."""
+    """Return a `model` block for a provider."""
     credential = dict(CREDENTIALS[provider])
     return {"model_id": MODELS[provider], "model_provider": provider, "credential": credential, **more}
 
@@ -70,15 +70,15 @@ def read(document: Mapping[str, Any]) -> Registration:
 
 
 def registration_of(name: str, members: Mapping[str, Any] = {}, **more: Any) -> Registration:
-    """The registration of one of `AGENTS`, with other members of its own. more: members of its `model`."""
+    """Return the registration of one of `AGENTS`. members: added to it; more: added to its `model`."""
     short, _, type_ = name.partition("-")
     return read({"name": name, "type": type_, "model": block(PROVIDERS[short], **more), **members})
 
 
 class MadeWorld(SimulatedCluster):
-    """A version's world with all its `AGENTS`, made as on a cluster; their models answer at the simulator's endpoints.
+    """A simulated cluster with all `AGENTS` of a version, with models at the simulator's endpoints.
 
-    `TOLD` is system text of the agent's own.
+    `TOLD` is the agent's own system text.
     """
 
     TOLD: Mapping[str, str] = {"system_prompt": "Be brief."}
@@ -100,7 +100,7 @@ class MadeWorld(SimulatedCluster):
 
 
 def profile_of(name: str, version: str) -> AgentProfile:
-    """What the gateway reads of one of `AGENTS` from the documents alone, with no cluster behind them."""
+    """Return the profile of one of `AGENTS`, read from its documents without a cluster."""
     registration, target = registration_of(name), TARGETS[version]
     model = {**model_body(registration, target, TAG), "algorithm": "REMOTE"}
     agent = agent_body(registration, target, TAG, "made")
@@ -109,5 +109,5 @@ def profile_of(name: str, version: str) -> AgentProfile:
 
 @cache
 def made_world(version: str) -> MadeWorld:
-    """The world of a version, made once."""
+    """Return the simulated cluster of a version, made once."""
     return MadeWorld(version)

@@ -13,31 +13,33 @@ from yarl import URL
 from gateway.cli import run
 from gateway.config.load import ConfigError, load
 from tests.delivery.cases import IMAGE
-from tests.execute.conftest import StartPlace, start_place
+from tests.execute.conftest import StartDeployment, start_deployment
 from tests.wire import RecordingUpstream
 
-__all__ = ["start_place"]
+__all__ = ["start_deployment"]
 
 ML = "/_plugins/_ml"
 SIGNED = {"Authorization": "AWS4-HMAC-SHA256 Credential=A/20260101/eu-west-1/es/aws4_request, SignedHeaders=host"}
 
 
-@pytest.mark.parametrize("said", ["hello", [{"type": "text", "text": "and this?"}, IMAGE]])
-async def test_the_old_id_runs_the_new_agent(start_gateway: Any, start_place: StartPlace, said: Any) -> None:
-    place = await start_place()
-    new = place.agents["flow-h"]
-    gateway = await start_gateway(place.simulator.url, None, {"agents": {"aliases": {"old": new, "old/2": new}}})
+@pytest.mark.parametrize("sent_input", ["hello", [{"type": "text", "text": "and this?"}, IMAGE]])
+async def test_the_old_id_runs_the_new_agent(
+    start_gateway: Any, start_deployment: StartDeployment, sent_input: Any
+) -> None:
+    deployment = await start_deployment()
+    new = deployment.agents["flow-h"]
+    gateway = await start_gateway(deployment.simulator.url, None, {"agents": {"aliases": {"old": new, "old/2": new}}})
     url = f"http://127.0.0.1:{gateway.data_port}{ML}/agents"
     for id in ("old", "old%2F2", "%6fld", "old"):  # the last time without asking the cluster
-        async with place.client.post(f"{url}/{id}/_execute", json={"input": said}) as response:
+        async with deployment.client.post(f"{url}/{id}/_execute", json={"input": sent_input}) as response:
             assert response.status == 200
             assert response.headers["X-MLC-Agent"] == new
             assert "X-MLC-Gateway-Delivery" in response.headers
-    async with place.client.post(f"{url}/old/_execute", json={"parameters": {"question": "q"}}) as response:
+    async with deployment.client.post(f"{url}/old/_execute", json={"parameters": {"question": "q"}}) as response:
         assert (response.status, response.headers["X-MLC-Agent"]) == (200, new)
-    async with place.client.post(f"{url}/{new}/_execute", json={"input": said}) as response:
+    async with deployment.client.post(f"{url}/{new}/_execute", json={"input": sent_input}) as response:
         assert "X-MLC-Agent" not in response.headers
-    assert len(place.simulator.received) == 6
+    assert len(deployment.simulator.received) == 6
 
 
 async def test_only_the_id_in_the_target_differs(start_gateway: Any) -> None:
@@ -61,14 +63,16 @@ async def test_only_the_id_in_the_target_differs(start_gateway: Any) -> None:
         ]
 
 
-async def test_a_signed_request_can_not_go_elsewhere(start_gateway: Any, start_place: StartPlace) -> None:
-    place = await start_place()
-    gateway = await start_gateway(place.simulator.url, None, {"agents": {"aliases": {"old": place.agents["flow-h"]}}})
+async def test_a_signed_request_can_not_go_elsewhere(start_gateway: Any, start_deployment: StartDeployment) -> None:
+    deployment = await start_deployment()
+    gateway = await start_gateway(
+        deployment.simulator.url, None, {"agents": {"aliases": {"old": deployment.agents["flow-h"]}}}
+    )
     url = f"http://127.0.0.1:{gateway.data_port}{ML}/agents/old/_execute"
-    async with place.client.post(url, json={"parameters": {"question": "q"}}, headers=SIGNED) as response:
+    async with deployment.client.post(url, json={"parameters": {"question": "q"}}, headers=SIGNED) as response:
         assert response.status == 400
         assert (await response.json())["error"]["type"] == "SignatureConflict"
-    assert place.simulator.received == []
+    assert deployment.simulator.received == []
 
 
 @pytest.mark.parametrize("aliases", [{"a": "b", "b": "c"}, {"a": "a"}, {"a": "b", "b": "a"}])

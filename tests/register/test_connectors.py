@@ -1,4 +1,4 @@
-"""The made connectors: every kind of input arrives at the agents behind them, at once and without an upgrade."""
+"""Connectors made by registrations: every kind of input arrives at their agents without an upgrade."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gateway.errors import UndeliverableContent
-from gateway.execute.rewrite import Policy, rewritten
+from gateway.execute.rewrite import Policy, rewrite_input
 from gateway.mlcommons.template import substitute
 from gateway.providers.registry import connectors
 from gateway.register.documents import model_body
@@ -65,8 +65,8 @@ def judged(version: str, name: str, case: Case) -> Verdict:
     return Oracle(world).judge(name, case.parameters, case.pairs, sent)
 
 
-def told(verdict: Verdict) -> str:
-    """The strategy by which it arrived, or the code of the refusal."""
+def describe_verdict(verdict: Verdict) -> str:
+    """Return the strategy by which it arrived, or the code of the refusal."""
     return f"refused: {verdict.detail}" if verdict.outcome is Outcome.REFUSED else verdict.strategy
 
 
@@ -74,7 +74,9 @@ def told(verdict: Verdict) -> str:
 def test_every_kind_of_input_arrives_or_is_refused_for_the_provider_s_sake(version: str, name: str) -> None:
     verdicts = {key: judged(version, name, case) for key, case in INPUTS.items()}
     assert {v.outcome for v in verdicts.values()} <= {Outcome.ARRIVED, Outcome.REFUSED}, verdicts
-    assert {key: told(verdict) for key, verdict in verdicts.items()} == golden("arrivals.json")[version][name]
+    assert {key: describe_verdict(verdict) for key, verdict in verdicts.items()} == golden("arrivals.json")[version][
+        name
+    ]
 
 
 @pytest.mark.parametrize(("version", "name"), SIMULATED)
@@ -86,7 +88,7 @@ def test_nothing_of_the_matrix_is_lost_or_broken(version: str, name: str) -> Non
 
 
 def _refusals(version: str, name: str) -> dict[str, str]:
-    """What the provider does not take, whatever the connector; and what an agent's own prompt can't stand around."""
+    """Return the inputs that the provider does not accept, and those that an agent's own prompt can't be around."""
     provider, _, type_ = name.partition("-")
     prompted = type_ == "plan_execute_and_reflect" or (type_ == "conversational" and version == "2.19.0")
     if provider == "openai":
@@ -110,7 +112,7 @@ def test_the_same_arrives_at_an_agent_without_tools_but_for_bedrocks_tool_histor
     found = {}
     for key, case in INPUTS.items():
         sent = world.send(name, case.body, case.pairs)
-        found[key] = told(Oracle(world).judge(name, case.parameters, case.pairs, sent))
+        found[key] = describe_verdict(Oracle(world).judge(name, case.parameters, case.pairs, sent))
     needs_tools = short in ("bedrock", "anthropic", "invoke")
     refused = {"tool history": "refused: TOOLS_NEED_UPGRADE"} if needs_tools else {}
     assert found == golden("arrivals.json")["3.4.0"][name] | refused
@@ -124,14 +126,14 @@ def test_on_3_6_with_the_unified_api_off(name: str) -> None:
         request = read_execute(json.dumps(case.body).encode())
         assert request.input is not None
         try:
-            found[key] = rewritten(profile, request, request.input, Policy()).plan.strategy
+            found[key] = rewrite_input(profile, request, request.input, Policy()).plan.strategy
         except UndeliverableContent as refusal:
             found[key] = f"refused: {refusal.problems[0].code}"
     assert found == golden("arrivals.json")["3.6.0"][name]
 
 
 def request_body(provider: str, calling: bool, **parameters: Any) -> Any:
-    """The template with its connector's parameters in place, the run-time slots empty; parsed."""
+    """Return the parsed template with its connector's parameters, and empty run-time slots."""
     spec = read({"name": "x", "model": block(provider, model_parameters=parameters)}).model
     assert spec is not None
     connector = connectors()[provider].document(spec, calling)

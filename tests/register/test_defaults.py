@@ -1,4 +1,4 @@
-"""What a registration that says less gets, by version."""
+"""Defaults of a registration, by version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The documents that are sent to the cluster, whole."""
+"""The whole documents that are sent to the cluster."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ RFC = {
 
 
 def made(document: dict[str, Any], target: Target = V2_19, ids: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The agent's body with its metadata decoded."""
+    """Return the agent's body with its metadata decoded."""
     body = agent_body(read(document), target, TAG, "m1", ids)
     parameters = {**body["parameters"], "mlc_gateway": json.loads(body["parameters"]["mlc_gateway"])}
     return {**body, "parameters": parameters}
@@ -182,8 +182,8 @@ def test_a_parameter_that_is_not_sent_is_told() -> None:
 
 def test_notices_say_what_was_asked_for_and_what_was_made() -> None:
     found = notices(read({"name": "x", "tools": [{"type": "ListIndexTool"}], "model": block(OPENAI)}), V2_19)
-    told = "ListIndexTool is called CatIndexTool on this cluster"
-    assert found == (Notice("TOOL_RENAMED", told, "tools[0].type"),)
+    reason = "ListIndexTool is called CatIndexTool on this cluster"
+    assert found == (Notice("TOOL_RENAMED", reason, "tools[0].type"),)
 
 
 # MCP
@@ -280,8 +280,8 @@ SPACED = b'{ "name":"x","type" :"conversational", "model":%s, "n":1.50}' % json.
 def test_where_the_cluster_takes_it_the_bytes_pass_or_the_type_is_mended(body: bytes, sent: str | None) -> None:
     registration = read(json.loads(body))
     assert takes(NATIVE, registration)
-    mended = as_native(body, registration, NATIVE)
-    assert mended is None if sent is None else json.loads(mended or b"") == {**json.loads(body), "type": sent}
+    corrected = as_native(body, registration, NATIVE)
+    assert corrected is None if sent is None else json.loads(corrected or b"") == {**json.loads(body), "type": sent}
 
 
 @pytest.mark.parametrize("more", [{"type": "flow"}, {"type": "conversational_flow"}, {"url": "https://h"}])

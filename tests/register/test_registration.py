@@ -1,4 +1,4 @@
-"""Reading a registration: what is taken, and every problem with its place."""
+"""Reading a registration: what is accepted, and every problem with its place."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SSE = {"url": "https://mcp.example.com"}
 
 
 def problems(document: Any) -> dict[str, str]:
-    """Place → reason."""
+    """Return the reasons by place."""
     body = document if isinstance(document, bytes) else json.dumps(document).encode()
     with pytest.raises(InvalidInput) as refused:
         read_registration(body)
@@ -29,7 +29,7 @@ def problems(document: Any) -> dict[str, str]:
 
 
 def in_model(**more: Any) -> dict[str, str]:
-    """The problems of an OpenAI `model` block with `more` in it, without the block's own place."""
+    """Return the problems of an OpenAI `model` block with `more` in it, without the block's own place."""
     document = {"name": "x", "model": {**block(OPENAI), **more}}
     return {place.removeprefix("model."): reason for place, reason in problems(document).items()}
 
@@ -331,7 +331,7 @@ def test_every_problem_of_a_server_has_its_place(server: Any, expected: set[str]
 
 
 def read_or_refused(document: dict[str, Any]) -> tuple[Registration | None, list[str]]:
-    """What was read, or the places of the problems."""
+    """Return what was read, or the places of the problems."""
     try:
         return read_registration(json.dumps(document).encode()), []
     except InvalidInput as refused:

@@ -1,7 +1,7 @@
-"""``make audit``: known vulnerabilities in the locked dependencies, as the package index tells them.
+"""``make audit``: known vulnerabilities in the locked dependencies, according to the package index.
 
-Ends with 1 where there are any. Where the index has no advisories, or can't be reached, it says so in one line and
-ends with 0: a gate that fails with the network is soon switched off.
+Exits with 1 if there are any. If the index has no advisories or can't be reached, it prints one line and exits with 0,
+because a check must not fail with the network.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _AUDIT = ("-m", "pip_audit", "--requirement", "requirements.lock", "--no-deps", 
 
 
 def main() -> int:
-    """Audit and say what was found; the exit status."""
+    """Run the audit, print its result and return the exit status."""
     try:
         done = subprocess.run([sys.executable, *_AUDIT], cwd=ROOT, capture_output=True, text=True, timeout=_SECONDS)
         report = json.loads(done.stdout)
@@ -36,11 +36,11 @@ def main() -> int:
 
 
 def verdict(report: Mapping[str, Any]) -> tuple[list[str], int]:
-    """What to say of pip-audit's report, and the exit status."""
+    """Return the lines to print for pip-audit's report, and the exit status."""
     packages = report["dependencies"]
     audited = [package for package in packages if "skip_reason" not in package]
     found = [
-        f"audit: {package['name']} {package['version']}: {one['id']}, mended in {', '.join(one['fix_versions']) or '-'}"
+        f"audit: {package['name']} {package['version']}: {one['id']}, fixed in {', '.join(one['fix_versions']) or '-'}"
         for package in audited
         for one in package["vulns"]
     ]

@@ -32,10 +32,10 @@ def test_what_is_local(host: str, local: bool) -> None:
 def test_start_is_refused_without_a_token_beyond_loopback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "gateway.yaml"
     file.write_text("listen: {admin_host: 0.0.0.0}")
-    said = "listen.admin_token: is needed when listen.admin_host is not a loopback address\n"
+    reason = "listen.admin_token: is needed when listen.admin_host is not a loopback address\n"
     for command in (["check-config"], ["serve"]):
         assert run([*command, "-c", str(file)]) == 2
-        assert capsys.readouterr().err == said
+        assert capsys.readouterr().err == reason
 
 
 def test_a_token_lets_it_start() -> None:

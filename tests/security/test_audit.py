@@ -1,4 +1,4 @@
-"""What the audit makes of pip-audit's report."""
+"""The audit's output for a report of pip-audit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BAD = {
     [
         ([FINE, SKIPPED], ["audit: 1 of 2 packages audited, no known vulnerability."], 0),
         ([SKIPPED], ["audit: the index has no advisories for any of 1 packages; nothing was audited."], 0),
-        ([FINE, BAD], ["audit: c 2: PYSEC-1, mended in 2.1, 3", "audit: c 2: GHSA-2, mended in -"], 1),
+        ([FINE, BAD], ["audit: c 2: PYSEC-1, fixed in 2.1, 3", "audit: c 2: GHSA-2, fixed in -"], 1),
     ],
 )
 def test_verdict(packages: list[dict[str, Any]], lines: list[str], status: int) -> None:

@@ -1,4 +1,4 @@
-"""X-Forwarded-* and Forwarded: who is believed, what goes on, whose place in the queue a request takes."""
+"""X-Forwarded-* and Forwarded: which senders are trusted, what is forwarded, which client a request counts for."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ PROXY, STRANGER = "10.0.0.1", "203.0.113.9"
 
 CLIENTS = [
     # id, peer, header lines, the client
-    ("nothing told", PROXY, [], PROXY),
+    ("nothing sent", PROXY, [], PROXY),
     ("a stranger is not believed", STRANGER, [b"X-Forwarded-For: 198.51.100.1"], STRANGER),
     ("a proxy is", PROXY, [b"X-Forwarded-For: 198.51.100.1"], "198.51.100.1"),
-    ("what the client made up stands left of it", PROXY, [b"X-Forwarded-For: 1.1.1.1, 198.51.100.1"], "198.51.100.1"),
+    ("what the client made up is left of it", PROXY, [b"X-Forwarded-For: 1.1.1.1, 198.51.100.1"], "198.51.100.1"),
     ("two proxies", PROXY, [b"X-Forwarded-For: 1.1.1.1, 198.51.100.1, 10.2.3.4"], "198.51.100.1"),
     ("lines are one list", PROXY, [b"x-forwarded-for: 1.1.1.1", b"X-FORWARDED-FOR: 198.51.100.1,10.2.3.4"],
      "198.51.100.1"),
@@ -61,7 +61,7 @@ def test_any_value_gives_an_address(values: list[bytes], name: bytes) -> None:
 
 @given(st.lists(st.binary(max_size=40)), st.lists(st.binary(max_size=40)))
 def test_what_a_client_says_through_a_proxy_that_appends_changes_nothing(xff: list[bytes], std: list[bytes]) -> None:
-    """The proxy appends the client's address to both headers: no value of the client's makes it another one."""
+    """The proxy appends the client's address to both headers, so a client can't forge another address."""
     lines = [b"X-Forwarded-For: " + value for value in xff] + [b"Forwarded: " + value for value in std]
     lines += [b"X-Forwarded-For: " + STRANGER.encode(), b"Forwarded: for=" + STRANGER.encode()]
     assert client_of(lines, PROXY, TRUSTED) in (STRANGER, PROXY)
@@ -126,8 +126,10 @@ async def test_lookups_carry_what_the_request_will(start_gateway: StartGateway) 
         )
         request = head % (ML.encode(), FLOW.encode(), len(body)) + body
         assert [(await send_request(gateway.data_port, request)).line for _ in range(2)] == [b"HTTP/1.1 200 OK"] * 2
-    told = {value for lookup in cluster.lookups for name, value in lookup.items() if name.lower() == "x-forwarded-for"}
-    assert told == {"127.0.0.1"}
+    forwarded = {
+        value for lookup in cluster.lookups for name, value in lookup.items() if name.lower() == "x-forwarded-for"
+    }
+    assert forwarded == {"127.0.0.1"}
     assert len(cluster.bodies) == 2
 
 

@@ -1,4 +1,4 @@
-"""No secret comes out: known ones stand wherever one can stand, and nothing the gateway says of itself has them."""
+"""No secret is shown: known secrets are everywhere one can be, and none is in the gateway's own output."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ async def test_nothing_the_gateway_says_has_a_secret(mode: str) -> None:
         await gateway.start()
         answers = await _all(gateway)
         cluster.lookup_status, cluster.answers = 403, [(400, {"status": 400, "error": {"reason": "no"}})]
-        await gateway.reload(gateway.settings, gateway.log)  # nothing is cached any more
+        await gateway.reload(gateway.settings, gateway.log)  # clears the caches
         answers += await _all(gateway)
         dispatcher = gateway._now.port.dispatcher
         sound, dispatcher._execute, dispatcher._fast = dispatcher._execute, _broken, None
@@ -170,7 +170,7 @@ async def test_nothing_the_gateway_says_has_a_secret(mode: str) -> None:
     assert '"event": "internal error"' in log
     assert _leaks(log) == []
     assert _leaks(b"\n".join((*answers, *pages)).decode("latin-1")) == []
-    assert set(_leaks(cluster.seen)) >= _ARRIVES[mode], "the secrets were there to be told"
+    assert set(_leaks(cluster.seen)) >= _ARRIVES[mode], "the secrets were there to be shown"
 
 
 _ARRIVES = {

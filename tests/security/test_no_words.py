@@ -1,4 +1,4 @@
-"""What users say stays out of the log: a known word stands wherever a client can put one, and no line has it."""
+"""What users write is not logged: a known word is everywhere a client can put one, and no line contains it."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ async def _log_of_all(version: str, payloads: bool, faults: bool = False) -> str
         over = {"logs": {"level": "debug", "payloads": payloads}, "registration": {"visible_within": 0.1}}
         gateway = build(settings_for(front.url, over), log=configure("debug", "json", log, payloads=payloads))
         await gateway.start()
-        statuses = await _send_all(gateway, agents[:1] if payloads else agents)  # one shows what is shown
+        statuses = await _send_all(gateway, agents[:1] if payloads else agents)  # one is enough to see what is shown
         dispatcher = gateway._now.port.dispatcher
         dispatcher._execute, dispatcher._fast = _broken, None
         statuses |= await _send_all(gateway, agents[:1])
@@ -206,11 +206,11 @@ def test_a_refusal_keeps_what_is_the_gateways_own() -> None:
 
 
 def test_words_of_the_cluster_that_may_be_a_clients_are_not_logged() -> None:
-    said = f"failed to parse [{WORD}]"
+    reason = f"failed to parse [{WORD}]"
     errors: list[GatewayError] = [
-        RegistrationFailed(f"The cluster refused to make the agent: {said}", 400, repeats=said),
-        lookup_error("agents", "a1", 500, {"error": {"reason": said}}),
-        lookup_error("models", "m1", 403, {"error": {"reason": said}}),
+        RegistrationFailed(f"The cluster refused to make the agent: {reason}", 400, repeats=reason),
+        lookup_error("agents", "a1", 500, {"error": {"reason": reason}}),
+        lookup_error("models", "m1", 403, {"error": {"reason": reason}}),
     ]
     for error in errors:
         shown = json.dumps(describe_error(error, payloads=False))

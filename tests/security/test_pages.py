@@ -1,4 +1,4 @@
-"""The pages on security and scaling name settings and places that exist."""
+"""The settings and paths in the pages on security and scaling exist."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Replays recorded exchanges against the simulator's core, and says where the two differ.
+"""Replays recorded exchanges with the simulator's core, and reports differences.
 
-Ids are mapped as they appear; times, versions and sequence numbers are left out of the comparison, and so is what
-the recordings hold back: the words of prompts built into the cluster, and the output of tools that list indices.
+Ids are mapped as they appear. Times, versions and sequence numbers are not compared, nor is what the recordings leave
+out: the texts of prompts built into the cluster, and the output of tools that list indices.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _TABLE = "<list of indices>"
 
 @dataclass
 class Outcome:
-    """How one exchange ended: `problem` is empty when both agree."""
+    """The result of one exchange. problem: "" if both agree."""
 
     file: str
     name: str
@@ -46,7 +46,7 @@ class Outcome:
 
 @dataclass
 class Replay:
-    """One recorded cluster's exchanges, replayed in order against one core."""
+    """Replays the exchanges of one recorded cluster in order."""
 
     core: ClusterCore
     ids: dict[str, str] = field(default_factory=lambda: {"4pEMeo9RTLew_asIs3v9Nw": NODE})
@@ -58,7 +58,7 @@ class Replay:
             excluded = _excluded(exchange)
             outcome = Outcome(file.stem, exchange["name"], _kind(exchange["path"]), excluded=excluded)
             if not excluded or excluded in (_SEARCH, _OTHER):
-                problem = self._replay(exchange)  # what isn't compared is replayed for its effects
+                problem = self._replay(exchange)  # also if it is not compared, for its effects
                 outcome.problem = "" if excluded else problem
             yield outcome
 
@@ -87,7 +87,7 @@ class Replay:
             call = next(serve)
             while True:
                 reply = _reply(call, answers[min(len(self.sent) + 1, len(answers)) - 1])
-                # A model that is down never sees the call.
+                # A model that is down does not receive the call.
                 self.sent += [] if "refused" in (reply.failure or "") else [call]
                 call = serve.send(reply)
         except StopIteration as end:
@@ -107,7 +107,7 @@ class Replay:
         return ""
 
     def _learn(self, recorded: Any, actual: Any) -> None:
-        """Maps each recorded id to the simulated one that stands in its place."""
+        """Map each recorded id to the simulated one."""
         if isinstance(recorded, dict) and isinstance(actual, dict):
             for name in recorded.keys() & actual.keys():
                 self._learn(recorded[name], actual[name])
@@ -144,7 +144,7 @@ _OTHER = "not an API of connectors, models, agents or memory"
 
 
 def _excluded(exchange: dict[str, Any]) -> str:
-    """Why an exchange is not compared; empty for all that is."""
+    """Return why an exchange is not compared; "" if it is."""
     path, request = exchange["path"], json.dumps(exchange["body"])
     if re.search(r"chars sha256 [0-9a-f]{64}", request):
         return "the recording holds only a part of the body"
@@ -160,7 +160,7 @@ def _excluded(exchange: dict[str, Any]) -> str:
 
 
 def _answers(exchange: dict[str, Any]) -> Iterator[str | LlmReply]:
-    """What the recording's model answered, call by call, as its effects show: texts, or replies as they went."""
+    """Yield the model's answers in a recording, derived from their effects: texts or whole replies."""
     bodies = [body["body"] if isinstance(body, dict) and "path" in body else body for body in exchange["llm"]]
     for following in bodies[1:]:
         yield _earlier(following, bodies)
@@ -168,7 +168,7 @@ def _answers(exchange: dict[str, Any]) -> Iterator[str | LlmReply]:
 
 
 def _earlier(following: Any, bodies: list[Any]) -> str | LlmReply:
-    """The answer that led to the next call, read out of that call."""
+    """Return the answer that led to the next call, derived from that call."""
     text = json.dumps(following, ensure_ascii=False)
     messages = following.get("messages", []) if isinstance(following, dict) else []
     result = re.search(r"<step-1-result>\\n(.*?)\\n<step-traces>", text)
@@ -252,7 +252,7 @@ def _same(expected: Any, actual: Any) -> bool:
 
 
 def _same_text(expected: str, actual: str) -> bool:
-    """Equal, but for built-in words the recordings hold back."""
+    """Compare texts without built-in texts that the recordings leave out."""
     actual = _without_own_words(actual)
     if expected == actual:
         return True
@@ -261,7 +261,7 @@ def _same_text(expected: str, actual: str) -> bool:
 
 
 def _without_own_words(text: str) -> str:
-    """The simulator's stand-in for the built-in prompt, reduced to what a recording shows of it."""
+    """Reduce the simulator's built-in prompt to what a recording shows of it."""
     for line in ("\n", "\\n"):
         mark = re.escape(line)
         begin = rf"(<built-in prompt of the agent>{mark})\[role of the agent\].*?{mark}(\[question\] )"
@@ -287,10 +287,10 @@ def _short(value: Any) -> str:
 
 
 def replay(version: str) -> list[Outcome]:
-    """Every exchange recorded of a version, in the order of its files."""
+    """Replay every recorded exchange of a version, in the order of its files."""
     core = ClusterCore(version)
     core.tool_outputs = {"CatIndexTool": _TABLE, "ListIndexTool": _TABLE}
-    # The recorded 3.x models were looked at before they were deployed.
+    # The recorded 3.x models were read before they were deployed.
     core.resources.deploy_seconds = 60 if core.modern else 0
     session = Replay(core)
     return [outcome for file in sorted((RECORDINGS / version).glob("*.jsonl")) for outcome in session.run(file)]

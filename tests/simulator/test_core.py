@@ -1,4 +1,4 @@
-"""A simulated cluster without a network: what the recordings show only in passing, or not at all."""
+"""A simulated cluster without a network: behaviour that the recordings hardly show."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gateway.simulator.core import VERSIONS, ClusterCore, Executed
 from gateway.simulator.fixtures import seed_core
 from gateway.simulator.llm import Call, LlmEndpoints
-from gateway.simulator.predict import LlmReply, LlmRequest
+from gateway.simulator.predict import LlmReply
 
 ASK = {"parameters": {"question": 'say "hi"'}}
 NEEDS_MORE = ("-a", "-b", "-e2", "-j", "_messages", "_contents")  # templates that `question` alone does not fill
@@ -72,7 +72,7 @@ def test_react_loop_carries_the_image_and_the_observation() -> None:
     first, second = (json.loads(body)["messages"][0]["content"] for body in executed.llm_bodies)
     assert first[1] == second[1] == image
     assert "[output]" not in first[0]["text"]
-    # The loop fills in what a tool put out like any other text.
+    # The loop inserts a tool's output like any other text.
     assert '[output] books "and" how many?' in second[0]["text"]
     assert second[0]["text"].count("[question] how many?") == 1
 
@@ -124,21 +124,21 @@ def test_memory_replays_and_yields_to_a_limit_of_zero() -> None:
     seeded = Seeded("3.4.0")
     first = seeded.execute("fc-bedrock_tutorial", question='my name is Bob "B"')
     history = '{"role":"user","content":[{"text":"caller"}]}, {"role":"assistant","content":[{"text":"yes"}]}, '
-    told = seeded.execute("fc-bedrock_tutorial", question="who?", memory_id=memory_id(first), _chat_history=history)
-    messages = json.loads(told.llm_bodies[0])["messages"]
+    executed = seeded.execute("fc-bedrock_tutorial", question="who?", memory_id=memory_id(first), _chat_history=history)
+    messages = json.loads(executed.llm_bodies[0])["messages"]
     assert [message["content"][0]["text"] for message in messages][::2] == ['my name is Bob "B"', "who?"]
     kept = {"memory_id": memory_id(first), "_chat_history": history, "message_history_limit": 0}
-    told = seeded.execute("fc-bedrock_tutorial", question="who?", **kept)
-    assert json.loads(told.llm_bodies[0])["messages"][0]["content"][0]["text"] == "caller"
+    executed = seeded.execute("fc-bedrock_tutorial", question="who?", **kept)
+    assert json.loads(executed.llm_bodies[0])["messages"][0]["content"][0]["text"] == "caller"
 
 
 def test_what_is_remembered_is_expanded_again() -> None:
     seeded = Seeded("2.19.0")
     skip = {"skip_validating_missing_parameters": "true"}
     first = seeded.execute("cflow-d", question="what is $${parameters.nope}?", **skip)
-    told = seeded.execute("cflow-d", question="and?", memory_id=memory_id(first))
+    executed = seeded.execute("cflow-d", question="and?", memory_id=memory_id(first))
     assert "what is ${parameters.nope}?" in json.loads(first.llm_bodies[0])["messages"][0]["content"][0]["text"]
-    assert told.status == 400  # the second turn doesn't skip the check
+    assert executed.status == 400  # the second turn doesn't skip the check
 
 
 def test_a_tool_that_is_a_model_inherits_the_requests_parameters() -> None:
@@ -218,12 +218,3 @@ def test_any_parameters_are_answered_on_3x(name: str, parameters: dict[str, str]
 
 
 SEEDED = {version: Seeded(version) for version in VERSIONS}
-
-
-async def test_the_models_may_be_behind_a_coroutine() -> None:
-    async def answer(request: LlmRequest) -> LlmReply:
-        return seeded.llm(request)
-
-    seeded = Seeded("2.19.0")
-    executed = await seeded.core.execute_async(seeded.agents["flow-d"], ASK, answer)
-    assert executed == seeded.core.execute(seeded.agents["flow-d"], ASK)

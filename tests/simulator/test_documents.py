@@ -1,6 +1,6 @@
-"""Registering, changing and removing connectors, models and agents, per version: words from recordings and source.
+"""Registering, changing and removing connectors, models and agents, per version.
 
-What neither tells was probed on a real 3.6.0.
+The texts are from recordings and source; other cases were probed on a real 3.6.0.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def add_model(core: ClusterCore, inner: bool = False) -> tuple[str, str]:
     return made["model_id"], where.get("connector_id", "")
 
 
-def told(core: ClusterCore, method: str, path: str, body: Any = None) -> tuple[int, str]:
+def answer_of(core: ClusterCore, method: str, path: str, body: Any = None) -> tuple[int, str]:
     response = ask(core, method, f"{ML}/{path}", body)
     return response.status, reason(response) if "error" in response.body else response.body["result"]
 
@@ -61,11 +61,11 @@ def test_what_is_in_use_is_not_deleted(core: ClusterCore) -> None:
     model_id, connector_id = add_model(core)
     deployed = "Model cannot be deleted in deploying or deployed state. Try undeploy model first then delete"
     used = f"1 models are still using this connector, please delete or update the models first: [{model_id}]"
-    assert told(core, "DELETE", f"models/{model_id}") == (400, deployed)
-    assert told(core, "DELETE", f"connectors/{connector_id}") == (409, used)
+    assert answer_of(core, "DELETE", f"models/{model_id}") == (400, deployed)
+    assert answer_of(core, "DELETE", f"connectors/{connector_id}") == (409, used)
     ask(core, "POST", f"{ML}/models/{model_id}/_undeploy")
-    assert told(core, "DELETE", f"connectors/{connector_id}") == (409, used)
-    assert told(core, "DELETE", f"models/{model_id}") == (200, "deleted")
+    assert answer_of(core, "DELETE", f"connectors/{connector_id}") == (409, used)
+    assert answer_of(core, "DELETE", f"models/{model_id}") == (200, "deleted")
     response = ask(core, "DELETE", f"{ML}/connectors/{connector_id}")
     assert response.body == {
         "_index": ".plugins-ml-connector",
@@ -81,23 +81,23 @@ def test_what_is_in_use_is_not_deleted(core: ClusterCore) -> None:
 
 def test_what_is_not_there(core: ClusterCore) -> None:
     add_model(core)
-    assert told(core, "DELETE", "agents/nope") == (404, "Failed to get agent index")
+    assert answer_of(core, "DELETE", "agents/nope") == (404, "Failed to get agent index")
     register(core)
-    assert told(core, "DELETE", "agents/nope") == (404, "Fail to find ml agent")
-    assert told(core, "DELETE", "models/nope") == (404, "Failed to find model")
-    assert told(core, "DELETE", "connectors/nope") == (200, "not_found")
-    assert told(core, "POST", "models/nope/_deploy") == (404, "Failed to find model")
-    assert told(core, "POST", "models/nope/_undeploy") == (404, "Failed to find model")
-    assert told(core, "PUT", "connectors/nope", {})[0] == 404
+    assert answer_of(core, "DELETE", "agents/nope") == (404, "Fail to find ml agent")
+    assert answer_of(core, "DELETE", "models/nope") == (404, "Failed to find model")
+    assert answer_of(core, "DELETE", "connectors/nope") == (200, "not_found")
+    assert answer_of(core, "POST", "models/nope/_deploy") == (404, "Failed to find model")
+    assert answer_of(core, "POST", "models/nope/_undeploy") == (404, "Failed to find model")
+    assert answer_of(core, "PUT", "connectors/nope", {})[0] == 404
     body = {"name": "m", "function_name": "remote", "connector_id": "nope"}
-    assert told(core, "POST", "models/_register", body) == (404, "Failed to find connector:nope")
+    assert answer_of(core, "POST", "models/_register", body) == (404, "Failed to find connector:nope")
 
 
 def test_the_connector_of_a_write_not_yet_searchable_can_be_deleted(core: ClusterCore) -> None:
     core.resources.clock = lambda: 0.0
     core.resources.refresh_seconds = 1.0
     _, connector_id = add_model(core)  # the cluster asks its own `_search`, which lags
-    assert told(core, "DELETE", f"connectors/{connector_id}") == (200, "deleted")
+    assert answer_of(core, "DELETE", f"connectors/{connector_id}") == (200, "deleted")
 
 
 def test_a_model_of_an_agent_is_kept_only_where_safe_deletes_are_on(core: ClusterCore) -> None:
@@ -110,9 +110,9 @@ def test_a_model_of_an_agent_is_kept_only_where_safe_deletes_are_on(core: Cluste
     safe = {"persistent": {"plugins.ml_commons.safe_delete_model": True}}
     assert ask(core, "PUT", "/_cluster/settings", safe).status == 200
     words = "1 agents are still using this model, please delete or update the agents first, all visible agents are: "
-    assert told(core, "DELETE", f"models/{model_id}") == (409, f"{words}[{agent_id}]")
+    assert answer_of(core, "DELETE", f"models/{model_id}") == (409, f"{words}[{agent_id}]")
     ask(core, "PUT", "/_cluster/settings", {"persistent": {"plugins.ml_commons.safe_delete_model": None}})
-    assert told(core, "DELETE", f"models/{model_id}") == (200, "deleted")
+    assert answer_of(core, "DELETE", f"models/{model_id}") == (200, "deleted")
 
 
 # Deploying
@@ -168,12 +168,12 @@ def test_a_connector_is_given_by_id_or_inside(core: ClusterCore) -> None:
     other = core.resources.create_connector(CONNECTOR)["connector_id"]
     both = "Model cannot have both stand-alone connector and internal connector. Please check your update input body."
     none = "This remote does not have a connector_id field, maybe it uses an internal connector."
-    assert told(core, "PUT", f"models/{inner}", {"connector": {}, "connector_id": other}) == (400, both)
-    assert told(core, "PUT", f"models/{inner}", {"connector_id": other}) == (400, none)
-    assert told(core, "PUT", f"models/{standing}", {"connector_id": other}) == (200, "updated")
+    assert answer_of(core, "PUT", f"models/{inner}", {"connector": {}, "connector_id": other}) == (400, both)
+    assert answer_of(core, "PUT", f"models/{inner}", {"connector_id": other}) == (400, none)
+    assert answer_of(core, "PUT", f"models/{standing}", {"connector_id": other}) == (200, "updated")
     assert core.resources.model(standing)["connector_id"] == other != connector_id
-    assert told(core, "PUT", f"models/{standing}", {"connector_id": "nope"}) == (200, "updated")  # not looked at
-    status, words = told(core, "PUT", f"models/{standing}", {"connector": {"parameters": {"x": "y"}}})
+    assert answer_of(core, "PUT", f"models/{standing}", {"connector_id": "nope"}) == (200, "updated")  # not checked
+    status, words = answer_of(core, "PUT", f"models/{standing}", {"connector": {"parameters": {"x": "y"}}})
     assert status == (400 if core.modern else 500)
     modern = "Cannot update connector settings for this model."
     assert words.startswith(modern if core.modern else "Cannot invoke")
@@ -182,9 +182,9 @@ def test_a_connector_is_given_by_id_or_inside(core: ClusterCore) -> None:
 def test_a_connector_is_changed_while_nothing_deployed_uses_it(core: ClusterCore) -> None:
     model_id, connector_id = add_model(core)
     used = f"1 models are still using this connector, please undeploy the models first: [{model_id}]"
-    assert told(core, "PUT", f"connectors/{connector_id}", {"parameters": {"x": "y"}}) == (400, used)
+    assert answer_of(core, "PUT", f"connectors/{connector_id}", {"parameters": {"x": "y"}}) == (400, used)
     ask(core, "POST", f"{ML}/models/{model_id}/_undeploy")
-    assert told(core, "PUT", f"connectors/{connector_id}", {"parameters": {"x": "y"}}) == (200, "updated")
+    assert answer_of(core, "PUT", f"connectors/{connector_id}", {"parameters": {"x": "y"}}) == (200, "updated")
     assert core.resources.connector(connector_id)["parameters"] == {"model": "m", "x": "y"}
     assert core.resources.connectors[connector_id]["credential"] == {"key": "secret"}
 
@@ -192,7 +192,7 @@ def test_a_connector_is_changed_while_nothing_deployed_uses_it(core: ClusterCore
 def test_connector_checks(core: ClusterCore) -> None:
     def refusal(**changed: Any) -> tuple[int, str]:
         body = {name: value for name, value in {**CONNECTOR, **changed}.items() if value is not None}
-        return told(core, "POST", "connectors/_create", body)
+        return answer_of(core, "POST", "connectors/_create", body)
 
     assert refusal(name=None) == (400, "Connector name is null")
     assert refusal(version=None) == (400, "Connector version is null")
@@ -223,7 +223,7 @@ def test_changing_an_agent(modern: ClusterCore) -> None:
         "tools": [{"type": "ListIndexTool"}],
         "nosuch": 1,
     }
-    assert told(modern, "PUT", f"agents/{agent_id}", change) == (200, "updated")
+    assert answer_of(modern, "PUT", f"agents/{agent_id}", change) == (200, "updated")
     shown = {name: value for name, value in modern.resources.agent(agent_id).items() if not name.endswith("_time")}
     expected = {
         "name": "a",
@@ -238,7 +238,7 @@ def test_changing_an_agent(modern: ClusterCore) -> None:
     assert shown == expected
     nothings: list[dict[str, Any]] = [{}, {"parameters": {}}, {"tools": []}]
     for nothing in nothings:
-        assert told(modern, "PUT", f"agents/{agent_id}", nothing) == (200, "updated")
+        assert answer_of(modern, "PUT", f"agents/{agent_id}", nothing) == (200, "updated")
     shown = {name: value for name, value in modern.resources.agent(agent_id).items() if not name.endswith("_time")}
     assert shown == expected
 
@@ -246,12 +246,12 @@ def test_changing_an_agent(modern: ClusterCore) -> None:
 def test_what_an_agent_can_not_become(modern: ClusterCore) -> None:
     _, agent_id = register(modern)
     path = f"agents/{agent_id}"
-    assert told(modern, "PUT", "agents/nope", {}) == (404, "Failed to get agent with ID nope")
-    assert told(modern, "PUT", path, {"type": "conversational"}) == (400, "Agent type cannot be updated")
-    assert told(modern, "PUT", path, {"memory": {"type": "x"}}) == (400, "Invalid memory type: x")
+    assert answer_of(modern, "PUT", "agents/nope", {}) == (404, "Failed to get agent with ID nope")
+    assert answer_of(modern, "PUT", path, {"type": "conversational"}) == (400, "Agent type cannot be updated")
+    assert answer_of(modern, "PUT", path, {"memory": {"type": "x"}}) == (400, "Invalid memory type: x")
     limit = "Agent name cannot be empty or exceed max length of 128 characters"
-    assert told(modern, "PUT", path, {"name": ""}) == (400, limit)
-    assert told(modern, "PUT", path) == (400, "request body is required")
+    assert answer_of(modern, "PUT", path, {"name": ""}) == (400, limit)
+    assert answer_of(modern, "PUT", path) == (400, "request body is required")
 
 
 # Registering agents
@@ -268,7 +268,7 @@ def test_agent_checks(core: ClusterCore) -> None:
     assert register(core, tools=[{"type": "A"}, {"type": "A"}]) == (400, "Duplicate tool defined: A")
     assert register(core, type="conversational", model={"model_id": "m"}) == (400, needed)
     status, _ = register(core, type="conversational", llm={"model_id": "nope"}, memory={"type": "foo"})
-    assert status == 200  # neither is looked at
+    assert status == 200  # neither is checked
 
 
 def test_interfaces_are_checked_from_3_on() -> None:
@@ -320,7 +320,7 @@ def test_mcp_is_off_until_it_is_switched_on(modern: ClusterCore) -> None:
     assert (response.status, response.body) == (500, {"error": {"root_cause": [error], **error}, "status": 500})
     assert register(modern, parameters=parameters) == (500, OFF)
     streamed = ask(modern, "POST", f"{ML}/connectors/_create", {**MCP, "protocol": "mcp_streamable_http"})
-    assert streamed.status == 200  # goes unchecked, as on a real 3.6.0
+    assert streamed.status == 200  # not checked, as on a real 3.6.0
     assert ask(modern, "PUT", "/_cluster/settings", SWITCH).status == 200
     created = ask(modern, "POST", f"{ML}/connectors/_create", MCP).body["connector_id"]
     shown = modern.resources.connector(created)
@@ -335,12 +335,12 @@ def test_mcp_is_off_until_it_is_switched_on(modern: ClusterCore) -> None:
 
 def test_mcp_connector_checks(modern: ClusterCore) -> None:
     ask(modern, "PUT", "/_cluster/settings", SWITCH)
-    assert told(modern, "POST", "connectors/_create", {**MCP, "url": " "}) == (
+    assert answer_of(modern, "POST", "connectors/_create", {**MCP, "url": " "}) == (
         400,
         "MCP Connector url is null or blank",
     )
     words = "Connector URL is not matching the trusted connector endpoint regex"
-    assert told(modern, "POST", "connectors/_create", {**MCP, "url": "ftp://x"}) == (400, words)
+    assert answer_of(modern, "POST", "connectors/_create", {**MCP, "url": "ftp://x"}) == (400, words)
     assert ask(modern, "POST", f"{ML}/connectors/_create", {**MCP, "credential": {}}).status == 200
 
 
@@ -348,7 +348,7 @@ def test_mcp_connector_checks(modern: ClusterCore) -> None:
 def test_2_19_knows_no_mcp(protocol: str) -> None:
     classic = ClusterCore("2.19.0")
     body = {**MCP, "protocol": protocol}
-    assert told(classic, "POST", "connectors/_create", body) == (400, f"Can't find class for type {protocol}")
+    assert answer_of(classic, "POST", "connectors/_create", body) == (400, f"Can't find class for type {protocol}")
     unknown = "persistent setting [plugins.ml_commons.mcp_connector_enabled], not recognized"
     assert reason(ask(classic, "PUT", "/_cluster/settings", SWITCH)) == unknown
     assert register(classic, parameters={"mcp_connectors": "[]"})[0] == 200
@@ -389,7 +389,7 @@ def test_settings_as_the_gateway_reads_them(modern: ClusterCore) -> None:
     assert shown(f"include_defaults=true&filter_path=*.{name}") == off
     assert shown(f"include_defaults=true&filter_path=*.{name},*.plugins.ml_commons.unified_agent_api_enabled") == off
     assert shown(f"filter_path=*.{name}") == {}
-    # With flat keys no such filter finds them, as recorded, unless a star stands for the dots.
+    # As recorded, no such filter matches flat keys, unless a star matches the dots.
     assert shown(f"include_defaults=true&flat_settings=true&filter_path=*.{name}") == {}
     assert shown("include_defaults=true&flat_settings=true&filter_path=**.mcp_connector_enabled") == {}
     assert shown("include_defaults=true&flat_settings=true&filter_path=**.plugins.ml_commons*") == {}
@@ -426,7 +426,7 @@ def test_settings_that_are_refused(core: ClusterCore) -> None:
 
 @pytest.mark.parametrize("version", ["2.19.0", "3.4.0"])
 def test_names_and_descriptions_of_models(version: str) -> None:
-    """From 3.1 on they hold letters, digits, spaces and some marks only; a real 3.6.0 answered the same words."""
+    """From 3.1 on they may have only letters, digits, spaces and some marks; a real 3.6.0 has the same errors."""
     core = ClusterCore(version)
     action = {"action_type": "predict", "method": "POST", "url": "http://127.0.0.1:1", "request_body": "{}"}
     connector = {"name": "c", "version": 1, "protocol": "http", "credential": {"k": "v"}, "actions": [action]}

@@ -1,4 +1,4 @@
-"""The faulty front itself: each fault does what it says, to the client and to the cluster."""
+"""The faulty proxy itself: the effect of each fault on client and cluster."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ async def test_the_nth_and_the_next_ones(front: FaultyCluster) -> None:
 
 async def test_orphans_are_told(simulator: Simulator) -> None:
     core = simulator.core
-    core.resources.refresh_seconds = 60  # what `_search` doesn't see yet is told too
+    core.resources.refresh_seconds = 60  # what `_search` does not find yet is reported too
     tagged = {"name": "m", "description": f"d mlc-gateway {TAG}"}
     model = core.resources.register_model({**tagged, "connector": CONNECTOR}, deploy=True)["model_id"]
     connector = core.resources.create_connector(CONNECTOR)["connector_id"]
@@ -116,6 +116,6 @@ async def test_orphans_are_told(simulator: Simulator) -> None:
     planner = core.resources.register_agent({**body, "llm": {"model_id": "x"}, "parameters": parameters})["agent_id"]
     executor = core.resources.agent(planner)["parameters"]["executor_agent_id"]
     core.resources.delete_agent(planner)
-    told = orphans(core)
-    assert f"agent {executor}: its planner is gone" in told
-    assert f"connector {connector}: nothing uses it" in told
+    shown = orphans(core)
+    assert f"agent {executor}: its planner is gone" in shown
+    assert f"connector {connector}: nothing uses it" in shown

@@ -1,4 +1,4 @@
-"""Which texts count as JSON: the recorded probes, and what must hold for any JSON."""
+"""Texts that count as JSON: recorded probes, and properties of any JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The model endpoints refuse what their providers refuse, and answer in their shapes."""
+"""The model endpoints refuse what their providers refuse, and respond in their formats."""
 
 from __future__ import annotations
 

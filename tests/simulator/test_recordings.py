@@ -1,4 +1,4 @@
-"""The simulator against what real clusters did: every recorded exchange on connectors, models, agents and memory."""
+"""The simulator compared with real clusters: every recorded exchange about connectors, models, agents and memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.simulator.replay import Outcome, replay
 
 SHARE = 0.95
 
-# Every exchange the simulator answers differently, and why.
+# The exchanges with different responses, and the reasons.
 KNOWN_DISAGREEMENTS = {
     "2.19.0": {
         "get_model_preset",  # shows a model in the instant of its deployment, and a built-in schema word for word

@@ -1,4 +1,4 @@
-"""`_search` of agents, models and connectors, as real clusters answered it (2.19.0 recorded; 3.6.0 probed)."""
+"""`_search` of agents, models and connectors, as on real clusters (2.19.0 recorded; 3.6.0 probed)."""
 
 from __future__ import annotations
 
@@ -75,13 +75,10 @@ def found(core: ClusterCore, query: Any, kind: str = "agents", **more: Any) -> l
     return [hit["_id"] for hit in response.body["hits"]["hits"]]
 
 
-# Each as a real 3.6.0 answered it: how many of the three agents.
+# The number of agents that a real 3.6.0 finds for each query.
 QUERIES: list[tuple[dict[str, Any], int]] = [
     ({"match_all": {}}, 3),
-    ({"match_none": {}}, 0),
     ({"term": {"parameters.mlc_gateway_registration": TAG}}, 3),
-    ({"term": {"parameters.mlc_gateway_registration": {"value": TAG}}}, 3),
-    ({"term": {"parameters.mlc_gateway_registration.keyword": TAG}}, 0),
     ({"match": {"parameters.mlc_gateway_registration": TAG}}, 3),
     ({"term": {"parameters": TAG}}, 3),
     ({"term": {"parameters.k": "v"}}, 0),
@@ -100,15 +97,11 @@ QUERIES: list[tuple[dict[str, Any], int]] = [
     ({"exists": {"field": "tools.parameters"}}, 0),
     ({"exists": {"field": "memory"}}, 0),
     ({"exists": {"field": "nope"}}, 0),
-    ({"term": {"name.keyword": "zz Probe-Agent 1"}}, 1),
-    ({"prefix": {"name.keyword": "zz"}}, 3),
     ({"term": {"name": "zz Probe-Agent 1"}}, 0),
     ({"term": {"name": "probe"}}, 3),
     ({"match": {"name": "PROBE nothing"}}, 3),
-    ({"match": {"name": {"query": "zz nothing", "operator": "and"}}}, 0),
     ({"match_phrase": {"description": "Hello World"}}, 3),
     ({"match_phrase": {"description": "world hello"}}, 0),
-    ({"term": {"description.keyword": "x"}}, 0),
     ({"match": {"description": "it's"}}, 3),
     ({"match": {"description": "it"}}, 0),
     ({"match": {"description": "e.g"}}, 3),
@@ -118,28 +111,12 @@ QUERIES: list[tuple[dict[str, Any], int]] = [
     ({"match": {"description": "foo"}}, 0),
     ({"match": {"description": "foo_bar"}}, 3),
     ({"match": {"description": "x/y-z"}}, 3),
-    ({"term": {"app_type": "My App"}}, 0),
-    ({"term": {"app_type": "app"}}, 3),
-    ({"term": {"app_type.keyword": "My App"}}, 3),
     ({"term": {"type": "conversational"}}, 3),
     ({"term": {"type": "CONVERSATIONAL"}}, 0),
-    ({"term": {"type": {"value": "CONVERSATIONAL", "case_insensitive": True}}}, 3),
-    ({"terms": {"type": ["flow", "conversational"]}}, 3),
     ({"term": {"is_hidden": False}}, 3),
     ({"term": {"is_hidden": "false"}}, 3),
-    ({"range": {"created_time": {"gte": 1001}}}, 2),
-    ({"range": {"created_time": {"gt": 1000, "lt": 1002}}}, 1),
-    ({"range": {"created_time": {"from": 1, "to": "1001"}}}, 2),
-    ({"range": {"created_time": {"lte": "2020-01-01T00:00:00.000Z"}}}, 3),
-    ({"range": {"created_time": {"gte": "now-1m"}}}, 0),
-    ({"range": {"last_updated_time": {"gte": "now-1m", "lte": "now"}}}, 3),
-    ({"range": {"llm.model_id": {"gte": "a"}}}, 0),
-    ({"bool": {}}, 3),
     ({"bool": {"should": [{"term": {"type": "x"}}]}}, 0),
-    ({"bool": {"must": {"term": {"type": "conversational"}}, "should": [{"term": {"type": "x"}}]}}, 3),
-    ({"bool": {"filter": [{"exists": {"field": "llm"}}], "must_not": {"exists": {"field": "memory"}}}}, 3),
-    ({"bool": {"should": [{"match_all": {}}, {"match_none": {}}], "minimum_should_match": 2}}, 0),
-    ({"constant_score": {"filter": {"term": {"type": "flow"}}}}, 0),
+    ({"bool": {"should": [{"term": {"type": "x"}}, {"match_all": {}}]}}, 3),
 ]
 
 
@@ -153,14 +130,11 @@ def test_models_and_connectors_are_found(core: ClusterCore) -> None:
     with_connector, inner = core.resources.models
     assert found(core, {"match_phrase": {"description": f"mlc-gateway {TAG}"}}, "models") == [with_connector]
     assert found(core, {"match": {"description": "mlc-gateway"}}, "models") == [with_connector, inner]
-    assert found(core, {"term": {"connector_id.keyword": connector_id}}, "models") == [with_connector]
     assert found(core, {"match": {"connector_id": connector_id}}, "models")[0] == with_connector
-    assert found(core, {"term": {"connector.name.keyword": "conn"}}, "models") == [inner]
     assert found(core, {"term": {"model_state": "DEPLOYED"}}, "models") == [with_connector, inner]
     assert found(core, {"term": {"description": TAG}}, "connectors") == [connector_id]
-    assert len(found(core, {"terms": {"llm.model_id": [with_connector, "x"]}})) == 3
     assert len(found(core, {"term": {"tools.parameters.model_id": inner}})) == 3
-    assert found(core, {"ids": {"values": connector_id}}, "connectors") == [connector_id]
+    assert found(core, {"ids": {"values": [connector_id]}}, "connectors") == [connector_id]
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
@@ -183,7 +157,7 @@ def test_whole_answer(core: ClusterCore, method: str) -> None:
 
 @pytest.mark.parametrize("kind", ["agents", "models", "connectors"])
 def test_hits_have_the_recorded_keys(kind: str) -> None:
-    """The recorded answers of 2.19.0, replayed up to their searches, hit by hit: keys of answer, hit and source."""
+    """The searches have the same keys in response, hit and source as those recorded on 2.19.0."""
     recorded = {}
     for line in (RECORDED / "2.19.0" / "03_get_back.jsonl").read_text().rstrip("\n").split("\n"):
         exchange = json.loads(line)
@@ -201,7 +175,7 @@ def test_hits_have_the_recorded_keys(kind: str) -> None:
 
 
 def _restore(core: ClusterCore, kind: str, hit: dict[str, Any]) -> None:
-    """Registers a recorded document and gives it its recorded id and times."""
+    """Register a recorded document with its recorded id and times."""
     source, resources = hit["_source"], core.resources
     times = {name: source[name] for name in ("created_time", "last_updated_time")}
     if kind == "agents":
@@ -221,60 +195,47 @@ def _restore(core: ClusterCore, kind: str, hit: dict[str, Any]) -> None:
 
 def test_no_credential_is_ever_shown(core: ClusterCore) -> None:
     for kind in ("connectors", "models"):
-        for shown in (None, True, False, ["credential", "connector.credential", "*"], "cred*"):
-            body: dict[str, Any] = {"query": {"match_all": {}}} if shown is None else {"_source": shown}
+        for body in ({"query": {"match_all": {}}}, {"_source": ["credential", "connector.credential", "connector"]}):
             response = ask(core, "POST", f"{ML}/{kind}/_search", body)
             assert response.status == 200
             assert "secret" not in json.dumps(response.body)
 
 
-def test_source_filters(core: ClusterCore) -> None:
+def test_source_filter(core: ClusterCore) -> None:
     first, agent = next(iter(core.resources.agents.items()))
 
-    def source(shown: Any) -> Any:
-        body = {"query": {"ids": {"values": [first]}}, "_source": shown}
+    def source(names: list[str]) -> Any:
+        body = {"query": {"ids": {"values": [first]}}, "_source": names}
         return ask(core, "POST", f"{ML}/agents/_search", body).body["hits"]["hits"][0]["_source"]
 
-    assert source(False) == source(True) == agent  # the plugin overrides both
-    assert source("name") == {"name": agent["name"]}
-    assert source(["na*", "llm.model_id"]) == {"name": agent["name"], "llm": {"model_id": agent["llm"]["model_id"]}}
-    both = source({"includes": ["name", "llm"], "excludes": ["llm.parameters"]})
-    assert both == {"name": agent["name"], "llm": {"model_id": agent["llm"]["model_id"]}}
-    assert source({"excludes": ["tools"]}) == {name: value for name, value in agent.items() if name != "tools"}
+    assert source(["name"]) == {"name": agent["name"]}
+    assert source(["name", "llm.model_id"]) == {"name": agent["name"], "llm": {"model_id": agent["llm"]["model_id"]}}
     assert source(["nope"]) == {}
 
 
-def test_pages_and_order(core: ClusterCore) -> None:
+def test_pages(core: ClusterCore) -> None:
     one, two, three = core.resources.agents
     every: dict[str, Any] = {"match_all": {}}
-    second: dict[str, Any] = {"sort": ["name.keyword"], "from": 1, "size": 1}
-    assert found(core, every, sort=[{"created_time": "desc"}, {"_id": "asc"}]) == [three, two, one]
-    assert found(core, every, sort=["_id"]) == sorted([one, two, three])
-    assert found(core, every, sort=["name.keyword"], size=2) == [one, two]
-    assert found(core, every, **second) == [two]
-    assert found(core, every, sort=["name.keyword"], search_after=["zz Probe-Agent 0"]) == [two, three]
-    assert found(core, every, sort={"created_time": {"order": "desc"}}, search_after=[1001]) == [one]
-    assert found(core, every, sort=[{"nope": {"unmapped_type": "keyword"}}, {"created_time": "desc"}])[0] == three
-    body: dict[str, Any] = {"sort": [{"created_time": "asc"}, {"_id": "asc"}], "size": 1, "_source": ["name"]}
+    pages: list[dict[str, Any]] = [{"size": 2}, {"from": 2, "size": 2}]
+    assert [found(core, every, **page) for page in pages] == [[one, two], [three]]
+    assert found(core, every, sort=[{"_seq_no": "asc"}], search_after=[0]) == [two, three]
+    body = {"sort": [{"_seq_no": "asc"}], "size": 1, "_source": ["name"], "track_total_hits": True}
     hits = ask(core, "POST", f"{ML}/agents/_search", body).body["hits"]
     ids = {"_index": ".plugins-ml-agent", "_id": one, "_version": 1, "_seq_no": 0, "_primary_term": 1}
-    hit = {**ids, "_score": None, "_source": {"name": "zz Probe-Agent 0"}, "sort": [1000, one]}
+    hit = {**ids, "_score": None, "_source": {"name": "zz Probe-Agent 0"}, "sort": [0]}
     assert hits == {"total": {"value": 3, "relation": "eq"}, "max_score": None, "hits": [hit]}
-    assert "total" not in ask(core, "POST", f"{ML}/agents/_search", {"track_total_hits": False}).body["hits"]
 
 
 def test_a_document_that_is_written_again_moves_behind_all_others(core: ClusterCore) -> None:
     """Sorted by `_seq_no`, as a real 3.6.0 sorts; each index counts its own writes."""
     one, two = core.resources.models
-    (connector,) = core.resources.connectors
     every: dict[str, Any] = {"match_all": {}}
     assert found(core, every, "models", sort=[{"_seq_no": "asc"}]) == [one, two]
     core.resources.update_model(one, {"name": "again"})
     body = {"query": every, "sort": [{"_seq_no": "asc"}]}
     hits = ask(core, "POST", f"{ML}/models/_search", body).body["hits"]["hits"]
     assert [(hit["_id"], hit["_seq_no"], hit["sort"]) for hit in hits] == [(two, 1, [1]), (one, 2, [2])]
-    assert found(core, every, "models", sort=[{"_seq_no": "desc"}], search_after=[2]) == [two]
-    assert found(core, {"term": {"_seq_no": 0}}, "connectors") == [connector]
+    assert found(core, every, "models", sort=[{"_seq_no": "asc"}], search_after=[1]) == [one]
 
 
 def test_until_the_refresh_a_document_has_the_number_of_its_write_before(core: ClusterCore) -> None:
@@ -289,30 +250,6 @@ def test_until_the_refresh_a_document_has_the_number_of_its_write_before(core: C
     assert found(core, {"match_all": {}}, "models", **in_order) == [two, one]
 
 
-def test_what_the_shards_refuse(core: ClusterCore) -> None:
-    """500 for agents and models, a 400 with its shard for connectors."""
-    window = "Result window is too large, from + size must be less than or equal to: [10000] but was [10001]."
-    for body, told in (
-        ({"size": 10001}, window),
-        ({"from": 9999, "size": 2}, window),
-        ({"search_after": [1]}, "Sort must contain at least one field."),
-        ({"sort": ["_id"], "search_after": [1, "x"]}, "search_after has 2 value(s) but sort has 1."),
-        ({"sort": ["name"]}, "Text fields are not optimised for operations"),
-    ):
-        for kind in ("agents", "models"):
-            response = ask(core, "POST", f"{ML}/{kind}/_search", body)
-            assert (response.status, response.body["error"]["type"]) == (500, "status_exception")
-            assert reason(response).startswith(told)
-        response = ask(core, "POST", f"{ML}/connectors/_search", body)
-        assert (response.status, reason(response)) == (400, "all shards failed")
-        assert response.body["error"]["root_cause"][0]["reason"].startswith(told)
-    unknown = {"sort": ["nope"]}
-    assert reason(ask(core, "POST", f"{ML}/agents/_search", unknown)) == "Fail to search agent"
-    assert reason(ask(core, "POST", f"{ML}/models/_search", unknown)) == "Fail to search model version"
-    dates = {"query": {"range": {"created_time": {"gte": "x"}}}}
-    assert reason(ask(core, "POST", f"{ML}/agents/_search", dates)) == "Fail to search agent"
-
-
 @pytest.mark.parametrize("name", ["scroll", "size", "from", "sort", "q", "preference", "routing"])
 def test_parameters_of_a_search_in_the_url_are_unknown(core: ClusterCore, name: str) -> None:
     response = ask(core, "POST", f"{ML}/agents/_search?{name}=1m", {})
@@ -320,36 +257,27 @@ def test_parameters_of_a_search_in_the_url_are_unknown(core: ClusterCore, name: 
     assert (response.status, reason(response)) == (400, words)
 
 
-def test_bad_bodies(core: ClusterCore) -> None:
-    def told(body: Any) -> tuple[int, str]:
-        response = ask(core, "POST", f"{ML}/agents/_search", body)
-        return response.status, reason(response)
-
-    assert told(None) == (400, "request body or source parameter is required")
-    assert told({"nosuch": 1}) == (400, "Unknown key for a VALUE_NUMBER in [nosuch].")
-    assert told({"scroll": "1m"}) == (400, "Unknown key for a VALUE_STRING in [scroll].")
-    assert told({"query": {"nosuch": {}}}) == (400, "unknown query [nosuch]")
-    assert told({"size": -1}) == (400, "[size] parameter cannot be negative, found [-1]")
-    assert told({"query": {"exists": {}}}) == (400, "[exists] must be provided with a [field]")
-    assert told({"query": {"term": {"a": ["b"]}}}) == (400, "[term] query does not support array of values")
-    assert told({"query": {"terms": {"type": "flow"}}}) == (400, "[terms] query does not support [type]")
-    assert told({"query": {"query_string": {"query": "x"}}})[0] == 501  # real, but not simulated
-    assert told({"aggs": {}})[0] == 501
+def test_an_empty_body(core: ClusterCore) -> None:
+    response = ask(core, "POST", f"{ML}/agents/_search")
+    assert (response.status, reason(response)) == (400, "request body or source parameter is required")
 
 
-def test_a_point_in_time_of_the_index_works_in_the_body(core: ClusterCore) -> None:
-    opened = ask(core, "POST", "/.plugins-ml-agent/_search/point_in_time?keep_alive=1m")
-    point = opened.body["pit_id"]
-    core.resources.register_agent({"name": "later", "type": "flow"})
-    sought = {"pit": {"id": point, "keep_alive": "1m"}, "sort": ["created_time"]}
-    response = ask(core, "POST", f"{ML}/agents/_search", sought)
-    assert (response.body["pit_id"], len(response.body["hits"]["hits"])) == (point, 3)
-    assert len(found(core, {"match_all": {}})) == 4
-    closed = ask(core, "DELETE", "/_search/point_in_time", {"pit_id": [point]})
-    assert closed.body == {"pits": [{"successful": True, "pit_id": point}]}
-    assert ask(core, "POST", f"{ML}/agents/_search", sought).status == 500
-    assert ask(core, "POST", "/.plugins-ml-agent/_search/point_in_time").status == 400
-    assert ask(core, "POST", "/.plugins-ml-nope/_search/point_in_time?keep_alive=1m").status == 404
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"aggs": {}},
+        {"pit": {"id": "x"}},
+        {"query": {"range": {"created_time": {"gte": 1}}}},
+        {"query": {"bool": {"must": []}}},
+        {"sort": ["_id"]},
+        {"search_after": [1]},
+        {"_source": "name"},
+        {"size": 10_001},
+    ],
+    ids=json.dumps,
+)
+def test_what_is_not_simulated(core: ClusterCore, body: Any) -> None:
+    assert ask(core, "POST", f"{ML}/agents/_search", body).status == 501
 
 
 def test_a_write_is_searchable_after_the_refresh(core: ClusterCore) -> None:
@@ -357,7 +285,7 @@ def test_a_write_is_searchable_after_the_refresh(core: ClusterCore) -> None:
     core.resources.clock = lambda: now
     core.resources.refresh_seconds = 2.0
     agent_id = core.resources.register_agent({"name": "new", "type": "flow"})["agent_id"]
-    query = {"term": {"name.keyword": "new"}}
+    query = {"term": {"name": "new"}}
     assert core.resources.agent(agent_id)["name"] == "new"  # GET knows at once
     now = 101.9
     assert found(core, query) == []
@@ -369,7 +297,7 @@ def test_a_write_is_searchable_after_the_refresh(core: ClusterCore) -> None:
     assert found(core, query) == []
     model_id = next(iter(core.resources.models))
     core.resources.update_model(model_id, {"name": "renamed"})
-    assert found(core, {"term": {"name.keyword": "renamed"}}, "models") == []
-    assert found(core, {"term": {"name.keyword": "model"}}, "models") == [model_id]
+    assert found(core, {"term": {"name": "renamed"}}, "models") == []
+    assert found(core, {"term": {"name": "model"}}, "models") == [model_id]
     now = 106.0
-    assert found(core, {"term": {"name.keyword": "renamed"}}, "models") == [model_id]
+    assert found(core, {"term": {"name": "renamed"}}, "models") == [model_id]

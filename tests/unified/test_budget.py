@@ -1,4 +1,4 @@
-"""What reading a body may cost: where each limit stops it, and that nothing large is built before."""
+"""Limits for reading a body: where each one stops it, and that nothing large is built before."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def test_too_many_values_are_not_even_parsed(unit: str) -> None:
 
 
 def test_separators_in_strings_do_not_count() -> None:
-    said = [{"text": ",[{" * 1000}, {"text": '\\,"' * 1000}, {"text": '"' + "," * 200}]
-    request = read_execute(json.dumps({"input": said}).encode(), Budget(values=20))
+    sent_input = [{"text": ",[{" * 1000}, {"text": '\\,"' * 1000}, {"text": '"' + "," * 200}]
+    request = read_execute(json.dumps({"input": sent_input}).encode(), Budget(values=20))
     assert request.input is not None
     assert [block.text for block in request.input.messages[0].content if isinstance(block, Text)] == [
-        part["text"] for part in said
+        part["text"] for part in sent_input
     ]
-    assert codes(refused(json.dumps({"input": [*said, *[TEXT] * 20]}).encode(), Budget(values=20))) == [
+    assert codes(refused(json.dumps({"input": [*sent_input, *[TEXT] * 20]}).encode(), Budget(values=20))) == [
         "TOO_MANY_VALUES"
     ]
 
@@ -118,9 +118,9 @@ ITEMS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("said", ITEMS.values(), ids=ITEMS)
-def test_items_on_every_level_count_together(said: Any) -> None:
-    assert codes(refused(json.dumps({"input": said}).encode(), FEW)) == ["TOO_MANY_ITEMS"]
+@pytest.mark.parametrize("sent_input", ITEMS.values(), ids=ITEMS)
+def test_items_on_every_level_count_together(sent_input: Any) -> None:
+    assert codes(refused(json.dumps({"input": sent_input}).encode(), FEW)) == ["TOO_MANY_ITEMS"]
 
 
 def test_reading_stops_at_the_first_problem_that_would_not_be_listed(monkeypatch: pytest.MonkeyPatch) -> None:

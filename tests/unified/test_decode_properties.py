@@ -54,7 +54,7 @@ _WORDS = [
     "[",
     "tool_use",
 ]
-# JSON made of the words of the input, so that a wrong value gets deep into the decoder.
+# JSON with member names of the input, so that a wrong value gets deep into the decoder.
 near_inputs = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.sampled_from(_WORDS) | hostile_text(2),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(_MEMBERS), inner, max_size=4),
@@ -63,7 +63,7 @@ near_inputs = st.recursive(
 
 
 def outcome(body: bytes) -> ExecuteRequest | InvalidInput:
-    """What came of `body`; any other exception fails the test."""
+    """Return the result of reading `body`. Any other exception fails the test."""
     try:
         return read_execute(body)
     except InvalidInput as error:

@@ -1,4 +1,4 @@
-"""`docs/reference/input.md` says what the code does: every example is run, every list compared."""
+"""`docs/reference/input.md` is correct: every example is run, every list compared."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Invalid inputs, each with the whole list of problems. The table stands in `invalid_inputs.json`."""
+"""Invalid inputs, each with the whole list of problems. The table is in `invalid_inputs.json`."""
 
 import json
 from pathlib import Path

@@ -56,8 +56,8 @@ def test_only_an_object_is_a_body(body: bytes, received: str) -> None:
 
 
 UNSAFE = [
-    (b'{"a":1,"b":{"c":1,"c":2,"c":3}}', "b.c", "The key stands there more than once"),
-    (b'{%s:1,%s:2}' % (LONG, LONG), '["' + "A" * 60 + '"… (4000 characters)]', "The key stands there more than once"),
+    (b'{"a":1,"b":{"c":1,"c":2,"c":3}}', "b.c", "The key occurs more than once"),
+    (b'{%s:1,%s:2}' % (LONG, LONG), '["' + "A" * 60 + '"… (4000 characters)]', "The key occurs more than once"),
     (b'{"a":[NaN]}', "a[0]", "NaN is not a JSON number"),
     (b'{"a":-Infinity}', "a", "-Infinity is not a JSON number"),
     (b'{"a":[0,9223372036854775808]}', "a[1]", "The integer needs more than 64 bits"),

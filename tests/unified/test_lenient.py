@@ -1,4 +1,4 @@
-"""Bodies that the cluster takes and strict JSON does not: those without `input` pass, those with one are refused."""
+"""Bodies that the cluster accepts but are not strict JSON: forwarded without `input`, refused with it."""
 
 from __future__ import annotations
 

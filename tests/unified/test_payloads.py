@@ -8,10 +8,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.errors import BodyTooLarge, InvalidInput
-from gateway.unified import payloads as lift_module
+from gateway.unified import jsonstrings, payloads
 from gateway.unified.budget import Budget
+from gateway.unified.jsonstrings import Unreadable
 from gateway.unified.jsontext import decode_object
-from gateway.unified.payloads import TOKEN, Unreadable, extract, insert
+from gateway.unified.payloads import TOKEN, extract, insert
 from gateway.unified.validate import Reading
 from tests.strategies import json_values
 
@@ -30,7 +31,7 @@ def test_putting_the_blobs_back_gives_the_body(body: bytes, threshold: int) -> N
 
 
 @given(bodies | st.binary(), st.integers(1, 4))
-def test_every_token_is_lifted_once_and_is_new(body: bytes, threshold: int) -> None:
+def test_every_token_is_extracted_once_and_is_new(body: bytes, threshold: int) -> None:
     extracted = extract(body, threshold)
     assert extracted.prefix.encode() not in body
     assert [
@@ -46,7 +47,7 @@ def test_the_small_json_decodes_to_the_same_value(value: object, ascii_only: boo
 
 
 @given(json_values(20))
-def test_every_long_string_without_a_backslash_is_lifted(value: object) -> None:
+def test_every_long_string_without_a_backslash_is_extracted(value: object) -> None:
     body = json.dumps([value], ensure_ascii=False).encode()
     strings: list[str] = []
 
@@ -75,7 +76,7 @@ def test_a_blob_is_a_view_on_the_body() -> None:
     assert blob.obj is body
 
 
-def test_a_bytearray_is_lifted_uncopied() -> None:
+def test_a_bytearray_is_extracted_uncopied() -> None:
     body = bytearray(b'{"input":"' + b"A" * 4096 + b'"}')
     extracted = extract(body)
     (blob,) = extracted.blobs.values()
@@ -93,7 +94,7 @@ def test_a_text_can_not_spell_a_token_even_with_escapes() -> None:
         assert decode_object(extracted)["input"] not in extracted.blobs
 
 
-def test_a_token_inside_a_lifted_string_makes_another_one() -> None:
+def test_a_token_inside_a_extracted_string_makes_another_one() -> None:
     kept = b'["%s"]'
     first = extract(kept % (b"A" * 4096))
     second = extract(kept % (first.prefix.encode() + b"A" * 4096))
@@ -138,7 +139,7 @@ def test_offset_is_the_place_in_the_body() -> None:
     assert extracted.offset(extracted.text.index(b"x]")) == body.index(b"x]")
 
 
-def test_malformed_lifted_key_is_an_invalid_input() -> None:
+def test_malformed_extracted_key_is_an_invalid_input() -> None:
     with pytest.raises(InvalidInput):
         decode_object(b'{"' + b"\xff" * 3000 + b'":1}')
 
@@ -149,9 +150,9 @@ TEXTS = st.text(st.sampled_from('a"\\/\n\u00e9\u20ac😀'), min_size=20, max_siz
 @given(st.lists(TEXTS, min_size=1, max_size=4), st.booleans(), st.integers(13, 20))
 def test_escapes_are_undone_wherever_a_window_cuts_them(texts: list[str], ascii_only: bool, window: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lift_module, "WINDOW", window)
-        patch.setattr(lift_module, "_STRIDE", window)
-        patch.setattr(lift_module, "_PIECE", window)
+        patch.setattr(payloads, "WINDOW", window)
+        for name in ("WINDOW", "_STRIDE", "_PIECE"):
+            patch.setattr(jsonstrings, name, window)
         extracted = extract(json.dumps(texts, ensure_ascii=ascii_only).encode(), 4)
         assert [Reading(extracted).plain(token, "") for token in json.loads(extracted.text)] == texts
 

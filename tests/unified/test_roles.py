@@ -1,4 +1,4 @@
-"""What a client's role means, in every spelling of case."""
+"""The meaning of a client's role, in upper and lower case."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ def test_case_is_ignored(role: str, table: dict[str, str]) -> None:
 
 def test_the_assistants_text_is_no_question_whatever_the_case_of_its_role() -> None:
     turns = [("user", "old"), ("Assistant", "answer"), ("SYSTEM", "s"), ("User", "new")]
-    said = read_execute(json.dumps({"input": [{"role": r, "content": c} for r, c in turns]}).encode()).input
-    assert said is not None
-    assert question_text(said) == "new"
-    assert last_user_turns(said) == (said.messages[3],)
+    sent_input = read_execute(json.dumps({"input": [{"role": r, "content": c} for r, c in turns]}).encode()).input
+    assert sent_input is not None
+    assert question_text(sent_input) == "new"
+    assert last_user_turns(sent_input) == (sent_input.messages[3],)
 
 
 @pytest.mark.parametrize("role", ["assistant", "Assistant", "SYSTEM", "Developer"])

@@ -1,4 +1,4 @@
-"""Each spelling and the model it means, compared whole. One-block cases stand at `input[0]`."""
+"""Each spelling and its whole decoded model. One-block cases have the place `input[0]`."""
 
 import json
 from typing import Any
@@ -31,7 +31,7 @@ def read(value: Any, ascii_only: bool = True) -> AgentInput:
 
 
 def token(value: Any, index: int = 0) -> str:
-    """The token of the `index`-th payload in a body without long strings."""
+    """Return the token of the `index`-th payload in a body without long strings."""
     return f"{read_execute(json.dumps({'input': value}).encode()).extracted.prefix}{index}x"
 
 
@@ -48,7 +48,7 @@ HTTPS = Url("https://example.com/a.png")
 OWNED = Url("s3://bucket/a.png", "123456789012")
 NAMED_S3 = {"uri": "s3://bucket/a.png", "bucketOwner": "123456789012"}
 
-# What stands in `source` of the expected model; INLINE is the payload PIXEL with its token.
+# The `source` of the expected model; INLINE is the payload PIXEL with its token.
 INLINE = object()
 MEDIA: dict[str, tuple[dict[str, Any], str, str, Any, str | None]] = {
     "seeds, source": (

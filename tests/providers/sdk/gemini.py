@@ -7,28 +7,37 @@ import base64
 import binascii
 import json
 import re
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
-from google.ai import generativelanguage_v1beta as v1beta
-from google.genai import types
 from google.protobuf.json_format import ParseDict, ParseError
 from pydantic import TypeAdapter, ValidationError
 
 from . import Rejected
 
-_CONTENTS = TypeAdapter(list[types.Content])
 # Members of `Part` that decide its kind; exactly one may be there (v1beta proto, oneof `data`).
 _DATA = {"text", "inlineData", "fileData", "functionCall", "functionResponse", "executableCode", "codeExecutionResult"}
 _SNAKE = re.compile(r"_")
+
+
+@cache
+def _schemas() -> tuple[TypeAdapter[Any], Callable[[], Any]]:
+    """The contents, and what makes an empty request; imported late, which every other test saves."""
+    from google.ai import generativelanguage_v1beta as v1beta
+    from google.genai import types
+
+    return TypeAdapter(list[types.Content]), v1beta.GenerateContentRequest.pb()
 
 
 def check(fields: dict[str, Any]) -> None:
     if not {"contents"} <= set(fields) <= {"contents", "systemInstruction"}:
         raise Rejected(f"members {sorted(fields)}")
     contents = [*fields["contents"], *([fields["systemInstruction"]] if "systemInstruction" in fields else [])]
+    adapter, new_request = _schemas()
     try:
-        _CONTENTS.validate_json(json.dumps(contents), strict=True)
-        ParseDict(fields, v1beta.GenerateContentRequest.pb()())
+        adapter.validate_json(json.dumps(contents), strict=True)
+        ParseDict(fields, new_request())
     except (ValidationError, ParseError) as error:
         raise Rejected(str(error)) from None
     if not fields["contents"]:

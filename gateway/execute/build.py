@@ -1,0 +1,80 @@
+"""Builds the use case from the settings."""
+
+from __future__ import annotations
+
+import base64
+
+from gateway.agents.memory import MemoryReader
+from gateway.agents.resolver import Resolver
+from gateway.config.load import ConfigError, ConfigProblem
+from gateway.config.schema import Settings
+from gateway.execute.handler import Handler
+from gateway.execute.media import Inliner
+from gateway.execute.reporter import Reporter
+from gateway.execute.rewriter import Rewriter, read_rules
+from gateway.observe.logs import Logger
+from gateway.observe.metrics import Metrics
+from gateway.ports import ClusterReader, MediaFetcher, ProfileCache
+from gateway.providers import registry
+
+
+class ResolverCache:
+    """The resolver's cache as `gateway.ports.ProfileCache`."""
+
+    def __init__(self, resolver: Resolver) -> None:
+        self._resolver = resolver
+
+    def invalidate(self, kind: str, id: str | None) -> None:
+        """Drop what a write that passed through may have changed."""
+        match kind:
+            case "agents" | "models" | "connectors":
+                self._resolver.invalidate(kind, id)
+            case _:
+                self._resolver.invalidate("settings", None)
+
+
+def build_handler(
+    settings: Settings, cluster: ClusterReader, log: Logger, metrics: Metrics, fetch: MediaFetcher | None = None
+) -> tuple[Handler, ProfileCache]:
+    """Build the use case and the cache of what it reads.
+
+    fetch: used where the settings allow media to be fetched.
+
+    Raises:
+        ConfigError: as `check_rules`.
+    """
+    check_rules(settings)
+    resolver = Resolver(
+        cluster, settings.agents.cache_ttl, service_headers=service_headers(settings), rules=read_rules(settings)
+    )
+    rewriter = Rewriter(settings)
+    media = Inliner(rewriter.options, fetch if settings.media.fetch else None, log)
+    reporter = Reporter(settings, log, metrics)
+    return Handler(settings, resolver, MemoryReader(cluster), media, rewriter, reporter), ResolverCache(resolver)
+
+
+def check_rules(settings: Settings) -> None:
+    """Check the settings that depend on which providers are installed.
+
+    Raises:
+        ConfigError: a rule names an unknown provider.
+    """
+    problems = []
+    for index, rule in enumerate(settings.agents.rules):
+        try:
+            if rule.provider:
+                registry.provider(rule.provider)
+        except (registry.UnknownProvider, registry.BrokenProvider) as error:
+            path = f"agents.rules[{index}].provider"
+            problems.append(ConfigProblem(path, str(error), repr(rule.provider), ", ".join(registry.names())))
+    if problems:
+        raise ConfigError(problems)
+
+
+def service_headers(settings: Settings) -> dict[str, str] | None:
+    """Return the headers of the service account; None where documents are read with each caller's credentials."""
+    agents = settings.agents
+    if agents.lookup != "service_account":
+        return None
+    pair = f"{agents.service_account.username}:{agents.service_account.password.reveal()}"
+    return {"Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}

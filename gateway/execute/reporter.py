@@ -1,0 +1,74 @@
+"""Logs and counts what becomes of each unified input."""
+
+from __future__ import annotations
+
+from gateway.config.schema import Settings
+from gateway.delivery.plan import Plan
+from gateway.errors import GatewayError
+from gateway.mlcommons.profile import AgentProfile
+from gateway.observe.logs import Logger, step
+from gateway.observe.metrics import Metrics
+from gateway.observe.redact import describe_error, mask_place
+from gateway.ports import ExecuteCall
+from gateway.unified.model import AgentInput
+
+
+class Reporter:
+    """The log lines and metrics of the use case."""
+
+    def __init__(self, settings: Settings, log: Logger, metrics: Metrics) -> None:
+        self._payloads = settings.logs.payloads
+        self._log = log
+        self._metrics = metrics
+
+    def both_sent(self, agent_id: str) -> None:
+        """Log that the client sent both forms of the question."""
+        self._log.warning("deprecated", agent=agent_id, reason="both input and parameters.question were sent")
+
+    def decoded(self, agent_input: AgentInput) -> None:
+        """Log at debug level what the input is."""
+        step(self._log, "decoded", input=agent_input.type.value, messages=len(agent_input.messages))
+
+    def resolved(self, profile: AgentProfile) -> None:
+        """Log at debug level what was read of the agent."""
+        step(
+            self._log,
+            "profile",
+            type=profile.type,
+            generation=profile.generation.value,
+            provider=profile.provider,
+            told_by=profile.provider_source,
+        )
+
+    def planned(self, plan: Plan) -> None:
+        """Count a delivery, and log it at debug level."""
+        self.count(plan)
+        step(
+            self._log,
+            "planned",
+            strategy=plan.strategy,
+            provider=plan.provider,
+            parameters=plan.parameters,
+            notices=[f"{notice.code} {mask_place(notice.place)}".strip() for notice in plan.notices],
+        )
+
+    def count(self, plan: Plan) -> None:
+        """Count a delivery and its notices."""
+        self._metrics.rewritten(plan.provider, plan.strategy, "sent")
+        for notice in plan.notices:
+            self._metrics.notice(notice.code)
+
+    def refused(self, call: ExecuteCall, agent_input: AgentInput, provider: str, error: GatewayError) -> None:
+        """Count and log a refusal. provider: "" where it was not known yet."""
+        codes = sorted({problem.code for problem in error.problems if problem.code})
+        self._metrics.rewritten(provider, "", error.type)
+        self._log.warning(
+            "refused",
+            agent=call.agent_id,
+            input=agent_input.type.value,
+            provider=provider or "unknown",
+            strategy="none",
+            type=error.type,
+            codes=codes,
+            reason=describe_error(error, self._payloads)["reason"],
+        )

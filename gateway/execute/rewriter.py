@@ -1,0 +1,82 @@
+"""The rewrite under the operator's settings: mapping options, and the rule of each agent."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gateway.agents.resolver import ResolvedAgent
+from gateway.agents.rules import Rule, rule_for
+from gateway.config.schema import Settings
+from gateway.delivery.plan import Plan, Remembered
+from gateway.delivery.plan_cache import PlanCache
+from gateway.execute.rewrite import Policy, Rewrite, rewrite_input, rewrite_unproved
+from gateway.mlcommons.profile import AgentProfile
+from gateway.notices import Notice
+from gateway.providers import registry
+from gateway.providers.base import MappingOptions
+from gateway.unified.model import AgentInput
+from gateway.unified.request import ExecuteRequest
+
+
+class Rewriter:
+    """Rewrites requests as the settings ask."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._rules = read_rules(settings)
+        self._assumes = settings.agents.on_unproved == "assume"
+        self.options = MappingOptions(settings.agents.roles, settings.agents.allow_prefill)
+
+    def rewrite(
+        self,
+        agent: ResolvedAgent,
+        request: ExecuteRequest,
+        agent_input: AgentInput,
+        remembered: Remembered = (),
+        notices: tuple[Notice, ...] = (),
+    ) -> Rewrite:
+        """Rewrite the request by the agent's rule. notices: what was found before, reported with the plan's own.
+
+        Raises:
+            UndeliverableContent: as `rewrite_input`.
+        """
+        policy = Policy(self.options, self.describes(agent.profile))
+        rewrite = rewrite_input(agent.profile, request, agent_input, policy, remembered, agent.derive(PlanCache))
+        return Rewrite(_add_notices(rewrite.plan, notices), rewrite.body)
+
+    def check(
+        self, agent: ResolvedAgent, request: ExecuteRequest, agent_input: AgentInput, remembered: Remembered
+    ) -> None:
+        """Raise UndeliverableContent if the input can't be delivered whole, even where its media may be described."""
+        policy = Policy(self.options)
+        rewrite_input(agent.profile, request, agent_input, policy, remembered, agent.derive(PlanCache))
+
+    def rewrite_unproved(
+        self, provider: str, request: ExecuteRequest, agent_input: AgentInput, notices: tuple[Notice, ...] = ()
+    ) -> Rewrite:
+        """Rewrite the request for an agent that can't be read. provider: see `assumed_provider`.
+
+        Raises:
+            UndeliverableContent: the provider can't express the input.
+        """
+        policy = Policy(self.options)
+        rewrite = rewrite_unproved(registry.provider(provider), request, agent_input, policy)
+        return Rewrite(_add_notices(rewrite.plan, notices), rewrite.body)
+
+    def assumed_provider(self, agent_id: str) -> str:
+        """Return the provider that the operator configured for an agent that can't be read; "" for none."""
+        rule = rule_for(agent_id, "", self._rules)
+        return (rule.provider or "") if self._assumes and rule is not None else ""
+
+    def describes(self, profile: AgentProfile) -> bool:
+        """Return True if media that can't be delivered to this agent are replaced by a description."""
+        rule = rule_for(profile.id, profile.name, self._rules)
+        return rule is not None and rule.delivery == "describe"
+
+
+def read_rules(settings: Settings) -> tuple[Rule, ...]:
+    """Return the operator's rules."""
+    return tuple(Rule(rule.agent, rule.provider or None, rule.delivery) for rule in settings.agents.rules)
+
+
+def _add_notices(plan: Plan, notices: tuple[Notice, ...]) -> Plan:
+    return replace(plan, notices=(*plan.notices, *notices)) if notices else plan
