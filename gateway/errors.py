@@ -41,7 +41,7 @@ class Problem:
     place: its path from the body's root (``input[1].source.format``).
     reason: what is wrong, in one sentence.
     expected, received: what is allowed there, and what was received (a type name or a shortened value).
-    code: the limitation's short code from ``docs/limitations.md``, if it is one.
+    code: the limitation's short code from ``docs/reference/limitations.md``, if it is one.
     help: what to do about it.
     repeats: the part of `reason` that is a text of the cluster's or the client's. It is not logged.
     """

@@ -1,4 +1,4 @@
-"""Notices about a delivery. ``docs/limitations.md`` explains the code of each."""
+"""Notices about a delivery. ``docs/reference/limitations.md`` explains the code of each."""
 
 from __future__ import annotations
 

@@ -25,5 +25,6 @@ def test_one():
 @pytest.mark.parametrize(("arguments", "passed"), [((), 24), (("--sample=1",), 24), (("--sample=5",), 8)])
 def test_every_nth_case_of_many(pytester: pytest.Pytester, arguments: tuple[str, ...], passed: int) -> None:
     pytester.makepyfile(CASES)
-    result = pytester.runpytest_inprocess("-p", "tests.sampling", "-p", "no:cacheprovider", *arguments)
+    settings = ("-p", "no:cacheprovider", "-o", "asyncio_default_fixture_loop_scope=function")
+    result = pytester.runpytest_inprocess("-p", "tests.sampling", *settings, *arguments)
     result.assert_outcomes(passed=passed, deselected=24 - passed)

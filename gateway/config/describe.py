@@ -1,6 +1,6 @@
 """Describe the settings: allowed values, the table in the documentation, the settings in effect.
 
-``python -m gateway.config.describe docs/configuration.md`` writes the table between that page's markers. A test
+``python -m gateway.config.describe docs/reference/settings.md`` writes the table between that page's markers. A test
 compares them.
 """
 

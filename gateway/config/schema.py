@@ -1,4 +1,4 @@
-"""Every setting, its default and its meaning. ``docs/configuration.md`` is generated from this module.
+"""Every setting, its default and its meaning. ``docs/reference/settings.md`` is generated from this module.
 
 Durations are seconds, sizes are bytes; 0 switches a timeout off.
 """

@@ -144,19 +144,19 @@ class Upgrade:
         model, _ = first_llm(self._search.profile, self._search.params)
         provider = self._search.provider
         if model is None or not provider.name:
-            return "see docs/limitations.md"
+            return "see docs/reference/limitations.md"
         connector = f"connector {model.connector.id} of" if model.connector.id else "the connector inside"
         connector = f"{connector} model {model.id}"
         try:
             change = find_change(model.connector, provider)
         except NotOffered as refusal:
-            return f"{connector} can't be upgraded: {refusal.reason}; see docs/limitations.md"
+            return f"{connector} can't be upgraded: {refusal.reason}; see docs/reference/limitations.md"
         if self._after is None:
             self._after = self._search.after_upgrade(with_upgrades(self._search.profile, provider), change.name)
         if not self._after.delivers(agent_input):
-            return f"no upgrade of {connector} would let this through; see docs/limitations.md"
+            return f"no upgrade of {connector} would let this through; see docs/reference/limitations.md"
         replaced = "the list of messages" if change.form == "array" else "the user's turn"
         return (
             f"{command(self._search.profile.id)}: {connector} takes ${{parameters.{change.name}}} in place of "
-            f"{replaced}, which stays its default, so old callers are not affected; see docs/migration.md"
+            f"{replaced}, which stays its default, so old callers are not affected; see docs/operate/migration.md"
         )

@@ -17,7 +17,7 @@ from gateway.unified.request import read_execute
 
 _SHORTEST_PAYLOAD = 256
 _SYSTEM = ("system", "developer")  # the agent's own turns
-# What the gateway adds where a template must have text (docs/limitations.md, NEUTRAL_TEXT_ADDED).
+# What the gateway adds where a template must have text (docs/reference/limitations.md, NEUTRAL_TEXT_ADDED).
 _NEUTRAL = ("(attached:)", "(end)")
 Turn = dict[str, Any]
 

@@ -1,4 +1,4 @@
-"""Counters for Prometheus, served on the admin port; ``docs/configuration.md`` explains each."""
+"""Counters for Prometheus, served on the admin port; ``docs/reference/settings.md`` explains each."""
 
 from __future__ import annotations
 

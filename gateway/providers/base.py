@@ -1,7 +1,7 @@
 """The interface of a provider: the wire format of one LLM API.
 
 A third party adds one with a class that implements `Provider` and an entry point in the group
-``mlc_gateway.providers`` (see ``docs/extending.md``). Providers are pure: plain values in, plain values out.
+``mlc_gateway.providers`` (see ``docs/internals/extending.md``). Providers are pure: plain values in, plain values out.
 """
 
 from __future__ import annotations

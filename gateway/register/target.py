@@ -1,7 +1,7 @@
 """What a cluster supports of a registration, by its version and its settings. Pure.
 
 Read from the sources of 2.19.0.0, 3.0.0.0 to 3.6.0.0 and 3.8.0.0; the `model` block and its setting are also recorded
-(docs/internals/facts.md, "3.5, 3.6, 3.8"). `docs/registration.md` shows the table.
+(docs/internals/facts.md, "3.5 and later"). `docs/operate/registration.md` shows the table.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def _ruled_out(registration: Registration, target: Target) -> Iterator[Problem]:
             ", ".join(name for name in TYPES if name not in _BY_MODEL_BLOCK),
             asked,
             "TYPE_NOT_ON_VERSION",
-            "Use another type, or a provider of this type (see docs/registration.md).",
+            "Use another type, or a provider of this type (see docs/operate/registration.md).",
         )
     for index, server in enumerate(registration.mcp):
         reason, needed = _missing_mcp(server, asked, target)

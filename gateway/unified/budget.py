@@ -12,7 +12,7 @@ from gateway.config.schema import Limits
 from gateway.errors import BodyTooLarge, InvalidInput, Problem
 
 TOO_MANY_VALUES, TOO_MANY_ITEMS = "TOO_MANY_VALUES", "TOO_MANY_ITEMS"
-"""Codes of ``docs/limitations.md``."""
+"""Codes of ``docs/reference/limitations.md``."""
 
 _DEFAULT = Limits()
 

@@ -1,4 +1,4 @@
-"""Decodes all spellings of the unified input to one model; ``docs/input.md`` shows them."""
+"""Decodes all spellings of the unified input to one model; ``docs/reference/input.md`` shows them."""
 
 from __future__ import annotations
 

@@ -200,7 +200,7 @@ class Upstream:
                 if pool.saturated:  # which is no fault of the node
                     failure = UpstreamTimeout("All connections to the cluster are busy, and none became free in time.")
             except OSError as exc:
-                cause = exc  # for the log only: clients are not told the cluster's addresses
+                cause = exc  # for the log only: clients do not see the cluster's addresses
                 failure = UpstreamUnavailable("The cluster can't be reached.")
             except BaseException:
                 pool.end_upload(outbound)

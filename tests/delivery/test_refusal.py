@@ -30,14 +30,14 @@ def upgrade(cluster: SimulatedCluster, agent: str) -> str:
     name, replaced = ("body", "the user's turn") if "tutorial" in agent else ("messages", "the list of messages")
     return (
         f"{command(profile.id)}: connector {model.connector.id} of model {model.id} takes ${{parameters.{name}}} in "
-        f"place of {replaced}, which stays its default, so old callers are not affected; see docs/migration.md"
+        f"place of {replaced}, which stays its default, so old callers are not affected; see docs/operate/migration.md"
     )
 
 
 def no_upgrade(cluster: SimulatedCluster, agent: str) -> str:
     model = cluster.profile(agent).models[0]
     what = f"connector {model.connector.id} of model {model.id}"
-    return f"no upgrade of {what} would let this through; see docs/limitations.md"
+    return f"no upgrade of {what} would let this through; see docs/reference/limitations.md"
 
 
 def media(at: str, received: str) -> tuple[str, ...]:
@@ -179,7 +179,7 @@ def test_a_connector_that_can_not_be_upgraded_is_reported_with_the_reason() -> N
     connector = replace(tool.model.connector, id="", request_body='{"inputText":"${parameters.prompt}"}')
     text_only = replace(profile, tools=(replace(tool, model=replace(tool.model, connector=connector)),))
     reason = "the endpoint completes text and has no messages: no template can make it take anything else"
-    help = f"the connector inside model {tool.model.id} can't be upgraded: {reason}; see docs/limitations.md"
+    help = f"the connector inside model {tool.model.id} can't be upgraded: {reason}; see docs/reference/limitations.md"
     search = Search(CallModelCache(text_only), registry.provider("bedrock/converse"), {}, MappingOptions())
     asking = read_execute(b'{"input":"x"}').input
     assert asking is not None

@@ -101,7 +101,7 @@ def field_of(name: str) -> str:
 
 def canonical(name: str, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """One normal form. On OpenAI user messages in a row count as one: its template's user turn takes only text,
-    so a part of any other kind becomes a message of its own (FACTS, B′)."""
+    so a part of any other kind becomes a message of its own (facts.md, B′)."""
     normal: list[dict[str, Any]] = provider_named(name).canonical(messages)
     if not name.startswith("openai"):
         return normal

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
-DNE = "_chat_history,_tools,_interactions,tool_configs"  # what an agent itself sends unescaped (FACTS, 3.4)
+DNE = "_chat_history,_tools,_interactions,tool_configs"  # what an agent itself sends unescaped (facts.md, 3.4)
 
 # Runs an agent by name with the given parameters: status, body, and what the LLM received.
 Execute = Callable[..., tuple[int, Any, list[dict[str, Any]]]]

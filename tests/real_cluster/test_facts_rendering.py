@@ -1,4 +1,4 @@
-"""How a real 3.6.0 fills in templates, and what it remembers (FACTS, 3.4.0 and "Rendering, in detail")."""
+"""How a real 3.6.0 fills in templates, and what it remembers (facts.md, 3.4.0 and "Rendering, in detail")."""
 
 from __future__ import annotations
 

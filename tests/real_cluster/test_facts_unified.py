@@ -1,4 +1,4 @@
-"""What `input` does on a real 3.6.0 (FACTS, "3.5, 3.6, 3.8"), asked without the gateway."""
+"""What `input` does on a real 3.6.0 (facts.md, "3.5 and later"), asked without the gateway."""
 
 from __future__ import annotations
 
