@@ -96,6 +96,10 @@ class Listen(Struct, frozen=True, forbid_unknown_fields=True):
         Annotated[int, Meta(ge=1, le=1024)],
         Meta(description="Processes that share the data port; more than one are started and watched by one."),
     ] = 1
+    http: Annotated[
+        Literal["builtin", "aiohttp"],
+        Meta(description="Server of the data port: the gateway's own, or aiohttp's, slower and with more middlewares."),
+    ] = "builtin"
     drain_seconds: Annotated[
         Seconds,
         Meta(description="How long a gateway told to stop, and no longer ready, still takes new connections."),

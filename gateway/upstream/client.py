@@ -52,7 +52,7 @@ class Upstream:
 
     def __init__(self, settings: UpstreamSettings, limits: Limits, log: Logger | None = None) -> None:
         self._settings = settings
-        self._heads = Heads(head_limits(limits))
+        self.heads = Heads(head_limits(limits))
         self._log: Logger = log or structlog.get_logger()
         self._connections: set[Connection] = set()
         self._pools: dict[Node, Pool] = {}
@@ -82,7 +82,7 @@ class Upstream:
                 self._settings.connections,
                 self._settings.keepalive,
                 self._settings.timeouts.connect,
-                self._heads,
+                self.heads,
                 self._connections,
                 self._again,
             )

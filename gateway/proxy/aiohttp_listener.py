@@ -1,0 +1,94 @@
+"""The data port on aiohttp's server, in place of `gateway.proxy.listener` (`listen.http: aiohttp`)."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+
+from aiohttp import web
+
+from gateway.config.schema import Limits
+from gateway.observe.logs import Logger
+from gateway.proxy.acceptor import BACKLOG, bind
+from gateway.proxy.application import RUNNER_OPTIONS, Application
+from gateway.proxy.data_port import DataPort
+
+_CLOSE = 0.25
+"""Seconds that aiohttp gets to close connections once nothing is in flight."""
+
+
+class AiohttpListener:
+    """The arguments and methods are those of `DataListener`. limits: those of a request's head."""
+
+    def __init__(
+        self,
+        data_port: DataPort,
+        host: str,
+        port: int,
+        log: Logger,
+        grace: float,
+        tls: ssl.SSLContext | None,
+        shared: bool,
+        limits: Limits,
+    ) -> None:
+        self._application = Application(data_port)
+        self._host = host
+        self._port = port
+        self._log = log
+        self._tls = tls
+        self._shared = shared
+        self._stop_now = False
+        self.grace = grace
+        self.port = 0
+        app = web.Application()
+        self._application.add_to(app)
+        self._runner = web.AppRunner(
+            app,
+            access_log=None,
+            **RUNNER_OPTIONS,
+            keepalive_timeout=data_port.timeouts.keepalive or None,
+            max_line_size=limits.header_line,
+            max_field_size=limits.header_line,
+            shutdown_timeout=_CLOSE,
+        )
+
+    async def start(self) -> None:
+        """See `DataListener`."""
+        sockets = await bind(self._host, self._port, shared=self._shared)
+        self._application.port.lifecycle.start()
+        await self._runner.setup()
+        for one in sockets:
+            await web.SockSite(self._runner, one, ssl_context=self._tls, backlog=BACKLOG).start()
+        address = sockets[0].getsockname()
+        self.port = address[1] if isinstance(address, tuple) else 0
+        self._log.info("listening", address=f"{self._host}:{self.port}", http="aiohttp")
+
+    def replace(self, data_port: DataPort, grace: float) -> None:
+        """See `DataListener`."""
+        old, self._application.port = self._application.port, data_port
+        self.grace = grace
+        data_port.lifecycle.draining = old.lifecycle.draining
+        data_port.lifecycle.start()
+        old.lifecycle.hand_over(data_port)
+
+    def drain(self) -> None:
+        """See `DataListener`."""
+        self._application.port.lifecycle.draining = True
+
+    def stop_now(self) -> int:
+        """See `DataListener`."""
+        self._stop_now = True
+        return len(self._application.port.lifecycle.connections)
+
+    async def stop(self) -> None:
+        """See `DataListener`."""
+        self.drain()
+        for site in list(self._runner.sites):
+            await site.stop()
+        lifecycle = self._application.port.lifecycle
+        until = time.monotonic() + self.grace
+        while lifecycle.connections and time.monotonic() < until and not self._stop_now:  # noqa: ASYNC110  # seldom and short
+            await asyncio.sleep(0.005)
+        lifecycle.stop()
+        await self._runner.cleanup()
