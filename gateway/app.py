@@ -25,6 +25,7 @@ from gateway.observe.nodes import Nodes
 from gateway.ports import ExecuteHandler, ManageHandler, ProfileCache
 from gateway.proxy.acceptor import UNIX
 from gateway.proxy.aiohttp_listener import AiohttpListener
+from gateway.proxy.application import RUNNER_OPTIONS as RUNNER_OPTIONS
 from gateway.proxy.application import Application
 from gateway.proxy.data_port import DataPort
 from gateway.proxy.listener import DataListener

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
+from collections.abc import Callable
 
 from aiohttp import web
 
@@ -14,8 +15,10 @@ from gateway.proxy.acceptor import BACKLOG, bind
 from gateway.proxy.application import RUNNER_OPTIONS, Application
 from gateway.proxy.data_port import DataPort
 
-_CLOSE = 0.25
-"""Seconds that aiohttp gets to close connections once nothing is in flight."""
+_LAST_CALL = 0.25
+"""Seconds that idle connections stay open when the port stops: a request on its way on one is still served."""
+_NO_TIMEOUT = 10 * 365 * 86_400
+"""Seconds: aiohttp has no word for "never", and takes 0 for "at once"."""
 
 
 class AiohttpListener:
@@ -47,10 +50,11 @@ class AiohttpListener:
             app,
             access_log=None,
             **RUNNER_OPTIONS,
-            keepalive_timeout=data_port.timeouts.keepalive or None,
+            keepalive_timeout=data_port.timeouts.keepalive or _NO_TIMEOUT,
             max_line_size=limits.header_line,
             max_field_size=limits.header_line,
-            shutdown_timeout=_CLOSE,
+            max_headers=limits.headers,
+            shutdown_timeout=_LAST_CALL,
         )
 
     async def start(self) -> None:
@@ -87,8 +91,13 @@ class AiohttpListener:
         for site in list(self._runner.sites):
             await site.stop()
         lifecycle = self._application.port.lifecycle
-        until = time.monotonic() + self.grace
-        while lifecycle.connections and time.monotonic() < until and not self._stop_now:  # noqa: ASYNC110  # seldom and short
-            await asyncio.sleep(0.005)
+        now = time.monotonic()
+        await self._emptied(lambda: self._runner.server and self._runner.server.connections, now + _LAST_CALL)
+        await self._emptied(lambda: lifecycle.connections, now + self.grace)
         lifecycle.stop()
         await self._runner.cleanup()
+
+    async def _emptied(self, connections: Callable[[], object], until: float) -> None:
+        """Wait until no connection is left, at most until `until`."""
+        while connections() and time.monotonic() < until and not self._stop_now:  # noqa: ASYNC110  # seldom and short
+            await asyncio.sleep(0.005)

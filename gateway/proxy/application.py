@@ -8,16 +8,18 @@ queues; so there is one implementation of the data port. ``docs/reference/embedd
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from aiohttp import web
 
+from gateway.errors import InvalidInput
 from gateway.http1.head_buffer import ResponseHeadBuffer
-from gateway.http1.response_heads import Head
+from gateway.http1.response_heads import Head, Heads
+from gateway.http1.rules import HeadLimits
 from gateway.proxy.client_connection import ClientConnection
 from gateway.proxy.data_port import DataPort
+from gateway.proxy.error_responses import InternalError, respond
 from gateway.proxy.response_head import encode_chunk
 
 RUNNER_OPTIONS: dict[str, Any] = {"auto_decompress": False, "handler_cancellation": True}
@@ -26,13 +28,9 @@ _BUFFER = 64 * 1024
 """Bytes of a response that are held before the cluster is read more slowly."""
 _ADDED = ("Content-Type", "Date", "Server")
 """Headers that aiohttp adds to a response that lacks them."""
-_CODED = {"gzip": b"\x1f\x8b", "x-gzip": b"\x1f\x8b", "zstd": b"\x28\xb5\x2f\xfd"}
-"""The first bytes of a body in each coding."""
+_HEADS = Heads(HeadLimits(line=2**24, head=2**24, fields=2**16))
+"""Reads the heads that a `ClientConnection` has written. The cluster's were within the limits that are configured."""
 _NOT_RELAYED = frozenset({b"upgrade", b"http2-settings"})
-
-
-class Decompressed(Exception):
-    """aiohttp has decompressed a request's body, so the request cannot be relayed as it came."""
 
 
 class Application:
@@ -44,7 +42,7 @@ class Application:
     def add_to(self, app: web.Application) -> None:
         """Let the gateway answer every request for which `app` has no route of its own."""
         app.middlewares.append(self._middleware())
-        app.on_response_prepare.append(_remove_added_headers)
+        app.on_response_prepare.append(_restore_headers)
 
     def _middleware(self) -> Callable[..., Awaitable[web.StreamResponse]]:
         @web.middleware
@@ -59,6 +57,13 @@ class Application:
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """Relay `request` to the cluster, and the response back."""
+        if getattr(request.content, "total_compressed_bytes", None) is not None:
+            error = InternalError(
+                "aiohttp has decompressed the request's body, so the gateway can't relay it unchanged. Run the "
+                "application with auto_decompress=False: web.run_app(app, **gateway.app.RUNNER_OPTIONS)."
+            )
+            self.port.log.no_request(error)
+            return respond(error, "", close=True)
         transport = _Transport(request)
         connection = ClientConnection(self.port)
         transport.connection = connection
@@ -66,13 +71,13 @@ class Application:
         connection.data_received(_head_of(request))
         upload = asyncio.create_task(_upload(request, connection, transport)) if request.body_exists else None
         try:
-            return await _respond(request, transport, self.port)
+            return await _respond(request, transport)
         finally:
+            transport.closing = True
+            connection.connection_lost(None)
             if upload is not None:
                 upload.cancel()
                 await asyncio.gather(upload, return_exceptions=True)
-            transport.closing = True
-            connection.connection_lost(None)
 
 
 class Response(web.StreamResponse):
@@ -83,21 +88,24 @@ class Response(web.StreamResponse):
         super().__init__(status=head.status, reason=reason)
         for line in head.end_to_end():
             name, _, value = line.partition(b":")
-            self.headers.add(name.decode("ascii"), value.strip(b" \t").decode("utf-8", "surrogateescape"))
-        self._own = frozenset(map(str.lower, self.headers))
-        if not head.persistent:
-            self.force_close()
+            self.headers.add(name.decode("ascii"), value.strip(b" \t").decode("utf-8", "replace"))
+        self._own = tuple(self.headers.items())
 
-    def remove_added_headers(self) -> None:
-        """Remove the headers that aiohttp has added."""
+    def restore_headers(self) -> None:
+        """Remove the headers that aiohttp has added, and put back a length that it has removed (of a 304)."""
+        names = {name.lower() for name, _ in self._own}
         for name in _ADDED:
-            if name.lower() not in self._own:
+            if name.lower() not in names:
                 self.headers.popall(name, None)
+        if "content-length" in names and "Content-Length" not in self.headers:
+            added = [item for item in self.headers.items() if item[0].lower() not in names]
+            self.headers.clear()
+            self.headers.extend((*self._own, *added))
 
 
-async def _remove_added_headers(_: web.Request, response: web.StreamResponse) -> None:
+async def _restore_headers(_: web.Request, response: web.StreamResponse) -> None:
     if isinstance(response, Response):
-        response.remove_added_headers()
+        response.restore_headers()
 
 
 def _head_of(request: web.Request) -> bytes:
@@ -110,62 +118,77 @@ def _head_of(request: web.Request) -> bytes:
 
 async def _upload(request: web.Request, connection: ClientConnection, transport: _Transport) -> None:
     """Hand the request's body to the connection, framed as its head says."""
-    chunked = "Transfer-Encoding" in request.headers
-    async for piece in _pieces(request):
-        await transport.readable.wait()
-        connection.data_received(encode_chunk(piece, False) if chunked else piece)
-    if chunked:
-        await transport.readable.wait()
-        connection.data_received(encode_chunk(b"", True))
+    try:
+        chunked = "Transfer-Encoding" in request.headers
+        left = 0 if chunked else request.content_length or 0
+        async for piece in request.content.iter_any():
+            await transport.readable.wait()
+            if chunked:
+                connection.data_received(encode_chunk(piece, False))
+            elif len(piece) <= left:
+                left -= len(piece)
+                connection.data_received(piece)
+            else:  # nothing behind the body may be taken for another request
+                raise InvalidInput("The request's body is longer than its Content-Length.")
+        if chunked:
+            await transport.readable.wait()
+            connection.data_received(encode_chunk(b"", True))
+    except ConnectionError:
+        transport.abort()
+    except Exception as exc:
+        error = exc if isinstance(exc, InvalidInput) else InvalidInput("The request's body is not valid HTTP.")
+        if connection.exchange is not None:
+            connection.exchange.fail_upload(error)
 
 
-async def _pieces(request: web.Request) -> AsyncIterator[bytes]:
-    """Yield the pieces of the request's body.
+async def _respond(request: web.Request, transport: _Transport) -> web.StreamResponse:
+    """Send the response that the connection writes.
+
+    Return it even if it broke off or the client has gone. Its connection is cut then, which aiohttp notices.
+    """
+    response = None
+    try:
+        head, data = await _read_head(transport)
+        body = head.body(request.method.encode("ascii"), True)
+        response = Response(head)
+        if not head.persistent or (request.version.minor == 0 and b"keep-alive" not in head.listed):
+            response.force_close()
+        await response.prepare(request)
+        piece = body.feed(data) if data else b""
+        while True:
+            if piece:
+                await response.write(piece)
+            if body.done:
+                break
+            data = await transport.read()
+            if not data:  # of a response to an HTTP/1.0 client, whose body ends with the connection
+                break
+            piece = body.feed(data)
+        await response.write_eof()
+    except ConnectionError:
+        transport.abort()
+    return response or web.Response(status=502)
+
+
+async def _read_head(transport: _Transport) -> tuple[Head, bytes]:
+    """Read the head of the final response, and the start of its body. aiohttp sends no interim responses.
 
     Raises:
-        Decompressed: they are not as the client sent them.
+        ConnectionResetError: the connection ended before.
     """
-    start = _CODED.get(request.headers.get("Content-Encoding", "").strip().lower(), b"")
-    left = request.content_length
-    async for piece in request.content.iter_any():
-        if start and not piece.startswith(start[: len(piece)]):
-            raise Decompressed("run the application with auto_decompress=False: the gateway relays bodies unchanged")
-        start = b""
-        if left is not None:
-            left -= len(piece)
-            if left < 0:
-                raise Decompressed("run the application with auto_decompress=False: the body is longer than its length")
-        yield piece
-
-
-async def _respond(request: web.Request, transport: _Transport, port: DataPort) -> web.StreamResponse:
-    """Read the response that the connection writes, and send it."""
     buffer = ResponseHeadBuffer()
-    heads = port.upstream.heads
     data = b""
     while True:
-        found = buffer.feed(data or await transport.read(), heads.limits)
+        data = data or await transport.read()
+        if not data:
+            raise ConnectionResetError("no response")
+        found = buffer.feed(data, _HEADS.limits)
         if found is None:
             data = b""
             continue
-        head, data = heads.read(found[0]), found[1]
+        head, data = _HEADS.read(found[0]), found[1]
         if head.status >= 200:
-            break  # aiohttp sends no interim responses
-    body = head.body(request.method.encode("ascii"), True)
-    response = Response(head)
-    await response.prepare(request)
-    piece = body.feed(data) if data else b""
-    while True:
-        if piece:
-            await response.write(piece)
-        if body.done:
-            break
-        data = await transport.read()
-        if not data:  # of an HTTP/1.0 response, whose body ends with the connection
-            break
-        piece = body.feed(data)
-    await response.write_eof()
-    return response
+            return head, data
 
 
 class _Transport(asyncio.Transport):
@@ -251,11 +274,11 @@ class _Transport(asyncio.Transport):
         """See `asyncio.Transport`: cut the client's own connection."""
         self.closing = self._cut = True
         self._news.set()
-        with contextlib.suppress(AttributeError):
-            self._request.transport.abort()  # type: ignore[union-attr]  # None once the client is gone
+        if self._request.transport is not None:
+            self._request.transport.abort()
 
     def is_reading(self) -> bool:
-        """See `asyncio.Transport`. The poller of disconnected clients has nothing to ask here: aiohttp reads."""
+        """See `asyncio.Transport`. `DisconnectPoller` need not look: aiohttp reads."""
         return True
 
     def pause_reading(self) -> None:
