@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 import time
 from collections.abc import Callable
 
 from aiohttp import web
+from aiohttp.http import HttpProcessingError
 
 from gateway.config.schema import Limits
 from gateway.observe.logs import Logger
@@ -49,6 +51,7 @@ class AiohttpListener:
         self._runner = web.AppRunner(
             app,
             access_log=None,
+            logger=_logger(log),
             **RUNNER_OPTIONS,
             keepalive_timeout=data_port.timeouts.keepalive or _NO_TIMEOUT,
             max_line_size=limits.header_line,
@@ -101,3 +104,25 @@ class AiohttpListener:
         """Wait until no connection is left, at most until `until`."""
         while connections() and time.monotonic() < until and not self._stop_now:  # noqa: ASYNC110  # seldom and short
             await asyncio.sleep(0.005)
+
+
+class _Handler(logging.Handler):
+    """Writes what aiohttp logs to the gateway's log. Of a malformed request it shows nothing but the fault's type."""
+
+    def __init__(self, log: Logger) -> None:
+        super().__init__(logging.ERROR)
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """See `logging.Handler`."""
+        exc = record.exc_info[1] if record.exc_info else None
+        if isinstance(exc, HttpProcessingError):
+            self._log.info("refused", type=type(exc).__name__)
+        else:
+            self._log.error("internal error", exc_info=exc or RuntimeError(record.getMessage()))
+
+
+def _logger(log: Logger) -> logging.Logger:
+    logger = logging.Logger("gateway.aiohttp", logging.ERROR)
+    logger.addHandler(_Handler(log))
+    return logger

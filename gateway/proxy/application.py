@@ -22,8 +22,12 @@ from gateway.proxy.data_port import DataPort
 from gateway.proxy.error_responses import InternalError, respond
 from gateway.proxy.response_head import encode_chunk
 
-RUNNER_OPTIONS: dict[str, Any] = {"auto_decompress": False, "handler_cancellation": True}
-"""Arguments for `web.AppRunner` and `web.run_app`: bodies stay as they came, a client that leaves ends its request."""
+RUNNER_OPTIONS: dict[str, Any] = {"auto_decompress": False, "handler_cancellation": True, "lingering_time": 2.0}
+"""Arguments for `web.AppRunner` and `web.run_app`.
+
+Bodies stay as they came, a client that leaves ends its request, and one that gets an early error has as long to stop
+sending as with the built-in server.
+"""
 _BUFFER = 64 * 1024
 """Bytes of a response that are held before the cluster is read more slowly."""
 _ADDED = ("Content-Type", "Date", "Server")
@@ -112,7 +116,7 @@ def _head_of(request: web.Request) -> bytes:
     """Return the head of a request as a client writes it. It asks for no other protocol: aiohttp's server has none."""
     target = request.raw_path.encode("utf-8", "surrogateescape")
     lines = [b"%b: %b" % field for field in request.raw_headers if field[0].lower() not in _NOT_RELAYED]
-    first = b"%b %b HTTP/1.%d" % (request.method.encode("ascii"), target, min(request.version.minor, 1))
+    first = b"%b %b HTTP/%d.%d" % (request.method.encode("ascii"), target, *request.version)
     return b"\r\n".join((first, *lines, b"", b""))
 
 
