@@ -25,7 +25,7 @@ from tests.smuggling.endpoints import Witness, answers_in, byte_by_byte, convers
 from tests.smuggling.table import HEADER_LINE, HEADERS, REFUSED, ROWS, SECTIONS, SOUND, Row
 from tests.wire import OK, PATIENCE, Parsed, RecordingUpstream, read_message, talk
 
-AIOHTTP = {"listen": {"http": "aiohttp"}}
+AIOHTTP = {"listen": {"http": "aiohttp", "timeouts": {"body": 3}}}
 
 
 def status_line_of_http_1_0(answer: Parsed) -> Parsed:
