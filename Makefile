@@ -49,6 +49,7 @@ docs: $(STAMP) ## write the generated parts of the documentation
 	$(PY) -m gateway.config.describe docs/configuration.md
 	$(PY) -m tests.docs.cli_page
 	$(PY) -m tests.smuggling.page
+	$(PY) -m tests.docs.embedding_page
 
 bench: $(STAMP) ## measure
 	$(PY) -m bench.run $(ARGS)
