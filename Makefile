@@ -60,6 +60,7 @@ docs: $(STAMP) ## write the generated parts of the documentation, and the pictur
 	$(PY) -m tests.docs.cli_page
 	$(PY) -m tests.smuggling.page
 	$(PY) docs/images/demo.py
+	$(PY) -m tests.docs.embedding_page
 
 bench: $(STAMP) ## measure
 	$(PY) -m bench.run $(ARGS)

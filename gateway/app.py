@@ -7,10 +7,13 @@ import contextlib
 import gc
 import os
 import signal
+import ssl
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from typing import Any, NamedTuple
+
+from aiohttp import web
 
 from gateway.admin.application import build_application
 from gateway.admin.listener import AdminListener
@@ -22,6 +25,9 @@ from gateway.observe.metrics import Metrics
 from gateway.observe.nodes import Nodes
 from gateway.ports import ExecuteHandler, ManageHandler, ProfileCache
 from gateway.proxy.acceptor import UNIX
+from gateway.proxy.aiohttp_listener import AiohttpListener
+from gateway.proxy.application import RUNNER_OPTIONS as RUNNER_OPTIONS
+from gateway.proxy.application import Application
 from gateway.proxy.data_port import DataPort
 from gateway.proxy.listener import DataListener
 from gateway.upstream.client import Upstream
@@ -43,7 +49,7 @@ _GARBAGE = 20_000
 """New objects between two runs of the garbage collector. Requests create no cycles."""
 _SWITCH = 0.001
 """Seconds that the thread for large bodies may run while the event loop waits."""
-_FIXED = ("data_host", "data_port", "admin_host", "admin_port", "workers")
+_FIXED = ("data_host", "data_port", "admin_host", "admin_port", "workers", "http")
 """Settings of `listen` that need a restart, as sockets and processes exist already."""
 
 
@@ -87,15 +93,7 @@ class Gateway:
         self._tls = on_data_port(settings.listen.tls, log)
         self._admin_pages = AdminPages(self.upstream, self.metrics, _token(settings.listen))
         listen = settings.listen
-        self._data = DataListener(
-            self._now.port,
-            listen.data_host,
-            listen.data_port,
-            log,
-            listen.shutdown_seconds,
-            self._tls.context if self._tls else None,
-            listen.workers > 1,
-        )
+        self._data = _listener(self._now.port, settings, log, self._tls.context if self._tls else None)
         admin = build_application(self._admin_pages, log)
         self._admin = AdminListener(admin, listen.admin_host, listen.admin_port, settings.limits, log, _ADMIN_GRACE)
 
@@ -208,6 +206,42 @@ class Gateway:
         self._background.add(task)
         task.add_done_callback(self._background.discard)
         return task
+
+
+def _listener(
+    port: DataPort, settings: Settings, log: Logger, tls: ssl.SSLContext | None
+) -> DataListener | AiohttpListener:
+    """Make the listening sockets of the data port, and the HTTP server behind them."""
+    listen = settings.listen
+    where = (port, listen.data_host, listen.data_port, log, listen.shutdown_seconds, tls, listen.workers > 1)
+    return DataListener(*where) if listen.http == "builtin" else AiohttpListener(*where, settings.limits)
+
+
+def create_app(settings: Settings, use_case: UseCase | None = None, log: Logger | None = None) -> web.Application:
+    """Make an aiohttp application that is the gateway, to be run, nested or given middlewares.
+
+    It answers every request for which the application has no route of its own. Run it with `auto_decompress=False`, so
+    that bodies are relayed unchanged, and with `handler_cancellation=True`, so that a client that has gone ends its
+    request; `gateway.app.RUNNER_OPTIONS` holds both. It has no admin port, and listens where its runner says.
+
+    Raises:
+        ConfigError: as `Gateway`; on startup also a file that the settings name can't be used.
+    """
+    log = log or configure(settings.logs.level, settings.logs.format, payloads=settings.logs.payloads)
+    generation = _Generation(settings, use_case or _real_use_case(), log, Metrics())
+
+    async def run(_: web.Application) -> AsyncIterator[None]:
+        await generation.upstream.start()
+        generation.port.lifecycle.start()
+        yield
+        await generation.ended()
+        generation.port.lifecycle.stop()
+        await generation.upstream.close()
+
+    app = web.Application()
+    Application(generation.port).add_to(app)
+    app.cleanup_ctx.append(run)
+    return app
 
 
 def _token(listen: Listen) -> Secret:

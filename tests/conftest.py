@@ -81,12 +81,22 @@ def settings_for(url: str, over: Mapping[str, Any] | None = None) -> Settings:
 
 
 @pytest.fixture
-async def start_gateway() -> AsyncIterator[StartGateway]:
+def http(request: pytest.FixtureRequest) -> str:
+    """The server of the data port, see `listen.http`."""
+    return str(request.config.getoption("--http"))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--http", default="builtin", choices=["builtin", "aiohttp"], help="server of the data port")
+
+
+@pytest.fixture
+async def start_gateway(http: str) -> AsyncIterator[StartGateway]:
     """Starts gateways with ``await start_gateway(url, use_case, over)``, and stops them after the test."""
     started: list[Gateway] = []
 
     async def start(url: str, use_case: UseCase | None = None, over: Mapping[str, Any] | None = None) -> Gateway:
-        settings = settings_for(url, over)
+        settings = settings_for(url, {**(over or {}), "listen": {"http": http, **(over or {}).get("listen", {})}})
         gateway = build(settings, use_case, configure("error", "json"))
         await gateway.start()
         started.append(gateway)

@@ -99,6 +99,10 @@ class Listen(Struct, frozen=True, forbid_unknown_fields=True):
             "them."
         ),
     ] = 1
+    http: Annotated[
+        Literal["builtin", "aiohttp"],
+        Meta(description="Server of the data port: the gateway's own, or aiohttp's, slower and with more middlewares."),
+    ] = "builtin"
     drain_seconds: Annotated[
         Seconds,
         Meta(

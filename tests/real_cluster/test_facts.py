@@ -1,4 +1,4 @@
-"""What a legacy agent takes on a real 3.6.0 (facts.md, "3.0 to 3.4" and "Rendering, in detail"), asked without the gateway.
+"""What a legacy agent takes on a real 3.6.0 (facts.md, "3.0 to 3.4" and "Rendering, in detail"), without the gateway.
 
 The letters are FACTS' request forms. "Arrives" is judged on the whole conversation the LLM endpoint received.
 """

@@ -1,0 +1,294 @@
+"""The data port behind aiohttp's own server: the same routes, use cases and connections to the cluster.
+
+For those who embed the gateway in an aiohttp application, or prefer aiohttp's parser (`mlc-gateway serve --http
+aiohttp`). Each request is written out again and read by a `ClientConnection` of its own, whose transport is a pair of
+queues; so there is one implementation of the data port. ``docs/reference/embedding.md`` lists what differs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from aiohttp import web
+
+from gateway.errors import InvalidInput
+from gateway.http1.head_buffer import ResponseHeadBuffer
+from gateway.http1.response_heads import ResponseHead, ResponseReader
+from gateway.http1.rules import HeadLimits
+from gateway.proxy.client_connection import ClientConnection
+from gateway.proxy.data_port import DataPort
+from gateway.proxy.error_responses import InternalError, respond
+from gateway.proxy.response_head import encode_chunk
+
+RUNNER_OPTIONS: dict[str, Any] = {"auto_decompress": False, "handler_cancellation": True, "lingering_time": 2.0}
+"""Arguments for `web.AppRunner` and `web.run_app`.
+
+Bodies stay as they came, a client that leaves ends its request, and one that gets an early error has as long to stop
+sending as with the built-in server.
+"""
+_BUFFER = 64 * 1024
+"""Bytes of a response that are held before the cluster is read more slowly."""
+_ADDED = ("Content-Type", "Date", "Server")
+"""Headers that aiohttp adds to a response that lacks them."""
+_HEADS = ResponseReader(HeadLimits(line=2**24, head=2**24, fields=2**16))
+"""Reads the heads that a `ClientConnection` has written. The cluster's were within the limits that are configured."""
+_NOT_RELAYED = frozenset({b"upgrade", b"http2-settings"})
+
+
+class Application:
+    """Answers the requests of an aiohttp application. port: the data port that handles the next request."""
+
+    def __init__(self, port: DataPort) -> None:
+        self.port = port
+
+    def add_to(self, app: web.Application) -> None:
+        """Let the gateway answer every request for which `app` has no route of its own."""
+        app.middlewares.append(self._middleware())
+        app.on_response_prepare.append(_restore_headers)
+
+    def _middleware(self) -> Callable[..., Awaitable[web.StreamResponse]]:
+        @web.middleware
+        async def gateway(
+            request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+        ) -> web.StreamResponse:
+            if request.match_info.http_exception is None:
+                return await handler(request)
+            return await self.answer(request)
+
+        return gateway
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        """Relay `request` to the cluster, and the response back."""
+        if getattr(request.content, "total_compressed_bytes", None) is not None:
+            error = InternalError(
+                "aiohttp has decompressed the request's body, so the gateway can't relay it unchanged. Run the "
+                "application with auto_decompress=False: web.run_app(app, **gateway.app.RUNNER_OPTIONS)."
+            )
+            self.port.log.no_request(error)
+            return respond(error, "", close=True)
+        transport = _Transport(request)
+        connection = ClientConnection(self.port)
+        transport.connection = connection
+        connection.connection_made(transport)
+        connection.data_received(_head_of(request))
+        upload = asyncio.create_task(_upload(request, connection, transport)) if request.body_exists else None
+        try:
+            return await _respond(request, transport)
+        finally:
+            transport.closing = True
+            connection.connection_lost(None)
+            if upload is not None:
+                upload.cancel()
+                await asyncio.gather(upload, return_exceptions=True)
+
+
+class Response(web.StreamResponse):
+    """A response with the headers that it was made with, and no others but those of its framing."""
+
+    def __init__(self, head: ResponseHead) -> None:
+        reason = head.first_line()[13:].strip().decode("utf-8", "replace")
+        super().__init__(status=head.status, reason=reason)
+        for line in head.end_to_end():
+            name, _, value = line.partition(b":")
+            self.headers.add(name.decode("ascii"), value.strip(b" \t").decode("utf-8", "replace"))
+        self._own = tuple(self.headers.items())
+
+    def restore_headers(self) -> None:
+        """Remove the headers that aiohttp has added, and put back a length that it has removed (of a 304)."""
+        names = {name.lower() for name, _ in self._own}
+        for name in _ADDED:
+            if name.lower() not in names:
+                self.headers.popall(name, None)
+        if "content-length" in names and "Content-Length" not in self.headers:
+            added = [item for item in self.headers.items() if item[0].lower() not in names]
+            self.headers.clear()
+            self.headers.extend((*self._own, *added))
+
+
+async def _restore_headers(_: web.Request, response: web.StreamResponse) -> None:
+    if isinstance(response, Response):
+        response.restore_headers()
+
+
+def _head_of(request: web.Request) -> bytes:
+    """Return the head of a request as a client writes it. It asks for no other protocol: aiohttp's server has none."""
+    target = request.raw_path.encode("utf-8", "surrogateescape")
+    lines = [b"%b: %b" % field for field in request.raw_headers if field[0].lower() not in _NOT_RELAYED]
+    first = b"%b %b HTTP/%d.%d" % (request.method.encode("ascii"), target, *request.version)
+    return b"\r\n".join((first, *lines, b"", b""))
+
+
+async def _upload(request: web.Request, connection: ClientConnection, transport: _Transport) -> None:
+    """Hand the request's body to the connection, framed as its head says."""
+    try:
+        chunked = "Transfer-Encoding" in request.headers
+        left = 0 if chunked else request.content_length or 0
+        async for piece in request.content.iter_any():
+            await transport.readable.wait()
+            if chunked:
+                connection.data_received(encode_chunk(piece, False))
+            elif len(piece) <= left:
+                left -= len(piece)
+                connection.data_received(piece)
+            else:  # nothing behind the body may be taken for another request
+                raise InvalidInput("The request's body is longer than its Content-Length.")
+        if chunked:
+            await transport.readable.wait()
+            connection.data_received(encode_chunk(b"", True))
+    except ConnectionError:
+        transport.abort()
+    except Exception as exc:
+        error = exc if isinstance(exc, InvalidInput) else InvalidInput("The request's body is not valid HTTP.")
+        if connection.exchange is not None:
+            connection.exchange.fail_upload(error)
+
+
+async def _respond(request: web.Request, transport: _Transport) -> web.StreamResponse:
+    """Send the response that the connection writes.
+
+    Return it even if it broke off or the client has gone. Its connection is cut then, which aiohttp notices.
+    """
+    response = None
+    try:
+        head, data = await _read_head(transport)
+        body = head.body(request.method.encode("ascii"), True)
+        response = Response(head)
+        if not head.persistent or (request.version.minor == 0 and b"keep-alive" not in head.listed):
+            response.force_close()
+        await response.prepare(request)
+        piece = body.feed(data) if data else b""
+        while True:
+            if piece:
+                await response.write(piece)
+            if body.done:
+                break
+            data = await transport.read()
+            if not data:  # of a response to an HTTP/1.0 client, whose body ends with the connection
+                break
+            piece = body.feed(data)
+        await response.write_eof()
+    except ConnectionError:
+        transport.abort()
+    return response or web.Response(status=502)
+
+
+async def _read_head(transport: _Transport) -> tuple[ResponseHead, bytes]:
+    """Read the head of the final response, and the start of its body. aiohttp sends no interim responses.
+
+    Raises:
+        ConnectionResetError: the connection ended before.
+    """
+    buffer = ResponseHeadBuffer()
+    data = b""
+    while True:
+        data = data or await transport.read()
+        if not data:
+            raise ConnectionResetError("no response")
+        found = buffer.feed(data, _HEADS.limits)
+        if found is None:
+            data = b""
+            continue
+        head, data = _HEADS.read(found[0]), found[1]
+        if head.status >= 200:
+            return head, data
+
+
+class _Transport(asyncio.Transport):
+    """What a `ClientConnection` writes to, and is paused and closed by. readable: it takes more of the request."""
+
+    connection: ClientConnection
+
+    def __init__(self, request: web.Request) -> None:
+        super().__init__()
+        self.closing = False
+        self.readable = asyncio.Event()
+        self.readable.set()
+        self._request = request
+        self._written: list[bytes] = []
+        self._size = 0
+        self._paused = False
+        self._ended = self._cut = False
+        self._news = asyncio.Event()
+
+    async def read(self) -> bytes:
+        """Return what has been written; b"" once the connection writes no more.
+
+        Raises:
+            ConnectionResetError: it was cut in the middle of a response.
+        """
+        while not self._written:
+            if self._cut:
+                raise ConnectionResetError("the response broke off")
+            if self._ended:
+                return b""
+            self._news.clear()
+            await self._news.wait()
+        data = b"".join(self._written)
+        self._written.clear()
+        self._size = 0
+        if self._paused:
+            self._paused = False
+            self.connection.resume_writing()
+        return data
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """See `asyncio.Transport`."""
+        transport = self._request.transport
+        return default if transport is None else transport.get_extra_info(name, default)
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """See `asyncio.Transport`."""
+        self._written.append(bytes(data))
+        self._size += len(data)
+        self._news.set()
+        if self._size > _BUFFER and not self._paused:
+            self._paused = True
+            self.connection.pause_writing()
+
+    def writelines(self, list_of_data: Any) -> None:
+        """See `asyncio.Transport`."""
+        for data in list_of_data:
+            self.write(data)
+
+    def get_write_buffer_size(self) -> int:
+        """See `asyncio.Transport`."""
+        return self._size
+
+    def can_write_eof(self) -> bool:
+        """See `asyncio.Transport`."""
+        return True
+
+    def write_eof(self) -> None:
+        """See `asyncio.Transport`."""
+        self._ended = True
+        self._news.set()
+
+    def is_closing(self) -> bool:
+        """See `asyncio.Transport`."""
+        return self.closing
+
+    def close(self) -> None:
+        """See `asyncio.Transport`."""
+        self.closing = True
+        self.write_eof()
+
+    def abort(self) -> None:
+        """See `asyncio.Transport`: cut the client's own connection."""
+        self.closing = self._cut = True
+        self._news.set()
+        if self._request.transport is not None:
+            self._request.transport.abort()
+
+    def is_reading(self) -> bool:
+        """See `asyncio.Transport`. `DisconnectPoller` need not look: aiohttp reads."""
+        return True
+
+    def pause_reading(self) -> None:
+        """See `asyncio.Transport`."""
+        self.readable.clear()
+
+    def resume_reading(self) -> None:
+        """See `asyncio.Transport`."""
+        self.readable.set()
