@@ -231,12 +231,13 @@ def create_app(settings: Settings, use_case: UseCase | None = None, log: Logger 
     generation = _Generation(settings, use_case or _real_use_case(), log, Metrics())
 
     async def run(_: web.Application) -> AsyncIterator[None]:
-        await generation.upstream.start()
-        generation.port.lifecycle.start()
-        yield
-        await generation.ended()
-        generation.port.lifecycle.stop()
-        await generation.upstream.close()
+        async with contextlib.AsyncExitStack() as undo:
+            undo.push_async_callback(generation.upstream.close)
+            await generation.upstream.start()
+            generation.port.lifecycle.start()
+            yield
+            await generation.ended()
+            generation.port.lifecycle.stop()
 
     app = web.Application()
     Application(generation.port).add_to(app)

@@ -101,7 +101,7 @@ class Listen(Struct, frozen=True, forbid_unknown_fields=True):
     ] = 1
     http: Annotated[
         Literal["builtin", "aiohttp"],
-        Meta(description="Server of the data port: the gateway's own, or aiohttp's, slower and with more middlewares."),
+        Meta(description="HTTP server of the data port: the gateway's own; or aiohttp's, slower and less exact."),
     ] = "builtin"
     drain_seconds: Annotated[
         Seconds,

@@ -171,7 +171,7 @@ async def _respond(request: web.Request, transport: _Transport) -> web.StreamRes
         await response.write_eof()
     except ConnectionError:
         transport.abort()
-    return response or web.Response(status=502)
+    return web.Response(status=502) if response is None else response
 
 
 async def _read_head(transport: _Transport) -> tuple[ResponseHead, bytes]:

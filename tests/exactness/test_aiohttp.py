@@ -134,7 +134,7 @@ DIFFERENCES = [
         test="test_limits_of_the_head_apply",
     ),
 ]
-"""Name of a case → what differs. Everything else is as in `test_loopback.py`."""
+"""Everything else is as in `test_loopback.py`."""
 
 
 def _params(table: dict[str, bytes]) -> list[ParameterSet]:
@@ -331,8 +331,10 @@ ACCEPTED = {
 }
 """Rows that aiohttp accepts, and the body that it reads: they reach the cluster as one sound request."""
 ACCEPTED_IN_PIECES = {"another protocol of version 1.0": b"", "Host in a trailer": b"abcde"}
-"""Rows that it accepts only in pieces. The trailer is dropped. The connection ends with them: the first is
-read as HTTP/1.0, and after the second aiohttp refuses the next request."""
+"""Those that it accepts only if they come in pieces. The trailer is dropped.
+
+The connection ends with them: the first is read as HTTP/1.0, and after the second aiohttp refuses the next request.
+"""
 
 
 async def _check(row: Row, feed: str, start_gateway: StartGateway) -> None:

@@ -16,10 +16,11 @@ from tests.lifecycle.test_workers import children
 from tests.wire import OK, RecordingUpstream, read_message, send_request
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-async def test_no_request_is_lost(tmp_path: Path, workers: int) -> None:
+@pytest.mark.parametrize(("workers", "http"), [(1, "builtin"), (2, "builtin"), (1, "aiohttp")])
+async def test_no_request_is_lost(tmp_path: Path, workers: int, http: str) -> None:
     async with RecordingUpstream(script=echo) as upstream:
-        settings = {"upstream": {"url": upstream.url}, "listen": {"workers": workers}, "logs": {"level": "info"}}
+        listen = {"workers": workers, "http": http}
+        settings = {"upstream": {"url": upstream.url}, "listen": listen, "logs": {"level": "info"}}
         async with Process(tmp_path, settings) as gateway:
             port, _ = await gateway.ports(workers)
             tally = Tally()
