@@ -26,6 +26,11 @@ mlc-gateway serve --upstream http://127.0.0.1:9200 --listen 0.0.0.0:9209 --worke
 @click.option("--listen", metavar="HOST:PORT", help="Where to serve the cluster's API (default: 127.0.0.1:9209).")
 @click.option("--admin", metavar="HOST:PORT", help="Where to serve health and metrics (default: 127.0.0.1:9601).")
 @click.option("--workers", type=int, metavar="N", help="Number of processes that share the port (default: 1).")
+@click.option(
+    "--http",
+    type=click.Choice(["builtin", "aiohttp"]),
+    help="HTTP server of the cluster's API: the gateway's own (the default), or aiohttp's.",
+)
 @click.option("--log-level", metavar="LEVEL", help="debug, info, warning or error.")
 def command(config: Path | None, **options: Any) -> int:
     """Run the gateway in front of a cluster until SIGINT or SIGTERM. SIGHUP reloads the settings.
@@ -43,7 +48,12 @@ def command(config: Path | None, **options: Any) -> int:
 
 
 def overrides(
-    upstream: str | None, listen: str | None, admin: str | None, workers: int | None, log_level: str | None
+    upstream: str | None = None,
+    listen: str | None = None,
+    admin: str | None = None,
+    workers: int | None = None,
+    log_level: str | None = None,
+    http: str | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Return the options as settings, nested like the file."""
     settings: dict[str, dict[str, Any]] = {"listen": {}, "upstream": {}, "logs": {}}
@@ -53,6 +63,8 @@ def overrides(
         settings["logs"]["level"] = log_level
     if workers is not None:
         settings["listen"]["workers"] = workers
+    if http:
+        settings["listen"]["http"] = http
     for name, address in (("data", listen), ("admin", admin)):
         if address:
             host, _, port = address.rpartition(":")

@@ -14,6 +14,7 @@ import pytest
 from gateway import __version__
 from gateway.cli import MODULES, run
 from gateway.cli.command import expand
+from gateway.cli.serve import overrides
 from gateway.config.schema import Settings
 from tests.wire import RecordingUpstream, send_request
 
@@ -220,3 +221,12 @@ async def test_serve_serves_until_it_is_told_to_stop() -> None:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
+
+
+def test_the_options_of_serve_are_settings() -> None:
+    assert overrides(http="aiohttp", workers=2, listen="[::1]:9")["listen"] == {
+        "http": "aiohttp",
+        "workers": 2,
+        "data_host": "::1",
+        "data_port": 9,
+    }
