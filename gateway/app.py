@@ -361,10 +361,11 @@ async def serve(load: Load, worker: int | None = None) -> None:
     if worker is not None:
         loop.add_reader(0, supervised)
     await gateway.start()
-    # What exists now stays: exclude it from garbage collection, and collect rarely.
+    # What exists now stays: exclude it from garbage collection, and collect rarely on uvloop.
     gc.collect()
     gc.freeze()
-    gc.set_threshold(_GARBAGE, 20, 20)
+    if not isinstance(loop, asyncio.BaseEventLoop):  # asyncio's TLS leaves buffers of 256 KB to the collector
+        gc.set_threshold(_GARBAGE, 20, 20)
     sys.setswitchinterval(_SWITCH)
     reloading = asyncio.create_task(_reload_when(hang_up, gateway, load, worker))
     try:
