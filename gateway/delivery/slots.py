@@ -11,13 +11,12 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from gateway.delivery.trees import locate
+from gateway.mlcommons.profile import Model
 from gateway.mlcommons.template import DEFAULT_DELIMITER, PREFIX, SUFFIX
-
-if TYPE_CHECKING:
-    from gateway.delivery.call_model import CallModel
+from gateway.providers.base import Provider
 
 MARK = "GWPROBEWORDGW"
 """Starts every word that the planner inserts as a symbol. It has only letters, so nothing escapes it. Each text must be
@@ -112,21 +111,38 @@ def _bare_places(text: str) -> Iterator[tuple[int, int]]:
         sign = _SIGN.search(text, end)
 
 
-def find_slots(call: CallModel, names: Collection[str]) -> list[Slot]:
+class ProbedCall(Protocol):
+    """An agent's first LLM call, as it is probed; see `gateway.delivery.call_model.CallModel`."""
+
+    model: Model
+    provider: Provider
+
+    @property
+    def base_parameters(self) -> dict[str, str]:
+        """The parameters before any pass over the prompt."""
+
+    def key(self, name: str) -> str:
+        """Return the request parameter that sets `name` for this call alone."""
+
+    def probe(self, parameters: Mapping[str, str]) -> Any:
+        """Return the body rendered with `parameters`; None where the cluster fails."""
+
+
+def find_slots(call: ProbedCall, names: Collection[str]) -> list[Slot]:
     """Return the slots among `names`, the ones that take the whole array first."""
     bare = BareVariables.of(call.model.connector.request_body, call.base_parameters)
     slots = [slot for name in names if (slot := _probed(call, name, bare)) is not None]
     return sorted(slots, key=lambda slot: list(SlotKind).index(slot.takes))
 
 
-def _probed(call: CallModel, name: str, bare: BareVariables) -> Slot | None:
+def _probed(call: ProbedCall, name: str, bare: BareVariables) -> Slot | None:
     takes = _whole(call, name) if name in bare.whole else None
     if takes is not None:
         return Slot(name, takes)
     return Slot(name, SlotKind.HISTORY, ",") if name in bare.before and _takes_earlier_turns(call, name) else None
 
 
-def _whole(call: CallModel, name: str) -> SlotKind | None:
+def _whole(call: ProbedCall, name: str) -> SlotKind | None:
     """Return what `name` takes if a JSON value alone can replace it."""
     field, content = call.provider.messages_field, call.provider.content_field
     body = call.probe({"question": QUESTION, call.key(name): _JSON_PROBE})
@@ -141,7 +157,7 @@ def _whole(call: CallModel, name: str) -> SlotKind | None:
     return None
 
 
-def _takes_earlier_turns(call: CallModel, name: str) -> bool:
+def _takes_earlier_turns(call: ProbedCall, name: str) -> bool:
     """Return True if a turn and a comma in place of `name` come before the user's turn."""
     field = call.provider.messages_field
     helper = f"{PREFIX}{_HELPER}}},"

@@ -77,7 +77,7 @@ class AiohttpListener:
         self.grace = grace
         data_port.lifecycle.draining = old.lifecycle.draining
         data_port.lifecycle.start()
-        old.lifecycle.hand_over(data_port)
+        old.lifecycle.hand_over(data_port, data_port.lifecycle)
 
     def drain(self) -> None:
         """See `DataListener`."""

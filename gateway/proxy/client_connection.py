@@ -10,21 +10,22 @@ import contextlib
 import socket
 import struct
 import time
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from gateway.config.schema import ClientTimeouts
 from gateway.errors import GatewayError
 from gateway.http1 import state
 from gateway.http1.bodies import Body
 from gateway.http1.head_buffer import RequestHeadBuffer
-from gateway.http1.request_heads import Request
+from gateway.http1.request_heads import Request, RequestReader
 from gateway.http1.rules import Malformed
 from gateway.http1.state import CLIENT, ClientEvent
 from gateway.proxy import error_responses
+from gateway.proxy.backlog import Backlog
+from gateway.proxy.interfaces import ClientExchange
+from gateway.proxy.lifecycle import Lifecycle
+from gateway.proxy.request_log import RequestLog
 from gateway.upstream.deadlines import NO_DEADLINE
-
-if TYPE_CHECKING:
-    from gateway.proxy.data_port import DataPort
-    from gateway.proxy.exchange import Exchange
 
 _HELD = 64 * 1024
 """Bytes of pipelined requests that are read ahead while a response is under way."""
@@ -43,6 +44,19 @@ _IDLE, _HEAD, _BODY, _RESPONSE, _PIPELINED, _TUNNEL, _CLOSING, _CLOSED = state.C
 _HEAD_BEGAN, _HEAD_READ, _REQUEST_READ, _RESPONSE_SENT, _NEXT_BUFFERED, _NEXT, _SWITCHED, _LAST_SENT, _LOST = (
     CLIENT.on(event) for event in ClientEvent
 )
+
+
+class ConnectionPort(Protocol):
+    """The data port, as its connections use it."""
+
+    timeouts: ClientTimeouts
+    reader: RequestReader
+    backlog: Backlog
+    lifecycle: Lifecycle
+    log: RequestLog
+
+    def exchange(self, client: ClientConnection, request: Request) -> ClientExchange:
+        """Begin the exchange that handles `request`."""
 
 
 class ClientConnection(asyncio.Protocol):
@@ -70,7 +84,7 @@ class ClientConnection(asyncio.Protocol):
 
     transport: asyncio.Transport
 
-    def __init__(self, port: DataPort) -> None:
+    def __init__(self, port: ConnectionPort) -> None:
         self.port = port
         self._state = _IDLE
         self._head = RequestHeadBuffer()
@@ -81,7 +95,7 @@ class ClientConnection(asyncio.Protocol):
         self._held = b""
         self._unsent = 0
         self._received_at = 0.0
-        self.exchange: Exchange | None = None
+        self.exchange: ClientExchange | None = None
         self.stalled = False
         self.deadline = NO_DEADLINE
 
@@ -320,7 +334,7 @@ class ClientConnection(asyncio.Protocol):
         self.transport.resume_reading()
         self._read_head(held)
 
-    def refuse(self, error: GatewayError, exchange: Exchange | None = None) -> None:
+    def refuse(self, error: GatewayError, exchange: ClientExchange | None = None) -> None:
         """Send an error of the gateway's own. The connection stays open only if the request was read completely."""
         keep = self._state is _RESPONSE and exchange is not None and exchange.may_keep()
         request_id = exchange.request_id if exchange is not None else ""

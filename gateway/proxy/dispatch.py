@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from gateway.errors import UnresolvedAgent
 from gateway.ports import Answer, ExecuteCall, ExecuteHandler, FastHandler, Forward, ManageHandler
+from gateway.proxy.interfaces import RunningExchange
 from gateway.proxy.routes import RUNS, Intent
 from gateway.upstream.auth.authenticator import client_signature, refuse_rewrite
-
-if TYPE_CHECKING:
-    from gateway.proxy.exchange import Exchange
 
 _EXECUTE = Intent.EXECUTE  # an attribute of an Enum takes four times as long to look up
 _QUERY = ord("?")
@@ -26,7 +23,7 @@ class Dispatcher:
         self._manage = manage
         self._own_credentials = own_credentials
 
-    def try_fast(self, exchange: Exchange, body: bytes) -> Forward | None:
+    def try_fast(self, exchange: RunningExchange, body: bytes) -> Forward | None:
         """Return what to send, if the execute use case knows it without waiting."""
         request = exchange.request
         if self._fast is None or exchange.route.intent is not _EXECUTE or _QUERY in request.target:
@@ -36,7 +33,7 @@ class Dispatcher:
             fields.caller = self._fast.caller(fields.lines)
         return self._fast.try_fast(exchange.route.id, fields.caller, body) if fields.caller else None
 
-    async def decide(self, call: ExecuteCall, exchange: Exchange) -> Forward | Answer:
+    async def decide(self, call: ExecuteCall, exchange: RunningExchange) -> Forward | Answer:
         """Return what to send to the cluster, or the response.
 
         Raises:

@@ -8,24 +8,26 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from gateway.config.schema import Limits
 from gateway.errors import GatewayError
 from gateway.http1 import state
 from gateway.http1.request_heads import Request
 from gateway.http1.response_heads import ResponseHead
 from gateway.http1.state import EXCHANGE, ExchangeEvent
-from gateway.ports import Answer
+from gateway.ports import Answer, ProfileCache
 from gateway.proxy import error_responses
+from gateway.proxy.admission import Ticket
+from gateway.proxy.dispatch import Dispatcher
+from gateway.proxy.interfaces import Client
+from gateway.proxy.lifecycle import Lifecycle
+from gateway.proxy.request_log import RequestLog
 from gateway.proxy.response_head import encode_chunk, response_head
 from gateway.proxy.routes import WRITES, Route
+from gateway.upstream.client import Upstream
 from gateway.upstream.nodes import may_retry
 from gateway.upstream.outbound import Buffers, OutboundRequest
-
-if TYPE_CHECKING:
-    from gateway.proxy.admission import Ticket
-    from gateway.proxy.client_connection import ClientConnection
-    from gateway.proxy.data_port import DataPort
 
 _JOIN = 64 * 1024
 """A head and a piece of a body up to this size are joined for one write; beyond it, the copy costs more."""
@@ -35,6 +37,24 @@ _BODY_WAIT = 0.2
 # Module constants, because an attribute of an Enum takes four times as long to look up.
 _WAITING, _SENT, _ANSWERED, _TUNNEL, _FINISHED = state.Exchange
 SEND, _ANSWER, _SWITCH, _FINISH = (EXCHANGE.on(event) for event in ExchangeEvent)
+
+
+class ExchangePort(Protocol):
+    """The data port, as exchanges use it. own_host: `Host` is replaced by the cluster's."""
+
+    upstream: Upstream
+    profiles: ProfileCache
+    dispatcher: Dispatcher
+    lifecycle: Lifecycle
+    log: RequestLog
+    limits: Limits
+    own_host: bool
+
+    def admit(self, exchange: Exchange) -> None:
+        """Start the exchange when it is its turn, or refuse it."""
+
+    def finished(self, exchange: Exchange) -> None:
+        """Release what the exchange held."""
 
 
 class Exchange:
@@ -51,7 +71,7 @@ class Exchange:
     reads_body = False
     """The exchange needs the data of the request's body; otherwise the body is relayed with its chunk lines."""
 
-    def __init__(self, port: DataPort, client: ClientConnection, request: Request, route: Route) -> None:
+    def __init__(self, port: ExchangePort, client: Client, request: Request, route: Route) -> None:
         outbound = self.outbound = OutboundRequest(self, request.method, request.target, port.upstream.timeouts)
         outbound.upgrade = request.fields.upgrade
         outbound.expects = request.fields.expectation

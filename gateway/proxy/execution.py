@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import io
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import structlog
@@ -17,14 +16,11 @@ from gateway.http1.request_heads import Fields, Request
 from gateway.http1.response_heads import ResponseHead
 from gateway.ports import Answer, ExecuteCall, Forward
 from gateway.proxy import content_coding as bodies
-from gateway.proxy.exchange import SEND, Exchange
+from gateway.proxy.exchange import SEND, Exchange, ExchangePort
+from gateway.proxy.interfaces import Client
 from gateway.proxy.request_log import client_ids
 from gateway.proxy.routes import MANAGED, RUNS, Intent, Route
 from gateway.upstream.outbound import Buffers
-
-if TYPE_CHECKING:
-    from gateway.proxy.client_connection import ClientConnection
-    from gateway.proxy.data_port import DataPort
 
 RETRY_BODY = 64 * 1024
 """Largest error response, in bytes, that the use case is shown."""
@@ -40,7 +36,7 @@ class Execution(Exchange):
 
     reads_body = True
 
-    def __init__(self, port: DataPort, client: ClientConnection, request: Request, route: Route) -> None:
+    def __init__(self, port: ExchangePort, client: Client, request: Request, route: Route) -> None:
         super().__init__(port, client, request, route)
         if route.intent in RUNS:
             self.outbound.timeouts = port.upstream.execute_timeouts

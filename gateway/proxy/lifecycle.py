@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from gateway.config.schema import ClientTimeouts
-from gateway.proxy.disconnects import DisconnectPoller
-from gateway.upstream.deadlines import DeadlineTimer
+from gateway.proxy.disconnects import DisconnectPoller, Pollable
+from gateway.upstream.deadlines import DeadlineTimer, Timed
 
-if TYPE_CHECKING:
-    from gateway.proxy.client_connection import ClientConnection
-    from gateway.proxy.data_port import DataPort
+
+class OpenConnection(Pollable, Timed, Protocol):
+    """A client's connection. port: the data port that handles its next request."""
+
+    port: Any
+
+    @property
+    def idle(self) -> bool:
+        """True between two requests."""
+
+    def close(self) -> None:
+        """Send what is left to send, then close."""
+
+    def cut_off(self) -> None:
+        """Cut the connection, and end the exchange on it."""
 
 
 class Lifecycle:
@@ -21,7 +33,7 @@ class Lifecycle:
     """
 
     def __init__(self, timeouts: ClientTimeouts) -> None:
-        self.connections: set[ClientConnection] = set()
+        self.connections: set[OpenConnection] = set()
         self.draining = False
         self.running = 0
         self._idle = asyncio.Event()
@@ -46,11 +58,11 @@ class Lifecycle:
             self._idle.clear()
             await self._idle.wait()
 
-    def hand_over(self, successor: DataPort) -> None:
-        """Give all connections to `successor`; the exchanges that run on them finish here."""
-        successor.lifecycle.connections |= self.connections
+    def hand_over(self, port: object, successor: Lifecycle) -> None:
+        """Give all connections to `port`, whose lifecycle is `successor`. Running exchanges finish here."""
+        successor.connections |= self.connections
         for connection in self.connections:
-            connection.port = successor
+            connection.port = port
         self.connections.clear()
         self.stop()
 

@@ -61,7 +61,7 @@ class DataListener:
         self.grace = grace
         data_port.lifecycle.draining = old.lifecycle.draining
         data_port.lifecycle.start()
-        old.lifecycle.hand_over(data_port)
+        old.lifecycle.hand_over(data_port, data_port.lifecycle)
 
     def drain(self) -> None:
         """Ask clients to close their connections: each response from now on says so."""

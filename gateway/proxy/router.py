@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from gateway.config.schema import Settings
 from gateway.http1.request_heads import Request
-from gateway.proxy.exchange import Exchange
+from gateway.proxy.exchange import Exchange, ExchangePort
 from gateway.proxy.execution import Execution
 from gateway.proxy.forwarded import Forwarding
+from gateway.proxy.interfaces import Client
 from gateway.proxy.max_forwards import LastHop, is_last_hop, with_one_hop_less
 from gateway.proxy.routes import MANAGED, RUNS, Intent, Route, intent_of
 from gateway.upstream.auth.authenticator import Authenticator
-
-if TYPE_CHECKING:
-    from gateway.proxy.client_connection import ClientConnection
-    from gateway.proxy.data_port import DataPort
 
 _PASSTHROUGH = Intent.PASSTHROUGH  # an attribute of an Enum takes four times as long to look up
 
@@ -31,7 +27,7 @@ class Router:
         self._aliases = settings.agents.aliases
         self._handled_intents = (*RUNS, *MANAGED) if manages else RUNS
 
-    def exchange(self, port: DataPort, client: ClientConnection, request: Request) -> Exchange:
+    def exchange(self, port: ExchangePort, client: Client, request: Request) -> Exchange:
         """Make the exchange for `request`, whose head is changed as the settings say."""
         route = intent_of(request.method, request.target)
         if request.fields.max_forwards is not None:

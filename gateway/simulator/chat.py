@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gateway.simulator import jsonpath, prompts, tools
 from gateway.simulator.errors import ExecuteFailure, null_pointer
@@ -13,13 +13,11 @@ from gateway.simulator.interfaces import Interface, interface_of, tool_call, too
 from gateway.simulator.predict import Run, Tensor
 from gateway.simulator.react import Step, read_step
 from gateway.simulator.render import Parameters, fill
+from gateway.simulator.running import RunningCluster
 from gateway.simulator.values import as_text, hash_order, quoted_inside
 
-if TYPE_CHECKING:
-    from gateway.simulator.core import ClusterCore
 
-
-def run_conversational(core: ClusterCore, agent: Mapping[str, Any], given: Parameters, running: str | None) -> Run:
+def run_conversational(core: RunningCluster, agent: Mapping[str, Any], given: Parameters, running: str | None) -> Run:
     """Run a conversational agent and return the tensors of its answer. running: the new turn."""
     parameters: Parameters = {**((agent.get("parameters") or {}) if core.modern else {}), **given}
     interface = interface_of(parameters.get("_llm_interface")) if core.modern else None
@@ -39,7 +37,7 @@ def run_conversational(core: ClusterCore, agent: Mapping[str, Any], given: Param
     return (yield from loop.run())
 
 
-def _recall(core: ClusterCore, parameters: Parameters, interface: Interface | None, running: str | None) -> None:
+def _recall(core: RunningCluster, parameters: Parameters, interface: Interface | None, running: str | None) -> None:
     """Set the parameters with the remembered turns; they override the caller's."""
     turns = core.memory.history(parameters.get("memory_id") or "", history_limit(parameters), running)
     if not turns:
@@ -63,7 +61,7 @@ class _Loop:
 
     def __init__(
         self,
-        core: ClusterCore,
+        core: RunningCluster,
         llm: Mapping[str, Any],
         made: dict[str, tools.Tool],
         parameters: Parameters,

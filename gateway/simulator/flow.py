@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gateway.mlcommons.template import escape_json
 from gateway.simulator import prompts, tools
@@ -11,10 +11,8 @@ from gateway.simulator.errors import ExecuteFailure, illegal_argument
 from gateway.simulator.lenient import is_json
 from gateway.simulator.predict import Run, Tensor
 from gateway.simulator.render import MAX_DEPTH, Parameters
+from gateway.simulator.running import RunningCluster
 from gateway.simulator.values import as_text, to_json
-
-if TYPE_CHECKING:
-    from gateway.simulator.core import ClusterCore
 
 DEFAULT_HISTORY = 10
 
@@ -43,7 +41,7 @@ def java_int(text: str) -> int:
     return int(text)
 
 
-def run_flow(core: ClusterCore, agent: Mapping[str, Any], parameters: Parameters) -> Run:
+def run_flow(core: RunningCluster, agent: Mapping[str, Any], parameters: Parameters) -> Run:
     """Run a flow agent and return the tensors of its answer."""
     specs = tools.selected(agent, parameters)
     if not specs:
@@ -61,7 +59,7 @@ def run_flow(core: ClusterCore, agent: Mapping[str, Any], parameters: Parameters
 
 
 def run_conversational_flow(
-    core: ClusterCore, agent: Mapping[str, Any], parameters: Parameters, running: str | None
+    core: RunningCluster, agent: Mapping[str, Any], parameters: Parameters, running: str | None
 ) -> Run:
     """Run a conversational_flow agent and return the tensors of its answer. running: the new turn."""
     remembers = agent.get("app_type") is not None and agent.get("memory") is not None
@@ -90,7 +88,7 @@ def run_conversational_flow(
     return shown
 
 
-def _run(core: ClusterCore, spec: Mapping[str, Any], parameters: Parameters) -> Run:
+def _run(core: RunningCluster, spec: Mapping[str, Any], parameters: Parameters) -> Run:
     tool = tools.create(spec, parameters, core.modern)
     if not tool.is_model:
         return core.tool_outputs.get(tool.spec["type"], tools.INDEX_TABLE)
@@ -100,7 +98,7 @@ def _run(core: ClusterCore, spec: Mapping[str, Any], parameters: Parameters) -> 
     return (yield from tools.model_tool(dict(tool.parameters), core.modern, core.predict, model_id))
 
 
-def _hand_on(core: ClusterCore, spec: Mapping[str, Any], output: Any, parameters: Parameters) -> str:
+def _hand_on(core: RunningCluster, spec: Mapping[str, Any], output: Any, parameters: Parameters) -> str:
     """Set a tool's output as parameter ``<name>.output`` for the next tools, and return it as text."""
     text = as_text(output, core.modern)
     raw = core.modern and is_json(text, MAX_DEPTH)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gateway.simulator import jsonpath, prompts, tools
 from gateway.simulator.errors import illegal_argument
@@ -12,17 +12,15 @@ from gateway.simulator.interfaces import interface_of
 from gateway.simulator.lenient import is_json
 from gateway.simulator.predict import Run, Tensor
 from gateway.simulator.render import Parameters, fill
+from gateway.simulator.running import RunningCluster
 from gateway.simulator.values import hash_order, read_answer
-
-if TYPE_CHECKING:
-    from gateway.simulator.core import ClusterCore
 
 _MAX_STEPS = "20"
 # Unlike in a function-calling agent, `_chat_history` is escaped (recorded: a bare list of messages is a 400).
 _NO_ESCAPE = "tool_configs,_tools"
 
 
-def run_plan(core: ClusterCore, agent: Mapping[str, Any], given: Parameters, running: str | None) -> Run:
+def run_plan(core: RunningCluster, agent: Mapping[str, Any], given: Parameters, running: str | None) -> Run:
     """Run the planner until it has a result, and return the tensors of the answer.
 
     The agent's own parameters override the caller's; `prompt` and `no_escape_params` are always its own.
@@ -56,7 +54,7 @@ def _set_up(parameters: Parameters) -> None:
         parameters["llm_response_filter"] = interface.response_filter
 
 
-def _loop(core: ClusterCore, model_id: str, parameters: Parameters, done: list[str]) -> Run:
+def _loop(core: RunningCluster, model_id: str, parameters: Parameters, done: list[str]) -> Run:
     parent = parameters.get("parent_interaction_id")
     for number in range(1, java_int(parameters.get("max_steps") or _MAX_STEPS) + 1):
         answer = yield from core.predict(model_id, parameters)
@@ -97,7 +95,7 @@ def _plan(parameters: Parameters, answer: Mapping[str, Any]) -> dict[str, Any]:
     return plan
 
 
-def _execute(core: ClusterCore, parameters: Parameters, step: str) -> Run:
+def _execute(core: RunningCluster, parameters: Parameters, step: str) -> Run:
     """Run one step with the executor agent, which gets only these of the caller's parameters."""
     given: Parameters = {
         "question": step,
@@ -123,7 +121,7 @@ def _step_result(data: Mapping[str, Any]) -> str:
     return f"{data.get('response', '')}\n<step-traces>\n{traces}\n</step-traces>\n"
 
 
-def _finish(core: ClusterCore, parameters: Parameters, result: str) -> list[Tensor]:
+def _finish(core: RunningCluster, parameters: Parameters, result: str) -> list[Tensor]:
     parent = parameters.get("parent_interaction_id")
     message = core.memory.find(parent)
     core.memory.answer(parent, result, (message.additional_info if message else None) or {})

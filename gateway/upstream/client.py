@@ -171,7 +171,7 @@ class Upstream:
                 connection.pool.give_back(connection)
                 raise
             while connection.transport.is_closing():  # it closed while a large body was hashed
-                connection = await self._acquire(outbound, connection.pool)
+                connection = await self._acquire(outbound, self._pools[connection.pool.node])
         except GatewayError as exc:
             outbound.connecting = None
             outbound.owner.on_failure(exc)

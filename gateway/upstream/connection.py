@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import select
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import Protocol
 
 from gateway.errors import GatewayError, UpstreamTimeout, UpstreamUnavailable
 from gateway.http1 import state
@@ -18,11 +19,8 @@ from gateway.http1.response_heads import ResponseHead, ResponseReader
 from gateway.http1.rules import Malformed
 from gateway.http1.state import UPSTREAM, UpstreamEvent
 from gateway.upstream.deadlines import NO_DEADLINE
-from gateway.upstream.nodes import Kind
+from gateway.upstream.nodes import Kind, Node
 from gateway.upstream.outbound import Buffers, OutboundRequest
-
-if TYPE_CHECKING:
-    from gateway.upstream.pool import Pool
 
 _JOIN = 64 * 1024
 """A head and a piece of a body up to this size are joined for one write; beyond it, the copy costs more."""
@@ -38,6 +36,22 @@ _CONNECTED, _REQUEST, _RESPONSE_BEGAN, _INTERIM, _HEAD_READ, _SWITCHED, _COMPLET
 )
 
 
+class ConnectionOwner(Protocol):
+    """The pool, as its connections use it; see `gateway.upstream.pool.Pool`."""
+
+    node: Node
+    retry: Callable[[OutboundRequest, Node, bool], bool]
+
+    def end_upload(self, outbound: OutboundRequest) -> None:
+        """End the upload of a request."""
+
+    def give_back(self, connection: Connection) -> None:
+        """Take back a connection that has no request."""
+
+    def discard(self, connection: Connection) -> None:
+        """Free the slot of a connection that is lost."""
+
+
 class Connection(asyncio.Protocol):
     """A connection of a pool: idle, or in use by one request."""
 
@@ -46,7 +60,7 @@ class Connection(asyncio.Protocol):
         "pool", "reused", "transport",
     )  # fmt: skip
 
-    def __init__(self, pool: Pool, heads: ResponseReader) -> None:
+    def __init__(self, pool: ConnectionOwner, heads: ResponseReader) -> None:
         self.pool = pool
         self.transport: asyncio.Transport
         self.outbound: OutboundRequest | None = None

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from gateway.errors import GatewayError
 from gateway.http1.response_heads import ResponseHead
-
-if TYPE_CHECKING:
-    from gateway.upstream.connection import Connection
 
 Buffers = Sequence[bytes | memoryview]
 
@@ -20,6 +17,27 @@ class ResponseTimeouts(NamedTuple):
 
     header: float
     idle: float
+
+
+class UpstreamConnection(Protocol):
+    """The connection that carries a request; see `gateway.upstream.connection.Connection`."""
+
+    transport: asyncio.Transport
+
+    def write(self, pieces: Buffers) -> None:
+        """Send more of the request."""
+
+    def pause_reading(self) -> None:
+        """Read no more of the response for now."""
+
+    def resume_reading(self) -> None:
+        """Read on."""
+
+    def abandon(self) -> None:
+        """Cut the connection."""
+
+    def close(self) -> None:
+        """Send what is left to send, then close."""
 
 
 class RequestOwner(Protocol):
@@ -116,7 +134,7 @@ class OutboundRequest:
         self.timeouts = timeouts
         self.decode = self.expects = self.moved = self.resent = self.upgrade = False
         self.complete = True
-        self.connection: Connection | None = None
+        self.connection: UpstreamConnection | None = None
         self.connecting: asyncio.Task[None] | None = None
         self.upload_waiter: asyncio.Future[None] | None = None
         """Set while the request waits in `Pool.admit_upload`; resolved when its body is complete."""

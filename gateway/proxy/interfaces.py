@@ -1,0 +1,84 @@
+"""How the parts of the data port see one another, so that no two of its files import each other."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+from gateway.errors import GatewayError
+from gateway.http1.request_heads import Request
+from gateway.proxy.routes import Route
+
+
+class RunningExchange(Protocol):
+    """An exchange, for the log and the use cases. started: in seconds of `time.monotonic`. status: 0 if unanswered."""
+
+    request: Request
+    route: Route
+    started: float
+    status: int
+
+    @property
+    def request_id(self) -> str:
+        """The name of the request in the log."""
+
+
+class Client(Protocol):
+    """A client's connection, for the exchange on it; see `gateway.proxy.client_connection`."""
+
+    transport: asyncio.Transport
+
+    @property
+    def peer(self) -> str:
+        """The client's address."""
+
+    def pause_reading(self) -> None:
+        """Read no more of the request's body for now."""
+
+    def resume_reading(self) -> None:
+        """Read on."""
+
+    def tunnel(self) -> None:
+        """Hand all bytes to the exchange from now on."""
+
+    def done(self, keep: bool) -> None:
+        """The response is complete. keep: another request may follow."""
+
+    def refuse(self, error: GatewayError, exchange: ClientExchange | None = None) -> None:
+        """Send an error response."""
+
+    def cut(self) -> None:
+        """Cut the connection in the middle of a response."""
+
+    def close(self) -> None:
+        """Send what is left to send, then close."""
+
+
+class ClientExchange(RunningExchange, Protocol):
+    """An exchange, for its client's connection; see `gateway.proxy.exchange`."""
+
+    reads_body: bool
+
+    def begin(self, piece: bytes, complete: bool) -> None:
+        """The head has arrived, with a piece of the body."""
+
+    def upload(self, piece: bytes, complete: bool) -> None:
+        """More of the body, or of a tunnel, has arrived."""
+
+    def fail_upload(self, error: GatewayError) -> None:
+        """The rest of the body is late or malformed."""
+
+    def refuse(self, error: GatewayError) -> None:
+        """Send an error response."""
+
+    def client_lost(self) -> None:
+        """The client is gone."""
+
+    def client_ended(self) -> bool:
+        """The client has ended its half of a tunnel. Return True to keep the other half open."""
+
+    def client_writable(self, writable: bool) -> None:
+        """The connection can, or can no longer, take more of the response."""
+
+    def may_keep(self) -> bool:
+        """Return True if another request may follow on the connection."""
