@@ -119,7 +119,7 @@ def map_conversation(wire: Format, conversation: AgentInput, roles: Mapping[str,
     """The conversation as the provider must get it.
 
     Raises:
-        Untellable: it has no way to say a part of it.
+        NotMappable: it has no way to say a part of it.
     """
     mapped = Mapped()
     turns: list[Message] = []

@@ -62,7 +62,7 @@ class Length:
 
 
 class ToEnd:
-    """A body that ends with its connection, which sets `done`."""
+    """A body that ends with its connection; `done` is never set, as the end is no byte of it."""
 
     __slots__ = ("done", "rest")
     unread = False

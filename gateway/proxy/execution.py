@@ -15,7 +15,7 @@ from gateway.http1.fields import encode_fields
 from gateway.http1.request_heads import Fields, Request
 from gateway.http1.response_heads import ResponseHead
 from gateway.ports import Answer, ExecuteCall, Forward
-from gateway.proxy import content_coding as bodies
+from gateway.proxy import content_coding
 from gateway.proxy.exchange import SEND, Exchange, ExchangePort
 from gateway.proxy.interfaces import Client
 from gateway.proxy.request_log import client_ids
@@ -55,7 +55,7 @@ class Execution(Exchange):
         limit = self._port.limits.body
         length = self.request.fields.length
         if length is not None and length > limit:
-            self.refuse(bodies.too_large(limit, f"{length} bytes"))
+            self.refuse(content_coding.too_large(limit, f"{length} bytes"))
             return
         if self.request.fields.expects and not self.outbound.complete and not self._pending:
             self.client.transport.write(_CONTINUE)
@@ -77,7 +77,7 @@ class Execution(Exchange):
             read.write(piece)
             size = read.tell()
         if size > (limit := self._port.limits.body):
-            self.refuse(bodies.too_large(limit, f"more than {limit} bytes"))
+            self.refuse(content_coding.too_large(limit, f"more than {limit} bytes"))
         elif complete:
             self._run(piece if self._read is None else self._read.getvalue())
 
@@ -127,7 +127,7 @@ class Execution(Exchange):
         """
         codings = names.getall("Content-Encoding", [])
         try:
-            body = await bodies.decompress(raw, codings, self._port.limits.decompressed)
+            body = await content_coding.decompress(raw, codings, self._port.limits.decompressed)
         except GatewayError:
             if self.route.intent in MANAGED:
                 return _UNCHANGED
@@ -237,6 +237,6 @@ def _decompress_response(head: ResponseHead, body: bytes, decoded: bool) -> byte
         body = Chunked(decode=True).feed(body)
     codings = [value.decode("latin-1") for name, value in head.pairs() if name.lower() == b"content-encoding"]
     try:
-        return bodies.decompress_small(body, codings, RETRY_BODY)
+        return content_coding.decompress_small(body, codings, RETRY_BODY)
     except GatewayError:
         return body

@@ -81,7 +81,7 @@ class ExtractedBody:
 
     @property
     def is_small(self) -> bool:
-        """Whether what was read of the body, its payloads apart, is as little as `budget.is_small` says."""
+        """True if the text read so far, without payloads, is small (see `budget.is_small`)."""
         return self._restored_bytes + len(self.text) <= SMALL_TEXT and is_small(self.text)
 
     def data(self, token: str) -> Payload:

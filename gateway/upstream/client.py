@@ -118,7 +118,7 @@ class Upstream:
             self._start(outbound, pool)
 
     def _retry(self, outbound: OutboundRequest, node: Node, stale: bool) -> bool:
-        """Send a request again that `node` lost. Return False if that cannot help.
+        """Resend a request that was lost on `node`. Return False if that cannot help.
 
         stale: an idle connection turned out to be closed, which is no fault of the node. Otherwise the request goes to
         another node, once.
