@@ -33,6 +33,7 @@ from tests.migrate.upgrading import (
     state,
     without_parameter,
 )
+from tests.wire import PATIENCE
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 IMAGE = {
@@ -61,14 +62,14 @@ class Upgrade:
         self.credential = {"key": SECRET} if way == "new connector" else None
 
     def run(
-        self, cluster: Connected | None = None, check: Callable[[], None] | None = None, patience: float = 5
+        self, cluster: Connected | None = None, check: Callable[[], None] | None = None, patience: float = PATIENCE
     ) -> None:
         cluster = cluster or cluster_at(self.place.url)
         proved = check or (lambda: probe.prove_again(cluster, self.journal.record))
         carry_out(cluster, self.journal, proved, credential=self.credential, patience=patience)
 
     def roll_back(self, force: bool = False) -> list[str]:
-        return roll_back(cluster_at(self.place.url), Journal.load(self.journal.path), force=force, patience=5)
+        return roll_back(cluster_at(self.place.url), Journal.load(self.journal.path), force=force, patience=PATIENCE)
 
     def template(self) -> str:
         resources = self.place.cluster.core.resources
