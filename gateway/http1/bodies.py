@@ -17,17 +17,17 @@ MAX_LINE = 1024
 """Longest size line of a chunk, with its extensions (RFC 9112, 7.1.1 asks for a limit)."""
 MAX_TRAILERS = 16 * 1024
 
-_QUOTED = rb'"(?:[\t !#-\[\]-~\x80-\xff]|\\[\t -~\x80-\xff])*+"'
+_QUOTED = rb'"(?:[\t !#-\[\]-~\x80-\xff]|\\[\t -~\x80-\xff])*"'
 _SIZE = re.compile(
     rb"([0-9A-Fa-f]{1,15})((?:[ \t]*;[ \t]*%b+(?:[ \t]*=[ \t]*(?:%b+|%b))?)*)\r\n" % (TOKEN, TOKEN, _QUOTED)
 )
 _TINY_CHUNKS = re.compile(
-    rb"(?:%b){4,2048}+" % b"|".join(rb"%x\r\n[\x00-\xff]{%d}\r\n" % (size, size) for size in range(1, 16))
+    rb"(?:%b){4,2048}" % b"|".join(rb"%x\r\n[\x00-\xff]{%d}\r\n" % (size, size) for size in range(1, 16))
 )
 """Several complete chunks of less than 16 bytes: a body sent byte by byte does not take one step a byte."""
 _PART = re.compile(rb"(?:[0-9A-Fa-f]{1,15}(?:[ \t]*;%b*)?[ \t]*\r?)?" % VALUE)
 _HEX = re.compile(rb"[0-9A-Fa-f]{1,15}[ \t]*[;\r]")
-_TRAILERS = re.compile(rb"(?:%b++:%b*+\r\n)++\r\n" % (TOKEN, VALUE))
+_TRAILERS = re.compile(rb"(?:%b++:%b*+\r\n)+\r\n" % (TOKEN, VALUE))
 
 _NO_TRAILER = frozenset(
     {b"transfer-encoding", b"content-length", b"host", b"connection", b"te", b"trailer", b"upgrade", b"keep-alive"}

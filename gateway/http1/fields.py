@@ -14,7 +14,7 @@ TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]"
 VALUE = rb"[^\x00-\x08\x0a-\x1f\x7f]"
 """A character of a field value: visible, space, tab or obs-text (RFC 9110, 5.5)."""
 
-_FIELDS = re.compile(rb"(?:%b++:%b*+\r\n)*+" % (TOKEN, VALUE))
+_FIELDS = re.compile(rb"(?:%b++:%b*+\r\n)*" % (TOKEN, VALUE))
 _NAME = re.compile(rb"%b+" % TOKEN)
 _CODING = rb"(?!chunked[ \t]*;)%b+(?:[ \t]*;[ \t]*%b+[ \t]*=[ \t]*%b+)*" % (TOKEN, TOKEN, TOKEN)
 _CODINGS = re.compile(rb"%b(?:[ \t]*,[ \t]*%b)*" % (_CODING, _CODING))

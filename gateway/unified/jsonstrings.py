@@ -12,13 +12,13 @@ WINDOW = 64 * 1024
 """Bytes that a regular expression gets at a time."""
 _STRIDE = 4 << 20
 """Bytes that are searched or copied at a time."""
-_STRETCH = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
+_STRETCH = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*', re.DOTALL)
 _CONTROL = re.compile(r"[\x00-\x1f]")
 _UNSAFE = re.compile("[\x00\ud800-\udfff]")
 _HEX = rb"[0-9a-fA-F]"
 _ESCAPES = re.compile(
     # A pair of escaped surrogates is one character, and half of one is none.
-    rb'[^"\\]*+(?:\\(?:u(?:[dD][89abAB]%b{2}\\u%b{4}|(?![dD][89abAB])%b{4})|[^u])[^"\\]*+)*+' % (_HEX, _HEX, _HEX)
+    rb'[^"\\]*+(?:\\(?:u(?:[dD][89abAB]%b{2}\\u%b{4}|(?![dD][89abAB])%b{4})|[^u])[^"\\]*+)*' % (_HEX, _HEX, _HEX)
 )
 """Text that can be decoded by itself: it does not end within an escape."""
 _PIECE = 256 * 1024

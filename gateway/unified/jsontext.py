@@ -27,8 +27,8 @@ from gateway.unified.validate import Problems, Reading, child, json_type, shorte
 
 _MAX_DIGITS = 400
 _INT64 = range(-(2**63), 2**63)
-_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
-_COMPLETE_STRINGS = re.compile(rb'(?:[^"]++|"(?:[^"\\]++|\\.)*+")*+', re.DOTALL)
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*"', re.DOTALL)
+_COMPLETE_STRINGS = re.compile(rb'(?:[^"]++|"(?:[^"\\]++|\\.)*")*', re.DOTALL)
 _UNSAFE = re.compile("[\x00\ud800-\udfff]")
 _BOM = b"\xef\xbb\xbf"
 

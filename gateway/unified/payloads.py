@@ -152,7 +152,7 @@ _Span = tuple[int, int, bool]
 def _long_strings(body: bytes | bytearray, threshold: int, most: int) -> Iterator[_Span]:
     """Yield every string to extract. most: bytes that may remain."""
     # Strings whose part before the first backslash is short; anything may follow a backslash.
-    short_strings = re.compile(rb'(?:[^"]*+"[^"\\]{0,%d}+(?:\\.[^"\\]*+)*+")*+[^"]*+' % (threshold - 1), re.DOTALL)
+    short_strings = re.compile(rb'(?:[^"]*+"[^"\\]{0,%d}+(?:\\.[^"\\]*+)*")*[^"]*+' % (threshold - 1), re.DOTALL)
     extracted = position = 0
     while position < len(body):
         run = short_strings.match(body, position, position + WINDOW)
