@@ -57,7 +57,8 @@ class Pool:
         self._all_connections = all_connections
         self._attempts: set[asyncio.Task[None]] = set()
         self._idle: list[Connection] = []
-        self._waiters: OrderedDict[Waiter, None] = OrderedDict()
+        self._waiters: OrderedDict[Waiter, bool] = OrderedDict()
+        """In the order in which they came; True for one that wants a fresh connection."""
         self._uploads: set[OutboundRequest] = set()
         self._upload_waiters: OrderedDict[asyncio.Future[None], None] = OrderedDict()
 
@@ -86,7 +87,7 @@ class Pool:
         return None
 
     async def acquire(self, *, fresh: bool = False) -> Connection:
-        """Return a connection: an idle one, or the next one that is opened or given back. fresh: not an idle one.
+        """Return a connection: an idle one, or the next one that is opened or given back. fresh: one not used before.
 
         Raises:
             OSError: a connection attempt failed.
@@ -94,7 +95,7 @@ class Pool:
         connection = None if fresh else self.take()
         while connection is None:
             waiter: Waiter = asyncio.get_running_loop().create_future()
-            self._waiters[waiter] = None
+            self._waiters[waiter] = fresh
             self.waiting_since = min(self.waiting_since, time.monotonic())
             self._connect()
             try:
@@ -115,10 +116,13 @@ class Pool:
         """Hand a connection without a request to the request that has waited longest, or leave it idle."""
         if connection.transport.is_closing():
             return  # `discard` follows
-        waiter = self._next_waiter()
+        waiter = self._next_waiter(connection.reused)
         if waiter is not None:
             connection.deadline = NO_DEADLINE
             waiter.set_result(connection)
+            return
+        if self._waiters and not self._attempts:  # a fresh connection is wanted, and there is no slot for it but this
+            connection.transport.abort()
             return
         connection.deadline = time.monotonic() + self._keepalive
         self.waiting_since = NO_DEADLINE
@@ -132,11 +136,18 @@ class Pool:
             self._idle.remove(connection)
         self._connect()
 
-    def _next_waiter(self) -> Waiter | None:
-        while self._waiters:
-            waiter = self._waiters.popitem(last=False)[0]
-            if not waiter.done():
+    def _next_waiter(self, reused: bool) -> Waiter | None:
+        """Remove and return the waiter that has waited longest. reused: pass over those that want a fresh connection,
+        unless no attempt is under way for them.
+        """
+        for waiter, fresh in self._waiters.items():
+            if waiter.done():
+                continue  # cancelled: `acquire` removes it
+            if not (reused and fresh):
+                del self._waiters[waiter]
                 return waiter
+            if not self._attempts:
+                return None
         return None
 
     def _connect(self) -> None:
@@ -178,7 +189,7 @@ class Pool:
 
     def _fail_next(self, failure: OSError) -> None:
         """Fail the next waiter, unless another attempt is under way for it."""
-        if len(self._attempts) < len(self._waiters) and (waiter := self._next_waiter()) is not None:
+        if len(self._attempts) < len(self._waiters) and (waiter := self._next_waiter(reused=False)) is not None:
             waiter.set_exception(failure)
 
     # Uploads

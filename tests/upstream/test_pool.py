@@ -84,6 +84,27 @@ async def test_a_connection_given_to_a_cancelled_request_goes_to_the_next() -> N
         assert cancelled.cancelled()
 
 
+async def test_a_request_sent_again_gets_a_connection_that_nobody_used() -> None:
+    async with _pool(2) as pool:
+        first = await pool.acquire()
+        again, other = asyncio.create_task(pool.acquire(fresh=True)), asyncio.create_task(pool.acquire())
+        await asyncio.sleep(0)
+        first.reused = True
+        pool.give_back(first)
+        assert await other is first  # the attempt for the other request is under way
+        second = await again
+        assert not second.reused
+        second.reused = True
+        last, after = asyncio.create_task(pool.acquire(fresh=True)), asyncio.create_task(pool.acquire())
+        await asyncio.sleep(0)
+        pool.give_back(first)  # its slot is the only one for a fresh connection
+        third = await last
+        assert not third.reused
+        assert not after.done()
+        pool.give_back(second)
+        assert await after is second
+
+
 async def test_a_failed_attempt_is_told_to_one_request_only() -> None:
     async with RecordingUpstream() as upstream:
         [node] = NodeSet(Settings(url=upstream.url)).nodes
