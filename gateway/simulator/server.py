@@ -11,6 +11,7 @@ import aiohttp
 from aiohttp import web
 
 from gateway.simulator.core import ClusterCore
+from gateway.simulator.errors import NoAnswer
 from gateway.simulator.handlers import Request
 from gateway.simulator.llm import LlmEndpoints
 from gateway.simulator.llm.endpoints import Script, slowness
@@ -19,6 +20,7 @@ from gateway.simulator.rest import Response, respond
 
 MAX_BODY = 100 * 1024 * 1024
 _LLM_MAX_BODY = 2 * MAX_BODY
+_LOOK = 0.05  # seconds between two looks whether a client that gets no answer is still there
 
 
 class Simulator:
@@ -94,7 +96,13 @@ class Simulator:
             return web.Response(status=413)
         headers = {name.lower(): value for name, value in incoming.headers.items()}
         request = Request(incoming.method, incoming.raw_path, headers, body)
-        return _web_response(await self._respond(request), pretty="pretty" in request.query)
+        try:
+            response = await self._respond(request)
+        except NoAnswer:
+            while incoming.transport is not None:  # until the client gives up
+                await asyncio.sleep(_LOOK)
+            raise
+        return _web_response(response, pretty="pretty" in request.query)
 
     async def _respond(self, request: Request) -> Response:
         serve = respond(self.core, request)

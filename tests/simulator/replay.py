@@ -18,8 +18,8 @@ from gateway.simulator.core import ClusterCore
 from gateway.simulator.handlers import Request
 from gateway.simulator.llm.endpoints import provider_of
 from gateway.simulator.predict import LlmReply, LlmRequest
-from gateway.simulator.resources import NODE
 from gateway.simulator.rest import Response, respond
+from gateway.simulator.store import NODE
 
 RECORDINGS = Path(__file__).parent.parent / "recordings"
 _ID = re.compile(r"[A-Za-z0-9_-]{20}")

@@ -10,8 +10,8 @@ import pytest
 
 from gateway.simulator.core import ClusterCore
 from gateway.simulator.handlers import Request
-from gateway.simulator.resources import NODE
 from gateway.simulator.rest import Response, respond
+from gateway.simulator.store import NODE
 
 ML = "/_plugins/_ml"
 TAG = "0123456789abcdef0123456789abcdef"
@@ -190,6 +190,7 @@ def _restore(core: ClusterCore, kind: str, hit: dict[str, Any]) -> None:
         resources.connectors[source["connector_id"]] = dict(CONNECTOR)
         made = resources.models.pop(resources.register_model(source, deploy=True)["model_id"])
         resources.models[hit["_id"]] = {**made, **times, "model_version": source["model_version"]}
+        resources.deploy_model(hit["_id"])
         source["last_deployed_time"], source["planning_worker_nodes"] = source["last_updated_time"], [NODE]
 
 
