@@ -20,7 +20,6 @@ from gateway.simulator.rest import Response, respond
 
 MAX_BODY = 100 * 1024 * 1024
 _LLM_MAX_BODY = 2 * MAX_BODY
-_LOOK = 0.05  # seconds between two looks whether a client that gets no answer is still there
 
 
 class Simulator:
@@ -99,8 +98,7 @@ class Simulator:
         try:
             response = await self._respond(request)
         except NoAnswer:
-            while incoming.transport is not None:  # until the client gives up
-                await asyncio.sleep(_LOOK)
+            await asyncio.Event().wait()  # until the client gives up
             raise
         return _web_response(response, pretty="pretty" in request.query)
 

@@ -111,6 +111,7 @@ class Store:
     def _delete(self, kind: str, name: str) -> Json:
         self._writing(kind, name)
         known = self._all_of(kind).pop(name, None) is not None
+        self._refresh(kind)
         return {**self._written(kind, name, "deleted" if known else "not_found"), "forced_refresh": True}
 
     def _written(self, kind: str, name: str, result: str) -> Json:
