@@ -179,6 +179,7 @@ def command(capsys: pytest.CaptureFixture[str]) -> Command:
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look again at once, and leave it to the system when files reach the disk."""
-    monkeypatch.setattr("gateway.migrate.apply._PAUSE", 0.01)
+    monkeypatch.setattr("gateway.migrate.writer._PAUSE", 0.01)
+    monkeypatch.setattr("gateway.migrate.loading.SETTLE", 0.01)
     monkeypatch.setattr("gateway.cli.promote._PAUSE", 0.01)
     monkeypatch.setattr("os.fsync", lambda _: None)
