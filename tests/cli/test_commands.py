@@ -102,7 +102,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["serve", "--work", "1", "--loglevel", "info"], "No such option '--loglevel'. Did you mean '--log-level'?"),
         (["agents", "--aws", "es"], "No such option '--aws'."),  # an abbreviation of several
         (["serve", "--workers", "two"], "Invalid value for '--workers': 'two' is not a valid integer."),
-        (["upgrade", "--probe", "x"], "Invalid value for '--probe': 'x' is not one of 'documents', 'template', 'execute'."),
+        (["upgrade", "--probe", "x"], "'x' is not one of 'documents', 'template', 'execute'."),
         (["rewrite", "--provider", "p", "--agent", "a"], "Give either --provider or --agent."),
         (["rollback"], "Missing argument 'FILE...'."),
     ],
