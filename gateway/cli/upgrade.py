@@ -13,7 +13,7 @@ import click
 from rich.console import Console
 
 from gateway.agents.rules import Rule
-from gateway.cli.cluster import cluster_options
+from gateway.cli.cluster import cluster_options, gateway_option
 from gateway.cli.command import FILE, Command
 from gateway.cli.output import fail, print_json
 from gateway.cli.upgrade_run import RunOptions, UpgradeRun, done_json, resume_command
@@ -72,6 +72,7 @@ class _Options(RunOptions):
     "--backup-dir", type=FILE, default=Path(DIRECTORY), metavar="DIR", help=f"Backup folder (default: ./{DIRECTORY})."
 )
 @click.option("--resume", type=FILE, metavar="FILE", help="Finish the upgrade of this backup file.")
+@gateway_option
 @cluster_options
 def command(cluster: ClusterOptions, **options: Any) -> int:
     """Show the smallest change to the connectors that lets the agents accept every kind of input.

@@ -17,6 +17,7 @@ from gateway.migrate.backup import Journal
 from gateway.migrate.connection import ClusterError, Connected
 from gateway.migrate.credential import CredentialError, ask_credential, credential_names, read_credential
 from gateway.migrate.display import request_line
+from gateway.migrate.gateways import tell
 from gateway.migrate.rollback import RolledBack, UndoFailed, carry_out, roll_back
 from gateway.migrate.upgrade import Documents, Offer
 
@@ -35,6 +36,7 @@ class RunOptions:
     ask_credential: bool
     probe: Probe
     backup_dir: Path
+    gateways: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,12 +140,12 @@ class UpgradeRun:
         self.done.append(Done(journal.record.key, journal.path, result, journal.record.outcome))
 
     def _carry_out(self, journal: Journal, credential: Mapping[str, str] | None) -> Result:
-        carry_out(self._cluster, journal, self._probe(journal), self.report, credential)
+        carry_out(self._cluster, journal, self._probe(journal), self.report, credential, changed=self._tell_gateways)
         self.report(f"{journal.record.key}: upgraded; to undo it: mlc-gateway rollback {journal.path}")
         return "upgraded"
 
     def _undo(self, journal: Journal) -> Result:
-        roll_back(self._cluster, journal, self.report)
+        roll_back(self._cluster, journal, self.report, changed=self._tell_gateways)
         self.report(f"{journal.record.key}: undone; an earlier run had begun to undo it")
         return "rolled back"
 
@@ -157,6 +159,10 @@ class UpgradeRun:
                 probe.execute(self._cluster, journal.record)
 
         return check
+
+    def _tell_gateways(self) -> None:
+        for line in tell(self._options.gateways, self._cluster.settings):
+            self.report(line)
 
     def report(self, line: str) -> None:
         """Print a line: on standard error if standard output gets JSON."""

@@ -12,7 +12,7 @@ requests no sequence of these calls failed one.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from gateway.migrate import loading, marked
@@ -36,7 +36,12 @@ class NeedsCredential(StepFailed):
 
 
 class Runner:
-    """Runs one journal's steps. report: gets each call before it is sent. credential: of the new connector."""
+    """Runs one journal's steps.
+
+    report: gets each call before it is sent. credential: of the new connector. changed: called when gateways should
+    read the documents again: once a change is in use, and before the undo of one is in use. So no gateway sends more
+    than the loaded template takes.
+    """
 
     def __init__(
         self,
@@ -46,8 +51,10 @@ class Runner:
         credential: Mapping[str, Any] | None = None,
         patience: float = PATIENCE,
         clock: Clock = time,
+        changed: Callable[[], None] = lambda: None,
     ) -> None:
         self._cluster = cluster
+        self._changed = changed
         self._journal = journal
         self._record = journal.record
         self._credential = credential
@@ -131,6 +138,7 @@ class Runner:
                 self._give_up(index, step, now)
                 raise
         self._load_again()
+        self._changed()
         self._journal.mark(index, "done")
 
     def _give_up(self, index: int, step: Step, before: Any) -> None:
@@ -153,6 +161,7 @@ class Runner:
             now = None
         if now not in goals:
             self._write(self._filled(step.undo), step.place, goals)
+        self._changed()
         self._load_again()
         self._journal.mark(index, "undone")
 

@@ -41,15 +41,18 @@ def carry_out(
     credential: Mapping[str, Any] | None = None,
     patience: float = PATIENCE,
     clock: Clock = time,
+    changed: Callable[[], None] = lambda: None,
 ) -> None:
     """Apply the remaining steps of the journal and probe the result. If that fails, undo all steps.
+
+    report, credential, patience, clock, changed: see `Runner`.
 
     Raises:
         NeedsCredential: a new connector needs a credential; everything stays as it is, and the journal open.
         RolledBack: a step or the probe failed, and all steps were undone.
         UndoFailed: a step or the probe failed, and not all steps could be undone.
     """
-    runner = Runner(cluster, journal, report, credential, patience, clock)
+    runner = Runner(cluster, journal, report, credential, patience, clock, changed)
     try:
         runner.forward()
         probe()
@@ -72,15 +75,16 @@ def roll_back(
     force: bool = False,
     patience: float = PATIENCE,
     clock: Clock = time,
+    changed: Callable[[], None] = lambda: None,
 ) -> list[str]:
     """Undo the journal's steps, finished or not, and return what still differs from the backup.
 
-    force: also undo where somebody changed the documents since.
+    force: also undo where somebody changed the documents since. report, patience, clock, changed: see `Runner`.
 
     Raises:
         UndoFailed: something could not be undone.
     """
-    runner = Runner(cluster, journal, report, patience=patience, clock=clock)
+    runner = Runner(cluster, journal, report, patience=patience, clock=clock, changed=changed)
     try:
         runner.backward(force)
     except Failure as error:

@@ -90,6 +90,12 @@ class Deployment:
             self.do(self._gateway.start())
         return f"http://127.0.0.1:{self._gateway.data_port}"
 
+    @property
+    def gateway_admin_url(self) -> str:
+        assert self.gateway_url
+        assert self._gateway is not None
+        return f"http://127.0.0.1:{self._gateway.admin_port}"
+
     def renew_gateway(self) -> None:
         """Replace the gateway with a new one, which has read no agent yet."""
         self._pool.clear()
