@@ -204,7 +204,7 @@ class CallModel:
         """Return parameters that the agent can't do without and nobody sends: {} for most agents.
 
         First the strings that its models' interfaces require, then the bare question as prompt, for an agent that has
-        none and needs one (docs/internals/facts.md, 3.4.0 and "Models that require `inputs`").
+        none and needs one (docs/internals/facts.md, 3.4.0, and "Models that require inputs").
         """
         required = dict(self._required())
         if required:

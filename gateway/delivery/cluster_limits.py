@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from gateway.errors import Problem, UndeliverableContent
-from gateway.mlcommons.agent_types import FLOW_TYPES, AgentType
+from gateway.mlcommons.agent_types import FLOW_TYPES
 from gateway.mlcommons.agents import behaviour_of
-from gateway.mlcommons.agents.flow import selected_tools
 from gateway.mlcommons.expansion import RenderFailure
-from gateway.mlcommons.generations import Generation
+from gateway.mlcommons.generations import LAST_READ, Generation
 from gateway.mlcommons.profile import AgentProfile
 from gateway.unified.model import AgentInput, Media
 
-_LAST_READ = (3, 8)
-"""The last release whose sources and recordings show these limits. A later one may have fixed them."""
 _NOT_TO_OPENAI = ("document", "video")
 _SWITCH = 'PUT /_cluster/settings {"persistent":{"plugins.ml_commons.unified_agent_api_enabled":true}}'
 _TOOL = '{"type":"VisualizationTool","name":"none","description":"Not available."}'
@@ -38,7 +35,7 @@ def _v2_problems(profile: AgentProfile, agent_input: AgentInput, _: Mapping[str,
     if profile.unified_api is False:
         reason = f"{profile.type} agents need the cluster's unified agent API, which is off"
         yield Problem("input", reason, code="UNIFIED_API_OFF", help=f"an administrator runs: {_SWITCH}")
-    elif profile.version[:2] > _LAST_READ:
+    elif profile.version[:2] > LAST_READ:
         return
     elif profile.provider.startswith("gemini/"):
         reason = f"the cluster can't read Gemini's answers to {profile.type} agents"
@@ -57,28 +54,18 @@ def _v2_problems(profile: AgentProfile, agent_input: AgentInput, _: Mapping[str,
 
 
 def _agent_problems(profile: AgentProfile, _: AgentInput, params: Mapping[str, str]) -> Iterator[Problem]:
-    """Yield what the agent lacks (docs/internals/facts.md, "Agents without tools").
-
-    Without a tool, a flow answers 400, and a conversational agent that does not call functions answers 500 or never.
-    Without memory, a conversational agent on 2.x answers 500.
-    """
-    if profile.version[:2] > _LAST_READ:
-        return
-    is_conversational = profile.agent_type is AgentType.CONVERSATIONAL
-    needs_tool = is_conversational and not behaviour_of(profile).calls_functions(profile, params)
-    if (needs_tool or profile.agent_type in FLOW_TYPES) and not _has_tool(profile, params):
-        yield _tool_missing(profile, params)
-    if is_conversational and profile.generation is Generation.TEXT and not profile.memory_type:
-        reason = f"on OpenSearch 2, an agent of type {profile.type} fails without memory"
-        help = 'register the agent again with "memory": {"type": "conversation_index"}'
-        yield Problem(f"agents/{profile.id}.memory", reason, "a memory", "none", "MEMORY_MISSING", help)
-
-
-def _has_tool(profile: AgentProfile, params: Mapping[str, str]) -> bool:
     try:
-        return bool(selected_tools(profile, params))
+        lacking = behaviour_of(profile).lacks(profile, params)
     except RenderFailure:
-        return True  # reported when the request is planned
+        return  # reported when the request is planned
+    for requirement in lacking:
+        yield _tool_missing(profile, params) if requirement == "tool" else _memory_missing(profile)
+
+
+def _memory_missing(profile: AgentProfile) -> Problem:
+    reason = f"on OpenSearch 2, an agent of type {profile.type} fails without memory"
+    help = 'register the agent again with "memory": {"type": "conversation_index"}'
+    return Problem(f"agents/{profile.id}.memory", reason, "a memory", "none", "MEMORY_MISSING", help)
 
 
 def _tool_missing(profile: AgentProfile, params: Mapping[str, str]) -> Problem:

@@ -33,7 +33,7 @@ def move_system_text(
     """Move system turns into the parameter `system_prompt`, for a V2 agent whose template has a place for it.
 
     Among the messages they would stay a turn of their own, which Bedrock refuses and Gemini takes for the model's
-    (docs/internals/facts.md, conversational_v2, 22).
+    (docs/internals/facts.md, "conversational_v2").
 
     value: the request's `input`, agent_input: the same, decoded. params: the caller's own.
     Return the input without those turns, the parameters to send, and what to report; nothing if there are none.

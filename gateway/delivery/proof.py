@@ -43,6 +43,9 @@ class Proved(Mapping[str, str]):
     def __len__(self) -> int:
         return len(self._parameters)
 
+    def __repr__(self) -> str:
+        return f"Proved({self._parameters!r})"
+
     def with_texts(self, replace: Callable[[str], str]) -> Proved:
         """Return the parameters with another text in them, for which the same proof holds (`plan_cache`)."""
         return Proved({name: replace(value) for name, value in self._parameters.items()})

@@ -105,6 +105,8 @@ def first_call(profile: AgentProfile, params: Mapping[str, str], env: RuntimeVal
     Raises:
         RenderFailure: the cluster would return an error instead.
     """
+    if lacking := behaviour_of(profile).lacks(profile, params):
+        raise RenderFailure(f"the agent has no {lacking[0]}")
     model, _ = first_llm(profile, params)
     if model is None:
         raise RenderFailure("the agent calls no LLM")
