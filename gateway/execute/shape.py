@@ -1,0 +1,283 @@
+"""The shape of an execute body: everything but its texts and images. Bodies of one shape are delivered in the same way.
+
+Only the frequent forms have a shape: a text, content blocks, or messages, in the RFC's own spelling and without any
+other member. Every text must be plain (`is_plain_text`): a plan does not depend on the words of such a text.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+
+from gateway.delivery.escaping import raw_text
+from gateway.delivery.plan_cache import is_plain_text
+from gateway.errors import GatewayError, Unreadable
+from gateway.unified.base64text import is_valid
+from gateway.unified.budget import SMALL_BODY, SMALL_TEXT, Budget, count_separators
+from gateway.unified.payloads import ExtractedBody, Payload, extract
+
+_MOST_PARTS = 32
+"""Texts and images of a body with a shape."""
+_LONGEST_ROLE = 20
+
+Shape = Any
+"""A hashable description: `_TEXT`, a tuple of blocks, or a tuple of messages. A block is `_TEXT`, or a 1-tuple with the
+format of an image; a message is its role and its content."""
+_TEXT = "text"
+
+
+class _TextBlock(msgspec.Struct, tag="text", forbid_unknown_fields=True):
+    text: str
+
+
+class _Source(msgspec.Struct, forbid_unknown_fields=True):
+    type: Literal["base64"]
+    format: Literal["png", "jpeg", "gif", "webp"]
+    data: str
+
+
+class _ImageBlock(msgspec.Struct, tag="image", forbid_unknown_fields=True):
+    source: _Source
+
+
+_Blocks = list[_TextBlock | _ImageBlock]
+
+
+class _Message(msgspec.Struct, forbid_unknown_fields=True):
+    role: str
+    content: str | _Blocks
+
+
+class _BlocksBody(msgspec.Struct, forbid_unknown_fields=True):
+    input: str | _Blocks
+
+
+class _MessagesBody(msgspec.Struct, forbid_unknown_fields=True):
+    input: list[_Message]
+
+
+_BLOCKS = msgspec.json.Decoder(_BlocksBody)
+_MESSAGES = msgspec.json.Decoder(_MessagesBody)
+
+# The quotes of each form's names and values. More of them belong to a repeated name, of which a decoder tells only the
+# last.
+_BODY_QUOTES, _TEXT_QUOTES, _TEXT_BLOCK_QUOTES, _IMAGE_QUOTES, _MESSAGE_QUOTES = 2, 2, 8, 18, 6
+
+
+@dataclass(slots=True)
+class ShapedBody:
+    """A body, taken apart. texts, images: in the order of the body."""
+
+    shape: Shape
+    texts: list[str]
+    images: list[Payload]
+
+
+def read_shaped(body: bytes, budget: Budget) -> ShapedBody | None:
+    """Return `body` by its shape; None if it has none or breaks a rule, and must be read in full."""
+    if len(body) <= SMALL_TEXT:
+        extracted = None
+        text = body
+    elif len(body) <= SMALL_BODY:
+        try:
+            extracted = extract(body, budget=budget._replace(text=SMALL_TEXT))
+        except GatewayError:
+            return None
+        text = extracted.text
+    else:
+        return None
+    if len(text) > budget.text or count_separators(text, 0, len(text)) > budget.values:
+        return None
+    try:
+        found = (_MESSAGES if b'"role"' in text else _BLOCKS).decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return _Reader(extracted).read(text, found.input, budget.items)
+
+
+class _Reader:
+    """Collects the texts and images of one body."""
+
+    def __init__(self, extracted: ExtractedBody | None) -> None:
+        self._extracted = extracted
+        self._blobs = extracted.blobs if extracted is not None else {}
+        self._texts: list[str] = []
+        self._images: list[Payload] = []
+        self._quotes = _BODY_QUOTES
+
+    def read(self, raw: bytes, value: str | _Blocks | list[_Message], most: int) -> ShapedBody | None:
+        """Return the body; None if a text is not plain, an image is not base64, or a name is repeated."""
+        try:
+            if isinstance(value, str):
+                shape: Shape = self._text(value)
+            elif value and isinstance(value[0], _Message):
+                shape = tuple(map(self._message, value))  # type: ignore[arg-type]
+            else:
+                shape = self._blocks(value)  # type: ignore[arg-type]
+        except _NoShape:
+            return None
+        count = len(self._texts) + len(self._images)
+        if not count or count > min(_MOST_PARTS, most // 2) or raw.count(b'"') != self._quotes:
+            return None
+        return ShapedBody(shape, self._texts, self._images)
+
+    def _message(self, message: _Message) -> Shape:
+        if not 0 < len(message.role) <= _LONGEST_ROLE or not message.role.isalpha():
+            raise _NoShape
+        self._quotes += _MESSAGE_QUOTES
+        content = message.content
+        return message.role, self._text(content) if isinstance(content, str) else self._blocks(content)
+
+    def _blocks(self, blocks: _Blocks) -> Shape:
+        return tuple(map(self._block, blocks))
+
+    def _block(self, block: _TextBlock | _ImageBlock) -> Shape:
+        if isinstance(block, _TextBlock):
+            self._quotes += _TEXT_BLOCK_QUOTES - _TEXT_QUOTES
+            return self._text(block.text)
+        source = block.source
+        data: Payload = self._blobs.get(source.data) or source.data.encode()
+        if not data or not is_valid(data):
+            raise _NoShape
+        self._quotes += _IMAGE_QUOTES
+        self._images.append(data)
+        return (source.format,)
+
+    def _text(self, text: str) -> Shape:
+        if text in self._blobs:
+            assert self._extracted is not None
+            try:
+                text = self._extracted.restore(text)
+            except (GatewayError, Unreadable):
+                raise _NoShape from None
+            self._quotes += _TEXT_QUOTES
+        else:
+            self._quotes += _TEXT_QUOTES + text.count('"')
+        if not text or text[0] == " " or text.isspace() or not is_plain_text(text) or _SPECIAL.search(text):
+            raise _NoShape
+        self._texts.append(text)
+        return _TEXT
+
+
+class _NoShape(Exception):
+    """The body has no shape."""
+
+
+# Specimens
+
+# From Unicode's private use area, so that no agent's own text contains them.
+_FIRST, _LAST = "\uf8f3", "\uf8f4"
+_SPECIAL = re.compile("[\x00\uf8f0-\uf8ff]")
+_ESCAPED = '"\\\n'
+"""What JSON escapes: the specimen of a text has it, so that one can tell how often each place is escaped."""
+
+
+def _specimen_text(number: int) -> str:
+    return f"{_FIRST}{number}{_ESCAPED}{_LAST}"
+
+
+def _specimen_image(number: int) -> bytes:
+    return base64.b64encode(f"specimen image {number:05}".encode())
+
+
+def specimen_body(shape: Shape) -> bytes:
+    """Return a body of `shape` with specimens as texts and images."""
+    return json.dumps({"input": _Specimens().content(shape)}, ensure_ascii=False).encode()
+
+
+class _Specimens:
+    def __init__(self) -> None:
+        self._texts = self._images = 0
+
+    def content(self, shape: Shape) -> Any:
+        if shape == _TEXT:
+            self._texts += 1
+            return _specimen_text(self._texts - 1)
+        if isinstance(shape[0], tuple) and len(shape[0]) == 2:
+            return [{"role": role, "content": self.content(content)} for role, content in shape]
+        return list(map(self._block, shape))
+
+    def _block(self, shape: Shape) -> Any:
+        if shape == _TEXT:
+            return {"type": "text", "text": self.content(shape)}
+        self._images += 1
+        data = _specimen_image(self._images - 1).decode()
+        return {"type": "image", "source": {"type": "base64", "format": shape[0], "data": data}}
+
+
+def _encoded(text: str) -> bytes:
+    return msgspec.json.encode(text)[1:-1]
+
+
+_ONCE, _TWICE = _encoded(_ESCAPED), _encoded(raw_text(_ESCAPED))
+_SPECIMEN = re.compile(
+    rb"%b([0-9]+)(?:(%b)|(%b))%b|%b"
+    % (
+        _FIRST.encode(),
+        re.escape(_ONCE),
+        re.escape(_TWICE),
+        _LAST.encode(),
+        _specimen_image(0).replace(_specimen_image(0)[-8:], rb"([A-Za-z0-9+/=]{8})"),
+    )
+)
+_IMAGE_NUMBERS = {_specimen_image(number)[-8:]: number for number in range(_MOST_PARTS)}
+
+_Piece = bytes | tuple[int, bool] | int
+"""Bytes as they are; the number of a text, and whether it is escaped twice; the number of an image."""
+
+
+class ShapedTemplate:
+    """A body to send for any body of one shape: the body for the specimens, cut where they are."""
+
+    def __init__(self, pieces: list[_Piece]) -> None:
+        self._pieces = pieces
+
+    @classmethod
+    def of(cls, sent: bytes, shaped: ShapedBody) -> ShapedTemplate | None:
+        """Return the template. None if a text or image of `shaped` is missing in `sent`, or stands there changed.
+
+        sent: what is sent for `specimen_body(shaped.shape)`.
+        """
+        pieces = list(_cut(sent))
+        texts = {piece[0] for piece in pieces if isinstance(piece, tuple)}
+        images = {piece for piece in pieces if isinstance(piece, int)}
+        if texts != set(range(len(shaped.texts))) or images != set(range(len(shaped.images))):
+            return None
+        if any(isinstance(piece, bytes) and _SPECIAL.search(piece.decode()) for piece in pieces):
+            return None
+        return cls(pieces)
+
+    def fill(self, shaped: ShapedBody) -> list[Payload]:
+        """Return the body for `shaped`, in pieces. Images are not copied."""
+        once = list(map(_encoded, shaped.texts))
+        filled: list[Payload] = []
+        for piece in self._pieces:
+            if isinstance(piece, bytes):
+                filled.append(piece)
+            elif isinstance(piece, int):
+                filled.append(shaped.images[piece])
+            else:
+                number, twice = piece
+                text = once[number]
+                filled.append(_encoded(raw_text(shaped.texts[number])) if twice and b"\\" in text else text)
+        return [b"".join(filled)] if sum(map(len, filled)) <= SMALL_TEXT else filled
+
+
+def _cut(sent: bytes) -> Iterator[_Piece]:
+    done = 0
+    for found in _SPECIMEN.finditer(sent):
+        yield sent[done : found.start()]
+        done = found.end()
+        if found[4] is None:
+            yield int(found[1]), found[3] is not None
+        elif (number := _IMAGE_NUMBERS.get(found[4])) is not None:
+            yield number
+        else:
+            yield found[0]
+    yield sent[done:]
