@@ -138,7 +138,7 @@ def _check_nodes(upstream: Upstream, url_given: bool) -> Iterator[ConfigProblem]
     for i, url in enumerate(upstream.nodes):
         path, parts = f"upstream.nodes[{i}]", urlsplit(url)
         if parts.scheme != first_scheme:
-            reason = "is not of the same scheme as upstream.nodes[0]; credentials would go to some nodes in clear"
+            reason = "is of another scheme than upstream.nodes[0], so some nodes would get credentials unencrypted"
             yield ConfigProblem(path, reason, repr(url), f"an address with {first_scheme}://")
         try:
             first = seen.setdefault(_host_and_port(url), i)

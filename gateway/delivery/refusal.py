@@ -178,9 +178,10 @@ class Upgrade:
         if self._after is None:
             self._after = self._search.after_upgrade(with_upgrades(self._search.profile, provider), change.name)
         if not self._after.delivers(agent_input):
-            return f"no upgrade of {connector} would let this through; see docs/reference/limitations.md"
-        replaced = "the list of messages" if change.form == "array" else "the user's turn"
+            return f"no upgrade of {connector} would let this input through; see docs/reference/limitations.md"
+        part = "the whole list of messages" if change.form == "array" else "the user's turn"
         return (
-            f"{command(self._search.profile.id)}: {connector} takes ${{parameters.{change.name}}} in place of "
-            f"{replaced}, which stays its default, so old callers are not affected; see docs/operate/migration.md"
+            f"upgrade the agent with `{command(self._search.profile.id)}`: it changes {connector} so that the gateway "
+            f"can send {part} in the parameter {change.name}; requests without this parameter are not affected; "
+            "see docs/operate/migration.md"
         )

@@ -26,7 +26,7 @@ _NOT_IN_URL = re.compile(r"[\x00-\x20\x7f]")
 _URL_START = re.compile(rb"(https?|s3|gs)://", re.IGNORECASE)
 _ACCOUNT = re.compile(r"[0-9]{12}")
 _URL_EXPECTED = "an http, https, s3 or gs URL"
-_FORMAT_FROM_URL = "a URL whose path ends in a known format, or the spelling with a format"
+_FORMAT_FROM_URL = 'a URL whose path ends in a known file extension, or {"type": "url", "format": …, "data": <URL>}'
 
 
 def read_typed(kind: MediaKind, block: Fields) -> Media | None:
@@ -77,7 +77,12 @@ def read_image_url(part: Fields) -> Media | None:
         holder, name = inner, "url"
         detail = inner.string("detail", required=False)
         if detail not in (None, "auto"):
-            inner.problem("detail", "The detail of an image can't be carried", '"auto"', shorten(detail or ""))
+            inner.problem(
+                "detail",
+                '"detail" is not supported: not every provider has it',
+                '"auto", or no "detail"',
+                shorten(detail or ""),
+            )
     found = _read_reference("image", holder, name)
     if holder is not part:
         holder.done()
@@ -102,7 +107,12 @@ def read_file(part: Fields) -> Media | None:
     name = file.name("filename", required=False)
     found = None
     if file.has("file_id"):
-        file.problem("file_id", "A file stored at one provider can't be sent to another", "file_data", "file_id")
+        file.problem(
+            "file_id",
+            '"file_id" names a file stored at a provider, which the gateway can\'t read',
+            "file_data",
+            "file_id",
+        )
     else:
         found = _read_reference("document", file, "file_data", name or "")
     file.done()
@@ -168,7 +178,9 @@ def _payload(holder: Fields, name: str) -> tuple[Base64 | None, str]:
     wrapper = holder.object(name)
     assert wrapper is not None
     if wrapper.get("__bytes_encoded__") is not True:
-        wrapper.problem("__bytes_encoded__", "An object here must be an encoding of bytes", "true")
+        wrapper.problem(
+            "__bytes_encoded__", 'An object in place of a base64 string needs "__bytes_encoded__": true', "true"
+        )
     found = _base64(wrapper, "data")
     wrapper.done()
     return found
@@ -191,7 +203,7 @@ def _base64(holder: Fields, name: str) -> tuple[Base64 | None, str]:
         # In a string without escapes, the only possible white space is a space.
         content = clean(content, b" ") if is_lifted and written not in extracted.escaped else clean(content)
     except ValueError as error:
-        help = 'For a URL, "type" is "url".' if _URL_START.match(bytes(data[:8])) else ""
+        help = 'To send a URL, set "type" to "url".' if _URL_START.match(bytes(data[:8])) else ""
         holder.problem(name, f"Not base64: {error}", expected, f"string of {len(data)} bytes", help)
         return None, mime or ""
     return Base64(content, written if is_lifted else extracted.new_token()), mime or ""
@@ -206,13 +218,13 @@ def _read_reference(kind: MediaKind, holder: Fields, name: str, filename: str = 
         payload, mime = _payload(holder, name)
         fmt = formats.normalise(kind, mime) or formats.from_path(kind, filename)
         if payload and not fmt:
-            holder.problem(name, f"Unknown {kind} format: no provider takes it", _known(kind), shorten(mime))
+            holder.problem(name, f"Unknown {kind} format: no provider accepts it", _known(kind), shorten(mime))
         return (fmt, payload) if fmt and payload else None
     url = _url(holder, name, SCHEMES)
     fmt = formats.from_path(kind, urlsplit(url).path) if url else None
     if url and not fmt:
         holder.problem(
-            name, f"The URL does not tell the {kind} format", _FORMAT_FROM_URL, shorten(url.partition("?")[0])
+            name, f"The URL does not show the format of the {kind}", _FORMAT_FROM_URL, shorten(url.partition("?")[0])
         )
     return (fmt, Url(url)) if url and fmt else None
 
@@ -235,7 +247,10 @@ def _read_url(kind: MediaKind, source: Fields, body: Fields, schemes: tuple[str,
         fmt = formats.from_path(kind, urlsplit(url).path) if url else None
         if url and not fmt:
             source.problem(
-                "url", f"The URL does not tell the {kind} format", _FORMAT_FROM_URL, shorten(url.partition("?")[0])
+                "url",
+                f"The URL does not show the format of the {kind}",
+                _FORMAT_FROM_URL,
+                shorten(url.partition("?")[0]),
             )
     else:
         fmt = _format(kind, source, body)
@@ -261,7 +276,7 @@ def _read_s3(kind: MediaKind, source: Fields, member: str, body: Fields) -> _Fou
 def _bucket_owner(location: Fields) -> str | None:
     owner = location.string("bucketOwner", required=False)
     if owner is not None and not _ACCOUNT.fullmatch(owner):
-        location.problem("bucketOwner", "Not an account id", "12 digits", shorten(owner))
+        location.problem("bucketOwner", "Not an AWS account id", "12 digits", shorten(owner))
     return owner
 
 
@@ -274,7 +289,7 @@ def _url(holder: Fields, name: str, schemes: tuple[str, ...]) -> str | None:
     fault = _url_fault(url, schemes)
     if not fault:
         return url
-    help = 'For inline data, "type" is "base64".' if url[:5].lower() == "data:" else ""
+    help = 'To send inline data, set "type" to "base64".' if url[:5].lower() == "data:" else ""
     # The query of a pre-signed URL is a secret.
     shown = f"data: URL of {len(url)} characters" if help else shorten(url.partition("?")[0])
     holder.problem(name, f"Not a URL the gateway can pass on: {fault}", expected, shown, help)
@@ -307,15 +322,15 @@ def _format(kind: MediaKind, *holders: Fields, mime: str = "", place: str = "") 
         written = holder.string(member, _known(kind))
         fmt = formats.normalise(kind, written) if written is not None else None
         if written is not None and fmt is None:
-            holder.problem(member, f"Unknown {kind} format: no provider takes it", _known(kind), shorten(written))
+            holder.problem(member, f"Unknown {kind} format: no provider accepts it", _known(kind), shorten(written))
         if fmt and mime and formats.contradicts(kind, fmt, mime):
-            reason = f"The data: URL says {shorten(mime)}, the format says {fmt}"
-            holder.reading.problems.add(place, reason, "one and the same format", shorten(mime))
+            reason = f"The data: URL has the type {shorten(mime)}, but the format is {fmt}"
+            holder.reading.problems.add(place, reason, "the same format in both", shorten(mime))
             return None
         return fmt
     fmt = formats.normalise(kind, mime) if mime else None
     if fmt is None and mime:
-        reason = f"Unknown {kind} format: no provider takes it"
+        reason = f"Unknown {kind} format: no provider accepts it"
         holders[0].reading.problems.add(place, reason, _known(kind), shorten(mime))
     elif fmt is None:
         holders[0].require("format", _known(kind))

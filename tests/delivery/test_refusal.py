@@ -27,17 +27,18 @@ def upgrade(cluster: SimulatedCluster, agent: str) -> str:
     """The advice for an agent whose template has no other turn, or has slots of the agent's own (the tutorial's)."""
     profile = cluster.profile(agent)
     model = profile.models[0]
-    name, replaced = ("body", "the user's turn") if "tutorial" in agent else ("messages", "the list of messages")
+    name, part = ("body", "the user's turn") if "tutorial" in agent else ("messages", "the whole list of messages")
     return (
-        f"{command(profile.id)}: connector {model.connector.id} of model {model.id} takes ${{parameters.{name}}} in "
-        f"place of {replaced}, which stays its default, so old callers are not affected; see docs/operate/migration.md"
+        f"upgrade the agent with `{command(profile.id)}`: it changes connector {model.connector.id} of model "
+        f"{model.id} so that the gateway can send {part} in the parameter {name}; requests without this parameter are "
+        "not affected; see docs/operate/migration.md"
     )
 
 
 def no_upgrade(cluster: SimulatedCluster, agent: str) -> str:
     model = cluster.profile(agent).models[0]
     what = f"connector {model.connector.id} of model {model.id}"
-    return f"no upgrade of {what} would let this through; see docs/reference/limitations.md"
+    return f"no upgrade of {what} would let this input through; see docs/reference/limitations.md"
 
 
 def not_callable(added: str = "") -> str:
