@@ -46,7 +46,7 @@ def _bare_media(kind: MediaKind) -> Reader:
 def _native(kind: str) -> Reader:
     def read(block: Fields) -> ConverseBlock | None:
         value = block.value(kind)
-        return None if value is None else ConverseBlock(kind, sources.unwrap_bytes(value), block.at)
+        return None if value is None else ConverseBlock(kind, _unwrap_bytes(value), block.at)
 
     return read
 
@@ -150,3 +150,16 @@ def _reader(block: Fields, item: dict[str, Any], typed: dict[str, Reader], bare:
         got = ", ".join(shorten(name) for name in list(item)[:5]) or "an empty object"
         block.problem("type", 'Missing "type"', f"one of {', '.join(typed)}", got)
     return None
+
+
+def _unwrap_bytes(value: Any) -> Any:
+    """Replace every ``{"__bytes_encoded__": true, "data": …}`` in `value` by its base64 string."""
+    match value:
+        case {"__bytes_encoded__": True, "data": str(data), **rest} if not rest:
+            return data
+        case dict():
+            return {key: _unwrap_bytes(item) for key, item in value.items()}
+        case list():
+            return [_unwrap_bytes(item) for item in value]
+        case _:
+            return value
