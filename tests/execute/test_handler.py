@@ -187,7 +187,7 @@ async def test_content_without_a_way_is_refused_and_nothing_is_sent(deployment: 
         },
     }
     assert remedy.startswith("upgrade the agent with `mlc-gateway upgrade ")
-    assert "${parameters.messages}" in remedy
+    assert "in the parameter messages; requests without this parameter are not affected" in remedy
     assert deployment.simulator.received == []
 
 
