@@ -17,9 +17,10 @@ import msgspec
 
 from gateway.delivery.escaping import raw_text
 from gateway.delivery.plan_cache import is_plain_text
-from gateway.errors import GatewayError, Unreadable
+from gateway.errors import GatewayError
 from gateway.unified.base64text import is_valid
 from gateway.unified.budget import SMALL_BODY, SMALL_TEXT, Budget, count_separators
+from gateway.unified.jsonstrings import Unreadable
 from gateway.unified.payloads import ExtractedBody, Payload, extract
 
 _MOST_PARTS = 32
@@ -94,59 +95,65 @@ def read_shaped(body: bytes, budget: Budget) -> ShapedBody | None:
         return None
     if len(text) > budget.text or count_separators(text, 0, len(text)) > budget.values:
         return None
+    reader = _Reader(extracted)
     try:
-        found = (_MESSAGES if b'"role"' in text else _BLOCKS).decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        if b'"role"' in text:
+            shape: Shape = tuple(map(reader.message, _MESSAGES.decode(text).input))
+        else:
+            shape = reader.content(_BLOCKS.decode(text).input)
+    except (_NoShape, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    return _Reader(extracted).read(text, found.input, budget.items)
+    if not 0 < reader.parts <= min(_MOST_PARTS, budget.items // 2) or text.count(b'"') != reader.quotes:
+        return None
+    return ShapedBody(shape, reader.texts, reader.images)
+
+
+class _NoShape(Exception):
+    """The body has no shape."""
 
 
 class _Reader:
-    """Collects the texts and images of one body."""
+    """Collects the texts and images of one body. quotes: of all names and values that were read.
+
+    Its methods return the shape of a part. They raise _NoShape for a text that is not plain, and for what must be read
+    in full.
+    """
 
     def __init__(self, extracted: ExtractedBody | None) -> None:
         self._extracted = extracted
         self._blobs = extracted.blobs if extracted is not None else {}
-        self._texts: list[str] = []
-        self._images: list[Payload] = []
-        self._quotes = _BODY_QUOTES
+        self.texts: list[str] = []
+        self.images: list[Payload] = []
+        self.quotes = _BODY_QUOTES
 
-    def read(self, raw: bytes, value: str | _Blocks | list[_Message], most: int) -> ShapedBody | None:
-        """Return the body; None if a text is not plain, an image is not base64, or a name is repeated."""
-        try:
-            if isinstance(value, str):
-                shape: Shape = self._text(value)
-            elif value and isinstance(value[0], _Message):
-                shape = tuple(map(self._message, value))  # type: ignore[arg-type]
-            else:
-                shape = self._blocks(value)  # type: ignore[arg-type]
-        except _NoShape:
-            return None
-        count = len(self._texts) + len(self._images)
-        if not count or count > min(_MOST_PARTS, most // 2) or raw.count(b'"') != self._quotes:
-            return None
-        return ShapedBody(shape, self._texts, self._images)
+    @property
+    def parts(self) -> int:
+        """Number of texts and images."""
+        return len(self.texts) + len(self.images)
 
-    def _message(self, message: _Message) -> Shape:
+    def message(self, message: _Message) -> Shape:
+        """Read a message."""
         if not 0 < len(message.role) <= _LONGEST_ROLE or not message.role.isalpha():
             raise _NoShape
-        self._quotes += _MESSAGE_QUOTES
-        content = message.content
-        return message.role, self._text(content) if isinstance(content, str) else self._blocks(content)
+        self.quotes += _MESSAGE_QUOTES
+        return message.role, self.content(message.content)
 
-    def _blocks(self, blocks: _Blocks) -> Shape:
-        return tuple(map(self._block, blocks))
+    def content(self, content: str | _Blocks) -> Shape:
+        """Read a text or content blocks."""
+        if not content:
+            raise _NoShape
+        return self._text(content) if isinstance(content, str) else tuple(map(self._block, content))
 
     def _block(self, block: _TextBlock | _ImageBlock) -> Shape:
         if isinstance(block, _TextBlock):
-            self._quotes += _TEXT_BLOCK_QUOTES - _TEXT_QUOTES
+            self.quotes += _TEXT_BLOCK_QUOTES - _TEXT_QUOTES
             return self._text(block.text)
         source = block.source
         data: Payload = self._blobs.get(source.data) or source.data.encode()
         if not data or not is_valid(data):
             raise _NoShape
-        self._quotes += _IMAGE_QUOTES
-        self._images.append(data)
+        self.quotes += _IMAGE_QUOTES
+        self.images.append(data)
         return (source.format,)
 
     def _text(self, text: str) -> Shape:
@@ -156,17 +163,13 @@ class _Reader:
                 text = self._extracted.restore(text)
             except (GatewayError, Unreadable):
                 raise _NoShape from None
-            self._quotes += _TEXT_QUOTES
+            self.quotes += _TEXT_QUOTES
         else:
-            self._quotes += _TEXT_QUOTES + text.count('"')
-        if not text or text[0] == " " or text.isspace() or not is_plain_text(text) or _SPECIAL.search(text):
+            self.quotes += _TEXT_QUOTES + text.count('"')
+        if not text or text != text.strip() or not is_plain_text(text) or _SPECIAL.search(text):
             raise _NoShape
-        self._texts.append(text)
+        self.texts.append(text)
         return _TEXT
-
-
-class _NoShape(Exception):
-    """The body has no shape."""
 
 
 # Specimens
@@ -216,17 +219,11 @@ def _encoded(text: str) -> bytes:
 
 
 _ONCE, _TWICE = _encoded(_ESCAPED), _encoded(raw_text(_ESCAPED))
+_IMAGES = {_specimen_image(number): number for number in range(_MOST_PARTS)}
 _SPECIMEN = re.compile(
-    rb"%b([0-9]+)(?:(%b)|(%b))%b|%b"
-    % (
-        _FIRST.encode(),
-        re.escape(_ONCE),
-        re.escape(_TWICE),
-        _LAST.encode(),
-        _specimen_image(0).replace(_specimen_image(0)[-8:], rb"([A-Za-z0-9+/=]{8})"),
-    )
+    rb"%b([0-9]+)(?:%b|(%b))%b|%b"
+    % (_FIRST.encode(), re.escape(_ONCE), re.escape(_TWICE), _LAST.encode(), b"|".join(map(re.escape, _IMAGES)))
 )
-_IMAGE_NUMBERS = {_specimen_image(number)[-8:]: number for number in range(_MOST_PARTS)}
 
 _Piece = bytes | tuple[int, bool] | int
 """Bytes as they are; the number of a text, and whether it is escaped twice; the number of an image."""
@@ -274,10 +271,6 @@ def _cut(sent: bytes) -> Iterator[_Piece]:
     for found in _SPECIMEN.finditer(sent):
         yield sent[done : found.start()]
         done = found.end()
-        if found[4] is None:
-            yield int(found[1]), found[3] is not None
-        elif (number := _IMAGE_NUMBERS.get(found[4])) is not None:
-            yield number
-        else:
-            yield found[0]
+        image = _IMAGES.get(found[0])
+        yield image if image is not None else (int(found[1]), found[2] is not None)
     yield sent[done:]
