@@ -26,11 +26,11 @@ from gateway.unified.payloads import ExtractedBody, Payload, extract
 _MOST_PARTS = 32
 """Texts and images of a body with a shape."""
 _LONGEST_ROLE = 20
+_MOST_BLANKS = 2
 
 Shape = Any
-"""A hashable description: `_TEXT`, a tuple of blocks, or a tuple of messages. A block is `_TEXT`, or a 1-tuple with the
-format of an image; a message is its role and its content."""
-_TEXT = "text"
+"""A hashable description: of a text, a string (`_edges`); of an image, a 1-tuple with its format; of content blocks and
+messages, a tuple of them; of a message, its role and content."""
 
 
 class _TextBlock(msgspec.Struct, tag="text", forbid_unknown_fields=True):
@@ -166,10 +166,21 @@ class _Reader:
             self.quotes += _TEXT_QUOTES
         else:
             self.quotes += _TEXT_QUOTES + text.count('"')
-        if not text or text != text.strip() or not is_plain_text(text) or _SPECIAL.search(text):
+        stripped = text.strip()
+        if not stripped or not is_plain_text(text) or _SPECIAL.search(text):
             raise _NoShape
-        self.texts.append(text)
-        return _TEXT
+        self.texts.append(stripped)
+        return _edges(text, stripped)
+
+
+def _edges(text: str, stripped: str) -> Shape:
+    """Return the white space around a text, with "|" for the rest. It belongs to the shape, as it is sent or not."""
+    if len(text) == len(stripped):
+        return "|"
+    if len(text) - len(stripped) > _MOST_BLANKS:
+        raise _NoShape
+    start = text.index(stripped[0])
+    return f"{text[:start]}|{text[start + len(stripped) :]}"
 
 
 # Specimens
@@ -199,15 +210,15 @@ class _Specimens:
         self._texts = self._images = 0
 
     def content(self, shape: Shape) -> Any:
-        if shape == _TEXT:
+        if isinstance(shape, str):
             self._texts += 1
-            return _specimen_text(self._texts - 1)
+            return shape.replace("|", _specimen_text(self._texts - 1))
         if isinstance(shape[0], tuple) and len(shape[0]) == 2:
             return [{"role": role, "content": self.content(content)} for role, content in shape]
         return list(map(self._block, shape))
 
     def _block(self, shape: Shape) -> Any:
-        if shape == _TEXT:
+        if isinstance(shape, str):
             return {"type": "text", "text": self.content(shape)}
         self._images += 1
         data = _specimen_image(self._images - 1).decode()
