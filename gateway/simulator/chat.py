@@ -136,10 +136,12 @@ class _Loop:
             response = jsonpath.read(answer, interface.tool_calls_path)
             asked = True
         reason = jsonpath.read(answer, interface.finish_reason_path)
-        calling = interface.finish_reason_tool or (reason if asked else "")
-        if not asked and str(reason).lower() != calling:
+        by_reason = bool(interface.finish_reason_tool)
+        calls = jsonpath.read(answer, interface.tool_calls_path) if not by_reason else []
+        if not asked and not calls and str(reason).lower() != interface.finish_reason_tool:
             return Step(text, "null", "null", "null", as_text(response, True))
-        calls = jsonpath.read(answer, interface.tool_calls_path) if reason == calling else []
+        if reason == interface.finish_reason_tool:
+            calls = jsonpath.read(answer, interface.tool_calls_path)
         name, chosen, call_id = tool_call(interface, calls[0]) if calls else ("", "", "")
         self.interactions.append(as_text(jsonpath.read(answer, interface.message_path), True))
         known = next((tool for tool in self.tools if tool.lower() in name.lower()), None)

@@ -15,7 +15,7 @@ from gateway.simulator.chat import run_conversational
 from gateway.simulator.documents import mcp_is_off
 from gateway.simulator.errors import Answer, ExecuteFailure, Json, NoAnswer, illegal_argument, null_pointer
 from gateway.simulator.flow import run_conversational_flow, run_flow
-from gateway.simulator.interface_check import check_interface
+from gateway.simulator.interface_check import check_input, check_output
 from gateway.simulator.llm import answer_any
 from gateway.simulator.memory import MemoryStore
 from gateway.simulator.plan import run_plan
@@ -65,8 +65,7 @@ class ClusterCore:
     def execute(self, agent_id: str, body: Mapping[str, Any] | bytes | str) -> Executed:
         """Run an agent to its end: POST ``/_plugins/_ml/agents/{agent_id}/_execute``.
 
-        Raises:
-            NoAnswer: the cluster would never answer.
+        The status is 0 if the cluster would never answer.
         """
         sent: list[str] = []
         run = self.execution(agent_id, body)
@@ -79,12 +78,15 @@ class ClusterCore:
             return Executed(200, end.value, sent)
         except Answer as failure:
             return Executed(failure.status, failure.body, sent)
+        except NoAnswer:
+            return Executed(0, None, sent)
 
     def execution(self, agent_id: str, body: Mapping[str, Any] | bytes | str) -> Run:
         """Return the run as a generator of LLM calls that returns the response's body.
 
         Raises:
             Answer: the run failed; the exception carries the response.
+            NoAnswer: the cluster never answers.
         """
         document = parse_object(body, self.modern) if isinstance(body, bytes | str) else body
         try:
@@ -183,5 +185,7 @@ class ClusterCore:
         connector = model.get("connector") or self.resources.connectors.get(model.get("connector_id", ""))
         if connector is None:
             raise ExecuteFailure(404, "OpenSearchStatusException", "Failed to find connector")
-        check_interface(model, parameters, self.modern)
-        return (yield from predict(connector, parameters, self.modern))
+        check_input(model, parameters)
+        answer = yield from predict(connector, parameters, self.modern)
+        check_output(model, answer)
+        return answer

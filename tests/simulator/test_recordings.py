@@ -16,9 +16,8 @@ LENGTH = 160  # of a difference that is printed
 # The exchanges with different responses, and the reasons: of the first round, and of each later file.
 KNOWN_DISAGREEMENTS = {
     "2.19.0/02_register": {
-        "get_model_preset",  # shows a model in the instant of its deployment, and a built-in schema word for word
+        "get_model_preset",  # shows a model in the instant of its deployment
         "get_model_internal",  # shows a model in the instant of its deployment
-        "flow_preset_question",  # names the built-in schema word for word
         "yaml_content_type",  # YAML is not simulated
         "accept_yaml",  # YAML is not simulated
         "flow_a_deep_nesting_1100",  # Python reads fewer levels than the cluster
@@ -38,7 +37,6 @@ UNFINISHED = {
     "2.19.0/32_undeploy_bulk_auto_deploy_off_delete": 3,
     "2.19.0/34_agents_without_tools": 47,
     "2.19.0/35_concurrent_registration": 0,
-    "2.19.0/38_required_inputs": 29,
     "3.4.0/34_tools_empty": 33,
     "3.6.0/32_conversational_v2": 0,
     "3.6.0/34_conversational_v2_more": 0,
