@@ -65,7 +65,8 @@ class ClusterCore:
     def execute(self, agent_id: str, body: Mapping[str, Any] | bytes | str) -> Executed:
         """Run an agent to its end: POST ``/_plugins/_ml/agents/{agent_id}/_execute``.
 
-        The status is 0 if the cluster would never answer.
+        Raises:
+            NoAnswer: the cluster never answers.
         """
         sent: list[str] = []
         run = self.execution(agent_id, body)
@@ -78,8 +79,6 @@ class ClusterCore:
             return Executed(200, end.value, sent)
         except Answer as failure:
             return Executed(failure.status, failure.body, sent)
-        except NoAnswer:
-            return Executed(0, None, sent)
 
     def execution(self, agent_id: str, body: Mapping[str, Any] | bytes | str) -> Run:
         """Return the run as a generator of LLM calls that returns the response's body.
@@ -177,15 +176,8 @@ class ClusterCore:
 
     def predict(self, model_id: str | None, parameters: Parameters) -> Run:
         """Call a model and return the data map of its answer."""
-        model = self.resources.models.get(model_id or "")
-        if model is None:
-            raise ExecuteFailure(404, "OpenSearchStatusException", "Failed to find model")
-        if not self.resources.is_deployed(model_id or ""):
-            self.resources.deploy_model(model_id or "")
-        connector = model.get("connector") or self.resources.connectors.get(model.get("connector_id", ""))
-        if connector is None:
-            raise ExecuteFailure(404, "OpenSearchStatusException", "Failed to find connector")
-        check_input(model, parameters)
-        answer = yield from predict(connector, parameters, self.modern)
-        check_output(model, answer)
+        loaded = self.resources.use(model_id or "")
+        check_input(loaded.model, parameters)
+        answer = yield from predict(loaded.connector, parameters, self.modern)
+        check_output(loaded.model, answer)
         return answer

@@ -18,6 +18,7 @@ KNOWN_DISAGREEMENTS = {
     "2.19.0/02_register": {
         "get_model_preset",  # shows a model in the instant of its deployment
         "get_model_internal",  # shows a model in the instant of its deployment
+        "get_model_after_autodeploy",  # says DEPLOYED; in 30_deploy_states an undeployed model that is used does not
         "yaml_content_type",  # YAML is not simulated
         "accept_yaml",  # YAML is not simulated
         "flow_a_deep_nesting_1100",  # Python reads fewer levels than the cluster
@@ -32,9 +33,6 @@ KNOWN_DISAGREEMENTS = {
 
 # What is not simulated yet: how many exchanges of the file agree at least.
 UNFINISHED = {
-    "2.19.0/30_deploy_states": 0,
-    "2.19.0/31_deploy_states_remedies": 0,
-    "2.19.0/32_undeploy_bulk_auto_deploy_off_delete": 3,
     "2.19.0/34_agents_without_tools": 47,
     "2.19.0/35_concurrent_registration": 0,
     "3.4.0/34_tools_empty": 33,
