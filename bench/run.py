@@ -21,7 +21,7 @@ from bench import proxies
 from bench.figures import FIGURES, Figure
 from bench.load import Ask, Connection, many
 from bench.process import Process, allow_many_files, free_port
-from bench.rewrite import SIZES, fastest_json, image_body, median, profile, rewrite, text_body
+from bench.rewrite import SIZES, fastest_json, image_body, median, profile, rewrite, text_body, turns_body
 from bench.upstream import AGENT
 from bench.workers import GET, REWRITE, scaling
 from gateway.delivery.plan_cache import PlanCache
@@ -29,6 +29,13 @@ from gateway.delivery.plan_cache import PlanCache
 RESULTS = Path(__file__).parent / "results.md"
 BIG = 50 * 1024 * 1024
 EXECUTE = f"/_plugins/_ml/agents/{AGENT}/_execute"
+EXECUTES = {
+    "text": Ask(EXECUTE, text_body(1000)),
+    "image": Ask(EXECUTE, image_body(1000)),
+    "conversation": Ask(EXECUTE, turns_body(1000)),
+    "large image": Ask(EXECUTE, image_body(1_000_000)),
+}
+"""Figures that compare what the gateway rewrites with what Envoy passes on."""
 SMALL, LARGE = Ask("/bytes/1000"), Ask("/bytes/100000")
 
 
@@ -93,8 +100,11 @@ class Bench:
                 self._cpu(process, ask, what)
         if "gateway" in running:
             body = text_body(1000)
-            for path, what in (("/index/_search", "POST 1 KB"), (EXECUTE, "execute 1 KB")):
-                self._cpu(running["gateway"], Ask(path, body), what)
+            self._cpu(running["gateway"], Ask("/index/_search", body), "POST 1 KB")
+            for what, ask in EXECUTES.items():
+                for process in order:
+                    if process.name in ("gateway", "envoy"):
+                        self._cpu(process, ask, f"execute, {what}")
         with self._on_one_core([*order, upstream]):
             for name, port in [("direct", upstream.port), *((process.name, process.port) for process in order)]:
                 connection = Connection(port)
@@ -217,7 +227,12 @@ class Bench:
             if measured["gateway"] and measured[key]:
                 pairs = zip(measured["gateway"], measured[key], strict=True)
                 self.figures[key] = statistics.median(mine / other for mine, other in pairs)
-        executed, passed = self.raw["CPU, execute 1 KB"]["gateway"], self.raw["CPU, POST 1 KB"]["gateway"]
+        for key in EXECUTES:
+            measured = self.raw[f"CPU, execute, {key}"]
+            if measured["gateway"] and measured["envoy"]:
+                pairs = zip(measured["gateway"], measured["envoy"], strict=True)
+                self.figures[key] = statistics.median(mine / other for mine, other in pairs)
+        executed, passed = self.raw["CPU, execute, text"]["gateway"], self.raw["CPU, POST 1 KB"]["gateway"]
         if executed:
             self.figures["execute"] = statistics.median(e / p for e, p in zip(executed, passed, strict=True))
             self.figures["latency"] = self.added("gateway")
