@@ -12,6 +12,8 @@ import platform
 import statistics
 import sys
 import tempfile
+import threading
+import time
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,6 +30,8 @@ from gateway.delivery.plan_cache import PlanCache
 
 RESULTS = Path(__file__).parent / "results.md"
 BIG = 50 * 1024 * 1024
+_A_SECOND = 50
+"""Small requests a second beside large ones."""
 EXECUTE = f"/_plugins/_ml/agents/{AGENT}/_execute"
 EXECUTES = {
     "text": Ask(EXECUTE, text_body(1000)),
@@ -105,6 +109,7 @@ class Bench:
                 for process in order:
                     if process.name in ("gateway", "envoy"):
                         self._cpu(process, ask, f"execute, {what}")
+            self._beside(running["gateway"])
         with self._on_one_core([*order, upstream]):
             for name, port in [("direct", upstream.port), *((process.name, process.port) for process in order)]:
                 connection = Connection(port)
@@ -134,6 +139,33 @@ class Bench:
         os.sched_setaffinity(0, self.load_core)
         for process in processes:
             process.pin(self.load_core if process.name == "upstream" else self.proxy_core)
+
+    def _beside(self, process: Process) -> None:
+        """How long small requests take while one client sends executes with a large image, one after the other."""
+        raw = Ask(EXECUTE, image_body(10_000_000)).raw()
+        ended = threading.Event()
+
+        def send() -> None:
+            connection = Connection(process.port)
+            while not ended.is_set():
+                connection.exchange(raw)
+            connection.close()
+
+        sender = threading.Thread(target=send)
+        connection, times = Connection(process.port), []
+        connection.exchange(SMALL.raw())
+        sender.start()
+        try:
+            for _ in range(round(self.seconds * _A_SECOND)):
+                began = time.perf_counter()
+                connection.exchange(SMALL.raw())
+                times.append(time.perf_counter() - began)
+                time.sleep(max(0.0, 1 / _A_SECOND - times[-1]))
+        finally:
+            ended.set()
+            sender.join()
+            connection.close()
+        self.raw["p99 beside 10 MB executes"][process.name].append(statistics.quantiles(times, n=100)[98])
 
     @contextmanager
     def _fresh(self, name: str, upstream: int) -> Iterator[Process]:
@@ -236,6 +268,7 @@ class Bench:
         if executed:
             self.figures["execute"] = statistics.median(e / p for e, p in zip(executed, passed, strict=True))
             self.figures["latency"] = self.added("gateway")
+            self.figures["beside"] = self._median("p99 beside 10 MB executes", "gateway")
             self.figures["down"] = self._median("memory, 50 MB answer", "gateway")
             self.figures["up"] = self._median("memory, 50 MB request", "gateway")
         if self.raw["memory, idle connection"]["gateway"]:
