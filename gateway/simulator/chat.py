@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.simulator import jsonpath, prompts, tools
-from gateway.simulator.errors import ExecuteFailure, null_pointer
+from gateway.simulator.errors import ExecuteFailure, NoAnswer, null_pointer
 from gateway.simulator.flow import history_limit, java_int
 from gateway.simulator.interfaces import Interface, interface_of, tool_call, tool_result
 from gateway.simulator.predict import Run, Tensor
@@ -15,6 +15,8 @@ from gateway.simulator.react import Step, read_step
 from gateway.simulator.render import Parameters, fill
 from gateway.simulator.running import RunningCluster
 from gateway.simulator.values import as_text, hash_order, quoted_inside
+
+_OUT_OF_BOUNDS = "StringIndexOutOfBoundsException"
 
 
 def run_conversational(core: RunningCluster, agent: Mapping[str, Any], given: Parameters, running: str | None) -> Run:
@@ -30,11 +32,23 @@ def run_conversational(core: RunningCluster, agent: Mapping[str, Any], given: Pa
         )
     _recall(core, parameters, interface, running)
     specs = tools.selected(agent, parameters)
-    if specs is None and not core.modern:
-        raise null_pointer('Cannot invoke "java.util.List.iterator()" because "<parameter3>" is null')
+    if interface is None and not specs and not parameters.get("mcp_connectors"):
+        raise _without_tools(core, specs is None, parameters)
     made = [tools.create(spec, parameters, core.modern) for spec in specs or ()]
     loop = _Loop(core, agent["llm"], hash_order([(tool.name, tool) for tool in made]), parameters, interface)
     return (yield from loop.run())
+
+
+def _without_tools(core: RunningCluster, has_none: bool, parameters: Parameters) -> Exception:
+    """Return the failure of a ReAct agent that has no tool, or of whose tools the request selects none."""
+    if core.unified:
+        return NoAnswer()
+    if core.modern:
+        return ExecuteFailure(500, _OUT_OF_BOUNDS, "Range [0, -1) out of bounds for length 0")
+    if not has_none:
+        return ExecuteFailure(500, _OUT_OF_BOUNDS, "start 0, end -1, length 0")
+    variable = "<local3>" if parameters.get("selected_tools") else "<parameter3>"
+    return null_pointer(f'Cannot invoke "java.util.List.iterator()" because "{variable}" is null')
 
 
 def _recall(core: RunningCluster, parameters: Parameters, interface: Interface | None, running: str | None) -> None:

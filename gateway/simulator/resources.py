@@ -7,18 +7,24 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from typing import Any, NamedTuple
 
-from gateway.simulator import documents
+from gateway.simulator import documents, model_groups
 from gateway.simulator.documents import refused
 from gateway.simulator.errors import Json, RestFailure, not_found
 from gateway.simulator.fields import Document
 from gateway.simulator.interface_check import default_interface
 from gateway.simulator.memory import new_id
+from gateway.simulator.model_groups import MAX_TASKS, GroupRead
 from gateway.simulator.name_rules import check_words
 from gateway.simulator.query import matcher
 from gateway.simulator.settings import MCP_SWITCH, SAFE_DELETE, Settings
 
 NODE = "node-1-of-the-simulator"
-INDEX = {"agent": ".plugins-ml-agent", "model": ".plugins-ml-model", "connector": ".plugins-ml-connector"}
+INDEX = {
+    "agent": ".plugins-ml-agent",
+    "model": ".plugins-ml-model",
+    "connector": ".plugins-ml-connector",
+    "model_group": model_groups.INDEX_NAME,
+}
 _IN_MESSAGE = 10
 
 
@@ -47,7 +53,8 @@ class Resources:
         self.connectors: dict[str, Json] = {}
         self.models: dict[str, Json] = {}
         self.agents: dict[str, Json] = {}
-        self._groups: dict[str, list[str]] = {}
+        self.groups: dict[str, Json] = {}
+        self._registering = 0
         self._fresh: list[_Write] = []
         self._written_so_far = dict.fromkeys(INDEX, 0)
         self._numbers: dict[tuple[str, str], int] = {}
@@ -71,10 +78,12 @@ class Resources:
         return {name: self._shown(kind, name) for name in self._all_of(kind)}
 
     def _all_of(self, kind: str) -> dict[str, Json]:
-        return {"connector": self.connectors, "model": self.models, "agent": self.agents}[kind]
+        found = {"connector": self.connectors, "model": self.models, "agent": self.agents, "model_group": self.groups}
+        return found[kind]
 
     def _shown(self, kind: str, name: str) -> Json:
-        return {"connector": self.connector, "model": self.model, "agent": self.agent}[kind](name)
+        shown = {"connector": self.connector, "model": self.model, "agent": self.agent, "model_group": self.group}
+        return shown[kind](name)
 
     def _writing(self, kind: str, name: str) -> None:
         """Record that a document is about to change."""
@@ -148,7 +157,15 @@ class Resources:
     # Models
 
     def register_model(self, body: Mapping[str, Any], deploy: bool) -> Json:
-        """Register a remote model with a connector of its own or a standalone one."""
+        """Register a remote model with a connector of its own or a standalone one, while no other is registered."""
+        read = self.begin_model(body)
+        try:
+            return self.finish_model(body, deploy, read)
+        finally:
+            self.end_model()
+
+    def begin_model(self, body: Mapping[str, Any]) -> GroupRead:
+        """Check a model's registration and read its group. Call `end_model` when it is over."""
         if body.get("name") is None:
             raise refused("model name is null")
         self._check_words(body, "Model name", "Model description")
@@ -157,15 +174,42 @@ class Resources:
                 raise RestFailure(404, "status_exception", f"Failed to find connector:{body['connector_id']}")
         elif body.get("connector") is None:
             raise refused("You must provide connector content when creating a remote model without a connector id!")
-        model_id = new_id()
-        versions = self._groups.setdefault(body["name"], [new_id()])
-        versions.append(model_id)
+        group_id = body.get("model_group_id") or self._group_called(body["name"])
+        if group_id and group_id not in self.groups:
+            raise model_groups.no_group(group_id)
+        if self._registering == MAX_TASKS:
+            if not group_id:
+                self._add_group(body)
+            raise model_groups.too_many_tasks()
+        self._registering += 1
+        return GroupRead(group_id, self._numbers["model_group", group_id] if group_id else 0)
+
+    def end_model(self) -> None:
+        """End what `begin_model` began."""
+        self._registering -= 1
+
+    def finish_model(self, body: Mapping[str, Any], deploy: bool, read: GroupRead) -> Json:
+        """Write the group's next version and the model.
+
+        Raises:
+            Answer: 409 (2.19: 500) if the group has changed since it was read.
+        """
+        group_id = read.id or self._add_group(body)
+        if group_id not in self.groups:
+            raise model_groups.no_group(group_id)
+        number = self._numbers["model_group", group_id]
+        if read.id and number != read.number:
+            raise model_groups.version_conflict(read, number, self.modern)
+        self._writing("model_group", group_id)
+        version = self.groups[group_id]["latest_version"] + 1
         stamp = self.millis()
+        self.groups[group_id] |= {"latest_version": version, "last_updated_time": stamp}
+        model_id = new_id()
         model: Json = {
             "name": body["name"],
-            "model_group_id": body.get("model_group_id") or versions[0],
+            "model_group_id": group_id,
             "algorithm": "REMOTE",
-            "model_version": str(len(versions) - 1),
+            "model_version": str(version),
             "created_time": stamp,
             "last_updated_time": stamp,
             _STATE: _State(deploys_at=self.clock() + self.deploy_seconds if deploy else None),
@@ -279,6 +323,43 @@ class Resources:
                 raise RestFailure(409, "status_exception", f"{named}all visible agents are: [{', '.join(users)}]")
         return self._delete("model", model_id)
 
+    # Model groups
+
+    def check_group(self, body: Mapping[str, Any]) -> None:
+        """Check the registration of a model group."""
+        if body.get("name") is None:
+            raise refused("model group name is null")
+        self._check_words(body, "Model group name", "Model group description")
+        if taken := self._group_called(body["name"]):
+            raise model_groups.name_taken(taken)
+
+    def register_group(self, body: Mapping[str, Any]) -> Json:
+        """Register an empty model group. Return ``{"model_group_id": …}``."""
+        return {"model_group_id": self._add_group(body), "status": "CREATED"}
+
+    def group(self, group_id: str) -> Json:
+        """Return the model group as GET shows it."""
+        if group_id not in self.groups:
+            raise model_groups.no_group(group_id)
+        return self.groups[group_id]
+
+    def delete_group(self, group_id: str) -> Json:
+        """Remove a model group that has no models. A missing one is "not_found", with 200."""
+        if self._found_by("model", {"term": {"model_group_id": group_id}}):
+            raise model_groups.has_models()
+        return self._delete("model_group", group_id)
+
+    def _group_called(self, name: str) -> str:
+        """Return the id of the group with a name, as a search finds it; "" if there is none."""
+        found = self.searchable("model_group").values()
+        return next((document.id for document in found if document.source["name"] == name), "")
+
+    def _add_group(self, body: Mapping[str, Any]) -> str:
+        group_id = new_id()
+        self._writing("model_group", group_id)
+        self.groups[group_id] = model_groups.group_document(body, self.millis())
+        return group_id
+
     # Agents
 
     def register_agent(self, body: Mapping[str, Any]) -> Json:
@@ -322,7 +403,7 @@ class Resources:
             raise RestFailure(404, "status_exception", reason)
         return self._delete("agent", agent_id)
 
-    # All three
+    # All of them
 
     def millis(self) -> int:
         """Return the time as documents carry it."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,11 +19,11 @@ from urllib.parse import urlsplit
 
 from gateway.simulator.core import ClusterCore
 from gateway.simulator.errors import NoAnswer
-from gateway.simulator.handlers import Request
+from gateway.simulator.handlers import Pause, Request
 from gateway.simulator.llm.endpoints import provider_of
 from gateway.simulator.predict import LlmReply, LlmRequest
 from gateway.simulator.resources import NODE
-from gateway.simulator.rest import Response, respond
+from gateway.simulator.rest import Response, Serve, respond
 from gateway.simulator.settings import UNIFIED_API
 from tests.simulator.comparison import same, same_body, short
 
@@ -62,6 +63,8 @@ class Replay:
             yield outcome
 
     def _replay(self, exchange: dict[str, Any]) -> str:
+        if "burst" in exchange:
+            return self._replay_burst(exchange)
         answers = list(_answers(exchange))
         self.sent = []
         try:
@@ -80,6 +83,26 @@ class Replay:
             return f"answer {short(actual)} instead of {short(expected)}"
         return self._compare_llm(exchange["llm"])
 
+    def _replay_burst(self, exchange: dict[str, Any]) -> str:
+        """Send requests at once of which the recording holds one or two. Compare how many had which status.
+
+        ``unique`` in the name: each had another number at the end of its model's name.
+        """
+        if not exchange["name"].endswith("concurrent_0"):
+            return ""  # it was sent with the one before it
+        serving = []
+        for number in range(sum(exchange["burst"].values())):
+            body = dict(exchange["body"])
+            if "unique" in exchange["name"]:
+                body["name"] = f"{body['name'].removesuffix('0')}{number}"
+            serving.append(respond(self.core, self._request({**exchange, "body": body})))
+        paused = [next(serve) for serve in serving]
+        assert all(isinstance(one, Pause) for one in paused)
+        found = [_ended(serve) for serve in serving]
+        self._learn(exchange["answer"], next(one.body for one in found if one.status == exchange["status"]))
+        statuses = Counter(str(one.status) for one in found)
+        return "" if statuses == exchange["burst"] else f"statuses {statuses} instead of {exchange['burst']}"
+
     def _request(self, exchange: dict[str, Any]) -> Request:
         body = exchange["body"]
         text = "" if body is None else body if isinstance(body, str) else json.dumps(body, ensure_ascii=False)
@@ -92,6 +115,9 @@ class Replay:
         try:
             call = next(serve)
             while True:
+                if isinstance(call, Pause):
+                    call = serve.send(None)
+                    continue
                 reply = _reply(call, answers[min(len(self.sent) + 1, len(answers)) - 1])
                 # A model that is down does not receive the call.
                 self.sent += [] if "refused" in (reply.failure or "") else [call]
@@ -138,10 +164,20 @@ class Replay:
         return value
 
 
+def _ended(serve: Serve) -> Response:
+    """Return the response of a request that waits for others."""
+    try:
+        serve.send(None)
+    except StopIteration as end:
+        response: Response = end.value
+        return response
+    raise AssertionError("it waits again")
+
+
 def _kind(path: str) -> str:
     if "/_execute" in path:
         return "execute"
-    match = re.match(r"/_plugins/_ml/(connectors|models|agents|memory)", path)
+    match = re.match(r"/_plugins/_ml/(connectors|model_groups|models|agents|memory)", path)
     return match.group(1) if match else "other"
 
 
@@ -161,6 +197,8 @@ def _excluded(exchange: dict[str, Any]) -> str:
         return "the recording holds only a part of the body"
     if path.endswith("/_search"):
         return _SEARCH
+    if "deepseek" in exchange["name"]:
+        return "an `_llm_interface` that is not simulated"
     if "UnknownHostException" in json.dumps(exchange["answer"]):
         return "a name server's failure"
     if not path.startswith("/_plugins/_ml/") or "/tasks/" in path:

@@ -24,6 +24,9 @@ KNOWN_DISAGREEMENTS = {
         "flow_a_deep_nesting_1100",  # Python reads fewer levels than the cluster
         "agent_after_system_index_update",  # writing to system indices is not simulated
     },
+    "2.19.0/34_agents_without_tools": {
+        "register_conv_tools_null",  # names the column of a null
+    },
     "3.4.0/3.4.0": {
         "async",  # the simulated run is over before the answer; the cluster's model call came after it
         "stream",  # … and was recorded with the next exchange
@@ -36,22 +39,17 @@ UNFINISHED = {
     "2.19.0/30_deploy_states": 0,
     "2.19.0/31_deploy_states_remedies": 0,
     "2.19.0/32_undeploy_bulk_auto_deploy_off_delete": 3,
-    "2.19.0/34_agents_without_tools": 47,
-    "2.19.0/35_concurrent_registration": 0,
     "2.19.0/38_required_inputs": 29,
-    "3.4.0/34_tools_empty": 33,
     "3.6.0/31_memory_unified_v1": 0,
     "3.6.0/32_conversational_v2": 0,
     "3.6.0/33_per_memory": 6,
     "3.6.0/34_conversational_v2_more": 2,
     "3.6.0/35_conversational_v2_own_model": 0,
-    "3.6.0/36_tools_empty": 25,
     "3.8.0/31_memory_unified_v1": 0,
     "3.8.0/32_conversational_v2": 0,
     "3.8.0/33_per_memory": 6,
     "3.8.0/34_conversational_v2_more": 2,
     "3.8.0/35_conversational_v2_own_model": 0,
-    "3.8.0/36_tools_empty": 25,
 }
 RECORDED = [(version, recorded) for version in VERSIONS for recorded in files(version)]
 
