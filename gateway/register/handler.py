@@ -26,7 +26,7 @@ from gateway.offload import run_here_if
 from gateway.ports import Answer, ClusterReader, ExecuteCall, ExecuteHandler, Forward, ProfileCache
 from gateway.register.calls import Calls
 from gateway.register.cascade import CLEANUP, delete_agent, read_cascade
-from gateway.register.documents import notices
+from gateway.register.changes import notices
 from gateway.register.making import make_agent, read_target, secrets_of
 from gateway.register.parts import LEFT_BEHIND, left_text
 from gateway.register.quick import QuickRun, check_query, parts_of

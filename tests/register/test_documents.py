@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from gateway.notices import Notice
-from gateway.register.documents import agent_body, mcp_connector_body, model_body, notices
+from gateway.register.changes import notices
+from gateway.register.documents import agent_body, mcp_connector_body, model_body
 from gateway.register.target import Target, as_native, check, makes_model, takes
 from tests.register.simulated_cluster import AGENTS, BEDROCK, GEMINI, OPENAI, TAG, TARGETS, block, read, registration_of
 
@@ -112,7 +113,7 @@ def test_what_the_client_said_of_the_agent_is_kept() -> None:
         "description": "d",
         "app_type": "rag",
         "model": block(OPENAI),
-        "tools": [],
+        "tools": [{"type": "PPLTool"}],
         "memory": {"type": "conversation_index", "window_size": 7},
         "parameters": {"max_iteration": 5, "verbose": True},
     }
@@ -121,7 +122,7 @@ def test_what_the_client_said_of_the_agent_is_kept() -> None:
         "description": "d",
         "app_type": "rag",
         "type": "conversational",
-        "tools": [],
+        "tools": [{"type": "PPLTool"}],
         "memory": {"type": "conversation_index", "window_size": 7},
         "llm": {"model_id": "m1", "parameters": {"response_filter": "$.choices[0].message.content"}},
         "parameters": {
@@ -160,7 +161,8 @@ def test_a_flow_whose_tools_run_another_model_gets_one_more() -> None:
 
 def test_v2_and_its_memory_where_there_are_none() -> None:
     memory = {"type": "agentic_memory", "memory_container_id": "c1", "window_size": 3}
-    document = {"name": "x", "type": "conversational/v2", "model": block(OPENAI), "memory": memory, "tools": []}
+    tools = [{"type": "PPLTool"}]
+    document = {"name": "x", "type": "conversational/v2", "model": block(OPENAI), "memory": memory, "tools": tools}
     body = made(document)
     assert (body["type"], body["memory"]) == ("conversational", {"type": "conversation_index", "window_size": 3})
     asked = {"type": "conversational_v2", "memory": memory}
