@@ -185,10 +185,10 @@ def _head(status: int, headers: Mapping[str, str], length: int) -> bytes:
 def orphans(core: ClusterCore) -> list[str]:
     """What was left behind in a cluster, one line each.
 
-    Models and connectors with the gateway's tag that nothing uses, agents whose model is gone, and tagged executors
-    of planners that are gone.
+    Models, model groups and connectors with the gateway's tag that nothing uses, agents whose model is gone, and
+    tagged executors of planners that are gone.
     """
-    found = {kind: core.resources.current(kind) for kind in ("agent", "model", "connector")}
+    found = {kind: core.resources.current(kind) for kind in ("agent", "model", "model_group", "connector")}
     agents = [Document("agent", name, source) for name, source in found["agent"].items()]
     used = {agent.id: _models_of(agent) for agent in agents}
     in_use = {model_id for models in used.values() for model_id in models}
@@ -200,6 +200,11 @@ def orphans(core: ClusterCore) -> list[str]:
             f"model {name}: no agent uses it"
             for name, source in found["model"].items()
             if _is_tagged(source) and name not in in_use
+        ),
+        *(
+            f"model_group {name}: no model is in it"
+            for name, source in found["model_group"].items()
+            if _is_tagged(source) and name not in {model["model_group_id"] for model in found["model"].values()}
         ),
         *(
             f"connector {name}: nothing uses it"

@@ -76,9 +76,11 @@ async def _clean_up(agent_id: str, parts: Sequence[Made], calls: Calls) -> str:
         if users is None:
             report.append(f"kept {part}, as it is not known who else uses it; by hand: {part.by_hand}")
         elif users:
-            report.append(f"kept {part}, used by agent {users[0]}")
+            user = "model" if part.kind == "model_groups" else "agent"
+            report.append(f"kept {part}, used by {user} {users[0]}")
         elif left := await remove(calls, [part]):
             report.append(f"{left[0].reason}; by hand: {part.by_hand}")
         else:
+            gone.add(part.id)
             report.append(f"removed {part}")
     return header_text("; ".join(report))

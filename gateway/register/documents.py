@@ -42,8 +42,23 @@ _PROMPTS = {
 """The default prompt of an LLM tool: the conversation that the cluster remembers, then the question."""
 
 
-def model_body(registration: Registration, target: Target, tag: str) -> dict[str, Any]:
+def model_group_body(registration: Registration, tag: str) -> dict[str, Any]:
+    """Return the body of `POST /_plugins/_ml/model_groups/_register`: the group of this one model.
+
+    Models that are registered at the same time in one group fail (docs/internals/facts.md, "Agents without tools, and
+    registrations at once"), and by default all models of one name are in one group.
+    """
+    return {"name": _model_name(_model(registration)), "description": f"Model of an agent, {TAG} {tag}"}
+
+
+def _model_name(spec: ModelSpec) -> str:
+    return as_name(f"Auto-generated model for {spec.model_id}")
+
+
+def model_body(registration: Registration, target: Target, tag: str, group_id: str = "") -> dict[str, Any]:
     """Return the body of `POST /_plugins/_ml/models/_register?deploy=true`: a remote model with its connector inside.
+
+    group_id: its model group; "" for the cluster's choice.
 
     Raises:
         ValueError: the registration has no model (see `makes_model`).
@@ -52,8 +67,9 @@ def model_body(registration: Registration, target: Target, tag: str) -> dict[str
     calls_functions = bool(target.llm_interface(spec.provider))
     connector = registry.connectors()[spec.provider]
     return {
-        "name": as_name(f"Auto-generated model for {spec.model_id}"),
+        "name": _model_name(spec),
         "function_name": "remote",
+        **({"model_group_id": group_id} if group_id else {}),
         "description": f"Auto-generated model for agent, {TAG} {tag}",
         "connector": connector.document(spec, calls_functions, _has_tools(registration, target)),
         # Empty; otherwise some models would get a schema of their old request form (docs/internals/facts.md,

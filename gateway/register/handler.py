@@ -24,6 +24,7 @@ from gateway.observe.metrics import Metrics
 from gateway.observe.redact import describe_problems
 from gateway.offload import run_here_if
 from gateway.ports import Answer, ClusterReader, ExecuteCall, ExecuteHandler, Forward, ProfileCache
+from gateway.register.busy import AT_ONCE, retry_busy
 from gateway.register.calls import Calls
 from gateway.register.cascade import CLEANUP, delete_agent, read_cascade
 from gateway.register.changes import notices
@@ -76,6 +77,7 @@ class Manager:
         self._credentials = Credentials()
         self._service_headers = service_headers(settings)
         self._shared_tasks = SharedTasks()
+        self._turns = asyncio.Semaphore(AT_ONCE)
         self._budget = Budget.from_limits(settings.limits)
 
     async def register(self, call: ExecuteCall) -> Forward | Answer:
@@ -103,11 +105,16 @@ class Manager:
         return await run_here_if(is_small(body), reader, body, self._budget)
 
     def _forward(self, call: ExecuteCall, registration: Registration, target: Target) -> Forward:
+        """Forward a registration that the cluster accepts, with the edits of `as_native`."""
         body = as_native(call.body, registration, target)
-        if body is None:
-            return Forward()
-        self._refuse_signed(call)
-        return Forward([body], self._notice_headers(notices(registration, target)))
+        if body is not None:
+            self._refuse_signed(call)
+        headers = self._notice_headers(notices(registration, target))
+        if call.signed:
+            return Forward(response_headers=headers)
+        calls = self._calls(call, registration)
+        retry = retry_busy(calls, self._turns, call.raw_target, call.body if body is None else body, headers)
+        return Forward(None if body is None else [body], headers, retry)
 
     async def _make(self, call: ExecuteCall, registration: Registration, target: Target) -> Answer:
         if len(call.headers.getall(KEY, ())) > 1 or len(call.headers.get(KEY, "")) > _KEY_LENGTH:
@@ -127,7 +134,7 @@ class Manager:
         if found is not None:
             self._count("reused", ())
             return self._answer(found, (*changes, _REUSED))
-        steps = Steps(calls, identity.tag)
+        steps = Steps(calls, identity.tag, self._turns)
         try:
             reply = await make_agent(calls, steps, registration, target, {BODY_PARAMETER: identity.digest})
             settled = await reuse.settle(steps)
@@ -135,8 +142,11 @@ class Manager:
             self._log.error("registration cut short", made=[str(one) for one in steps.made], tag=identity.tag)
             raise
         except Exception as error:
-            await self._undo(steps, error)
-            raise
+            other = await reuse.superseded(steps, error)
+            if other is None:
+                await self._undo(steps, error)
+                raise
+            settled = other
         left = settled.left
         extra = [] if settled.own else [_REUSED]
         extra += [] if settled.checked else [_UNCHECKED]
@@ -195,7 +205,7 @@ class Manager:
         # The gateway always makes it itself, so that it knows what to remove.
         target = replace(target, unified_api=False)
         check(registration, target)
-        run = QuickRun(self._calls(call, registration), self._execute, call, self._run_seconds)
+        run = QuickRun(self._calls(call, registration), self._execute, call, self._run_seconds, self._turns)
         task = self._shared_tasks.start(self._quick(run, registration, target, parts[1]))
         try:
             return await asyncio.shield(task)

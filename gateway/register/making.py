@@ -13,7 +13,7 @@ from gateway.agents.errors import LookupFailed, lookup_error
 from gateway.config.schema import Secret
 from gateway.errors import Problem, RegistrationFailed
 from gateway.register.calls import LOST, Calls, Reply
-from gateway.register.documents import agent_body, mcp_connector_body, model_body
+from gateway.register.documents import agent_body, mcp_connector_body, model_body, model_group_body
 from gateway.register.specs import Registration
 from gateway.register.steps import Steps, note_parts
 from gateway.register.target import PLAN, Target, makes_model
@@ -90,7 +90,8 @@ async def make_agent(
             connector = await steps.make("connectors", mcp_connector_body(server, steps.tag))
             connector_ids.append(str((connector.document or {})["connector_id"]))
         if makes_model(target, registration):
-            model = await steps.make("models", model_body(registration, target, steps.tag))
+            group_id = await _make_group(steps, registration)
+            model = await steps.make("models", model_body(registration, target, steps.tag, group_id))
             model_id = str((model.document or {})["model_id"])
         body = agent_body(registration, target, steps.tag, model_id, connector_ids)
         body["parameters"] = {**body["parameters"], **noted}
@@ -102,6 +103,21 @@ async def make_agent(
     if registration.type == PLAN or (registration.model is not None and not model_id):
         await note_parts(calls, steps)
     return reply
+
+
+async def _make_group(steps: Steps, registration: Registration) -> str:
+    """Make the model's group and return its id; "" if the caller may not, so that the cluster chooses the group.
+
+    Raises:
+        RegistrationFailed, UpstreamUnavailable, UpstreamTimeout: see `Steps`.
+    """
+    try:
+        group = await steps.make("model_groups", model_group_body(registration, steps.tag))
+    except RegistrationFailed as failed:
+        if failed.status != 403:
+            raise
+        return ""
+    return str((group.document or {})["model_group_id"])
 
 
 async def _help_for(calls: Calls, reason: str, url: str) -> str:

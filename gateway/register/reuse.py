@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.agents.lookup import AUTH_HEADERS, document_path
-from gateway.errors import IdempotencyKeyReused, Problem, RegistrationFailed
+from gateway.errors import GatewayError, IdempotencyKeyReused, Problem, RegistrationFailed
 from gateway.register.calls import Calls
 from gateway.register.documents import METADATA_PARAMETER, REGISTRATION_PARAMETER
 from gateway.register.parts import Found, Made, SearchRefused, metadata_of, remove, tagged, users_of
@@ -127,6 +127,19 @@ class Reuse:
                 return Settled(one.made.id, own=False, left=tuple(await steps.undo()))
         return Settled(own.id, own=True, left=tuple(await self._tidy(steps, found)))
 
+    async def superseded(self, steps: Steps, error: Exception) -> Settled | None:
+        """Return the agent of another attempt, if that attempt has removed what this one still needed; undo this one.
+
+        error: why this attempt failed.
+        """
+        if not isinstance(error, RegistrationFailed) or error.status != 404:
+            return None
+        try:
+            found = await self.existing()
+        except GatewayError:
+            return None
+        return Settled(found, own=False, left=tuple(await steps.undo())) if found else None
+
     async def _find_with(self, kind: str, own: Made) -> list[Found] | None:
         """Search for all with the tag until `own` is among them; None if it is never found."""
 
@@ -166,7 +179,7 @@ class Reuse:
         own = {one.id for one in steps.made}
         executors = {one.parameters.get("executor_agent_id") for one in agents}
         stray = [one.made for one in agents if one.is_executor and one.made.id not in own | executors]
-        for kind in ("models", "connectors"):
+        for kind in ("models", "model_groups", "connectors"):
             tagged_ones = (one for one in reversed(steps.made) if one not in steps.made_by_cluster)
             latest = next((one for one in tagged_ones if one.kind == kind), None)
             shown = await self._find_with(kind, latest) if latest is not None else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import secrets
 from collections.abc import Mapping
@@ -9,6 +10,7 @@ from typing import Any
 
 from gateway.agents.lookup import document_path
 from gateway.errors import Problem, RegistrationFailed
+from gateway.register.busy import is_busy, register
 from gateway.register.calls import LOST, Calls, Reply
 from gateway.register.documents import TAG
 from gateway.register.parts import ML, Found, Made, SearchRefused, parts_of, query_of, remove, retry_call, tagged
@@ -18,6 +20,7 @@ OUTCOME_UNKNOWN = "OUTCOME_UNKNOWN"
 
 _CREATE = {
     "connectors": ("connectors/_create", "connector_id"),
+    "model_groups": ("model_groups/_register", "model_group_id"),
     "models": ("models/_register?deploy=true", "model_id"),
     "agents": ("agents/_register", "agent_id"),
 }
@@ -28,10 +31,12 @@ class Steps:
     """The documents that one attempt of a registration has made so far, in order.
 
     Its methods raise `RegistrationFailed` and the errors of a lost response, with the details of the step as problems.
+    turns: see `gateway.register.busy`.
     """
 
-    def __init__(self, calls: Calls, tag: str) -> None:
+    def __init__(self, calls: Calls, tag: str, turns: asyncio.Semaphore) -> None:
         self._calls = calls
+        self._turns = turns
         self.tag = tag
         self.attempt = secrets.token_hex(8)
         self.made: list[Made] = []
@@ -43,7 +48,7 @@ class Steps:
         path, field = _CREATE[kind]
         body = self._mark(kind, body)
         try:
-            reply = await self._calls("POST", f"{ML}/{path}", body)
+            reply = await register(self._calls, self._turns, f"{ML}/{path}", body)
         except LOST as lost:
             if not await self._find(kind):
                 lost.problems = (*lost.problems, self._unknown(kind))
@@ -51,7 +56,7 @@ class Steps:
             answer = {field: self.made[-1].id}
             return Reply(200, answer, json.dumps(answer).encode(), "")
         if not reply.good:
-            if reply.status >= 500:  # it may have made something, which must be undone
+            if reply.status >= 500 and not is_busy(reply):  # it may have made something, which must be undone
                 await self._find(kind)
             text = f"The cluster refused to make the {kind.removesuffix('s')}: {reply.reason}"
             raise RegistrationFailed(text, reply.status, repeats=reply.reason)
@@ -63,6 +68,8 @@ class Steps:
         """Return the body with the mark of this attempt. Two attempts of one registration have the same tag."""
         if kind == "agents":
             return {**body, "parameters": {**(body.get("parameters") or {}), ATTEMPT_PARAMETER: self.attempt}}
+        if kind == "model_groups":  # two groups can't have the same name
+            body = {**body, "name": f"{body['name']} {self.attempt}"}
         description = str(body.get("description") or "")
         ends = f"{TAG} {self.tag}"
         return {**body, "description": f"{description.removesuffix(ends)}attempt {self.attempt}, {ends}"}
