@@ -152,13 +152,6 @@ class ClusterCore:
 
     def predict(self, model_id: str | None, parameters: Parameters) -> Run:
         """Call a model and return the data map of its answer."""
-        model = self.resources.models.get(model_id or "")
-        if model is None:
-            raise ExecuteFailure(404, "OpenSearchStatusException", "Failed to find model")
-        if not self.resources.is_deployed(model_id or ""):
-            self.resources.deploy_model(model_id or "")
-        connector = model.get("connector") or self.resources.connectors.get(model.get("connector_id", ""))
-        if connector is None:
-            raise ExecuteFailure(404, "OpenSearchStatusException", "Failed to find connector")
-        check_interface(model, parameters, self.modern)
-        return (yield from predict(connector, parameters, self.modern))
+        loaded = self.resources.use(model_id or "")
+        check_interface(loaded.model, parameters, self.modern)
+        return (yield from predict(loaded.connector, parameters, self.modern))

@@ -14,11 +14,13 @@ PREFIX = "plugins.ml_commons."
 SWITCH = PREFIX + "agent_framework_enabled"
 MCP_SWITCH = PREFIX + "mcp_connector_enabled"
 SAFE_DELETE = PREFIX + "safe_delete_model"
+AUTO_DEPLOY = PREFIX + "model_auto_deploy.enable"
 UNIFIED_API = PREFIX + "unified_agent_api_enabled"
 
 _BOTH: Mapping[str, Any] = {
     SWITCH: "true",
     SAFE_DELETE: "false",
+    AUTO_DEPLOY: "true",
     PREFIX + "remote_inference.enabled": "true",
     PREFIX + "memory_feature_enabled": "true",
     PREFIX + "only_run_on_ml_node": "false",

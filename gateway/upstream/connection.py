@@ -233,7 +233,9 @@ class Connection(asyncio.Protocol):
         self.pool.node.report(True)
         self._state = _HEAD_READ[self._state]
         body = self._body = head.body(outbound.method, outbound.decode)
-        self._persistent = head.persistent and not self._misreads_after(outbound, head.status)
+        self._persistent = head.persistent
+        if outbound.expects or self._long:
+            self._persistent &= not self._misreads_after(outbound, head.status)
         piece = body.feed(data) if data else b""
         if body.done:
             self._finished(outbound, body, head, piece)

@@ -14,6 +14,8 @@ _VARYING = frozenset(
     | {"_version", "_seq_no", "_primary_term"}
     # A model's version counts the earlier models of its name, which the recordings do not show.
     | {"model_version"}
+    # What a model's profile measures.
+    | {"predictor", "max", "min", "average", "p50", "p90", "p99"}
 )
 _WITHHELD = "<built-in prompt of the cluster>"
 

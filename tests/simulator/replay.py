@@ -22,14 +22,15 @@ from gateway.simulator.errors import NoAnswer
 from gateway.simulator.handlers import Pause, Request
 from gateway.simulator.llm.endpoints import provider_of
 from gateway.simulator.predict import LlmReply, LlmRequest
-from gateway.simulator.resources import NODE
 from gateway.simulator.rest import Response, Serve, respond
 from gateway.simulator.settings import UNIFIED_API
+from gateway.simulator.store import NODE
 from tests.simulator.comparison import same, same_body, short
 
 RECORDINGS = Path(__file__).parent.parent / "recordings"
 _ID = re.compile(r"[A-Za-z0-9_-]{20}")
 _TABLE = "<list of indices>"
+_NODES = dict.fromkeys(("4pEMeo9RTLew_asIs3v9Nw", "96h3vge0SsWz6TgrXs9bXA"), NODE)
 
 
 @dataclass
@@ -48,8 +49,12 @@ class Replay:
     """Replays the exchanges of one recorded cluster in order."""
 
     core: ClusterCore
-    ids: dict[str, str] = field(default_factory=lambda: {"4pEMeo9RTLew_asIs3v9Nw": NODE})
+    ids: dict[str, str] = field(default_factory=lambda: dict(_NODES))
     sent: list[LlmRequest] = field(default_factory=list)
+    now: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.core.resources.clock = lambda: self.now
 
     def run(self, file: Path) -> Iterator[Outcome]:
         for line in file.read_text().rstrip("\n").split("\n"):
@@ -60,6 +65,7 @@ class Replay:
                 problem = self._replay(exchange)  # also if it is not compared, for its effects
                 assert not problem or excluded != _SETUP, problem
                 outcome.problem = "" if excluded else problem
+            self.now += exchange.get("seconds", 0)
             yield outcome
 
     def _replay(self, exchange: dict[str, Any]) -> str:
@@ -303,6 +309,8 @@ def replay(version: str, recorded: list[Path]) -> list[Outcome]:
     core.tool_outputs = {"CatIndexTool": _TABLE, "ListIndexTool": _TABLE}
     # The 3.x models of the first round were read before they were deployed.
     core.resources.deploy_seconds = 60 if core.modern and not _is_later(recorded[0]) else 0
+    if _is_later(recorded[0]):
+        core.resources.refresh_seconds = 1
     if UNIFIED_API in core.settings.defaults:
         core.settings.change({"persistent": {UNIFIED_API: True}})
     session = Replay(core)
