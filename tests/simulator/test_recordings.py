@@ -16,10 +16,9 @@ LENGTH = 160  # of a difference that is printed
 # The exchanges with different responses, and the reasons: of the first round, and of each later file.
 KNOWN_DISAGREEMENTS = {
     "2.19.0/02_register": {
-        "get_model_preset",  # shows a model in the instant of its deployment, and a built-in schema word for word
+        "get_model_preset",  # shows a model in the instant of its deployment
         "get_model_internal",  # shows a model in the instant of its deployment
         "get_model_after_autodeploy",  # says DEPLOYED; in 30_deploy_states an undeployed model that is used does not
-        "flow_preset_question",  # names the built-in schema word for word
         "yaml_content_type",  # YAML is not simulated
         "accept_yaml",  # YAML is not simulated
         "flow_a_deep_nesting_1100",  # Python reads fewer levels than the cluster
@@ -37,16 +36,11 @@ KNOWN_DISAGREEMENTS = {
 
 # What is not simulated yet: how many exchanges of the file agree at least.
 UNFINISHED = {
-    "2.19.0/38_required_inputs": 29,
-    "3.6.0/31_memory_unified_v1": 0,
     "3.6.0/32_conversational_v2": 0,
-    "3.6.0/33_per_memory": 6,
-    "3.6.0/34_conversational_v2_more": 2,
+    "3.6.0/34_conversational_v2_more": 0,
     "3.6.0/35_conversational_v2_own_model": 0,
-    "3.8.0/31_memory_unified_v1": 0,
     "3.8.0/32_conversational_v2": 0,
-    "3.8.0/33_per_memory": 6,
-    "3.8.0/34_conversational_v2_more": 2,
+    "3.8.0/34_conversational_v2_more": 0,
     "3.8.0/35_conversational_v2_own_model": 0,
 }
 RECORDED = [(version, recorded) for version in VERSIONS for recorded in files(version)]
