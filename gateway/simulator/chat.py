@@ -245,7 +245,7 @@ def _prompt(parameters: Parameters, made: Mapping[str, tools.Tool], interface: I
     if interface is None:
         prompt = fill(prompt, _tool_texts(parameters, made))
     else:
-        parameters["_tools"] = ", ".join(_function(interface, tool) for tool in made.values())
+        parameters["_tools"] = ", ".join(function_text(interface, tool) for tool in made.values())
     for name, item in (("opensearch_indices", "index"), ("examples", "example")):
         prompt = fill(prompt, {name: _listed(parameters.get(name), item)})
     for name in ("chat_history", "context"):
@@ -263,7 +263,8 @@ def _tool_texts(parameters: Parameters, made: Mapping[str, tools.Tool]) -> Param
     }
 
 
-def _function(interface: Interface, tool: tools.Tool) -> str:
+def function_text(interface: Interface, tool: tools.Tool) -> str:
+    """Return a tool as the model's request names it."""
     values = {"name": tool.name, "description": tool.description}
     values |= {f"attributes.{name}": as_text(value, True) for name, value in tool.attributes.items()}
     if not interface.closed_schemas:
