@@ -24,21 +24,35 @@ _BUSY = {"version_conflict_engine_exception", "m_l_limit_exceeded_exception"}
 """Root causes of refusals that only mean that other registrations are running."""
 
 
-def is_busy(reply: Reply) -> bool:
-    """Return True for a refusal that only means that other registrations are running."""
-    return not reply.good and _tells_busy(reply.document)
+_NO_GROUP = "m_l_resource_not_found_exception"
+"""Root cause of the 500 for a model whose group was deleted."""
 
 
-def _tells_busy(document: Any) -> bool:
+def made_nothing(reply: Reply) -> bool:
+    """Return True for a refusal, whatever its status, of a registration that was not begun."""
+    return bool(_causes(reply.document) & {*_BUSY, _NO_GROUP})
+
+
+def _is_busy(document: Any) -> bool:
+    return bool(_causes(document) & _BUSY)
+
+
+def _causes(document: Any) -> set[str]:
+    """Return the types of the root causes in an error of the cluster."""
     error = document.get("error") if isinstance(document, Mapping) else None
     causes = error.get("root_cause") if isinstance(error, Mapping) else None
-    return isinstance(causes, list) and any(isinstance(one, Mapping) and one.get("type") in _BUSY for one in causes)
+    return {str(one.get("type")) for one in causes if isinstance(one, Mapping)} if isinstance(causes, list) else set()
 
 
-async def register(
-    calls: Calls, turns: asyncio.Semaphore, target: str, body: Mapping[str, Any] | bytes, tries: int = _TRIES
+async def send(
+    calls: Calls,
+    turns: asyncio.Semaphore,
+    method: str,
+    target: str,
+    body: Mapping[str, Any] | bytes,
+    tries: int = _TRIES,
 ) -> Reply:
-    """Send a registration, again after a random pause while others are in its way. body: JSON data or its text.
+    """Send a call that writes, again after a random pause while others are in its way. body: JSON data or its text.
 
     turns: shared by all registrations (`AT_ONCE`).
 
@@ -48,19 +62,19 @@ async def register(
     first, longest = _PAUSES
     for number in range(tries - 1):
         async with turns:
-            reply = await calls("POST", target, [body] if isinstance(body, bytes) else body)
-        if not is_busy(reply):
+            reply = await calls(method, target, [body] if isinstance(body, bytes) else body)
+        if reply.good or not _is_busy(reply.document):
             return reply
         await asyncio.sleep(random.uniform(0, min(longest, first * 2**number)))
     async with turns:
-        return await calls("POST", target, [body] if isinstance(body, bytes) else body)
+        return await calls(method, target, [body] if isinstance(body, bytes) else body)
 
 
 def retry_busy(calls: Calls, turns: asyncio.Semaphore, target: str, body: bytes, headers: Mapping[str, str]) -> Retry:
     """Return the `Forward.retry` of a registration that is forwarded. headers: of the response."""
 
     async def again() -> Answer:
-        reply = await register(calls, turns, target, body, _TRIES - 1)
+        reply = await send(calls, turns, "POST", target, body, _TRIES - 1)
         return Answer(reply.status, headers, reply.body)
 
     def retry_with(status: int, answer: bytes) -> Awaitable[Answer] | None:
@@ -68,6 +82,6 @@ def retry_busy(calls: Calls, turns: asyncio.Semaphore, target: str, body: bytes,
             document = json.loads(answer)
         except (ValueError, RecursionError):
             return None
-        return again() if _tells_busy(document) else None
+        return again() if _is_busy(document) else None
 
     return retry_with

@@ -9,6 +9,7 @@ from gateway.notices import Notice
 from gateway.providers import registry
 from gateway.providers.connector import ModelSpec
 from gateway.register.documents import made_members, memory_changed, needs_placeholder, wants_model
+from gateway.register.native import native_notices
 from gateway.register.specs import Registration
 from gateway.register.target import FLOWS, Target, makes_model
 
@@ -21,7 +22,8 @@ def notices(registration: Registration, target: Target) -> tuple[Notice, ...]:
 def _notices(registration: Registration, target: Target) -> Iterator[Notice]:
     spec = registration.model
     if spec is not None and not makes_model(target, registration):
-        return  # the cluster itself makes the agent from the `model` block
+        yield from native_notices(registration)
+        return
     members = made_members(registration, target)
     yield from _of_type(registration, members)
     yield from _of_memory(registration, members)

@@ -6,7 +6,6 @@ connector has the upgraded template, and every document can be found by the regi
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,7 +21,8 @@ from gateway.register.defaults import (
     made_type,
     named_tools,
 )
-from gateway.register.specs import McpServer, Registration
+from gateway.register.native import native_edits
+from gateway.register.specs import McpServer, Registration, own_mcp_connectors
 from gateway.register.target import FLOWS, PLAN, Target, makes_model
 
 TAG = "mlc-gateway"
@@ -115,7 +115,7 @@ def agent_body(
     if makes_model(target, registration):
         document |= _made(registration, target, model_id, parameters)
     elif registration.model is not None:
-        document["model"] = _block(registration.model)
+        document |= {**native_edits(registration), "model": _block(registration.model)}
     else:
         document |= made_members(registration, target)
     spec = registration.model
@@ -189,7 +189,7 @@ def _has_tools(registration: Registration, target: Target) -> bool:
     """Return True if the agent has any tools, including those of MCP servers. A flow always has one for its model."""
     if made_type(registration.type, target) in FLOWS or registration.document.get("tools") != []:
         return True
-    return bool(registration.mcp or _own_mcp_connectors(registration.document.get("parameters") or {}))
+    return registration.has_mcp
 
 
 def needs_placeholder(registration: Registration, target: Target) -> bool:
@@ -229,14 +229,7 @@ def _mcp_connectors(
     for server, connector_id in zip(registration.mcp, ids, strict=True):
         entry: dict[str, Any] = {"mcp_connector_id": connector_id}
         made.append({**entry, "tool_filters": list(server.tools)} if server.tools else entry)
-    return [*_own_mcp_connectors(parameters), *made]
-
-
-def _own_mcp_connectors(parameters: Mapping[str, Any]) -> list[Any]:
-    """Return the client's own entries of `parameters.mcp_connectors`, which may be a list or a JSON string."""
-    own = parameters.get("mcp_connectors") or []
-    entries: list[Any] = json.loads(own) if isinstance(own, str) else own
-    return entries
+    return [*own_mcp_connectors(parameters), *made]
 
 
 def _block(spec: ModelSpec) -> dict[str, Any]:

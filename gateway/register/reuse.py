@@ -29,6 +29,9 @@ KEY = "Idempotency-Key"
 
 _COST = {"n": 2**14, "r": 8, "p": 1}
 """Parameters of scrypt. Anyone who may read the agent can read the tag, so guessing a secret from it must be slow."""
+_WITHOUT_GROUP = (404, 500)
+"""Statuses for a model whose group was deleted (docs/internals/facts.md, "Agents without tools, and registrations at
+once")."""
 _WHO = AUTH_HEADERS - {"x-forwarded-for"}
 
 
@@ -132,7 +135,8 @@ class Reuse:
 
         error: why this attempt failed.
         """
-        if not isinstance(error, RegistrationFailed) or error.status != 404:
+        has_agent = any(one.kind == "agents" for one in steps.made)
+        if has_agent or not isinstance(error, RegistrationFailed) or error.status not in _WITHOUT_GROUP:
             return None
         try:
             found = await self.existing()

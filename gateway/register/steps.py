@@ -10,7 +10,7 @@ from typing import Any
 
 from gateway.agents.lookup import document_path
 from gateway.errors import Problem, RegistrationFailed
-from gateway.register.busy import is_busy, register
+from gateway.register.busy import made_nothing, send
 from gateway.register.calls import LOST, Calls, Reply
 from gateway.register.documents import TAG
 from gateway.register.parts import ML, Found, Made, SearchRefused, parts_of, query_of, remove, retry_call, tagged
@@ -36,7 +36,7 @@ class Steps:
 
     def __init__(self, calls: Calls, tag: str, turns: asyncio.Semaphore) -> None:
         self._calls = calls
-        self._turns = turns
+        self.turns = turns
         self.tag = tag
         self.attempt = secrets.token_hex(8)
         self.made: list[Made] = []
@@ -48,7 +48,7 @@ class Steps:
         path, field = _CREATE[kind]
         body = self._mark(kind, body)
         try:
-            reply = await register(self._calls, self._turns, f"{ML}/{path}", body)
+            reply = await send(self._calls, self.turns, "POST", f"{ML}/{path}", body)
         except LOST as lost:
             if not await self._find(kind):
                 lost.problems = (*lost.problems, self._unknown(kind))
@@ -56,7 +56,7 @@ class Steps:
             answer = {field: self.made[-1].id}
             return Reply(200, answer, json.dumps(answer).encode(), "")
         if not reply.good:
-            if reply.status >= 500 and not is_busy(reply):  # it may have made something, which must be undone
+            if reply.status >= 500 and not made_nothing(reply):  # it may have made something, which must be undone
                 await self._find(kind)
             text = f"The cluster refused to make the {kind.removesuffix('s')}: {reply.reason}"
             raise RegistrationFailed(text, reply.status, repeats=reply.reason)
@@ -109,12 +109,17 @@ class Steps:
         return await remove(self._calls, reversed(self.made))
 
 
-async def note_parts(calls: Calls, steps: Steps) -> None:
-    """Add to `steps.made` what the cluster made with the agent: a planner's executor, the model of a `model` block."""
+async def note_parts(calls: Calls, steps: Steps) -> bool:
+    """Add to `steps.made` what the cluster made with the agent: a planner's executor, the model of a `model` block.
+
+    Return False if the agent could not be read.
+    """
     agent = steps.made[-1]
     shown = await retry_call(calls, "GET", document_path("agents", agent.id))
-    if isinstance(shown, Reply) and shown.document is not None:
+    if isinstance(shown, Reply) and shown.good and shown.document is not None:
         known = {one.id for one in steps.made}
         parts = [part for part in await parts_of(calls, shown.document) if part.id not in known]
         steps.made[-1:-1] = reversed(parts)
         steps.made_by_cluster.update(parts)
+        return True
+    return False

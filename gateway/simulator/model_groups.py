@@ -67,11 +67,11 @@ class ModelGroups(Store):
         """Read the group for a model's registration, which runs until `end_model`.
 
         Raises:
-            RestFailure: 404 for a missing group, 500 for one registration more than `MAX_TASKS`.
+            RestFailure: 500 for a missing group, or for one registration more than `MAX_TASKS`.
         """
         group_id = body.get("model_group_id") or self._group_called(body["name"])
         if group_id and group_id not in self.groups:
-            raise _no_group(group_id)
+            raise _empty_response(group_id)
         if self._registering == MAX_TASKS:
             if not group_id:
                 self._add_group(body)
@@ -83,11 +83,11 @@ class ModelGroups(Store):
         """Write the next version of the group that a model's registration has read. Return the group and the version.
 
         Raises:
-            Answer: 409 (2.19: 500) if the group has changed since it was read; 404 if it was deleted.
+            Answer: 409 (2.19: 500) if the group has changed since it was read; 500 if it was deleted.
         """
         group_id = read.id or self._add_group(body)
         if group_id not in self.groups:
-            raise _no_group(group_id)
+            raise _empty_response(group_id)
         number = self._numbers["model_group", group_id]
         if read.id and number != read.number:
             raise _version_conflict(read, number, self.modern)
@@ -113,6 +113,11 @@ class ModelGroups(Store):
 def _no_group(group_id: str) -> RestFailure:
     reason = f"Failed to find model group with the provided model group id: {group_id}"
     return RestFailure(404, "status_exception", reason)
+
+
+def _empty_response(group_id: str) -> RestFailure:
+    """Return the failure of a model's registration in a group that is not there (tried on 3.6.0)."""
+    return RestFailure(500, "m_l_resource_not_found_exception", f"Model Group Response is empty for {group_id}")
 
 
 def _version_conflict(read: GroupRead, number: int, modern: bool) -> Answer:

@@ -11,7 +11,8 @@ import pytest
 from gateway.notices import Notice
 from gateway.register.changes import notices
 from gateway.register.documents import agent_body, mcp_connector_body, model_body
-from gateway.register.target import Target, as_native, check, makes_model, takes
+from gateway.register.native import as_native
+from gateway.register.target import Target, check, makes_model, takes
 from tests.register.simulated_cluster import AGENTS, BEDROCK, GEMINI, OPENAI, TAG, TARGETS, block, read, registration_of
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -266,7 +267,9 @@ def test_a_cluster_that_takes_the_block_gets_it_back_with_the_connectors() -> No
 
 # The cluster's own way
 
-SPACED = b'{ "name":"x","type" :"conversational", "model":%s, "n":1.50}' % json.dumps(block(OPENAI)).encode()
+MODEL = json.dumps(block(OPENAI)).encode()
+SPACED = b'{ "name":"x","type" :"conversational", "model":%s, "n":1.50,"tools":[{"type":"t"}]}' % MODEL
+NONE = {"type": "VisualizationTool", "name": "none", "description": "Not available."}
 
 
 @pytest.mark.parametrize(
@@ -284,6 +287,53 @@ def test_where_the_cluster_takes_it_the_bytes_pass_or_the_type_is_mended(body: b
     assert takes(NATIVE, registration)
     corrected = as_native(body, registration, NATIVE)
     assert corrected is None if sent is None else json.loads(corrected or b"") == {**json.loads(body), "type": sent}
+
+
+@pytest.mark.parametrize(
+    ("more", "tools"),
+    [
+        ({}, [NONE]),
+        ({"tools": []}, [NONE]),
+        ({"tools": [], "type": "plan_execute_and_reflect"}, [NONE]),
+        ({"tools": [], "type": "conversational_v2"}, []),
+        ({"tools": [], "parameters": {"mcp_connectors": [{"mcp_connector_id": "c"}]}}, []),
+    ],
+)
+def test_where_the_cluster_would_send_an_empty_list_of_tools_it_gets_one(
+    more: dict[str, Any], tools: list[dict[str, Any]]
+) -> None:
+    document = {"name": "x", "type": "conversational", "model": block(OPENAI), **more}
+    registration = read(document)
+    corrected = as_native(json.dumps(document).encode(), registration, NATIVE)
+    assert (corrected is None) is (tools == [])
+    assert json.loads(corrected or b"{}").get("tools", []) == tools
+    codes = [(notice.code, notice.place) for notice in notices(registration, NATIVE)]
+    assert codes == ([("PLACEHOLDER_TOOL", "tools")] if tools else [])
+
+
+@pytest.mark.parametrize(
+    ("provider", "more", "parameters", "places"),
+    [
+        (BEDROCK, {"model": {"system_prompt": "S"}}, {"system_prompt": "S"}, []),
+        (GEMINI, {"model": {"system_prompt": "S"}, "parameters": {"a": "b"}}, {"a": "b", "system_prompt": "S"}, []),
+        (BEDROCK, {"model": {"system_prompt": "S"}, "parameters": {"system_prompt": "T"}}, None, []),
+        (OPENAI, {"model": {"system_prompt": "S"}}, None, ["model.model_parameters.system_prompt"]),
+        (OPENAI, {"parameters": {"system_prompt": "S"}}, None, ["parameters.system_prompt"]),
+        (BEDROCK, {"parameters": {"max_iteration": 3}}, None, ["parameters.max_iteration"]),
+        (BEDROCK, {"model": {"max_iteration": "3"}}, None, ["model.model_parameters.max_iteration"]),
+    ],
+)
+def test_parameters_that_the_cluster_s_v2_agents_do_not_read_there(
+    provider: str, more: dict[str, Any], parameters: dict[str, Any] | None, places: list[str]
+) -> None:
+    model = block(provider, model_parameters=more["model"]) if "model" in more else block(provider)
+    rest = {"parameters": more["parameters"]} if "parameters" in more else {}
+    document = {"name": "x", "type": "conversational_v2", "model": model, **rest}
+    registration = read(document)
+    corrected = as_native(json.dumps(document).encode(), registration, NATIVE)
+    assert (None if corrected is None else json.loads(corrected)["parameters"]) == parameters
+    found = [(notice.code, notice.place) for notice in notices(registration, NATIVE)]
+    assert found == [("V2_PARAMETER_IGNORED", place) for place in places]
 
 
 @pytest.mark.parametrize("more", [{"type": "flow"}, {"type": "conversational_flow"}, {"url": "https://h"}])

@@ -330,7 +330,8 @@ async def test_a_cluster_that_takes_the_model_block_gets_it(start_gateway: Start
                 "model_provider": "openai/v1/chat/completions",
                 "credential": {"openai_api_key": "k"},
             }
-            body = {"name": "a", "model": model, **({"type": kind} if kind else {})}
+            tools = [{"type": "ListIndexTool"}]
+            body = {"name": "a", "model": model, "tools": tools, **({"type": kind} if kind else {})}
             data = json.dumps(body, indent=3).encode()
             async with client.post(REGISTER, data=data, headers=JSON) as response:
                 assert (response.status, await response.json()) == (200, {"agent_id": "made"})
