@@ -41,9 +41,11 @@ from gateway.unified.budget import Budget, is_small
 _KEY_LENGTH = 256
 _Read = TypeVar("_Read")
 
-_REUSED = Notice("REGISTRATION_REUSED", "an equal registration had made this agent before")
-_UNCHECKED = Notice("REUSE_NOT_CHECKED", "no search could show whether an equal registration made an agent, too")
-_LEFT = Notice(LEFT_BEHIND, "something that is not needed could not be removed")
+_REUSED = Notice("REGISTRATION_REUSED", "an earlier, equal registration made this agent")
+_UNCHECKED = Notice(
+    "REUSE_NOT_CHECKED", "it could not be checked whether an equal registration made an agent before: the search failed"
+)
+_LEFT = Notice(LEFT_BEHIND, "documents that are not needed could not be removed")
 
 
 class Manager:
