@@ -26,7 +26,7 @@ from gateway.simulator.core import ClusterCore
 from gateway.simulator.fields import Document
 from tests.wire import read_message
 
-Kind = Literal["error", "refused", "stall", "lost", "late", "truncated"]
+Kind = Literal["error", "refused", "stall", "lost", "late", "truncated", "masked"]
 
 _TAG = re.compile(r"mlc-gateway [0-9a-f]{32}")
 _HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "content-length", "host"}
@@ -40,7 +40,7 @@ class Fault:
 
     kind: "error": `status` with `body`, no effect; "refused": the connection is closed at once, no effect; "stall":
     never answered, no effect; "lost": done, but the connection is cut before the answer; "late": done, answered after
-    `seconds`; "truncated": done, half the answer.
+    `seconds`; "truncated": done, half the answer; "masked": done, answered with `status` and `body`.
 
     until: an event that a "stall" or "late" request waits for first; "late" is then answered as soon as it is set.
     """
@@ -152,6 +152,8 @@ class FaultyCluster:
             await self._delay(fault, reader)
         if kind == "lost":
             return False
+        if fault and kind == "masked":
+            answer = _head(fault.status, {"content-type": "application/json"}, len(fault.body)) + fault.body
         writer.write(answer if kind != "truncated" else answer[: len(answer) - max(1, len(answer) // 4)])
         await writer.drain()
         return kind != "truncated"

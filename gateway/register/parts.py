@@ -246,14 +246,17 @@ async def _remove_one(calls: Calls, made: Made) -> str:
     *before, (method, path) = made.removal
 
     async def look() -> str | None:
-        """Try to remove it; None to try again: a model may still be deployed, or be found in its group."""
+        """Try to remove it; None to try again.
+
+        A model may still be deployed, or still be found in its group; or the cluster is overloaded.
+        """
         nonlocal why
         for undeploy in before:
             await retry_call(calls, *undeploy)
         reply = await retry_call(calls, method, path)
         if isinstance(reply, Reply):
             why = "" if reply.good or reply.status == 404 else reply.reason
-            again = (made.kind, reply.status) in (("models", 400), ("model_groups", 409))
+            again = reply.status == 429 or (made.kind, reply.status) in (("models", 400), ("model_groups", 409))
             return None if again else why
         why = reply.reason
         return why

@@ -18,6 +18,10 @@ from gateway.register.parts import ML, Found, Made, SearchRefused, parts_of, que
 ATTEMPT_PARAMETER = "mlc_gateway_attempt"
 OUTCOME_UNKNOWN = "OUTCOME_UNKNOWN"
 
+_OVERLOADED = 429
+_TRIES = 4
+"""How often a step is tried on an overloaded cluster. Between two tries, a search looks for what it made."""
+
 _CREATE = {
     "connectors": ("connectors/_create", "connector_id"),
     "model_groups": ("model_groups/_register", "model_group_id"),
@@ -47,22 +51,32 @@ class Steps:
         """Make a document. Return the cluster's response, or an equivalent one if that was lost."""
         path, field = _CREATE[kind]
         body = self._mark(kind, body)
-        try:
-            reply = await send(self._calls, self.turns, "POST", f"{ML}/{path}", body)
-        except LOST as lost:
-            if not await self._find(kind):
-                lost.problems = (*lost.problems, self._unknown(kind))
-                raise
-            answer = {field: self.made[-1].id}
-            return Reply(200, answer, json.dumps(answer).encode(), "")
+        for _ in range(_TRIES):
+            try:
+                reply = await send(self._calls, self.turns, "POST", f"{ML}/{path}", body)
+            except LOST as lost:
+                if not await self._find(kind):
+                    lost.problems = (*lost.problems, self._unknown(kind))
+                    raise
+                return self._found(field)
+            # An overloaded cluster may reject a later part of what it has begun.
+            if reply.status != _OVERLOADED:
+                break
+            if await self._find(kind):
+                return self._found(field)
         if not reply.good:
             if reply.status >= 500 and not made_nothing(reply):  # it may have made something, which must be undone
                 await self._find(kind)
-            text = f"The cluster refused to make the {kind.removesuffix('s')}: {reply.reason}"
+            text = f"The cluster refused to make the {kind.removesuffix('s').replace('_', ' ')}: {reply.reason}"
             raise RegistrationFailed(text, reply.status, repeats=reply.reason)
         assert reply.document is not None
         self.made.append(Made(kind, str(reply.document[field])))
         return reply
+
+    def _found(self, field: str) -> Reply:
+        """Return the response for the document that was found last."""
+        answer = {field: self.made[-1].id}
+        return Reply(200, answer, json.dumps(answer).encode(), "")
 
     def _mark(self, kind: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Return the body with the mark of this attempt. Two attempts of one registration have the same tag."""

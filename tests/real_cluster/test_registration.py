@@ -80,7 +80,7 @@ def noticed(gateway_url: str, body: Any) -> tuple[str, list[str]]:
     """The id of the agent a registration made, and the codes of its notices; opensearch-py shows no headers."""
     headers = {"Content-Type": "application/json"}
     target = f"{gateway_url}/_plugins/_ml/agents/_register"
-    response = urllib3.request("POST", target, body=json.dumps(body), headers=headers)
+    response = urllib3.request("POST", target, body=json.dumps(body), headers=headers, timeout=60)
     assert response.status == 200, response.data
     return response.json()["agent_id"], list(filter(None, response.headers.get(NOTICE, "").split(", ")))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import Any
 
 import pytest
 
@@ -80,6 +81,31 @@ async def test_another_refusal_is_not_tried_again() -> None:
         assert (await deployment.register())[0] == 500
         assert len(deployment.front.calls("POST", MODELS)) == 1
         assert deployment.orphans == []
+
+
+@pytest.mark.parametrize("path", [GROUPS, MODELS, REGISTER])
+@pytest.mark.parametrize("kind", ["error", "masked"])
+async def test_an_overloaded_cluster_may_have_made_what_it_rejects(kind: Any, path: str) -> None:
+    async with deploy("3.6.0") as deployment:
+        deployment.front.faults.append(Fault(kind, "POST", path, status=429))
+        assert (await deployment.register())[0] == 200
+        assert len(deployment.front.calls("POST", path)) == (2 if kind == "error" else 1)
+        assert deployment.counts == (1, 1, 0)
+        assert len(deployment.simulator.core.resources.groups) == 1
+        assert deployment.orphans == []
+
+
+async def test_what_an_overloaded_cluster_does_not_remove_is_removed_later() -> None:
+    over = {"registration": {"timeout": 60, "visible_within": 60}}
+    async with deploy("3.6.0", over) as deployment:
+        _, document = await deployment.register()
+        for path in ("models", "model_groups"):
+            deployment.front.faults.append(Fault("error", "DELETE", f"{ML}/{path}/", status=429, times=2))
+        path = f"{ML}/agents/{document['agent_id']}?cascade=true"
+        _, _, headers = await deployment.call("DELETE", path)
+        assert "left behind" not in headers["X-MLC-Cleanup"]
+        assert deployment.counts == (0, 0, 0)
+        assert deployment.simulator.core.resources.groups == {}
 
 
 async def test_a_caller_who_may_not_make_model_groups_leaves_that_to_the_cluster() -> None:
