@@ -12,6 +12,8 @@ import platform
 import statistics
 import sys
 import tempfile
+import threading
+import time
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,19 +23,28 @@ from bench import proxies
 from bench.figures import FIGURES, Figure
 from bench.load import Ask, Connection, many
 from bench.process import Process, allow_many_files, free_port
-from bench.rewrite import SIZES, fastest_json, image_body, median, profile, rewrite, text_body
+from bench.rewrite import SIZES, fastest_json, image_body, median, profile, rewrite, text_body, turns_body
 from bench.upstream import AGENT
 from bench.workers import GET, REWRITE, scaling
 from gateway.delivery.plan_cache import PlanCache
 
 RESULTS = Path(__file__).parent / "results.md"
 BIG = 50 * 1024 * 1024
+_A_SECOND = 50
+"""Small requests a second beside large ones."""
 EXECUTE = f"/_plugins/_ml/agents/{AGENT}/_execute"
+EXECUTES = {
+    "text": Ask(EXECUTE, text_body(1000)),
+    "image": Ask(EXECUTE, image_body(1000)),
+    "conversation": Ask(EXECUTE, turns_body(1000)),
+    "large image": Ask(EXECUTE, image_body(1_000_000)),
+}
+"""Figures that compare what the gateway rewrites with what Envoy passes on."""
 SMALL, LARGE = Ask("/bytes/1000"), Ask("/bytes/100000")
 
 
 class Bench:
-    """One run. raw: measurement → proxy → one value a round; figures: what the table shows; said: remarks.
+    """One run. raw: measurement → proxy → one value a round; figures: what the table shows; remarks: lines below it.
 
     instead: what stands for a figure that this machine can't give.
     """
@@ -48,7 +59,7 @@ class Bench:
         self.raw: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
         self.figures: dict[str, float] = {}
         self.instead: dict[str, str] = {}
-        self.said: list[str] = []
+        self.remarks: list[str] = []
         self.versions: dict[str, str] = {}
 
     def run(self) -> None:
@@ -65,7 +76,7 @@ class Bench:
                     running[name] = proxies.started(name, port, self.folder, self.proxy_core)
                     self.versions[name] = proxies.version(name)
                 except proxies.Missing as missing:
-                    self._say(f"left out: {missing}")
+                    self._remark(f"left out: {missing}")
             for number in range(self.rounds):
                 self._round(number, running, upstream)
             for name in running:
@@ -81,9 +92,9 @@ class Bench:
         self._rewrite()
         self._conclude()
 
-    def _say(self, words: str) -> None:
-        print(words, flush=True)
-        self.said.append(words)
+    def _remark(self, text: str) -> None:
+        print(text, flush=True)
+        self.remarks.append(text)
 
     def _round(self, number: int, running: dict[str, Process], upstream: Process) -> None:
         order = list(running.values())
@@ -93,8 +104,12 @@ class Bench:
                 self._cpu(process, ask, what)
         if "gateway" in running:
             body = text_body(1000)
-            for path, what in (("/index/_search", "POST 1 KB"), (EXECUTE, "execute 1 KB")):
-                self._cpu(running["gateway"], Ask(path, body), what)
+            self._cpu(running["gateway"], Ask("/index/_search", body), "POST 1 KB")
+            for what, ask in EXECUTES.items():
+                for process in order:
+                    if process.name in ("gateway", "envoy"):
+                        self._cpu(process, ask, f"execute, {what}")
+            self._beside(running["gateway"])
         with self._on_one_core([*order, upstream]):
             for name, port in [("direct", upstream.port), *((process.name, process.port) for process in order)]:
                 connection = Connection(port)
@@ -125,9 +140,36 @@ class Bench:
         for process in processes:
             process.pin(self.load_core if process.name == "upstream" else self.proxy_core)
 
+    def _beside(self, process: Process) -> None:
+        """How long small requests take while one client sends executes with a large image, one after the other."""
+        raw = Ask(EXECUTE, image_body(10_000_000)).raw()
+        ended = threading.Event()
+
+        def send() -> None:
+            connection = Connection(process.port)
+            while not ended.is_set():
+                connection.exchange(raw)
+            connection.close()
+
+        sender = threading.Thread(target=send)
+        connection, times = Connection(process.port), []
+        connection.exchange(SMALL.raw())
+        sender.start()
+        try:
+            for _ in range(round(self.seconds * _A_SECOND)):
+                began = time.perf_counter()
+                connection.exchange(SMALL.raw())
+                times.append(time.perf_counter() - began)
+                time.sleep(max(0.0, 1 / _A_SECOND - times[-1]))
+        finally:
+            ended.set()
+            sender.join()
+            connection.close()
+        self.raw["p99 beside 10 MB executes"][process.name].append(statistics.quantiles(times, n=100)[98])
+
     @contextmanager
     def _fresh(self, name: str, upstream: int) -> Iterator[Process]:
-        """The proxy anew: memory that an earlier measurement left behind would hide what this one takes."""
+        """The proxy, started again: memory that an earlier measurement left behind would hide what this one takes."""
         process = proxies.started(name, upstream, self.folder, self.proxy_core)
         connection = Connection(process.port)
         for _ in range(100):
@@ -170,7 +212,7 @@ class Bench:
             connections[0].exchange(SMALL.raw())  # it is still there
             self.raw["memory, idle connection"][process.name].append(grown / self.idle)
         except (OSError, RuntimeError) as error:
-            self._say(f"idle connections of {process.name} not measured: {error}")
+            self._remark(f"idle connections of {process.name} not measured: {error}")
         finally:
             for connection in connections:
                 connection.close()
@@ -180,13 +222,13 @@ class Bench:
         if len(self.cores) < 2:
             return
         found = scaling(upstream, SMALL, EXECUTE, self.folder, self.cores, self.rounds, self.seconds)
-        self._say(str(found))
+        self._remark(str(found))
         if REWRITE not in found.answers:
             self.figures["workers"] = found.of_answers(GET)
         else:
             ratio = found.of_answers(REWRITE)
             self.instead["workers"] = f"answers to heavy rewrites, load and upstream on the same cores: {ratio:.2f}×"
-            self._say(
+            self._remark(
                 "a heavy rewrite is a conversation of ten images; beside one worker, load and upstream have the other "
                 "core to themselves, beside two they have none, so two free cores should give no less (not measured)"
             )
@@ -206,7 +248,7 @@ class Bench:
         mine, theirs = (self._median("rewrite of an image, 10 MB", name) for name in ("gateway", library))
         self.figures["rewrite"] = theirs / mine
         if library != "orjson":
-            self._say("orjson can't be had: the rewrite is compared with the standard library's json")
+            self._remark("orjson can't be had: the rewrite is compared with the standard library's json")
 
     def _median(self, what: str, name: str) -> float:
         return statistics.median(self.raw[what][name])
@@ -217,10 +259,16 @@ class Bench:
             if measured["gateway"] and measured[key]:
                 pairs = zip(measured["gateway"], measured[key], strict=True)
                 self.figures[key] = statistics.median(mine / other for mine, other in pairs)
-        executed, passed = self.raw["CPU, execute 1 KB"]["gateway"], self.raw["CPU, POST 1 KB"]["gateway"]
+        for key in EXECUTES:
+            measured = self.raw[f"CPU, execute, {key}"]
+            if measured["gateway"] and measured["envoy"]:
+                pairs = zip(measured["gateway"], measured["envoy"], strict=True)
+                self.figures[key] = statistics.median(mine / other for mine, other in pairs)
+        executed, passed = self.raw["CPU, execute, text"]["gateway"], self.raw["CPU, POST 1 KB"]["gateway"]
         if executed:
             self.figures["execute"] = statistics.median(e / p for e, p in zip(executed, passed, strict=True))
             self.figures["latency"] = self.added("gateway")
+            self.figures["beside"] = self._median("p99 beside 10 MB executes", "gateway")
             self.figures["down"] = self._median("memory, 50 MB answer", "gateway")
             self.figures["up"] = self._median("memory, 50 MB request", "gateway")
         if self.raw["memory, idle connection"]["gateway"]:
@@ -257,8 +305,8 @@ class Bench:
             "before, the reader slower than the sender; for idle connections growth of what is resident, over "
             f"{self.idle} of them. The rewrite's peak includes the body itself.",
             "",
-            "; ".join(f"{name}: {said}" for name, said in self.versions.items()) + ".",
-            *(f"\n{said[0].upper()}{said[1:]}." for said in self.said),
+            "; ".join(f"{name}: {version}" for name, version in self.versions.items()) + ".",
+            *(f"\n{remark[0].upper()}{remark[1:]}." for remark in self.remarks),
         ]
         return "\n".join(lines) + "\n"
 

@@ -37,8 +37,8 @@ gateway_option = click.option(
     multiple=True,
     envvar="MLC_GATEWAYS",
     metavar="URL",
-    help="Admin port of a running gateway that is told of the changes; may be repeated. MLC_GATEWAYS holds several, "
-    f"with spaces between them, and {ADMIN_TOKEN} their token.",
+    help="Admin port of a running gateway, which then drops its cached profiles; may be repeated. MLC_GATEWAYS holds "
+    f"several, with spaces between them, and {ADMIN_TOKEN} their token.",
 )
 """The option of the commands that change templates."""
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from gateway.delivery import refusal
-from gateway.delivery.call_model import CallModelCache
+from gateway.delivery.call_model_cache import CallModelCache
 from gateway.delivery.escaping import dump
 from gateway.delivery.search import Plan, Remembered, Search, map_input
 from gateway.errors import Problem, UndeliverableContent
@@ -43,23 +43,37 @@ def plan(
         raise UndeliverableContent.of(unsafe)
     call_models = CallModelCache(profile) if call_models is None else call_models
     search = Search(call_models, provider, params, options, remembered)
-    found = search.first_proved(agent_input)
+    without_memory = replace(search, remembered=())
+    try:
+        found = search.first_proved(agent_input)
+    except UndeliverableContent:
+        if fault := refusal.agent_fault(without_memory):
+            raise UndeliverableContent.of(fault) from None
+        raise
     if found is not None:
         return found
-    if remembered and replace(search, remembered=()).first_proved(agent_input) is not None:
+    if remembered and without_memory.first_proved(agent_input) is not None:
         raise UndeliverableContent.of([refusal.MEMORY_NOT_SAFE])
-    raise UndeliverableContent.of(refusal.problems(search, agent_input))
+    raise UndeliverableContent.of(refusal.problems(without_memory, agent_input))
 
 
-def assume(provider: Provider, agent_input: AgentInput, options: MappingOptions, strategy: str = "assumed") -> Plan:
+def assume(
+    provider: Provider,
+    agent_input: AgentInput,
+    params: Mapping[str, str],
+    options: MappingOptions,
+    strategy: str = "assumed",
+) -> Plan:
     """Return the unproved plan for an agent that can't be read: `question` and the provider's messages as parameters.
+
+    params: the caller's own.
 
     Raises:
         UndeliverableContent: the provider can't express the input.
     """
     request = map_input(provider, agent_input, options)
     question = question_text(agent_input, options.roles)
-    parameters = {"question": question, provider.messages_field: dump(request.messages)}
+    parameters = {**params, "question": question, provider.messages_field: dump(request.messages)}
     notice = Notice("NOT_PROVED", "the agent could not be read; its provider was assumed by the operator's rule")
     return Plan(strategy, provider.name, parameters, question, request, (*request.notices, notice), proved=False)
 

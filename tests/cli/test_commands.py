@@ -102,7 +102,10 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["serve", "--work", "1", "--loglevel", "info"], "No such option '--loglevel'. Did you mean '--log-level'?"),
         (["agents", "--aws", "es"], "No such option '--aws'."),  # an abbreviation of several
         (["serve", "--workers", "two"], "Invalid value for '--workers': 'two' is not a valid integer."),
-        (["upgrade", "--probe", "x"], "'x' is not one of 'documents', 'template', 'execute'."),
+        (
+            ["upgrade", "--probe", "x"],
+            "Invalid value for '--probe': 'x' is not one of 'documents', 'template', 'execute'.",
+        ),
         (["rewrite", "--provider", "p", "--agent", "a"], "Give either --provider or --agent."),
         (["rollback"], "Missing argument 'FILE...'."),
     ],
@@ -139,8 +142,8 @@ def test_what_follows_a_double_dash_is_no_option() -> None:
     ],
 )
 def test_shell_completion(line: str, completions: list[str]) -> None:
-    words = line.split(" ")
-    variables = {"_MLC_GATEWAY_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
+    arguments = line.split(" ")
+    variables = {"_MLC_GATEWAY_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(len(arguments) - 1)}
     command = [sys.executable, "-m", "gateway"]
     done = subprocess.run(command, env=os.environ | variables, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")

@@ -46,7 +46,7 @@ def test_gateways_are_named_by_the_environment_and_get_the_token(
         assert one.headers["authorization"] == "Bearer s3cr3t-token"
     assert status == 0
     assert f"gateway {one.url}: uses the changed templates from now on" in out
-    assert f"gateway {two.url}/: answers 401. If it runs, it may use old templates for up to 60 seconds" in out
+    assert f"gateway {two.url}/: answers 401. If it runs, it may use old templates for up to 3 seconds" in out
     assert "s3cr3t-token" not in out + err
 
 
