@@ -124,8 +124,7 @@ def _named(block: ContentBlock) -> str:
 
 
 def _without_media(turns: list[Message]) -> list[Message]:
-    texts = [replace(m, content=tuple(b for b in m.content if not isinstance(b, Media))) for m in turns]
-    return [message for message in texts if message.content]
+    return [replace(m, content=tuple(b for b in m.content if not isinstance(b, Media)) or (_ASK,)) for m in turns]
 
 
 def _conversation(agent_input: AgentInput, messages: list[Message]) -> AgentInput:
