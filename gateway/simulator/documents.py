@@ -9,12 +9,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.simulator.errors import Json, RestFailure
-from gateway.simulator.interfaces import INTERFACES
+from gateway.simulator.interfaces import INTERFACES, UNIFIED_INTERFACES
 from gateway.simulator.settings import MCP_SWITCH
 from gateway.simulator.values import to_parameters
 
 _CLASSIC_TYPES = ("flow", "conversational", "conversational_flow")
 _MODERN_TYPES = (*_CLASSIC_TYPES, "plan_execute_and_reflect")
+_UNIFIED_TYPES = (*_MODERN_TYPES, "conversational_v2")
 _NAME_LIMIT = 128
 _MCP_SSE = "mcp_sse"
 _MCP = (_MCP_SSE, "mcp_streamable_http")
@@ -108,8 +109,8 @@ def _is_web(url: Any) -> bool:
 # Agents
 
 
-def check_agent(body: Mapping[str, Any], modern: bool, mcp_on: bool) -> None:
-    """Check the body of ``agents/_register``.
+def check_agent(body: Mapping[str, Any], modern: bool, unified: bool, mcp_on: bool) -> None:
+    """Check the body of ``agents/_register``. modern: for 3.x. unified: for 3.5 or later.
 
     Raises:
         RestFailure: 400; 500 if MCP is needed and off, or for a null that the cluster does not expect.
@@ -126,7 +127,7 @@ def check_agent(body: Mapping[str, Any], modern: bool, mcp_on: bool) -> None:
     if body.get("type") is None:
         raise refused("Agent type can't be null")
     kind = body["type"].lower()
-    if kind not in (_MODERN_TYPES if modern else _CLASSIC_TYPES):
+    if kind not in (_UNIFIED_TYPES if unified else _MODERN_TYPES if modern else _CLASSIC_TYPES):
         raise refused(f"{body['type']} is not a valid Agent Type")
     if kind == "conversational":
         _check_model(body)
@@ -143,7 +144,7 @@ def _check_modern(kind: str, body: Mapping[str, Any], mcp_on: bool) -> None:
     interface = given.get("_llm_interface")
     if interface is not None and not interface.strip():
         raise refused("_llm_interface cannot be blank or empty")
-    if interface is not None and interface not in INTERFACES:
+    if interface is not None and interface not in (UNIFIED_INTERFACES if "model" in body else INTERFACES):
         raise refused(f"Invalid _llm_interface: {interface}")
     if kind == "plan_execute_and_reflect":
         if parameters is None:
@@ -171,7 +172,7 @@ def _check_tools(tools: Any) -> None:
 
 def agent_document(body: Mapping[str, Any], modern: bool) -> Json:
     """Return an agent as it is stored."""
-    copied = ("name", "type", "description", "app_type", "memory")
+    copied = ("name", "type", "description", "app_type", "memory", "model")
     document: Json = {name: body[name] for name in copied if body.get(name) is not None}
     if body.get("llm") is not None:
         document["llm"] = {"model_id": body["llm"]["model_id"]}

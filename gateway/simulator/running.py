@@ -10,7 +10,10 @@ from gateway.simulator.render import Parameters
 
 
 class RunningCluster(Protocol):
-    """The simulated cluster. modern: it is of 3.x. tool_outputs: the output of each type of tool."""
+    """The simulated cluster.
+
+    modern: it is of 3.x. unified: of 3.5 or later. tool_outputs: the output of each type of tool.
+    """
 
     memory: MemoryStore
     tool_outputs: dict[str, str]
@@ -18,6 +21,10 @@ class RunningCluster(Protocol):
     @property
     def modern(self) -> bool:
         """True for 3.x."""
+
+    @property
+    def unified(self) -> bool:
+        """True for 3.5 and later."""
 
     def predict(self, model_id: str | None, parameters: Parameters) -> Run:
         """Call a model and return the data map of its answer."""

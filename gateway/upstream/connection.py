@@ -27,6 +27,7 @@ _JOIN = 64 * 1024
 
 _LONG = 4096
 """Size of a head above which the cluster may refuse it as too long (netty: 4 KB of request line, 8 KB of headers)."""
+_BROKEN = "The cluster may have run the request. Check its log, and any proxy between the gateway and the cluster."
 _REFUSALS = frozenset({400, 413, 414, 431})
 
 # Module constants, because an attribute of an Enum takes four times as long to look up.
@@ -70,9 +71,6 @@ class Connection(asyncio.Protocol):
         self._head = ResponseHeadBuffer()
         self._poll = select.poll()
         self._state = _CONNECTING
-        self._forget()
-
-    def _forget(self) -> None:
         self._continued = self._long = False
         self._persistent = True
         self._body: Body | None = None
@@ -210,9 +208,7 @@ class Connection(asyncio.Protocol):
                     self._state = _RESPONSE_BEGAN[self._state]
                 self._read_head(outbound, data)
         except Malformed as exc:
-            self._fail(
-                UpstreamUnavailable(f"The cluster can't be used: its response is not valid HTTP: {exc}."), "invalid"
-            )
+            self._fail(UpstreamUnavailable(f"The cluster's response is not valid HTTP: {exc}."), "invalid")
 
     def _read_head(self, outbound: OutboundRequest, data: bytes) -> None:
         heads = self._heads
@@ -230,7 +226,8 @@ class Connection(asyncio.Protocol):
             data = found[1]
 
     def _answer(self, outbound: OutboundRequest, head: ResponseHead, data: bytes) -> None:
-        self.pool.node.report(True)
+        if self.pool.node.failures:
+            self.pool.node.report(True)
         self._state = _HEAD_READ[self._state]
         body = self._body = head.body(outbound.method, outbound.decode)
         self._persistent = head.persistent
@@ -264,7 +261,8 @@ class Connection(asyncio.Protocol):
         self._detach()
         if reusable:
             self._state = _COMPLETE[self._state]
-            self._forget()
+            self._continued = False
+            self._body = None
             self.reused = True
             self.pool.give_back(self)
         else:
@@ -325,5 +323,5 @@ class Connection(asyncio.Protocol):
 
 
 def _broken(answered: bool) -> UpstreamUnavailable:
-    what = "its response broke off" if answered else "it closed the connection without a response"
-    return UpstreamUnavailable(f"The cluster can't be used: {what}.")
+    what = "The cluster's response broke off." if answered else "The cluster closed the connection without a response."
+    return UpstreamUnavailable(what, help=_BROKEN)

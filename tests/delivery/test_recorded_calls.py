@@ -44,7 +44,10 @@ NOT_OURS = {
 }
 
 
-UNKNOWN = ("<built-in", "built-in prompt", "chars sha256")
+UNKNOWN = ("<built-in", "built-in prompt", "chars sha256", "<end>")
+# Recordings of what a rendering can't know: which connector is loaded, agents without tools, and models whose interface
+# refuses an answer.
+OTHERS = ("30_deploy", "31_", "32_", "34_", "35_", "38_")
 
 
 class Documents:
@@ -80,6 +83,8 @@ class Documents:
 
 def exchanges(version: str) -> Iterator[dict[str, Any]]:
     for path in sorted((RECORDINGS / version).glob("*.jsonl")):
+        if path.name.startswith(OTHERS):
+            continue
         for line in path.read_text().split("\n")[:-1]:  # not splitlines: a text may hold U+2028
             yield json.loads(line)
 

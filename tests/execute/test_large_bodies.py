@@ -14,7 +14,6 @@ import aiohttp
 import pytest
 
 from gateway.execute import handler as execute_handler
-from gateway.execute.fast_path import read_plain_text
 from gateway.offload import READING, Worker
 from gateway.unified.model import AgentInput
 from tests.conftest import StartGateway
@@ -165,15 +164,10 @@ async def test_registrations_are_read_with_the_same_budget(client: Client, moved
     assert not client.cluster.bodies
 
 
-def test_a_large_text_is_not_read_by_the_fast_path() -> None:
-    assert read_plain_text(b'{"input":"%b"}' % (b"a" * 65_000)) is not None
-    assert read_plain_text(b'{"input":"%b"}' % (b"a" * 66_000)) is None
-
-
 async def test_a_refused_input_is_given_back_without_a_collection(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept: list[weakref.ref[AgentInput]] = []
+    inputs: list[weakref.ref[AgentInput]] = []
     original = execute_handler.read_execute
 
     class Seen(AgentInput):
@@ -183,7 +177,7 @@ async def test_a_refused_input_is_given_back_without_a_collection(
         request = original(*args)
         assert request.input is not None
         seen = Seen(request.input.type, request.input.messages)
-        kept.append(weakref.ref(seen))
+        inputs.append(weakref.ref(seen))
         return type(request)(request.kind, seen, request.extracted, request.parameters, request.other)
 
     monkeypatch.setattr(execute_handler, "read_execute", read_execute)
@@ -194,6 +188,6 @@ async def test_a_refused_input_is_given_back_without_a_collection(
         for body in (b'{"input":"hello"}', LARGE["many escapes"]):
             assert (await execute(client, body))[0] == 502
         await READING.run(int)
-        assert [ref() for ref in kept] == [None, None]
+        assert [ref() for ref in inputs] == [None, None]
     finally:
         gc.enable()

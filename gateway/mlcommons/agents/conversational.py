@@ -92,7 +92,10 @@ def _replayed(history: str, calls_functions: bool) -> dict[str, str]:
 
 
 def _prompt_passes(values: Mapping[str, str], calls_functions: bool) -> str:
-    """Return the prompt after the agent's passes: all parameters first, unescaped, then one map after the other."""
+    """Return the prompt after the agent's passes: all parameters first, unescaped, then one map after the other.
+
+    Function calling makes one pass less.
+    """
     prompt = values.get("prompt", _BUILTIN_PROMPT)
     passes: list[Mapping[str, str]] = [
         values,
