@@ -7,9 +7,11 @@ VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 ARGS ?=
+SIZE ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-thorough check format audit docs bench bench-compare soak attacks matrix cluster-ml clean
+.PHONY: help demo test test-all test-thorough test-slow test-cluster check format audit docs bench bench-compare \
+	soak attacks matrix cluster-ml clean
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,17 +32,19 @@ unexport PYTHONDONTWRITEBYTECODE
 test: $(STAMP) ## the tests, without the slow ones
 	$(PY) -m pytest -n auto --dist worksteal -m "not slow and not real_cluster" $(ARGS)
 
-SAMPLED = -p tests.sampling --sample 4
-
-test-all: $(STAMP) ## what CI runs besides: the slow tests and those on a real ML Commons, a sample of the large tables
-	$(PY) -m pytest -n auto --dist worksteal -m "(slow or hypothesis) and not real_cluster" $(SAMPLED) \
-		--hypothesis-profile=ci $(ARGS)
-	$(PY) -m pytest -m real_cluster $(SAMPLED) $(ARGS)
+test-all: $(STAMP) ## what CI runs besides: a quarter of the slow tests and of those on a real ML Commons
+	$(MAKE) --jobs 2 test-slow test-cluster SIZE="-p tests.sampling --sample 4 --hypothesis-profile=ci"
 
 test-thorough: $(STAMP) ## all of these tests, and all examples of the properties: an hour
-	$(PY) -m pytest -n auto --dist worksteal -m "(slow or hypothesis) and not real_cluster" \
-		--hypothesis-profile=thorough $(ARGS)
-	$(PY) -m pytest -m real_cluster $(ARGS)
+	$(MAKE) --jobs 2 test-slow test-cluster SIZE="--hypothesis-profile=thorough"
+
+# One by one, as the longest come first (the mark `slow`).
+test-slow: $(STAMP)
+	$(PY) -m pytest -n auto --dist load --maxschedchunk 1 -m "(slow or hypothesis) and not real_cluster" $(SIZE) $(ARGS)
+
+# Beside the slow tests, as these wait for the cluster most of the time.
+test-cluster: $(STAMP)
+	$(PY) -m pytest -m real_cluster $(SIZE) $(ARGS)
 
 check: $(STAMP) ## lint, format, types, layers
 	$(VENV)/bin/ruff check .

@@ -19,7 +19,7 @@ from tests.docs.pages import ROOT
 QUICK = ["--quick", "--rounds", "1", "--seconds", "0.3", "--requests", "20", "--idle", "20"]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(30)
 @pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="reads CPU times from Linux's /proc")
 def test_a_run_fills_the_table(tmp_path: Path) -> None:
     results = tmp_path / "results.md"
