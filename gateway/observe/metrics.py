@@ -41,14 +41,11 @@ class Metrics:
         """Count a request that has begun."""
         self._traffic.running += 1
 
-    def request(self, intent: str, status: int) -> None:
-        """Count a response. status: 0 if the connection was cut before or within it."""
+    def finished(self, intent: str, status: int) -> None:
+        """Count a request that is over. status: of the response; 0 if the connection was cut before or within it."""
+        self._traffic.running -= 1
         answered = self._traffic.answered
         answered[intent, status] = answered.get((intent, status), 0) + 1
-
-    def ended(self) -> None:
-        """Count a request that has ended."""
-        self._traffic.running -= 1
 
     def rewritten(self, provider: str, strategy: str, outcome: str) -> None:
         """Count a unified input that was delivered or refused. provider, strategy: "" if not known yet."""

@@ -220,7 +220,7 @@ class ClientConnection(asyncio.Protocol):
         else:
             self._body = body
             self._state = _HEAD_READ[self._state]
-            self._body_began = time.monotonic()
+            self._body_began = 0.0
             self._body_size = 0
             try:
                 piece = self._feed(body, rest)
@@ -251,6 +251,7 @@ class ClientConnection(asyncio.Protocol):
             self.deadline = NO_DEADLINE
             return piece
         self._body_size += len(piece)
+        self._body_began = self._body_began or time.monotonic()
         self._within_body()
         if body.unread or len(data) >= _LARGE:
             self.transport.pause_reading()

@@ -101,7 +101,9 @@ class Exchange:
     def begin(self, piece: bytes, complete: bool) -> None:
         """The head has arrived. piece: the body as far as it has arrived. complete: that is the whole body."""
         self.outbound.complete = complete
-        if piece:
+        if piece and complete:
+            self._pending.append(piece)
+        elif piece:
             self._hold_back(piece)
         self._port.admit(self)
 
@@ -115,7 +117,8 @@ class Exchange:
     def _send_on(self) -> None:
         self._state = SEND[self._state]
         self._port.upstream.send(self.outbound)
-        self._pause_client()
+        if not self.outbound.complete:
+            self._pause_client()
 
     def _send_head(self) -> None:
         """Send the head without any body: the client may wait for a response before it sends more."""
@@ -131,8 +134,9 @@ class Exchange:
             return
         self._hold_back(piece)
         if self._state is not _WAITING:
-            self._pause_client()
-            if complete and outbound.upload_waiter is not None and not outbound.upload_waiter.done():
+            if not complete:
+                self._pause_client()
+            elif outbound.upload_waiter is not None and not outbound.upload_waiter.done():
                 outbound.upload_waiter.set_result(None)
         elif self.ticket is None or self.ticket.admitted:
             self._send_on()
@@ -142,9 +146,8 @@ class Exchange:
         self._pending_size += len(piece)
 
     def _pause_client(self) -> None:
-        """Buffer no more of the body than `_JOIN` until there is a connection to send it on."""
-        outbound = self.outbound
-        if outbound.connection is None and not outbound.complete and self._pending_size > _JOIN:
+        """Buffer no more of an incomplete body than `_JOIN` until there is a connection to send it on."""
+        if self.outbound.connection is None and self._pending_size > _JOIN:
             self.client.pause_reading()
 
     def fail_upload(self, error: GatewayError) -> None:
@@ -227,7 +230,8 @@ class Exchange:
 
     def on_head(self, head: ResponseHead, piece: bytes, complete: bool) -> None:
         """See `RequestOwner`."""
-        self._invalidate()  # before the client learns that its write is done
+        if self.route.kind:
+            self._invalidate()  # before the client learns that its write is done
         self._port.log.response_began(self)
         self.status = head.status
         if head.status == 101:
@@ -307,11 +311,11 @@ class Exchange:
 
     def _invalidate(self) -> None:
         """Drop from the cache what a write may have changed."""
-        if self.route.kind and self.route.intent in WRITES:
+        if self.route.intent in WRITES:
             self._port.profiles.invalidate(self.route.kind, self.route.id or None)
 
     def _finish(self) -> None:
-        if self._state is _WAITING or self._state is _SENT:
+        if self.route.kind and (self._state is _WAITING or self._state is _SENT):
             self._invalidate()  # the cluster may have applied a write without a response
         self._state = _FINISH[self._state]
         self.outbound.abandon()

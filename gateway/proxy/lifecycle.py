@@ -36,7 +36,7 @@ class Lifecycle:
         self.connections: set[OpenConnection] = set()
         self.draining = False
         self.running = 0
-        self._idle = asyncio.Event()
+        self._idle: asyncio.Event | None = None  # while `ended` waits
         seconds = (timeouts.head, timeouts.body, timeouts.send, timeouts.keepalive)
         self._timer = DeadlineTimer(self.connections, seconds)
         self._poller = DisconnectPoller(self.connections)
@@ -49,11 +49,12 @@ class Lifecycle:
     def exchange_finished(self) -> None:
         """Count one exchange less."""
         self.running -= 1
-        if not self.running:
+        if self._idle is not None and not self.running:
             self._idle.set()
 
     async def ended(self) -> None:
         """Wait until no exchange is running."""
+        self._idle = self._idle or asyncio.Event()
         while self.running:
             self._idle.clear()
             await self._idle.wait()

@@ -30,13 +30,10 @@ class RequestLog:
     def __init__(self, log: Logger, metrics: Metrics, payloads: bool) -> None:
         self._log = log
         self._metrics = metrics
+        self.began = metrics.began
         self._payloads = payloads
         self._log_requests = log.is_enabled_for(logging.INFO)
         self._log_passthrough = log.is_enabled_for(logging.DEBUG)
-
-    def began(self) -> None:
-        """Count a request whose head has been read."""
-        self._metrics.began()
 
     def response_began(self, exchange: RunningExchange) -> None:
         """Record how long the cluster took to respond."""
@@ -45,8 +42,7 @@ class RequestLog:
     def finished(self, exchange: RunningExchange) -> None:
         """Record an exchange that is over, however it ended."""
         intent = exchange.route.intent
-        self._metrics.ended()
-        self._metrics.request(intent, exchange.status)
+        self._metrics.finished(intent, exchange.status)
         if self._log_passthrough or (self._log_requests and intent is not _PASSTHROUGH):
             self._write(exchange)
 
@@ -80,6 +76,7 @@ class RequestLog:
 
     def no_request(self, error: GatewayError) -> None:
         """Record bytes from a client that were no valid request."""
-        self._metrics.request(_PASSTHROUGH, error.status)
+        self._metrics.began()
+        self._metrics.finished(_PASSTHROUGH, error.status)
         described = describe_error(error, self._payloads)
         self._log.info("refused", type=described["type"], reason=described["reason"])

@@ -24,7 +24,7 @@ from gateway.simulator.resources import Resources
 from gateway.simulator.settings import MCP_SWITCH, Settings
 from gateway.simulator.values import to_parameters
 
-VERSIONS = ("2.19.0", "3.4.0")
+VERSIONS = ("2.19.0", "3.4.0", "3.6.0", "3.8.0")
 
 
 class Executed(NamedTuple):
@@ -36,7 +36,7 @@ class Executed(NamedTuple):
 
 
 class ClusterCore:
-    """A simulated cluster, of version 2.19.0 or 3.4.0.
+    """A simulated cluster of one of `VERSIONS`.
 
     `llm` answers the connectors' calls; by default every call succeeds with a short text in the format of the URL's
     provider. `tool_outputs` has the output of each tool type (index listers only). ``_search`` finds a write
@@ -53,7 +53,8 @@ class ClusterCore:
             raise ValueError(f"version must be one of {', '.join(VERSIONS)}, not {version}")
         self.version = version
         self.modern = version.startswith("3.")
-        self.settings = Settings(self.modern)
+        self.unified = version in ("3.6.0", "3.8.0")
+        self.settings = Settings(self.modern, self.unified)
         self.resources = Resources(self.modern, self.settings, refresh_seconds)
         self.memory = MemoryStore(self.modern)
         self.llm = llm or answer_any
@@ -110,6 +111,14 @@ class ClusterCore:
         if wants_mcp and not self.settings.is_on(MCP_SWITCH):
             raise ExecuteFailure(500, "OpenSearchException", mcp_is_off().body["error"]["reason"])
         running = self._begin_turn(agent, parameters)
+        try:
+            return (yield from self._run_turn(agent, parameters, running))
+        except ExecuteFailure as failure:
+            if self.modern:  # 2.19 leaves the turn without a response
+                self.memory.answer(running, f"Agent execution failed: {failure.details}")
+            raise
+
+    def _run_turn(self, agent: Json, parameters: Parameters, running: str | None) -> Run:
         match agent["type"].lower():
             case "flow":
                 return (yield from run_flow(self, agent, parameters))
@@ -143,13 +152,6 @@ class ClusterCore:
 
     def predict(self, model_id: str | None, parameters: Parameters) -> Run:
         """Call a model and return the data map of its answer."""
-        model = self.resources.models.get(model_id or "")
-        if model is None:
-            raise ExecuteFailure(404, "OpenSearchStatusException", "Failed to find model")
-        if not self.resources.is_deployed(model_id or ""):
-            self.resources.deploy_model(model_id or "")
-        connector = model.get("connector") or self.resources.connectors.get(model.get("connector_id", ""))
-        if connector is None:
-            raise ExecuteFailure(404, "OpenSearchStatusException", "Failed to find connector")
-        check_interface(model, parameters, self.modern)
-        return (yield from predict(connector, parameters, self.modern))
+        loaded = self.resources.use(model_id or "")
+        check_interface(loaded.model, parameters, self.modern)
+        return (yield from predict(loaded.connector, parameters, self.modern))

@@ -37,6 +37,10 @@ class RestFailure(Answer):
         super().__init__(status, {"error": {"root_cause": [error], **error}, "status": status})
 
 
+class NoAnswer(Exception):
+    """The cluster never answers this request."""
+
+
 def illegal_argument(details: str) -> ExecuteFailure:
     """Return a 400 IllegalArgumentException."""
     return ExecuteFailure(400, "IllegalArgumentException", details)

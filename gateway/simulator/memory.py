@@ -128,7 +128,7 @@ class MemoryStore:
         seen = [message for message in memory.messages.values() if message.message_id != running]
         return [message for message in seen[-limit:] if message.response]
 
-    def answer(self, message_id: str | None, response: str | None, additional_info: Json) -> None:
+    def answer(self, message_id: str | None, response: str | None, additional_info: Json | None = None) -> None:
         """Write the answer into its turn."""
         message = self.find(message_id)
         if message is not None:

@@ -123,8 +123,7 @@ def _step_result(data: Mapping[str, Any]) -> str:
 
 def _finish(core: RunningCluster, parameters: Parameters, result: str) -> list[Tensor]:
     parent = parameters.get("parent_interaction_id")
-    message = core.memory.find(parent)
-    core.memory.answer(parent, result, (message.additional_info if message else None) or {})
+    core.memory.answer(parent, result)
     names = ("memory_id", "parent_interaction_id", "executor_agent_memory_id", "executor_agent_parent_interaction_id")
     ids: list[Tensor] = [{"name": name, "result": parameters[name]} for name in names if parameters.get(name)]
     return [*ids, {"name": "response", "dataAsMap": {"response": result}}]

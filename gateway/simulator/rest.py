@@ -146,6 +146,7 @@ _BOTH: list[Row] = [
         "deploy",
     ),
     _row("GET", "models/{id}", lambda core, _, id: core.resources.model(id)),
+    _row("GET", "profile/models/{id}", lambda core, _, id: core.resources.profile(id)),
     _row("PUT", "models/{id}", lambda core, request, id: core.resources.update_model(id, request.json(core))),
     _row("DELETE", "models/{id}", lambda core, _, id: core.resources.delete_model(id)),
     _row("POST", "models/{id}/_deploy", lambda core, _, id: core.resources.deploy_model(id)),

@@ -11,7 +11,7 @@ from typing import Any
 from gateway.simulator.errors import Json
 from gateway.simulator.fields import Document
 from gateway.simulator.query import matcher, not_simulated
-from gateway.simulator.resources import INDEX, Resources
+from gateway.simulator.store import INDEX, Store
 
 _WINDOW = 10_000
 _KEYS = frozenset({"query", "from", "size", "sort", "search_after", "_source", "track_total_hits"})
@@ -20,7 +20,7 @@ _SORT = [{"_seq_no": "asc"}]
 _SHARDS = {"total": 1, "successful": 1, "skipped": 0, "failed": 0}
 
 
-def search(resources: Resources, kind: str, body: Mapping[str, Any]) -> Json:
+def search(resources: Store, kind: str, body: Mapping[str, Any]) -> Json:
     """Answer ``_plugins/_ml/{kind}s/_search``.
 
     Raises:

@@ -11,6 +11,7 @@ import aiohttp
 from aiohttp import web
 
 from gateway.simulator.core import ClusterCore
+from gateway.simulator.errors import NoAnswer
 from gateway.simulator.handlers import Request
 from gateway.simulator.llm import LlmEndpoints
 from gateway.simulator.llm.endpoints import Script, slowness
@@ -94,7 +95,12 @@ class Simulator:
             return web.Response(status=413)
         headers = {name.lower(): value for name, value in incoming.headers.items()}
         request = Request(incoming.method, incoming.raw_path, headers, body)
-        return _web_response(await self._respond(request), pretty="pretty" in request.query)
+        try:
+            response = await self._respond(request)
+        except NoAnswer:
+            await asyncio.Event().wait()  # until the client gives up
+            raise
+        return _web_response(response, pretty="pretty" in request.query)
 
     async def _respond(self, request: Request) -> Response:
         serve = respond(self.core, request)

@@ -14,10 +14,13 @@ PREFIX = "plugins.ml_commons."
 SWITCH = PREFIX + "agent_framework_enabled"
 MCP_SWITCH = PREFIX + "mcp_connector_enabled"
 SAFE_DELETE = PREFIX + "safe_delete_model"
+AUTO_DEPLOY = PREFIX + "model_auto_deploy.enable"
+UNIFIED_API = PREFIX + "unified_agent_api_enabled"
 
 _BOTH: Mapping[str, Any] = {
     SWITCH: "true",
     SAFE_DELETE: "false",
+    AUTO_DEPLOY: "true",
     PREFIX + "remote_inference.enabled": "true",
     PREFIX + "memory_feature_enabled": "true",
     PREFIX + "only_run_on_ml_node": "false",
@@ -26,14 +29,15 @@ _BOTH: Mapping[str, Any] = {
     PREFIX + "trusted_connector_endpoints_regex": ["^https?://.*$"],
 }
 _MODERN: Mapping[str, Any] = {**_BOTH, MCP_SWITCH: "false"}
+_UNIFIED: Mapping[str, Any] = {**_MODERN, UNIFIED_API: "false"}
 _SCOPES = ("persistent", "transient")
 
 
 class Settings:
-    """The settings of a cluster. 3.x has one more, for MCP connectors."""
+    """The settings of a cluster. 3.x has one more, for MCP connectors; 3.5 and later one for `input`."""
 
-    def __init__(self, modern: bool) -> None:
-        self.defaults = _MODERN if modern else _BOTH
+    def __init__(self, modern: bool, unified: bool = False) -> None:
+        self.defaults = _UNIFIED if unified else _MODERN if modern else _BOTH
         self._set: dict[str, dict[str, Any]] = {scope: {} for scope in _SCOPES}
 
     def is_on(self, name: str) -> bool:

@@ -70,9 +70,6 @@ class Connection(asyncio.Protocol):
         self._head = ResponseHeadBuffer()
         self._poll = select.poll()
         self._state = _CONNECTING
-        self._forget()
-
-    def _forget(self) -> None:
         self._continued = self._long = False
         self._persistent = True
         self._body: Body | None = None
@@ -230,10 +227,13 @@ class Connection(asyncio.Protocol):
             data = found[1]
 
     def _answer(self, outbound: OutboundRequest, head: ResponseHead, data: bytes) -> None:
-        self.pool.node.report(True)
+        if self.pool.node.failures:
+            self.pool.node.report(True)
         self._state = _HEAD_READ[self._state]
         body = self._body = head.body(outbound.method, outbound.decode)
-        self._persistent = head.persistent and not self._misreads_after(outbound, head.status)
+        self._persistent = head.persistent
+        if outbound.expects or self._long:
+            self._persistent &= not self._misreads_after(outbound, head.status)
         piece = body.feed(data) if data else b""
         if body.done:
             self._finished(outbound, body, head, piece)
@@ -262,7 +262,8 @@ class Connection(asyncio.Protocol):
         self._detach()
         if reusable:
             self._state = _COMPLETE[self._state]
-            self._forget()
+            self._continued = False
+            self._body = None
             self.reused = True
             self.pool.give_back(self)
         else:

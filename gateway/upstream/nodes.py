@@ -69,11 +69,10 @@ class Node:
     """One node: its address, its state and its counts.
 
     pending: requests without a response yet; the connection that sends one updates it, and the tally. address: host
-    and port, the label of its metrics. fault: why its last probe failed, for the log.
+    and port, the label of its metrics. failures: in a row. fault: why its last probe failed, for the log.
     """
 
     __slots__ = (
-        "_failures",
         "_nodes",
         "_probes",
         "address",
@@ -81,6 +80,7 @@ class Node:
         "down",
         "ejected_until",
         "ejections",
+        "failures",
         "fault",
         "host",
         "pending",
@@ -102,7 +102,7 @@ class Node:
         self.fault = ""
         self.ejected_until = float("-inf")
         self.ejections = 0
-        self._failures = 0
+        self.failures = 0
         self._probes = 0
         self._nodes = nodes
 
@@ -120,11 +120,11 @@ class Node:
         disconnected are not reported.
         """
         if ok:
-            self._failures = 0
+            self.failures = 0
         else:
-            self._failures += 1
+            self.failures += 1
             self.tally.failures[kind] += 1
-            self._nodes.failed(self, self._failures, kind)
+            self._nodes.failed(self, self.failures, kind)
 
     def probed(self, ok: bool, health: Health) -> bool:
         """Count a probe. Return True if it changed the state. `_probes` counts the probes against the current state."""
@@ -143,7 +143,7 @@ class Node:
         last = self._span(settings)
         self.ejections = self.ejections + 1 if now - self.ejected_until < last else 1
         self.ejected_until = now + self._span(settings)
-        self._failures = settings.failures - 1  # on probation afterwards
+        self.failures = settings.failures - 1  # on probation afterwards
         return self.ejected_until - now
 
     def _span(self, settings: Ejection) -> float:

@@ -116,14 +116,15 @@ class Pool:
         """Hand a connection without a request to the request that has waited longest, or leave it idle."""
         if connection.transport.is_closing():
             return  # `discard` follows
-        waiter = self._next_waiter(connection.reused)
-        if waiter is not None:
-            connection.deadline = NO_DEADLINE
-            waiter.set_result(connection)
-            return
-        if self._waiters and not self._attempts:  # a fresh connection is wanted, and there is no slot for it but this
-            connection.transport.abort()
-            return
+        if self._waiters:
+            waiter = self._next_waiter(connection.reused)
+            if waiter is not None:
+                connection.deadline = NO_DEADLINE
+                waiter.set_result(connection)
+                return
+            if self._waiters and not self._attempts:  # for a fresh connection; there is no slot for it but this one
+                connection.transport.abort()
+                return
         connection.deadline = time.monotonic() + self._keepalive
         self.waiting_since = NO_DEADLINE
         self._idle.append(connection)

@@ -21,14 +21,14 @@ from gateway import cli
 from gateway.delivery.template_change import Code
 from gateway.migrate.promote import Obstacle
 from tests.docs.pages import ROOT, files_of, page
-from tests.migrate.conftest import Place, StartPlace, _loop, _plain_environment, place, start_place
+from tests.migrate.conftest import Deployment, StartDeployment, _loop, _plain_environment, deployment, start_deployment
 from tests.real_cluster.agents import WIRES, Api, agent_body, connect, register
 from tests.real_cluster.conftest import api, endpoint, llm, real_cluster
 from tests.real_cluster.llm import LLM
 from tests.real_cluster.unified import switch
 from tests.wire import reserved
 
-__all__ = ["_loop", "_plain_environment", "api", "endpoint", "llm", "place", "real_cluster", "start_place"]
+__all__ = ["_loop", "_plain_environment", "api", "deployment", "endpoint", "llm", "real_cluster", "start_deployment"]
 
 STEPS = re.split(r"^## ", page("operate/migration.md"), flags=re.MULTILINE)[1:]
 _CLUSTER = "http://127.0.0.1:9200"
@@ -67,10 +67,14 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
 
 def _argv(command: str, url: str) -> list[str]:
-    words = shlex.split(command.replace(_CLUSTER, url))
-    if words[0] == "mlc-gateway":
-        words[:1] = _GATEWAY
-    return [found for word in words for found in (sorted(map(str, Path().glob(word))) if "*" in word else [word])]
+    arguments = shlex.split(command.replace(_CLUSTER, url))
+    if arguments[0] == "mlc-gateway":
+        arguments[:1] = _GATEWAY
+    return [
+        found
+        for argument in arguments
+        for found in (sorted(map(str, Path().glob(argument))) if "*" in argument else [argument])
+    ]
 
 
 def _environment() -> dict[str, str]:
@@ -86,20 +90,20 @@ def test_the_page_has_five_steps_with_commands() -> None:
     assert [len(commands(step)) for step in range(1, len(STEPS) + 1)] == [2, 1, 3, 1, 2]
 
 
-def test_step_1_the_gateway_in_front(place: Place, run: Run) -> None:
+def test_step_1_the_gateway_in_front(deployment: Deployment, run: Run) -> None:
     check, serve = commands(1)
-    status, shown = run(check, place.url)
+    status, shown = run(check, deployment.url)
     assert status == 0, shown
     with reserved() as port:  # the page's own port may be in use here
         ports = {"GATEWAY__LISTEN__DATA_PORT": str(port), "GATEWAY__LISTEN__ADMIN_PORT": "0"}
-        process = subprocess.Popen(_argv(serve, place.url), stdout=subprocess.DEVNULL, env=_environment() | ports)
+        process = subprocess.Popen(_argv(serve, deployment.url), stdout=subprocess.DEVNULL, env=_environment() | ports)
         try:
-            end = time.monotonic() + 120
+            deadline = time.monotonic() + 120
             while not _listens(port):
                 assert process.poll() is None
-                assert time.monotonic() < end
+                assert time.monotonic() < deadline
                 time.sleep(0.05)
-            status, answer = _executed(f"http://127.0.0.1:{port}", place.agents["flow-d"], {"input": "hello"})
+            status, answer = _executed(f"http://127.0.0.1:{port}", deployment.agents["flow-d"], {"input": "hello"})
             assert status == 200, answer
         finally:
             process.terminate()
@@ -114,29 +118,29 @@ def _listens(port: int) -> bool:
     return True
 
 
-def test_steps_2_and_3_the_table_the_upgrade_and_the_way_back(place: Place, run: Run) -> None:
+def test_steps_2_and_3_the_table_the_upgrade_and_the_way_back(deployment: Deployment, run: Run) -> None:
     (table,) = commands(2)
-    status, shown = run(table, place.url)
+    status, shown = run(table, deployment.url)
     assert status == 0, shown
-    told = {agent["name"]: agent for agent in json.loads(shown)["agents"]}
-    assert told["flow-d"]["abilities"]["image"]["arrives"] is False
+    agents = {agent["name"]: agent for agent in json.loads(shown)["agents"]}
+    assert agents["flow-d"]["abilities"]["image"]["arrives"] is False
     legacy = {"parameters": {"question": "hello"}}
     bodies = []
     look, apply, back = commands(3)
     for command in (look, apply, back):
-        assert _executed(place.url, place.agents["flow-d"], legacy)[0] == 200
-        bodies.append(place.cluster.received[-1])
-        status, shown = run(command, place.url)
+        assert _executed(deployment.url, deployment.agents["flow-d"], legacy)[0] == 200
+        bodies.append(deployment.cluster.received[-1])
+        status, shown = run(command, deployment.url)
         assert status == (0 if command == back else 1), shown  # agents on text endpoints stay as they are
         if command == apply:
-            status, shown = run(table, place.url)
-            told = {agent["name"]: agent for agent in json.loads(shown)["agents"]}
-            assert told["flow-d"]["abilities"]["image"]["arrives"] is True
-    assert _executed(place.url, place.agents["flow-d"], legacy)[0] == 200
-    assert [*bodies, place.cluster.received[-1]] == [bodies[0]] * 4
+            status, shown = run(table, deployment.url)
+            agents = {agent["name"]: agent for agent in json.loads(shown)["agents"]}
+            assert agents["flow-d"]["abilities"]["image"]["arrives"] is True
+    assert _executed(deployment.url, deployment.agents["flow-d"], legacy)[0] == 200
+    assert [*bodies, deployment.cluster.received[-1]] == [bodies[0]] * 4
 
 
-def test_step_4_the_setting_of_a_newer_cluster(start_place: StartPlace, run: Run) -> None:
+def test_step_4_the_setting_of_a_newer_cluster(start_deployment: StartDeployment, run: Run) -> None:
     (setting,) = commands(4)
     (url,) = re.findall(r"http://\S+", setting)
     (body,) = re.findall(r"-d '(.*)'", setting)
@@ -144,10 +148,10 @@ def test_step_4_the_setting_of_a_newer_cluster(start_place: StartPlace, run: Run
     assert json.loads(body) == {"persistent": {"plugins.ml_commons.unified_agent_api_enabled": True}}
 
 
-def test_step_5_is_refused_before_step_4(place: Place, run: Run) -> None:
-    place.register({"name": "my-agent", "type": "flow", "tools": [{"type": "CatIndexTool"}]})
+def test_step_5_is_refused_before_step_4(deployment: Deployment, run: Run) -> None:
+    deployment.register({"name": "my-agent", "type": "flow", "tools": [{"type": "CatIndexTool"}]})
     for command in commands(5):
-        status, shown = run(command, place.url)
+        status, shown = run(command, deployment.url)
         assert status == 1
         assert "CLUSTER_TOO_OLD" in shown
 
@@ -192,7 +196,7 @@ def _forget(api: Api) -> None:
 
 
 def test_every_code_is_explained() -> None:
-    told = set(
+    explained = set(
         re.findall(r"`([A-Z][A-Z_]+)`", "".join(re.findall(r"^\| `.*$", page("operate/migration.md"), re.MULTILINE)))
     )
-    assert told == {*Code.__members__, *Obstacle.__members__}
+    assert explained == {*Code.__members__, *Obstacle.__members__}

@@ -26,7 +26,7 @@ from tests.conftest import settings_for
 class Cluster(Simulator):
     """A simulator that records its requests, and refuses those in `refusals`.
 
-    refusals: ``GET /path`` → the status, with an error body, or what answers in the cluster's place.
+    refusals: ``GET /path`` → the status, with an error body, or a function that returns the body of a 200.
     """
 
     def __init__(self, version: str) -> None:
@@ -35,7 +35,7 @@ class Cluster(Simulator):
         self.refusals: dict[str, int | Callable[[], Any]] = {}
 
     @property
-    def asked(self) -> list[str]:
+    def calls(self) -> list[str]:
         """Method and path of every request, in order."""
         return [f"{request.method} {request.target}" for request in self.requests]
 
@@ -53,7 +53,7 @@ class Cluster(Simulator):
             return Response(answer.status, answer.body)
 
 
-class Place:
+class Deployment:
     """A cluster of a version with the usual agents, and a gateway before it."""
 
     def __init__(self, version: str, loop: asyncio.AbstractEventLoop) -> None:
@@ -91,7 +91,7 @@ class Place:
         return f"http://127.0.0.1:{self._gateway.data_port}"
 
     def renew_gateway(self) -> None:
-        """The next request is served by a gateway that has read nothing yet."""
+        """Replace the gateway with a new one, which has read no agent yet."""
         self._pool.clear()
         if self._gateway is not None:
             self.do(self._gateway.stop())
@@ -103,14 +103,14 @@ class Place:
         answer = self._pool.request("POST", (url or self.gateway_url) + path, body=json.dumps(body), headers=headers)
         return answer.status, json.loads(answer.data), answer.headers
 
-    def taken(self) -> list[Any]:
-        """What the models received since the last call."""
+    def take_received(self) -> list[Any]:
+        """Return what the models received since the last call."""
         received = list(self.cluster.received)
         self.cluster.llm.received.clear()
         return received
 
     def register(self, body: dict[str, Any]) -> str:
-        """Registers an agent past the gateway; its id."""
+        """Register an agent directly with the cluster; return its id."""
         status, answer, _ = self.post("/_plugins/_ml/agents/_register", body, self.url)
         assert status == 200, answer
         agent_id: str = answer["agent_id"]
@@ -128,26 +128,26 @@ def _loop() -> Iterator[asyncio.AbstractEventLoop]:
     loop.close()
 
 
-StartPlace = Callable[..., Place]
+StartDeployment = Callable[..., Deployment]
 
 
 @pytest.fixture
-def start_place(_loop: asyncio.AbstractEventLoop) -> Iterator[StartPlace]:
-    """``start_place("2.19.0")``"""
+def start_deployment(_loop: asyncio.AbstractEventLoop) -> Iterator[StartDeployment]:
+    """``start_deployment("2.19.0")``"""
     with ExitStack() as stack:
 
-        def start(version: str = "2.19.0") -> Place:
-            place = Place(version, _loop)
-            stack.callback(place.stop)
-            place.start()
-            return place
+        def start(version: str = "2.19.0") -> Deployment:
+            deployment = Deployment(version, _loop)
+            stack.callback(deployment.stop)
+            deployment.start()
+            return deployment
 
         yield start
 
 
 @pytest.fixture
-def place(start_place: StartPlace) -> Place:
-    return start_place()
+def deployment(start_deployment: StartDeployment) -> Deployment:
+    return start_deployment()
 
 
 @pytest.fixture(autouse=True)

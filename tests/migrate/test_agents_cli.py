@@ -9,26 +9,26 @@ from pathlib import Path
 
 import pytest
 
-from tests.migrate.conftest import Command, Place, StartPlace
+from tests.migrate.conftest import Command, Deployment, StartDeployment
 
 SECRET = "s3cret-password"
 
 
 @pytest.mark.parametrize("version", ["2.19.0", "3.4.0"])
-def test_piped_it_prints_json(start_place: StartPlace, command: Command, version: str) -> None:
-    place = start_place(version)
-    status, out, err = command("agents", "--url", place.url)
+def test_piped_it_prints_json(start_deployment: StartDeployment, command: Command, version: str) -> None:
+    deployment = start_deployment(version)
+    status, out, err = command("agents", "--url", deployment.url)
     report = json.loads(out)
     assert (status, err) == (0, "")
-    assert sorted(agent["id"] for agent in report["agents"]) == sorted(place.cluster.core.resources.agents)
-    assert out == command("agents", "--url", place.url, "--json")[1]
+    assert sorted(agent["id"] for agent in report["agents"]) == sorted(deployment.cluster.core.resources.agents)
+    assert out == command("agents", "--url", deployment.url, "--json")[1]
 
 
-def test_required_kinds_decide_the_exit_status(place: Place, command: Command) -> None:
+def test_required_kinds_decide_the_exit_status(deployment: Deployment, command: Command) -> None:
     def status(*argv: str) -> int:
-        return command("agents", "--url", place.url, *argv)[0]
+        return command("agents", "--url", deployment.url, *argv)[0]
 
-    able, unable = place.agents["flow-a"], place.agents["flow-d"]
+    able, unable = deployment.agents["flow-a"], deployment.agents["flow-d"]
     assert status("--require", "text") == 0
     assert status("--require", "image") == 1
     assert status("--require", "image,document", "--require", "system", "--", able) == 0
@@ -37,21 +37,21 @@ def test_required_kinds_decide_the_exit_status(place: Place, command: Command) -
     assert status("--require", "image", "--type", "flow", "--", able, unable) == 1
 
 
-def test_agents_that_can_not_be_read_have_their_own_status(place: Place, command: Command) -> None:
-    able = place.agents["flow-a"]
-    assert command("agents", "--url", place.url, "--", able, "nobody")[0] == 3
-    assert command("agents", "--url", place.url, "--require", "text", "--", able, "nobody")[0] == 1
-    place.cluster.refusals[f"GET /_plugins/_ml/agents/{able}"] = 403
-    status, out, _ = command("agents", "--url", place.url, "--type", "conversational")
+def test_agents_that_can_not_be_read_have_their_own_status(deployment: Deployment, command: Command) -> None:
+    able = deployment.agents["flow-a"]
+    assert command("agents", "--url", deployment.url, "--", able, "nobody")[0] == 3
+    assert command("agents", "--url", deployment.url, "--require", "text", "--", able, "nobody")[0] == 1
+    deployment.cluster.refusals[f"GET /_plugins/_ml/agents/{able}"] = 403
+    status, out, _ = command("agents", "--url", deployment.url, "--type", "conversational")
     assert status == 3  # its type isn't known, so it is not left out
     assert able in [agent["id"] for agent in json.loads(out)["agents"] if not agent["readable"]]
 
 
-def test_what_is_wrong_is_told_on_standard_error(place: Place, command: Command, tmp_path: Path) -> None:
+def test_what_is_wrong_is_told_on_standard_error(deployment: Deployment, command: Command, tmp_path: Path) -> None:
     for argv, message in (
         (("--url", "http://127.0.0.1:1"), "127.0.0.1:1 got no answer: connection refused: check --url"),
         (("--config", str(tmp_path / "none.yaml")), "none.yaml"),
-        (("--url", place.url, "--out", str(tmp_path / "no" / "file")), "No such file"),
+        (("--url", deployment.url, "--out", str(tmp_path / "no" / "file")), "No such file"),
     ):
         status, out, err = command("agents", *argv)
         assert (status, out) == (2, "")
@@ -63,46 +63,54 @@ def test_what_is_wrong_is_told_on_standard_error(place: Place, command: Command,
         "Error: Invalid value for '--require': 'smell' is not a kind of input. "
         "Choose from text, image, document, video, turns, system, tools.\n"
     )
-    place.cluster.refusals["POST /_plugins/_ml/agents/_search"] = 403
-    status, out, err = command("agents", "--url", place.url)
+    deployment.cluster.refusals["POST /_plugins/_ml/agents/_search"] = 403
+    status, out, err = command("agents", "--url", deployment.url)
     assert (status, out) == (2, "")
     assert "cluster:admin/opensearch/ml/agents/search" in err
 
 
-def test_out_writes_the_same_json(place: Place, command: Command, tmp_path: Path) -> None:
+def test_out_writes_the_same_json(deployment: Deployment, command: Command, tmp_path: Path) -> None:
     path = tmp_path / "agents.json"
-    _, out, _ = command("agents", "--url", place.url, "--out", str(path))
+    _, out, _ = command("agents", "--url", deployment.url, "--out", str(path))
     assert path.read_text() == out
 
 
-def test_settings_give_cluster_rules_and_aliases(place: Place, command: Command, tmp_path: Path) -> None:
+def test_settings_give_cluster_rules_and_aliases(deployment: Deployment, command: Command, tmp_path: Path) -> None:
     path = tmp_path / "gateway.yaml"
     agents = {
         "rules": [{"agent": "flow-c", "provider": "bedrock/converse"}],
-        "aliases": {place.agents["flow-d"]: place.agents["flow-a"]},
+        "aliases": {deployment.agents["flow-d"]: deployment.agents["flow-a"]},
     }
-    path.write_text(json.dumps({"upstream": {"url": place.url}, "agents": agents}))
-    status, out, _ = command("agents", "-c", str(path), "--", place.agents["flow-c"], place.agents["flow-d"])
+    path.write_text(json.dumps({"upstream": {"url": deployment.url}, "agents": agents}))
+    status, out, _ = command("agents", "-c", str(path), "--", deployment.agents["flow-c"], deployment.agents["flow-d"])
     one, other = json.loads(out)["agents"]
     assert status == 0
     assert one["provider"] == {"name": "bedrock/converse", "told_by": "rule"}
-    assert other["alias_of"] == place.agents["flow-a"]
+    assert other["alias_of"] == deployment.agents["flow-a"]
 
 
-def test_no_secret_is_shown(place: Place, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_secret_is_shown(deployment: Deployment, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLC_PASSWORD", SECRET)
-    place.cluster.core.resources.agents[place.agents["flow-d"]]["type"] = "odd"
+    deployment.cluster.core.resources.agents[deployment.agents["flow-d"]]["type"] = "odd"
     for argv in ((), ("nobody",), ("--require", "image")):
-        _, out, err = command("agents", "--url", place.url, "--user", "reader", *argv)
+        _, out, err = command("agents", "--url", deployment.url, "--user", "reader", *argv)
         assert SECRET not in out + err
         assert "not-a-secret" not in out + err  # the connectors' credential
 
 
-def test_on_a_terminal_it_is_a_table(place: Place) -> None:
+def test_on_a_terminal_it_is_a_table(deployment: Deployment) -> None:
     """A terminal of 150 columns, and one of 70, by a pseudo-terminal."""
     for columns, extra in ((150, {}), (70, {"NO_COLOR": "1"})):
         shown = _on_a_terminal(
-            columns, extra, "agents", "-v", "--url", place.url, "--", place.agents["flow-a"], place.agents["flow-d"]
+            columns,
+            extra,
+            "agents",
+            "-v",
+            "--url",
+            deployment.url,
+            "--",
+            deployment.agents["flow-a"],
+            deployment.agents["flow-d"],
         )
         assert "MEDIA_NEEDS_UPGRADE" in shown
         assert "2 agents: 2 take text, 1 takes images" in shown

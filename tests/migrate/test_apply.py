@@ -17,17 +17,17 @@ from gateway.migrate.probe import ProbeFailed
 from gateway.migrate.rollback import RolledBack, UndoFailed, carry_out, roll_back
 from gateway.migrate.upgrade import Offer, offers
 from gateway.simulator.llm.endpoints import Reply
-from tests.migrate.conftest import Place
+from tests.migrate.conftest import Deployment
 from tests.migrate.upgrading import (
     DEFAULT,
     NEW,
     SECRET,
     TAG,
-    asked,
     cluster_at,
     documents_of,
     flow,
     internal,
+    llm_body,
     model_on,
     standalone,
     state,
@@ -48,31 +48,33 @@ WAYS = ("internal", "standalone", "new connector")
 class Upgrade:
     """One agent on a connector of one of `WAYS`, and the journal of its upgrade, which has not begun."""
 
-    def __init__(self, place: Place, way: str, directory: Path) -> None:
-        self.place = place
-        model = internal(place) if way == "internal" else standalone(place)[1]
+    def __init__(self, deployment: Deployment, way: str, directory: Path) -> None:
+        self.deployment = deployment
+        model = internal(deployment) if way == "internal" else standalone(deployment)[1]
         self.model = model
-        self.agent = flow(place, model)
-        self.before = state(place)
-        self.legacy = asked(place, self.agent)
-        documents, ids = documents_of(place, self.agent)
+        self.agent = flow(deployment, model)
+        self.before = state(deployment)
+        self.legacy = llm_body(deployment, self.agent)
+        documents, ids = documents_of(deployment, self.agent)
         (offer,) = offers(documents, ids, TAG, way == "new connector")
         assert isinstance(offer, Offer)
-        self.journal = Journal.create(directory, offer, documents, place.url)
+        self.journal = Journal.create(directory, offer, documents, deployment.url)
         self.credential = {"key": SECRET} if way == "new connector" else None
 
     def run(
         self, cluster: Connected | None = None, check: Callable[[], None] | None = None, patience: float = PATIENCE
     ) -> None:
-        cluster = cluster or cluster_at(self.place.url)
+        cluster = cluster or cluster_at(self.deployment.url)
         proved = check or (lambda: probe.prove_again(cluster, self.journal.record))
         carry_out(cluster, self.journal, proved, credential=self.credential, patience=patience)
 
     def roll_back(self, force: bool = False) -> list[str]:
-        return roll_back(cluster_at(self.place.url), Journal.load(self.journal.path), force=force, patience=PATIENCE)
+        return roll_back(
+            cluster_at(self.deployment.url), Journal.load(self.journal.path), force=force, patience=PATIENCE
+        )
 
     def template(self) -> str:
-        resources = self.place.cluster.core.resources
+        resources = self.deployment.cluster.core.resources
         model = resources.models[self.model]
         connector = model.get("connector") or resources.connectors[model["connector_id"]]
         template: str = connector["actions"][0]["request_body"]
@@ -80,34 +82,34 @@ class Upgrade:
 
 
 @pytest.fixture(params=WAYS)
-def upgrade(request: pytest.FixtureRequest, place: Place, tmp_path: Path) -> Upgrade:
-    return Upgrade(place, request.param, tmp_path)
+def upgrade(request: pytest.FixtureRequest, deployment: Deployment, tmp_path: Path) -> Upgrade:
+    return Upgrade(deployment, request.param, tmp_path)
 
 
 def test_afterwards_images_arrive_and_legacy_calls_are_as_before(upgrade: Upgrade) -> None:
-    place = upgrade.place
-    refused, _, _ = place.post(f"/_plugins/_ml/agents/{upgrade.agent}/_execute", IMAGE)
+    deployment = upgrade.deployment
+    refused, _, _ = deployment.post(f"/_plugins/_ml/agents/{upgrade.agent}/_execute", IMAGE)
     assert refused == 400
     upgrade.run()
     assert upgrade.template() == NEW
-    assert asked(place, upgrade.agent) == upgrade.legacy
-    place.renew_gateway()  # one that has not read the connector yet
-    status, _, _ = place.post(f"/_plugins/_ml/agents/{upgrade.agent}/_execute", IMAGE)
+    assert llm_body(deployment, upgrade.agent) == upgrade.legacy
+    deployment.renew_gateway()  # one that has not read the connector yet
+    status, _, _ = deployment.post(f"/_plugins/_ml/agents/{upgrade.agent}/_execute", IMAGE)
     assert status == 200
     image = {"image": {"format": "png", "source": {"bytes": PNG}}}
-    assert place.cluster.received[-1]["messages"] == [
+    assert deployment.cluster.received[-1]["messages"] == [
         {"role": "user", "content": [{"text": "Human: What is it?"}, image]}
     ]
-    assert place.cluster.core.resources.model(upgrade.model)["model_state"] == "DEPLOYED"
+    assert deployment.cluster.core.resources.model(upgrade.model)["model_state"] == "DEPLOYED"
     assert Journal.load(upgrade.journal.path).record.outcome == "applied"
 
 
 def test_it_is_taken_back_whole(upgrade: Upgrade) -> None:
     upgrade.run()
     left = upgrade.roll_back()
-    assert without_parameter(state(upgrade.place)) == upgrade.before
-    assert asked(upgrade.place, upgrade.agent) == upgrade.legacy
-    remains = state(upgrade.place) != upgrade.before
+    assert without_parameter(state(upgrade.deployment)) == upgrade.before
+    assert llm_body(upgrade.deployment, upgrade.agent) == upgrade.legacy
+    remains = state(upgrade.deployment) != upgrade.before
     assert len(left) == remains
     assert all("still has the parameter 'messages', which is not used any more" in line for line in left)
     assert remains == (upgrade.credential is None)  # a new connector is removed with all it has
@@ -116,22 +118,22 @@ def test_it_is_taken_back_whole(upgrade: Upgrade) -> None:
 def test_taking_it_back_twice_changes_nothing(upgrade: Upgrade) -> None:
     upgrade.run()
     left = upgrade.roll_back()
-    upgrade.place.cluster.requests.clear()
+    upgrade.deployment.cluster.requests.clear()
     assert upgrade.roll_back() == left
-    assert {request.method for request in upgrade.place.cluster.requests} == {"GET"}
+    assert {request.method for request in upgrade.deployment.cluster.requests} == {"GET"}
 
 
 def test_taking_back_what_was_never_begun_changes_nothing(upgrade: Upgrade) -> None:
     assert upgrade.roll_back() == []
-    assert state(upgrade.place) == upgrade.before
+    assert state(upgrade.deployment) == upgrade.before
 
 
 def test_doing_it_twice_writes_nothing(upgrade: Upgrade) -> None:
     upgrade.run()
-    upgrade.place.cluster.requests.clear()
+    upgrade.deployment.cluster.requests.clear()
     upgrade.credential = None
     upgrade.run()
-    written = [r for r in upgrade.place.cluster.asked if not r.startswith("GET") and "_search" not in r]
+    written = [r for r in upgrade.deployment.cluster.calls if not r.startswith("GET") and "_search" not in r]
     # Undeploying and deploying is all that may come again: the documents are as they should be.
     assert [call for call in written if "deploy" not in call] == []
     assert upgrade.template() == NEW
@@ -140,10 +142,10 @@ def test_doing_it_twice_writes_nothing(upgrade: Upgrade) -> None:
 def test_it_can_be_upgraded_again_after_it_was_taken_back(upgrade: Upgrade, tmp_path: Path) -> None:
     upgrade.run()
     upgrade.roll_back()
-    documents, ids = documents_of(upgrade.place, upgrade.agent)
+    documents, ids = documents_of(upgrade.deployment, upgrade.agent)
     (offer,) = offers(documents, ids, "f" * 32, upgrade.credential is not None)
     assert isinstance(offer, Offer)
-    upgrade.journal = Journal.create(tmp_path, offer, documents, upgrade.place.url)
+    upgrade.journal = Journal.create(tmp_path, offer, documents, upgrade.deployment.url)
     upgrade.run()
     assert upgrade.template() == NEW
 
@@ -154,7 +156,7 @@ def test_a_failed_probe_takes_it_back(upgrade: Upgrade) -> None:
 
     with pytest.raises(RolledBack, match="it does not answer"):
         upgrade.run(check=fails)
-    assert without_parameter(state(upgrade.place)) == upgrade.before
+    assert without_parameter(state(upgrade.deployment)) == upgrade.before
     assert Journal.load(upgrade.journal.path).record.outcome == "reverted"
 
 
@@ -170,53 +172,53 @@ def test_the_backup_holds_the_documents_and_no_credential(upgrade: Upgrade) -> N
 
 def _change(upgrade: Upgrade, **members: Any) -> None:
     """Somebody else's change of the agent's connector."""
-    resources = upgrade.place.cluster.core.resources
+    resources = upgrade.deployment.cluster.core.resources
     model = resources.models[upgrade.model]
     (model.get("connector") or resources.connectors[model["connector_id"]]).update(members)
 
 
 def test_a_connector_that_changed_since_it_was_read_is_left_alone(upgrade: Upgrade) -> None:
     if upgrade.credential:
-        resources = upgrade.place.cluster.core.resources
-        resources.models[upgrade.model]["connector_id"] = standalone(upgrade.place)[0]
+        resources = upgrade.deployment.cluster.core.resources
+        resources.models[upgrade.model]["connector_id"] = standalone(upgrade.deployment)[0]
     else:
         _change(upgrade, description="changed by somebody")
-    changed = state(upgrade.place)
+    changed = state(upgrade.deployment)
     with pytest.raises(RolledBack, match=r"description changed|in place of"):
         upgrade.run()
-    assert state(upgrade.place) == changed
+    assert state(upgrade.deployment) == changed
 
 
-def test_a_rollback_stops_at_somebody_elses_change_unless_forced(place: Place, tmp_path: Path) -> None:
-    upgrade = Upgrade(place, "standalone", tmp_path)
+def test_a_rollback_stops_at_somebody_elses_change_unless_forced(deployment: Deployment, tmp_path: Path) -> None:
+    upgrade = Upgrade(deployment, "standalone", tmp_path)
     upgrade.run()
     _change(upgrade, description="changed by somebody")
-    changed = state(place)
+    changed = state(deployment)
     with pytest.raises(UndoFailed, match="description changed") as stuck:
         upgrade.roll_back()
-    assert state(place) == changed
+    assert state(deployment) == changed
     assert [call.path.rpartition("/")[2] for call in stuck.value.calls[:1]] == ["_undeploy"]
     left = upgrade.roll_back(force=True)
     assert any("differs from the backup: description" in line for line in left)
-    assert asked(place, upgrade.agent) == upgrade.legacy
+    assert llm_body(deployment, upgrade.agent) == upgrade.legacy
     assert upgrade.template() != NEW
 
 
-def test_a_rollback_leaves_a_model_alone_that_was_pointed_elsewhere(place: Place, tmp_path: Path) -> None:
-    upgrade = Upgrade(place, "new connector", tmp_path)
+def test_a_rollback_leaves_a_model_alone_that_was_pointed_elsewhere(deployment: Deployment, tmp_path: Path) -> None:
+    upgrade = Upgrade(deployment, "new connector", tmp_path)
     upgrade.run()
-    other = standalone(place)[0]
-    place.cluster.core.resources.models[upgrade.model]["connector_id"] = other
+    other = standalone(deployment)[0]
+    deployment.cluster.core.resources.models[upgrade.model]["connector_id"] = other
     upgrade.roll_back()
-    assert place.cluster.core.resources.models[upgrade.model]["connector_id"] == other
-    assert not any(TAG[:8] in doc["description"] for doc in place.cluster.core.resources.connectors.values())
+    assert deployment.cluster.core.resources.models[upgrade.model]["connector_id"] == other
+    assert not any(TAG[:8] in doc["description"] for doc in deployment.cluster.core.resources.connectors.values())
 
 
 def test_the_default_probe_notices_what_is_not_as_proved(upgrade: Upgrade) -> None:
     upgrade.run()
-    cluster = cluster_at(upgrade.place.url)
+    cluster = cluster_at(upgrade.deployment.url)
     probe.prove_again(cluster, upgrade.journal.record)
-    resources = upgrade.place.cluster.core.resources
+    resources = upgrade.deployment.cluster.core.resources
     model = resources.models[upgrade.model]
     connector = model.get("connector") or resources.connectors[model["connector_id"]]
     connector["parameters"]["messages"] = DEFAULT.replace("prompt", "question")
@@ -226,23 +228,23 @@ def test_the_default_probe_notices_what_is_not_as_proved(upgrade: Upgrade) -> No
 
 def test_the_default_probe_asks_no_llm_and_the_other_one_asks_once(upgrade: Upgrade) -> None:
     upgrade.run()
-    received = upgrade.place.cluster.received
+    received = upgrade.deployment.cluster.received
     asked_before = len(received)
-    cluster = cluster_at(upgrade.place.url)
+    cluster = cluster_at(upgrade.deployment.url)
     probe.prove_again(cluster, upgrade.journal.record)
     assert len(received) == asked_before
     probe.execute(cluster, upgrade.journal.record)
     assert received[asked_before:] == [
         {"messages": [{"role": "user", "content": [{"text": f"Human: {probe.QUESTION}"}]}]}
     ]
-    upgrade.place.cluster.script([Reply(500, "down")])
+    upgrade.deployment.cluster.script([Reply(500, "down")])
     with pytest.raises(ProbeFailed, match="did not answer"):
         probe.execute(cluster, upgrade.journal.record)
 
 
-def test_traffic_that_deploys_the_model_again_does_not_stop_it(place: Place, tmp_path: Path) -> None:
-    upgrade = Upgrade(place, "standalone", tmp_path)
-    resources = place.cluster.core.resources
+def test_traffic_that_deploys_the_model_again_does_not_stop_it(deployment: Deployment, tmp_path: Path) -> None:
+    upgrade = Upgrade(deployment, "standalone", tmp_path)
+    resources = deployment.cluster.core.resources
     change, left = resources.update_connector, [2]
 
     def disturbed(connector_id: str, body: dict[str, Any]) -> Any:
@@ -258,27 +260,27 @@ def test_traffic_that_deploys_the_model_again_does_not_stop_it(place: Place, tmp
     assert upgrade.template() == NEW
 
 
-def test_a_model_nobody_knew_of_keeps_the_connector_from_being_changed(place: Place, tmp_path: Path) -> None:
-    upgrade = Upgrade(place, "standalone", tmp_path)
-    connector_id = place.cluster.core.resources.models[upgrade.model]["connector_id"]
-    model_on(place, connector_id, "late")
+def test_a_model_nobody_knew_of_keeps_the_connector_from_being_changed(deployment: Deployment, tmp_path: Path) -> None:
+    upgrade = Upgrade(deployment, "standalone", tmp_path)
+    connector_id = deployment.cluster.core.resources.models[upgrade.model]["connector_id"]
+    model_on(deployment, connector_id, "late")
     with pytest.raises(RolledBack, match="still using this connector"):
         upgrade.run(patience=0.5)
     assert upgrade.template() != NEW
-    assert place.cluster.core.resources.model(upgrade.model)["model_state"] == "DEPLOYED"
+    assert deployment.cluster.core.resources.model(upgrade.model)["model_state"] == "DEPLOYED"
 
 
-def test_a_search_that_lags_does_not_hide_the_new_connector_or_keep_it(place: Place, tmp_path: Path) -> None:
-    upgrade = Upgrade(place, "new connector", tmp_path)
-    place.cluster.core.resources.refresh_seconds = 1.0
+def test_a_search_that_lags_does_not_hide_the_new_connector_or_keep_it(deployment: Deployment, tmp_path: Path) -> None:
+    upgrade = Upgrade(deployment, "new connector", tmp_path)
+    deployment.cluster.core.resources.refresh_seconds = 1.0
 
     def fails() -> None:
         raise ProbeFailed("no")
 
     with pytest.raises(RolledBack):
         upgrade.run(check=fails)
-    place.cluster.core.resources.refresh_seconds = 0.0
-    assert state(place) == upgrade.before
+    deployment.cluster.core.resources.refresh_seconds = 0.0
+    assert state(deployment) == upgrade.before
 
 
 def test_two_runs_in_one_directory_wait_for_each_other(tmp_path: Path) -> None:
@@ -291,7 +293,7 @@ def test_two_runs_in_one_directory_wait_for_each_other(tmp_path: Path) -> None:
 def test_unfinished_upgrades_are_found(upgrade: Upgrade) -> None:
     directory = upgrade.journal.path.parent
     (directory / "notes.json").write_text("{}")
-    url = upgrade.place.url.replace("://", "://name:password@")
+    url = upgrade.deployment.url.replace("://", "://name:password@")
     assert [journal.path for journal in unfinished(directory, url)] == [upgrade.journal.path]
     assert unfinished(directory, "http://elsewhere") == []
     upgrade.run()

@@ -1,4 +1,4 @@
-"""The table's promise, kept: every seeded agent is executed through a gateway with every kind of input."""
+"""The table's promises hold: every seeded agent is executed through a gateway with every kind of input."""
 
 from __future__ import annotations
 
@@ -17,32 +17,36 @@ from gateway.mlcommons.generations import Generation
 from gateway.providers import registry
 from gateway.simulator.fixtures import CLASSIC, MODERN, connector_body
 from tests.conftest import settings_for
-from tests.migrate.conftest import Place, StartPlace
-from tests.migrate.promise import happened, upgrade_command
+from tests.migrate.conftest import Deployment, StartDeployment
+from tests.migrate.observed import observed_ability, upgrade_command
 from tests.migrate.test_connection import connected
 
 
-def assessed(place: Place, *ids: str, rules: tuple[Rule, ...] = (), aliases: Any = None) -> dict[str, Assessment]:
-    cluster = connected("--url", place.url)
+def assessed(
+    deployment: Deployment, *ids: str, rules: tuple[Rule, ...] = (), aliases: Any = None
+) -> dict[str, Assessment]:
+    cluster = connected("--url", deployment.url)
     found = assess(scan(cluster, cluster.version, ids, rules), rules=rules, aliases=aliases)
     return {one.agent.name or one.agent.id: one for one in found}
 
 
 @pytest.mark.parametrize("version", ["2.19.0", "3.4.0"])
-def test_what_happens_is_what_the_table_promised(start_place: StartPlace, version: str) -> None:
-    place = start_place(version)
-    table = assessed(place)
-    for name, agent_id in place.agents.items():
+def test_what_happens_is_what_the_table_promised(start_deployment: StartDeployment, version: str) -> None:
+    deployment = start_deployment(version)
+    table = assessed(deployment)
+    for name, agent_id in deployment.agents.items():
         one = table[name]
         assert one.agent.profile is not None
         for kind in KINDS:
-            found = happened(place.post, place.taken, agent_id, kind, one.agent.profile.provider)
+            found = observed_ability(
+                deployment.post, deployment.take_received, agent_id, kind, one.agent.profile.provider
+            )
             assert found == ability_as_json(one.abilities[kind]), (name, kind)
 
 
 @pytest.mark.parametrize("version", ["2.19.0", "3.4.0"])
-def test_an_upgrade_is_promised_where_it_gains(start_place: StartPlace, version: str) -> None:
-    for name, one in assessed(start_place(version)).items():
+def test_an_upgrade_is_promised_where_it_gains(start_deployment: StartDeployment, version: str) -> None:
+    for name, one in assessed(start_deployment(version)).items():
         gains = [set(remedy.gains) for remedy in one.remedies if remedy.kind == "upgrade"]
         arriving = {kind for kind, ability in one.abilities.items() if ability.arrives}
         assert len(gains) <= 1
@@ -54,15 +58,15 @@ def test_an_upgrade_is_promised_where_it_gains(start_place: StartPlace, version:
             assert not gains
 
 
-def test_models_and_their_connectors(place: Place) -> None:
-    resources = place.cluster.core.resources
-    connector = connector_body("x", CLASSIC["d"], place.cluster.llm_url)
+def test_models_and_their_connectors(deployment: Deployment) -> None:
+    resources = deployment.cluster.core.resources
+    connector = connector_body("x", CLASSIC["d"], deployment.cluster.llm_url)
     inside = resources.register_model({"name": "in", "function_name": "remote", "connector": connector}, True)
     tool = {"type": "MLModelTool", "parameters": {"model_id": inside["model_id"], "prompt": "${parameters.question}"}}
-    place.register({"name": "inside", "type": "flow", "tools": [tool]})
+    deployment.register({"name": "inside", "type": "flow", "tools": [tool]})
     shared = resources.models[next(iter(resources.models))]["connector_id"]
     resources.register_model({"name": "two", "function_name": "remote", "connector_id": shared}, True)
-    table = assessed(place)
+    table = assessed(deployment)
     (own,) = table["inside"].models
     assert (own.id, own.connector_id, own.shared_by, own.template) == (inside["model_id"], "", 1, "text")
     (use,) = table["flow-a"].models
@@ -77,17 +81,17 @@ def test_models_and_their_connectors(place: Place) -> None:
         *((name, "turn") for name in ("bedrock_upgraded", "openai_upgraded")),
     ],
 )
-def test_template_kinds(place: Place, name: str, kind: str) -> None:
+def test_template_kinds(deployment: Deployment, name: str, kind: str) -> None:
     template = {**CLASSIC, **MODERN}[name]
-    one = assessed(place, place.agents["flow-a"])["flow-a"]
+    one = assessed(deployment, deployment.agents["flow-a"])["flow-a"]
     (use,), profile = one.models, one.agent.profile
     assert profile is not None
     assert use.template == "messages"
     assert template_kind(replace(profile.models[0].connector, request_body=template.body)) == kind
 
 
-def test_other_template_kinds(place: Place) -> None:
-    profile = assessed(place, place.agents["flow-a"])["flow-a"].agent.profile
+def test_other_template_kinds(deployment: Deployment) -> None:
+    profile = assessed(deployment, deployment.agents["flow-a"])["flow-a"].agent.profile
     assert profile is not None
     connector = profile.models[0].connector
     bodies = {
@@ -99,21 +103,21 @@ def test_other_template_kinds(place: Place) -> None:
 
 
 def test_agents_that_differ_in_names_and_ids_only_are_judged_once(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    resources = place.cluster.core.resources
+    resources = deployment.cluster.core.resources
     for number in range(30):
-        connector = connector_body("x", CLASSIC["d"], place.cluster.llm_url)
+        connector = connector_body("x", CLASSIC["d"], deployment.cluster.llm_url)
         model = resources.register_model(
             {"name": f"m{number}", "function_name": "remote", "connector": connector}, True
         )
         tool = {"model_id": model["model_id"], "prompt": "Asked: ${parameters.question}"}
         tag = {"mlc_gateway_registration": f"{number:032x}"}
         body = {"name": f"same-{number}", "type": "flow", "tools": [{"type": "MLModelTool", "parameters": tool}]}
-        place.register({**body, "parameters": tag})
+        deployment.register({**body, "parameters": tag})
     judged = []
     monkeypatch.setattr("gateway.migrate.assess.abilities", lambda *given: judged.append(given) or abilities(*given))
-    table = assessed(place, *(id_ for id_, doc in resources.agents.items() if doc["name"].startswith("same-")))
+    table = assessed(deployment, *(id_ for id_, doc in resources.agents.items() if doc["name"].startswith("same-")))
     assert len(table) == 30
     assert len(judged) == 2  # as it is, and as an upgrade would make it
     assert {json.dumps({k: a.strategy or a.code for k, a in one.abilities.items()}) for one in table.values()} == {
@@ -124,26 +128,26 @@ def test_agents_that_differ_in_names_and_ids_only_are_judged_once(
     }
 
 
-def test_a_rule_names_the_provider_and_describes(place: Place) -> None:
-    agent_id = place.agents["flow-c"]
-    without = assessed(place, agent_id)["flow-c"]
+def test_a_rule_names_the_provider_and_describes(deployment: Deployment) -> None:
+    agent_id = deployment.agents["flow-c"]
+    without = assessed(deployment, agent_id)["flow-c"]
     assert without.abilities["image"].code == "PROVIDER_UNKNOWN"
     assert [remedy.kind for remedy in without.remedies] == ["rule"]
-    described = assessed(place, place.agents["flow-d"], rules=(Rule("flow-d", None, "describe"),))["flow-d"]
+    described = assessed(deployment, deployment.agents["flow-d"], rules=(Rule("flow-d", None, "describe"),))["flow-d"]
     assert described.abilities["image"].arrives
     assert "MEDIA_DESCRIBED" in described.abilities["image"].notices
 
 
-def test_aliases_are_shown_at_both_ends(place: Place) -> None:
-    old, new = place.agents["flow-d"], place.agents["flow-a"]
-    table = assessed(place, aliases={old: new, "elsewhere": new})
+def test_aliases_are_shown_at_both_ends(deployment: Deployment) -> None:
+    old, new = deployment.agents["flow-d"], deployment.agents["flow-a"]
+    table = assessed(deployment, aliases={old: new, "elsewhere": new})
     assert (table["flow-d"].alias_of, table["flow-d"].aliases) == (new, ())
     assert (table["flow-a"].alias_of, table["flow-a"].aliases) == ("", (old, "elsewhere"))
 
 
-def test_unified_agents(start_place: StartPlace) -> None:
-    place = start_place("3.4.0")
-    profile = assessed(place)["fc-bedrock_upgraded"].agent.profile
+def test_unified_agents(start_deployment: StartDeployment) -> None:
+    deployment = start_deployment("3.4.0")
+    profile = assessed(deployment)["fc-bedrock_upgraded"].agent.profile
     assert profile is not None
     later = replace(profile, version=(3, 6, 0))
     first = replace(later, generation=Generation.UNIFIED_V1, model_provider="bedrock/converse")

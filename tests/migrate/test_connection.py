@@ -13,7 +13,7 @@ import trustme
 from gateway.cli.cluster import cluster_options
 from gateway.migrate.connection import ClusterError, ClusterOptions, ClusterUnreachable, Connected, connect
 from gateway.upstream.auth.sigv4 import Keys, Scope, derive, payload_hash, signed
-from tests.migrate.ends import End
+from tests.migrate.stub_server import StubServer
 
 SECRET = "s3cret-öß"
 
@@ -46,30 +46,30 @@ def test_nobody_signs_in_without_being_told_to(tmp_path: Path, monkeypatch: pyte
     (tmp_path / ".netrc").write_text("machine 127.0.0.1 login someone password else\n")
     (tmp_path / ".netrc").chmod(0o600)
     monkeypatch.setenv("HOME", str(tmp_path))
-    with End() as end:
-        found = connected("--url", end.url)
-        assert (found.version, found.name, found.url) == ((2, 19, 0), "books", end.url)
-        assert "authorization" not in end.headers
+    with StubServer() as stub:
+        found = connected("--url", stub.url)
+        assert (found.version, found.name, found.url) == ((2, 19, 0), "books", stub.url)
+        assert "authorization" not in stub.headers
 
 
 def test_password_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLC_PASSWORD", SECRET)
-    with End() as end:
-        connected("--url", end.url, "--user", "reader")
-        assert end.headers["authorization"].startswith("Basic ")
+    with StubServer() as stub:
+        connected("--url", stub.url, "--user", "reader")
+        assert stub.headers["authorization"].startswith("Basic ")
 
 
 def test_password_is_asked_by_name() -> None:
-    asked: list[str] = []
+    prompts: list[str] = []
 
     def ask(prompt: str) -> str:
-        asked.append(prompt)
+        prompts.append(prompt)
         return "pw"
 
-    with End() as end:
-        connected("--url", end.url, "--user", "reader", ask=ask)
-        assert end.headers["authorization"] == "Basic cmVhZGVyOnB3"
-    assert asked == ["Password of reader: "]
+    with StubServer() as stub:
+        connected("--url", stub.url, "--user", "reader", ask=ask)
+        assert stub.headers["authorization"] == "Basic cmVhZGVyOnB3"
+    assert prompts == ["Password of reader: "]
 
 
 def test_without_a_terminal_the_password_is_not_asked() -> None:
@@ -86,20 +86,20 @@ def test_no_option_takes_a_password() -> None:
 
 def test_settings_name_cluster_and_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("READER", "pw")
-    with End() as end:
+    with StubServer() as stub:
         path = tmp_path / "gateway.yaml"
         auth = {"mode": "basic", "basic": {"username": "reader", "password": {"env": "READER"}}}
-        path.write_text(json.dumps({"upstream": {"url": end.url, "auth": auth}}))
+        path.write_text(json.dumps({"upstream": {"url": stub.url, "auth": auth}}))
         found = connected("--config", str(path))
-        assert end.headers["authorization"] == "Basic cmVhZGVyOnB3"
+        assert stub.headers["authorization"] == "Basic cmVhZGVyOnB3"
         assert "pw" not in repr(found)
 
 
 def test_a_url_stands_over_the_settings_nodes(tmp_path: Path) -> None:
     path = tmp_path / "gateway.yaml"
     path.write_text(json.dumps({"upstream": {"nodes": ["http://127.0.0.1:1"]}}))
-    with End() as end:
-        assert connected("--config", str(path), "--url", end.url).url == end.url
+    with StubServer() as stub:
+        assert connected("--config", str(path), "--url", stub.url).url == stub.url
 
 
 def test_wrong_settings_are_told_with_their_path(tmp_path: Path) -> None:
@@ -113,9 +113,9 @@ def test_two_ways_to_sign_in_are_one_too_many() -> None:
 
 
 def test_tenant_is_sent() -> None:
-    with End() as end:
-        connected("--url", end.url, "--tenant", "blue")
-        assert end.headers["x-tenant-id"] == "blue"
+    with StubServer() as stub:
+        connected("--url", stub.url, "--tenant", "blue")
+        assert stub.headers["x-tenant-id"] == "blue"
 
 
 def _aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -128,10 +128,10 @@ def test_sigv4_signs_what_is_sent(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     _aws(monkeypatch, tmp_path)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
-    with End() as end:
-        found = connected("--url", end.url, "--aws-service", "es", "--aws-region", "eu-west-1")
+    with StubServer() as stub:
+        found = connected("--url", stub.url, "--aws-service", "es", "--aws-region", "eu-west-1")
         found.call("POST", "/_plugins/_ml/agents/_search", {"query": {"match_all": {}}})
-        method, path, headers, body = end.requests[-1]
+        method, path, headers, body = stub.requests[-1]
     authorization = headers["authorization"]
     stamp, scope = headers["x-amz-date"], Scope(headers["x-amz-date"][:8], "eu-west-1", "es")
     keys = Keys("AKIDEXAMPLE", SECRET)
@@ -163,14 +163,14 @@ def test_aws_without_credentials_says_how_to_give_some(monkeypatch: pytest.Monke
     ],
 )
 def test_a_wrong_answer_is_reported_with_what_to_do(answer: tuple[int, object], message: str) -> None:
-    with End(answer) as end:
-        assert message in refused("--url", end.url)
+    with StubServer(answer) as stub:
+        assert message in refused("--url", stub.url)
 
 
 def test_a_hidden_version_can_be_told() -> None:
-    with End((200, {"version": {"number": "7.10.2"}})) as end:
-        assert connected("--url", end.url, "--cluster-version", "2.19.1").version == (2, 19, 1)
-        assert "is not a version" in refused("--url", end.url, "--cluster-version", "new")
+    with StubServer((200, {"version": {"number": "7.10.2"}})) as stub:
+        assert connected("--url", stub.url, "--cluster-version", "2.19.1").version == (2, 19, 1)
+        assert "is not a version" in refused("--url", stub.url, "--cluster-version", "new")
 
 
 def test_nothing_listens() -> None:
@@ -182,53 +182,53 @@ def test_nothing_listens() -> None:
 
 def test_http_where_https_is_spoken_and_the_other_way(tmp_path: Path) -> None:
     authority = trustme.CA()
-    with End(tls=_server(authority)) as end:
-        assert "check whether the address needs https or http" in refused("--url", end.url.replace("https:", "http:"))
-    with End() as end:
-        assert "TLS failed" in refused("--url", end.url.replace("http:", "https:"))
+    with StubServer(tls=_server(authority)) as stub:
+        assert "check whether the address needs https or http" in refused("--url", stub.url.replace("https:", "http:"))
+    with StubServer() as stub:
+        assert "TLS failed" in refused("--url", stub.url.replace("http:", "https:"))
 
 
 def test_a_write_is_sent_once_and_may_have_arrived() -> None:
-    with End() as end:
-        found = connected("--url", end.url)
-        end.answer = None
-        before = len(end.requests)
+    with StubServer() as stub:
+        found = connected("--url", stub.url)
+        stub.answer = None
+        before = len(stub.requests)
         with pytest.raises(ClusterUnreachable) as raised:
             found.call("POST", "/_plugins/_ml/connectors/_create", {"credential": {"key": SECRET}})
-        assert len(end.requests) == before + 1
+        assert len(stub.requests) == before + 1
         assert raised.value.maybe_sent
         assert SECRET not in str(raised.value)
 
 
 def test_a_read_goes_to_another_node_and_a_write_does_not(tmp_path: Path) -> None:
     path = tmp_path / "gateway.yaml"
-    with End() as end:
-        path.write_text(json.dumps({"upstream": {"nodes": ["http://127.0.0.1:1", end.url]}}))
+    with StubServer() as stub:
+        path.write_text(json.dumps({"upstream": {"nodes": ["http://127.0.0.1:1", stub.url]}}))
         for _ in range(4):
             found = connected("-c", str(path))
             assert found.call("GET", "/x")[0] == 200
             assert found.call("POST", "/_plugins/_ml/agents/_search", {})[0] == 200
-        assert {method for method, *_ in end.requests} == {"GET", "POST"}
+        assert {method for method, *_ in stub.requests} == {"GET", "POST"}
 
 
 @pytest.mark.parametrize("status", [400, 404, 409, 429, 500, 503])
 def test_every_status_is_an_answer(status: int) -> None:
-    with End() as end:
-        found = connected("--url", end.url)
-        end.answer = (status, {"error": {"reason": "so"}, "status": status})
-        before = len(end.requests)
+    with StubServer() as stub:
+        found = connected("--url", stub.url)
+        stub.answer = (status, {"error": {"reason": "so"}, "status": status})
+        before = len(stub.requests)
         assert found.call("PUT", "/x", {}) == (status, {"error": {"reason": "so"}, "status": status})
-        end.answer = (status, b"plain text")
+        stub.answer = (status, b"plain text")
         assert found.call("DELETE", "/x") == (status, {"error": "plain text"})
-        assert len(end.requests) == before + 2
+        assert len(stub.requests) == before + 2
 
 
 def test_nothing_of_a_body_is_logged(caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]) -> None:
     caplog.set_level(logging.DEBUG)
-    with End() as end:
-        found = connected("--url", end.url)
+    with StubServer() as stub:
+        found = connected("--url", stub.url)
         for answer in [(200, {}), (400, {"error": {"reason": "bad"}}), None]:
-            end.answer = answer
+            stub.answer = answer
             try:
                 found.call("POST", "/x", {"credential": {"key": SECRET}})
             except ClusterUnreachable:
@@ -257,12 +257,12 @@ def test_tls_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     authority, other = trustme.CA(), trustme.CA()
     good = _written(tmp_path / "good.pem", authority.cert_pem)
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", good)  # the settings decide, not a variable of requests'
-    with End(tls=_server(authority)) as end:
-        assert connected("--url", end.url, "--ca-file", good).version == (2, 19, 0)
-        assert connected("--url", end.url, "--insecure").version == (2, 19, 0)
+    with StubServer(tls=_server(authority)) as stub:
+        assert connected("--url", stub.url, "--ca-file", good).version == (2, 19, 0)
+        assert connected("--url", stub.url, "--insecure").version == (2, 19, 0)
         for wrong in ((), ("--ca-file", _written(tmp_path / "other.pem", other.cert_pem))):
             with pytest.raises(ClusterUnreachable) as raised:
-                connected("--url", end.url, *wrong)
+                connected("--url", stub.url, *wrong)
             assert "TLS failed" in str(raised.value)
             assert "--ca-file" in str(raised.value)
             assert not raised.value.maybe_sent
@@ -272,19 +272,19 @@ def test_client_certificate_is_shown(tmp_path: Path) -> None:
     authority = trustme.CA()
     trusted = _written(tmp_path / "ca.pem", authority.cert_pem)
     own = _written(tmp_path / "own.pem", authority.issue_cert("reader@example.org").private_key_and_cert_chain_pem)
-    with End(tls=_server(authority, clients=True)) as end:
-        assert connected("--url", end.url, "--ca-file", trusted, "--cert-file", own).version == (2, 19, 0)
-        assert "127.0.0.1" in refused("--url", end.url, "--ca-file", trusted)
+    with StubServer(tls=_server(authority, clients=True)) as stub:
+        assert connected("--url", stub.url, "--ca-file", trusted, "--cert-file", own).version == (2, 19, 0)
+        assert "127.0.0.1" in refused("--url", stub.url, "--ca-file", trusted)
 
 
 def test_another_name_is_checked(tmp_path: Path) -> None:
     authority = trustme.CA()
     path = tmp_path / "gateway.yaml"
-    with End(tls=_server(authority, "search.example.org")) as end:
+    with StubServer(tls=_server(authority, "search.example.org")) as stub:
         tls = {"ca_file": _written(tmp_path / "ca.pem", authority.cert_pem), "server_name": "search.example.org"}
-        path.write_text(json.dumps({"upstream": {"url": end.url, "tls": tls}}))
+        path.write_text(json.dumps({"upstream": {"url": stub.url, "tls": tls}}))
         assert connected("-c", str(path)).version == (2, 19, 0)
-        assert "TLS failed" in refused("--url", end.url, "--ca-file", tls["ca_file"])
+        assert "TLS failed" in refused("--url", stub.url, "--ca-file", tls["ca_file"])
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from gateway.migrate.steps import Call
 from gateway.migrate.upgrade import Documents
 from gateway.simulator.core import ClusterCore
 from gateway.simulator.fixtures import seed_core
-from tests.migrate.conftest import Command, Place, StartPlace
+from tests.migrate.conftest import Command, Deployment, StartDeployment
 
 AGENTS = "/_plugins/_ml/agents"
 KEY = "the-key-of-the-test"
@@ -172,17 +172,17 @@ def test_the_alias_rule_is_a_setting(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def modern(start_place: StartPlace) -> Place:
+def modern(start_deployment: StartDeployment) -> Deployment:
     """A cluster that says it is 3.6.0 with the unified API on, and accepts registrations."""
-    place = start_place("3.4.0")
+    deployment = start_deployment("3.4.0")
     root = {"cluster_name": "books", "version": {"number": "3.6.0", "distribution": "opensearch"}}
-    place.cluster.refusals["GET /"] = lambda: root
+    deployment.cluster.refusals["GET /"] = lambda: root
     on = {"persistent": {"plugins": {"ml_commons": {"unified_agent_api_enabled": "true"}}}}
-    place.cluster.refusals["GET /_cluster/settings"] = lambda: on
-    return place
+    deployment.cluster.refusals["GET /_cluster/settings"] = lambda: on
+    return deployment
 
 
-def _unified(place: Place) -> str:
+def _unified(deployment: Deployment) -> str:
     """An agent as the cluster makes it of a `model` block; its registration is the next one answered."""
     connector = {
         "name": "auto",
@@ -199,14 +199,14 @@ def _unified(place: Place) -> str:
             }
         ],
     }
-    resources = place.cluster.core.resources
+    resources = deployment.cluster.core.resources
     model_id = resources.register_model({"name": "auto", "connector": connector}, False)["model_id"]
     agent_id: str = resources.register_agent(
         {
             "name": "new",
             "type": "conversational",
             "llm": {"model_id": model_id},
-            "parameters": {PROMOTED: place.agents["fc-openai_tutorial"]},
+            "parameters": {PROMOTED: deployment.agents["fc-openai_tutorial"]},
         }
     )["agent_id"]
     return agent_id
@@ -219,21 +219,21 @@ def _credential(tmp_path: Path) -> str:
     return str(file)
 
 
-def _registering(place: Place, answer: dict[str, Any]) -> None:
-    place.cluster.refusals[f"POST {AGENTS}/_register"] = lambda: answer
+def _registering(deployment: Deployment, answer: dict[str, Any]) -> None:
+    deployment.cluster.refusals[f"POST {AGENTS}/_register"] = lambda: answer
 
 
-def test_by_default_only_shown(modern: Place, command: Command) -> None:
+def test_by_default_only_shown(modern: Deployment, command: Command) -> None:
     modern.cluster.requests.clear()
     status, out, err = command("promote", "fc-openai_tutorial", "--url", modern.url)
     assert (status, err) == (0, "")
     assert f"POST {AGENTS}/_register {{" in out
     assert "with the credential: openai_api_key" in out
     assert f"is set to {modern.cluster.llm_url}/openai/v1/chat/completions" in out
-    assert all(call.startswith("GET") or "_search" in call for call in modern.cluster.asked)
+    assert all(call.startswith("GET") or "_search" in call for call in modern.cluster.calls)
 
 
-def test_applied_with_a_url_of_its_own(modern: Place, command: Command, tmp_path: Path) -> None:
+def test_applied_with_a_url_of_its_own(modern: Deployment, command: Command, tmp_path: Path) -> None:
     made: list[str] = []
 
     def registers() -> dict[str, str]:
@@ -262,14 +262,14 @@ def test_applied_with_a_url_of_its_own(modern: Place, command: Command, tmp_path
         assert command_call(modern, call) == 200
 
 
-def command_call(place: Place, call: dict[str, Any]) -> int:
+def command_call(deployment: Deployment, call: dict[str, Any]) -> int:
     import urllib3
 
-    status: int = urllib3.request(call["method"], place.url + call["path"]).status
+    status: int = urllib3.request(call["method"], deployment.url + call["path"]).status
     return status
 
 
-def test_a_refused_registration_shows_no_credential(modern: Place, command: Command, tmp_path: Path) -> None:
+def test_a_refused_registration_shows_no_credential(modern: Deployment, command: Command, tmp_path: Path) -> None:
     _registering(modern, {"error": {"reason": f"bad {KEY}"}})
     status, out, err = command(
         "promote", "fc-openai_tutorial", "--apply", "--credential-file", _credential(tmp_path), "--url", modern.url
@@ -280,7 +280,7 @@ def test_a_refused_registration_shows_no_credential(modern: Place, command: Comm
 
 
 def test_what_fails_after_the_registration_is_taken_back(
-    modern: Place, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    modern: Deployment, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     resources = modern.cluster.core.resources
     before = set(resources.agents), set(resources.models)
@@ -309,8 +309,8 @@ def test_what_fails_after_the_registration_is_taken_back(
     assert f"DELETE /_plugins/_ml/models/{model_id}" in err
 
 
-def test_an_older_cluster_is_told_what_to_do(place: Place, command: Command) -> None:
-    status, out, err = command("promote", "conv-d", "--url", place.url)
+def test_an_older_cluster_is_told_what_to_do(deployment: Deployment, command: Command) -> None:
+    status, out, err = command("promote", "conv-d", "--url", deployment.url)
     assert (status, out) == (1, "")
     assert "CLUSTER_TOO_OLD: unified agents exist from 3.5 on, and this cluster is 2.19.0: upgrade it first" in err
 

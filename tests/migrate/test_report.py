@@ -14,19 +14,19 @@ from gateway.migrate.assess import Assessment, Remedy, assess
 from gateway.migrate.report import ClusterInfo, as_json, missing
 from gateway.migrate.samples import KINDS
 from gateway.migrate.scan import scan
-from tests.migrate.conftest import Place, StartPlace
-from tests.migrate.promise import upgrade_command
+from tests.migrate.conftest import Deployment, StartDeployment
+from tests.migrate.observed import upgrade_command
 from tests.migrate.test_connection import connected
 
 
 @pytest.fixture
-def found(place: Place) -> tuple[ClusterInfo, tuple[Assessment, ...]]:
+def found(deployment: Deployment) -> tuple[ClusterInfo, tuple[Assessment, ...]]:
     """One that takes nearly all, one that needs an upgrade, one without a provider, one without a model."""
-    resources = place.cluster.core.resources
+    resources = deployment.cluster.core.resources
     models = {document["name"]: id_ for id_, document in resources.models.items()}
     del resources.models[models["model-h"]]
-    ids = [place.agents[name] for name in ("flow-a", "flow-d", "flow-c", "flow-h")]
-    cluster = connected("--url", place.url)
+    ids = [deployment.agents[name] for name in ("flow-a", "flow-d", "flow-c", "flow-h")]
+    cluster = connected("--url", deployment.url)
     read = scan(cluster, cluster.version, ids)
     info = ClusterInfo(cluster.name, "http://cluster", cluster.version, read.unified_api, ("one thing",))
     return info, assess(read, rules=(Rule("nobody", "gemini"),), aliases={"old": ids[0]})
@@ -36,7 +36,9 @@ def by_name(report: dict[str, Any]) -> dict[str, Any]:
     return {agent["name"]: agent for agent in report["agents"]}
 
 
-def test_json_has_the_documented_shape(found: tuple[ClusterInfo, tuple[Assessment, ...]], place: Place) -> None:
+def test_json_has_the_documented_shape(
+    found: tuple[ClusterInfo, tuple[Assessment, ...]], deployment: Deployment
+) -> None:
     report = json.loads(json.dumps(as_json(*found, ("text", "image"))))
     assert list(report) == ["cluster", "agents", "summary"]
     assert report["cluster"] == {
@@ -47,8 +49,8 @@ def test_json_has_the_documented_shape(found: tuple[ClusterInfo, tuple[Assessmen
         "notes": ["one thing"],
     }
     assert [agent["name"] for agent in report["agents"]] == ["flow-a", "flow-c", "flow-d", "flow-h"]
-    agents, resources = by_name(report), place.cluster.core.resources
-    model_id = resources.agents[place.agents["flow-d"]]["tools"][0]["parameters"]["model_id"]
+    agents, resources = by_name(report), deployment.cluster.core.resources
+    model_id = resources.agents[deployment.agents["flow-d"]]["tools"][0]["parameters"]["model_id"]
     ways = {"text": "text", "system": "text"}
     limits = {
         "image": ("MEDIA_NEEDS_UPGRADE", "this agent's connector has no place for media"),
@@ -59,7 +61,7 @@ def test_json_has_the_documented_shape(found: tuple[ClusterInfo, tuple[Assessmen
     }
     abilities = agents["flow-d"].pop("abilities")
     assert agents["flow-d"] == {
-        "id": place.agents["flow-d"],
+        "id": deployment.agents["flow-d"],
         "name": "flow-d",
         "type": "flow",
         "readable": True,
@@ -80,7 +82,7 @@ def test_json_has_the_documented_shape(found: tuple[ClusterInfo, tuple[Assessmen
         "remedies": [
             {
                 "kind": "upgrade",
-                "action": upgrade_command(place.agents["flow-d"]),
+                "action": upgrade_command(deployment.agents["flow-d"]),
                 "gains": ["image", "document", "video", "turns"],
             }
         ],
@@ -110,9 +112,9 @@ def test_json_has_the_documented_shape(found: tuple[ClusterInfo, tuple[Assessmen
             "kinds": ["text", "image"],
             "met": False,
             "missing": [
-                {"id": place.agents["flow-c"], "kinds": ["image"]},
-                {"id": place.agents["flow-d"], "kinds": ["image"]},
-                {"id": place.agents["flow-h"], "kinds": ["text", "image"]},
+                {"id": deployment.agents["flow-c"], "kinds": ["image"]},
+                {"id": deployment.agents["flow-d"], "kinds": ["image"]},
+                {"id": deployment.agents["flow-h"], "kinds": ["text", "image"]},
             ],
         },
     }
@@ -130,8 +132,8 @@ def shown(found: Any, width: int, verbose: bool = False, **options: Any) -> str:
     return "".join(f"{line.rstrip()}\n" for line in out.getvalue().splitlines())
 
 
-def test_the_table_at_80_columns(found: tuple[ClusterInfo, tuple[Assessment, ...]], place: Place) -> None:
-    model = place.cluster.core.resources.agents[place.agents["flow-h"]]["tools"][0]["parameters"]["model_id"]
+def test_the_table_at_80_columns(found: tuple[ClusterInfo, tuple[Assessment, ...]], deployment: Deployment) -> None:
+    model = deployment.cluster.core.resources.agents[deployment.agents["flow-h"]]["tools"][0]["parameters"]["model_id"]
     table, _, rest = shown(found, 80).partition("flow-h can't be read")
     assert (
         table
@@ -148,8 +150,8 @@ flow-h   ?      ?       ?        ?      ?      ?       ?
 """
     )
     assert " ".join(rest.split()) == (
-        f": AGENT_UNRESOLVED: agents/{place.agents['flow-h']}.tools[0].parameters.model_id: the model {model} does not "
-        "exist; "
+        f": AGENT_UNRESOLVED: agents/{deployment.agents['flow-h']}.tools[0].parameters.model_id: the model {model} "
+        "does not exist; "
         "register what is missing again, or remove the agent "
         "flow-c does not take what is required: image "
         "flow-d does not take what is required: image "
@@ -159,8 +161,8 @@ flow-h   ?      ?       ?        ?      ?      ?       ?
     )
 
 
-def test_the_details(found: tuple[ClusterInfo, tuple[Assessment, ...]], place: Place) -> None:
-    able, limited = place.agents["flow-a"], place.agents["flow-d"]
+def test_the_details(found: tuple[ClusterInfo, tuple[Assessment, ...]], deployment: Deployment) -> None:
+    able, limited = deployment.agents["flow-a"], deployment.agents["flow-d"]
     text = shown(found, 80, verbose=True)
     assert (
         f"""\
@@ -183,14 +185,14 @@ flow-a {able}
     assert "-v shows" not in text
 
 
-def test_only_connectors_that_add_images_count(start_place: StartPlace) -> None:
-    cluster = connected("--url", start_place("3.4.0").url)
+def test_only_connectors_that_add_images_count(start_deployment: StartDeployment) -> None:
+    cluster = connected("--url", start_deployment("3.4.0").url)
     line = summary_line(assess(scan(cluster, cluster.version)))
     assert line == "42 agents: 38 take text, 36 images; upgrading 2 connectors would make it 38"
 
 
-def test_one_line_sums_up(start_place: StartPlace) -> None:
-    cluster = connected("--url", start_place().url)
+def test_one_line_sums_up(start_deployment: StartDeployment) -> None:
+    cluster = connected("--url", start_deployment().url)
     agents = assess(scan(cluster, cluster.version))
     assert summary_line(agents) == "33 agents: 33 take text, 15 images; upgrading 5 connectors would make it 30"
     upgraded = [one for one in agents if not one.remedies]
@@ -234,9 +236,9 @@ def test_colours_only_where_they_are_wanted(
     assert "\x1b[" not in shown(found, 80)
 
 
-def test_what_a_document_says_is_not_taken_for_markup(place: Place) -> None:
-    agent_id = place.register({"name": "[red]x[/nope]", "type": "flow", "tools": [{"type": "CatIndexTool"}]})
-    cluster = connected("--url", place.url)
+def test_what_a_document_says_is_not_taken_for_markup(deployment: Deployment) -> None:
+    agent_id = deployment.register({"name": "[red]x[/nope]", "type": "flow", "tools": [{"type": "CatIndexTool"}]})
+    cluster = connected("--url", deployment.url)
     info = ClusterInfo("c", "u", cluster.version, False)
     for width in (60, 200):
         assert "[red]x[/nope]" in shown((info, assess(scan(cluster, cluster.version, [agent_id]))), width)

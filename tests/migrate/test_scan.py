@@ -9,14 +9,14 @@ from gateway.migrate.connection import ClusterRefused
 from gateway.migrate.findings import Scan, Scanned
 from gateway.migrate.scan import scan
 from gateway.simulator.fixtures import CLASSIC, connector_body
-from tests.migrate.conftest import Place, StartPlace
+from tests.migrate.conftest import Deployment, StartDeployment
 from tests.migrate.test_connection import connected
 
 AGENTS, MODELS, CONNECTORS = "/_plugins/_ml/agents/", "/_plugins/_ml/models/", "/_plugins/_ml/connectors/"
 
 
-def scanned(place: Place, *ids: str, **options: Any) -> Scan:
-    cluster = connected("--url", place.url)
+def scanned(deployment: Deployment, *ids: str, **options: Any) -> Scan:
+    cluster = connected("--url", deployment.url)
     return scan(cluster, cluster.version, ids, **options)
 
 
@@ -25,10 +25,10 @@ def one(found: Scan, name: str) -> Scanned:
 
 
 @pytest.mark.parametrize("version", ["2.19.0", "3.4.0"])
-def test_every_agent_as_the_gateway_reads_it(start_place: StartPlace, version: str) -> None:
-    place = start_place(version)
-    found = scanned(place)
-    assert sorted(agent.id for agent in found.agents) == sorted(place.cluster.core.resources.agents)
+def test_every_agent_as_the_gateway_reads_it(start_deployment: StartDeployment, version: str) -> None:
+    deployment = start_deployment(version)
+    found = scanned(deployment)
+    assert sorted(agent.id for agent in found.agents) == sorted(deployment.cluster.core.resources.agents)
     assert [agent.name for agent in found.agents] == sorted(agent.name for agent in found.agents)
     assert not [agent.unreadable for agent in found.agents if agent.unreadable]
     assert (found.version, found.unified_api) == (tuple(map(int, version.split("."))), False)
@@ -37,54 +37,54 @@ def test_every_agent_as_the_gateway_reads_it(start_place: StartPlace, version: s
         assert (agent.profile.id, agent.profile.name, agent.profile.type) == (agent.id, agent.name, agent.type)
 
 
-def test_each_document_is_read_once(place: Place) -> None:
-    scanned(place)
-    reads = [asked for asked in place.cluster.asked if asked.startswith("GET /_plugins")]
+def test_each_document_is_read_once(deployment: Deployment) -> None:
+    scanned(deployment)
+    reads = [call for call in deployment.cluster.calls if call.startswith("GET /_plugins")]
     assert len(reads) == len(set(reads))
-    resources = place.cluster.core.resources
+    resources = deployment.cluster.core.resources
     assert len(reads) == len(resources.agents) + len(resources.models) + len(resources.connectors)
-    assert {asked.split()[0] for asked in place.cluster.asked} == {"GET", "POST"}
-    assert {asked for asked in place.cluster.asked if asked.startswith("POST")} == {
+    assert {call.split()[0] for call in deployment.cluster.calls} == {"GET", "POST"}
+    assert {call for call in deployment.cluster.calls if call.startswith("POST")} == {
         "POST /_plugins/_ml/agents/_search",
         "POST /_plugins/_ml/models/_search",
     }
 
 
-def test_named_agents_only(place: Place) -> None:
-    wanted = [place.agents["flow-a"], place.agents["conv-d"]]
-    found = scanned(place, *wanted, wanted[0])
+def test_named_agents_only(deployment: Deployment) -> None:
+    wanted = [deployment.agents["flow-a"], deployment.agents["conv-d"]]
+    found = scanned(deployment, *wanted, wanted[0])
     assert [agent.name for agent in found.agents] == ["conv-d", "flow-a"]
-    assert "POST /_plugins/_ml/agents/_search" not in place.cluster.asked
+    assert "POST /_plugins/_ml/agents/_search" not in deployment.cluster.calls
 
 
-def test_what_can_not_be_read_is_told_with_the_reason(place: Place) -> None:
-    resources, refusals = place.cluster.core.resources, place.cluster.refusals
+def test_what_can_not_be_read_is_told_with_the_reason(deployment: Deployment) -> None:
+    resources, refusals = deployment.cluster.core.resources, deployment.cluster.refusals
     models = {document["name"]: id_ for id_, document in resources.models.items()}
     del resources.models[models["model-b"]]
     gone = resources.models[models["model-d"]]["connector_id"]
     del resources.connectors[gone]
     hidden = resources.models[models["model-e"]]["connector_id"]
     refusals |= {
-        f"GET {AGENTS}{place.agents['flow-a']}": 403,
-        f"GET {AGENTS}{place.agents['cflow-a']}": 500,
+        f"GET {AGENTS}{deployment.agents['flow-a']}": 403,
+        f"GET {AGENTS}{deployment.agents['cflow-a']}": 500,
         f"GET {MODELS}{models['model-c']}": 403,
         f"GET {CONNECTORS}{hidden}": 401,
     }
-    resources.agents[place.agents["flow-h"]]["type"] = "oracle"
-    resources.agents[place.agents["conv-h"]]["tools"] = "none"
-    found = scanned(place)
+    resources.agents[deployment.agents["flow-h"]]["type"] = "oracle"
+    resources.agents[deployment.agents["conv-h"]]["tools"] = "none"
+    found = scanned(deployment)
     assert len(found.agents) == len(resources.agents)
-    told = {agent.name or agent.id: agent.unreadable for agent in found.agents if agent.unreadable}
+    unreadable_agents = {agent.name or agent.id: agent.unreadable for agent in found.agents if agent.unreadable}
 
     def why(name: str) -> tuple[str, str, str]:
-        unreadable = told[name]
+        unreadable = unreadable_agents[name]
         return unreadable.code, unreadable.reason, unreadable.help
 
-    assert why(place.agents["flow-a"])[0] == "AGENT_UNREADABLE"
-    assert "cluster:admin/opensearch/ml/agents/get" in why(place.agents["flow-a"])[2]
-    assert "500" in why(place.agents["cflow-a"])[1]
-    code, reason, mend = why("flow-b")
-    assert (code, "does not exist" in reason, mend) == (
+    assert why(deployment.agents["flow-a"])[0] == "AGENT_UNREADABLE"
+    assert "cluster:admin/opensearch/ml/agents/get" in why(deployment.agents["flow-a"])[2]
+    assert "500" in why(deployment.agents["cflow-a"])[1]
+    code, reason, remedy = why("flow-b")
+    assert (code, "does not exist" in reason, remedy) == (
         "AGENT_UNRESOLVED",
         True,
         "register what is missing again, or remove the agent",
@@ -95,12 +95,14 @@ def test_what_can_not_be_read_is_told_with_the_reason(place: Place) -> None:
     assert "cluster:admin/opensearch/ml/connectors/get" in why("conv-e")[2]
     assert (why("flow-h")[0], "oracle" in why("flow-h")[1]) == ("AGENT_TYPE_UNKNOWN", True)
     assert why("conv-h")[0] == "AGENT_UNRESOLVED"
-    expected = {place.agents["flow-a"], place.agents["cflow-a"], "flow-h", "conv-h"}
-    assert set(told) == expected | {f"{kind}-{name}" for kind in ("flow", "cflow", "conv") for name in "bdce"}
+    expected = {deployment.agents["flow-a"], deployment.agents["cflow-a"], "flow-h", "conv-h"}
+    assert set(unreadable_agents) == expected | {
+        f"{kind}-{name}" for kind in ("flow", "cflow", "conv") for name in "bdce"
+    }
 
 
-def test_an_agent_that_is_not_there(place: Place) -> None:
-    (agent,) = scanned(place, "nobody").agents
+def test_an_agent_that_is_not_there(deployment: Deployment) -> None:
+    (agent,) = scanned(deployment, "nobody").agents
     assert agent.unreadable is not None
     assert (agent.id, agent.unreadable.code, agent.unreadable.reason.partition(":")[0]) == (
         "nobody",
@@ -109,48 +111,48 @@ def test_an_agent_that_is_not_there(place: Place) -> None:
     )
 
 
-def test_without_the_right_to_search_there_is_no_table(place: Place) -> None:
-    place.cluster.refusals["POST /_plugins/_ml/agents/_search"] = 403
+def test_without_the_right_to_search_there_is_no_table(deployment: Deployment) -> None:
+    deployment.cluster.refusals["POST /_plugins/_ml/agents/_search"] = 403
     with pytest.raises(ClusterRefused, match="ml/agents/search"):
-        scanned(place)
+        scanned(deployment)
 
 
-def test_sharing_is_counted_over_all_models(place: Place) -> None:
-    core = place.cluster.core
+def test_sharing_is_counted_over_all_models(deployment: Deployment) -> None:
+    core = deployment.cluster.core
     connector_id = core.resources.models[next(iter(core.resources.models))]["connector_id"]
     for number in range(2):
         core.resources.register_model(
             {"name": f"more-{number}", "function_name": "remote", "connector_id": connector_id}, True
         )
-    assert len(scanned(place).users[connector_id]) == 3
-    place.cluster.refusals["POST /_plugins/_ml/models/_search"] = 403
-    found = scanned(place)
+    assert len(scanned(deployment).users[connector_id]) == 3
+    deployment.cluster.refusals["POST /_plugins/_ml/models/_search"] = 403
+    found = scanned(deployment)
     assert len(found.users[connector_id]) == 1
     assert any("ml/models/search" in note for note in found.notes)
 
 
-def test_rules_tell_the_provider(place: Place) -> None:
-    agent_id = place.agents["flow-c"]
+def test_rules_tell_the_provider(deployment: Deployment) -> None:
+    agent_id = deployment.agents["flow-c"]
     rule = Rule("flow-*", "bedrock/converse")
-    profile = one(scanned(place, agent_id, rules=(rule,)), "flow-c").profile
+    profile = one(scanned(deployment, agent_id, rules=(rule,)), "flow-c").profile
     assert profile is not None
     assert (profile.provider, profile.provider_source) == ("bedrock/converse", "rule")
 
 
-def test_progress_is_told_document_by_document(place: Place) -> None:
-    told: list[tuple[str, int, int]] = []
-    scanned(place, progress=lambda *step: told.append(step))
+def test_progress_is_reported_document_by_document(deployment: Deployment) -> None:
+    steps_reported: list[tuple[str, int, int]] = []
+    scanned(deployment, progress=lambda *step: steps_reported.append(step))
     for kind in ("agents", "models", "connectors"):
-        steps = [(done, total) for name, done, total in told if name == kind]
+        steps = [(done, total) for name, done, total in steps_reported if name == kind]
         assert steps == [(number, len(steps)) for number in range(1, len(steps) + 1)]
 
 
-def test_a_connector_inside_its_model(place: Place) -> None:
-    resources = place.cluster.core.resources
-    connector = connector_body("x", CLASSIC["a"], place.cluster.llm_url)
+def test_a_connector_inside_its_model(deployment: Deployment) -> None:
+    resources = deployment.cluster.core.resources
+    connector = connector_body("x", CLASSIC["a"], deployment.cluster.llm_url)
     model = resources.register_model({"name": "inside", "function_name": "remote", "connector": connector}, True)
     tool = {"type": "MLModelTool", "parameters": {"model_id": model["model_id"], "prompt": "${parameters.question}"}}
-    agent_id = place.register({"name": "inside", "type": "flow", "tools": [tool]})
-    found = one(scanned(place), agent_id)
+    agent_id = deployment.register({"name": "inside", "type": "flow", "tools": [tool]})
+    found = one(scanned(deployment), agent_id)
     assert found.profile is not None
     assert found.profile.models[0].connector.id == ""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gateway.migrate.connection import ClusterRefused
 from gateway.migrate.search import WINDOW, search_all
 from tests.conftest import examples
-from tests.migrate.conftest import Place, StartPlace
+from tests.migrate.conftest import Deployment, StartDeployment
 from tests.migrate.test_connection import connected
 
 
@@ -68,7 +68,7 @@ def test_every_page_is_read(count: int, kind: dict[str, Any]) -> None:
 @examples(150)
 @given(st.data())
 def test_each_once_while_others_write(data: st.DataObject) -> None:
-    """What was there before and is not removed is told once, whatever is registered, changed or removed meanwhile."""
+    """Documents that exist throughout are listed once, whatever is registered, changed or removed meanwhile."""
     count = data.draw(st.integers(0, 40))
     names = st.sampled_from([f"a{n}" for n in range(count)] + [f"new{n}" for n in range(9)])
     removed = st.sampled_from([f"-a{n}" for n in range(max(count, 1))])
@@ -100,16 +100,16 @@ def test_more_than_can_be_shown_is_an_error_and_never_a_part() -> None:
         ids(Index(WINDOW + 1, sorts=False), page=1000)
 
 
-class Says:
+class StubCluster:
     def __init__(self, status: int, answer: dict[str, Any]) -> None:
-        self.says = status, answer
+        self.answer = status, answer
 
     def call(self, method: str, path: str, body: Any = None) -> tuple[int, dict[str, Any]]:
-        return self.says
+        return self.answer
 
 
 @pytest.mark.parametrize(
-    ("status", "answer", "said"),
+    ("status", "answer", "message"),
     [
         (403, {"error": {"reason": "no permissions"}}, "grant it cluster:admin/opensearch/ml/agents/search"),
         (401, {}, "does not accept these credentials"),
@@ -119,37 +119,37 @@ class Says:
         (200, {"_shards": {"failed": 1}, "hits": {"hits": []}}, "failed on a shard"),
     ],
 )
-def test_refusals_say_what_to_do(status: int, answer: dict[str, Any], said: str) -> None:
+def test_refusals_say_what_to_do(status: int, answer: dict[str, Any], message: str) -> None:
     with pytest.raises(ClusterRefused) as raised:
-        list(search_all(Says(status, answer), "agents"))
-    assert said in str(raised.value)
+        list(search_all(StubCluster(status, answer), "agents"))
+    assert message in str(raised.value)
 
 
 def test_no_index_yet_is_no_error() -> None:
     answer = {"error": {"type": "index_not_found_exception", "reason": "no such index [.plugins-ml-agent]"}}
-    assert list(search_all(Says(404, answer), "agents")) == []
+    assert list(search_all(StubCluster(404, answer), "agents")) == []
 
 
 @pytest.mark.parametrize("version", ["2.19.0", "3.4.0"])
-def test_simulated_clusters(start_place: StartPlace, version: str) -> None:
-    place = start_place(version)
-    cluster = connected("--url", place.url)
-    place.cluster.requests.clear()
+def test_simulated_clusters(start_deployment: StartDeployment, version: str) -> None:
+    deployment = start_deployment(version)
+    cluster = connected("--url", deployment.url)
+    deployment.cluster.requests.clear()
     for page in (1, 4, 10_000):
         found = sorted(id_ for id_, _ in search_all(cluster, "agents", page=page))
-        assert found == sorted(place.cluster.core.resources.agents)
-    sent = [json.loads(request.body) for request in place.cluster.requests]
+        assert found == sorted(deployment.cluster.core.resources.agents)
+    sent = [json.loads(request.body) for request in deployment.cluster.requests]
     assert [body for body in sent if "from" in body] == []  # sorted, never by offset
-    wanted = list(place.agents.values())[:3]
+    wanted = list(deployment.agents.values())[:3]
     named = dict(search_all(cluster, "agents", {"ids": {"values": wanted}}, page=2))
     assert sorted(named) == sorted(wanted)
-    assert {source["name"] for source in named.values()} <= set(place.agents)
+    assert {source["name"] for source in named.values()} <= set(deployment.agents)
 
 
-def test_on_a_simulated_cluster_what_is_changed_between_two_pages_is_told_once(place: Place) -> None:
-    resources = place.cluster.core.resources
+def test_on_a_simulated_cluster_what_is_changed_between_two_pages_is_told_once(deployment: Deployment) -> None:
+    resources = deployment.cluster.core.resources
     models = list(resources.models)
-    reading = search_all(connected("--url", place.url), "models", page=2)
+    reading = search_all(connected("--url", deployment.url), "models", page=2)
     first = [next(reading)[0], next(reading)[0]]
     assert first == models[:2]
     resources.update_model(models[0], {"name": "again"})

@@ -12,7 +12,7 @@ import pytest
 from gateway.delivery.template_change import Code
 from gateway.migrate.steps import MADE, Call, Step, marker, part
 from gateway.migrate.upgrade import Documents, Offer, Refused, offers, served
-from tests.migrate.conftest import Place
+from tests.migrate.conftest import Deployment
 from tests.migrate.upgrading import (
     DEFAULT,
     NEW,
@@ -88,11 +88,11 @@ def test_a_standalone_connector_is_changed_while_nothing_uses_it_as_recorded() -
     assert write.restored == {**write.before, "parameters": {"model": "claude-3", "messages": DEFAULT}}
 
 
-def test_a_shared_connector_is_upgraded_for_all_its_models_in_one_change(place: Place) -> None:
-    connector_id, first = standalone(place)
-    second = model_on(place, connector_id, "other")
-    asked_for, other = flow(place, first), flow(place, second, "other")
-    offer = _only(offered(place, asked_for))
+def test_a_shared_connector_is_upgraded_for_all_its_models_in_one_change(deployment: Deployment) -> None:
+    connector_id, first = standalone(deployment)
+    second = model_on(deployment, connector_id, "other")
+    asked_for, other = flow(deployment, first), flow(deployment, second, "other")
+    offer = _only(offered(deployment, asked_for))
     assert offer.key == f"connectors/{connector_id}"
     assert offer.models == tuple(sorted((first, second)))
     assert (offer.named, offer.others) == ((asked_for,), (other,))
@@ -100,20 +100,20 @@ def test_a_shared_connector_is_upgraded_for_all_its_models_in_one_change(place: 
     assert [effect.gained for effect in offer.effects] == [("image", "document", "video", "turns")] * 2
 
 
-def test_a_model_that_is_not_deployed_is_not_deployed_afterwards_either(place: Place) -> None:
-    _, model = standalone(place)
-    place.post(f"{ML}models/{model}/_undeploy", {}, place.url)
-    offer = _only(offered(place, flow(place, model)))
+def test_a_model_that_is_not_deployed_is_not_deployed_afterwards_either(deployment: Deployment) -> None:
+    _, model = standalone(deployment)
+    deployment.post(f"{ML}models/{model}/_undeploy", {}, deployment.url)
+    offer = _only(offered(deployment, flow(deployment, model)))
     assert [step.action for step in offer.steps] == ["write"]
 
 
-def test_a_new_connector_serves_one_model_and_holds_no_credential(place: Place) -> None:
-    connector_id, model = standalone(place)
-    other = flow(place, model_on(place, connector_id, "other"), "other")
-    agent = flow(place, model)
-    offer = _only(offered(place, agent, new_connector=True))
+def test_a_new_connector_serves_one_model_and_holds_no_credential(deployment: Deployment) -> None:
+    connector_id, model = standalone(deployment)
+    other = flow(deployment, model_on(deployment, connector_id, "other"), "other")
+    agent = flow(deployment, model)
+    offer = _only(offered(deployment, agent, new_connector=True))
     create, attach = offer.steps
-    old = place.cluster.core.resources.connector(connector_id)
+    old = deployment.cluster.core.resources.connector(connector_id)
     assert create.call.body is not None
     assert create.call.path == f"{ML}connectors/_create"
     assert create.call.body == {
@@ -137,21 +137,21 @@ def test_a_new_connector_serves_one_model_and_holds_no_credential(place: Place) 
     assert SECRET not in repr(offer)
 
 
-def test_an_internal_connector_needs_no_new_one(place: Place) -> None:
-    offer = _only(offered(place, flow(place, internal(place)), new_connector=True))
+def test_an_internal_connector_needs_no_new_one(deployment: Deployment) -> None:
+    offer = _only(offered(deployment, flow(deployment, internal(deployment)), new_connector=True))
     assert [step.action for step in offer.steps] == ["write"]
 
 
-def test_two_new_connectors_have_two_marks(place: Place) -> None:
-    _, first = standalone(place)
-    _, second = standalone(place)
-    made = offered(place, flow(place, first), flow(place, second, "other"), new_connector=True)
+def test_two_new_connectors_have_two_marks(deployment: Deployment) -> None:
+    _, first = standalone(deployment)
+    _, second = standalone(deployment)
+    made = offered(deployment, flow(deployment, first), flow(deployment, second, "other"), new_connector=True)
     tags = {offer.tag for offer in made if isinstance(offer, Offer)}
     assert len(tags) == 2
 
 
-def test_an_agent_with_two_llms_gets_both_upgraded(place: Place) -> None:
-    models = [standalone(place)[1], internal(place)]
+def test_an_agent_with_two_llms_gets_both_upgraded(deployment: Deployment) -> None:
+    models = [standalone(deployment)[1], internal(deployment)]
     tools = [
         {
             "type": "MLModelTool",
@@ -160,8 +160,8 @@ def test_an_agent_with_two_llms_gets_both_upgraded(place: Place) -> None:
         }
         for index, model in enumerate(models)
     ]
-    agent = place.register({"name": "two", "type": "flow", "tools": tools})
-    keys = {one.key.partition("/")[0] for one in offered(place, agent)}
+    agent = deployment.register({"name": "two", "type": "flow", "tools": tools})
+    keys = {one.key.partition("/")[0] for one in offered(deployment, agent)}
     assert keys == {"connectors", "models"}
 
 
@@ -169,62 +169,62 @@ def test_an_agent_with_two_llms_gets_both_upgraded(place: Place) -> None:
     ("name", "code"),
     [("flow-a", Code.ALREADY_UPGRADED), ("flow-c", Code.TEXT_ENDPOINT)],
 )
-def test_connectors_that_are_left_alone(place: Place, name: str, code: Code) -> None:
-    (refused,) = offered(place, name)
+def test_connectors_that_are_left_alone(deployment: Deployment, name: str, code: Code) -> None:
+    (refused,) = offered(deployment, name)
     assert isinstance(refused, Refused)
-    assert (refused.code, refused.named) == (code, (place.agents[name],))
+    assert (refused.code, refused.named) == (code, (deployment.agents[name],))
 
 
-def test_an_agent_that_shares_the_model_and_has_the_parameter_of_its_own_stops_it(place: Place) -> None:
-    _, model = standalone(place)
-    agent = flow(place, model)
-    other = flow(place, model, "own", messages="[]")
-    (refused,) = offered(place, agent)
+def test_an_agent_that_shares_the_model_and_has_the_parameter_of_its_own_stops_it(deployment: Deployment) -> None:
+    _, model = standalone(deployment)
+    agent = flow(deployment, model)
+    other = flow(deployment, model, "own", messages="[]")
+    (refused,) = offered(deployment, agent)
     assert isinstance(refused, Refused)
     assert refused.code is Code.LEGACY_CHANGES
     assert other in refused.reason
 
 
-def test_an_agent_that_shares_the_model_and_cannot_be_read_stops_it(place: Place) -> None:
-    _, model = standalone(place)
-    agent = flow(place, model)
+def test_an_agent_that_shares_the_model_and_cannot_be_read_stops_it(deployment: Deployment) -> None:
+    _, model = standalone(deployment)
+    agent = flow(deployment, model)
     tools = [
         {"type": "MLModelTool", "name": str(i), "parameters": {"model_id": id_}}
         for i, id_ in enumerate((model, "gone"))
     ]
-    place.register({"name": "broken", "type": "flow", "tools": tools})
-    (refused,) = offered(place, agent)
+    deployment.register({"name": "broken", "type": "flow", "tools": tools})
+    (refused,) = offered(deployment, agent)
     assert isinstance(refused, Refused)
     assert refused.code is Code.NO_CONNECTOR
     assert "gone" in refused.reason
 
 
-def test_an_agent_of_an_unknown_type_on_the_same_model_stops_it(place: Place) -> None:
-    _, model = standalone(place)
-    agent = flow(place, model)
-    documents, ids = documents_of(place, agent)
+def test_an_agent_of_an_unknown_type_on_the_same_model_stops_it(deployment: Deployment) -> None:
+    _, model = standalone(deployment)
+    agent = flow(deployment, model)
+    documents, ids = documents_of(deployment, agent)
     strange = {"name": "strange", "type": "ag_ui", "llm": {"model_id": model}}
     (refused,) = offers(replace(documents, agents={**documents.agents, "strange": strange}), ids, TAG)
     assert isinstance(refused, Refused)
     assert refused.code is Code.UNKNOWN_AGENT_TYPE
 
 
-def test_agents_without_an_llm_and_with_a_missing_one(place: Place) -> None:
-    lister = place.register({"name": "lister", "type": "flow", "tools": [{"type": "CatIndexTool"}]})
-    broken = flow(place, "gone", "broken")
-    codes = [one.code for one in offered(place, lister, broken) if isinstance(one, Refused)]
+def test_agents_without_an_llm_and_with_a_missing_one(deployment: Deployment) -> None:
+    lister = deployment.register({"name": "lister", "type": "flow", "tools": [{"type": "CatIndexTool"}]})
+    broken = flow(deployment, "gone", "broken")
+    codes = [one.code for one in offered(deployment, lister, broken) if isinstance(one, Refused)]
     assert codes == [Code.NO_LLM, Code.NO_CONNECTOR]
 
 
-def test_where_splicing_delivers_everything_already_nothing_is_offered(start_place: Any) -> None:
-    place: Place = start_place("3.4.0")
+def test_where_splicing_delivers_everything_already_nothing_is_offered(start_deployment: Any) -> None:
+    deployment: Deployment = start_deployment("3.4.0")
     body = '{"contents":[{"role":"user","parts":[{"text":"${parameters.prompt}"}]}]}'
-    connector_id, model = standalone(place, body)
-    core = place.cluster.core.resources
+    connector_id, model = standalone(deployment, body)
+    core = deployment.cluster.core.resources
     core.connectors[connector_id]["actions"][0]["url"] = (
-        f"{place.cluster.llm_url}/gemini/v1beta/models/m:generateContent"
+        f"{deployment.cluster.llm_url}/gemini/v1beta/models/m:generateContent"
     )
-    agent = place.register(
+    agent = deployment.register(
         {
             "name": "gemini",
             "type": "flow",
@@ -233,13 +233,13 @@ def test_where_splicing_delivers_everything_already_nothing_is_offered(start_pla
             ],
         }
     )
-    (refused,) = offered(place, agent)
+    (refused,) = offered(deployment, agent)
     assert isinstance(refused, Refused)
     assert refused.code is Code.NO_GAIN
 
 
-def test_models_of_a_connector(place: Place) -> None:
-    connector_id, first = standalone(place)
+def test_models_of_a_connector(deployment: Deployment) -> None:
+    connector_id, first = standalone(deployment)
     models = {first: {"connector_id": connector_id}, "other": {"connector_id": "x"}, "own": {"connector": {}}}
     documents = Documents((2, 19, 0), {}, models, {})
     assert served(documents, f"connectors/{connector_id}") == (first,)

@@ -14,16 +14,16 @@ from rich.console import Console
 from gateway.cli.upgrade import rules_of
 from gateway.delivery.template_change import Code
 from gateway.migrate.display import show
-from tests.migrate.conftest import Command, Place
+from tests.migrate.conftest import Command, Deployment
 from tests.migrate.upgrading import (
     DEFAULT,
     NEW,
     OLD,
     SECRET,
-    asked,
     cluster_at,
     flow,
     internal,
+    llm_body,
     model_on,
     offered,
     standalone,
@@ -49,17 +49,17 @@ def _backup() -> Path:
     return file
 
 
-def _writes(place: Place) -> list[str]:
-    return [call for call in place.cluster.asked if not call.startswith("GET") and "_search" not in call]
+def _writes(deployment: Deployment) -> list[str]:
+    return [call for call in deployment.cluster.calls if not call.startswith("GET") and "_search" not in call]
 
 
-def test_a_table_at_80_columns(place: Place, command: Command) -> None:
-    own, shared = internal(place), standalone(place)[0]
-    agents = [flow(place, own, "own"), flow(place, model_on(place, shared), "one")]
-    flow(place, model_on(place, shared), "another")
-    text = place.cluster.core.resources.agents[place.agents["flow-c"]]["tools"][0]["parameters"]["model_id"]
-    old = place.cluster.core.resources.models[text]["connector_id"]
-    status, out, err = command("upgrade", *agents, "flow-c", "--url", place.url)
+def test_a_table_at_80_columns(deployment: Deployment, command: Command) -> None:
+    own, shared = internal(deployment), standalone(deployment)[0]
+    agents = [flow(deployment, own, "own"), flow(deployment, model_on(deployment, shared), "one")]
+    flow(deployment, model_on(deployment, shared), "another")
+    text = deployment.cluster.core.resources.agents[deployment.agents["flow-c"]]["tools"][0]["parameters"]["model_id"]
+    old = deployment.cluster.core.resources.models[text]["connector_id"]
+    status, out, err = command("upgrade", *agents, "flow-c", "--url", deployment.url)
     assert (status, err) == (1, "")
     lines = [line.rstrip() for line in out.splitlines()]
     assert max(map(len, lines)) <= 80
@@ -79,17 +79,17 @@ def test_a_table_at_80_columns(place: Place, command: Command) -> None:
     )
 
 
-def test_verbose_shows_everything_and_nothing_is_changed(place: Place, command: Command) -> None:
-    connector_id, model = standalone(place)
-    agent = flow(place, model)
-    before = state(place)
-    place.cluster.requests.clear()
-    status, out, err = command("upgrade", "flow-books", "-v", "--url", place.url)
+def test_verbose_shows_everything_and_nothing_is_changed(deployment: Deployment, command: Command) -> None:
+    connector_id, model = standalone(deployment)
+    agent = flow(deployment, model)
+    before = state(deployment)
+    deployment.cluster.requests.clear()
+    status, out, err = command("upgrade", "flow-books", "-v", "--url", deployment.url)
     assert (status, err) == (0, "")
-    assert _writes(place) == []
-    assert state(place) == before
+    assert _writes(deployment) == []
+    assert state(deployment) == before
     assert not Path("mlc-backups").exists()
-    action = place.cluster.core.resources.connectors[connector_id]["actions"][0]
+    action = deployment.cluster.core.resources.connectors[connector_id]["actions"][0]
     body = {"parameters": {"messages": DEFAULT}, "actions": [{**action, "request_body": NEW}]}
     assert f"POST /_plugins/_ml/models/{model}/_undeploy\n" in out
     (call,) = [line for line in out.splitlines() if f"PUT /_plugins/_ml/connectors/{connector_id} " in line]
@@ -103,27 +103,27 @@ def test_verbose_shows_everything_and_nothing_is_changed(place: Place, command: 
     assert "\x1b" not in out
 
 
-def test_a_terminal_gets_colours(place: Place) -> None:
-    flow(place, standalone(place)[1])
+def test_a_terminal_gets_colours(deployment: Deployment) -> None:
+    flow(deployment, standalone(deployment)[1])
     stream = io.StringIO()
     show(
         Console(file=stream, force_terminal=True, color_system="standard", width=200),
-        offered(place, "flow-books"),
+        offered(deployment, "flow-books"),
         verbose=True,
     )
     assert "\x1b[31m-" in stream.getvalue()
     assert "\x1b[32m+" in stream.getvalue()
 
 
-def test_the_machine_form(place: Place, command: Command) -> None:
-    model = internal(place)
-    agent = flow(place, model)
-    status, out, _ = command("upgrade", agent, "flow-c", "--url", place.url, "--json")
+def test_the_machine_form(deployment: Deployment, command: Command) -> None:
+    model = internal(deployment)
+    agent = flow(deployment, model)
+    status, out, _ = command("upgrade", agent, "flow-c", "--url", deployment.url, "--json")
     assert status == 1  # flow-c could take more, and is left alone
     offer, refusal = json.loads(out)
     assert refusal["code"] == "TEXT_ENDPOINT"
-    assert refusal["agents"] == {"named": [place.agents["flow-c"]]}
-    connector = place.cluster.core.resources.models[model]["connector"]
+    assert refusal["agents"] == {"named": [deployment.agents["flow-c"]]}
+    connector = deployment.cluster.core.resources.models[model]["connector"]
     actions = [{**connector["actions"][0], "request_body": NEW}]
     body = {"connector": {"parameters": {"messages": DEFAULT}, "actions": actions}}
     diff = offer.pop("diff")
@@ -153,49 +153,49 @@ def test_the_machine_form(place: Place, command: Command) -> None:
     }
 
 
-def test_apply_and_rollback(place: Place, command: Command) -> None:
-    agent = flow(place, standalone(place)[1])
-    before, legacy = state(place), asked(place, agent)
-    status, out, err = command("upgrade", agent, "--apply", "--url", place.url)
+def test_apply_and_rollback(deployment: Deployment, command: Command) -> None:
+    agent = flow(deployment, standalone(deployment)[1])
+    before, legacy = state(deployment), llm_body(deployment, agent)
+    status, out, err = command("upgrade", agent, "--apply", "--url", deployment.url)
     assert (status, err) == (0, "")
     assert f"backup: {_backup()}" in out
     assert f"to undo it: mlc-gateway rollback {_backup()}\n" in out
     assert stat.S_IMODE(_backup().stat().st_mode) == 0o600
-    assert asked(place, agent) == legacy
-    status, out, err = command("rollback", str(_backup()), "--url", place.url)
+    assert llm_body(deployment, agent) == legacy
+    status, out, err = command("rollback", str(_backup()), "--url", deployment.url)
     assert (status, err) == (0, "")
     assert "still has the parameter 'messages', which is not used any more" in out
-    assert without_parameter(state(place)) == before
-    assert command("rollback", str(_backup()), "--url", place.url)[0] == 0
+    assert without_parameter(state(deployment)) == before
+    assert command("rollback", str(_backup()), "--url", deployment.url)[0] == 0
 
 
-def test_a_new_connector_from_a_credential_file(place: Place, command: Command) -> None:
-    agent = flow(place, standalone(place)[1])
-    before = state(place)
+def test_a_new_connector_from_a_credential_file(deployment: Deployment, command: Command) -> None:
+    agent = flow(deployment, standalone(deployment)[1])
+    before = state(deployment)
     status, out, err = command(
-        "upgrade", agent, "--apply", "--credential-file", _credential(), "--json", "--url", place.url
+        "upgrade", agent, "--apply", "--credential-file", _credential(), "--json", "--url", deployment.url
     )
     assert status == 0, err
     done = json.loads(out)["done"]
     assert done == [{"key": json.loads(out)["found"][0]["key"], "backup": str(_backup()), "outcome": "applied"}]
-    made = [doc for id_, doc in place.cluster.core.resources.connectors.items() if id_ not in before["connectors"]]
+    made = [doc for id_, doc in deployment.cluster.core.resources.connectors.items() if id_ not in before["connectors"]]
     assert [doc["credential"] for doc in made] == [{"key": SECRET}]
     assert SECRET not in out + err + _backup().read_text()
-    assert command("rollback", str(_backup()), "--url", place.url)[0] == 0
-    assert state(place) == before
+    assert command("rollback", str(_backup()), "--url", deployment.url)[0] == 0
+    assert state(deployment) == before
 
 
 def test_a_credential_is_asked_for_on_a_terminal(
-    place: Place, command: Command, monkeypatch: pytest.MonkeyPatch
+    deployment: Deployment, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    agent = flow(place, standalone(place)[1])
-    status, _, err = command("upgrade", agent, "--apply", "--ask-credential", "--url", place.url)
+    agent = flow(deployment, standalone(deployment)[1])
+    status, _, err = command("upgrade", agent, "--apply", "--ask-credential", "--url", deployment.url)
     assert status == 2
     assert "give --credential-file FILE" in err
     prompts: list[str] = []
     monkeypatch.setattr("sys.stdin.isatty", lambda: True)
     monkeypatch.setattr("getpass.getpass", lambda prompt: prompts.append(prompt) or SECRET)
-    status, out, err = command("upgrade", agent, "--apply", "--ask-credential", "--url", place.url)
+    status, out, err = command("upgrade", agent, "--apply", "--ask-credential", "--url", deployment.url)
     assert (status, prompts) == (0, ["credential.key: "]), err
     assert SECRET not in out + err
 
@@ -210,114 +210,118 @@ def test_a_credential_is_asked_for_on_a_terminal(
     ],
 )
 def test_credential_files_that_are_not_taken(
-    place: Place, command: Command, text: str, mode: int, message: str
+    deployment: Deployment, command: Command, text: str, mode: int, message: str
 ) -> None:
-    agent = flow(place, standalone(place)[1])
+    agent = flow(deployment, standalone(deployment)[1])
     file = Path("credential.json")
     file.write_text(text)
     file.chmod(mode)
-    before = state(place)
-    status, out, err = command("upgrade", agent, "--apply", "--credential-file", str(file), "--url", place.url)
+    before = state(deployment)
+    status, out, err = command("upgrade", agent, "--apply", "--credential-file", str(file), "--url", deployment.url)
     assert status == 2
     assert message in err
     assert SECRET not in out + err
-    assert state(place) == before
+    assert state(deployment) == before
 
 
 def test_a_credential_that_the_cluster_repeats_in_its_error_is_blotted_out(
-    place: Place, command: Command, monkeypatch: pytest.MonkeyPatch
+    deployment: Deployment, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gateway.migrate.apply._LAG", 0.2)  # it is looked for: a 500 may have done it
-    agent = flow(place, standalone(place)[1])
+    agent = flow(deployment, standalone(deployment)[1])
     answer = {"error": {"reason": f"bad key {SECRET}"}}
-    place.cluster.refusals["POST /_plugins/_ml/connectors/_create"] = lambda: answer
-    status, out, err = command("upgrade", agent, "--apply", "--credential-file", _credential(), "--url", place.url)
+    deployment.cluster.refusals["POST /_plugins/_ml/connectors/_create"] = lambda: answer
+    status, out, err = command("upgrade", agent, "--apply", "--credential-file", _credential(), "--url", deployment.url)
     assert status == 3
     assert "bad key ***" in err
     assert SECRET not in out + err + _backup().read_text()
 
 
-def test_agents_that_nobody_named_need_consent(place: Place, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    connector_id, model = standalone(place)
-    agent = flow(place, model)
-    other = flow(place, model_on(place, connector_id, "other"), "other")
-    before = state(place)
-    status, _, err = command("upgrade", agent, "--apply", "--url", place.url)
+def test_agents_that_nobody_named_need_consent(
+    deployment: Deployment, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connector_id, model = standalone(deployment)
+    agent = flow(deployment, model)
+    other = flow(deployment, model_on(deployment, connector_id, "other"), "other")
+    before = state(deployment)
+    status, _, err = command("upgrade", agent, "--apply", "--url", deployment.url)
     assert status == 2
     assert f"also serves {other}" in err
     assert "--shared" in err
     monkeypatch.setattr("sys.stdin.isatty", lambda: True)
     monkeypatch.setattr("builtins.input", lambda prompt: "n")
-    assert command("upgrade", agent, "--apply", "--url", place.url)[0] == 2
-    assert state(place) == before
+    assert command("upgrade", agent, "--apply", "--url", deployment.url)[0] == 2
+    assert state(deployment) == before
     monkeypatch.setattr("builtins.input", lambda prompt: "yes")
-    assert command("upgrade", agent, "--apply", "--url", place.url)[0] == 0
+    assert command("upgrade", agent, "--apply", "--url", deployment.url)[0] == 0
 
 
-def test_all_agents_at_once_and_again(place: Place, command: Command) -> None:
+def test_all_agents_at_once_and_again(deployment: Deployment, command: Command) -> None:
     legacy = {
-        name: asked(place, agent) for name, agent in place.agents.items() if name[-2:] in ("-d", "-e", "-f", "-g", "-i")
+        name: llm_body(deployment, agent)
+        for name, agent in deployment.agents.items()
+        if name[-2:] in ("-d", "-e", "-f", "-g", "-i")
     }
     assert len(legacy) == 15
-    before = state(place)
-    status, _, err = command("upgrade", "--all", "--apply", "--url", place.url)
+    before = state(deployment)
+    status, _, err = command("upgrade", "--all", "--apply", "--url", deployment.url)
     assert status == 1, err  # c stays as it is
     files = sorted(Path("mlc-backups").glob("*.json"))
     assert len(files) == 5
-    assert {name: asked(place, place.agents[name]) for name in legacy} == legacy
-    place.cluster.requests.clear()
-    assert command("upgrade", "--all", "--apply", "--url", place.url)[0] == 1
-    assert _writes(place) == []
-    assert command("rollback", *map(str, files), "--url", place.url)[0] == 0
-    left = {id_ for id_, doc in state(place)["connectors"].items() if doc != before["connectors"][id_]}
+    assert {name: llm_body(deployment, deployment.agents[name]) for name in legacy} == legacy
+    deployment.cluster.requests.clear()
+    assert command("upgrade", "--all", "--apply", "--url", deployment.url)[0] == 1
+    assert _writes(deployment) == []
+    assert command("rollback", *map(str, files), "--url", deployment.url)[0] == 0
+    left = {id_ for id_, doc in state(deployment)["connectors"].items() if doc != before["connectors"][id_]}
     assert len(left) == 5  # the added parameter
     for id_ in left:
-        assert state(place)["connectors"][id_]["actions"] == before["connectors"][id_]["actions"]
-    assert state(place)["models"] == before["models"]
+        assert state(deployment)["connectors"][id_]["actions"] == before["connectors"][id_]["actions"]
+    assert state(deployment)["models"] == before["models"]
 
 
-def test_a_failed_execute_probe_takes_it_back(place: Place, command: Command) -> None:
-    agent = flow(place, standalone(place)[1])
-    before = state(place)
-    place.cluster.refusals[f"POST /_plugins/_ml/agents/{agent}/_execute"] = 500
-    status, _, err = command("upgrade", agent, "--apply", "--probe", "execute", "--url", place.url)
+def test_a_failed_execute_probe_takes_it_back(deployment: Deployment, command: Command) -> None:
+    agent = flow(deployment, standalone(deployment)[1])
+    before = state(deployment)
+    deployment.cluster.refusals[f"POST /_plugins/_ml/agents/{agent}/_execute"] = 500
+    status, _, err = command("upgrade", agent, "--apply", "--probe", "execute", "--url", deployment.url)
     assert status == 3
     assert "everything is as it was before" in err
-    assert without_parameter(state(place)) == before
+    assert without_parameter(state(deployment)) == before
 
 
-def test_a_finished_upgrade_has_nothing_to_resume(place: Place, command: Command) -> None:
-    agent = flow(place, standalone(place)[1])
-    assert command("upgrade", agent, "--apply", "--url", place.url)[0] == 0
-    status, out, _ = command("upgrade", "--resume", str(_backup()), "--url", place.url)
+def test_a_finished_upgrade_has_nothing_to_resume(deployment: Deployment, command: Command) -> None:
+    agent = flow(deployment, standalone(deployment)[1])
+    assert command("upgrade", agent, "--apply", "--url", deployment.url)[0] == 0
+    status, out, _ = command("upgrade", "--resume", str(_backup()), "--url", deployment.url)
     assert status == 0
     assert "already applied, nothing to do" in out
 
 
-def test_what_was_being_taken_back_goes_on_being_taken_back(place: Place, command: Command) -> None:
-    connector_id, model = standalone(place)
-    agent = flow(place, model)
-    before = state(place)
-    assert command("upgrade", agent, "--apply", "--url", place.url)[0] == 0
-    place.cluster.refusals[f"PUT /_plugins/_ml/connectors/{connector_id}"] = 403
-    assert command("rollback", str(_backup()), "--url", place.url)[0] == 4
-    place.cluster.refusals.clear()
-    status, out, err = command("upgrade", "--resume", str(_backup()), "--url", place.url)
+def test_what_was_being_taken_back_goes_on_being_taken_back(deployment: Deployment, command: Command) -> None:
+    connector_id, model = standalone(deployment)
+    agent = flow(deployment, model)
+    before = state(deployment)
+    assert command("upgrade", agent, "--apply", "--url", deployment.url)[0] == 0
+    deployment.cluster.refusals[f"PUT /_plugins/_ml/connectors/{connector_id}"] = 403
+    assert command("rollback", str(_backup()), "--url", deployment.url)[0] == 4
+    deployment.cluster.refusals.clear()
+    status, out, err = command("upgrade", "--resume", str(_backup()), "--url", deployment.url)
     assert (status, err) == (0, "")
     assert "undone; an earlier run had begun to undo it" in out
-    assert without_parameter(state(place)) == before
+    assert without_parameter(state(deployment)) == before
 
 
-def test_a_rollback_that_stops_at_a_change_says_what_is_left(place: Place, command: Command) -> None:
-    connector_id, model = standalone(place)
-    agent = flow(place, model)
-    assert command("upgrade", agent, "--apply", "--url", place.url)[0] == 0
-    place.cluster.core.resources.connectors[connector_id]["name"] = "renamed"
-    status, _, err = command("rollback", str(_backup()), "--url", place.url)
+def test_a_rollback_that_stops_at_a_change_says_what_is_left(deployment: Deployment, command: Command) -> None:
+    connector_id, model = standalone(deployment)
+    agent = flow(deployment, model)
+    assert command("upgrade", agent, "--apply", "--url", deployment.url)[0] == 0
+    deployment.cluster.core.resources.connectors[connector_id]["name"] = "renamed"
+    status, _, err = command("rollback", str(_backup()), "--url", deployment.url)
     assert status == 4
     assert "name changed" in err
     assert f"PUT /_plugins/_ml/connectors/{connector_id} " in err
-    status, out, _ = command("rollback", "--force", str(_backup()), "--url", place.url)
+    status, out, _ = command("rollback", "--force", str(_backup()), "--url", deployment.url)
     assert status == 0
     assert "differs from the backup: name" in out
 
@@ -334,43 +338,43 @@ def test_a_rollback_that_stops_at_a_change_says_what_is_left(place: Place, comma
         (["upgrade", "flow-d", "--apply", "--backup-dir", "/dev/null/x"], "/dev/null/x"),
     ],
 )
-def test_options_that_cannot_be_used(place: Place, command: Command, argv: list[str], message: str) -> None:
+def test_options_that_cannot_be_used(deployment: Deployment, command: Command, argv: list[str], message: str) -> None:
     for _ in range(2):
-        place.register({"name": "twin", "type": "flow", "tools": [{"type": "CatIndexTool"}]})
-    status, out, err = command(*argv, "--url", place.url)
+        deployment.register({"name": "twin", "type": "flow", "tools": [{"type": "CatIndexTool"}]})
+    status, out, err = command(*argv, "--url", deployment.url)
     assert (status, out) == (2, "")
     assert message in err
 
 
-def test_an_account_that_may_not_write_leaves_everything_as_it_was(place: Place, command: Command) -> None:
-    connector_id, model = standalone(place)
-    agent = flow(place, model)
-    before = state(place)
-    place.cluster.refusals[f"PUT /_plugins/_ml/connectors/{connector_id}"] = 403
-    status, _, err = command("upgrade", agent, "--apply", "--url", place.url)
+def test_an_account_that_may_not_write_leaves_everything_as_it_was(deployment: Deployment, command: Command) -> None:
+    connector_id, model = standalone(deployment)
+    agent = flow(deployment, model)
+    before = state(deployment)
+    deployment.cluster.refusals[f"PUT /_plugins/_ml/connectors/{connector_id}"] = 403
+    status, _, err = command("upgrade", agent, "--apply", "--url", deployment.url)
     assert status == 3
     assert "403: no permissions" in err
-    assert state(place) == before
+    assert state(deployment) == before
 
 
-def test_the_rules_of_the_settings_tell_a_provider(place: Place, command: Command) -> None:
+def test_the_rules_of_the_settings_tell_a_provider(deployment: Deployment, command: Command) -> None:
     body = '{"anthropic":true,"messages":[{"role":"user","content":[{"text":"${parameters.prompt}"}]}]}'
-    connector_id, model = standalone(place, body)
-    resources = place.cluster.core.resources
-    resources.connectors[connector_id]["actions"][0]["url"] = f"{place.cluster.llm_url}/bedrock/model/x/invoke"
-    agent = flow(place, model)
-    assert command("upgrade", agent, "--url", place.url)[0] == 1
+    connector_id, model = standalone(deployment, body)
+    resources = deployment.cluster.core.resources
+    resources.connectors[connector_id]["actions"][0]["url"] = f"{deployment.cluster.llm_url}/bedrock/model/x/invoke"
+    agent = flow(deployment, model)
+    assert command("upgrade", agent, "--url", deployment.url)[0] == 1
     Path("gateway.yaml").write_text(
-        f"upstream: {{url: '{place.url}'}}\nagents: {{rules: [{{agent: '*', provider: bedrock/converse}}]}}\n"
+        f"upstream: {{url: '{deployment.url}'}}\nagents: {{rules: [{{agent: '*', provider: bedrock/converse}}]}}\n"
     )
     status, out, _ = command("upgrade", agent, "-c", "gateway.yaml")
     assert status == 0, out
-    assert rules_of(cluster_at(place.url)) == ()
+    assert rules_of(cluster_at(deployment.url)) == ()
 
 
-def test_connectors_of_two_kinds_need_two_credentials(place: Place, command: Command) -> None:
-    agents = [flow(place, standalone(place)[1], name) for name in ("one", "two")]
-    status, _, err = command("upgrade", *agents, "--apply", "--credential-file", _credential(), "--url", place.url)
+def test_connectors_of_two_kinds_need_two_credentials(deployment: Deployment, command: Command) -> None:
+    agents = [flow(deployment, standalone(deployment)[1], name) for name in ("one", "two")]
+    status, _, err = command("upgrade", *agents, "--apply", "--credential-file", _credential(), "--url", deployment.url)
     assert status == 2
     assert "there is one credential" in err
 

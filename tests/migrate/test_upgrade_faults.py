@@ -22,14 +22,14 @@ import pytest
 from gateway.migrate.backup import Journal
 from gateway.migrate.rollback import RolledBack, UndoFailed
 from tests.faulty_cluster import Fault, FaultyCluster, Kind, Seen, orphans
-from tests.migrate.conftest import Place
+from tests.migrate.conftest import Deployment
 from tests.migrate.test_apply import WAYS, Upgrade
 from tests.migrate.upgrading import (
     NEW,
     SECRET,
-    asked,
     cluster_at,
     flow,
+    llm_body,
     model_on,
     standalone,
     state,
@@ -45,13 +45,13 @@ ROOT = Path(__file__).parents[2]
 
 
 @contextmanager
-def front(place: Place, *faults: Fault) -> Iterator[FaultyCluster]:
-    faulty = FaultyCluster(place.url, list(faults))
-    place.do(faulty.__aenter__())
+def front(deployment: Deployment, *faults: Fault) -> Iterator[FaultyCluster]:
+    faulty = FaultyCluster(deployment.url, list(faults))
+    deployment.do(faulty.__aenter__())
     try:
         yield faulty
     finally:
-        place.do(faulty.__aexit__())
+        deployment.do(faulty.__aexit__())
 
 
 def _is_write(seen: Seen) -> bool:
@@ -60,13 +60,13 @@ def _is_write(seen: Seen) -> bool:
 
 def require_whole(upgrade: Upgrade) -> bool:
     """Whether the upgrade is in force; fails when it is neither that nor as if nothing had happened."""
-    place = upgrade.place
+    deployment = upgrade.deployment
     now = upgrade.template() == NEW
     if not now:
-        assert without_parameter(state(place)) == upgrade.before
-    assert place.cluster.core.resources.model(upgrade.model)["model_state"] == "DEPLOYED"
-    assert orphans(place.cluster.core) == []
-    assert asked(place, upgrade.agent) == upgrade.legacy
+        assert without_parameter(state(deployment)) == upgrade.before
+    assert deployment.cluster.core.resources.model(upgrade.model)["model_state"] == "DEPLOYED"
+    assert orphans(deployment.cluster.core) == []
+    assert llm_body(deployment, upgrade.agent) == upgrade.legacy
     assert SECRET not in upgrade.journal.path.read_text()
     return now
 
@@ -88,10 +88,10 @@ def _run(upgrade: Upgrade, url: str) -> str:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("way", "nth"), [(way, nth) for way in WAYS for nth in range(1, WRITES[way] + 1)])
-def test_a_fault_of_one_write(place: Place, tmp_path: Path, way: str, nth: int, kind: Kind) -> None:
-    upgrade = Upgrade(place, way, tmp_path)
+def test_a_fault_of_one_write(deployment: Deployment, tmp_path: Path, way: str, nth: int, kind: Kind) -> None:
+    upgrade = Upgrade(deployment, way, tmp_path)
     fault = Fault(kind, "PUT|POST", WRITE, nth=nth)
-    with front(place, *_writes(fault)) as faulty:
+    with front(deployment, *_writes(fault)) as faulty:
         outcome = _run(upgrade, faulty.url)
         assert any(seen.fault == kind for seen in faulty.seen)
     assert outcome in ("applied", "reverted")
@@ -112,14 +112,14 @@ def _writes(fault: Fault) -> list[Fault]:
 
 @pytest.mark.parametrize("kind", ["error", "refused", "truncated"])
 @pytest.mark.parametrize("way", WAYS)
-def test_a_fault_of_one_reading(place: Place, tmp_path: Path, way: str, kind: Kind) -> None:
+def test_a_fault_of_one_reading(deployment: Deployment, tmp_path: Path, way: str, kind: Kind) -> None:
     nth = 1
     while True:
-        upgrade = Upgrade(place, way, tmp_path)
-        with front(place) as faulty:
+        upgrade = Upgrade(deployment, way, tmp_path)
+        with front(deployment) as faulty:
             cluster = cluster_at(faulty.url)
             faulty.faults.append(Fault(kind, "GET", r"/_plugins", nth=nth))
-            upgrade.place.cluster.requests.clear()
+            upgrade.deployment.cluster.requests.clear()
             try:
                 upgrade.run(cluster, patience=2)
                 outcome = "applied"
@@ -135,7 +135,7 @@ def test_a_fault_of_one_reading(place: Place, tmp_path: Path, way: str, kind: Ki
 
 
 def _remove(upgrade: Upgrade) -> None:
-    resources = upgrade.place.cluster.core.resources
+    resources = upgrade.deployment.cluster.core.resources
     resources.agents.pop(upgrade.agent)
     connector_id = resources.models.pop(upgrade.model).get("connector_id")
     resources.connectors.pop(connector_id, None)
@@ -144,11 +144,11 @@ def _remove(upgrade: Upgrade) -> None:
 @pytest.mark.parametrize("kind", ["error", "refused", "lost"])
 @pytest.mark.parametrize(("way", "nth"), [(way, nth) for way in WAYS for nth in range(1, WRITES[way] + 1)])
 def test_a_cluster_that_does_nothing_right_any_more(
-    place: Place, tmp_path: Path, way: str, nth: int, kind: Kind
+    deployment: Deployment, tmp_path: Path, way: str, nth: int, kind: Kind
 ) -> None:
     """Then it can't be taken back at once either; once the cluster is well, `rollback` and `--resume` both end it."""
-    upgrade = Upgrade(place, way, tmp_path)
-    with front(place, *_writes(Fault(kind, nth=nth, times=1000))) as faulty:
+    upgrade = Upgrade(deployment, way, tmp_path)
+    with front(deployment, *_writes(Fault(kind, nth=nth, times=1000))) as faulty:
         outcome = _run(upgrade, faulty.url)
     if outcome != "stuck":
         assert require_whole(upgrade) == (outcome == "applied")
@@ -160,9 +160,9 @@ def test_a_cluster_that_does_nothing_right_any_more(
 
 
 @pytest.mark.parametrize("nth", [1, 2, 3])
-def test_what_was_stuck_can_be_finished(place: Place, tmp_path: Path, nth: int) -> None:
-    upgrade = Upgrade(place, "standalone", tmp_path)
-    with front(place, *_writes(Fault("error", nth=nth, times=1000))) as faulty:
+def test_what_was_stuck_can_be_finished(deployment: Deployment, tmp_path: Path, nth: int) -> None:
+    upgrade = Upgrade(deployment, "standalone", tmp_path)
+    with front(deployment, *_writes(Fault("error", nth=nth, times=1000))) as faulty:
         _run(upgrade, faulty.url)
     upgrade.journal = Journal.load(upgrade.journal.path)
     upgrade.run()
@@ -172,7 +172,7 @@ def test_what_was_stuck_can_be_finished(place: Place, tmp_path: Path, nth: int) 
 # A process that is killed
 
 
-def _command(place: Place, directory: Path, url: str, *more: str) -> subprocess.Popen[bytes]:
+def _command(deployment: Deployment, directory: Path, url: str, *more: str) -> subprocess.Popen[bytes]:
     argv = [sys.executable, "-m", "gateway", *more, "--url", url]
     clean = {name: value for name, value in os.environ.items() if not name.startswith("GATEWAY__")}
     return subprocess.Popen(argv, cwd=ROOT, env=clean, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -190,14 +190,14 @@ def _apply(directory: Path, agent: str, way: str) -> list[str]:
 
 def _killed(upgrade: Upgrade, directory: Path, way: str, nth: int, before: bool) -> None:
     """Runs the command and kills it at its `nth` write: before the cluster sees that, or once it has done it."""
-    place = upgrade.place
+    deployment = upgrade.deployment
     fault = _AnyWrite("stall" if before else "late", "", WRITE, nth=nth, seconds=30)
-    with front(place, fault) as faulty:
-        process = _command(place, directory, faulty.url, *_apply(directory, upgrade.agent, way))
-        end = time.monotonic() + 30
+    with front(deployment, fault) as faulty:
+        process = _command(deployment, directory, faulty.url, *_apply(directory, upgrade.agent, way))
+        deadline = time.monotonic() + 30
         while not any(seen.fault and (before or seen.status) for seen in faulty.seen):
             assert process.poll() is None, process.stdout.read().decode()  # type: ignore[union-attr]
-            assert time.monotonic() < end
+            assert time.monotonic() < deadline
             time.sleep(0.01)
         process.send_signal(signal.SIGKILL)
         process.communicate()
@@ -206,35 +206,39 @@ def _killed(upgrade: Upgrade, directory: Path, way: str, nth: int, before: bool)
 @pytest.mark.parametrize("then", ["rollback", "resume", "again"])
 @pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
 @pytest.mark.parametrize(("way", "nth"), [(way, nth) for way in WAYS for nth in range(1, WRITES[way] + 1)])
-def test_killed_at_any_write(place: Place, tmp_path: Path, way: str, nth: int, before: bool, then: str) -> None:
+def test_killed_at_any_write(
+    deployment: Deployment, tmp_path: Path, way: str, nth: int, before: bool, then: str
+) -> None:
     directory = tmp_path / "backups"
-    upgrade = Upgrade(place, way, tmp_path / "unused")
+    upgrade = Upgrade(deployment, way, tmp_path / "unused")
     _killed(upgrade, directory, way, nth, before)
     (file,) = directory.glob("*.json")
     upgrade.journal = Journal.load(file)
     assert upgrade.journal.record.outcome == "applying"
     # The file names the cluster's front as its address, which is gone.
-    upgrade.journal.record.url = place.url
+    upgrade.journal.record.url = deployment.url
     upgrade.journal.save()
     argv = {
         "rollback": ["rollback", str(file)],
         "resume": ["upgrade", "--resume", str(file), *_apply(directory, "", way)[5:]],
         "again": _apply(directory, upgrade.agent, way),
     }[then]
-    process = _command(place, directory, place.url, *argv)
+    process = _command(deployment, directory, deployment.url, *argv)
     shown, _ = process.communicate(timeout=60)
     assert process.returncode == 0, shown.decode()
     assert SECRET not in shown.decode()
     assert require_whole(upgrade) is (then != "rollback")
 
 
-def test_killed_and_resumed_without_the_credential_it_is_taken_back_or_done(place: Place, tmp_path: Path) -> None:
+def test_killed_and_resumed_without_the_credential_it_is_taken_back_or_done(
+    deployment: Deployment, tmp_path: Path
+) -> None:
     """The credential is in no file: a connector that was not made before can't be made without it."""
     directory = tmp_path / "backups"
-    upgrade = Upgrade(place, "new connector", tmp_path / "unused")
+    upgrade = Upgrade(deployment, "new connector", tmp_path / "unused")
     _killed(upgrade, directory, "new connector", 1, before=True)
     (file,) = directory.glob("*.json")
-    process = _command(place, directory, place.url, "upgrade", "--resume", str(file))
+    process = _command(deployment, directory, deployment.url, "upgrade", "--resume", str(file))
     shown, _ = process.communicate(timeout=60)
     assert process.returncode == 3, shown.decode()
     assert b"--credential-file" in shown
@@ -246,13 +250,13 @@ def test_killed_and_resumed_without_the_credential_it_is_taken_back_or_done(plac
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_two_upgrades_of_one_connector_at_once(place: Place, tmp_path: Path, way: str) -> None:
-    upgrade = Upgrade(place, way, tmp_path / "unused")
+def test_two_upgrades_of_one_connector_at_once(deployment: Deployment, tmp_path: Path, way: str) -> None:
+    upgrade = Upgrade(deployment, way, tmp_path / "unused")
     directories = [tmp_path / name / "backups" for name in "ab"]
     for directory in directories:
         directory.mkdir(parents=True)
     processes = [
-        _command(place, directory, place.url, *_apply(directory, upgrade.agent, way), "--shared")
+        _command(deployment, directory, deployment.url, *_apply(directory, upgrade.agent, way), "--shared")
         for directory in directories
     ]
     shown = [process.communicate(timeout=90)[0].decode() for process in processes]
@@ -262,17 +266,17 @@ def test_two_upgrades_of_one_connector_at_once(place: Place, tmp_path: Path, way
     assert require_whole(upgrade) is True
 
 
-def test_two_upgrades_of_two_agents_on_one_connector_at_once(place: Place, tmp_path: Path) -> None:
-    connector_id, first = standalone(place)
-    agents = [flow(place, first), flow(place, model_on(place, connector_id, "other"), "other")]
-    legacy = [asked(place, agent) for agent in agents]
+def test_two_upgrades_of_two_agents_on_one_connector_at_once(deployment: Deployment, tmp_path: Path) -> None:
+    connector_id, first = standalone(deployment)
+    agents = [flow(deployment, first), flow(deployment, model_on(deployment, connector_id, "other"), "other")]
+    legacy = [llm_body(deployment, agent) for agent in agents]
     processes = [
-        _command(place, tmp_path, place.url, *_apply(tmp_path / agent, agent, "standalone"), "--shared")
+        _command(deployment, tmp_path, deployment.url, *_apply(tmp_path / agent, agent, "standalone"), "--shared")
         for agent in agents
     ]
     shown = [process.communicate(timeout=90)[0].decode() for process in processes]
     assert 0 in [process.returncode for process in processes], shown
-    resources: Any = place.cluster.core.resources
+    resources: Any = deployment.cluster.core.resources
     assert resources.connectors[connector_id]["actions"][0]["request_body"] == NEW
-    assert [asked(place, agent) for agent in agents] == legacy
-    assert orphans(place.cluster.core) == []
+    assert [llm_body(deployment, agent) for agent in agents] == legacy
+    assert orphans(deployment.cluster.core) == []

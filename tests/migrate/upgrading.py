@@ -9,7 +9,7 @@ from typing import Any
 from gateway.migrate.connection import Connected
 from gateway.migrate.reading import agent_ids, read_documents
 from gateway.migrate.upgrade import Documents, Offer, Refused, offers
-from tests.migrate.conftest import Place
+from tests.migrate.conftest import Deployment
 from tests.migrate.test_connection import connected
 
 TAG = "0123456789abcdef" * 2
@@ -24,7 +24,7 @@ def cluster_at(url: str) -> Connected:
     return connected("--url", url)
 
 
-def connector_body(place: Place, name: str = "books", request_body: str = OLD) -> dict[str, Any]:
+def connector_body(deployment: Deployment, name: str = "books", request_body: str = OLD) -> dict[str, Any]:
     return {
         "name": name,
         "description": "of the test",
@@ -37,7 +37,7 @@ def connector_body(place: Place, name: str = "books", request_body: str = OLD) -
             {
                 "action_type": "predict",
                 "method": "POST",
-                "url": f"{place.cluster.llm_url}/bedrock/model/${{parameters.model}}/converse",
+                "url": f"{deployment.cluster.llm_url}/bedrock/model/${{parameters.model}}/converse",
                 "headers": {"Content-Type": "application/json", "X-Key": "${credential.key}"},
                 "request_body": request_body,
             }
@@ -45,57 +45,61 @@ def connector_body(place: Place, name: str = "books", request_body: str = OLD) -
     }
 
 
-def make(place: Place, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-    status, answer, _ = place.post(f"/_plugins/_ml/{path}", body, place.url)
+def make(deployment: Deployment, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    status, answer, _ = deployment.post(f"/_plugins/_ml/{path}", body, deployment.url)
     assert status == 200, answer
     return dict(answer)
 
 
-def model_on(place: Place, connector_id: str, name: str = "books") -> str:
+def model_on(deployment: Deployment, connector_id: str, name: str = "books") -> str:
     body = {"name": name, "function_name": "remote", "connector_id": connector_id}
-    return str(make(place, "models/_register?deploy=true", body)["model_id"])
+    return str(make(deployment, "models/_register?deploy=true", body)["model_id"])
 
 
-def standalone(place: Place, request_body: str = OLD) -> tuple[str, str]:
+def standalone(deployment: Deployment, request_body: str = OLD) -> tuple[str, str]:
     """Ids of a connector and of a model that uses it."""
-    connector_id = make(place, "connectors/_create", connector_body(place, request_body=request_body))["connector_id"]
-    return connector_id, model_on(place, connector_id)
+    connector_id = make(deployment, "connectors/_create", connector_body(deployment, request_body=request_body))[
+        "connector_id"
+    ]
+    return connector_id, model_on(deployment, connector_id)
 
 
-def internal(place: Place) -> str:
+def internal(deployment: Deployment) -> str:
     """Id of a model with a connector of its own."""
-    body = {"name": "inner", "function_name": "remote", "connector": connector_body(place)}
-    return str(make(place, "models/_register?deploy=true", body)["model_id"])
+    body = {"name": "inner", "function_name": "remote", "connector": connector_body(deployment)}
+    return str(make(deployment, "models/_register?deploy=true", body)["model_id"])
 
 
-def flow(place: Place, model_id: str, name: str = "flow-books", **parameters: str) -> str:
-    asked = {
+def flow(deployment: Deployment, model_id: str, name: str = "flow-books", **parameters: str) -> str:
+    tool_parameters = {
         "model_id": model_id,
         "prompt": "Human: ${parameters.question}",
         "response_filter": "$.output.message.content[0].text",
         **parameters,
     }
     while True:
-        id_ = place.register({"name": name, "type": "flow", "tools": [{"type": "MLModelTool", "parameters": asked}]})
+        id_ = deployment.register(
+            {"name": name, "type": "flow", "tools": [{"type": "MLModelTool", "parameters": tool_parameters}]}
+        )
         if not id_.startswith("-"):  # on a command line such an id must follow `--`
             return id_
-        del place.cluster.core.resources.agents[id_]
+        del deployment.cluster.core.resources.agents[id_]
 
 
-def documents_of(place: Place, *names: str) -> tuple[Documents, list[str]]:
-    cluster = cluster_at(place.url)
+def documents_of(deployment: Deployment, *names: str) -> tuple[Documents, list[str]]:
+    cluster = cluster_at(deployment.url)
     ids = agent_ids(cluster, names)
     return read_documents(cluster, cluster.version, ids), ids
 
 
-def offered(place: Place, *names: str, new_connector: bool = False) -> list[Offer | Refused]:
-    documents, ids = documents_of(place, *names)
+def offered(deployment: Deployment, *names: str, new_connector: bool = False) -> list[Offer | Refused]:
+    documents, ids = documents_of(deployment, *names)
     return offers(documents, ids, TAG, new_connector)
 
 
-def state(place: Place) -> dict[str, Any]:
+def state(deployment: Deployment) -> dict[str, Any]:
     """Every connector and model of the cluster as it is inside, credentials and all; times are left out."""
-    resources = place.cluster.core.resources
+    resources = deployment.cluster.core.resources
     found: dict[str, Any] = {"connectors": resources.connectors, "agents": resources.agents}
     found = copy.deepcopy(found)
     found["models"] = {id_: {**resources.model(id_), **_inner(doc)} for id_, doc in resources.models.items()}
@@ -127,12 +131,12 @@ def without_parameter(found: Mapping[str, Any], name: str = "messages") -> dict[
     return copied
 
 
-def asked(place: Place, agent_id: str, question: str = 'say "hi" ${x} ü') -> Any:
+def llm_body(deployment: Deployment, agent_id: str, question: str = 'say "hi" ${x} ü') -> Any:
     """What the LLM received of a legacy call, as it came."""
-    before = len(place.cluster.received)
-    status, answer, _ = place.post(
-        f"/_plugins/_ml/agents/{agent_id}/_execute", {"parameters": {"question": question}}, place.url
+    before = len(deployment.cluster.received)
+    status, answer, _ = deployment.post(
+        f"/_plugins/_ml/agents/{agent_id}/_execute", {"parameters": {"question": question}}, deployment.url
     )
     assert status == 200, answer
-    (body,) = place.cluster.received[before:]
+    (body,) = deployment.cluster.received[before:]
     return body

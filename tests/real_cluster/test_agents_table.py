@@ -17,7 +17,7 @@ import urllib3
 
 from gateway.cli import run
 from gateway.migrate.samples import KINDS
-from tests.migrate.promise import Happened, happened
+from tests.migrate.observed import Observed, observed_ability
 
 from .agents import TEMPLATES, TYPES, WIRES, Api, agent_body, connect, connector_body, register
 from .llm import LLM, PLAN
@@ -131,7 +131,7 @@ class Judge:
     )
 
     def differences(self, report: dict[str, Any], ids: set[str]) -> list[tuple[Any, ...]]:
-        """Every promise about the agents `ids` that was not kept: (agent, kind, promised, happened)."""
+        """Every promise about the agents `ids` that does not hold: (agent, kind, promised, observed)."""
         by_llm = defaultdict(list)
         for agent in report["agents"]:
             if agent["id"] in ids:
@@ -153,8 +153,8 @@ class Judge:
                 llm.replies(*([PLAN] if planner else []))
                 return received
 
-            found = happened(self._post, taken, agent["id"], kind, provider)
-            if not _kept(agent, kind, found):
+            found = observed_ability(self._post, taken, agent["id"], kind, provider)
+            if not _holds(agent, kind, found):
                 differing.append((agent["name"], kind, agent.get("abilities", agent).get(kind), found))
         return differing
 
@@ -164,7 +164,7 @@ class Judge:
         return answer.status, json.loads(answer.data), answer.headers
 
 
-def _kept(agent: dict[str, Any], kind: str, found: Happened) -> bool:
+def _holds(agent: dict[str, Any], kind: str, found: Observed) -> bool:
     if agent["readable"]:
         return bool(found == agent["abilities"][kind])
     return found.get("arrives") is False or (found.get("status", 0) >= 400 and not found["received"])
@@ -182,7 +182,7 @@ def judge(gateway_url: str, groups: list[Group], llm: LLM) -> Judge:
     return Judge(gateway_url, {id_: group.llm for group in groups for id_ in group.models}, llm)
 
 
-def test_each_promise_is_kept(
+def test_each_promise_holds(
     api: Api,
     mixed: list[str],
     unified_agents: dict[str, str],
@@ -199,7 +199,7 @@ def test_each_promise_is_kept(
     assert judge.differences(report, sampled(mixed) | {*unified_agents.values()} | sampled(children)) == []
 
 
-def test_each_promise_is_kept_with_the_unified_api_on(
+def test_each_promise_holds_with_the_unified_api_on(
     api: Api,
     mixed: list[str],
     unified_agents: dict[str, str],

@@ -1,7 +1,9 @@
 """Replays recorded exchanges with the simulator's core, and reports differences.
 
 Ids are mapped as they appear. Times, versions and sequence numbers are not compared, nor is what the recordings leave
-out: the texts of prompts built into the cluster, and the output of tools that list indices.
+out: the texts of prompts built into the cluster, and the output of tools that list indices. The files of the first
+round (numbers below 30, and 3.4.0) were recorded on one cluster a version, so they share one core; each later file has
+a core of its own.
 """
 
 from __future__ import annotations
@@ -15,22 +17,19 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from gateway.simulator.core import ClusterCore
+from gateway.simulator.errors import NoAnswer
 from gateway.simulator.handlers import Request
 from gateway.simulator.llm.endpoints import provider_of
 from gateway.simulator.predict import LlmReply, LlmRequest
-from gateway.simulator.resources import NODE
 from gateway.simulator.rest import Response, respond
+from gateway.simulator.settings import UNIFIED_API
+from gateway.simulator.store import NODE
+from tests.simulator.comparison import same, same_body, short
 
 RECORDINGS = Path(__file__).parent.parent / "recordings"
 _ID = re.compile(r"[A-Za-z0-9_-]{20}")
-_VARYING = frozenset(
-    {"created_time", "last_updated_time", "last_deployed_time", "create_time", "updated_time", "took"}
-    | {"_version", "_seq_no", "_primary_term"}
-    # A model's version counts the earlier models of its name, which the recordings do not show.
-    | {"model_version"}
-)
-_WITHHELD = "<built-in prompt of the cluster>"
 _TABLE = "<list of indices>"
+_NODES = dict.fromkeys(("4pEMeo9RTLew_asIs3v9Nw", "96h3vge0SsWz6TgrXs9bXA"), NODE)
 
 
 @dataclass
@@ -49,29 +48,42 @@ class Replay:
     """Replays the exchanges of one recorded cluster in order."""
 
     core: ClusterCore
-    ids: dict[str, str] = field(default_factory=lambda: {"4pEMeo9RTLew_asIs3v9Nw": NODE})
+    ids: dict[str, str] = field(default_factory=lambda: dict(_NODES))
     sent: list[LlmRequest] = field(default_factory=list)
+    now: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.core.resources.clock = lambda: self.now
 
     def run(self, file: Path) -> Iterator[Outcome]:
         for line in file.read_text().rstrip("\n").split("\n"):
             exchange = json.loads(line)
             excluded = _excluded(exchange)
             outcome = Outcome(file.stem, exchange["name"], _kind(exchange["path"]), excluded=excluded)
-            if not excluded or excluded in (_SEARCH, _OTHER):
+            if not excluded or excluded in (_SEARCH, _OTHER, _SETUP):
                 problem = self._replay(exchange)  # also if it is not compared, for its effects
+                assert not problem or excluded != _SETUP, problem
                 outcome.problem = "" if excluded else problem
+            self.now += exchange.get("seconds", 0)
             yield outcome
 
     def _replay(self, exchange: dict[str, Any]) -> str:
         answers = list(_answers(exchange))
         self.sent = []
-        response = self._respond(self._request(exchange), answers)
+        try:
+            response = self._respond(self._request(exchange), answers)
+        except NoAnswer:
+            return "" if exchange["status"] is None else f"no answer instead of {exchange['status']}"
+        if exchange["status"] is None:
+            return f"status {response.status} instead of no answer"
         self._learn(exchange["answer"], response.body)
+        if exchange.get("setup"):
+            return "" if response.status == 200 else f"setup failed: {response.body}"
         if response.status != exchange["status"]:
             return f"status {response.status} instead of {exchange['status']}: {response.body}"
         expected, actual = self._mapped(exchange["answer"]), response.body
-        if not _same(expected, "" if actual is None else actual):
-            return f"answer {_short(actual)} instead of {_short(expected)}"
+        if not same(expected, "" if actual is None else actual):
+            return f"answer {short(actual)} instead of {short(expected)}"
         return self._compare_llm(exchange["llm"])
 
     def _request(self, exchange: dict[str, Any]) -> Request:
@@ -99,11 +111,11 @@ class Replay:
             return f"{len(self.sent)} model calls instead of {len(recorded)}"
         for expected, call in zip(recorded, self.sent, strict=True):
             if isinstance(expected, dict) and set(expected) == {"path", "body"}:
-                if urlsplit(call.url).path != expected["path"]:
+                if expected["path"] and urlsplit(call.url).path != expected["path"]:
                     return f"the model's path {call.url} instead of {expected['path']}"
                 expected = expected["body"]
-            if not _same_body(self._mapped(expected), call.body):
-                return f"the model got {_short(call.body)} instead of {_short(expected)}"
+            if not same_body(self._mapped(expected), call.body):
+                return f"the model got {short(call.body)} instead of {short(expected)}"
         return ""
 
     def _learn(self, recorded: Any, actual: Any) -> None:
@@ -141,11 +153,14 @@ def _kind(path: str) -> str:
 
 _SEARCH = "scores and order of a search"
 _OTHER = "not an API of connectors, models, agents or memory"
+_SETUP = "registered before the recording began"
 
 
 def _excluded(exchange: dict[str, Any]) -> str:
     """Return why an exchange is not compared; "" if it is."""
     path, request = exchange["path"], json.dumps(exchange["body"])
+    if exchange.get("setup"):
+        return _SETUP
     if re.search(r"chars sha256 [0-9a-f]{64}", request):
         return "the recording holds only a part of the body"
     if exchange["body"] is None and exchange["name"].startswith(("body_10", "cflow_d_question_", "conv_d_question_")):
@@ -238,59 +253,27 @@ def _reply(call: LlmRequest, answer: str | LlmReply) -> LlmReply:
     return LlmReply(200, json.dumps(provider.answer(answer)))
 
 
-def _same(expected: Any, actual: Any) -> bool:
-    if isinstance(expected, dict) and isinstance(actual, dict):
-        names = expected.keys() - _VARYING
-        if names != actual.keys() - _VARYING:
-            return False
-        return all(_same(expected[name], actual[name]) for name in names)
-    if isinstance(expected, list) and isinstance(actual, list):
-        return len(expected) == len(actual) and all(map(_same, expected, actual))
-    if isinstance(expected, str) and isinstance(actual, str):
-        return _same_text(expected, actual)
-    return type(expected) is type(actual) and expected == actual
+def files(version: str) -> list[list[Path]]:
+    """Return the recordings of a version, in order; each list was recorded on one cluster."""
+    found = sorted((RECORDINGS / version).glob("*.jsonl"))
+    first = [file for file in found if not _is_later(file)]
+    return [*([first] if first else []), *([file] for file in found if _is_later(file))]
 
 
-def _same_text(expected: str, actual: str) -> bool:
-    """Compare texts without built-in texts that the recordings leave out."""
-    actual = _without_own_words(actual)
-    if expected == actual:
-        return True
-    shown, withheld, rest = expected.partition(_WITHHELD)
-    return bool(withheld) and actual.startswith(shown) and (not rest or actual.endswith(rest))
+def _is_later(file: Path) -> bool:
+    number = re.match(r"(\d+)_", file.name)
+    return number is not None and int(number.group(1)) >= 30
 
 
-def _without_own_words(text: str) -> str:
-    """Reduce the simulator's built-in prompt to what a recording shows of it."""
-    for line in ("\n", "\\n"):
-        mark = re.escape(line)
-        begin = rf"(<built-in prompt of the agent>{mark})\[role of the agent\].*?{mark}(\[question\] )"
-        text = re.sub(begin, r"\1\2", text, flags=re.DOTALL)
-    return text
-
-
-def _same_body(expected: Any, sent: str) -> bool:
-    if isinstance(expected, str) and "".join(expected.split()) == "".join(sent.split()):
-        return True  # text, or JSON nested too deeply to be walked
-    try:
-        actual = json.loads(sent)
-    except ValueError:
-        return isinstance(expected, str) and _same_text(expected, sent)
-    if isinstance(expected, str):
-        expected = json.loads(expected)
-    return _same(expected, actual)
-
-
-def _short(value: Any) -> str:
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return text if len(text) < 600 else text[:600] + "…"
-
-
-def replay(version: str) -> list[Outcome]:
-    """Replay every recorded exchange of a version, in the order of its files."""
+def replay(version: str, recorded: list[Path]) -> list[Outcome]:
+    """Replay the recordings of one cluster in order."""
     core = ClusterCore(version)
     core.tool_outputs = {"CatIndexTool": _TABLE, "ListIndexTool": _TABLE}
-    # The recorded 3.x models were read before they were deployed.
-    core.resources.deploy_seconds = 60 if core.modern else 0
+    # The 3.x models of the first round were read before they were deployed.
+    core.resources.deploy_seconds = 60 if core.modern and not _is_later(recorded[0]) else 0
+    if _is_later(recorded[0]):
+        core.resources.refresh_seconds = 1
+    if UNIFIED_API in core.settings.defaults:
+        core.settings.change({"persistent": {UNIFIED_API: True}})
     session = Replay(core)
-    return [outcome for file in sorted((RECORDINGS / version).glob("*.jsonl")) for outcome in session.run(file)]
+    return [outcome for file in recorded for outcome in session.run(file)]

@@ -11,7 +11,7 @@ import pytest
 
 from gateway.simulator.core import ClusterCore
 from gateway.simulator.errors import RestFailure
-from gateway.simulator.resources import NODE
+from gateway.simulator.store import NODE
 from tests.simulator.test_search import CONNECTOR, ML, ask, reason
 
 OFF = "The MCP connector is not enabled. To enable, please update the setting plugins.ml_commons.mcp_connector_enabled"

@@ -3,48 +3,81 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
-from tests.simulator.replay import Outcome, replay
+from gateway.simulator.core import VERSIONS
+from tests.simulator.replay import Outcome, files, replay
 
 SHARE = 0.95
+LENGTH = 160  # of a difference that is printed
 
-# The exchanges with different responses, and the reasons.
+# The exchanges with different responses, and the reasons: of the first round, and of each later file.
 KNOWN_DISAGREEMENTS = {
-    "2.19.0": {
+    "2.19.0/02_register": {
         "get_model_preset",  # shows a model in the instant of its deployment, and a built-in schema word for word
         "get_model_internal",  # shows a model in the instant of its deployment
+        "get_model_after_autodeploy",  # says DEPLOYED; in 30_deploy_states an undeployed model that is used does not
         "flow_preset_question",  # names the built-in schema word for word
         "yaml_content_type",  # YAML is not simulated
         "accept_yaml",  # YAML is not simulated
         "flow_a_deep_nesting_1100",  # Python reads fewer levels than the cluster
         "agent_after_system_index_update",  # writing to system indices is not simulated
     },
-    "3.4.0": {
+    "3.4.0/3.4.0": {
         "async",  # the simulated run is over before the answer; the cluster's model call came after it
         "stream",  # … and was recorded with the next exchange
     },
 }
 
 
-@pytest.mark.parametrize("version", ["2.19.0", "3.4.0"])
-def test_agrees_with_the_recordings(version: str, capsys: pytest.CaptureFixture[str]) -> None:
-    outcomes = replay(version)
+# What is not simulated yet: how many exchanges of the file agree at least.
+UNFINISHED = {
+    "2.19.0/34_agents_without_tools": 47,
+    "2.19.0/35_concurrent_registration": 0,
+    "2.19.0/38_required_inputs": 29,
+    "3.4.0/34_tools_empty": 33,
+    "3.6.0/31_memory_unified_v1": 0,
+    "3.6.0/32_conversational_v2": 0,
+    "3.6.0/33_per_memory": 6,
+    "3.6.0/34_conversational_v2_more": 2,
+    "3.6.0/35_conversational_v2_own_model": 0,
+    "3.6.0/36_tools_empty": 25,
+    "3.8.0/31_memory_unified_v1": 0,
+    "3.8.0/32_conversational_v2": 0,
+    "3.8.0/33_per_memory": 6,
+    "3.8.0/34_conversational_v2_more": 2,
+    "3.8.0/35_conversational_v2_own_model": 0,
+    "3.8.0/36_tools_empty": 25,
+}
+RECORDED = [(version, recorded) for version in VERSIONS for recorded in files(version)]
+
+
+def _key(version: str, recorded: list[Path]) -> str:
+    return f"{version}/{recorded[0].stem}"
+
+
+@pytest.mark.parametrize(("version", "recorded"), RECORDED, ids=[_key(*case) for case in RECORDED])
+def test_agrees_with_the_recordings(version: str, recorded: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
+    outcomes = replay(version, recorded)
     compared = [outcome for outcome in outcomes if not outcome.excluded]
     agreeing = [outcome for outcome in compared if not outcome.problem]
-    share = len(agreeing) / len(compared)
+    key, share = _key(version, recorded), len(agreeing) / len(compared)
     with capsys.disabled():
-        print(f"\n{version}: {len(agreeing)} of {len(compared)} recorded exchanges agree ({share:.1%})")
+        print(f"\n{key}: {len(agreeing)} of {len(compared)} recorded exchanges agree ({share:.1%})")
         print(_table("file", compared))
         print(_table("kind", compared))
         for outcome in compared:
             if outcome.problem:
-                print(f"  differs: {outcome.file}/{outcome.name}: {outcome.problem[:160]}")
+                print(f"  differs: {outcome.file}/{outcome.name}: {outcome.problem[:LENGTH]}")
         for reason, number in Counter(outcome.excluded for outcome in outcomes if outcome.excluded).items():
             print(f"  not compared: {number}, {reason}")
+    if key in UNFINISHED:
+        assert len(agreeing) >= UNFINISHED[key]
+        return
+    assert {outcome.name for outcome in compared if outcome.problem} == KNOWN_DISAGREEMENTS.get(key, set())
     assert share >= SHARE
-    assert {outcome.name for outcome in compared if outcome.problem} == KNOWN_DISAGREEMENTS[version]
     for kind in ("connectors", "models", "agents", "execute", "memory"):
         of_kind = [outcome for outcome in compared if outcome.kind == kind]
         assert sum(not outcome.problem for outcome in of_kind) >= SHARE * len(of_kind) - 1, kind

@@ -1,4 +1,4 @@
-"""A server at the other end that answers what a test says, in a thread, with TLS where asked."""
+"""An HTTP server in a thread that sends the responses a test sets, with TLS if asked."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any
 ROOT = {"cluster_name": "books", "version": {"number": "2.19.0", "distribution": "opensearch"}}
 
 
-class End:
-    """answer: status and body (JSON data, or bytes as they are); None: the connection just ends.
+class StubServer:
+    """answer: status and body (JSON data, or bytes as they are); None: the connection is closed without an answer.
 
     requests: (method, path, headers in lower case, body) of each request.
     """
@@ -28,7 +28,7 @@ class End:
         self.url = f"{scheme}://127.0.0.1:{self._server.server_port}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
 
-    def __enter__(self) -> End:
+    def __enter__(self) -> StubServer:
         self._thread.start()
         return self
 
@@ -39,21 +39,21 @@ class End:
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """Those of the newest request."""
+        """The headers of the newest request."""
         return self.requests[-1][2]
 
-    def _handler(end) -> type[BaseHTTPRequestHandler]:
+    def _handler(stub) -> type[BaseHTTPRequestHandler]:
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
             def _serve(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
                 headers = {name.lower(): value for name, value in self.headers.items()}
-                end.requests.append((self.command, self.path, headers, body))
-                if end.answer is None:
+                stub.requests.append((self.command, self.path, headers, body))
+                if stub.answer is None:
                     self.close_connection = True
                     return
-                status, answer = end.answer
+                status, answer = stub.answer
                 data = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
                 self.send_response(status)
                 self.send_header("Content-Type", "text/html" if isinstance(answer, bytes) else "application/json")
