@@ -35,12 +35,13 @@ test: $(STAMP) ## the tests, without the slow ones
 test-all: $(STAMP) ## what CI runs besides: a quarter of the slow tests and of those on a real ML Commons
 	$(MAKE) --jobs 2 test-slow test-cluster SIZE="-p tests.sampling --sample 4 --hypothesis-profile=ci"
 
-test-thorough: $(STAMP) ## all of these tests, and all examples of the properties: an hour
+test-thorough: $(STAMP) ## all of these tests, with all of their examples and requests: an hour
 	$(MAKE) --jobs 2 test-slow test-cluster SIZE="--hypothesis-profile=thorough"
 
-# One by one, as the longest come first (the mark `slow`).
+# One more worker than cores, as many of these tests wait. One test at a time, as the longest come first (mark `slow`).
 test-slow: $(STAMP)
-	$(PY) -m pytest -n auto --dist load --maxschedchunk 1 -m "(slow or hypothesis) and not real_cluster" $(SIZE) $(ARGS)
+	$(PY) -m pytest -n $$(($$(getconf _NPROCESSORS_ONLN) + 1)) --dist load --maxschedchunk 1 \
+		-m "(slow or hypothesis) and not real_cluster" $(SIZE) $(ARGS)
 
 # Beside the slow tests, as these wait for the cluster most of the time.
 test-cluster: $(STAMP)
