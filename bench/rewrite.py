@@ -46,13 +46,13 @@ def image_body(size: int) -> bytes:
     return json.dumps({"input": [{"type": "text", "text": "What is this?"}, image]}).encode()
 
 
-def talk_body(turns: int) -> bytes:
+def conversation_body(turns: int) -> bytes:
     """An execute body of a conversation in which the user shows an image of 1 KB each time."""
     images = [json.loads(image_body(1000))["input"] for _ in range(turns)]
     answer = [{"type": "text", "text": TEXT}]
-    said = [({"role": "user", "content": image}, {"role": "assistant", "content": answer}) for image in images]
+    earlier = [({"role": "user", "content": image}, {"role": "assistant", "content": answer}) for image in images]
     last = {"role": "user", "content": answer}
-    return json.dumps({"input": [*(turn for pair in said for turn in pair), last]}).encode()
+    return json.dumps({"input": [*(turn for pair in earlier for turn in pair), last]}).encode()
 
 
 def text_body(size: int) -> bytes:

@@ -33,7 +33,7 @@ SMALL, LARGE = Ask("/bytes/1000"), Ask("/bytes/100000")
 
 
 class Bench:
-    """One run. raw: measurement → proxy → one value a round; figures: what the table shows; said: remarks.
+    """One run. raw: measurement → proxy → one value a round; figures: what the table shows; remarks: lines below it.
 
     instead: what stands for a figure that this machine can't give.
     """
@@ -48,7 +48,7 @@ class Bench:
         self.raw: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
         self.figures: dict[str, float] = {}
         self.instead: dict[str, str] = {}
-        self.said: list[str] = []
+        self.remarks: list[str] = []
         self.versions: dict[str, str] = {}
 
     def run(self) -> None:
@@ -65,7 +65,7 @@ class Bench:
                     running[name] = proxies.started(name, port, self.folder, self.proxy_core)
                     self.versions[name] = proxies.version(name)
                 except proxies.Missing as missing:
-                    self._say(f"left out: {missing}")
+                    self._remark(f"left out: {missing}")
             for number in range(self.rounds):
                 self._round(number, running, upstream)
             for name in running:
@@ -81,9 +81,9 @@ class Bench:
         self._rewrite()
         self._conclude()
 
-    def _say(self, words: str) -> None:
-        print(words, flush=True)
-        self.said.append(words)
+    def _remark(self, text: str) -> None:
+        print(text, flush=True)
+        self.remarks.append(text)
 
     def _round(self, number: int, running: dict[str, Process], upstream: Process) -> None:
         order = list(running.values())
@@ -127,7 +127,7 @@ class Bench:
 
     @contextmanager
     def _fresh(self, name: str, upstream: int) -> Iterator[Process]:
-        """The proxy anew: memory that an earlier measurement left behind would hide what this one takes."""
+        """The proxy, started again: memory that an earlier measurement left behind would hide what this one takes."""
         process = proxies.started(name, upstream, self.folder, self.proxy_core)
         connection = Connection(process.port)
         for _ in range(100):
@@ -170,7 +170,7 @@ class Bench:
             connections[0].exchange(SMALL.raw())  # it is still there
             self.raw["memory, idle connection"][process.name].append(grown / self.idle)
         except (OSError, RuntimeError) as error:
-            self._say(f"idle connections of {process.name} not measured: {error}")
+            self._remark(f"idle connections of {process.name} not measured: {error}")
         finally:
             for connection in connections:
                 connection.close()
@@ -180,13 +180,13 @@ class Bench:
         if len(self.cores) < 2:
             return
         found = scaling(upstream, SMALL, EXECUTE, self.folder, self.cores, self.rounds, self.seconds)
-        self._say(str(found))
+        self._remark(str(found))
         if REWRITE not in found.answers:
             self.figures["workers"] = found.of_answers(GET)
         else:
             ratio = found.of_answers(REWRITE)
             self.instead["workers"] = f"answers to heavy rewrites, load and upstream on the same cores: {ratio:.2f}×"
-            self._say(
+            self._remark(
                 "a heavy rewrite is a conversation of ten images; beside one worker, load and upstream have the other "
                 "core to themselves, beside two they have none, so two free cores should give no less (not measured)"
             )
@@ -206,7 +206,7 @@ class Bench:
         mine, theirs = (self._median("rewrite of an image, 10 MB", name) for name in ("gateway", library))
         self.figures["rewrite"] = theirs / mine
         if library != "orjson":
-            self._say("orjson can't be had: the rewrite is compared with the standard library's json")
+            self._remark("orjson can't be had: the rewrite is compared with the standard library's json")
 
     def _median(self, what: str, name: str) -> float:
         return statistics.median(self.raw[what][name])
@@ -257,8 +257,8 @@ class Bench:
             "before, the reader slower than the sender; for idle connections growth of what is resident, over "
             f"{self.idle} of them. The rewrite's peak includes the body itself.",
             "",
-            "; ".join(f"{name}: {said}" for name, said in self.versions.items()) + ".",
-            *(f"\n{said[0].upper()}{said[1:]}." for said in self.said),
+            "; ".join(f"{name}: {version}" for name, version in self.versions.items()) + ".",
+            *(f"\n{remark[0].upper()}{remark[1:]}." for remark in self.remarks),
         ]
         return "\n".join(lines) + "\n"
 

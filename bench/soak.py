@@ -267,7 +267,7 @@ async def soak(seconds: float, every: float, rate: float, tls: bool, folder: Pat
             await driving
             del cluster.seen[b""]  # the gateway's own requests
             mix.wrong += [f"{id!r} arrived more often than it may" for id in mix.repeated()]
-            mix.wrong += [f"{id!r} did not reach the LLM as it was said" for id in cluster.lost]
+            mix.wrong += [f"{id!r} did not reach the LLM unchanged" for id in cluster.lost]
         finally:
             await asyncio.to_thread(process.stop)
     return mix, [one for one in samples if one.second < seconds]  # then the clients leave
@@ -281,7 +281,7 @@ def progress(done: float, wrong: int) -> None:
         sys.stderr.flush()
 
 
-def told(mix: Soak, samples: Sequence[Sample]) -> tuple[str, bool]:
+def report(mix: Soak, samples: Sequence[Sample]) -> tuple[str, bool]:
     """What to print, and whether all is well."""
     rises, faults = verdict(samples, len(mix.wrong))
     if not sys.stdout.isatty():
@@ -304,17 +304,17 @@ def told(mix: Soak, samples: Sequence[Sample]) -> tuple[str, bool]:
     return "\n".join(lines), not faults
 
 
-def main(words: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.soak", description=__doc__.partition("\n")[0])
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--every", type=float, default=5.0, help="seconds between two samples (%(default)s)")
     parser.add_argument("--rate", type=float, default=RATE, help="requests a second (%(default)s)")
     parser.add_argument("--tls", action="store_true", help="clients use TLS")
-    given = parser.parse_args(words)
+    given = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:
         run = soak(given.minutes * 60, given.every, given.rate, given.tls, Path(folder))
         mix, samples = uvloop.run(run)
-    text, well = told(mix, samples)
+    text, well = report(mix, samples)
     print(text)
     return 0 if well else 1
 

@@ -19,7 +19,7 @@ from bench import proxies
 from bench.figures import FIGURES
 from bench.load import Ask, Connection, many
 from bench.process import Process
-from bench.rewrite import talk_body
+from bench.rewrite import conversation_body
 
 CORES = next(figure.cores for figure in FIGURES if figure.key == "workers")
 GET, REWRITE = "GET 1 KB", "heavy rewrite"
@@ -55,7 +55,7 @@ def scaling(
     small: a GET. execute: the path that runs an agent. cores: two at least.
     """
     free = len(cores) >= CORES
-    asks = {GET: small} if free else {REWRITE: Ask(execute, talk_body(10)), GET: small}
+    asks = {GET: small} if free else {REWRITE: Ask(execute, conversation_body(10)), GET: small}
     own = {workers: set(cores[-workers:]) for workers in (1, 2)}
     beside = {workers: {cores[1]} if free else set(cores) - taken or set(cores) for workers, taken in own.items()}
     load = {workers: {cores[0]} if free else beside[workers] for workers in own}

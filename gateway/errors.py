@@ -212,3 +212,4 @@ class UpstreamTimeout(GatewayError):
 
     status = 504
     type = "UpstreamTimeout"
+    help = "The gateway's settings upstream.timeouts say how long it waits."

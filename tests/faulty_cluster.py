@@ -173,8 +173,8 @@ class FaultyCluster:
             body = await response.read()
             seen.status = response.status
             self.answered.set()
-            kept = {name: value for name, value in response.headers.items() if name.lower() not in _HOP_BY_HOP}
-            return _head(response.status, kept, len(body)) + (b"" if seen.method == "HEAD" else body)
+            end_to_end = {name: value for name, value in response.headers.items() if name.lower() not in _HOP_BY_HOP}
+            return _head(response.status, end_to_end, len(body)) + (b"" if seen.method == "HEAD" else body)
 
 
 def _head(status: int, headers: Mapping[str, str], length: int) -> bytes:

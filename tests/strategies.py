@@ -118,24 +118,24 @@ def conversations(
     roles: what the user's turns may be called. tools: rounds may hold tool calls, each answered.
     """
     blocks = st.lists(content_blocks(kinds, schemes), max_size=3)
-    said = st.builds(lambda text, rest: (Text(text, ""), *rest), spoken_text(), blocks).flatmap(
+    contents = st.builds(lambda text, rest: (Text(text, ""), *rest), spoken_text(), blocks).flatmap(
         lambda content: st.permutations(content).map(tuple)
     )
     form = draw(st.sampled_from(InputType))
     if form is InputType.TEXT:
         return AgentInput(form, (Message("user", (Text(draw(spoken_text()), ""),), ""),))
     if form is InputType.CONTENT_BLOCKS:
-        return AgentInput(form, (Message("user", draw(said), ""),))
+        return AgentInput(form, (Message("user", draw(contents), ""),))
     messages: list[Message] = []
     if system and draw(st.booleans()):
         role = draw(st.sampled_from(["system", "developer"]))
         messages.append(Message(role, (Text(draw(spoken_text()), ""),), ""))
     for _ in range(draw(st.integers(0, max_rounds))):
-        messages.append(Message(draw(st.sampled_from(list(roles))), draw(said), ""))
+        messages.append(Message(draw(st.sampled_from(list(roles))), draw(contents), ""))
         if tools and draw(st.booleans()):
             messages += draw(_tool_round(kinds, schemes))
         messages.append(Message("assistant", (Text(draw(spoken_text()), ""),), ""))
-    messages.append(Message(draw(st.sampled_from(list(roles))), draw(said), ""))
+    messages.append(Message(draw(st.sampled_from(list(roles))), draw(contents), ""))
     return AgentInput(form, tuple(messages))
 
 
@@ -212,8 +212,8 @@ def _message(draw: st.DrawFn, message: Message) -> dict[str, Any]:
     uses = [block for block in content if isinstance(block, ToolUse)]
     if uses and list(content) == [*rest, *uses] and draw(st.booleans()):
         member = draw(st.sampled_from(["toolCalls", "tool_calls"]))
-        said = {"content": [_block(draw, block) for block in rest]} if rest else _nothing(draw)
-        return {**spelling, **said, member: [_call(draw, use) for use in uses]}
+        contents = {"content": [_block(draw, block) for block in rest]} if rest else _nothing(draw)
+        return {**spelling, **contents, member: [_call(draw, use) for use in uses]}
     return {**spelling, "content": [_block(draw, block) for block in content]}
 
 

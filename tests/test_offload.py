@@ -81,8 +81,8 @@ async def test_nothing_holds_the_body_once_it_was_read(worker: Worker, fails: bo
 
     gc.disable()
     try:
-        kept = await handle()
+        reference = await handle()
         await worker.run(int)  # so that the last work has ended
-        assert kept() is None
+        assert reference() is None
     finally:
         gc.enable()

@@ -27,8 +27,8 @@ class Parsed:
     body: bytes
 
     def end_to_end(self) -> Parsed:
-        kept = tuple(pair for pair in self.headers if pair[0].lower() not in HOP_BY_HOP)
-        return Parsed(self.line, kept, self.body)
+        end_to_end = tuple(pair for pair in self.headers if pair[0].lower() not in HOP_BY_HOP)
+        return Parsed(self.line, end_to_end, self.body)
 
     def values(self, name: str) -> list[bytes]:
         return [value for key, value in self.headers if key.lower() == name.lower().encode()]

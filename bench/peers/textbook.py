@@ -22,8 +22,8 @@ def app(upstream: str) -> web.Application:
         async with session.request(
             request.method, upstream + request.raw_path, headers=headers, data=body, allow_redirects=False
         ) as answer:
-            kept = {name: value for name, value in answer.headers.items() if name.lower() not in HOP_BY_HOP}
-            response = web.StreamResponse(status=answer.status, headers=kept)
+            end_to_end = {name: value for name, value in answer.headers.items() if name.lower() not in HOP_BY_HOP}
+            response = web.StreamResponse(status=answer.status, headers=end_to_end)
             await response.prepare(request)
             async for chunk in answer.content.iter_any():
                 await response.write(chunk)

@@ -59,13 +59,17 @@ def build_application(pages: Pages, log: Logger) -> web.Application:
             raise
         except Exception:
             log.exception("internal error", path=request.path)
-            error = error_responses.InternalError("The gateway failed on this request; its log has more.")
+            error = error_responses.InternalError(
+                "An internal error of the gateway stopped this request. The gateway's log has the details."
+            )
             return error_responses.respond(error, request_id="")
 
     @web.middleware
     async def require_token(request: web.Request, handler: Handler) -> web.StreamResponse:
         if pages.token and not request.raw_path.startswith(_HEALTH) and not _knows(request, pages.token):
-            refusal = Unauthorized("This page needs the admin port's token: Authorization: Bearer, listen.admin_token.")
+            refusal = Unauthorized(
+                "This page needs a token: send `Authorization: Bearer <token>` with the value of listen.admin_token."
+            )
             response = error_responses.respond(refusal, request_id="")
             response.headers["WWW-Authenticate"] = "Bearer"
             return response

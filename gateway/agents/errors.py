@@ -79,4 +79,4 @@ def _cause(answer: Any) -> str:
     """Return the cluster's own reason, shortened."""
     error = answer.get("error", answer) if isinstance(answer, dict) else answer
     reason = error.get("reason", "") if isinstance(error, dict) else error
-    return (reason if isinstance(reason, str) and reason else "an answer that is no document")[:_ANSWER_LENGTH]
+    return (reason if isinstance(reason, str) and reason else "a response that is not a JSON document")[:_ANSWER_LENGTH]

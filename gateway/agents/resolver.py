@@ -187,9 +187,14 @@ class Resolver:
         if status != 200:
             raise lookup_error("cluster", "", status, root)
         raise LookupFailed(
-            "the cluster does not tell its OpenSearch version",
+            "the cluster does not show its OpenSearch version",
             status,
-            Problem("cluster", "GET / holds no version of an OpenSearch distribution", "version.number", "none"),
+            Problem(
+                "cluster",
+                "the response to GET / has no version of an OpenSearch distribution",
+                "version.number",
+                "none",
+            ),
             "set compatibility.override_main_response_version to false on the cluster",
         )
 

@@ -6,61 +6,29 @@ setting is text. Secrets are written as ``{env: NAME}`` or ``{file: PATH}``, nev
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
-from urllib.parse import urlsplit
 
 import msgspec
 import yaml
 
+from gateway.config.consistency import check
 from gateway.config.describe import allowed, bare
-from gateway.config.schema import Account, Listen, Secret, ServiceAccount, Settings, Upstream
+from gateway.config.problems import ConfigError, ConfigProblem
+from gateway.config.schema import Secret, Settings
+
+__all__ = ["ConfigError", "ConfigProblem", "load", "merge", "read_file"]
 
 PREFIX = "GATEWAY__"
 _CREDENTIALS = re.compile(r"//[^/@\s]*@")
 _LARGEST = 2**63
 _SECRET_FORMS = "{env: NAME} or {file: PATH}"
-
-
-@dataclass(frozen=True, slots=True)
-class ConfigProblem:
-    """One wrong setting. path: the key's path (``upstream.timeouts.connect``), "" for the file as a whole.
-
-    received: the value, "" if it should not be shown. allowed: the allowed values. source: where the value comes
-    from, if not from the file.
-    """
-
-    path: str
-    reason: str
-    received: str = ""
-    allowed: str = ""
-    source: str = ""
-
-    def __str__(self) -> str:
-        parts = [f"{self.path or 'settings'}: {self.reason}"]
-        if self.received:
-            parts.append(f"got {self.received}")
-        if self.allowed:
-            parts.append(f"allowed: {self.allowed}")
-        if self.source:
-            parts.append(f"from {self.source}")
-        return "; ".join(parts)
-
-
-class ConfigError(Exception):
-    """The settings can't be used. problems: everything that is wrong with them."""
-
-    def __init__(self, problems: list[ConfigProblem]) -> None:
-        super().__init__("\n".join(map(str, problems)))
-        self.problems = problems
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,118 +58,11 @@ def load(
         data = merge(data, reader.sections(layer, Settings, ""))
     settings = reader.struct(data, Settings, "")
     if settings is not None:
-        problems += _contradictions(settings)
-        problems += _check_nodes(settings.upstream, "url" in data.get("upstream", {}))
+        problems += check(settings, url_given="url" in data.get("upstream", {}))
     if problems:
         raise ConfigError(problems)
     checked: Settings = settings
     return checked
-
-
-def _contradictions(settings: Settings) -> list[ConfigProblem]:
-    """Find settings that are valid one by one but not together."""
-    problems: list[ConfigProblem] = []
-    urls = {"upstream.url": settings.upstream.url}
-    urls |= {f"upstream.nodes[{i}]": url for i, url in enumerate(settings.upstream.nodes)}
-    for path, url in urls.items():
-        try:
-            urlsplit(url).port  # noqa: B018  # reading it checks it
-        except ValueError:
-            problems.append(ConfigProblem(path, "has a bad host or port", allowed="a port from 0 to 65535"))
-    if settings.agents.lookup == "service_account":
-        account = settings.agents.service_account
-        problems += _incomplete("agents.service_account", account, "agents.lookup is service_account")
-    if settings.upstream.auth.mode == "basic":
-        problems += _incomplete("upstream.auth.basic", settings.upstream.auth.basic, "upstream.auth.mode is basic")
-    for section, tls in (("listen.tls", settings.listen.tls), ("upstream.tls", settings.upstream.tls)):
-        if tls.key_file and not tls.cert_file:
-            problems.append(ConfigProblem(f"{section}.cert_file", f"is needed with {section}.key_file"))
-    problems += _check_exposure(settings.listen)
-    if settings.listen.tls.client_ca_file and not settings.listen.tls.cert_file:
-        problems.append(ConfigProblem("listen.tls.cert_file", "is needed with listen.tls.client_ca_file"))
-    problems += _circular(settings.agents.aliases)
-    problems += _ambiguous_roles(settings.agents.roles)
-    if settings.media.fetch and not settings.media.hosts:
-        problems.append(ConfigProblem("media.hosts", "is needed when media.fetch is on"))
-    return problems
-
-
-def _check_nodes(upstream: Upstream, url_given: bool) -> Iterator[ConfigProblem]:
-    """Check that nodes differ, that all or none use TLS, and that `url` does not name another cluster."""
-    if not upstream.nodes:
-        return
-    if url_given:
-        reason = "can't be given together with upstream.nodes, wherever each comes from; remove one of them"
-        yield ConfigProblem("upstream.url", reason)
-    first_scheme = urlsplit(upstream.nodes[0]).scheme
-    seen: dict[tuple[str, int], int] = {}
-    for i, url in enumerate(upstream.nodes):
-        path, parts = f"upstream.nodes[{i}]", urlsplit(url)
-        if parts.scheme != first_scheme:
-            reason = "is not of the same scheme as upstream.nodes[0]; credentials would go to some nodes in clear"
-            yield ConfigProblem(path, reason, repr(url), f"an address with {first_scheme}://")
-        try:
-            first = seen.setdefault(_host_and_port(url), i)
-        except ValueError:
-            continue  # reported by `_contradictions`
-        if first != i:
-            yield ConfigProblem(path, f"is the same node as upstream.nodes[{first}]", repr(url))
-
-
-def _host_and_port(url: str) -> tuple[str, int]:
-    """Return what identifies a node. Raises ValueError: bad port."""
-    parts = urlsplit(url)
-    host = (parts.hostname or "").rstrip(".")
-    with contextlib.suppress(ValueError):
-        host = str(ip_address(host))
-    return host, parts.port or (443 if parts.scheme == "https" else 80)
-
-
-def _circular(aliases: Mapping[str, str]) -> Iterator[ConfigProblem]:
-    """Find aliases of aliases: it would be unclear which agent runs."""
-    for old, new in aliases.items():
-        if new in aliases:
-            allowed = "the id of an agent that is not an alias itself"
-            yield ConfigProblem(f"agents.aliases.{old}", "leads to another alias", repr(new), allowed)
-
-
-def _ambiguous_roles(roles: Mapping[str, str]) -> Iterator[ConfigProblem]:
-    """Find roles that differ only in case. Case is ignored, so a client's role would have two meanings."""
-    seen: dict[str, str] = {}
-    for role in roles:
-        other = seen.setdefault(role.casefold(), role)
-        if other != role:
-            yield ConfigProblem(f"agents.roles.{role}", f"is the same role as {other!r}: case is ignored")
-
-
-def _check_exposure(listen: Listen) -> Iterator[ConfigProblem]:
-    """Find settings that would admit or trust more than intended."""
-    token = listen.admin_token
-    if not is_local(listen.admin_host) and not token:
-        yield ConfigProblem("listen.admin_token", "is needed when listen.admin_host is not a loopback address")
-    if token and not token.reveal().isascii():
-        yield ConfigProblem("listen.admin_token", "must be ASCII, as it is sent in a header")
-    for i, network in enumerate(listen.trusted_proxies):
-        try:
-            ip_network(network)
-        except ValueError:
-            path = f"listen.trusted_proxies[{i}]"
-            yield ConfigProblem(path, "is not a network", repr(network), "an address, or one with a prefix: 10.0.0.0/8")
-
-
-def is_local(host: str) -> bool:
-    """Return True if only this machine can reach `host`: a loopback address or a Unix socket."""
-    if host == "localhost" or host.startswith("unix:"):
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def _incomplete(path: str, account: Account | ServiceAccount, when: str) -> list[ConfigProblem]:
-    given = {"username": bool(account.username), "password": bool(account.password)}
-    return [ConfigProblem(f"{path}.{name}", f"is needed when {when}") for name, there in given.items() if not there]
 
 
 def read_file(path: Path) -> dict[str, Any]:

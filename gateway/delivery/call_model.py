@@ -37,7 +37,7 @@ _TOO_MANY_NAMES = Problem(
     f"the connector's template and the parameters name more than {_MOST_NAMES} placeholders",
     f"at most {_MOST_NAMES}",
     code="AGENT_NOT_CALLABLE",
-    help="put the texts where they are used, instead of naming them",
+    help="write the texts themselves in place of placeholders",
 )
 
 

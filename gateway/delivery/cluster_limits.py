@@ -41,7 +41,7 @@ def _problems(profile: AgentProfile, agent_input: AgentInput) -> Iterator[Proble
             if isinstance(block, Media) and block.kind in _NOT_TO_OPENAI:
                 yield Problem(
                     block.at,
-                    f"the cluster itself sends OpenAI no {block.kind}",
+                    f"the cluster sends OpenAI no {block.kind} blocks for agents of this type",
                     "text or image",
                     f"{block.kind} ({block.format})",
                     "MEDIA_KIND_UNSUPPORTED",

@@ -43,12 +43,18 @@ def plan(
         raise UndeliverableContent.of(unsafe)
     call_models = CallModelCache(profile) if call_models is None else call_models
     search = Search(call_models, provider, params, options, remembered)
-    found = search.first_proved(agent_input)
+    without_memory = replace(search, remembered=())
+    try:
+        found = search.first_proved(agent_input)
+    except UndeliverableContent:
+        if fault := refusal.agent_fault(without_memory):
+            raise UndeliverableContent.of(fault) from None
+        raise
     if found is not None:
         return found
-    if remembered and replace(search, remembered=()).first_proved(agent_input) is not None:
+    if remembered and without_memory.first_proved(agent_input) is not None:
         raise UndeliverableContent.of([refusal.MEMORY_NOT_SAFE])
-    raise UndeliverableContent.of(refusal.problems(search, agent_input))
+    raise UndeliverableContent.of(refusal.problems(without_memory, agent_input))
 
 
 def assume(provider: Provider, agent_input: AgentInput, options: MappingOptions, strategy: str = "assumed") -> Plan:

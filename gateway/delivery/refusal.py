@@ -7,9 +7,19 @@ from dataclasses import replace
 
 from gateway.delivery.search import Search
 from gateway.delivery.template_change import NotOffered, command, find_change, with_upgrades
-from gateway.errors import Problem
+from gateway.errors import Problem, UndeliverableContent
 from gateway.mlcommons.rendering import first_llm
-from gateway.unified.model import AgentInput, ContentBlock, ConverseBlock, Media, Message, Text, ToolResult, ToolUse
+from gateway.unified.model import (
+    AgentInput,
+    ContentBlock,
+    ConverseBlock,
+    InputType,
+    Media,
+    Message,
+    Text,
+    ToolResult,
+    ToolUse,
+)
 from gateway.unified.roles import meaning_of
 
 _ASK = Text("x", "input")
@@ -25,9 +35,12 @@ MEMORY_NOT_SAFE = Problem(
 def problems(search: Search, agent_input: AgentInput) -> list[Problem]:
     """Report every part that can't reach the LLM of this agent, after `search` found no plan for `agent_input`.
 
-    Each kind of part in the input is tried by itself. The search has cached the bodies that all of them start from, so
-    a kind costs only the proof of its own candidates, if it has any.
+    If the agent can't be called at all, that is the only problem. Otherwise each kind of part in the input is tried by
+    itself. The search has cached the bodies that all of them start from, so a kind costs only the proof of its own
+    candidates, if it has any.
     """
+    if fault := agent_fault(search):
+        return fault
     upgrade = Upgrade(search)
     found = [
         Problem(place, reason, expected=_EXPECTED.get(code, "text"), received=received, code=code, help=help)
@@ -39,12 +52,23 @@ def problems(search: Search, agent_input: AgentInput) -> list[Problem]:
     return found or [_problem_of_the_whole(search, agent_input, upgrade)]
 
 
+def agent_fault(search: Search) -> list[Problem]:
+    """Return why no question can be delivered to the agent, whatever else an input holds; empty if one can."""
+    question = AgentInput(InputType.TEXT, (Message("user", (_ASK,), "input"),))
+    try:
+        if search.first_proved(question) is not None:
+            return []
+    except UndeliverableContent as error:
+        return list(error.problems)
+    reason = (
+        f"this agent can't be called{' with these parameters' if search.params else ''}, not even with plain text: "
+        "its prompt and its connector's template don't render to a valid request that holds the question"
+    )
+    return [Problem("input", reason, code="AGENT_NOT_CALLABLE", help=Upgrade(search).advice(question))]
+
+
 def _problem_of_the_whole(search: Search, agent_input: AgentInput, upgrade: Upgrade) -> Problem:
     """Return why the input can't be delivered although each kind of part in it can."""
-    asking = _conversation(agent_input, [Message("user", (_ASK,), "input")])
-    if not search.delivers(asking):
-        reason = "this agent can't be called: its own prompt and connector don't render to a valid request"
-        return Problem("input", reason, code="AGENT_NOT_CALLABLE", help=upgrade.advice(asking))
     last = agent_input.messages[-1]
     is_result = all(isinstance(block, ToolResult) for block in last.content)
     if meaning_of(last, search.options.roles).standard in ("assistant", "tool") or is_result:
@@ -154,9 +178,10 @@ class Upgrade:
         if self._after is None:
             self._after = self._search.after_upgrade(with_upgrades(self._search.profile, provider), change.name)
         if not self._after.delivers(agent_input):
-            return f"no upgrade of {connector} would let this through; see docs/reference/limitations.md"
-        replaced = "the list of messages" if change.form == "array" else "the user's turn"
+            return f"no upgrade of {connector} would let this input through; see docs/reference/limitations.md"
+        part = "the whole list of messages" if change.form == "array" else "the user's turn"
         return (
-            f"{command(self._search.profile.id)}: {connector} takes ${{parameters.{change.name}}} in place of "
-            f"{replaced}, which stays its default, so old callers are not affected; see docs/operate/migration.md"
+            f"upgrade the agent with `{command(self._search.profile.id)}`: it changes {connector} so that the gateway "
+            f"can send {part} in the parameter {change.name}; requests without this parameter are not affected; "
+            "see docs/operate/migration.md"
         )

@@ -51,9 +51,10 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class BareVariables:
-    """Variables outside quotes. whole: those a JSON value may replace; before: those that may be a value and a comma.
+    """The variables of a template that are not inside quotes, by what can be put in their place.
 
-    A variable between two others may be either.
+    whole: a JSON value. before: a JSON value and a comma, before the elements that follow. A variable between two
+    others may be in both sets.
     """
 
     whole: frozenset[str]
@@ -61,7 +62,7 @@ class BareVariables:
 
     @classmethod
     def of(cls, template: str, values: Mapping[str, str]) -> BareVariables:
-        """Read the bare variables of `template`, and of the `values` that go in for them."""
+        """Read the bare variables of `template`, and of the `values` that replace them."""
         whole: set[str] = set()
         before: set[str] = set()
         seen: set[str] = set()

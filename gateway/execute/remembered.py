@@ -32,5 +32,5 @@ async def read_remembered(
     try:
         found = await memory.remembered(memory_id, headers, int(limit) if limit.isdigit() else DEFAULT_LIMIT)
     except FailedLookup:
-        return (), (Notice("MEMORY_NOT_READ", "what the agent remembers could not be read, so not checked"),)
+        return (), (Notice("MEMORY_NOT_READ", "the agent's memory could not be read, so its content was not checked"),)
     return found, ()

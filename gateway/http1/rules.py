@@ -42,7 +42,9 @@ RULES = {
     "length": Rule(400, "its Content-Length is not a number", "RFC 9112, 6.3 (5)"),
     "length-twice": Rule(400, "it has more than one Content-Length", "RFC 9112, 6.3 (5)"),
     "length-and-coding": Rule(400, "it has both Content-Length and Transfer-Encoding", "RFC 9112, 6.1 and 6.3 (3)"),
-    "coding": Rule(400, "chunked is not its last transfer coding, once", "RFC 9112, 6.1 and 6.3 (4)"),
+    "coding": Rule(
+        400, "its last transfer coding is not chunked, or chunked occurs twice", "RFC 9112, 6.1 and 6.3 (4)"
+    ),
     "coding-unknown": Rule(501, "it has a transfer coding other than chunked", "RFC 9112, 6.1"),
     "coding-twice": Rule(400, "it has more than one Transfer-Encoding", "RFC 9112, 6.1"),
     "coding-in-1.0": Rule(400, "it has a transfer coding, which HTTP/1.0 does not define", "RFC 9112, 6.1"),
@@ -52,7 +54,7 @@ RULES = {
     "chunk-line": Rule(400, "a chunk's size line is longer than 1 KiB", "RFC 9112, 7.1.1"),
     "chunk-extension": Rule(400, "a chunk's extension is malformed", "RFC 9112, 7.1.1"),
     "chunk-end": Rule(400, "a chunk is not followed by CRLF", "RFC 9112, 7.1"),
-    "trailer-size": Rule(400, "its trailers are longer or more than headers may be, or than 16 KiB", "RFC 9112, 7.1.2"),
+    "trailer-size": Rule(400, "its trailers exceed the limits of headers, or 16 KiB", "RFC 9112, 7.1.2"),
     "trailer": Rule(400, "a trailer is malformed", "RFC 9112, 7.1.2"),
     "trailer-name": Rule(400, "a trailer has a name that is only allowed in a header", "RFC 9110, 6.5.1"),
     "status-line": Rule(502, "its first line is not `version status reason`", "RFC 9112, 4"),

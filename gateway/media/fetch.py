@@ -157,7 +157,11 @@ class Fetcher:
             raise Unfetchable(f"its host answered with status {response.status}", "200", str(response.status))
         coding = response.headers.get("Content-Encoding", "identity").strip().lower()
         if coding != "identity":
-            raise Unfetchable("its host sent it compressed, though asked not to", "no content coding", coding[:40])
+            raise Unfetchable(
+                "its host sent it compressed, although the gateway asked for no compression",
+                "no content coding",
+                coding[:40],
+            )
         most = self._limits.max_bytes
         data = bytearray()
         if (response.content_length or 0) > most:
@@ -178,7 +182,7 @@ def _describe(error: Exception) -> str:
         case aiohttp.ClientSSLError():
             return "no secure connection to its host: its certificate or its TLS is not accepted"
         case aiohttp.ClientConnectorError():
-            return "its host can't be connected to"
+            return "no connection to its host"
     return "its host's answer breaks off or is not HTTP"
 
 

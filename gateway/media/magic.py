@@ -122,7 +122,7 @@ def check(kind: MediaKind, fmt: str, content_type: str, data: bytes | bytearray)
         Unfetchable: the type or the bytes are those of another format, or there are no bytes.
     """
     if not data:
-        raise Unfetchable("what came is empty", fmt)
+        raise Unfetchable("the response is empty", fmt)
     media_type = content_type.partition(";")[0].strip().lower()
     if fmt in _TEXT:
         _check_text(fmt, media_type, data)
@@ -132,9 +132,11 @@ def check(kind: MediaKind, fmt: str, content_type: str, data: bytes | bytearray)
     if MIME_ALIASES.get(media_type, media_type) not in (wanted, *_ALSO.get(fmt, ())) and (
         fits is None or media_type not in _GENERIC
     ):
-        raise Unfetchable("the content type of what came is not the block's format", wanted, media_type[:80] or "none")
+        raise Unfetchable(
+            "the response's content type does not match the block's format", wanted, media_type[:80] or "none"
+        )
     if fits is not None and not fits(bytes(data[:_HEAD])):
-        raise Unfetchable("the bytes that came are not of the block's format", fmt, bytes(data[:8]).hex(" "))
+        raise Unfetchable("the response's content does not match the block's format", fmt, bytes(data[:8]).hex(" "))
 
 
 def _check_text(fmt: str, media_type: str, data: bytes | bytearray) -> None:
@@ -143,8 +145,12 @@ def _check_text(fmt: str, media_type: str, data: bytes | bytearray) -> None:
         not media_type.startswith("text/")
         and MIME_ALIASES.get(media_type, media_type) not in FORMATS["document"].values()
     ):
-        raise Unfetchable("the content type of what came is not the block's format", wanted, media_type[:80] or "none")
+        raise Unfetchable(
+            "the response's content type does not match the block's format", wanted, media_type[:80] or "none"
+        )
     try:
         data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise Unfetchable(f"the bytes that came are not UTF-8 text, at byte {error.start}", "UTF-8 text", fmt) from None
+        raise Unfetchable(
+            f"the response's content is not UTF-8 text: byte {error.start} is invalid", "UTF-8 text", fmt
+        ) from None

@@ -48,9 +48,9 @@ class Targets:
     def _check(self, url: URL) -> URL:
         if url.scheme not in self._schemes:
             help = "" if url.scheme != "http" else "The operator allows http with the setting media.http."
-            raise Unfetchable("the URL's scheme is not one of those fetched", " or ".join(self._schemes), help=help)
+            raise Unfetchable("media are not fetched from URLs of this scheme", " or ".join(self._schemes), help=help)
         if url.raw_user is not None or url.raw_password is not None:
-            raise Unfetchable("the URL holds credentials, and none are sent", "a URL without a user")
+            raise Unfetchable("the URL holds credentials, which the gateway does not send", "a URL without a user")
         host = url.raw_host or ""
         if not _NAME.fullmatch(host) or _NUMBER.fullmatch(host):
             raise Unfetchable("the URL's host is not a full domain name", "a name such as media.example.com", host)

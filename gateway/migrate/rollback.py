@@ -50,7 +50,7 @@ def carry_out(
         try:
             runner.backward()
         except Failure as worse:
-            raise UndoFailed(f"{error}; this could not be undone: {worse}", runner.remaining()) from None
+            raise UndoFailed(f"{error}; undoing the changes failed, too: {worse}", runner.remaining()) from None
         raise RolledBack(str(error)) from None
     journal.close("applied")
 

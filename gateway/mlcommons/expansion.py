@@ -17,7 +17,7 @@ _TOO_LARGE = Problem(
     "many times their length",
     "parameters that are not nested",
     code="AGENT_NOT_CALLABLE",
-    help="name each parameter once, or put its text where it is used",
+    help="use each placeholder once, or write the text itself in its place",
 )
 
 

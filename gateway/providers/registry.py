@@ -66,7 +66,7 @@ class Registry:
                 raise TypeError("it is not a subclass of gateway.providers.base.Provider")
             provider = factory()
             if provider.name.lower() != name:
-                raise TypeError(f"its name is {provider.name!r}")
+                raise TypeError(f"its name is {provider.name!r}, which is not that of the entry point")
             if name in self._providers and type(self._providers[name]) is not factory:
                 raise TypeError("another entry point has the same name")
         except Exception as error:  # a third party's code may raise anything, and must not stop the gateway

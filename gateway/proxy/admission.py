@@ -207,9 +207,13 @@ class Admission:
     def _refusal(self, kind: type[TooManyRequests] | type[Overloaded]) -> GatewayError:
         if kind is TooManyRequests:
             error: GatewayError = TooManyRequests(
-                f"This client has {self._per_client} requests running, the most it may; try again later."
+                f"This client already has {self._per_client} running requests, which is its limit "
+                "(setting admission.per_client). Try again later."
             )
         else:
-            error = Overloaded(f"The gateway has {self._total} requests running, the most it may; try again later.")
+            error = Overloaded(
+                f"The gateway already has {self._total} running requests, which is its limit "
+                "(setting admission.total). Try again later."
+            )
         error.retry_after = self._settings.retry_after
         return error

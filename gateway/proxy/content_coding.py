@@ -61,7 +61,12 @@ def _codings(encodings: Sequence[str]) -> list[str]:
     codings = [coding for coding in codings if coding != "identity"]
     if len(codings) > _MAX_CODINGS or not _KNOWN.issuperset(codings):
         came = ", ".join(codings)
-        place = Problem("Content-Encoding", "can't be read here", expected="gzip, deflate or identity", received=came)
+        place = Problem(
+            "Content-Encoding",
+            "the gateway can't read this content coding",
+            expected="gzip, deflate or identity",
+            received=came,
+        )
         raise UnsupportedEncoding(f"The gateway can't read a body in Content-Encoding {came}.", [place], repeats=came)
     return codings
 

@@ -42,7 +42,10 @@ def respond(error: GatewayError, request_id: str, *, close: bool = False) -> web
 
 def internal(request_id: str) -> InternalError:
     """Return the error for a fault of the gateway. It says only where to find the details."""
-    return InternalError(f"The gateway failed on this request; its log has more under request id {request_id}.")
+    return InternalError(
+        "An internal error of the gateway stopped this request. "
+        f"The gateway's log has the details, under request id {request_id}."
+    )
 
 
 class VersionNotSupported(GatewayError):

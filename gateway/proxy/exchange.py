@@ -22,8 +22,8 @@ from gateway.proxy.admission import Ticket
 from gateway.proxy.dispatch import Dispatcher
 from gateway.proxy.interfaces import Client
 from gateway.proxy.lifecycle import Lifecycle
+from gateway.proxy.relayed_head import encode_chunk, relayed_head
 from gateway.proxy.request_log import RequestLog
-from gateway.proxy.response_head import encode_chunk, response_head
 from gateway.proxy.routes import WRITES, Route
 from gateway.upstream.client import Upstream
 from gateway.upstream.nodes import may_retry
@@ -240,7 +240,7 @@ class Exchange:
             self.client.tunnel()
             return
         self._state = _ANSWER[self._state]
-        start, self._chunk, self._keep = response_head(head, self.request, self.added_lines(), self.may_keep())
+        start, self._chunk, self._keep = relayed_head(head, self.request, self.added_lines(), self.may_keep())
         if self._chunk:
             piece = encode_chunk(piece, complete)
         if len(piece) <= _JOIN:

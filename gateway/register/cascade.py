@@ -28,7 +28,7 @@ def read_cascade(raw_target: str) -> tuple[bool, str]:
         return False, raw_target
     if set(values) - {"true", "false"} or len(values) > 1:
         shown = ", ".join(values)
-        raise InvalidInput.of([Problem(f"?{CASCADE}", "is not allowed here", "true or false", shown[:60])])
+        raise InvalidInput.of([Problem(f"?{CASCADE}", "has an unknown value", "true or false", shown[:60])])
     rest = urlencode([pair for pair in pairs if pair[0] != CASCADE])
     return values == ["true"], f"{path}{mark}{rest}" if rest else path
 
@@ -62,7 +62,7 @@ async def _parts(call: ExecuteCall, calls: Calls) -> list[Made]:
 def _offer(parts: Sequence[Made]) -> str:
     named = ", ".join(map(str, parts))
     by_hand = ", ".join(part.by_hand for part in parts)
-    return header_text(f"kept {named}; ?{CASCADE}=true removes what was made for an agent with it; by hand: {by_hand}")
+    return header_text(f"kept {named}; delete with ?{CASCADE}=true to remove it, too; by hand: {by_hand}")
 
 
 async def _clean_up(agent_id: str, parts: Sequence[Made], calls: Calls) -> str:

@@ -42,9 +42,11 @@ _ALLOWED = re.compile(r"allowed: \[([A-Z, ]+)\]")
 _KEY_LENGTH = 256
 _Read = TypeVar("_Read")
 
-_REUSED = Notice("REGISTRATION_REUSED", "an equal registration had made this agent before")
-_UNCHECKED = Notice("REUSE_NOT_CHECKED", "no search could show whether an equal registration made an agent, too")
-_LEFT = Notice(LEFT_BEHIND, "something that is not needed could not be removed")
+_REUSED = Notice("REGISTRATION_REUSED", "an earlier, equal registration made this agent")
+_UNCHECKED = Notice(
+    "REUSE_NOT_CHECKED", "it could not be checked whether an equal registration made an agent before: the search failed"
+)
+_LEFT = Notice(LEFT_BEHIND, "documents that are not needed could not be removed")
 
 _IMMUTABLE = (
     "Agents of this version can't be changed. Register the changed agent as a new one and, so that clients keep their "

@@ -50,8 +50,10 @@ async def read_target(calls: Calls) -> Target:
     if version is None and not root.good:
         raise lookup_error("cluster", "", root.status, root.document)
     if version is None:
-        place = Problem("cluster", "GET / holds no version of an OpenSearch distribution", "version.number", "none")
-        raise LookupFailed("the cluster does not tell its OpenSearch version", root.status, place)
+        place = Problem(
+            "cluster", "the response to GET / has no version of an OpenSearch distribution", "version.number", "none"
+        )
+        raise LookupFailed("the cluster does not show its OpenSearch version", root.status, place)
     if version < (3,):
         return Target(version, unified_api=False, mcp_enabled=False)
     settings = await calls("GET", _SWITCHES)

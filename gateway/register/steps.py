@@ -94,8 +94,15 @@ class Steps:
     def _unknown(self, kind: str) -> Problem:
         call = f"POST {ML}/{kind}/_search {json.dumps(query_of(kind, self.tag))}"
         what = kind.removesuffix("s")
-        reason = f"no answer came when the {what} was to be made, and no search shows one: it may still turn up"
-        return Problem("", reason, code=OUTCOME_UNKNOWN, help=f"{call} shows it; a registration sent again finds it.")
+        reason = (
+            f"the cluster did not answer the request to create the {what}, and no search finds one: it may still appear"
+        )
+        return Problem(
+            "",
+            reason,
+            code=OUTCOME_UNKNOWN,
+            help=f"Search for it with {call}, or send the registration again: the gateway then finds it.",
+        )
 
     async def undo(self) -> list[Problem]:
         """Remove what was made, last first. Return a problem for each document that remains."""

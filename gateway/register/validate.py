@@ -101,7 +101,7 @@ def _model_credential(fields: Fields, provider: str) -> Mapping[str, Secret]:
         for name in way:
             credential.require(name, "non-empty string")
         for other in set(known) - set(way) - set(optional):
-            credential.problem(other, f'"{other}" does not go with "{way[0]}"', expected, other)
+            credential.problem(other, f'Give either "{way[0]}" or "{other}", not both', expected, other)
     found = {name: Secret(text, name) for name in known if (text := credential.name(name))}
     credential.done()
     return found
@@ -121,9 +121,9 @@ def _model_parameters(fields: Fields) -> Mapping[str, str]:
             if not low <= _number(text) <= high:
                 add(place, f'"{name}" is out of range', f"a number from {low:g} to {high:g}", shorten(text))
         elif name == "max_tokens" and not re.fullmatch(r"[1-9]\d{0,8}", text):
-            add(place, '"max_tokens" is no count', "an integer above 0", shorten(text))
+            add(place, '"max_tokens" is not a positive integer', "an integer above 0", shorten(text))
         elif name == "region" and not _REGION.fullmatch(text):
-            add(place, '"region" is no region', "a region's name, such as us-east-1", shorten(text))
+            add(place, '"region" is not the name of a region', "a region's name, such as us-east-1", shorten(text))
         elif name in ("system_prompt", "reasoning_effort") and not isinstance(given[name], str):
             add(place, f'"{name}" has the wrong type', "string", json_type(given[name]))
     return parameters
@@ -143,7 +143,7 @@ def _check_url(fields: Fields, name: str, url: str) -> None:
         good = False
     if not good or re.search(r"[\s\x00-\x20]", url):
         # Not shown: it may hold a password.
-        fields.problem(name, f'"{name}" is no usable address', expected, "another text")
+        fields.problem(name, f'"{name}" is not a valid address', expected, "another text")
 
 
 def _check_tools(fields: Fields) -> None:

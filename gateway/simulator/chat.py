@@ -14,6 +14,7 @@ from gateway.simulator.predict import Run, Tensor
 from gateway.simulator.react import Step, read_step
 from gateway.simulator.render import Parameters, fill
 from gateway.simulator.running import RunningCluster
+from gateway.simulator.unified import SYSTEM_PROMPT, Provider, provider_of
 from gateway.simulator.values import as_text, hash_order, quoted_inside
 
 
@@ -23,23 +24,37 @@ def run_conversational(core: RunningCluster, agent: Mapping[str, Any], given: Pa
     interface = interface_of(parameters.get("_llm_interface")) if core.modern else None
     if interface is not None:
         interface.configure(parameters)
+    provider = provider_of(agent)
     if agent.get("memory") is None:
         raise null_pointer(
             'Cannot invoke "org.opensearch.ml.common.agent.MLMemorySpec.getType()" because the return value of '
             '"org.opensearch.ml.common.agent.MLAgent.getMemory()" is null'
         )
-    _recall(core, parameters, interface, running)
+    _recall(core, parameters, interface, provider, running)
     specs = tools.selected(agent, parameters)
     if specs is None and not core.modern:
         raise null_pointer('Cannot invoke "java.util.List.iterator()" because "<parameter3>" is null')
     made = [tools.create(spec, parameters, core.modern) for spec in specs or ()]
-    loop = _Loop(core, agent["llm"], hash_order([(tool.name, tool) for tool in made]), parameters, interface)
+    by_name = hash_order([(tool.name, tool) for tool in made])
+    loop = _Loop(core, agent["llm"], by_name, parameters, interface, unified=provider is not None)
     return (yield from loop.run())
 
 
-def _recall(core: RunningCluster, parameters: Parameters, interface: Interface | None, running: str | None) -> None:
+def _recall(
+    core: RunningCluster,
+    parameters: Parameters,
+    interface: Interface | None,
+    provider: Provider | None,
+    running: str | None,
+) -> None:
     """Set the parameters with the remembered turns; they override the caller's."""
-    turns = core.memory.history(parameters.get("memory_id") or "", history_limit(parameters), running)
+    limit, memory_id = history_limit(parameters), parameters.get("memory_id") or ""
+    if provider is not None:
+        history = provider.history(core.memory.earlier(memory_id, running), limit)
+        if history:
+            parameters["_chat_history"] = history
+        return
+    turns = core.memory.history(memory_id, limit, running)
     if not turns:
         return
     if interface is None:
@@ -66,15 +81,18 @@ class _Loop:
         made: dict[str, tools.Tool],
         parameters: Parameters,
         interface: Interface | None,
+        unified: bool,
     ) -> None:
-        self.core, self.tools, self.interface = core, made, interface
+        self.core, self.tools, self.interface, self.unified = core, made, interface, unified
         self.model_id: str = llm["model_id"]
         self.parameters: Parameters = {**(llm.get("parameters") or {}), **parameters}
+        if core.unified:
+            self.parameters.setdefault("system_prompt", SYSTEM_PROMPT)
         self.question = self.parameters.get("question")
         self.memory_id = self.parameters.get("memory_id")
         self.parent = self.parameters.get("parent_interaction_id")
         self.verbose = (self.parameters.get("verbose") or "").lower() == "true"
-        self.traced = (self.parameters.get("disable_trace") or "").lower() != "true"
+        self.traced = not unified and (self.parameters.get("disable_trace") or "").lower() != "true"
         self.shown: list[Tensor] = []
         self.additional_info: dict[str, list[str]] = {}
         self.interactions: list[str | None] = []
@@ -118,9 +136,12 @@ class _Loop:
             response = jsonpath.read(answer, interface.tool_calls_path)
             asked = True
         reason = jsonpath.read(answer, interface.finish_reason_path)
-        if not asked and str(reason).lower() != interface.finish_reason_tool:
+        by_reason = bool(interface.finish_reason_tool)
+        calls = jsonpath.read(answer, interface.tool_calls_path) if not by_reason else []
+        if not asked and not calls and str(reason).lower() != interface.finish_reason_tool:
             return Step(text, "null", "null", "null", as_text(response, True))
-        calls = jsonpath.read(answer, interface.tool_calls_path) if reason == interface.finish_reason_tool else []
+        if reason == interface.finish_reason_tool:
+            calls = jsonpath.read(answer, interface.tool_calls_path)
         name, chosen, call_id = tool_call(interface, calls[0]) if calls else ("", "", "")
         self.interactions.append(as_text(jsonpath.read(answer, interface.message_path), True))
         known = next((tool for tool in self.tools if tool.lower() in name.lower()), None)
@@ -182,15 +203,14 @@ class _Loop:
 
     def _finish(self, answer: str) -> list[Tensor]:
         self._trace(answer, self.question, "LLM")
-        self.core.memory.answer(self.parent, answer, self.additional_info)
+        self.core.memory.answer(self.parent, answer, None if self.unified else self.additional_info)
         self.shown.append({"name": "response", "result": answer})
         return self._tensors({"response": answer, "additional_info": self.additional_info})
 
     def _tensors(self, data: dict[str, Any]) -> list[Tensor]:
-        ids: list[Tensor] = [
-            {"name": "memory_id", "result": self.memory_id},
-            {"name": "parent_interaction_id", "result": self.parent},
-        ]
+        ids: list[Tensor] = [{"name": "memory_id", "result": self.memory_id}]
+        if not self.unified:
+            ids.append({"name": "parent_interaction_id", "result": self.parent})
         return ids + (self.shown if self.verbose else [{"name": "response", "dataAsMap": data}])
 
 
@@ -232,6 +252,9 @@ def _tool_texts(parameters: Parameters, made: Mapping[str, tools.Tool]) -> Param
 def _function(interface: Interface, tool: tools.Tool) -> str:
     values = {"name": tool.name, "description": tool.description}
     values |= {f"attributes.{name}": as_text(value, True) for name, value in tool.attributes.items()}
+    if not interface.closed_schemas:
+        schema = json.loads(values["attributes.input_schema"])
+        values["attributes.input_schema"] = json.dumps({k: v for k, v in schema.items() if k != "additionalProperties"})
     return fill(interface.tool_template, values, "${tool.")
 
 

@@ -9,19 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from gateway.simulator import unified
 from gateway.simulator.bodies import no_input, parse_object
 from gateway.simulator.chat import run_conversational
 from gateway.simulator.documents import mcp_is_off
-from gateway.simulator.errors import Answer, ExecuteFailure, Json, illegal_argument, null_pointer
+from gateway.simulator.errors import Answer, ExecuteFailure, Json, NoAnswer, illegal_argument, null_pointer
 from gateway.simulator.flow import run_conversational_flow, run_flow
-from gateway.simulator.interface_check import check_interface
+from gateway.simulator.interface_check import check_input, check_output
 from gateway.simulator.llm import answer_any
 from gateway.simulator.memory import MemoryStore
 from gateway.simulator.plan import run_plan
 from gateway.simulator.predict import LlmReply, LlmRequest, Run, predict
-from gateway.simulator.render import Parameters
+from gateway.simulator.render import INFINITE_LOOP, Parameters
 from gateway.simulator.resources import Resources
-from gateway.simulator.settings import MCP_SWITCH, Settings
+from gateway.simulator.settings import MCP_SWITCH, UNIFIED_API, Settings
+from gateway.simulator.unified_input import read_input
 from gateway.simulator.values import to_parameters
 
 VERSIONS = ("2.19.0", "3.4.0", "3.6.0", "3.8.0")
@@ -61,7 +63,11 @@ class ClusterCore:
         self.tool_outputs: dict[str, str] = {}
 
     def execute(self, agent_id: str, body: Mapping[str, Any] | bytes | str) -> Executed:
-        """Run an agent to its end: POST ``/_plugins/_ml/agents/{agent_id}/_execute``."""
+        """Run an agent to its end: POST ``/_plugins/_ml/agents/{agent_id}/_execute``.
+
+        Raises:
+            NoAnswer: the cluster never answers.
+        """
         sent: list[str] = []
         run = self.execution(agent_id, body)
         try:
@@ -79,19 +85,21 @@ class ClusterCore:
 
         Raises:
             Answer: the run failed; the exception carries the response.
+            NoAnswer: the cluster never answers.
         """
         document = parse_object(body, self.modern) if isinstance(body, bytes | str) else body
         try:
             parameters = self._parameters(document)
         except (RecursionError, ValueError):  # nested too deeply, or a number beyond a double
             raise no_input(self.modern) from None
-        if parameters is None:
+        given = read_input(document, self.settings.is_on(UNIFIED_API)) if self.unified else None
+        if parameters is None and given is None:
             raise illegal_argument("Agent input data can not be empty.")
-        tensors = yield from self.run_agent(agent_id, parameters)
+        tensors = yield from self.run_agent(agent_id, parameters, given)
         return {"inference_results": [{"output": tensors}]}
 
     def _parameters(self, document: Mapping[str, Any]) -> Parameters | None:
-        """Return the parameters as strings. `input` and any other member at the top are ignored."""
+        """Return the parameters as strings; None if there are none."""
         if "parameters" not in document:
             return None
         given = document["parameters"]
@@ -99,8 +107,11 @@ class ClusterCore:
             raise no_input(self.modern)
         return to_parameters(given, self.modern) if isinstance(given, Mapping) else {}
 
-    def run_agent(self, agent_id: str, parameters: Parameters) -> Run:
-        """Run an agent with complete parameters and return the tensors of its answer."""
+    def run_agent(self, agent_id: str, parameters: Parameters | None, given: str | list[Any] | None = None) -> Run:
+        """Run an agent with complete parameters and return the tensors of its answer.
+
+        given: the `input` of the request, which is ignored before 3.5.
+        """
         agent = self.resources.agents.get(agent_id)
         if agent is None:
             if not self.resources.agents:
@@ -110,11 +121,15 @@ class ClusterCore:
         wants_mcp = self.modern and "mcp_connectors" in (agent.get("parameters") or {})
         if wants_mcp and not self.settings.is_on(MCP_SWITCH):
             raise ExecuteFailure(500, "OpenSearchException", mcp_is_off().body["error"]["reason"])
+        parameters = unified.with_turn(agent, parameters, given)
         running = self._begin_turn(agent, parameters)
         try:
             return (yield from self._run_turn(agent, parameters, running))
         except ExecuteFailure as failure:
-            if self.modern:  # 2.19 leaves the turn without a response
+            conversational = agent["type"].lower() == "conversational"
+            if self.unified and conversational and failure.details.startswith(INFINITE_LOOP):
+                raise NoAnswer from None
+            if self.modern and not (conversational and unified.provider_of(agent)):
                 self.memory.answer(running, f"Agent execution failed: {failure.details}")
             raise
 
@@ -150,8 +165,19 @@ class ClusterCore:
             self.memory.forget(again)
         return turn.message_id
 
+    def register_agent(self, body: Mapping[str, Any]) -> Json:
+        """Register an agent; from 3.5 with the model for its `model` block. Return ``{"agent_id": …}``."""
+        if not self.unified or body.get("model") is None:
+            return self.resources.register_agent({name: body[name] for name in body if name != "model"})
+        unified.check_model(body, self.settings.is_on(UNIFIED_API))
+        model = unified.model_body(body["model"], self.version == "3.8.0")
+        model_id = self.resources.register_model(model, deploy=False)["model_id"]
+        return self.resources.register_agent(unified.agent_body(body, model_id))
+
     def predict(self, model_id: str | None, parameters: Parameters) -> Run:
         """Call a model and return the data map of its answer."""
         loaded = self.resources.use(model_id or "")
-        check_interface(loaded.model, parameters, self.modern)
-        return (yield from predict(loaded.connector, parameters, self.modern))
+        check_input(loaded.model, parameters)
+        answer = yield from predict(loaded.connector, parameters, self.modern)
+        check_output(loaded.model, answer)
+        return answer

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.simulator.errors import Json, RestFailure
-from gateway.simulator.interfaces import INTERFACES
+from gateway.simulator.interfaces import INTERFACES, UNIFIED_INTERFACES
 from gateway.simulator.settings import MCP_SWITCH
 from gateway.simulator.values import to_parameters
 
@@ -143,7 +143,7 @@ def _check_modern(kind: str, body: Mapping[str, Any], mcp_on: bool) -> None:
     interface = given.get("_llm_interface")
     if interface is not None and not interface.strip():
         raise refused("_llm_interface cannot be blank or empty")
-    if interface is not None and interface not in INTERFACES:
+    if interface is not None and interface not in (UNIFIED_INTERFACES if "model" in body else INTERFACES):
         raise refused(f"Invalid _llm_interface: {interface}")
     if kind == "plan_execute_and_reflect":
         if parameters is None:
@@ -171,7 +171,7 @@ def _check_tools(tools: Any) -> None:
 
 def agent_document(body: Mapping[str, Any], modern: bool) -> Json:
     """Return an agent as it is stored."""
-    copied = ("name", "type", "description", "app_type", "memory")
+    copied = ("name", "type", "description", "app_type", "memory", "model")
     document: Json = {name: body[name] for name in copied if body.get(name) is not None}
     if body.get("llm") is not None:
         document["llm"] = {"model_id": body["llm"]["model_id"]}

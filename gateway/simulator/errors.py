@@ -26,6 +26,7 @@ class ExecuteFailure(Answer):
     def __init__(self, status: int, kind: str, details: str) -> None:
         reason = "Invalid Request" if status == 400 else "System Error"
         super().__init__(status, {"status": status, "error": {"type": kind, "reason": reason, "details": details}})
+        self.kind = kind
         self.details = details
 
 

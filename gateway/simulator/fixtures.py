@@ -1,7 +1,8 @@
 """The usual connectors and agents, for the demo, the matrix and the property tests.
 
 On 2.19 the templates are those of docs/internals/facts.md ("What arrives"), each with a flow, a conversational_flow and
-a conversational agent; on 3.4 the tutorial connectors, the upgraded ones, and one that takes whole messages.
+a conversational agent; on 3.x the tutorial connectors, the upgraded ones, and one that takes whole messages; from 3.5
+on also unified V1 agents.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from typing import Any
 import aiohttp
 
 from gateway.simulator.core import ClusterCore
+from gateway.simulator.settings import UNIFIED_API
+from gateway.simulator.unified_fixtures import unified_bodies
 
 _BEDROCK = "{llm}/bedrock/model/${parameters.model}/converse"
 _INVOKE = "{llm}/bedrock/model/${parameters.model}/invoke"
@@ -209,8 +212,24 @@ def agent_bodies(version: str, name: str, template: Template, model_id: str) -> 
         }
 
 
+def _seed_unified(core: ClusterCore, llm_url: str) -> Iterator[tuple[str, str]]:
+    """Register the V1 agents with the unified API on, and point their connectors at `llm_url`."""
+    core.settings.change({"persistent": {UNIFIED_API: "true"}})
+    urls = {"bedrock": _BEDROCK, "openai": _OPENAI, "gemini": _GEMINI}
+    for body in unified_bodies():
+        agent_id = core.register_agent(body)["agent_id"]
+        model_id = core.resources.agent(agent_id)["llm"]["model_id"]
+        action = core.resources.model(model_id)["connector"]["actions"][0]
+        url = urls[body["name"].partition("-")[2]].replace("{llm}", llm_url)
+        core.resources.update_model(model_id, {"connector": {"actions": [{**action, "url": url}]}})
+        yield body["name"], agent_id
+
+
 def seed_core(core: ClusterCore, llm_url: str = "http://llm.invalid") -> dict[str, str]:
-    """Register everything in `core`. Return agent ids by name, ``flow-a``, ``fc-bedrock_tutorial``, …."""
+    """Register everything in `core`. Return agent ids by name, ``flow-a``, ``fc-bedrock_tutorial``, ``v1-openai``, ….
+
+    From 3.5 on, that includes unified V1 agents, and leaves the unified API on.
+    """
     agents: dict[str, str] = {}
     for name, template in templates(core.version).items():
         connector = core.resources.create_connector(connector_body(name, template, llm_url))
@@ -218,6 +237,8 @@ def seed_core(core: ClusterCore, llm_url: str = "http://llm.invalid") -> dict[st
         model_id = core.resources.register_model(model_body, deploy=True)["model_id"]
         for body in agent_bodies(core.version, name, template, model_id):
             agents[body["name"]] = core.resources.register_agent(body)["agent_id"]
+    if core.unified:
+        agents.update(_seed_unified(core, llm_url))
     return agents
 
 

@@ -24,10 +24,13 @@ class Interface:
     tool_calls_path: str
     finish_reason_path: str
     finish_reason_tool: str
+    """The reason that comes with a tool call; empty if it is the same as without."""
     message_path: str
     question_template: str
     answer_template: str
     extra: Mapping[str, str]
+    closed_schemas: bool = True
+    """True if a tool's schema keeps its `additionalProperties`."""
 
     def configure(self, parameters: Parameters) -> None:
         """Override the agent's and the caller's parameters with the interface's, except `no_escape_params`."""
@@ -68,7 +71,28 @@ _OPENAI = Interface(
     extra={"tool_choice": "auto", "parallel_tool_calls": "false"},
 )
 
+# 3.5 and later. The paths of a tool call follow the API; the recordings have none.
+_GEMINI = Interface(
+    response_filter="$.candidates[0].content.parts[0].text",
+    tool_template=(
+        '{"name":"${tool.name}","description":"${tool.description}","parameters":${tool.attributes.input_schema}}'
+    ),
+    tool_configs=(
+        ', "tools": [{"functionDeclarations": [${parameters._tools:-}]}], '
+        '"toolConfig": {"functionCallingConfig": {"mode": "AUTO"}}'
+    ),
+    tool_calls_path="$.candidates[0].content.parts[*].functionCall",
+    finish_reason_path="$.candidates[0].finishReason",
+    finish_reason_tool="",
+    message_path="$.candidates[0].content",
+    question_template="",
+    answer_template="",
+    extra={},
+    closed_schemas=False,
+)
+
 INTERFACES: Mapping[str, Interface] = {"bedrock/converse/claude": _BEDROCK, "openai/v1/chat/completions": _OPENAI}
+UNIFIED_INTERFACES = {**INTERFACES, "gemini/v1beta/generatecontent": _GEMINI}
 
 
 def interface_of(name: str | None) -> Interface | None:
@@ -79,13 +103,15 @@ def interface_of(name: str | None) -> Interface | None:
     """
     if not name:
         return None
-    if name not in INTERFACES:
+    if name not in UNIFIED_INTERFACES:
         raise illegal_argument(f"Invalid _llm_interface: {name}")
-    return INTERFACES[name]
+    return UNIFIED_INTERFACES[name]
 
 
 def tool_call(interface: Interface, call: Mapping[str, Any]) -> tuple[str, str, str]:
-    """Return name, input as JSON text, and id of one call."""
+    """Return name, input as JSON text, and id of one call; Gemini's id is the name."""
+    if interface is _GEMINI:
+        return call["name"], as_text(call["args"], True), call["name"]
     if interface is _BEDROCK:
         return call["name"], as_text(call["input"], True), call["toolUseId"]
     return call["function"]["name"], as_text(call["function"]["arguments"], True), call["id"]
@@ -93,6 +119,9 @@ def tool_call(interface: Interface, call: Mapping[str, Any]) -> tuple[str, str, 
 
 def tool_result(interface: Interface, call_id: str, text: str) -> str:
     """Return the message with a tool's output for the model, as JSON text."""
+    if interface is _GEMINI:
+        response = {"name": call_id, "response": {"result": text}}
+        return to_json({"role": "user", "parts": [{"functionResponse": response}]}, True)
     if interface is _BEDROCK:
         result = {"toolUseId": call_id, "content": [{"text": text}], "status": None}
         return to_json({"role": "user", "content": [{"toolResult": result}]}, True)

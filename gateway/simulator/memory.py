@@ -120,13 +120,15 @@ class MemoryStore:
         memory.updated_time = now()
         return message
 
+    def earlier(self, memory_id: str, running: str | None) -> list[Message]:
+        """Return all turns of a memory, oldest first, without the `running` turn."""
+        memory = self.memories.get(memory_id)
+        return [turn for turn in memory.messages.values() if turn.message_id != running] if memory else []
+
     def history(self, memory_id: str, limit: int, running: str | None) -> list[Message]:
         """Return the answered turns among the last `limit`, oldest first, without the `running` turn."""
-        memory = self.memories.get(memory_id)
-        if memory is None or limit <= 0:
-            return []
-        seen = [message for message in memory.messages.values() if message.message_id != running]
-        return [message for message in seen[-limit:] if message.response]
+        turns = self.earlier(memory_id, running)[-limit:] if limit > 0 else []
+        return [turn for turn in turns if turn.response]
 
     def answer(self, message_id: str | None, response: str | None, additional_info: Json | None = None) -> None:
         """Write the answer into its turn."""

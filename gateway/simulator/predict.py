@@ -84,9 +84,8 @@ def data_map(reply: LlmReply, response_filter: str | None) -> dict[str, Any]:
         return answer if isinstance(answer, dict) else {"response": answer}
     # The filter uses another parser, which does not convert integers to doubles.
     found = jsonpath.read(_parsed(reply.body, json.loads), response_filter)
-    if isinstance(found, str) and is_json(found):
-        found = _lenient(found)
-    return found if isinstance(found, dict) else {"response": found}
+    inner = _lenient(found) if isinstance(found, str) and is_json(found) else found
+    return inner if isinstance(found, str) and isinstance(inner, dict) else {"response": inner}
 
 
 def _parsed(body: str, reader: Callable[[str], Any]) -> Any:

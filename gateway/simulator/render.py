@@ -17,6 +17,8 @@ from gateway.simulator.values import quoted_inside
 
 Parameters = dict[str, "str | None"]
 
+INFINITE_LOOP = "Infinite loop in property interpolation of "
+
 # The limit of a parser of 3.x; 2.19 accepted 600 levels (docs/internals/facts.md, "Payload limits").
 MAX_DEPTH = 255
 
@@ -37,7 +39,7 @@ def fill(template: str, values: Mapping[str, Any], prefix: str = "${parameters."
         return substitute(template, values, prefix)
     except InfiniteLoop as loop:
         way = str(loop).rpartition(" -> ")[0].replace(" -> ", "->")
-        details = f"Infinite loop in property interpolation of {template}: {way}"
+        details = f"{INFINITE_LOOP}{template}: {way}"
         raise ExecuteFailure(500, "IllegalStateException", details) from None
 
 

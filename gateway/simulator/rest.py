@@ -154,7 +154,7 @@ _BOTH: list[Row] = [
     _row("POST", "models/_undeploy", handlers.undeploy),
     _row("POST", "models/{id}/_predict", handlers.predict),
     _row("POST", "_execute/{id}", handlers.execute_algorithm),
-    _row("POST", "agents/_register", lambda core, request, _: core.resources.register_agent(request.json(core))),
+    _row("POST", "agents/_register", lambda core, request, _: core.register_agent(request.json(core))),
     _row("GET", "agents/{id}", lambda core, _, id: core.resources.agent(id)),
     _row("DELETE", "agents/{id}", lambda core, _, id: core.resources.delete_agent(id)),
     _row("POST", "memory", handlers.create_memory),

@@ -10,10 +10,15 @@ from gateway.simulator.render import Parameters
 
 
 class RunningCluster(Protocol):
-    """The simulated cluster. modern: it is of 3.x. tool_outputs: the output of each type of tool."""
+    """The simulated cluster.
+
+    modern: it is of 3.x. unified: of 3.5 or later. tool_outputs: the output of each type of tool.
+    """
 
     memory: MemoryStore
     tool_outputs: dict[str, str]
+
+    unified: bool
 
     @property
     def modern(self) -> bool:

@@ -28,12 +28,11 @@ def _spread_hash(text: str) -> int:
     return value ^ value >> 16
 
 
-def hash_order(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the pairs as a dict in the order of a Java HashMap."""
+def hash_order(pairs: list[tuple[str, Any]], buckets: int = 16) -> dict[str, Any]:
+    """Return the pairs as a dict in the order of a Java HashMap that began with `buckets`."""
     unique = dict(pairs)
     if len(unique) != len(pairs):
         raise ValueError("duplicate key")
-    buckets = 16
     while len(unique) > buckets * 3 // 4:
         buckets *= 2
     return dict(sorted(unique.items(), key=lambda item: _spread_hash(item[0]) & (buckets - 1)))

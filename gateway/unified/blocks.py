@@ -46,7 +46,7 @@ def _bare_media(kind: MediaKind) -> Reader:
 def _native(kind: str) -> Reader:
     def read(block: Fields) -> ConverseBlock | None:
         value = block.value(kind)
-        return None if value is None else ConverseBlock(kind, sources.unwrap_bytes(value), block.at)
+        return None if value is None else ConverseBlock(kind, _unwrap_bytes(value), block.at)
 
     return read
 
@@ -120,7 +120,7 @@ def read_result_content(reading: Reading, written: Any, at: str) -> list[tools.R
 
 def _read(reading: Reading, item: Any, at: str, typed: dict[str, Reader], bare: dict[str, Reader]) -> Block | None:
     if not isinstance(item, dict):
-        reading.problems.add(at, "Not a content block", "object", json_type(item))
+        reading.problems.add(at, "This item is not a content block", "object", json_type(item))
         return None
     block = Fields(reading, item, at)
     reader = _reader(block, item, typed, bare)
@@ -141,12 +141,25 @@ def _reader(block: Fields, item: dict[str, Any], typed: dict[str, Reader], bare:
     if len(present) == 1:
         return bare[present[0]]
     if present:
-        reason = f"A content block holds one of {', '.join(present)}, not all of them"
+        reason = f"A content block may hold only one of {', '.join(present)}"
         block.reading.problems.add(block.at, reason, "one member", ", ".join(present))
     elif misplaced := [name for name in item if name in _BARE]:
         expected = f"one of {', '.join(bare)}"
-        block.problem(misplaced[0], "This content block can't stand here", expected, misplaced[0])
+        block.problem(misplaced[0], f'A content block "{misplaced[0]}" is not allowed here', expected, misplaced[0])
     else:
         got = ", ".join(shorten(name) for name in list(item)[:5]) or "an empty object"
         block.problem("type", 'Missing "type"', f"one of {', '.join(typed)}", got)
     return None
+
+
+def _unwrap_bytes(value: Any) -> Any:
+    """Replace every ``{"__bytes_encoded__": true, "data": …}`` in `value` by its base64 string."""
+    match value:
+        case {"__bytes_encoded__": True, "data": str(data), **rest} if not rest:
+            return data
+        case dict():
+            return {key: _unwrap_bytes(item) for key, item in value.items()}
+        case list():
+            return [_unwrap_bytes(item) for item in value]
+        case _:
+            return value

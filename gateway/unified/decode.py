@@ -38,7 +38,9 @@ def read_input(reading: Reading, value: Any) -> AgentInput:
     known = len(reading.problems)
     agent_input = _read_any(reading, value)
     if len(reading.problems) == known and not any(_says_something(message) for message in agent_input.messages):
-        reading.problems.add("input", "The input is empty: it has no text and nothing else", "content", "blank text")
+        reading.problems.add(
+            "input", "The input is empty: it holds neither text nor other content", "content", "blank text"
+        )
     return agent_input
 
 
@@ -71,11 +73,17 @@ def _read_array(reading: Reading, items: list[Any]) -> AgentInput:
     for index, (item, sort) in enumerate(zip(items, sorts, strict=True)):
         at = child("input", index)
         if sort is None:
-            reading.problems.add(at, f"Not {wanted}", "object", json_type(item))
+            reading.problems.add(at, f"This item is not {wanted}", "object", json_type(item))
             continue
         if sort is not expected:
             reason = f"{_A[sort].capitalize()} in an array of {expected.value.replace('_', ' ')}"
-            reading.problems.add(at, reason, _A[expected], _A[sort], "Put content blocks into a message's content.")
+            reading.problems.add(
+                at,
+                reason,
+                _A[expected],
+                _A[sort],
+                "Send either messages only or content blocks only; a message takes content blocks in its content.",
+            )
         if sort is InputType.MESSAGES:
             messages += _read_message(reading, item, at)
         elif block := read_block(reading, item, at):
@@ -102,7 +110,7 @@ def _read_message(reading: Reading, item: dict[str, Any], at: str) -> list[Messa
     role = message.name("role")
     written = message.string("type", '"message"', required=False)
     if written not in (None, "message"):
-        message.problem("type", "A message has no type of its own", '"message"', shorten(written or ""))
+        message.problem("type", 'The "type" of a message can only be "message"', '"message"', shorten(written or ""))
     calls = message.one_of(("toolCalls", "tool_calls"))
     call_id = message.one_of(("toolCallId", "tool_call_id"))
     content: list[ContentBlock]
@@ -112,16 +120,20 @@ def _read_message(reading: Reading, item: dict[str, Any], at: str) -> list[Messa
         content = _read_content(message, bool(calls and message.get(calls)))
         content += tools.read_tool_calls(message, calls) if calls else []
         if meaning(role or "").standard == "tool" and not all(isinstance(block, ToolResult) for block in content):
-            message.problem("toolCallId", "A tool message must say which call it answers", "the id of a tool call")
+            message.problem(
+                "toolCallId",
+                "A message of role tool needs the id of the tool call that it answers",
+                "the id of a tool call",
+            )
     message.done(HARMLESS)
     return [Message(role, tuple(content), at)] if role else []
 
 
 def _read_answer(message: Fields, role: str, calls: str, call_id: str) -> list[ContentBlock]:
     if meaning(role).standard not in ("tool", "user"):
-        message.problem(call_id, f"A message of role {role} can't be a tool's answer", '"role": "tool"', shorten(role))
+        message.problem(call_id, f"A message of role {role} can't answer a tool call", '"role": "tool"', shorten(role))
     if calls and message.get(calls):
-        message.problem(calls, "A message is either a tool's answer or calls tools", f"no {calls}", calls)
+        message.problem(calls, "A message can't both answer a tool call and call tools", f"no {calls}", calls)
     result = tools.read_tool_message(message, call_id, read_result_content)
     return [result] if result else []
 

@@ -206,7 +206,7 @@ def _integer(digits: str) -> int | _BadNumber:
 def _float(digits: str) -> float | _BadNumber:
     if len(digits) <= _MAX_DIGITS and math.isfinite(number := float(digits)):
         return number
-    return _BadNumber(digits, "The number is beyond a double", f"a double of at most {_MAX_DIGITS} characters")
+    return _BadNumber(digits, "The number does not fit a double", f"a double of at most {_MAX_DIGITS} characters")
 
 
 def _constant(name: str) -> _BadNumber:

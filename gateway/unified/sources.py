@@ -9,24 +9,19 @@ image_url, input_audio, file                          OpenAI content parts
 from __future__ import annotations
 
 import re
-from typing import Any
 from urllib.parse import urlsplit
 
-from gateway.unified import formats
+from gateway.unified import formats, urls
 from gateway.unified.base64text import clean, split_data_url
 from gateway.unified.jsonstrings import Unreadable
 from gateway.unified.model import Base64, Media, MediaKind, Url
 from gateway.unified.payloads import Payload
 from gateway.unified.validate import Fields, Reading, json_type, shorten
 
-SCHEMES = ("http", "https", "s3", "gs")
 _TYPE_EXPECTED = '"base64" or "url"'
 _FORMAT_NAMES = ("format", "media_type", "mime_type", "mimeType")
-_NOT_IN_URL = re.compile(r"[\x00-\x20\x7f]")
 _URL_START = re.compile(rb"(https?|s3|gs)://", re.IGNORECASE)
-_ACCOUNT = re.compile(r"[0-9]{12}")
-_URL_EXPECTED = "an http, https, s3 or gs URL"
-_FORMAT_FROM_URL = "a URL whose path ends in a known format, or the spelling with a format"
+_FORMAT_FROM_URL = 'a URL whose path ends in a known file extension, or {"type": "url", "format": …, "data": <URL>}'
 
 
 def read_typed(kind: MediaKind, block: Fields) -> Media | None:
@@ -77,7 +72,12 @@ def read_image_url(part: Fields) -> Media | None:
         holder, name = inner, "url"
         detail = inner.string("detail", required=False)
         if detail not in (None, "auto"):
-            inner.problem("detail", "The detail of an image can't be carried", '"auto"', shorten(detail or ""))
+            inner.problem(
+                "detail",
+                '"detail" is not supported: not every provider has it',
+                '"auto", or no "detail"',
+                shorten(detail or ""),
+            )
     found = _read_reference("image", holder, name)
     if holder is not part:
         holder.done()
@@ -102,7 +102,12 @@ def read_file(part: Fields) -> Media | None:
     name = file.name("filename", required=False)
     found = None
     if file.has("file_id"):
-        file.problem("file_id", "A file stored at one provider can't be sent to another", "file_data", "file_id")
+        file.problem(
+            "file_id",
+            '"file_id" names a file stored at a provider, which the gateway can\'t read',
+            "file_data",
+            "file_id",
+        )
     else:
         found = _read_reference("document", file, "file_data", name or "")
     file.done()
@@ -138,7 +143,7 @@ def _read_source_of_type(kind: MediaKind, source: Fields, body: Fields) -> _Foun
         case "base64":
             return _read_base64(kind, source, "data", source, body)
         case "url":
-            return _read_url(kind, source, body, SCHEMES)
+            return _read_url(kind, source, body, urls.SCHEMES)
         case "s3":
             return _read_url(kind, source, body, ("s3",))
         case _:
@@ -168,7 +173,9 @@ def _payload(holder: Fields, name: str) -> tuple[Base64 | None, str]:
     wrapper = holder.object(name)
     assert wrapper is not None
     if wrapper.get("__bytes_encoded__") is not True:
-        wrapper.problem("__bytes_encoded__", "An object here must be an encoding of bytes", "true")
+        wrapper.problem(
+            "__bytes_encoded__", 'An object in place of a base64 string needs "__bytes_encoded__": true', "true"
+        )
     found = _base64(wrapper, "data")
     wrapper.done()
     return found
@@ -191,7 +198,7 @@ def _base64(holder: Fields, name: str) -> tuple[Base64 | None, str]:
         # In a string without escapes, the only possible white space is a space.
         content = clean(content, b" ") if is_lifted and written not in extracted.escaped else clean(content)
     except ValueError as error:
-        help = 'For a URL, "type" is "url".' if _URL_START.match(bytes(data[:8])) else ""
+        help = 'To send a URL, set "type" to "url".' if _URL_START.match(bytes(data[:8])) else ""
         holder.problem(name, f"Not base64: {error}", expected, f"string of {len(data)} bytes", help)
         return None, mime or ""
     return Base64(content, written if is_lifted else extracted.new_token()), mime or ""
@@ -199,22 +206,26 @@ def _base64(holder: Fields, name: str) -> tuple[Base64 | None, str]:
 
 def _read_reference(kind: MediaKind, holder: Fields, name: str, filename: str = "") -> _Found:
     """Read a URL, which may be a ``data:`` URL, in a spelling without a member for the format."""
-    written = holder.require(name, f"a data: URL, or {_URL_EXPECTED}")
+    written = holder.require(name, f"a data: URL, or {urls.EXPECTED}")
     if written is None:
         return None
     if isinstance(written, str) and (name == "file_data" or _start(holder.reading, written).lower() == "data:"):
         payload, mime = _payload(holder, name)
         fmt = formats.normalise(kind, mime) or formats.from_path(kind, filename)
         if payload and not fmt:
-            holder.problem(name, f"Unknown {kind} format: no provider takes it", _known(kind), shorten(mime))
+            holder.problem(name, f"Unknown {kind} format: no provider accepts it", _known(kind), shorten(mime))
         return (fmt, payload) if fmt and payload else None
-    url = _url(holder, name, SCHEMES)
-    fmt = formats.from_path(kind, urlsplit(url).path) if url else None
-    if url and not fmt:
-        holder.problem(
-            name, f"The URL does not tell the {kind} format", _FORMAT_FROM_URL, shorten(url.partition("?")[0])
-        )
+    url = urls.read_url(holder, name, urls.SCHEMES)
+    fmt = _format_of_url(kind, holder, name, url) if url else None
     return (fmt, Url(url)) if url and fmt else None
+
+
+def _format_of_url(kind: MediaKind, holder: Fields, name: str, url: str) -> str | None:
+    fmt = formats.from_path(kind, urlsplit(url).path)
+    if not fmt:
+        reason = f"The URL does not show the format of the {kind}"
+        holder.problem(name, reason, _FORMAT_FROM_URL, shorten(url.partition("?")[0]))
+    return fmt
 
 
 def _start(reading: Reading, written: str) -> str:
@@ -229,17 +240,13 @@ def _start(reading: Reading, written: str) -> str:
 
 def _read_url(kind: MediaKind, source: Fields, body: Fields, schemes: tuple[str, ...]) -> _Found:
     member = source.one_of(("data", "url", "uri")) or "data"
-    url = _url(source, member, schemes)
+    url = urls.read_url(source, member, schemes)
     if member == "url" and not any(holder.has(name) for holder in (source, body) for name in _FORMAT_NAMES):
         # Anthropic's spelling has no member for the format.
-        fmt = formats.from_path(kind, urlsplit(url).path) if url else None
-        if url and not fmt:
-            source.problem(
-                "url", f"The URL does not tell the {kind} format", _FORMAT_FROM_URL, shorten(url.partition("?")[0])
-            )
+        fmt = _format_of_url(kind, source, member, url) if url else None
     else:
         fmt = _format(kind, source, body)
-    owner = _bucket_owner(source) if url and urlsplit(url).scheme == "s3" else None
+    owner = urls.read_bucket_owner(source) if url and urlsplit(url).scheme == "s3" else None
     return (fmt, Url(url, owner)) if url and fmt else None
 
 
@@ -252,50 +259,10 @@ def _read_s3(kind: MediaKind, source: Fields, member: str, body: Fields) -> _Fou
         written = location.string("type", '"s3"')
         if written is not None and written != "s3":
             location.problem("type", "Unsupported location type", '"s3"', shorten(written))
-    url = _url(location, "uri", ("s3",))
-    owner = _bucket_owner(location)
+    url = urls.read_url(location, "uri", ("s3",))
+    owner = urls.read_bucket_owner(location)
     location.done()
     return (fmt, Url(url, owner)) if url and fmt else None
-
-
-def _bucket_owner(location: Fields) -> str | None:
-    owner = location.string("bucketOwner", required=False)
-    if owner is not None and not _ACCOUNT.fullmatch(owner):
-        location.problem("bucketOwner", "Not an account id", "12 digits", shorten(owner))
-    return owner
-
-
-def _url(holder: Fields, name: str, schemes: tuple[str, ...]) -> str | None:
-    """Return the URL in member `name` if its scheme is allowed and it has a host or a bucket and object."""
-    expected = _URL_EXPECTED if schemes == SCHEMES else "an s3 URL"
-    url = holder.string(name, expected)
-    if url is None:
-        return None
-    fault = _url_fault(url, schemes)
-    if not fault:
-        return url
-    help = 'For inline data, "type" is "base64".' if url[:5].lower() == "data:" else ""
-    # The query of a pre-signed URL is a secret.
-    shown = f"data: URL of {len(url)} characters" if help else shorten(url.partition("?")[0])
-    holder.problem(name, f"Not a URL the gateway can pass on: {fault}", expected, shown, help)
-    return None
-
-
-def _url_fault(url: str, schemes: tuple[str, ...]) -> str:
-    if _NOT_IN_URL.search(url):
-        return "it has a space or control character"
-    try:
-        parts = urlsplit(url)
-        host, _ = parts.hostname, parts.port
-    except ValueError as error:
-        return str(error)
-    if parts.scheme not in schemes:
-        return f"its scheme is not one of {', '.join(schemes)}"
-    if not host:
-        return "it names no host" if parts.scheme in ("http", "https") else "it names no bucket"
-    if parts.scheme in ("s3", "gs") and not parts.path.strip("/"):
-        return "it names no object in the bucket"
-    return ""
 
 
 def _format(kind: MediaKind, *holders: Fields, mime: str = "", place: str = "") -> str | None:
@@ -307,15 +274,15 @@ def _format(kind: MediaKind, *holders: Fields, mime: str = "", place: str = "") 
         written = holder.string(member, _known(kind))
         fmt = formats.normalise(kind, written) if written is not None else None
         if written is not None and fmt is None:
-            holder.problem(member, f"Unknown {kind} format: no provider takes it", _known(kind), shorten(written))
+            holder.problem(member, f"Unknown {kind} format: no provider accepts it", _known(kind), shorten(written))
         if fmt and mime and formats.contradicts(kind, fmt, mime):
-            reason = f"The data: URL says {shorten(mime)}, the format says {fmt}"
-            holder.reading.problems.add(place, reason, "one and the same format", shorten(mime))
+            reason = f"The data: URL has the type {shorten(mime)}, but the format is {fmt}"
+            holder.reading.problems.add(place, reason, "the same format in both", shorten(mime))
             return None
         return fmt
     fmt = formats.normalise(kind, mime) if mime else None
     if fmt is None and mime:
-        reason = f"Unknown {kind} format: no provider takes it"
+        reason = f"Unknown {kind} format: no provider accepts it"
         holders[0].reading.problems.add(place, reason, _known(kind), shorten(mime))
     elif fmt is None:
         holders[0].require("format", _known(kind))
@@ -324,16 +291,3 @@ def _format(kind: MediaKind, *holders: Fields, mime: str = "", place: str = "") 
 
 def _known(kind: MediaKind) -> str:
     return f"one of {', '.join(formats.FORMATS[kind])}"
-
-
-def unwrap_bytes(value: Any) -> Any:
-    """Replace every ``{"__bytes_encoded__": true, "data": …}`` in `value` by its base64 string."""
-    match value:
-        case {"__bytes_encoded__": True, "data": str(data), **rest} if not rest:
-            return data
-        case dict():
-            return {key: unwrap_bytes(item) for key, item in value.items()}
-        case list():
-            return [unwrap_bytes(item) for item in value]
-        case _:
-            return value

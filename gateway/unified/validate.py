@@ -35,7 +35,7 @@ class Problems:
             InvalidInput: the limit is exceeded.
         """
         if len(self._found) >= self._limit:
-            more = "There is at least 1 more problem here; reading stopped"
+            more = "Too many problems: the rest of the input was not checked"
             raise InvalidInput.of([*self._found, Problem(place, more)])
         self._found.append(Problem(place, reason, expected, received, help=help))
 

@@ -178,7 +178,9 @@ class Upstream:
         except Exception:
             self._log.exception("request not sent", node=repr(pool.node))
             outbound.connecting = None
-            outbound.owner.on_failure(UpstreamUnavailable("The request could not be sent to the cluster."))
+            outbound.owner.on_failure(
+                UpstreamUnavailable("The request could not be sent to the cluster.", help=_SEE_LOG)
+            )
         else:
             outbound.connecting = None
             if outbound.complete:
@@ -198,10 +200,12 @@ class Upstream:
                 cause: OSError = exc
                 failure: GatewayError = UpstreamTimeout("The cluster did not answer in time.")
                 if pool.saturated:  # which is no fault of the node
-                    failure = UpstreamTimeout("All connections to the cluster are busy, and none became free in time.")
+                    failure = UpstreamTimeout(
+                        "All connections to the cluster are busy, and none became free in time.", help=_BUSY
+                    )
             except OSError as exc:
                 cause = exc  # for the log only: clients do not see the cluster's addresses
-                failure = UpstreamUnavailable("The cluster can't be reached.")
+                failure = UpstreamUnavailable("The cluster can't be reached.", help=_SEE_LOG)
             except BaseException:
                 pool.end_upload(outbound)
                 raise
@@ -253,6 +257,9 @@ class Upstream:
             document = None
         return response.status, document if isinstance(document, dict) else None
 
+
+_SEE_LOG = "The gateway's log has the reason. Check upstream.url, and that the cluster runs."
+_BUSY = "Send fewer requests at a time, or raise the gateway's setting upstream.connections."
 
 _OWN = frozenset({b"host", b"content-length", b"transfer-encoding", b"connection", b"expect", b"accept-encoding"})
 """Headers that this client sets itself, whatever the caller passes."""

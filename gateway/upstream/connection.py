@@ -27,6 +27,7 @@ _JOIN = 64 * 1024
 
 _LONG = 4096
 """Size of a head above which the cluster may refuse it as too long (netty: 4 KB of request line, 8 KB of headers)."""
+_BROKEN = "The cluster may have run the request. Check its log, and any proxy between the gateway and the cluster."
 _REFUSALS = frozenset({400, 413, 414, 431})
 
 # Module constants, because an attribute of an Enum takes four times as long to look up.
@@ -207,9 +208,7 @@ class Connection(asyncio.Protocol):
                     self._state = _RESPONSE_BEGAN[self._state]
                 self._read_head(outbound, data)
         except Malformed as exc:
-            self._fail(
-                UpstreamUnavailable(f"The cluster can't be used: its response is not valid HTTP: {exc}."), "invalid"
-            )
+            self._fail(UpstreamUnavailable(f"The cluster's response is not valid HTTP: {exc}."), "invalid")
 
     def _read_head(self, outbound: OutboundRequest, data: bytes) -> None:
         heads = self._heads
@@ -324,5 +323,5 @@ class Connection(asyncio.Protocol):
 
 
 def _broken(answered: bool) -> UpstreamUnavailable:
-    what = "its response broke off" if answered else "it closed the connection without a response"
-    return UpstreamUnavailable(f"The cluster can't be used: {what}.")
+    what = "The cluster's response broke off." if answered else "The cluster closed the connection without a response."
+    return UpstreamUnavailable(what, help=_BROKEN)

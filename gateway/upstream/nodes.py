@@ -195,7 +195,7 @@ class NodeSet:
             if node not in exclude and (best is None or its < rank):
                 best, rank = node, its
         if best is None:
-            raise UpstreamUnavailable("The cluster can't be used: no node is left to try.")
+            raise UpstreamUnavailable("No node of the cluster is left to try: the request failed on each.")
         return best
 
     def failed(self, node: Node, times: int, kind: Kind) -> None:

@@ -57,9 +57,11 @@ class Table:
         self.rows.append(attack)
 
 
-def chosen(attacks: Sequence[Attack], words: Sequence[str]) -> list[Attack]:
-    """The attacks whose group or name holds one of the words; all of them for no words."""
-    lowered = [word.lower() for word in words]
+def select(attacks: Sequence[Attack], patterns: Sequence[str]) -> list[Attack]:
+    """The attacks whose group or name contains one of the patterns; all of them if there is no pattern."""
+    lowered = [pattern.lower() for pattern in patterns]
     return [
-        one for one in attacks if not lowered or any(word in f"{one.group}: {one.name}".lower() for word in lowered)
+        one
+        for one in attacks
+        if not lowered or any(pattern in f"{one.group}: {one.name}".lower() for pattern in lowered)
     ]

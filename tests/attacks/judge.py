@@ -127,7 +127,7 @@ async def _pinged(attack: Attack, stage: Stage, target: Target, outcome: Outcome
     await asyncio.to_thread(pinging.stdout.readline)  # until it is ready
     attacking = asyncio.ensure_future(_rounds(attack, target))
     try:
-        said = await asyncio.to_thread(_said, pinging, size)
+        pings = await asyncio.to_thread(_ping_results, pinging, size)
     finally:
         attacking.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -135,7 +135,7 @@ async def _pinged(attack: Attack, stage: Stage, target: Target, outcome: Outcome
     outcome.waited = (waited(stage.gateway) - waited_before) * 1000
     peak = await asyncio.to_thread(use, stage.gateway, stage.admin)
     outcome.peak = (peak.peak - before.memory) / MEBIBYTE
-    _read_pings(said, attack, outcome, size)
+    _read_pings(pings, attack, outcome, size)
     await _check_requests(stage, outcome)
     most = before.memory + LEFT * stage.setup.workers
     now, outcome.rest = await asyncio.to_thread(
@@ -187,21 +187,21 @@ async def _rounds(attack: Attack, target: Target) -> None:
         await asyncio.sleep(max(0.05, start + attack.every - time.monotonic()))
 
 
-def _said(pinging: subprocess.Popen[str], size: Size) -> list[dict[str, Any]]:
+def _ping_results(pinging: subprocess.Popen[str], size: Size) -> list[dict[str, Any]]:
     try:
-        said, _ = pinging.communicate(timeout=120 + size.pings * size.interval * 2)
+        output, _ = pinging.communicate(timeout=120 + size.pings * size.interval * 2)
     except subprocess.TimeoutExpired:
         pinging.kill()
         pinging.wait()
         return [{"unanswered": ["the pings were not over in time"]}, {}]
     if pinging.returncode:
         return [{"unanswered": ["the other client ended early"]}, {}]
-    found: list[dict[str, Any]] = json.loads(said)
+    found: list[dict[str, Any]] = json.loads(output)
     return found
 
 
-def _read_pings(said: list[dict[str, Any]], attack: Attack, outcome: Outcome, size: Size) -> None:
-    through, past = (Pings(**pings) for pings in said)
+def _read_pings(pings: list[dict[str, Any]], attack: Attack, outcome: Outcome, size: Size) -> None:
+    through, past = (Pings(**one) for one in pings)
     outcome.pings = len(through.seconds)
     outcome.p99, outcome.most = through.percentile(0.99) * 1000, max(through.seconds, default=0.0) * 1000
     outcome.direct = past.percentile(0.99) * 1000

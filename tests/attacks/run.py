@@ -20,7 +20,7 @@ from pathlib import Path
 import uvloop
 
 from bench.process import allow_many_files
-from tests.attacks.attack import Attack, chosen
+from tests.attacks.attack import Attack, select
 from tests.attacks.judge import Outcome, Size, judge
 from tests.attacks.report import Report
 from tests.attacks.rows import ATTACKS
@@ -92,7 +92,7 @@ class Runner(contextlib.AbstractContextManager["Runner"]):
         return outcome
 
 
-def arguments(words: Sequence[str] | None) -> argparse.Namespace:
+def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m tests.attacks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -109,12 +109,12 @@ def arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--json", action="store_true", help="JSON even on a terminal")
     parser.add_argument("--list", action="store_true", help="say what the rows do, and attack nothing")
     parser.add_argument("--write", type=Path, metavar="FILE", help="put the table into a page, between its markers")
-    return parser.parse_args(words)
+    return parser.parse_args(argv)
 
 
-def main(words: Sequence[str] | None = None) -> int:
-    given = arguments(words)
-    attacks = chosen(ATTACKS, [*given.rows, *given.more])
+def main(argv: Sequence[str] | None = None) -> int:
+    given = arguments(argv)
+    attacks = select(ATTACKS, [*given.rows, *given.more])
     if given.list:
         print("\n".join(f"{one.group}: {one.name}: {one.about}." for one in attacks))
         return 0

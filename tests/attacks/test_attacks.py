@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.attacks import report, run
-from tests.attacks.attack import Attack, chosen
+from tests.attacks.attack import Attack, select
 from tests.attacks.judge import Outcome, Size
 from tests.attacks.ping import Pings
 from tests.attacks.rows import ATTACKS
@@ -46,9 +46,9 @@ def test_a_stall_counts_for_every_ping_that_was_due() -> None:
 
 
 def test_rows_are_chosen_by_group_or_name() -> None:
-    assert {one.group for one in chosen(ATTACKS, ["BOMBS:"])} == {"bombs"}
-    assert [one.name for one in chosen(ATTACKS, ["aborts: at once"])] == ["at once"]
-    assert len(chosen(ATTACKS, [])) == len(ATTACKS)
+    assert {one.group for one in select(ATTACKS, ["BOMBS:"])} == {"bombs"}
+    assert [one.name for one in select(ATTACKS, ["aborts: at once"])] == ["at once"]
+    assert len(select(ATTACKS, [])) == len(ATTACKS)
 
 
 def test_rows_that_need_tls_run_only_where_clients_use_it() -> None:

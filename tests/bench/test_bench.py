@@ -12,7 +12,7 @@ import pytest
 from bench.figures import FIGURES, Figure
 from bench.load import Ask, Connection
 from bench.process import Process, free_port
-from bench.rewrite import image_body, profile, rewrite, talk_body, text_body
+from bench.rewrite import conversation_body, image_body, profile, rewrite, text_body
 from gateway.delivery.plan_cache import PlanCache
 from tests.docs.pages import ROOT
 
@@ -80,7 +80,7 @@ def test_a_figure_that_takes_more_cores_than_there_are_says_so() -> None:
 
 
 def test_what_is_rewritten_reaches_the_agent() -> None:
-    for body in (text_body(1000), image_body(3000), talk_body(2)):
+    for body in (text_body(1000), image_body(3000), conversation_body(2)):
         sent = b"".join(rewrite(PlanCache(profile()), body))
         assert b'"question":' in sent
         assert b'"messages":' in sent

@@ -19,13 +19,13 @@ from tests.docs.pages import ROOT
 def test_a_short_soak_finds_no_wrong_answer(more: list[str]) -> None:
     command = [sys.executable, "-m", "bench.soak", "--minutes", "0.07", "--every", "0.4", "--rate", "200", *more]
     done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True, timeout=120)
-    told = json.loads(done.stdout)
-    assert told["wrong"] == []
-    assert done.returncode == bool(told["faults"])
-    assert sum(told["asked"].values()) > 400
-    assert {"GET 100 KB", "bulk", "execute text", "execute image", "streamed"} <= set(told["asked"])
-    assert told["seen"]["whole"] > 300
-    assert all(one["memory"] > 1e6 and one["descriptors"] > 3 for one in told["samples"])
+    report = json.loads(done.stdout)
+    assert report["wrong"] == []
+    assert done.returncode == bool(report["faults"])
+    assert sum(report["asked"].values()) > 400
+    assert {"GET 100 KB", "bulk", "execute text", "execute image", "streamed"} <= set(report["asked"])
+    assert report["seen"]["whole"] > 300
+    assert all(one["memory"] > 1e6 and one["descriptors"] > 3 for one in report["samples"])
 
 
 def _samples(memory: float, descriptors: float) -> list[Sample]:

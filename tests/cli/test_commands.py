@@ -139,8 +139,8 @@ def test_what_follows_a_double_dash_is_no_option() -> None:
     ],
 )
 def test_shell_completion(line: str, completions: list[str]) -> None:
-    words = line.split(" ")
-    variables = {"_MLC_GATEWAY_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
+    arguments = line.split(" ")
+    variables = {"_MLC_GATEWAY_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(len(arguments) - 1)}
     command = [sys.executable, "-m", "gateway"]
     done = subprocess.run(command, env=os.environ | variables, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")

@@ -42,6 +42,11 @@ NOT_OURS = {
 }
 
 
+# Recordings of what a rendering can't know: which connector is loaded, agents without tools, and models whose interface
+# refuses an answer.
+OTHERS = ("30_deploy", "31_", "32_", "34_", "35_", "38_")
+
+
 class Documents:
     """What the cluster holds, followed exchange by exchange."""
 
@@ -75,6 +80,8 @@ class Documents:
 
 def exchanges(version: str) -> Iterator[dict[str, Any]]:
     for path in sorted((RECORDINGS / version).glob("*.jsonl")):
+        if path.name.startswith(OTHERS):
+            continue
         for line in path.read_text().split("\n")[:-1]:  # not splitlines: a text may hold U+2028
             yield json.loads(line)
 
@@ -83,7 +90,8 @@ def masked(value: Any) -> Any:
     """Return the body without what can't be predicted: the cluster's own text, its tools, shortened payloads."""
     match value:
         case str():
-            return "<cluster>" if "<built-in" in value or "chars sha256" in value or len(value) > 2000 else value
+            unknown = ("<built-in", "[end of the built-in prompt]", "chars sha256", "<end>")
+            return "<cluster>" if any(map(value.__contains__, unknown)) or len(value) > 2000 else value
         case dict():
             members = {"toolConfig", "tools", "parallel_tool_calls"}
             return {name: masked(member) for name, member in value.items() if name not in members}

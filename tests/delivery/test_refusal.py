@@ -27,17 +27,25 @@ def upgrade(cluster: SimulatedCluster, agent: str) -> str:
     """The advice for an agent whose template has no other turn, or has slots of the agent's own (the tutorial's)."""
     profile = cluster.profile(agent)
     model = profile.models[0]
-    name, replaced = ("body", "the user's turn") if "tutorial" in agent else ("messages", "the list of messages")
+    name, part = ("body", "the user's turn") if "tutorial" in agent else ("messages", "the whole list of messages")
     return (
-        f"{command(profile.id)}: connector {model.connector.id} of model {model.id} takes ${{parameters.{name}}} in "
-        f"place of {replaced}, which stays its default, so old callers are not affected; see docs/operate/migration.md"
+        f"upgrade the agent with `{command(profile.id)}`: it changes connector {model.connector.id} of model "
+        f"{model.id} so that the gateway can send {part} in the parameter {name}; requests without this parameter are "
+        "not affected; see docs/operate/migration.md"
     )
 
 
 def no_upgrade(cluster: SimulatedCluster, agent: str) -> str:
     model = cluster.profile(agent).models[0]
     what = f"connector {model.connector.id} of model {model.id}"
-    return f"no upgrade of {what} would let this through; see docs/reference/limitations.md"
+    return f"no upgrade of {what} would let this input through; see docs/reference/limitations.md"
+
+
+def not_callable(added: str = "") -> str:
+    return (
+        f"this agent can't be called{added}, not even with plain text: its prompt and its connector's template don't "
+        "render to a valid request that holds the question"
+    )
 
 
 def media(at: str, received: str) -> tuple[str, ...]:
@@ -167,8 +175,37 @@ def test_a_prompt_of_the_callers_without_the_question_leaves_no_place_for_it() -
     cluster = cluster_of(OLD)
     error = cluster.send("flow-d", {"input": "a", "parameters": {"prompt": "fixed"}}).error
     assert isinstance(error, UndeliverableContent)
-    reason = "this agent can't be called: its own prompt and connector don't render to a valid request"
+    reason = not_callable(" with these parameters")
     assert error.problems == (Problem("input", reason, code="AGENT_NOT_CALLABLE", help=no_upgrade(cluster, "flow-d")),)
+
+
+_AUDIO = {"type": "audio", "source": {"type": "base64", "format": "mp3", "data": "/+MYxA=="}}
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        "a",
+        [text("a"), IMAGE],
+        [turn("user", text("a")), turn("assistant", text("b")), turn("user", text("c"))],
+        [text("a"), _AUDIO],  # the provider has no audio
+    ],
+    ids=["text", "media", "history", "audio"],
+)
+def test_an_agent_that_can_not_be_called_is_reported_before_any_other_problem(sent: Any) -> None:
+    profile = cluster_of(OLD).profile("flow-d")
+    tool = profile.tools[0]
+    assert tool.model is not None
+    fixed = '{"messages":[{"role":"user","content":[{"text":"fixed"}]}]}'
+    connector = replace(tool.model.connector, request_body=fixed)
+    profile = replace(profile, tools=(replace(tool, model=replace(tool.model, connector=connector)),))
+    request = read_execute(json.dumps({"input": sent}).encode())
+    assert request.input is not None
+    with pytest.raises(UndeliverableContent) as raised:
+        rewrite_input(profile, request, request.input, Policy())
+    assert [(problem.place, problem.code, problem.reason) for problem in raised.value.problems] == [
+        ("input", "AGENT_NOT_CALLABLE", not_callable())
+    ]
 
 
 def test_a_connector_that_can_not_be_upgraded_is_reported_with_the_reason() -> None:
@@ -235,3 +272,12 @@ def test_an_operator_may_have_media_described() -> None:
         ("MEDIA_DESCRIBED", "input[1]"),
     ]
     assert "What is this?\\n[image (png, 70 bytes) was not delivered]" in sent.executed.llm_bodies[0]
+
+
+def test_a_memory_that_can_not_be_sent_adds_no_problem_to_those_of_the_input() -> None:
+    """Without tool calls the image could be delivered, but not with this memory."""
+    poisoned = (("say ${parameters.question}", "no"),)
+    messages = [turn("user", text("a"), IMAGE), turn("assistant", CALL), turn("user", RESULT)]
+    error = cluster_of(NEW).send("conv-gemini_text", {"input": messages}, poisoned).error
+    assert isinstance(error, UndeliverableContent)
+    assert {problem.code for problem in error.problems} == {"TOOLS_NEED_UPGRADE", "HISTORY_NEEDS_UPGRADE"}

@@ -76,20 +76,20 @@ def _agent(core: ClusterCore, url: str, body: str, parameters: dict[str, str]) -
     return str(core.resources.register_agent({"name": "a", "type": "flow", "tools": tools})["agent_id"])
 
 
-async def _execute(start_gateway: StartGateway, simulator: Simulator, agent: str, said: Any) -> tuple[int, Any, Any]:
+async def _execute(start_gateway: StartGateway, simulator: Simulator, agent: str, value: Any) -> tuple[int, Any, Any]:
     gateway = await start_gateway(simulator.url)
     async with aiohttp.ClientSession(f"http://127.0.0.1:{gateway.data_port}") as client:
-        answer = await client.post(f"/_plugins/_ml/agents/{agent}/_execute", json={"input": said})
+        answer = await client.post(f"/_plugins/_ml/agents/{agent}/_execute", json={"input": value})
         return answer.status, answer.headers, await answer.json()
 
 
 @pytest.mark.usefixtures("installed")
 async def test_a_third_partys_provider_delivers(start_gateway: StartGateway, llm: tuple[Llm, str]) -> None:
     endpoint, url = llm
-    said = [{"type": "text", "text": "what is this?"}, IMAGE]
+    value = [{"type": "text", "text": "what is this?"}, IMAGE]
     async with Simulator("2.19.0") as simulator:
         agent = _agent(simulator.core, f"{url}/acme/v1/chat", '{"turns":${parameters.turns}}', {})
-        status, headers, _ = await _execute(start_gateway, simulator, agent, said)
+        status, headers, _ = await _execute(start_gateway, simulator, agent, value)
     assert status == 200
     assert headers[DELIVERY] == "strategy=wrap; provider=acme/v1/chat; input=content_blocks"
     parts = [{"text": "Asked: what is this?"}, {"png": PNG}]
@@ -99,10 +99,10 @@ async def test_a_third_partys_provider_delivers(start_gateway: StartGateway, llm
 @pytest.mark.usefixtures("installed")
 async def test_what_it_can_not_express_is_refused(start_gateway: StartGateway, llm: tuple[Llm, str]) -> None:
     endpoint, url = llm
-    said = [{"type": "video", "source": {"type": "url", "format": "mp4", "data": "https://example.org/a.mp4"}}]
+    value = [{"type": "video", "source": {"type": "url", "format": "mp4", "data": "https://example.org/a.mp4"}}]
     async with Simulator("2.19.0") as simulator:
         agent = _agent(simulator.core, f"{url}/acme/v1/chat", '{"turns":${parameters.turns}}', {})
-        status, _, answer = await _execute(start_gateway, simulator, agent, said)
+        status, _, answer = await _execute(start_gateway, simulator, agent, value)
     assert (status, answer["error"]["problems"][0]["code"]) == (400, "MEDIA_KIND_UNSUPPORTED")
     assert endpoint.received == []
 

@@ -21,7 +21,7 @@ _CODE = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)+")
 # modules with branches of the tree of errors
 BRANCHES = ("gateway.agents.errors", "gateway.admin.application", "gateway.proxy.error_responses")
 _VARIABLES = {"MLC_PASSWORD"}  # of the environment: no codes
-_OTHERS = ("simulator", "demo")  # their constants are providers' and clusters' words
+_OTHERS = ("simulator", "demo")  # their constants belong to providers and clusters
 
 
 def codes_in_use() -> set[str]:
@@ -66,7 +66,7 @@ def test_every_error_type_is_explained_with_its_statuses() -> None:
         if error is not GatewayError and error.__module__.startswith("gateway."):
             statuses.setdefault(error.type, set()).add(error.status)
     rows = re.findall(r"^\| `(\w+)` \| ([\d, ]+) \|", page("reference/errors.md"), re.MULTILINE)
-    assert {name: {int(one) for one in told.split(",")} for name, told in rows} == statuses
+    assert {name: {int(one) for one in listed.split(",")} for name, listed in rows} == statuses
 
 
 def test_every_metric_is_explained() -> None:
@@ -74,8 +74,8 @@ def test_every_metric_is_explained() -> None:
     metrics.registry.register(Nodes(list))
     rendered = metrics.render().decode()
     names = {name.removesuffix("_created") for name in re.findall(r"^# TYPE (mlc_gateway_\w+)", rendered, re.MULTILINE)}
-    told = set(re.findall(r"mlc_gateway_\w+", page("reference/metrics.md")))
-    assert names <= told, names - told
+    documented = set(re.findall(r"mlc_gateway_\w+", page("reference/metrics.md")))
+    assert names <= documented, names - documented
 
 
 def test_the_page_of_the_command_line_is_current() -> None:
@@ -86,8 +86,8 @@ def test_every_dependency_is_explained() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = [*project["dependencies"], *(one for extra in project["optional-dependencies"].values() for one in extra)]
     names = {re.split(r"[\s<>=!;\[]", one)[0].lower() for one in wanted}
-    told = set(re.findall(r"^\| `([\w.-]+)` \|", page("internals/dependencies.md").lower(), re.MULTILINE))
-    assert told == names
+    documented = set(re.findall(r"^\| `([\w.-]+)` \|", page("internals/dependencies.md").lower(), re.MULTILINE))
+    assert documented == names
 
 
 def test_the_folders_of_the_architecture_are_there() -> None:

@@ -119,8 +119,8 @@ def anchors(text: str) -> set[str]:
     found: dict[str, int] = {}
     text = re.sub(r"^(```|~~~).*?^\1", "", text, flags=re.MULTILINE | re.DOTALL)
     for heading in re.findall(r"^#{1,6} +(.+?) *#*$", text, re.MULTILINE):
-        words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
-        slug = re.sub(r"[^\w\- ]", "", words.lower()).replace(" ", "-")
+        label = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
+        slug = re.sub(r"[^\w\- ]", "", label.lower()).replace(" ", "-")
         found[slug] = found.get(slug, -1) + 1
         if found[slug]:
             found[f"{slug}-{found[slug]}"] = 0

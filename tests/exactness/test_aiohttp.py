@@ -18,7 +18,7 @@ from gateway.errors import InvalidInput, Problem
 from gateway.ports import Forward
 from tests.conftest import StartGateway
 from tests.exactness.table import ANSWERS, HEAD_ANSWERS, REQUESTS, get, post
-from tests.exactness.test_loopback import FEEDS, LAST, SMALL, as_cluster_should_see, expected_of, kept, parse
+from tests.exactness.test_loopback import FEEDS, LAST, SMALL, as_cluster_should_see, end_to_end, expected_of, parse
 from tests.http1.reading import read_h11, read_ours
 from tests.proxy.use_case import UseCase
 from tests.smuggling.endpoints import Witness, answers_in, byte_by_byte, converse, whole
@@ -165,8 +165,8 @@ async def test_request(name: str, feed: str, start_gateway: StartGateway) -> Non
         assert (came[9:12], upstream.requests) in ((b"400", []), (b"408", []))
         return
     assert came.count(b"HTTP/1.") == len(upstream.requests) == 2 - closes
-    expected = as_cluster_should_see(raw, kept(await parse(raw.lstrip())), upstream.url[7:].encode())
-    assert kept(upstream.requests[0]) == expected
+    expected = as_cluster_should_see(raw, end_to_end(await parse(raw.lstrip())), upstream.url[7:].encode())
+    assert end_to_end(upstream.requests[0]) == expected
 
 
 @pytest.mark.parametrize(("name", "feed"), _params(ANSWERS))
@@ -193,7 +193,7 @@ async def test_answer(name: str, feed: str, version: str, start_gateway: StartGa
             assert difference.change(expected) != expected, "no difference"
             expected = difference.change(expected)
     [answer] = await answers_in(came, bodyless=bodyless)
-    assert kept(answer) == expected
+    assert end_to_end(answer) == expected
 
 
 @pytest.mark.parametrize("name", HEAD_ANSWERS)
@@ -206,7 +206,7 @@ async def test_answer_to_head(name: str, start_gateway: StartGateway) -> None:
         )
     assert closed
     expected = expected_of(await parse(HEAD_ANSWERS[name], bodyless=True))
-    assert [kept(answer) for answer in await answers_in(came, bodyless=True)] == [expected] * 3
+    assert [end_to_end(answer) for answer in await answers_in(came, bodyless=True)] == [expected] * 3
 
 
 CHUNKED = b"Transfer-Encoding: chunked"

@@ -30,7 +30,7 @@ def pairs(table: dict[str, bytes]) -> list[tuple[str, str]]:
     return [(name, feed) for name, raw in table.items() for feed in FEEDS if feed == "whole" or len(raw) < SMALL]
 
 
-def kept(message: Parsed) -> Parsed:
+def end_to_end(message: Parsed) -> Parsed:
     """The message without what ends at this hop: the fixed names, and those `Connection` lists (less what frames)."""
     named = {name.strip().lower() for value in message.values("connection") for name in value.split(b",")}
     gone = HOP_BY_HOP | (named - {b"host", b"content-length", b"content-type", b"content-encoding"})
@@ -62,7 +62,9 @@ async def test_request_arrives_as_it_was_sent(name: str, feed: str, start_gatewa
         assert closed
         received, *more = upstream.requests
         assert [request.line for request in more] == ([b"GET /last HTTP/1.1"] if last else [])
-    assert kept(received) == as_cluster_should_see(raw, kept(await parse(raw.lstrip())), upstream.url[7:].encode())
+    assert end_to_end(received) == as_cluster_should_see(
+        raw, end_to_end(await parse(raw.lstrip())), upstream.url[7:].encode()
+    )
     chunked = b"transfer-encoding:" in raw.lower()
     assert received.values("transfer-encoding") == ([b"chunked"] if chunked else [])
     assert came.count(b"HTTP/1.") == 1 + bool(last)
@@ -112,14 +114,14 @@ async def test_host_of_the_client_goes_on_where_so_configured(name: str, start_g
     async with RecordingUpstream() as upstream:
         gateway = await start_gateway(upstream.url, UseCase(), {"upstream": {"host_header": "client"}})
         assert (await send_request(gateway.data_port, raw)).body == b"ok"
-        sent = kept(await parse(raw))
+        sent = end_to_end(await parse(raw))
         [received] = upstream.requests
-    assert kept(received) == Parsed(sent.line.replace(b" HTTP/1.0", b" HTTP/1.1"), sent.headers, sent.body)
+    assert end_to_end(received) == Parsed(sent.line.replace(b" HTTP/1.0", b" HTTP/1.1"), sent.headers, sent.body)
 
 
 def expected_of(direct: Parsed) -> Parsed:
     """The answer as it should come: in HTTP/1.1, which the gateway speaks (RFC 9110, 2.5)."""
-    return kept(Parsed(b"HTTP/1.1" + direct.line[8:], direct.headers, direct.body))
+    return end_to_end(Parsed(b"HTTP/1.1" + direct.line[8:], direct.headers, direct.body))
 
 
 @pytest.mark.parametrize(("name", "feed"), pairs(ANSWERS))
@@ -142,7 +144,7 @@ async def test_answer_arrives_as_it_was_sent(name: str, feed: str, version: byte
         came, closed = await converse(gateway.data_port, request, whole)
         assert closed
     [answer] = await answers_in(came, bodyless=bodyless)
-    assert kept(answer) == expected_of(await parse(raw, bodyless=bodyless))
+    assert end_to_end(answer) == expected_of(await parse(raw, bodyless=bodyless))
     if version == b"1.0":
         assert answer.values("transfer-encoding") == []
 
@@ -159,7 +161,7 @@ async def test_answer_to_head_arrives_as_it_was_sent(name: str, start_gateway: S
         answers = await answers_in(came, bodyless=True)
         assert len(upstream.requests) == 3
     expected = expected_of(await parse(HEAD_ANSWERS[name], bodyless=True))
-    assert [kept(answer) for answer in answers] == [expected] * 3
+    assert [end_to_end(answer) for answer in answers] == [expected] * 3
 
 
 @pytest.mark.parametrize("feed", FEEDS)

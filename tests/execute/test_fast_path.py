@@ -54,7 +54,7 @@ def handler_of(version: str, level: Any = "warning") -> tuple[Handler, Metrics]:
     return made, metrics
 
 
-kept = cache(handler_of)
+cached_handler = cache(handler_of)
 
 
 def call(agent: str, body: bytes) -> ExecuteCall:
@@ -81,7 +81,7 @@ TEXTS = spoken_text() | hostile_text() | st.text(st.characters(codec="utf-8", ex
 @example(AGENTS[0], "naïve 😀 [1] / \x7f: -")
 def test_on_the_spot_is_as_the_use_case_says(agent: tuple[str, str], text: str) -> None:
     version, name = agent
-    handler, _ = kept(version)
+    handler, _ = cached_handler(version)
     id = cluster_of(version).agents[name]
     asked(handler, id, body_of("first"))
     try_fast = handler.try_fast(id, handler.caller(LINES), body_of(text))

@@ -186,8 +186,8 @@ async def test_content_without_a_way_is_refused_and_nothing_is_sent(deployment: 
             "problems": [problem],
         },
     }
-    assert remedy.startswith("mlc-gateway upgrade ")
-    assert "${parameters.messages}" in remedy
+    assert remedy.startswith("upgrade the agent with `mlc-gateway upgrade ")
+    assert "in the parameter messages; requests without this parameter are not affected" in remedy
     assert deployment.simulator.received == []
 
 

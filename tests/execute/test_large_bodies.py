@@ -173,7 +173,7 @@ def test_a_large_text_is_not_read_by_the_fast_path() -> None:
 async def test_a_refused_input_is_given_back_without_a_collection(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept: list[weakref.ref[AgentInput]] = []
+    inputs: list[weakref.ref[AgentInput]] = []
     original = execute_handler.read_execute
 
     class Seen(AgentInput):
@@ -183,7 +183,7 @@ async def test_a_refused_input_is_given_back_without_a_collection(
         request = original(*args)
         assert request.input is not None
         seen = Seen(request.input.type, request.input.messages)
-        kept.append(weakref.ref(seen))
+        inputs.append(weakref.ref(seen))
         return type(request)(request.kind, seen, request.extracted, request.parameters, request.other)
 
     monkeypatch.setattr(execute_handler, "read_execute", read_execute)
@@ -194,6 +194,6 @@ async def test_a_refused_input_is_given_back_without_a_collection(
         for body in (b'{"input":"hello"}', LARGE["many escapes"]):
             assert (await execute(client, body))[0] == 502
         await READING.run(int)
-        assert [ref() for ref in kept] == [None, None]
+        assert [ref() for ref in inputs] == [None, None]
     finally:
         gc.enable()

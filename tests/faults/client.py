@@ -47,12 +47,12 @@ class Ask:
 
 @dataclass(frozen=True)
 class Saw:
-    """A response as a client saw it. status: 0 without a complete head. kept: the connection may be used again."""
+    """A response as a client saw it. status: 0 without a complete head. reusable: the connection may be used again."""
 
     status: int = 0
     body: bytes = b""
     whole: bool = False
-    kept: bool = False
+    reusable: bool = False
 
     def verdict(self, ask: Ask) -> str:
         """WHOLE, CUT, BAD or LATE where that is true; else what is wrong."""
@@ -97,7 +97,7 @@ class Client:
             saw = await read(reader, bodyless=ask.method == b"HEAD")
         except ConnectionError:
             saw = Saw()
-        if not saw.kept or ask.version == b"1.0":  # which is not kept unless asked for
+        if not saw.reusable or ask.version == b"1.0":  # which is not kept unless asked for
             self.close()
         return saw
 
@@ -117,18 +117,18 @@ async def read(reader: asyncio.StreamReader, *, bodyless: bool = False) -> Saw:
             if status >= 200:
                 break
         fields = head.lower()
-        kept = head.startswith(b"HTTP/1.1") and b"\r\nconnection: close" not in fields
+        reusable = head.startswith(b"HTTP/1.1") and b"\r\nconnection: close" not in fields
         if bodyless or status in (204, 304):
-            return Saw(status, b"", True, kept)
+            return Saw(status, b"", True, reusable)
         if b"\r\ntransfer-encoding: chunked" in fields:
             while size := int(await reader.readuntil(b"\r\n"), 16):
                 body += (await reader.readexactly(size + 2))[:-2]
             assert await reader.readexactly(2) == b"\r\n"
-            return Saw(status, body, True, kept)
+            return Saw(status, body, True, reusable)
         at = fields.find(b"\r\ncontent-length:")
         if at >= 0:
             body = await reader.readexactly(int(fields[at + 17 :].partition(b"\r\n")[0]))
-            return Saw(status, body, True, kept)
+            return Saw(status, body, True, reusable)
         while piece := await reader.read(65536):
             body += piece
         return Saw(status, body, True, False)

@@ -105,15 +105,15 @@ async def test_a_slow_upload_outlasts_the_time_an_idle_connection_is_kept() -> N
     ask = Ask(b"slow", b"POST", b"/_bulk", b"x" * 50)
     async with running_gateway(upstream, keepalive=60, timeouts=PATIENT) as gateway:
         assert (await once(gateway.data_port, PLAIN)).verdict(PLAIN) == WHOLE
-        [kept] = gateway.upstream._connections
-        assert kept.deadline < NO_DEADLINE
+        [idle] = gateway.upstream._connections
+        assert idle.deadline < NO_DEADLINE
         reader, writer = await asyncio.open_connection("127.0.0.1", gateway.data_port)
         writer.write(ask.head())
-        assert await settled(lambda: kept.deadline == NO_DEADLINE)
+        assert await settled(lambda: idle.deadline == NO_DEADLINE)
         for byte in ask.body:
             writer.write(bytes([byte]))
             await asyncio.sleep(0)
-            assert kept.deadline == NO_DEADLINE
+            assert idle.deadline == NO_DEADLINE
         assert (await asyncio.wait_for(read(reader), PATIENCE)).verdict(ask) == WHOLE
         writer.close()
     assert upstream.accepted == 1

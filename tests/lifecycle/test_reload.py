@@ -136,6 +136,6 @@ async def test_new_certificates_are_used_after_a_reload(tmp_path: Path) -> None:
         assert "two.test" in await names(port)
         gateway.write({**upstream(cluster.url)})
         gateway.signal(signal.SIGHUP)
-        [kept] = await gateway.event("reload failed")
-        assert kept["problems"] == ["listen.tls.cert_file: can't change without a restart"]
+        [failure] = await gateway.event("reload failed")
+        assert failure["problems"] == ["listen.tls.cert_file: can't change without a restart"]
         assert "two.test" in await names(port)

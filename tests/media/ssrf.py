@@ -7,8 +7,8 @@ from __future__ import annotations
 
 NO_NAME = "the URL's host is not a full domain name"
 NOT_PUBLIC = "the URL's host has an address that is not a public one"
-SCHEME = "the URL's scheme is not one of those fetched"
-CREDENTIALS = "the URL holds credentials, and none are sent"
+SCHEME = "media are not fetched from URLs of this scheme"
+CREDENTIALS = "the URL holds credentials, which the gateway does not send"
 NOT_ALLOWED = "the URL's host is not one that media may be fetched from"
 UNREADABLE = "the URL can't be read"
 

@@ -77,7 +77,7 @@ async def test_http_is_fetched_by_choice(authority: trustme.CA) -> None:
         url = server.serve("/png")
         (problem,) = await refused(server.fetcher(), medium(url))
         assert (problem.reason, problem.expected) == (
-            "The image can't be fetched: the URL's scheme is not one of those fetched",
+            "The image can't be fetched: media are not fetched from URLs of this scheme",
             "https",
         )
         assert problem.help == "Send it as base64. The operator allows http with the setting media.http."
@@ -145,7 +145,7 @@ async def test_a_name_that_nobody_knows(server: MediaServer) -> None:
 
 async def test_a_host_that_takes_no_connection(server: MediaServer) -> None:
     fetch = server.fetcher(Names({HOST: [["127.0.0.3"]]}), lambda _: True)
-    assert await reason(fetch, server.serve("/x")) == "its host can't be connected to"
+    assert await reason(fetch, server.serve("/x")) == "no connection to its host"
 
 
 BROKEN = "its host's answer breaks off or is not HTTP"
@@ -219,7 +219,7 @@ async def test_an_undeclared_size_is_refused_where_it_passes_the_limit(server: M
 async def test_a_compressed_answer_is_not_unpacked(server: MediaServer, coding: str) -> None:
     url = server.serve("/bomb", gzip.compress(bytes(50_000_000), 1), Content_Encoding=coding)
     found = await reason(server.fetcher(), url)
-    assert found == "its host sent it compressed, though asked not to"
+    assert found == "its host sent it compressed, although the gateway asked for no compression"
 
 
 async def test_the_media_of_a_request_are_limited_together(server: MediaServer) -> None:
@@ -342,12 +342,12 @@ async def test_wrong_type_and_wrong_bytes_are_told(server: MediaServer) -> None:
     problems = await refused(server.fetcher(), medium(page), medium(jpeg))
     assert [(p.reason, p.expected, p.received) for p in problems] == [
         (
-            "The image can't be fetched: the content type of what came is not the block's format",
+            "The image can't be fetched: the response's content type does not match the block's format",
             "image/png",
             "text/html",
         ),
         (
-            "The image can't be fetched: the bytes that came are not of the block's format",
+            "The image can't be fetched: the response's content does not match the block's format",
             "png",
             "ff d8 ff e0 2e 2e 2e 2e",
         ),

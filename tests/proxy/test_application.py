@@ -315,10 +315,12 @@ async def test_an_early_response_ends_the_upload(start: Start) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "connection", "kept"), [("1.1", "", True), ("1.1", "close", False), ("1.0", "", False),
+    ("version", "connection", "persistent"), [("1.1", "", True), ("1.1", "close", False), ("1.0", "", False),
                                         ("1.0", "keep-alive", True)]
 )  # fmt: skip
-async def test_connections_are_kept_as_the_client_says(version: str, connection: str, kept: bool, start: Start) -> None:
+async def test_connections_are_kept_as_the_client_says(
+    version: str, connection: str, persistent: bool, start: Start
+) -> None:
     line = f"Connection: {connection}\r\n" if connection else ""
     raw = f"GET / HTTP/{version}\r\nHost: c\r\n{line}\r\n".encode()
     async with RecordingUpstream() as upstream:
@@ -327,8 +329,11 @@ async def test_connections_are_kept_as_the_client_says(version: str, connection:
         writer.write(raw)
         first = await read_message(reader)
         writer.write(raw)
-        assert first.values("connection") == {"1.1": [] if kept else [b"close"], "1.0": [b"keep-alive"] * kept}[version]
-        if kept:
+        assert (
+            first.values("connection")
+            == {"1.1": [] if persistent else [b"close"], "1.0": [b"keep-alive"] * persistent}[version]
+        )
+        if persistent:
             assert (await read_message(reader)).body == b"ok"
         else:
             assert await reader.read() == b""

@@ -88,8 +88,8 @@ def _java_version(home: Path) -> int:
     java = home / "bin" / "java"
     if not java.is_file():
         return 0
-    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
-    found = re.search(r'version "(\d+)', told)
+    output = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    found = re.search(r'version "(\d+)', output)
     return int(found[1]) if found else 0
 
 
@@ -229,7 +229,7 @@ def _as_plain_user() -> list[str]:
 
 
 def _wait(process: subprocess.Popen[bytes], began: float, say: Callable[[str], None]) -> str:
-    told = 0.0
+    reported = 0.0
     while True:
         waited = time.monotonic() - began
         if process.poll() is not None or waited > BOOT_LIMIT:
@@ -238,8 +238,8 @@ def _wait(process: subprocess.Popen[bytes], began: float, say: Callable[[str], N
         url = _bound_url()
         if url and _answers(f"{url}/_cluster/health?wait_for_status=yellow&timeout=1s"):
             return url
-        if waited - told >= 10:
-            told = waited
+        if waited - reported >= 10:
+            reported = waited
             say(f"OpenSearch is starting… {waited:.0f} s")
         time.sleep(0.5)
 

@@ -27,25 +27,25 @@ HOSTILE = (
 )
 
 
-def text_block(words: str) -> dict[str, Any]:
-    return {"type": "text", "text": words}
+def text_block(content: str) -> dict[str, Any]:
+    return {"type": "text", "text": content}
 
 
 IMAGE: dict[str, Any] = {"type": "image", "source": {"type": "base64", "format": "png", "data": PNG}}
 
 
-def said(role: str, *blocks: dict[str, Any]) -> dict[str, Any]:
+def input_message(role: str, *blocks: dict[str, Any]) -> dict[str, Any]:
     return {"role": role, "content": list(blocks)}
 
 
 def conversation(first: str, last: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Four turns before the last: the first with an image between texts."""
     return [
-        said("user", text_block(first), IMAGE, text_block("what is it?")),
-        said("assistant", text_block("a dot")),
-        said("user", text_block("sure?")),
-        said("assistant", text_block("yes")),
-        said("user", *last),
+        input_message("user", text_block(first), IMAGE, text_block("what is it?")),
+        input_message("assistant", text_block("a dot")),
+        input_message("user", text_block("sure?")),
+        input_message("assistant", text_block("yes")),
+        input_message("user", *last),
     ]
 
 

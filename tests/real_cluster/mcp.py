@@ -59,24 +59,24 @@ class McpServer:
         """The answer to a request; None for a notification."""
         if "id" not in message:
             return None
-        said: dict[str, Any] = {"jsonrpc": "2.0", "id": message["id"]}
+        response: dict[str, Any] = {"jsonrpc": "2.0", "id": message["id"]}
         asked = message.get("params") or {}
         match message["method"]:
             case "initialize":
                 info = {"name": "test", "version": "1"}
                 version = asked["protocolVersion"]
                 return {
-                    **said,
+                    **response,
                     "result": {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": info},
                 }
             case "tools/list":
-                return {**said, "result": {"tools": TOOLS}}
+                return {**response, "result": {"tools": TOOLS}}
             case "tools/call":
                 arguments = asked.get("arguments") or {}
                 self.called.append(Called(asked["name"], arguments, authorization))
                 text = FOUND + str(arguments.get("word"))
-                return {**said, "result": {"content": [{"type": "text", "text": text}], "isError": False}}
-        return {**said, "error": {"code": -32601, "message": "method not found"}}
+                return {**response, "result": {"content": [{"type": "text", "text": text}], "isError": False}}
+        return {**response, "error": {"code": -32601, "message": "method not found"}}
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         server = self

@@ -19,8 +19,8 @@ def dumps(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
-def text(provider: str, words: str) -> dict[str, Any]:
-    return {"type": "text", "text": words} if provider == "openai" else {"text": words}
+def text(provider: str, content: str) -> dict[str, Any]:
+    return {"type": "text", "text": content} if provider == "openai" else {"text": content}
 
 
 def image(provider: str) -> dict[str, Any]:
@@ -38,11 +38,11 @@ def message(provider: str, role: str, *parts: dict[str, Any]) -> dict[str, Any]:
     return {"role": role, "content": list(parts)}
 
 
-def prompted(provider: str, words: str) -> dict[str, Any]:
+def prompted(provider: str, content: str) -> dict[str, Any]:
     """The user turn a connector's own template makes of a prompt."""
     if provider == "openai":
-        return {"role": "user", "content": words}
-    return message(provider, "user", text(provider, words))
+        return {"role": "user", "content": content}
+    return message(provider, "user", text(provider, content))
 
 
 def past(provider: str) -> list[dict[str, Any]]:
@@ -54,21 +54,21 @@ def past(provider: str) -> list[dict[str, Any]]:
 def with_tools(provider: str) -> list[dict[str, Any]]:
     """Four earlier turns with a tool call in them."""
     asked = message(provider, "user", text(provider, "weather?"))
-    said = message(provider, "assistant", text(provider, "sunny"))
+    answer = message(provider, "assistant", text(provider, "sunny"))
     if provider == "openai":
         function = {"name": "weather", "arguments": '{"city":"Pa\\"ris"}'}
         call = {"id": "call_1", "type": "function", "function": function}
         called = {"role": "assistant", "content": None, "tool_calls": [call]}
-        told: dict[str, Any] = {"role": "tool", "tool_call_id": "call_1", "content": "sunny"}
+        result_turn: dict[str, Any] = {"role": "tool", "tool_call_id": "call_1", "content": "sunny"}
     elif provider == "gemini":
         called = {"role": "model", "parts": [{"functionCall": {"name": "weather", "args": {"city": 'Pa"ris'}}}]}
         response = {"functionResponse": {"name": "weather", "response": {"output": "sunny"}}}
-        told = {"role": "user", "parts": [response]}
+        result_turn = {"role": "user", "parts": [response]}
     else:
         use = {"toolUse": {"toolUseId": "call_1", "name": "weather", "input": {"city": 'Pa"ris'}}}
         result = {"toolResult": {"toolUseId": "call_1", "content": [{"text": "sunny"}, {"text": "25C"}]}}
-        called, told = message(provider, "assistant", use), message(provider, "user", result)
-    return [asked, called, told, said]
+        called, result_turn = message(provider, "assistant", use), message(provider, "user", result)
+    return [asked, called, result_turn, answer]
 
 
 def history(messages: Sequence[dict[str, Any]]) -> str:
@@ -76,9 +76,9 @@ def history(messages: Sequence[dict[str, Any]]) -> str:
     return "".join(f"{dumps(one)}, " for one in messages)
 
 
-def escaped(words: str) -> str:
+def escaped(content: str) -> str:
     """Text as it stands inside a JSON string, safe from substitution: every `$` as \\u0024."""
-    return dumps(words)[1:-1].replace("$", "\\u0024")
+    return dumps(content)[1:-1].replace("$", "\\u0024")
 
 
 def turns(body: dict[str, Any]) -> list[dict[str, Any]]:
@@ -93,8 +93,8 @@ def system(body: dict[str, Any]) -> str:
         return "".join(part["text"] for part in body["systemInstruction"]["parts"])
     if "system" in body:
         return "".join(part["text"] for part in body["system"])
-    said = [one["content"] for one in body["messages"] if one["role"] in ("developer", "system")]
-    return "".join(one if isinstance(one, str) else "".join(part["text"] for part in one) for one in said)
+    answer = [one["content"] for one in body["messages"] if one["role"] in ("developer", "system")]
+    return "".join(one if isinstance(one, str) else "".join(part["text"] for part in one) for one in answer)
 
 
 def tool_names(body: dict[str, Any]) -> list[str]:
@@ -109,11 +109,11 @@ def tool_names(body: dict[str, Any]) -> list[str]:
     return sorted(names)
 
 
-def flow_prompt(words: str) -> str:
+def flow_prompt(content: str) -> str:
     """A flow agent's prompt (agents.FLOW_PROMPT) around a question."""
-    return f"\n\nHuman: {words}\n\nAssistant:"
+    return f"\n\nHuman: {content}\n\nAssistant:"
 
 
-def cflow_prompt(words: str, chat_history: str = "") -> str:
+def cflow_prompt(content: str, chat_history: str = "") -> str:
     """A conversational_flow agent's prompt (agents.CFLOW_PROMPT) around a question."""
-    return f"\n\nHistory:\n{chat_history}\n\nHuman: {words}\n\nAssistant:"
+    return f"\n\nHistory:\n{chat_history}\n\nHuman: {content}\n\nAssistant:"

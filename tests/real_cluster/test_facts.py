@@ -41,11 +41,11 @@ def arrived(result: tuple[int, Any, list[dict[str, Any]]]) -> list[dict[str, Any
     return turns(received[0])
 
 
-def refused(result: tuple[int, Any, list[dict[str, Any]]], status: int, words: str) -> None:
-    """The run failed with this status and words in its reason, and the LLM was not called."""
+def refused(result: tuple[int, Any, list[dict[str, Any]]], status: int, reason: str) -> None:
+    """The run failed with this status, with `reason` in its body, and the LLM was not called."""
     got, body, received = result
     assert (got, received) == (status, []), body
-    assert words in str(body)
+    assert reason in str(body)
 
 
 def splice(provider: str) -> str:
@@ -69,9 +69,9 @@ def memory_of(body: Any) -> str:
 @pytest.mark.parametrize("template", ["tutorial", "upgraded"])
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_conversational_A_text(execute: Execute, provider: str, template: str) -> None:
-    words = 'hello "quoted" \\ back\nline é 漢字 😀'
-    result = execute(f"{provider}_conv_tools_{template}", question=words)
-    assert arrived(result) == [prompted(provider, words)]
+    question = 'hello "quoted" \\ back\nline é 漢字 😀'
+    result = execute(f"{provider}_conv_tools_{template}", question=question)
+    assert arrived(result) == [prompted(provider, question)]
 
 
 @pytest.mark.parametrize("template", ["tutorial", "upgraded"])
@@ -79,10 +79,10 @@ def test_conversational_A_text(execute: Execute, provider: str, template: str) -
 def test_conversational_A_safe_text_that_looks_like_json_and_placeholders(
     execute: Execute, provider: str, template: str
 ) -> None:
-    words = '{"a": 1} ${parameters.model} $$ "q"'
-    prompt = {"prompt": escaped(words), "no_escape_params": f"{DNE},prompt"}
+    question = '{"a": 1} ${parameters.model} $$ "q"'
+    prompt = {"prompt": escaped(question), "no_escape_params": f"{DNE},prompt"}
     result = execute(f"{provider}_conv_tools_{template}", question="q", **prompt)
-    assert arrived(result) == [prompted(provider, words)]
+    assert arrived(result) == [prompted(provider, question)]
 
 
 @pytest.mark.parametrize("provider", ["bedrock", "gemini"])
@@ -148,10 +148,10 @@ def test_upgraded_E_one_turn_with_images(execute: Execute, provider: str, as_tex
 @pytest.mark.parametrize(("kind", "raw"), [("conv_tools", f"{DNE},body"), ("flow", "body"), ("cflow", "body")])
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_upgraded_F_many_turns_with_images_and_tools(execute: Execute, provider: str, kind: str, raw: str) -> None:
-    said = [*with_tools(provider), message(provider, "user", *spliced(provider))]
-    body = ",".join(map(dumps, said))
+    turns_sent = [*with_tools(provider), message(provider, "user", *spliced(provider))]
+    body = ",".join(map(dumps, turns_sent))
     result = execute(f"{provider}_{kind}_upgraded", question="q", body=body, no_escape_params=raw)
-    assert arrived(result) == said
+    assert arrived(result) == turns_sent
 
 
 # --- flow and conversational_flow with an MLModelTool
@@ -160,9 +160,13 @@ def test_upgraded_F_many_turns_with_images_and_tools(execute: Execute, provider:
 @pytest.mark.parametrize("template", ["tutorial", "upgraded"])
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_flow_A_text_inside_the_tools_own_prompt(execute: Execute, provider: str, template: str) -> None:
-    words = 'hello "quoted" \\ back\nline é 漢字'
-    assert arrived(execute(f"{provider}_flow_{template}", question=words)) == [prompted(provider, flow_prompt(words))]
-    assert arrived(execute(f"{provider}_cflow_{template}", question=words)) == [prompted(provider, cflow_prompt(words))]
+    question = 'hello "quoted" \\ back\nline é 漢字'
+    assert arrived(execute(f"{provider}_flow_{template}", question=question)) == [
+        prompted(provider, flow_prompt(question))
+    ]
+    assert arrived(execute(f"{provider}_cflow_{template}", question=question)) == [
+        prompted(provider, cflow_prompt(question))
+    ]
 
 
 @pytest.mark.parametrize("kind", ["flow", "cflow"])
@@ -187,10 +191,10 @@ def test_flow_tutorial_C_needs_no_escape_params(execute: Execute, provider: str)
 @pytest.mark.parametrize("template", ["tutorial", "upgraded"])
 @pytest.mark.parametrize("provider", ["bedrock", "openai"])
 def test_plan_execute_and_reflect_A_text_even_json(execute: Execute, provider: str, template: str) -> None:
-    for words in ('do "it"', '{"a":1}'):
-        (turn,) = arrived(execute(f"{provider}_per_{template}", question=words))
-        told = turn["content"] if provider == "openai" else turn["content"][0]["text"]
-        assert words in told
+    for question in ('do "it"', '{"a":1}'):
+        (turn,) = arrived(execute(f"{provider}_per_{template}", question=question))
+        content = turn["content"] if provider == "openai" else turn["content"][0]["text"]
+        assert question in content
 
 
 @pytest.mark.parametrize("provider", ["bedrock", "openai"])

@@ -32,34 +32,36 @@ SKIP = {"skip_validating_missing_parameters": "true"}
 
 
 @pytest.mark.parametrize("kind", ["flow", "cflow", "conv_tools"])
-@pytest.mark.parametrize("words", ['{"a":1}', '["x"]', '{a:"b"}', '["x",]', ' ["x"]', '["a\tb"]'])
+@pytest.mark.parametrize("question", ['{"a":1}', '["x"]', '{a:"b"}', '["x",]', ' ["x"]', '["a\tb"]'])
 def test_lenient_json_in_question_goes_in_raw_and_its_quotes_break_the_payload(
-    execute: Execute, kind: str, words: str
+    execute: Execute, kind: str, question: str
 ) -> None:
-    refused(execute(f"bedrock_{kind}_tutorial", question=words), 400, "Invalid payload")
+    refused(execute(f"bedrock_{kind}_tutorial", question=question), 400, "Invalid payload")
 
 
 @pytest.mark.parametrize("kind", ["flow", "cflow"])
 def test_lenient_json_in_question_can_rewrite_the_request(execute: Execute, kind: str) -> None:
-    words = f"""['a"}},{dumps(image("bedrock"))},{{"text":"']"""
+    question = f"""['a"}},{dumps(image("bedrock"))},{{"text":"']"""
     prompt = flow_prompt if kind == "flow" else cflow_prompt
     before, _, after = prompt("['a|']").partition("|")
     parts = [text("bedrock", before), image("bedrock"), text("bedrock", after)]
-    assert arrived(execute(f"bedrock_{kind}_tutorial", question=words)) == [message("bedrock", "user", *parts)]
+    assert arrived(execute(f"bedrock_{kind}_tutorial", question=question)) == [message("bedrock", "user", *parts)]
 
 
-@pytest.mark.parametrize("words", ["{", '["x" "y"]', "42", '"hi"', "null", '["x"],[2]', '["x"]//c', '{"a":1,"a":2}'])
-def test_text_that_is_no_lenient_json_is_escaped(execute: Execute, words: str) -> None:
-    assert arrived(execute("bedrock_conv_tools_tutorial", question=words)) == [prompted("bedrock", words)]
+@pytest.mark.parametrize("question", ["{", '["x" "y"]', "42", '"hi"', "null", '["x"],[2]', '["x"]//c', '{"a":1,"a":2}'])
+def test_text_that_is_no_lenient_json_is_escaped(execute: Execute, question: str) -> None:
+    assert arrived(execute("bedrock_conv_tools_tutorial", question=question)) == [prompted("bedrock", question)]
 
 
 def test_placeholder_is_expanded_in_question_chat_history_and_body(execute: Execute) -> None:
-    said = "tell ${parameters.model}"
+    question = "tell ${parameters.model}"
     expanded = f"tell {MODEL}"
-    assert arrived(execute("bedrock_conv_tools_tutorial", question=said)) == [prompted("bedrock", expanded)]
-    result = execute("bedrock_conv_tools_tutorial", question="q", _chat_history=history([prompted("bedrock", said)]))
+    assert arrived(execute("bedrock_conv_tools_tutorial", question=question)) == [prompted("bedrock", expanded)]
+    result = execute(
+        "bedrock_conv_tools_tutorial", question="q", _chat_history=history([prompted("bedrock", question)])
+    )
     assert arrived(result) == [prompted("bedrock", expanded), prompted("bedrock", "q")]
-    for body in (prompted("bedrock", said), dumps(prompted("bedrock", said))):
+    for body in (prompted("bedrock", question), dumps(prompted("bedrock", question))):
         assert arrived(execute("bedrock_conv_tools_upgraded", question="q", body=body)) == [
             prompted("bedrock", expanded)
         ]
@@ -78,8 +80,8 @@ def test_placeholder_of_itself_is_an_infinite_loop(execute: Execute, kind: str) 
 
 
 def test_placeholder_of_a_credential_is_never_expanded(execute: Execute) -> None:
-    words = "x ${credential.access_key}"
-    assert arrived(execute("bedrock_conv_tools_tutorial", question=words)) == [prompted("bedrock", words)]
+    question = "x ${credential.access_key}"
+    assert arrived(execute("bedrock_conv_tools_tutorial", question=question)) == [prompted("bedrock", question)]
 
 
 def test_placeholder_default(execute: Execute) -> None:
@@ -88,21 +90,21 @@ def test_placeholder_default(execute: Execute) -> None:
 
 
 def test_unicode_escaped_dollar_is_safe_in_a_raw_json_string_not_in_an_object(execute: Execute) -> None:
-    words = "a ${parameters.model} b"
-    raw = dumps(prompted("bedrock", words)).replace("$", "\\u0024")
+    question = "a ${parameters.model} b"
+    raw = dumps(prompted("bedrock", question)).replace("$", "\\u0024")
     result = execute("bedrock_conv_tools_upgraded", question="q", body=raw)
-    assert arrived(result) == [prompted("bedrock", words)]
+    assert arrived(result) == [prompted("bedrock", question)]
     result = execute("bedrock_conv_tools_tutorial", question="q", _chat_history=f"{raw}, ")
-    assert arrived(result) == [prompted("bedrock", words), prompted("bedrock", "q")]
-    result = execute("bedrock_conv_tools_upgraded", question="q", body=prompted("bedrock", words))
+    assert arrived(result) == [prompted("bedrock", question), prompted("bedrock", "q")]
+    result = execute("bedrock_conv_tools_upgraded", question="q", body=prompted("bedrock", question))
     assert arrived(result) == [prompted("bedrock", f"a {MODEL} b")]
 
 
 def test_two_dollars_are_literal_on_flow_one_pass_not_on_conversational(execute: Execute) -> None:
-    words = "a $${parameters.model} b"
-    result = execute("bedrock_flow_tutorial", question=words, **SKIP)
+    question = "a $${parameters.model} b"
+    result = execute("bedrock_flow_tutorial", question=question, **SKIP)
     assert arrived(result) == [prompted("bedrock", flow_prompt("a ${parameters.model} b"))]
-    result = execute("bedrock_conv_tools_tutorial", question=words, **SKIP)
+    result = execute("bedrock_conv_tools_tutorial", question=question, **SKIP)
     assert arrived(result) == [prompted("bedrock", f"a {MODEL} b")]
 
 
@@ -112,17 +114,19 @@ def test_dollar_that_ends_a_value_escapes_the_next_placeholder(execute: Execute)
 
 
 def test_unclosed_placeholder_needs_the_skip_flag(execute: Execute) -> None:
-    words = "a ${parameters.x"
-    refused(execute("bedrock_flow_tutorial", question=words), 400, "Some parameter placeholder not filled in payload")
-    result = execute("bedrock_flow_tutorial", question=words, **SKIP)
-    assert arrived(result) == [prompted("bedrock", flow_prompt(words))]
+    question = "a ${parameters.x"
+    refused(
+        execute("bedrock_flow_tutorial", question=question), 400, "Some parameter placeholder not filled in payload"
+    )
+    result = execute("bedrock_flow_tutorial", question=question, **SKIP)
+    assert arrived(result) == [prompted("bedrock", flow_prompt(question))]
 
 
 def test_nameless_placeholder_needs_the_skip_flag(execute: Execute) -> None:
-    words = "a ${parameters.} b"
-    assert execute("bedrock_flow_tutorial", question=words)[0] == 500
-    result = execute("bedrock_flow_tutorial", question=words, **SKIP)
-    assert arrived(result) == [prompted("bedrock", flow_prompt(words))]
+    question = "a ${parameters.} b"
+    assert execute("bedrock_flow_tutorial", question=question)[0] == 500
+    result = execute("bedrock_flow_tutorial", question=question, **SKIP)
+    assert arrived(result) == [prompted("bedrock", flow_prompt(question))]
 
 
 def test_payload_limits_nesting_and_duplicate_keys(execute: Execute) -> None:
@@ -157,8 +161,8 @@ def test_chat_history_is_overwritten_by_memory_unless_message_history_limit_is_0
     remembered = [prompted("bedrock", "one"), message("bedrock", "assistant", text("bedrock", "the answer"))]
     mine = {"memory_id": memory_id, "_chat_history": history(past("bedrock"))}
     assert arrived(execute(name, question="two", **mine)) == [*remembered, prompted("bedrock", "two")]
-    kept = execute(name, question="three", message_history_limit=0, **mine)
-    assert arrived(kept) == [*past("bedrock"), prompted("bedrock", "three")]
+    result = execute(name, question="three", message_history_limit=0, **mine)
+    assert arrived(result) == [*past("bedrock"), prompted("bedrock", "three")]
 
 
 def test_memory_stores_question_not_prompt_or_body(api: Api, execute: Execute) -> None:
@@ -272,7 +276,7 @@ def test_connector_for_claude_v2_gets_an_interface_that_requires_inputs(api: Api
 
 
 @pytest.mark.parametrize(
-    ("sent", "status", "words"),
+    ("sent", "status", "reason"),
     [
         ("", 400, "request body is required"),
         ("[1]", 400, "parsing_exception"),
@@ -282,10 +286,10 @@ def test_connector_for_claude_v2_gets_an_interface_that_requires_inputs(api: Api
         ('{"parameters": [1]}', 500, "null_pointer_exception"),
     ],
 )
-def test_malformed_bodies(api: Api, agents: dict[str, Agent], llm: LLM, sent: str, status: int, words: str) -> None:
+def test_malformed_bodies(api: Api, agents: dict[str, Agent], llm: LLM, sent: str, status: int, reason: str) -> None:
     got, answer = api.execute(agents["bedrock_conv_tools_tutorial"].agent_id, sent)
     assert (got, llm.taken()) == (status, [])
-    assert words in str(answer)
+    assert reason in str(answer)
 
 
 def test_unknown_agent_is_404(api: Api, agents: dict[str, Agent]) -> None:

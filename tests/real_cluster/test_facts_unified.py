@@ -26,7 +26,7 @@ LEGACY = ["flow", "cflow", "conv_react", "conv_tools", "per"]
 
 
 def mapped(provider: str, kind: str) -> list[dict[str, Any]]:
-    """`INPUTS[kind]` in the provider's words."""
+    """`INPUTS[kind]` in the provider's format."""
     if kind == "text":
         return [message(provider, "user", text(provider, "hello"))]
     if kind == "blocks":
@@ -34,10 +34,10 @@ def mapped(provider: str, kind: str) -> list[dict[str, Any]]:
     return [*past(provider), message(provider, "user", text(provider, "q2"))]
 
 
-def refused(result: tuple[int, Any], llm: LLM, status: int, words: str) -> None:
+def refused(result: tuple[int, Any], llm: LLM, status: int, reason: str) -> None:
     got, answer = result
     assert (got, llm.taken()) == (status, []), answer
-    assert words in str(answer)
+    assert reason in str(answer)
 
 
 # --- the setting is off, as shipped
@@ -119,10 +119,10 @@ def test_on_legacy_agent_takes_the_3_4_bodies(api: Api, agents: dict[str, Agent]
 def test_on_unified_v1_takes_text(
     api: Api, unified_agents: dict[str, str], unified_on: None, llm: LLM, provider: str
 ) -> None:
-    for words in ('hello "quoted" \\ back\nline é 漢字', '{"a": 1}'):
-        status, answer = api.execute(unified_agents[f"v1_{provider}"], {"input": words})
+    for question in ('hello "quoted" \\ back\nline é 漢字', '{"a": 1}'):
+        status, answer = api.execute(unified_agents[f"v1_{provider}"], {"input": question})
         assert status == 200, answer
-        assert turns(llm.taken()[0]) == [prompted(provider, words)]
+        assert turns(llm.taken()[0]) == [prompted(provider, question)]
 
 
 @pytest.mark.parametrize("kind", ["blocks", "messages"])
@@ -255,11 +255,11 @@ def test_on_native_input_is_expanded_and_a_helper_parameter_guards_it(
     api: Api, unified_agents: dict[str, str], unified_on: None, llm: LLM, name: str, as_blocks: bool
 ) -> None:
     guards = {"gw_p": "${parameters.", "skip_validating_missing_parameters": "true"}
-    for words, parameters, arrives in [
+    for question, parameters, arrives in [
         ("tell ${parameters.model}", {}, f"tell {MODEL if 'bedrock' in name else 'gpt-4o'}"),
         ("tell ${parameters.gw_p}model}", guards, "tell ${parameters.model}"),
     ]:
-        given = [{"type": "text", "text": words}] if as_blocks else words
+        given = [{"type": "text", "text": question}] if as_blocks else question
         status, answer = api.execute(unified_agents[name], {"input": given, "parameters": parameters})
         assert status == 200, answer
         ((turn,),) = [turns(body) for body in llm.taken()]
@@ -277,8 +277,8 @@ def test_memory_container_keeps_v2_turns_as_working_memories(
     query = {"query": {"term": {"namespace.session_id": answer["memory_id"]}}, "sort": [{"message_id": "asc"}]}
     path = f"/_plugins/_ml/memory_containers/{container}/memories/working/_search"
     found = [hit["_source"] for hit in api.must("GET", path, query)["hits"]["hits"]]
-    said = [one["structured_data_blob"]["message"] for one in found]
-    assert [(one["role"], one["content"][0]["text"]) for one in said] == [
+    messages = [one["structured_data_blob"]["message"] for one in found]
+    assert [(one["role"], one["content"][0]["text"]) for one in messages] == [
         ("user", "remember this"),
         ("assistant", "the answer"),
     ]
@@ -294,8 +294,8 @@ def test_v2_remembers_by_memory_id_and_an_unknown_one_starts_a_session(
     _, first = api.execute(agent_id, {"input": "one"})
     llm.taken()
     api.execute(agent_id, {"input": "two", "parameters": {"memory_id": first["memory_id"]}})
-    said = [("user", "one"), ("assistant", "the answer"), ("user", "two")]
-    assert turns(llm.taken()[0]) == [message("bedrock", role, text("bedrock", words)) for role, words in said]
+    messages = [("user", "one"), ("assistant", "the answer"), ("user", "two")]
+    assert turns(llm.taken()[0]) == [message("bedrock", role, text("bedrock", question)) for role, question in messages]
     status, answer = api.execute(agent_id, {"input": "three", "parameters": {"memory_id": "nosuch"}})
     assert status == 200, answer
     assert turns(llm.taken()[0]) == [prompted("bedrock", "three")]
@@ -305,7 +305,7 @@ def test_v2_remembers_by_memory_id_and_an_unknown_one_starts_a_session(
 
 
 @pytest.mark.parametrize(
-    ("type_", "memory", "words"),
+    ("type_", "memory", "reason"),
     [
         ("conversational/v2", {"type": "conversation_index"}, "Invalid Agent Type"),
         ("conversational_v2", None, "require memory configuration"),
@@ -313,18 +313,18 @@ def test_v2_remembers_by_memory_id_and_an_unknown_one_starts_a_session(
     ],
 )
 def test_on_v2_registration_rules(
-    api: Api, unified_on: None, llm: LLM, type_: str, memory: dict[str, str] | None, words: str
+    api: Api, unified_on: None, llm: LLM, type_: str, memory: dict[str, str] | None, reason: str
 ) -> None:
     body = unified_body("x", type_, "bedrock", None) | {"memory": memory}
     body = {key: value for key, value in body.items() if value is not None}
-    refused(api.call("POST", "/_plugins/_ml/agents/_register", body), llm, 400, words)
+    refused(api.call("POST", "/_plugins/_ml/agents/_register", body), llm, 400, reason)
 
 
 # --- on: input that is wrong
 
 
 @pytest.mark.parametrize(
-    ("given", "status", "words"),
+    ("given", "status", "reason"),
     [
         (None, 400, "Invalid input format. Expected string or array."),
         (42, 400, "Invalid input format. Expected string or array."),
@@ -345,9 +345,9 @@ def test_on_wrong_input(
     llm: LLM,
     given: Any,
     status: int,
-    words: str,
+    reason: str,
 ) -> None:
-    refused(api.execute(unified_agents["v2_bedrock"], {"input": given}), llm, status, words)
+    refused(api.execute(unified_agents["v2_bedrock"], {"input": given}), llm, status, reason)
 
 
 def test_on_empty_text_is_400_on_v1_and_sent_on_by_v2(

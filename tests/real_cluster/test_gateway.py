@@ -22,9 +22,9 @@ from .delivered import (
     canonical,
     execute_showing_headers,
     field_of,
+    input_message,
     mapping,
     refused_with_code,
-    said,
     text_block,
     without_prompt,
 )
@@ -105,7 +105,7 @@ def test_system_text_joins_the_agents_own(
     agent = agents[name]
     rules = 'Answer in "verse" ${parameters.model}.'
     status, answer = through(
-        agent.agent_id, {"input": [said("system", text_block(rules)), said("user", text_block("hi"))]}
+        agent.agent_id, {"input": [input_message("system", text_block(rules)), input_message("user", text_block("hi"))]}
     )
     received = llm.taken()
     assert status == 200, answer
@@ -125,11 +125,11 @@ def test_tool_history_arrives_or_is_refused(
 ) -> None:
     call = {"id": "call_1", "type": "function", "function": {"name": "weather", "arguments": '{"city":"Paris"}'}}
     value = [
-        said("user", text_block("weather?")),
+        input_message("user", text_block("weather?")),
         {"role": "assistant", "content": [text_block("looking")], "toolCalls": [call]},
         {"role": "tool", "content": [text_block("sunny")], "toolCallId": "call_1"},
-        said("assistant", text_block("it is sunny")),
-        said("user", text_block("thanks")),
+        input_message("assistant", text_block("it is sunny")),
+        input_message("user", text_block("thanks")),
     ]
     agent = agents[name]
     status, answer = through(agent.agent_id, {"input": value})
@@ -155,10 +155,10 @@ def test_remembered_turns_come_back_as_they_were_said(
     llm.taken()
     status, answer = through(agent.agent_id, {"input": "next", "parameters": {"memory_id": memory_id}})
     assert status == 200, answer
-    told = [said("user", text_block(HOSTILE)), said("assistant", text_block("the answer"))]
+    remembered = [input_message("user", text_block(HOSTILE)), input_message("assistant", text_block("the answer"))]
     if template == "array":
-        told = []  # this template has no place that the agent fills from its memory, with or without the gateway
-    expected = mapping(agent.provider, [*told, said("user", text_block("next"))])
+        remembered = []  # this template has no place that the agent fills from its memory, with or without the gateway
+    expected = mapping(agent.provider, [*remembered, input_message("user", text_block("next"))])
     assert canonical(agent.provider, turns(llm.taken()[0])) == canonical(agent.provider, expected)
 
 

@@ -47,8 +47,10 @@ def register_py(url: str, body: Any) -> tuple[int, Any]:
 def register_js(url: str, body: Any) -> tuple[int, Any]:
     if shutil.which("node") is None or not (JS / "node_modules").is_dir():
         pytest.skip("opensearch-js is not installed here")
-    told = json.dumps({"url": url, "bodies": [body]})
-    run = subprocess.run(["node", "register.mjs"], cwd=JS, input=told, capture_output=True, text=True, check=True)
+    registrations = json.dumps({"url": url, "bodies": [body]})
+    run = subprocess.run(
+        ["node", "register.mjs"], cwd=JS, input=registrations, capture_output=True, text=True, check=True
+    )
     (answer,) = json.loads(run.stdout)
     return answer["status"], answer["answer"]
 
@@ -136,8 +138,8 @@ def test_other_types_with_the_api_off(gateway_url: str, llm: LLM, through: Send,
     llm.taken()
     if type_ == "plan_execute_and_reflect":
         llm.replies(PLAN)
-    status, said = through(answer["agent_id"], {"input": "hello"})
-    assert status == 200, said
+    status, response = through(answer["agent_id"], {"input": "hello"})
+    assert status == 200, response
     assert "hello" in json.dumps(llm.taken()[0])
 
 
@@ -148,8 +150,8 @@ def test_tools_that_are_not_named(gateway_url: str, llm: LLM, through: Send, pro
         status, answer = register_py(gateway_url, body | {"tools": tools})
         assert status == 200, answer
         llm.taken()
-        status, said = through(answer["agent_id"], {"input": INPUTS["conversation"]})
-        assert status == 200, said
+        status, response = through(answer["agent_id"], {"input": INPUTS["conversation"]})
+        assert status == 200, response
         (received,) = llm.taken()
         assert tool_names(received) == offered
 

@@ -66,10 +66,10 @@ def connector_ids(api: Api) -> set[str]:
     return {hit["_id"] for hit in hits}
 
 
-def is_used(server: McpServer, llm: LLM, told: Any, provider: str) -> None:
+def is_used(server: McpServer, llm: LLM, answer: Any, provider: str) -> None:
     """The LLM was offered the one tool, called it, and was told what it said."""
     asked, answered = llm.taken()
-    assert tool_names(asked) == ["lookup_word"], told
+    assert tool_names(asked) == ["lookup_word"], answer
     assert server.called == [Called("lookup_word", {"word": "owl"}, "Bearer the-token")]
     assert FOUND + "owl" in json.dumps(answered)
 
@@ -77,9 +77,9 @@ def is_used(server: McpServer, llm: LLM, told: Any, provider: str) -> None:
 def runs(send: Send, server: McpServer, llm: LLM, agent_id: str, provider: str) -> None:
     llm.taken()
     llm.replies(ToolCall("lookup_word", {"word": "owl"}))
-    status, told = send(agent_id, {"input": "What is an owl?"})
-    assert status == 200, told
-    is_used(server, llm, told, provider)
+    status, answer = send(agent_id, {"input": "What is an owl?"})
+    assert status == 200, answer
+    is_used(server, llm, answer, provider)
 
 
 def is_removed(gateway: Api, api: Api, agent_id: str) -> None:
@@ -90,12 +90,12 @@ def is_removed(gateway: Api, api: Api, agent_id: str) -> None:
     assert "the-token" not in json.dumps([agent, api.must("GET", connector)])
     deleted = urllib3.request("DELETE", f"{gateway.url}/_plugins/_ml/agents/{agent_id}?cascade=true")
     assert deleted.status == 200, deleted.data
-    told = deleted.headers["X-MLC-Cleanup"]
+    answer = deleted.headers["X-MLC-Cleanup"]
     for path in (f"/_plugins/_ml/agents/{agent_id}", f"/_plugins/_ml/models/{model_id}"):
-        assert api.call("GET", path)[0] == 404, (path, told)
+        assert api.call("GET", path)[0] == 404, (path, answer)
     if api.call("GET", connector)[0] != 404:
-        assert is_taken_for_used(api, connector), told
-        assert f"connector {entry['mcp_connector_id']} is left behind: " in told
+        assert is_taken_for_used(api, connector), answer
+        assert f"connector {entry['mcp_connector_id']} is left behind: " in answer
 
 
 def is_taken_for_used(api: Api, connector: str) -> bool:
@@ -195,6 +195,6 @@ def test_quick_execute(gateway_url: str, api: Api, llm: LLM, server: McpServer, 
     before = connector_ids(api)
     body = mcp_body(server, protocol, "bedrock", llm) | {"input": "What is an owl?"}
     llm.replies(ToolCall("lookup_word", {"word": "owl"}))
-    told = Api(gateway_url).must("POST", "/_plugins/_ml/agents/_execute", body)
-    is_used(server, llm, told, "bedrock")
+    answer = Api(gateway_url).must("POST", "/_plugins/_ml/agents/_execute", body)
+    is_used(server, llm, answer, "bedrock")
     assert connector_ids(api) == before

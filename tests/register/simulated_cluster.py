@@ -75,13 +75,13 @@ def registration_of(name: str, members: Mapping[str, Any] = {}, **more: Any) -> 
     return read({"name": name, "type": type_, "model": block(PROVIDERS[short], **more), **members})
 
 
-class MadeWorld(SimulatedCluster):
+class RegisteredCluster(SimulatedCluster):
     """A simulated cluster with all `AGENTS` of a version, with models at the simulator's endpoints.
 
-    `TOLD` is the agent's own system text.
+    `MODEL_PARAMETERS` has the agent's own system text.
     """
 
-    TOLD: Mapping[str, str] = {"system_prompt": "Be brief."}
+    MODEL_PARAMETERS: Mapping[str, str] = {"system_prompt": "Be brief."}
 
     def __init__(self, version: str) -> None:
         super().__init__(version)
@@ -92,7 +92,7 @@ class MadeWorld(SimulatedCluster):
         """Make an agent called `name`, `<provider>-<type>`. more: members of the registration, such as its tools."""
         target, resources = TARGETS[version], self.core.resources
         url = URLS[PROVIDERS[name.partition("-")[0]]]
-        registration = registration_of(name, more, url=url, model_parameters=dict(self.TOLD))
+        registration = registration_of(name, more, url=url, model_parameters=dict(self.MODEL_PARAMETERS))
         check(registration, target)
         made = resources.register_model(model_body(registration, target, TAG), deploy=True)
         body = agent_body(registration, target, TAG, made["model_id"])
@@ -108,6 +108,6 @@ def profile_of(name: str, version: str) -> AgentProfile:
 
 
 @cache
-def made_world(version: str) -> MadeWorld:
+def registered_cluster(version: str) -> RegisteredCluster:
     """Return the simulated cluster of a version, made once."""
-    return MadeWorld(version)
+    return RegisteredCluster(version)

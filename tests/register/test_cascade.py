@@ -36,7 +36,7 @@ async def test_without_cascade_the_agent_goes_and_the_rest_is_told(version: str)
         status, document, headers = await deleted(deployment, agent_id)
         assert (status, document["result"]) == (200, "deleted")
         assert headers["X-MLC-Cleanup"] == (
-            f"kept model {model_id}; ?cascade=true removes what was made for an agent with it; by hand: "
+            f"kept model {model_id}; delete with ?cascade=true to remove it, too; by hand: "
             f"POST {ML}/models/{model_id}/_undeploy, DELETE {ML}/models/{model_id}"
         )
         assert deployment.counts == (0, 1, 0)

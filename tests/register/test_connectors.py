@@ -28,11 +28,11 @@ from tests.register.simulated_cluster import (
     OPENAI,
     TAG,
     TARGETS,
-    MadeWorld,
+    RegisteredCluster,
     block,
-    made_world,
     profile_of,
     read,
+    registered_cluster,
 )
 from tests.register.simulated_cluster import PROVIDERS as PROVIDER_NAMES
 
@@ -60,9 +60,9 @@ def golden(name: str) -> Any:
 
 
 def judged(version: str, name: str, case: Case) -> Verdict:
-    world = made_world(version)
-    sent = world.send(name, case.body, case.pairs)
-    return Oracle(world).judge(name, case.parameters, case.pairs, sent)
+    cluster = registered_cluster(version)
+    sent = cluster.send(name, case.body, case.pairs)
+    return Oracle(cluster).judge(name, case.parameters, case.pairs, sent)
 
 
 def describe_verdict(verdict: Verdict) -> str:
@@ -106,13 +106,13 @@ def _refusals(version: str, name: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("short", PROVIDER_NAMES)
 def test_the_same_arrives_at_an_agent_without_tools_but_for_bedrocks_tool_history(short: str) -> None:
-    world = MadeWorld("3.4.0")
+    cluster = RegisteredCluster("3.4.0")
     name = f"{short}-conversational"
-    world.make("3.4.0", name, tools=[])
+    cluster.make("3.4.0", name, tools=[])
     found = {}
     for key, case in INPUTS.items():
-        sent = world.send(name, case.body, case.pairs)
-        found[key] = describe_verdict(Oracle(world).judge(name, case.parameters, case.pairs, sent))
+        sent = cluster.send(name, case.body, case.pairs)
+        found[key] = describe_verdict(Oracle(cluster).judge(name, case.parameters, case.pairs, sent))
     needs_tools = short in ("bedrock", "anthropic", "invoke")
     refused = {"tool history": "refused: TOOLS_NEED_UPGRADE"} if needs_tools else {}
     assert found == golden("arrivals.json")["3.4.0"][name] | refused

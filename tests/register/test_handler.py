@@ -94,11 +94,11 @@ async def test_the_rfcs_registration_with_opensearch_py(version: str) -> None:
         finally:
             await refused.close()
             await client.close()
-        text, image, talk = (json.dumps(body["messages"]) for body in deployment.simulator.received)
+        text, image, conversation = (json.dumps(body["messages"]) for body in deployment.simulator.received)
         assert "hello" in text
         assert IMAGE["source"]["data"] in image
-        assert [message["role"] for message in json.loads(talk)] == ["user", "assistant", "user"]
-        assert IMAGE["source"]["data"] in talk
+        assert [message["role"] for message in json.loads(conversation)] == ["user", "assistant", "user"]
+        assert IMAGE["source"]["data"] in conversation
         assert deployment.orphans == []
 
 
@@ -130,10 +130,10 @@ async def test_credentials_go_into_the_connector_and_nowhere_else(version: str) 
         resources = deployment.simulator.core.resources
         [model] = resources.models.values()
         assert set(SECRETS) <= set(model["connector"].pop("credential").values())
-        kept = json.dumps([*resources.agents.values(), model])
+        stored = json.dumps([*resources.agents.values(), model])
         assert deployment.log.getvalue().count('"intent": "register"') == 5
         for secret in (*SECRETS, json.dumps(SECRETS[1])[1:-1]):
-            assert secret not in deployment.log.getvalue() + kept
+            assert secret not in deployment.log.getvalue() + stored
             assert all(secret not in answer for answer in deployment.answers)
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from gateway.cli import run
-from gateway.config.load import ConfigError, is_local, load
+from gateway.config.consistency import is_local
+from gateway.config.load import ConfigError, load
 from tests.conftest import StartGateway, settings_for
 from tests.lifecycle.process import Process
 from tests.proxy.use_case import UseCase

@@ -109,8 +109,8 @@ def test_a_model_of_an_agent_is_kept_only_where_safe_deletes_are_on(core: Cluste
     ask(core, "POST", f"{ML}/models/{model_id}/_undeploy")
     safe = {"persistent": {"plugins.ml_commons.safe_delete_model": True}}
     assert ask(core, "PUT", "/_cluster/settings", safe).status == 200
-    words = "1 agents are still using this model, please delete or update the agents first, all visible agents are: "
-    assert answer_of(core, "DELETE", f"models/{model_id}") == (409, f"{words}[{agent_id}]")
+    message = "1 agents are still using this model, please delete or update the agents first, all visible agents are: "
+    assert answer_of(core, "DELETE", f"models/{model_id}") == (409, f"{message}[{agent_id}]")
     ask(core, "PUT", "/_cluster/settings", {"persistent": {"plugins.ml_commons.safe_delete_model": None}})
     assert answer_of(core, "DELETE", f"models/{model_id}") == (200, "deleted")
 
@@ -164,19 +164,19 @@ def test_an_inner_connector_is_changed_in_place(core: ClusterCore) -> None:
 
 
 def test_a_connector_is_given_by_id_or_inside(core: ClusterCore) -> None:
-    (standing, connector_id), (inner, _) = add_model(core), add_model(core, inner=True)
+    (standalone, connector_id), (inner, _) = add_model(core), add_model(core, inner=True)
     other = core.resources.create_connector(CONNECTOR)["connector_id"]
     both = "Model cannot have both stand-alone connector and internal connector. Please check your update input body."
     none = "This remote does not have a connector_id field, maybe it uses an internal connector."
     assert answer_of(core, "PUT", f"models/{inner}", {"connector": {}, "connector_id": other}) == (400, both)
     assert answer_of(core, "PUT", f"models/{inner}", {"connector_id": other}) == (400, none)
-    assert answer_of(core, "PUT", f"models/{standing}", {"connector_id": other}) == (200, "updated")
-    assert core.resources.model(standing)["connector_id"] == other != connector_id
-    assert answer_of(core, "PUT", f"models/{standing}", {"connector_id": "nope"}) == (200, "updated")  # not checked
-    status, words = answer_of(core, "PUT", f"models/{standing}", {"connector": {"parameters": {"x": "y"}}})
+    assert answer_of(core, "PUT", f"models/{standalone}", {"connector_id": other}) == (200, "updated")
+    assert core.resources.model(standalone)["connector_id"] == other != connector_id
+    assert answer_of(core, "PUT", f"models/{standalone}", {"connector_id": "nope"}) == (200, "updated")  # not checked
+    status, message = answer_of(core, "PUT", f"models/{standalone}", {"connector": {"parameters": {"x": "y"}}})
     assert status == (400 if core.modern else 500)
     modern = "Cannot update connector settings for this model."
-    assert words.startswith(modern if core.modern else "Cannot invoke")
+    assert message.startswith(modern if core.modern else "Cannot invoke")
 
 
 def test_a_connector_is_changed_while_nothing_deployed_uses_it(core: ClusterCore) -> None:
@@ -339,8 +339,8 @@ def test_mcp_connector_checks(modern: ClusterCore) -> None:
         400,
         "MCP Connector url is null or blank",
     )
-    words = "Connector URL is not matching the trusted connector endpoint regex"
-    assert answer_of(modern, "POST", "connectors/_create", {**MCP, "url": "ftp://x"}) == (400, words)
+    message = "Connector URL is not matching the trusted connector endpoint regex"
+    assert answer_of(modern, "POST", "connectors/_create", {**MCP, "url": "ftp://x"}) == (400, message)
     assert ask(modern, "POST", f"{ML}/connectors/_create", {**MCP, "credential": {}}).status == 200
 
 
@@ -419,8 +419,8 @@ def test_settings_that_are_refused(core: ClusterCore) -> None:
     assert refusal({}) == (400, "Validation Failed: 1: no settings to update;")
     assert refusal({"persistent": {unified: True}}) == (400, f"persistent setting [{unified}], not recognized")
     maybe = {"plugins.ml_commons.agent_framework_enabled": "maybe"}
-    words = "Failed to parse value [maybe] as only [true] or [false] are allowed."
-    assert refusal({"transient": maybe}) == (400, words)
+    message = "Failed to parse value [maybe] as only [true] or [false] are allowed."
+    assert refusal({"transient": maybe}) == (400, message)
     assert core.settings.shown(flat=True, include_defaults=False) == {"persistent": {}, "transient": {}}
 
 

@@ -147,10 +147,10 @@ def contents(*turns: tuple[str, list[Any]], **more: Any) -> dict[str, Any]:
 
 
 ASKED = {"functionCall": {"name": "look", "args": {}}}
-TOLD = {"functionResponse": {"name": "look", "response": {"output": "seen"}}}
+TOOL_RESULT = {"functionResponse": {"name": "look", "response": {"output": "seen"}}}
 GEMINI_GOOD = [
     contents(("user", [TEXT, {"inlineData": {"mimeType": "image/png", "data": PNG}}])),
-    contents(("user", [TEXT]), ("model", [ASKED]), ("user", [TOLD]), systemInstruction={"parts": [TEXT]}),
+    contents(("user", [TEXT]), ("model", [ASKED]), ("user", [TOOL_RESULT]), systemInstruction={"parts": [TEXT]}),
     contents(("user", [{"fileData": {"mimeType": "video/mp4", "fileUri": "gs://b/v.mp4"}}])),
 ]
 GEMINI_BAD = {

@@ -254,8 +254,8 @@ def test_until_the_refresh_a_document_has_the_number_of_its_write_before(core: C
 @pytest.mark.parametrize("name", ["scroll", "size", "from", "sort", "q", "preference", "routing"])
 def test_parameters_of_a_search_in_the_url_are_unknown(core: ClusterCore, name: str) -> None:
     response = ask(core, "POST", f"{ML}/agents/_search?{name}=1m", {})
-    words = f"request [{ML}/agents/_search] contains unrecognized parameter: [{name}]"
-    assert (response.status, reason(response)) == (400, words)
+    message = f"request [{ML}/agents/_search] contains unrecognized parameter: [{name}]"
+    assert (response.status, reason(response)) == (400, message)
 
 
 def test_an_empty_body(core: ClusterCore) -> None:

@@ -136,7 +136,7 @@ def test_reading_stops_at_the_first_problem_that_would_not_be_listed(monkeypatch
     error = refused(json.dumps({"input": [{"type": "text"}] * 10}).encode(), FEW)
     assert read == 6
     assert [problem.place for problem in error.problems] == [f"input[{index}].text" for index in range(6)]
-    assert error.problems[-1].reason == "There is at least 1 more problem here; reading stopped"
+    assert error.problems[-1].reason == "Too many problems: the rest of the input was not checked"
 
 
 def test_problems_of_strict_json_stop_reading_too() -> None:

@@ -55,7 +55,7 @@ def test_the_answer_is_bounded() -> None:
     assert len(problems) == 101
     assert problems[-1] == {
         "field": "input[100].text",
-        "reason": "There is at least 1 more problem here; reading stopped",
+        "reason": "Too many problems: the rest of the input was not checked",
     }
 
 

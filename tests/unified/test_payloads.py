@@ -95,11 +95,11 @@ def test_a_text_can_not_spell_a_token_even_with_escapes() -> None:
 
 
 def test_a_token_inside_a_extracted_string_makes_another_one() -> None:
-    kept = b'["%s"]'
-    first = extract(kept % (b"A" * 4096))
-    second = extract(kept % (first.prefix.encode() + b"A" * 4096))
+    template = b'["%s"]'
+    first = extract(template % (b"A" * 4096))
+    second = extract(template % (first.prefix.encode() + b"A" * 4096))
     assert second.prefix != first.prefix
-    assert b"".join(insert(second.text, second.blobs)) == kept % (first.prefix.encode() + b"A" * 4096)
+    assert b"".join(insert(second.text, second.blobs)) == template % (first.prefix.encode() + b"A" * 4096)
 
 
 @pytest.mark.parametrize(

@@ -67,13 +67,13 @@ def test_the_assistants_text_is_no_question_whatever_the_case_of_its_role() -> N
 @pytest.mark.parametrize("role", ["assistant", "Assistant", "SYSTEM", "Developer"])
 def test_an_answer_to_a_tool_call_stands_in_a_tool_turn(role: str) -> None:
     assert problems([{"role": role, "toolCallId": "1", "content": "x"}]) == [
-        ("input[0].toolCallId", f"A message of role {role} can't be a tool's answer")
+        ("input[0].toolCallId", f"A message of role {role} can't answer a tool call")
     ]
 
 
 @pytest.mark.parametrize("role", ["tool", "Tool"])
 def test_a_tool_turn_names_its_call(role: str) -> None:
-    reason = "A tool message must say which call it answers"
+    reason = "A message of role tool needs the id of the tool call that it answers"
     assert problems([{"role": role, "content": "x"}]) == [("input[0].toolCallId", reason)]
 
 

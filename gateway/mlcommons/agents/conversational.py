@@ -79,12 +79,15 @@ def _replayed(history: str, calls_functions: bool) -> dict[str, str]:
 
 
 def _prompt_passes(values: Mapping[str, str], calls_functions: bool) -> str:
-    """Return the prompt after the agent's passes: all parameters first, unescaped, then one map after the other."""
+    """Return the prompt after the agent's passes: all parameters first, unescaped, then one map after the other.
+
+    Function calling makes one pass less.
+    """
     prompt = values.get("prompt", _BUILTIN_PROMPT)
     passes: list[Mapping[str, str]] = [
         values,
         {name: values.get(name, "") for name in ("prompt.prefix", "prompt.suffix")},
-        {} if calls_functions else {"tool_descriptions": "<tools>", "tool_names": "<names>"},
+        *([] if calls_functions else [{"tool_descriptions": "<tools>", "tool_names": "<names>"}]),
         {"opensearch_indices": ""},
         {"examples": ""},
         {"chat_history": values.get("chat_history", "")},

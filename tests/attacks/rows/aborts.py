@@ -171,12 +171,12 @@ async def while_sharing(target: Target) -> None:
 
 @TABLE.row("in a tunnel", "clients close in the middle of a websocket")
 async def in_a_tunnel(target: Target) -> None:
-    async def talk(peer: Peer) -> None:
+    async def exchange(peer: Peer) -> None:
         await peer.head()
         await peer.send(b"x" * 5000)
         await peer.reader.readexactly(100)
 
-    await _abort(target, _UPGRADE, talk)
+    await _abort(target, _UPGRADE, exchange)
 
 
 @TABLE.row("in a pipeline", "clients send 50 requests at once and close")

@@ -1,4 +1,4 @@
-"""The head of a response as the gateway sends it to a client: framing and connection management are per hop.
+"""The head of a relayed response, as the gateway sends it to a client: framing and connection management are per hop.
 
 RFC 9112, sections 6 and 9.
 """
@@ -11,7 +11,7 @@ from gateway.http1.response_heads import BODYLESS, ResponseHead
 _LAST_CHUNK = b"0\r\n\r\n"
 
 
-def response_head(head: ResponseHead, request: Request, own: bytes, keep: bool) -> tuple[bytes, bool, bool]:
+def relayed_head(head: ResponseHead, request: Request, own: bytes, keep: bool) -> tuple[bytes, bool, bool]:
     """Return the head to send to the client, whether to send the body as chunks, and whether to keep the connection.
 
     head: the cluster's. own: header lines of the gateway's own, each with its CRLF. keep: the connection may be used

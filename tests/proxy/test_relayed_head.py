@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gateway.http1.request_heads import RequestReader
 from gateway.http1.response_heads import ResponseHead
 from gateway.http1.rules import HeadLimits, Malformed
-from gateway.proxy.response_head import response_head
+from gateway.proxy.relayed_head import relayed_head
 
 LIMITS = HeadLimits()
 LINES = st.sampled_from([
@@ -32,6 +32,6 @@ def test_the_verbatim_head_is_the_head_that_would_be_built(head: Any, request: A
         return
     read = RequestReader(LIMITS).read(b"%b / HTTP/%b\r\nHost: a\r\nConnection: %b\r\n\r\n" % request)
     keep = keep and read.fields.keep_alive
-    found = response_head(response, read, own, keep)
+    found = relayed_head(response, read, own, keep)
     response.forwardable_verbatim = False
-    assert response_head(response, read, own, keep) == found
+    assert relayed_head(response, read, own, keep) == found
