@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.delivery.escaping import Template
+from gateway.delivery.escaping import Template, dump
 from gateway.delivery.slots import PROBE, QUESTION, Slot, SlotKind, find_slots
 from gateway.delivery.trees import Path, locate, value_at, with_leaves
 from gateway.errors import Problem, UndeliverableContent
 from gateway.mlcommons.agents import behaviour_of
-from gateway.mlcommons.agents.flow import selected_tools
+from gateway.mlcommons.agents.flow import selected_tools, tool_values
 from gateway.mlcommons.expansion import RenderFailure
 from gateway.mlcommons.generations import ABILITIES
-from gateway.mlcommons.profile import AgentProfile
+from gateway.mlcommons.profile import AgentProfile, Model
 from gateway.mlcommons.rendering import call_values, first_call, is_strict_json
 from gateway.mlcommons.runtime_values import RuntimeValues
 from gateway.mlcommons.template import PREFIX, SUFFIX, placeholder_names
@@ -28,6 +28,7 @@ from gateway.providers.base import Provider
 from gateway.recent import Recent, computed_once
 
 _PROMPTS = ("prompt", "inputs")  # the parameters that hold an agent's own prompt
+_QUESTION = f"{PREFIX}question{SUFFIX}"
 _QUESTION_PLACE = re.compile(r"\$\{parameters\.question(?:\.toString\(\))?(?=\}|:-)")
 
 
@@ -78,6 +79,11 @@ class QuestionPosition:
     def is_bare(self) -> bool:
         """True if the agent puts nothing around the question."""
         return self.text == QUESTION
+
+    @property
+    def is_blank(self) -> bool:
+        """True if the agent puts nothing but white space around the question."""
+        return not self.text.replace(QUESTION, "").strip()
 
 
 class CallModel:
@@ -194,11 +200,30 @@ class CallModel:
         """The body for a plain `question`; None if the agent can't be called that way."""
         return self.render({"question": QUESTION})
 
-    @property
-    def lacks_prompt(self) -> bool:
-        """True if the agent has no prompt, so that the request must bring one (docs/internals/facts.md, 3.4.0)."""
-        can_be_given = self.is_flow or self.calls_functions
-        return can_be_given and "prompt" not in self.base_parameters and self.legacy_body is None
+    def missing_parameters(self) -> dict[str, str]:
+        """Return parameters that the agent can't do without and nobody sends: {} for most agents.
+
+        First the strings that its models' interfaces require, then the bare question as prompt, for an agent that has
+        none and needs one (docs/internals/facts.md, 3.4.0, and "Models that require inputs").
+        """
+        required = dict(self._required())
+        if required:
+            return required
+        can_be_given = (self.is_flow or self.calls_functions) and "prompt" in self.names
+        if can_be_given and "prompt" not in self.base_parameters and self.legacy_body is None:
+            return {self.key("prompt"): _QUESTION}
+        return {}
+
+    def _required(self) -> Iterator[tuple[str, str]]:
+        for name in self.model.required_inputs:
+            if name not in self.values:
+                yield self.key(name), _filler(self.model, name)
+        for tool in self.later_llms:
+            values = tool_values(self.profile, tool, self.params)
+            assert tool.model is not None
+            for name in tool.model.required_inputs:
+                if name not in values:
+                    yield f"{tool.key}.{name}", _filler(tool.model, name)
 
     @computed_once
     def replays(self) -> bool:
@@ -244,9 +269,8 @@ class CallModel:
     def _is_system(self, body: Any, path: Path) -> bool:
         if path[0] in self.provider.system_fields([PROBE]):
             return True
-        if len(path) > 2 and path[0] == self.provider.messages_field:
-            return value_at(body, (*path[:2], "role")) in ("system", "developer")
-        return False
+        turn = value_at(body, path[:2]) if path[0] == self.provider.messages_field else None
+        return isinstance(turn, dict) and self.provider.role_of(turn) in ("system", "developer")
 
     def with_question(self, extra: Mapping[str, str]) -> dict[str, str]:
         """Return parameters that render the call with `QUESTION` in it: `extra`, and a default for a required slot."""
@@ -255,7 +279,7 @@ class CallModel:
             for slot in self.slots:
                 if slot.takes is not SlotKind.HISTORY:
                     if slot.name not in asked:
-                        asked.setdefault(self.key(slot.name), json.dumps(self.default_value(slot)))
+                        asked.setdefault(self.key(slot.name), dump(self.default_value(slot)))
                     break
         return asked
 
@@ -273,46 +297,10 @@ class CallModel:
         return {SlotKind.ARRAY: [turn], SlotKind.TURN: turn, SlotKind.CONTENT: [part], SlotKind.HISTORY: []}[slot.takes]
 
 
-class CallModelCache:
-    """The call models of one agent, so that the same short parameters are not probed twice.
-
-    Its owner stores it with the profile and drops the two together. Holds at most `MAX_ENTRIES`; the least
-    recently used one is dropped first.
-    """
-
-    MAX_ENTRIES = 16
-    MAX_LENGTH = 4096  # of all parameter values together
-
-    def __init__(self, profile: AgentProfile, slot_names: Collection[str] | None = None) -> None:
-        """Create an empty cache. slot_names: see `CallModel`."""
-        self.profile = profile
-        self._slot_names = slot_names
-        self._call_models: Recent[CallModel] = Recent(self.MAX_ENTRIES)
-        self._after_upgrade: dict[str, CallModelCache] = {}
-
-    def get(self, provider: Provider, params: Mapping[str, str]) -> CallModel:
-        """Return the agent's call model for these parameters.
-
-        Raises:
-            RenderFailure: the agent calls no LLM.
-        """
-        if sum(map(len, params.values())) > self.MAX_LENGTH:
-            return self._create(provider, params)
-        key = (provider.name, tuple(sorted(params.items())))
-        return self._call_models.get(key, lambda: self._create(provider, params))
-
-    def after_upgrade(self, profile: AgentProfile, slot_name: str) -> CallModelCache:
-        """Return the call models of the agent after its connectors were changed to `profile`.
-
-        Only `slot_name`, the variable that takes messages then, is probed: the others did not help before.
-        """
-        found = self._after_upgrade.get(slot_name)
-        if found is None:
-            found = self._after_upgrade[slot_name] = CallModelCache(profile, frozenset({slot_name}))
-        return found
-
-    def _create(self, provider: Provider, params: Mapping[str, str]) -> CallModel:
-        return CallModel(self.profile, provider, params, self._slot_names)
+def _filler(model: Model, name: str) -> str:
+    """Return a string for a parameter that only the model's interface needs, or the question if the template has it."""
+    texts = (model.connector.request_body, *model.connector.parameters.values())
+    return _QUESTION if any(f"{PREFIX}{name}" in text for text in texts) else "."
 
 
 def _split_at_question(text: str) -> list[str]:

@@ -1,37 +1,41 @@
-"""Input that a unified agent accepts but its cluster can't process. Refused before anything is sent. Pure."""
+"""Requests that the cluster itself can't serve. Refused before anything is sent. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from gateway.errors import Problem, UndeliverableContent
-from gateway.mlcommons.generations import Generation
+from gateway.mlcommons.agent_types import FLOW_TYPES
+from gateway.mlcommons.agents import behaviour_of
+from gateway.mlcommons.expansion import RenderFailure
+from gateway.mlcommons.generations import LAST_READ, Generation
 from gateway.mlcommons.profile import AgentProfile
 from gateway.unified.model import AgentInput, Media
 
-_LAST_READ = (3, 8)
-"""The last release whose sources and recordings show these limits. A later one may have fixed them."""
 _NOT_TO_OPENAI = ("document", "video")
 _SWITCH = 'PUT /_cluster/settings {"persistent":{"plugins.ml_commons.unified_agent_api_enabled":true}}'
+_TOOL = '{"type":"VisualizationTool","name":"none","description":"Not available."}'
 
 
-def refuse_cluster_limits(profile: AgentProfile, agent_input: AgentInput) -> None:
-    """Refuse input that the cluster can't process.
+def refuse_cluster_limits(profile: AgentProfile, agent_input: AgentInput, params: Mapping[str, str]) -> None:
+    """Refuse a request that the cluster can't serve. params: the caller's own parameters.
 
     Raises:
-        UndeliverableContent: the API that a V2 agent needs is off (UNIFIED_API_OFF); the cluster can't read Gemini's
-            responses to V2 agents (ANSWER_NOT_READ: recorded on 3.6.0 and 3.8.0, 500 "parseToUnifiedMessage is not yet
-            supported"); or it has no form for this media on OpenAI (MEDIA_KIND_UNSUPPORTED: a 400 on 3.6.0).
+        UndeliverableContent: the agent has no tool or no memory and can't run without (TOOL_MISSING, MEMORY_MISSING);
+            the API that a V2 agent needs is off (UNIFIED_API_OFF); the cluster can't read Gemini's responses to V2
+            agents (ANSWER_NOT_READ: recorded on 3.6.0 and 3.8.0, 500 "parseToUnifiedMessage is not yet supported"); or
+            it has no form for this media on OpenAI (MEDIA_KIND_UNSUPPORTED: a 400 on 3.6.0).
     """
-    if profile.generation is Generation.UNIFIED_V2 and (found := list(_problems(profile, agent_input))):
+    problems = _v2_problems if profile.generation is Generation.UNIFIED_V2 else _agent_problems
+    if found := list(problems(profile, agent_input, params)):
         raise UndeliverableContent.of(found)
 
 
-def _problems(profile: AgentProfile, agent_input: AgentInput) -> Iterator[Problem]:
+def _v2_problems(profile: AgentProfile, agent_input: AgentInput, _: Mapping[str, str]) -> Iterator[Problem]:
     if profile.unified_api is False:
         reason = f"{profile.type} agents need the cluster's unified agent API, which is off"
         yield Problem("input", reason, code="UNIFIED_API_OFF", help=f"an administrator runs: {_SWITCH}")
-    elif profile.version[:2] > _LAST_READ:
+    elif profile.version[:2] > LAST_READ:
         return
     elif profile.provider.startswith("gemini/"):
         reason = f"the cluster can't read Gemini's answers to {profile.type} agents"
@@ -47,3 +51,31 @@ def _problems(profile: AgentProfile, agent_input: AgentInput) -> Iterator[Proble
                     "MEDIA_KIND_UNSUPPORTED",
                     "use an agent of type conversational, whose requests the gateway writes",
                 )
+
+
+def _agent_problems(profile: AgentProfile, _: AgentInput, params: Mapping[str, str]) -> Iterator[Problem]:
+    try:
+        lacking = behaviour_of(profile).lacks(profile, params)
+    except RenderFailure:
+        return  # reported when the request is planned
+    for requirement in lacking:
+        yield _tool_missing(profile, params) if requirement == "tool" else _memory_missing(profile)
+
+
+def _memory_missing(profile: AgentProfile) -> Problem:
+    reason = f"on OpenSearch 2, an agent of type {profile.type} fails without memory"
+    help = 'register the agent again with "memory": {"type": "conversation_index"}'
+    return Problem(f"agents/{profile.id}.memory", reason, "a memory", "none", "MEMORY_MISSING", help)
+
+
+def _tool_missing(profile: AgentProfile, params: Mapping[str, str]) -> Problem:
+    if profile.tools:
+        place, received = "parameters.selected_tools", params["selected_tools"]
+        help = "name at least one of " + ", ".join(tool.key for tool in profile.tools)
+    else:
+        place, received = f"agents/{profile.id}.tools", "none"
+        is_flow = profile.agent_type in FLOW_TYPES
+        tool = "an MLModelTool that names the model" if is_flow else f"a tool that it won't need: {_TOOL}"
+        help = f"register the agent again with {tool}"
+    reason = f"an agent of type {profile.type} can't run without a tool"
+    return Problem(place, reason, "at least one tool", received, "TOOL_MISSING", help)

@@ -6,15 +6,60 @@ to itself makes the cluster hang.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from gateway.delivery.escaping import escape_placeholders
+from gateway.delivery.escaping import escape_placeholders, is_plain, split_placeholders
 from gateway.delivery.question_placements import SKIP, Parameters, skip_if_needed
 from gateway.delivery.trees import with_leaves
+from gateway.mlcommons.generations import Generation
+from gateway.mlcommons.profile import AgentProfile
 from gateway.mlcommons.template import PREFIX
+from gateway.notices import Notice
+from gateway.unified.model import AgentInput, InputType, Text
+from gateway.unified.roles import meaning_of
 
 GUARDS: Parameters = {"gw_d": "$", "gw_d2": "$$", "gw_d3": "$$$", SKIP: "true"}
 """Parameters that undo the escaping of texts that an agent's memory may replay."""
+
+
+_SYSTEM_PROMPT = "system_prompt"
+_WITH_SYSTEM_PROMPT = ("bedrock/", "gemini/")
+
+
+def move_system_text(
+    profile: AgentProfile, value: Any, agent_input: AgentInput, params: Mapping[str, Any]
+) -> tuple[Any, Parameters, tuple[Notice, ...]]:
+    """Move system turns into the parameter `system_prompt`, for a V2 agent whose template has a place for it.
+
+    Among the messages they would stay a turn of their own, which Bedrock refuses and Gemini takes for the model's
+    (docs/internals/facts.md, "conversational_v2").
+
+    value: the request's `input`, agent_input: the same, decoded. params: the caller's own.
+    Return the input without those turns, the parameters to send, and what to report; nothing if there are none.
+    """
+    is_v2 = profile.generation is Generation.UNIFIED_V2 and profile.provider.startswith(_WITH_SYSTEM_PROMPT)
+    messages = agent_input.messages if agent_input.type is InputType.MESSAGES else ()
+    system = [i for i, message in enumerate(messages) if meaning_of(message, {}).is_system]
+    blocks = [block for i in system for block in messages[i].content]
+    texts = [block.text for block in blocks if isinstance(block, Text)]
+    if not is_v2 or not texts or len(texts) != len(blocks) or len(system) == len(messages):
+        return value, {}, ()
+    turns = [turn for i, turn in enumerate(value) if i not in system]
+    own = params.get(_SYSTEM_PROMPT, profile.parameters.get(_SYSTEM_PROMPT, ""))
+    text, helpers = _in_parts("\n\n".join(texts))
+    first = next(i for i in range(len(messages)) if i not in system)
+    reason = f"The {messages[system[0]].role} text is moved before the conversation"
+    notices = tuple(Notice("SYSTEM_HOISTED", reason, messages[i].at) for i in system if i > first)
+    return turns, {_SYSTEM_PROMPT: f"{own}\n\n{text}" if own else text, **helpers}, notices
+
+
+def _in_parts(text: str) -> tuple[str, Parameters]:
+    """Return `text` for a parameter that the cluster fills once and escapes, and the helpers that it refers to."""
+    if is_plain(text):
+        return text, {}
+    helpers = {f"gw_y{index}": part for index, part in enumerate(split_placeholders(text))}
+    return "".join(f"{PREFIX}{name}}}" for name in helpers), {**helpers, **skip_if_needed(text)}
 
 
 def guard(value: Any) -> tuple[Any, Parameters]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from gateway.delivery import refusal
-from gateway.delivery.call_model import CallModelCache
+from gateway.delivery.call_model_cache import CallModelCache
 from gateway.delivery.escaping import dump
 from gateway.delivery.search import Plan, Remembered, Search, map_input
 from gateway.errors import Problem, UndeliverableContent
@@ -57,15 +57,23 @@ def plan(
     raise UndeliverableContent.of(refusal.problems(without_memory, agent_input))
 
 
-def assume(provider: Provider, agent_input: AgentInput, options: MappingOptions, strategy: str = "assumed") -> Plan:
+def assume(
+    provider: Provider,
+    agent_input: AgentInput,
+    params: Mapping[str, str],
+    options: MappingOptions,
+    strategy: str = "assumed",
+) -> Plan:
     """Return the unproved plan for an agent that can't be read: `question` and the provider's messages as parameters.
+
+    params: the caller's own.
 
     Raises:
         UndeliverableContent: the provider can't express the input.
     """
     request = map_input(provider, agent_input, options)
     question = question_text(agent_input, options.roles)
-    parameters = {"question": question, provider.messages_field: dump(request.messages)}
+    parameters = {**params, "question": question, provider.messages_field: dump(request.messages)}
     notice = Notice("NOT_PROVED", "the agent could not be read; its provider was assumed by the operator's rule")
     return Plan(strategy, provider.name, parameters, question, request, (*request.notices, notice), proved=False)
 

@@ -20,9 +20,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gateway.delivery.call_model import CallModelCache
+from gateway.delivery.call_model_cache import CallModelCache
 from gateway.delivery.escaping import raw_text
 from gateway.delivery.plan import Plan, Remembered, plan
+from gateway.delivery.proof import Proved
 from gateway.delivery.slots import MARK
 from gateway.delivery.trees import Path, locate, with_value
 from gateway.errors import UndeliverableContent
@@ -103,6 +104,8 @@ class PlanCache:
         self, provider: Provider, specimen: AgentInput, params: Mapping[str, str], options: MappingOptions
     ) -> tuple[Plan | None, tuple[Path, ...]]:
         try:
+            if any(map(_TRACE.search, params.values())):
+                return None, ()  # a text would be put into the caller's own parameters
             found = plan(self.profile, provider, specimen, params, options, (), self._call_models)
         except UndeliverableContent:
             return None, ()  # the text itself is planned, so that the problems are about it
@@ -138,7 +141,8 @@ def _with_text(specimen: Plan, places: tuple[Path, ...], text: str) -> Plan:
     request = specimen.request
     if request is not None:
         request = ProviderRequest(_put(request.messages, places, text), request.system, request.notices)
-    parameters = {name: _replaced(value, text, escaped) for name, value in specimen.parameters.items()}
+    assert isinstance(specimen.parameters, Proved)
+    parameters = specimen.parameters.with_texts(lambda value: _replaced(value, text, escaped))
     return Plan(specimen.strategy, specimen.provider, parameters, text, request, specimen.notices)
 
 

@@ -1,9 +1,13 @@
-"""The proof of a candidate: the rendered call equals the expected one, whatever the run-time values are."""
+"""The proof of a candidate: the rendered call equals the expected one, whatever the run-time values are.
+
+A proof ends in `Proved`, the parameters that were rendered. A plan that counts as proved holds nothing else, and all of
+it is sent (`gateway.execute.rewrite`), so nothing can be added between the proof and the cluster.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from typing import Any, TypeGuard
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, TypeGuard, final
 
 from gateway.delivery.call_model import CallModel
 from gateway.delivery.candidate import Candidate, System
@@ -14,27 +18,54 @@ from gateway.delivery.trees import locate, value_at, with_leaves
 from gateway.mlcommons.expansion import RenderFailure
 from gateway.mlcommons.profile import Tool
 from gateway.mlcommons.rendering import call_values, first_call, parse_payload, tool_call
-from gateway.mlcommons.runtime_values import RuntimeValues
+from gateway.mlcommons.runtime_values import HOSTILE, RuntimeValues
 from gateway.providers.base import Provider
 
-# A worst case of a remembered turn or a tool's output: quotes, JSON, and signs that have a meaning in templates.
-HOSTILE = 'x"}]},{"text":"\\ $ {y} \n[1]'
+
+@final
+class Proved(Mapping[str, str]):
+    """All parameters of a request, as a proof rendered them. Read-only.
+
+    Made by `prove`, and by the functions of this module that say why another request needs no proof of its own.
+    """
+
+    __slots__ = ("_parameters",)
+
+    def __init__(self, parameters: Mapping[str, str]) -> None:
+        self._parameters = dict(parameters)
+
+    def __getitem__(self, name: str) -> str:
+        return self._parameters[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._parameters)
+
+    def __len__(self) -> int:
+        return len(self._parameters)
+
+    def __repr__(self) -> str:
+        return f"Proved({self._parameters!r})"
+
+    def with_texts(self, replace: Callable[[str], str]) -> Proved:
+        """Return the parameters with another text in them, for which the same proof holds (`plan_cache`)."""
+        return Proved({name: replace(value) for name, value in self._parameters.items()})
+
+    @classmethod
+    def without_llm(cls, params: Mapping[str, str], text: str) -> Proved:
+        """Return a question to an agent that calls no LLM, so that there is nothing to render."""
+        return cls({**params, "question": text})
 
 
 def runtime_values(call: CallModel, parameters: Mapping[str, str]) -> Iterator[RuntimeValues]:
-    """Yield the run-time values to try: none, and hostile ones if the agent can get any."""
+    """Yield the run-time values to try: without a remembered turn, and with one if the agent can remember any."""
     yield RuntimeValues()
-    profile = call.profile
-    remembers = bool(profile.memory_type) and "memory_id" in call.params
-    if parameters.get("message_history_limit", call.params.get("message_history_limit")) == "0":
-        remembers = False
-    earlier_tools = call.is_flow and len(profile.tools) > 1
-    if remembers or earlier_tools:
-        yield RuntimeValues(HOSTILE if remembers else None, HOSTILE)
+    limit = parameters.get("message_history_limit", call.params.get("message_history_limit"))
+    if call.profile.memory_type and "memory_id" in call.params and limit != "0":
+        yield RuntimeValues(HOSTILE)
 
 
-def proves(call: CallModel, candidate: Candidate, system: System, question: Collection[str]) -> bool:
-    """Return True if the candidate, with the system text's parameters, makes the input arrive for all run-time values.
+def prove(call: CallModel, candidate: Candidate, system: System, question: Collection[str]) -> Proved | None:
+    """Return the request of `candidate` if it makes the input arrive for all run-time values; None if it does not.
 
     Only `RenderFailure`, a failure of the cluster, counts as a no. Any other exception is a bug of the strategy, the
     provider or the rendering, and is raised.
@@ -45,19 +76,29 @@ def proves(call: CallModel, candidate: Candidate, system: System, question: Coll
     for env in runtime_values(call, candidate.parameters):
         wanted = candidate.expected(env)
         if wanted is None or list(locate(wanted, QUESTION)):
-            return False
+            return None
         wanted = system.apply(wanted)
-        if wanted is None:
-            return False
+        if wanted is None or not _begins_with_results(call.provider, wanted):
+            return None
         try:
             rendered = first_call(call.profile, request, env)
         except RenderFailure:
-            return False
+            return None
         if _normal(call.provider, rendered, candidate.split) != _normal(call.provider, wanted, candidate.split):
-            return False
+            return None
         if not all(_has_its_prompt(call, tool, request, env, question) for tool in call.later_llms):
+            return None
+    return Proved(request) if _tools_have_their_prompt(call, request) else None
+
+
+def _begins_with_results(provider: Provider, body: Any) -> bool:
+    """Return True if nothing comes before the tool results of any turn (docs/internals/providers.md)."""
+    turns = body.get(provider.messages_field) if isinstance(body, dict) else None
+    for turn in turns if isinstance(turns, list) else []:
+        results = [provider.is_tool_result(part) for part in parts_of(provider, turn)] if isinstance(turn, dict) else []
+        if results != sorted(results, reverse=True):
             return False
-    return _tools_have_their_prompt(call, request)
+    return True
 
 
 def _has_its_prompt(
@@ -95,15 +136,15 @@ def _runs_joined(provider: Provider, turns: list[Any]) -> list[Any]:
     joined: list[Any] = []
     for turn in turns:
         last = joined[-1] if joined else None
-        if _is_user(last) and _is_user(turn):
+        if _is_user(last, provider) and _is_user(turn, provider):
             joined[-1] = {**last, provider.content_field: [*parts_of(provider, last), *parts_of(provider, turn)]}
         else:
             joined.append(turn)
     return joined
 
 
-def _is_user(turn: Any) -> TypeGuard[Turn]:
-    return isinstance(turn, dict) and turn.get("role") == "user"
+def _is_user(turn: Any, provider: Provider) -> TypeGuard[Turn]:
+    return isinstance(turn, dict) and provider.role_of(turn) == "user"
 
 
 def _plain(value: Any) -> Any:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from gateway.delivery.call_model import CallModel, CallModelCache
+from gateway.delivery.call_model import CallModel
+from gateway.delivery.call_model_cache import CallModelCache
 from gateway.delivery.candidate import Candidate, System
 from gateway.delivery.escaping import unescape
-from gateway.delivery.proof import proves
+from gateway.delivery.proof import Proved, prove
 from gateway.delivery.question_placements import merge
 from gateway.delivery.strategies import STRATEGIES
 from gateway.delivery.system_text import fold_system, placements
@@ -32,9 +32,10 @@ Remembered = Sequence[tuple[str, str]]  # (question, answer) pairs, oldest first
 class Plan:
     """How the input is delivered.
 
-    provider: the provider's name, "" where none is known. parameters: what to add to the client's own
-    `parameters` (inline media as tokens). question: the text that memory stores. request: the provider's
-    mapping, None where the input is sent as it came. proved: False only for an assumed plan.
+    provider: the provider's name, "" where none is known. parameters: all `parameters` of the request as strings, the
+    client's own among them (inline media as tokens); none where the input is sent as it came. question: the text that
+    memory stores. request: the provider's mapping, None where the input is sent as it came. proved: False only for an
+    assumed plan; the parameters of any other come from a proof.
     """
 
     strategy: str
@@ -44,6 +45,18 @@ class Plan:
     request: ProviderRequest | None
     notices: tuple[Notice, ...] = ()
     proved: bool = True
+
+    def __post_init__(self) -> None:
+        assert not self.proved or not self.parameters or isinstance(self.parameters, Proved)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A candidate that was proved."""
+
+    strategy: str
+    parameters: Proved
+    notices: tuple[Notice, ...]
 
 
 def map_input(provider: Provider, agent_input: AgentInput, options: MappingOptions) -> ProviderRequest:
@@ -129,75 +142,72 @@ class Search:
         whole = Variant(self, agent_input)
         request = whole.request
         if first_llm(self.profile, self.params)[0] is None:
-            return _without_llm(agent_input, request)
+            return _without_llm(agent_input, request, self.params)
         question = question_text(agent_input, self.options.roles)
-        variants = list(self._variants(whole))
-        for prompt, variant in itertools.product(self._prompts(), variants):
-            extra = {**prompt, **variant.parameters}
-            found = self._proved(variant, extra, question)
-            if found is not None:
-                notices = (*request.notices, *variant.notices)
-                return self._plan(found, extra, question, request, notices)
-        return None
-
-    def _plan(
-        self,
-        found: tuple[Candidate, System],
-        extra: Mapping[str, str],
-        question: str,
-        request: ProviderRequest,
-        notices: tuple[Notice, ...],
-    ) -> Plan:
-        candidate, system = found
-        parameters = {**extra, **_required(self.profile, self.params, question), **candidate.parameters}
-        stored = _stored(self.profile, parameters["question"], question)
-        notices = _unique((*notices, *system.notices, *candidate.notices, *stored))
-        return Plan(candidate.strategy, self.provider.name, parameters, question, request, notices)
-
-    def _prompts(self) -> Iterator[dict[str, str]]:
-        """Yield no parameter; then the bare question as prompt, for an agent that has none and needs one."""
-        yield {}
         try:
-            call = self.call_models.get(self.provider, self.params)
-            if call.lacks_prompt:
-                yield {call.key("prompt"): f"{PREFIX}question}}"}
-        except RenderFailure:
-            return
-
-    def _variants(self, whole: Variant) -> Iterator[Variant]:
-        """Yield the conversation, then with remembered turns sent by the gateway, then each with the system folded."""
-        remembered = self.remembered
-        if remembered and not self.call_models.get(self.provider, self.params).replays:
-            remembered = ()
-        # The cluster would expand placeholders in what it replays.
-        has_placeholder = any(PREFIX in text for turn in remembered for text in turn)
-        variants = [] if has_placeholder else [whole]
-        if remembered:
-            # What memory replays could be expanded as a template, or replace the client's own history.
-            turns = tuple(turn for pair in enumerate(remembered) for turn in _remembered_turns(*pair))
-            messages = (*turns, *whole.agent_input.messages)
-            reason = "remembered turns are sent by the gateway, the agent's own replay is off"
-            variants.append(
-                Variant(
-                    self,
-                    replace(whole.agent_input, messages=messages),
-                    {"message_history_limit": "0"},
-                    (Notice("MEMORY_RETOLD", reason),),
-                )
-            )
-        yield from variants
-        yield from filter(None, (variant.fold() for variant in variants))
-
-    def _proved(self, variant: Variant, extra: Mapping[str, str], question: str) -> tuple[Candidate, System] | None:
-        try:
-            call = self.call_models.get(self.provider, {**self.params, **extra})
-            for candidate, system, text in _candidates(call, variant.request, question):
-                complete = replace(candidate, parameters=merge(dict(candidate.parameters), dict(system.parameters)))
-                if not _overrides(call, complete) and proves(call, complete, system, {question, text}):
-                    return complete, system
+            call = self._call_model()
+            for variant in self._variants(whole, call):
+                for found in self._proved(call, variant, question):
+                    return self._plan(found, question, request, (*request.notices, *variant.notices))
         except RenderFailure:
             pass  # the agent itself can't be called; the refusal says so
         return None
+
+    def _plan(self, found: _Found, question: str, request: ProviderRequest, notices: tuple[Notice, ...]) -> Plan:
+        stored = _stored(self.profile, found.parameters["question"], question)
+        notices = _unique((*notices, *found.notices, *stored))
+        return Plan(found.strategy, self.provider.name, found.parameters, question, request, notices)
+
+    def _call_model(self) -> CallModel:
+        """Return the agent's call model, with what the agent can't do without and nobody sends.
+
+        Raises:
+            RenderFailure: the agent can't be called.
+        """
+        call = self.call_models.get(self.provider, self.params)
+        while missing := call.missing_parameters():
+            call = self.call_models.get(self.provider, {**call.params, **missing})
+        return call
+
+    def _variants(self, whole: Variant, call: CallModel) -> Iterator[Variant]:
+        """Yield the conversation, then with remembered turns sent by the gateway, then each with the system folded."""
+        variants = self._with_memory(whole, call)
+        tried = []
+        for variant in variants:
+            yield variant
+            tried.append(variant)
+        yield from filter(None, (variant.fold() for variant in tried))
+
+    def _with_memory(self, whole: Variant, call: CallModel) -> Iterator[Variant]:
+        # The cluster would expand placeholders in what it replays.
+        has_placeholder = any(PREFIX in text for turn in self.remembered for text in turn)
+        if not has_placeholder or not call.replays:
+            yield whole
+        if self.remembered and call.replays:
+            # What memory replays could be expanded as a template, or replace the client's own history.
+            turns = tuple(turn for pair in enumerate(self.remembered) for turn in _remembered_turns(*pair))
+            conversation = replace(whole.agent_input, messages=(*turns, *whole.agent_input.messages))
+            notice = Notice("MEMORY_RETOLD", "remembered turns are sent by the gateway, the agent's own replay is off")
+            yield Variant(self, conversation, {"message_history_limit": "0"}, (notice,))
+
+    def _proved(self, call: CallModel, variant: Variant, question: str) -> Iterator[_Found]:
+        for candidate, system, text in _candidates(call, variant.request, question):
+            planned = merge(dict(variant.parameters), dict(candidate.parameters), dict(system.parameters))
+            complete = replace(candidate, parameters=planned)
+            if self._overrides(call, planned):
+                continue
+            parameters = prove(call, complete, system, {question, text})
+            if parameters is not None:
+                yield _Found(candidate.strategy, parameters, (*system.notices, *candidate.notices))
+
+    def _overrides(self, call: CallModel, planned: Mapping[str, str]) -> bool:
+        """Return True if a candidate would drop the value of one of the caller's parameters."""
+        return any(
+            planned.get(name, value) != value
+            and name not in _EXTENDED
+            and not _includes(call, name, value, planned[name])
+            for name, value in self.params.items()
+        )
 
 
 def _remembered_turns(index: int, turn: tuple[str, str]) -> Iterator[Message]:
@@ -225,15 +235,6 @@ _EXTENDED = frozenset({"no_escape_params", "message_history_limit", "skip_valida
 """Parameters whose planned value includes the caller's, or may replace it."""
 
 
-def _overrides(call: CallModel, candidate: Candidate) -> bool:
-    """Return True if a candidate would drop the value of one of the caller's parameters."""
-    for name, value in call.params.items():
-        planned = candidate.parameters.get(name, value)
-        if planned != value and name not in _EXTENDED and not _includes(call, name, value, planned):
-            return True
-    return False
-
-
 def _includes(call: CallModel, name: str, value: str, planned: str) -> bool:
     """Return True if `planned` includes the caller's `value`: as prompt, system text or template of the messages."""
     slots = {slot.name for slot in call.slots}
@@ -246,7 +247,7 @@ def _includes(call: CallModel, name: str, value: str, planned: str) -> bool:
     )
 
 
-def _without_llm(agent_input: AgentInput, request: ProviderRequest) -> Plan | None:
+def _without_llm(agent_input: AgentInput, request: ProviderRequest, params: Mapping[str, str]) -> Plan | None:
     """Plan for a flow without an LLM tool: it takes a question, so the input must be a single text."""
     content = agent_input.messages[-1].content
     if len(agent_input.messages) != 1 or len(content) != 1 or not isinstance(content[0], Text):
@@ -254,14 +255,8 @@ def _without_llm(agent_input: AgentInput, request: ProviderRequest) -> Plan | No
     text = content[0].text
     if PREFIX in text:
         return None
-    return Plan("text", "", {"question": text}, text, request, (Notice("NO_LLM", "no tool of this flow calls an LLM"),))
-
-
-def _required(profile: AgentProfile, params: Mapping[str, str], question: str) -> dict[str, str]:
-    """Return strings that the model's interface requires and nobody sends (`inputs` of some Bedrock models)."""
-    model, _ = first_llm(profile, params)
-    names = model.required_inputs if model is not None else ()
-    return {name: question or "." for name in names if name not in params and name not in profile.llm_parameters}
+    notice = Notice("NO_LLM", "no tool of this flow calls an LLM")
+    return Plan("text", "", Proved.without_llm(params, text), text, request, (notice,))
 
 
 def _stored(profile: AgentProfile, stored: str, question: str) -> Iterator[Notice]:

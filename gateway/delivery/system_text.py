@@ -49,7 +49,7 @@ def _leading(provider: Provider, turns: list[Turn]) -> tuple[list[str], list[Tur
     texts: list[str] = []
     for index, turn in enumerate(turns):
         parts = [text_of(provider, part) for part in parts_of(provider, turn)]
-        if turn.get("role") not in _SYSTEM_ROLES or None in parts:
+        if provider.role_of(turn) not in _SYSTEM_ROLES or None in parts:
             return texts, turns[index:]
         texts += [part for part in parts if part is not None]
     return texts, []

@@ -42,7 +42,7 @@ class TargetTurns:
         """Return the target with `text` as its last part, for the agent's prompt; None if no user turn is last."""
         if self.turn is not None:
             return self
-        if not self.turns or self.turns[-1].get("role") != "user":
+        if not self.turns or self.provider.role_of(self.turns[-1]) != "user":
             return None
         field = self.provider.content_field
         parts = parts_of(self.provider, self.turns[-1])
@@ -74,9 +74,10 @@ class TargetTurns:
 def _texts_after_answer(provider: Provider, turns: list[Turn]) -> Iterator[tuple[int, int, str]]:
     """Yield turn, part and text of the user's text parts after the last assistant turn, the last one first."""
     for index in range(len(turns) - 1, -1, -1):
-        if turns[index].get("role") in ("assistant", "model"):
+        role = provider.role_of(turns[index])
+        if role == "assistant":
             return
-        if turns[index].get("role") != "user":
+        if role != "user":
             continue
         parts = parts_of(provider, turns[index])
         for part in range(len(parts) - 1, -1, -1):

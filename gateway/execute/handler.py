@@ -11,7 +11,7 @@ from gateway.config.schema import Settings
 from gateway.delivery.native import GUARDS
 from gateway.errors import GatewayError, UnresolvedAgent
 from gateway.execute.body import is_json
-from gateway.execute.fast_path import PlainTextHandler
+from gateway.execute.fast_path import FastPath
 from gateway.execute.media import Inliner
 from gateway.execute.remembered import read_remembered
 from gateway.execute.reporter import Reporter
@@ -46,7 +46,7 @@ class Handler:
         self._media = media
         self._rewriter = rewriter
         self._reporter = reporter
-        self._fast = PlainTextHandler(settings, resolver, rewriter, reporter)
+        self._fast = FastPath(settings, resolver, rewriter, reporter)
 
     def caller(self, lines: Iterable[bytes]) -> bytes:
         """See `gateway.ports.FastHandler`."""
@@ -128,7 +128,6 @@ class Handler:
         rewrite = await run_here_if(
             request.is_small, rewriter.rewrite, agent, request, agent_input, remembered, (*notices, *fetched)
         )
-        self._fast.learn(agent, call.body)
         return self._forward(request, agent_input, rewrite)
 
     async def _send_unresolved(

@@ -48,7 +48,7 @@ class Reporter:
             "planned",
             strategy=plan.strategy,
             provider=plan.provider,
-            parameters=plan.parameters,
+            parameters=dict(plan.parameters),
             notices=[f"{notice.code} {mask_place(notice.place)}".strip() for notice in plan.notices],
         )
 

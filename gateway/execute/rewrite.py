@@ -10,7 +10,7 @@ from typing import Any
 
 from gateway.delivery.cluster_limits import refuse_cluster_limits
 from gateway.delivery.describe import describe
-from gateway.delivery.native import guard
+from gateway.delivery.native import guard, move_system_text
 from gateway.delivery.plan import Plan, Remembered, assume
 from gateway.delivery.plan_cache import PlanCache
 from gateway.delivery.textonly import TextOnly
@@ -67,6 +67,7 @@ def rewrite_native(
     """Return the client's request for an agent that takes `input` itself, changed as little as possible.
 
     - `parameters.question` is removed, because `input` does not take precedence in every version.
+    - The text of system turns becomes the parameter `system_prompt`, where the agent has one (`move_system_text`).
     - Placeholders in the input's texts are escaped, because the cluster would expand them.
     - Missing `parameters` are added on the stream endpoint, which requires them (docs/internals/facts.md, 3.5 and
       later).
@@ -76,16 +77,18 @@ def rewrite_native(
     Raises:
         UndeliverableContent: the cluster can't serve it (`refuse_cluster_limits`).
     """
-    refuse_cluster_limits(profile, agent_input)
+    refuse_cluster_limits(profile, agent_input, parameters_as_strings(_without_question(request)))
     extracted = request.extracted
-    value, helpers = guard(_restore_texts(json.loads(extracted.text)["input"], extracted))
-    helpers = {**(guards or {}), **helpers}
-    notices = (Notice("MEMORY_HOLDS_CODE", "the agent's memory stores the text with references in it"),)
-    plan = Plan("native", profile.provider, {}, question_text(agent_input), None, notices if helpers else ())
+    written = json.loads(extracted.text)["input"]
+    turns, moved, notices = move_system_text(profile, written, agent_input, request.parameters)
+    value, helpers = guard(_restore_texts(turns, extracted))
+    if guards or helpers:
+        notices += (Notice("MEMORY_HOLDS_CODE", "the agent's memory stores the text with references in it"),)
+    helpers = {**(guards or {}), **helpers, **moved}
+    plan = Plan("native", profile.provider, {}, question_text(agent_input), None, notices)
     if not (helpers or request.has_question or (streaming and not request.parameters)):
         return Rewrite(plan, None)
-    own = {name: value for name, value in request.parameters.items() if name != "question"}
-    parameters = {**own, **helpers}
+    parameters = {**_without_question(request), **helpers}
     changes = {"input": value, "parameters": parameters if parameters or streaming else None}
     return Rewrite(plan, replace_members(extracted, changes))
 
@@ -111,11 +114,11 @@ def rewrite_input(
     Raises:
         UndeliverableContent: it can't be delivered whole; the problems name each part and the reason.
     """
-    refuse_cluster_limits(profile, agent_input)
+    params = parameters_as_strings(_without_question(request))
+    refuse_cluster_limits(profile, agent_input, params)
     plans = PlanCache(profile) if plans is None else plans
     assert plans.profile is profile
     provider = registry.provider(profile.provider) if profile.provider else TextOnly()
-    params = parameters_as_strings(request.parameters)
     deliverable = agent_input
     notices: tuple[Notice, ...] = ()
     while True:
@@ -131,7 +134,7 @@ def rewrite_input(
             notices += more
     if notices:
         plan = replace(plan, notices=(*plan.notices, *notices))
-    return Rewrite(plan, _body(request, agent_input, plan.parameters))
+    return Rewrite(plan, _body(request, agent_input, plan))
 
 
 def rewrite_unproved(provider: Provider, request: ExecuteRequest, agent_input: AgentInput, policy: Policy) -> Rewrite:
@@ -140,17 +143,24 @@ def rewrite_unproved(provider: Provider, request: ExecuteRequest, agent_input: A
     Raises:
         UndeliverableContent: the provider can't express the input.
     """
-    plan = assume(provider, agent_input, policy.options)
-    return Rewrite(plan, _body(request, agent_input, plan.parameters))
+    plan = assume(provider, agent_input, parameters_as_strings(_without_question(request)), policy.options)
+    return Rewrite(plan, _body(request, agent_input, plan))
 
 
-def _body(request: ExecuteRequest, agent_input: AgentInput, parameters: Mapping[str, str]) -> list[Payload]:
-    own = {name: value for name, value in request.parameters.items() if name != "question"}
-    members: dict[str, Any] = {**request.other, "parameters": {**own, **parameters}}
-    return serialise(members, payloads_of(agent_input))
+def _body(request: ExecuteRequest, agent_input: AgentInput, plan: Plan) -> list[Payload]:
+    """Return the body with the plan's parameters and no others; the caller's own are written as they came."""
+    own = _without_question(request)
+    written = parameters_as_strings(own)
+    sent = {name: own[name] if written.get(name) == value else value for name, value in plan.parameters.items()}
+    assert parameters_as_strings(sent) == plan.parameters, "what is sent is not what was proved"
+    return serialise({**request.other, "parameters": sent}, payloads_of(agent_input))
+
+
+def _without_question(request: ExecuteRequest) -> dict[str, Any]:
+    return {name: value for name, value in request.parameters.items() if name != "question"}
 
 
 def move_question_to_input(request: ExecuteRequest) -> list[Payload]:
     """Return a legacy request with its `question` as `input`, for an agent that takes only the unified input."""
-    rest = {name: value for name, value in request.parameters.items() if name != "question"}
+    rest = _without_question(request)
     return replace_members(request.extracted, {"input": request.parameters["question"], "parameters": rest or None})

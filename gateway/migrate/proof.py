@@ -16,14 +16,13 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from gateway.delivery.proof import HOSTILE
 from gateway.mlcommons.agents import behaviour_of
 from gateway.mlcommons.agents.flow import Flow
 from gateway.mlcommons.expansion import RenderFailure
 from gateway.mlcommons.generations import ABILITIES
 from gateway.mlcommons.profile import AgentProfile, Connector, Model
 from gateway.mlcommons.rendering import call_values, is_strict_json, payload
-from gateway.mlcommons.runtime_values import RuntimeValues
+from gateway.mlcommons.runtime_values import HOSTILE, RuntimeValues
 from gateway.mlcommons.template import PREFIX, escape_json, may_be_json
 
 QUESTIONS: Mapping[str, str] = {

@@ -11,6 +11,9 @@ from enum import Enum
 
 from gateway.mlcommons.agent_types import AgentType
 
+LAST_READ = (3, 8)
+"""The last release whose sources and recordings show the cluster's limits. A later one may have fixed them."""
+
 
 class Generation(Enum):
     """How an agent takes its input.

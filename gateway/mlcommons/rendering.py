@@ -24,6 +24,7 @@ from gateway.mlcommons.runtime_values import RuntimeValues
 from gateway.mlcommons.template import PREFIX, escape_json, may_be_json
 
 _TO_STRING = ".toString()"
+_DECODER = json.JSONDecoder()
 
 # If the value is missing, this becomes `null`, including the quotes.
 _NULL_DEFAULT = re.compile(r'"\$\{parameters\.(\w+):-null\}"')
@@ -104,6 +105,8 @@ def first_call(profile: AgentProfile, params: Mapping[str, str], env: RuntimeVal
     Raises:
         RenderFailure: the cluster would return an error instead.
     """
+    if lacking := behaviour_of(profile).lacks(profile, params):
+        raise RenderFailure(f"the agent has no {lacking[0]}")
     model, _ = first_llm(profile, params)
     if model is None:
         raise RenderFailure("the agent calls no LLM")
@@ -125,7 +128,12 @@ def tool_call(profile: AgentProfile, params: Mapping[str, str], env: RuntimeValu
 
 
 def parse_payload(model: Model, values: Mapping[str, str], profile: AgentProfile) -> Any:
-    """Return the payload of `values`, checked as the connector checks it: JSON, without unfilled placeholders."""
+    """Return the payload of `values`, checked as the cluster checks it: by the model's interface, then as JSON.
+
+    Raises:
+        RenderFailure: the cluster would return an error instead.
+    """
+    _check_interface(model, values)
     text = payload(model, values, ABILITIES[profile.generation].raw_parameters)
     try:
         body = _strict(text)
@@ -135,6 +143,33 @@ def parse_payload(model: Model, values: Mapping[str, str], profile: AgentProfile
         name = text.partition(PREFIX)[2].partition("}")[0]
         raise RenderFailure(f"the placeholder {name} is not filled")
     return body
+
+
+def _check_interface(model: Model, values: Mapping[str, str]) -> None:
+    """Check the values that the model's interface requires, as they are before their placeholders are filled.
+
+    Raises:
+        RenderFailure: one is missing, or would be read as something other than a string (2.19.0 38_required_inputs).
+    """
+    for name in model.required_inputs:
+        value = values.get(name)
+        if value is None:
+            raise RenderFailure(f"the model's interface requires {name}")
+        if not _is_read_as_string(value):
+            raise RenderFailure(f"the model's interface requires a string as {name}")
+
+
+def _is_read_as_string(text: str) -> bool:
+    """Return True unless `text` starts with another JSON value. The parser ignores what follows the value."""
+    text = text.lstrip()
+    try:
+        value, end = _DECODER.raw_decode(text)
+    except ValueError:
+        return True
+    except RecursionError:
+        return False
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, str) or (is_number and text[end : end + 1].strip() != "")
 
 
 def is_strict_json(text: str) -> bool:

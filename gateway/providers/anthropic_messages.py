@@ -129,6 +129,10 @@ class AnthropicMessages(Provider):
         """Return ``{"type": "text", "text": …}``."""
         return _text(text)
 
+    def is_tool_result(self, part: Any) -> bool:
+        """Return True for ``{"type": "tool_result", …}``."""
+        return isinstance(part, dict) and part.get("type") == "tool_result"
+
     def system_fields(self, texts: Sequence[str]) -> dict[str, Any]:
         """Return ``{"system": [{"type": "text", "text": …}, …]}``."""
         return {"system": [_text(text) for text in texts]} if texts else {}

@@ -102,6 +102,10 @@ class Provider(ABC):
         role = turn.get("role")
         return role if isinstance(role, str) else ""
 
+    def is_tool_result(self, part: Any) -> bool:
+        """Return True for a part that is a tool's result and must come before all other parts of its turn."""
+        return False
+
     @abstractmethod
     def system_fields(self, texts: Sequence[str]) -> dict[str, Any]:
         """Return the body members that carry system text apart from the messages; {} if there are none."""

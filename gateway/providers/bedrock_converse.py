@@ -139,6 +139,10 @@ class BedrockConverse(Provider):
         """Return ``{"text": …}``."""
         return {"text": text}
 
+    def is_tool_result(self, part: Any) -> bool:
+        """Return True for ``{"toolResult": …}``."""
+        return isinstance(part, dict) and "toolResult" in part
+
     def system_fields(self, texts: Sequence[str]) -> dict[str, Any]:
         """Return ``{"system": [{"text": …}, …]}``."""
         return {"system": [{"text": text} for text in texts]} if texts else {}

@@ -110,6 +110,10 @@ class Gemini(Provider):
         role = turn.get("role", "user")
         return "assistant" if role == "model" else role if isinstance(role, str) else ""
 
+    def is_tool_result(self, part: Any) -> bool:
+        """Return True for ``{"functionResponse": …}``."""
+        return isinstance(part, dict) and "functionResponse" in part
+
     def system_fields(self, texts: Sequence[str]) -> dict[str, Any]:
         """Return ``{"systemInstruction": {"parts": [{"text": …}, …]}}``."""
         return {"systemInstruction": {"parts": [{"text": text} for text in texts]}} if texts else {}

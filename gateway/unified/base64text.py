@@ -42,17 +42,17 @@ def clean(data: Payload, whitespace: bytes = _WHITESPACE) -> Payload:
     Raises:
         ValueError: it is empty or not base64; the message says where.
     """
-    if not _valid(data):
+    if not is_valid(data):
         # Joined from slices: one call for all of a large payload would keep other threads from running.
         data = b"".join(bytes(part).translate(None, whitespace) for part in _slices(data))
     if not data:
         raise ValueError("it is empty")
-    if not _valid(data):
+    if not is_valid(data):
         raise ValueError(_fault(bytes(data)))
     return data
 
 
-def _valid(data: Payload) -> bool:
+def is_valid(data: Payload) -> bool:
     """Return True if `data` is base64 of the standard alphabet with full padding."""
     if len(data) % 4:
         return False

@@ -13,6 +13,7 @@ from gateway.delivery import escaping, plan, question_placements, search
 from gateway.delivery.call_model import CallModel
 from gateway.delivery.candidate import Candidate
 from gateway.delivery.plan_cache import PlanCache
+from gateway.delivery.proof import Proved
 from gateway.delivery.target import TargetTurns
 from gateway.unified.model import AgentInput, Text
 from tests.delivery.cases import CASES
@@ -44,8 +45,12 @@ def plan_for(change: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PlanCache, "plan", wrong)
 
 
+def accept(call: CallModel, candidate: Candidate, *_: object) -> Proved:
+    return Proved({**call.params, **candidate.parameters})
+
+
 def unproved(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search, "proves", lambda *_: True)
+    monkeypatch.setattr(search, "prove", accept)
 
 
 def test_text_only_loses_media(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.delivery import plan_cache
-from gateway.delivery.call_model import CallModelCache
+from gateway.delivery.call_model_cache import CallModelCache
 from gateway.delivery.plan import Plan, plan
 from gateway.delivery.plan_cache import SPECIMEN, PlanCache, is_plain_text
 from gateway.delivery.slots import PROBE, QUESTION

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import gc
 import json
 from functools import cache
 from typing import Any
 
 import pytest
-from hypothesis import example, given
+from hypothesis import event, example, given
 from hypothesis import strategies as st
 from multidict import CIMultiDict, CIMultiDictProxy
 
@@ -17,18 +18,21 @@ from gateway.config.schema import Logs, Settings
 from gateway.delivery.slots import MARK
 from gateway.errors import GatewayError
 from gateway.execute.build import build_handler
-from gateway.execute.fast_path import SPECIMEN, read_headers, read_plain_text
+from gateway.execute.fast_path import read_headers
 from gateway.execute.handler import Handler
+from gateway.execute.shape import ShapedBody, read_shaped, specimen_body
 from gateway.mlcommons.profile import AgentProfile
 from gateway.observe.logs import configure
 from gateway.observe.metrics import Metrics
 from gateway.ports import ExecuteCall, Forward
+from gateway.unified.budget import Budget
 from tests.conftest import examples
 from tests.delivery.simulated_cluster import cluster_of
 from tests.matrix import VERSIONS
 from tests.strategies import hostile_text, spoken_text
 
 AGENTS = [(version, name) for version in VERSIONS for name in sorted(cluster_of(version).agents)]
+TAKES_MESSAGES = "flow-b"
 LINES = [b"Host: x", b"Content-Type: application/json", b"Authorization: Basic YTpi"]
 ML = "/_plugins/_ml/"
 
@@ -69,28 +73,73 @@ def asked(handler: Handler, agent: str, body: bytes) -> Forward | GatewayError:
         return error
 
 
-def body_of(text: str) -> bytes:
-    return json.dumps({"input": text}, ensure_ascii=False).encode()
+def body_of(value: Any) -> bytes:
+    return json.dumps({"input": value}, ensure_ascii=False).encode()
 
 
-TEXTS = spoken_text() | hostile_text() | st.text(st.characters(codec="utf-8", exclude_categories=("Cc",)), min_size=1)
+CHARACTERS = st.text(st.characters(codec="utf-8", exclude_categories=("Cc",)), min_size=1)
+TEXTS = spoken_text() | hostile_text() | CHARACTERS | st.sampled_from(['say "hi"\n', "C:\\x", "\x00", "a" * 3000])
+IMAGES = st.builds(
+    lambda data, format: {
+        "type": "image",
+        "source": {"type": "base64", "format": format, "data": base64.b64encode(data).decode()},
+    },
+    st.binary(max_size=40) | st.just(b"i" * 70_000),
+    st.sampled_from(["png", "jpeg", "gif", "webp"]),
+)
+BLOCKS = st.lists(st.builds(lambda text: {"type": "text", "text": text}, TEXTS) | IMAGES, max_size=4)
+MESSAGES = st.lists(
+    st.builds(
+        lambda role, content: {"role": role, "content": content},
+        st.sampled_from(["user", "assistant", "system", "User", "developer", "critic"]),
+        TEXTS | BLOCKS,
+    ),
+    max_size=5,
+)
 
 
-@examples(200)
-@given(st.sampled_from(AGENTS), TEXTS)
+@examples(300)
+@given(st.sampled_from(AGENTS), TEXTS | BLOCKS | MESSAGES)
 @example(AGENTS[0], "naïve 😀 [1] / \x7f: -")
-def test_on_the_spot_is_as_the_use_case_says(agent: tuple[str, str], text: str) -> None:
+def test_it_sends_what_the_use_case_sends(agent: tuple[str, str], value: Any) -> None:
     version, name = agent
     handler, _ = cached_handler(version)
     id = cluster_of(version).agents[name]
     asked(handler, id, body_of("first"))
-    try_fast = handler.try_fast(id, handler.caller(LINES), body_of(text))
-    if try_fast is not None:
-        whole = asked(handler, id, body_of(text))
+    fast = handler.try_fast(id, handler.caller(LINES), body_of(value))
+    whole = asked(handler, id, body_of(value))
+    event(f"fast: {fast is not None}")
+    if fast is not None:
         assert isinstance(whole, Forward)
-        assert b"".join(try_fast.body or ()) == b"".join(whole.body or ())
-        assert try_fast.response_headers == whole.response_headers
+        assert b"".join(fast.body or ()) == b"".join(whole.body or ())
+        assert fast.response_headers == whole.response_headers
         assert whole.retry is None
+
+
+QUESTION = {"type": "text", "text": 'What is\n"this"?'}
+IMAGE = {"type": "image", "source": {"type": "base64", "format": "png", "data": "aW1hZ2U="}}
+FREQUENT = {
+    "text": "hello",
+    "escaped": 'say "hi"\nto \\me\n',
+    "image": [QUESTION, IMAGE],
+    "large image": [QUESTION, {**IMAGE, "source": {**IMAGE["source"], "data": "aW1h" * 50_000}}],  # type: ignore[dict-item]
+    "messages": [
+        {"role": "user", "content": [QUESTION, IMAGE]},
+        {"role": "assistant", "content": 'A "cat".'},
+        {"role": "user", "content": [QUESTION]},
+    ],
+}
+
+
+@pytest.mark.parametrize("form", FREQUENT)
+def test_the_frequent_forms_take_the_fast_path(form: str) -> None:
+    handler, _ = cached_handler("2.19.0")
+    id = cluster_of("2.19.0").agents[TAKES_MESSAGES]
+    whole = asked(handler, id, body_of(FREQUENT[form]))
+    fast = handler.try_fast(id, handler.caller(LINES), body_of(FREQUENT[form]))
+    assert isinstance(whole, Forward)
+    assert fast is not None
+    assert b"".join(fast.body or ()) == b"".join(whole.body or ())
 
 
 @pytest.mark.parametrize("agent", [agent for agent in AGENTS if agent[1].startswith(("flow-", "fc-"))], ids="-".join)
@@ -133,32 +182,60 @@ def test_every_step_is_told_when_the_log_wants_them() -> None:
     assert handler.caller(LINES) == b""
 
 
+def read(body: bytes) -> ShapedBody | None:
+    return read_shaped(body, Budget())
+
+
+def parts(body: bytes) -> tuple[list[str], list[bytes]] | None:
+    shaped = read(body)
+    return None if shaped is None else (shaped.texts, list(map(bytes, shaped.images)))
+
+
 @pytest.mark.parametrize(
-    ("body", "text"),
+    ("body", "texts"),
     [
-        (b'{"input":"hello"}', b"hello"),
-        (b' {\r\n"input" :\t"a [b] c: d" } \n', b"a [b] c: d"),
-        ('{"input":"naïve 😀"}'.encode(), "naïve 😀".encode()),
+        (b'{"input":"hello"}', ["hello"]),
+        (b' {\r\n"input" :\t"a [b] c: d" } \n', ["a [b] c: d"]),
+        ('{"input":"naïve 😀"}'.encode(), ["naïve 😀"]),
+        (b'{"input":"a\\n\\"b\\""}', ['a\n"b"']),
+        (b'{"input":[{"type":"text","text":"a"},{"text":"b","type":"text"}]}', ["a", "b"]),
+        (b'{"input":[{"role":"user","content":"a"},{"content":[{"type":"text","text":"b"}],"role":"x"}]}', ["a", "b"]),
     ],
 )
-def test_a_plain_text(body: bytes, text: bytes) -> None:
-    assert read_plain_text(body) == text
+def test_bodies_with_a_shape(body: bytes, texts: list[str]) -> None:
+    assert parts(body) == (texts, [])
 
 
 @pytest.mark.parametrize(
     "body",
     [
-        b"", b"{}", b'{"input":""}', b'{"input":" "}', b'{"input":" x"}', b'{"input":"[1]"}',
-        b'{"input":"a","input":"b"}',
-        b'{"input":"a","parameters":{}}', b'{"input":"a\\n"}', b'{"input":"a\nb"}', b'{"input":"$"}', b'{"input":"{"}',
+        b"", b"{}", b'{"input":""}', b'{"input":" "}', b'{"input":"   x"}', b'{"input":"[1]"}', b'{"input":[]}',
+        b'{"input":"a","input":"b"}', b'{"input":"a\\u0000"}', b'{"input":"\\u0022"}', b'{"input":"\\ud800"}',
+        b'{"input":"a","parameters":{}}', b'{"input":"a\nb"}', b'{"input":"$"}', b'{"input":"{"}',
         b'{"input":"}"}', b'{"input":"a:-b"}', b'{"input":"\xff"}', '{"input":"\u00a0"}'.encode(), b'{"input":"a"}}',
         b'{"input":"a"} x', b'\xef\xbb\xbf{"input":"a"}', b'{"input":["a"]}', b'{"input":"a', b'{"input":"\x0b"}',
-        b'\x0b{"input":"a"}', f'{{"input":"{MARK}"}}'.encode(), f'{{"input":"{SPECIMEN}"}}'.encode(), b'["input":"a"]',
+        b'\x0b{"input":"a"}', f'{{"input":"{MARK}"}}'.encode(), specimen_body("|"), b'["input":"a"]',
         b'{"input":"\xed\xa0\x80"}', b'{"input":"a"', b'{"inputs":"a"}', b'{"input":"a""}',
+        b'{"input":[{"type":"text","text":"a","text":"b"}]}', b'{"input":[{"type":"text","text":"a","x":"b"}]}',
+        b'{"input":[{"role":"user","role":"user","content":"a"}]}', b'{"input":[{"role":"a b","content":"a"}]}',
+        b'{"input":[{"role":"user","content":[]}]}', b'{"input":[{"role":"user"}]}', b'{"input":[{"text":"a"}]}',
+        body_of([{**IMAGE, "source": {"type": "base64", "format": "png", "data": "aW1hZ2U"}}]),
+        body_of([{**IMAGE, "source": {"type": "base64", "format": "png", "data": ""}}]),
+        body_of([{**IMAGE, "source": {"type": "base64", "format": "tiff", "data": "aW1h"}}]),
+        body_of([{**IMAGE, "source": {"type": "url", "format": "png", "data": "https://a/b.png"}}]),
+        body_of([QUESTION] * 40), b'{"input":"%b"}' % (b"a" * 66_000), body_of([IMAGE] + [QUESTION] * 2000),
     ],
 )  # fmt: skip
 def test_anything_else_is_read_whole(body: bytes) -> None:
-    assert read_plain_text(body) is None
+    assert read(body) is None
+
+
+def test_the_limits_of_the_settings_count() -> None:
+    body = body_of([QUESTION] * 3)
+    assert read_shaped(body, Budget(items=6)) is not None
+    assert read_shaped(body, Budget(items=5)) is None
+    assert read_shaped(body, Budget(values=5)) is None
+    assert read_shaped(body, Budget(text=20)) is None
 
 
 @pytest.mark.parametrize("byte", range(256))
@@ -166,8 +243,9 @@ def test_each_byte_in_each_place(byte: int) -> None:
     for length in (1, 2, 15, 16, 17, 40):  # JSON parsers read several bytes at a time
         for place in {0, length // 2, length - 1}:
             text = b"a" * place + bytes([byte]) + b"a" * (length - place - 1)
-            plain = byte not in b'"\\${}' and 0x20 <= byte < 0x80 and not (place == 0 and byte in b" [")
-            assert read_plain_text(b'{"input":"%b"}' % text) == (text if plain else None)
+            plain = byte not in b'"\\${}' and 0x20 <= byte < 0x80 and not (place == 0 and byte == ord("["))
+            texts = [text.decode().strip()] if plain and text.strip() else None
+            assert parts(b'{"input":"%b"}' % text) == ((texts, []) if texts else None)
 
 
 BITS = st.sampled_from(
@@ -199,10 +277,11 @@ BITS = st.sampled_from(
 @example('{"input":"a",}')
 @example('{"input":' + "[" * 100_000)
 @example('{"x":' + "[" * 100_000)
-def test_what_is_taken_for_a_plain_text_is_json_of_that_one_member(body: str) -> None:
-    text = read_plain_text(body.encode())
-    if text is not None:
-        assert json.loads(body, object_pairs_hook=list) == [("input", text.decode())]
+def test_what_has_a_shape_is_json_of_that_one_member(body: str) -> None:
+    shaped = read(body.encode())
+    if shaped is not None:
+        [(name, text)] = json.loads(body, object_pairs_hook=list)
+        assert (name, [text.strip()]) == ("input", shaped.texts)
 
 
 def test_headers_that_take_a_closer_look() -> None:

@@ -14,7 +14,6 @@ import aiohttp
 import pytest
 
 from gateway.execute import handler as execute_handler
-from gateway.execute.fast_path import read_plain_text
 from gateway.offload import READING, Worker
 from gateway.unified.model import AgentInput
 from tests.conftest import StartGateway
@@ -163,11 +162,6 @@ async def test_registrations_are_read_with_the_same_budget(client: Client, moved
     long = b'{"name":"a","input":"x",' + MODEL + b',"a":' + b" " * 300_000 + b"1}"
     assert (await post(client, path, long))[0] == 413
     assert not client.cluster.bodies
-
-
-def test_a_large_text_is_not_read_by_the_fast_path() -> None:
-    assert read_plain_text(b'{"input":"%b"}' % (b"a" * 65_000)) is not None
-    assert read_plain_text(b'{"input":"%b"}' % (b"a" * 66_000)) is None
 
 
 async def test_a_refused_input_is_given_back_without_a_collection(

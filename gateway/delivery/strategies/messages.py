@@ -14,12 +14,14 @@ from gateway.delivery.candidate import Candidate
 from gateway.delivery.escaping import Concat, Template, dump
 from gateway.delivery.history import history_slot, in_history
 from gateway.delivery.question_placements import Parameters, question_placements
-from gateway.delivery.slots import Slot, SlotKind
+from gateway.delivery.slots import QUESTION, Slot, SlotKind
 from gateway.delivery.strategies.expect import expected_body
+from gateway.delivery.strategies.neutral import TAIL, neutral_text
 from gateway.delivery.target import TargetTurns, Turn, parts_of, text_of
 from gateway.mlcommons.rendering import is_strict_json
 from gateway.mlcommons.runtime_values import RuntimeValues
 from gateway.mlcommons.template import PREFIX
+from gateway.notices import Notice
 
 
 def messages(call: CallModel, target: TargetTurns) -> Iterator[Candidate]:
@@ -28,9 +30,16 @@ def messages(call: CallModel, target: TargetTurns) -> Iterator[Candidate]:
         own = call.base_parameters.get(slot.name)
         if slot.takes is SlotKind.HISTORY or (own is not None and not is_strict_json(own)):
             continue  # a value of the agent's own that can't be read would be lost
-        position = call.position(call.render(call.with_question({_key(call, slot): dump(call.default_value(slot))})))
+        position = call.position(call.render(_with_default(call, slot)))
         if position is not None:
             yield from _in_slot(call, target, slot, position)
+
+
+def _with_default(call: CallModel, slot: Slot) -> Parameters:
+    """Return parameters that render a plain question in `slot`: no others if the agent has the slot's value itself."""
+    if call.legacy_body is not None and slot.name in call.base_parameters:
+        return {"question": QUESTION}
+    return call.with_question({_key(call, slot): dump(call.default_value(slot))})
 
 
 def _key(call: CallModel, slot: Slot) -> str:
@@ -39,22 +48,21 @@ def _key(call: CallModel, slot: Slot) -> str:
 
 
 def _in_slot(call: CallModel, target: TargetTurns, slot: Slot, position: QuestionPosition) -> Iterator[Candidate]:
+    notices: tuple[Notice, ...] = ()
     if not position.is_bare and target.turn is None:
-        filled = target.with_text_part()
+        filled = target.with_text_part(TAIL if position.is_blank else "")
         if filled is None:
             return
         target = filled
-    key = _key(call, slot)
-    base = dump(call.default_value(slot))
+        notices = (neutral_text("last"),) if position.is_blank else ()
 
     def expected(env: RuntimeValues) -> Any:
-        body = call.render(call.with_question({key: base}), env)
-        return expected_body(call, target, call.position(body))
+        return expected_body(call, target, call.position(call.render(_with_default(call, slot), env)))
 
     for strategy, text, parameters in _texts(call, target, slot, position):
         value = _value(call, target, slot, position, text)
         if value is not None:
-            yield Candidate(strategy, {**parameters, **value}, expected)
+            yield Candidate(strategy, {**parameters, **value}, expected, notices)
 
 
 def _texts(
@@ -120,7 +128,7 @@ def _value(
 
 
 def _content(call: CallModel, target: TargetTurns, key: str, turns: list[Turn]) -> Parameters | None:
-    if turns[-1].get("role") != "user":
+    if target.provider.role_of(turns[-1]) != "user":
         return None
     parameters = {key: dump(parts_of(target.provider, turns[-1]))}
     if len(turns) == 1:

@@ -14,7 +14,7 @@ from typing import Any
 
 from gateway.delivery.call_model import CallModel, QuestionPosition
 from gateway.delivery.candidate import Candidate
-from gateway.delivery.escaping import dump, raw_text
+from gateway.delivery.escaping import raw_text
 from gateway.delivery.history import history_slot, in_history
 from gateway.delivery.question_placements import (
     Parameters,
@@ -27,14 +27,15 @@ from gateway.delivery.question_placements import (
 )
 from gateway.delivery.slots import QUESTION
 from gateway.delivery.strategies.expect import expected_body, with_turns
-from gateway.delivery.target import TargetTurns, Turn, parts_of, text_of
-from gateway.delivery.trees import locate
+from gateway.delivery.strategies.neutral import LEAD, TAIL, neutral_text
+from gateway.delivery.strategies.shape import Shape
+from gateway.delivery.target import TargetTurns, parts_of, text_of
 from gateway.mlcommons.runtime_values import RuntimeValues
 from gateway.notices import Notice
-from gateway.providers.base import Provider
 
-# Used where a message must start or end with text to fit the slot, and the client has none there.
-_LEAD, _TAIL = "(attached:)", "(end)"
+_STORES_REFERENCE = Notice(
+    "MEMORY_HOLDS_REFERENCE", "the agent's memory stores the text with a reference to the turn's other blocks"
+)
 
 
 def splice(call: CallModel, target: TargetTurns) -> Iterator[Candidate]:
@@ -44,13 +45,13 @@ def splice(call: CallModel, target: TargetTurns) -> Iterator[Candidate]:
     position = call.position(call.legacy_body)
     if position is None or len(position.messages[position.turn][target.provider.content_field]) != 1:
         return
-    # Without a prompt around it, the text would be empty, which providers refuse.
-    is_neutral = position.is_bare and target.turn is None
-    filled = target.with_text_part(_TAIL if is_neutral else "")
+    # Without a prompt around it, the text would be blank, which providers refuse.
+    is_neutral = position.is_blank and target.turn is None
+    filled = target.with_text_part(TAIL if is_neutral else "")
     if filled is None:
         return
     for candidate in _fitted(call, filled, position):
-        yield replace(candidate, notices=(*candidate.notices, _neutral("last"))) if is_neutral else candidate
+        yield replace(candidate, notices=(*candidate.notices, neutral_text("last"))) if is_neutral else candidate
 
 
 def _fitted(call: CallModel, filled: TargetTurns, position: QuestionPosition) -> Iterator[Candidate]:
@@ -61,94 +62,16 @@ def _fitted(call: CallModel, filled: TargetTurns, position: QuestionPosition) ->
         if slot is not None:
             # What can't be in the slot (a leading image, a system turn) goes before it.
             for count in range(1, len(filled.turns)):
-                if filled.turns[count].get("role") == "user" and shape.starts(filled.turns[count]):
+                if shape.starts(filled.turns[count]):
                     parameters = in_history(call, slot, filled.turns[:count])
                     yield from _around_question(call, filled, shape, parameters, count)
                     break
             yield from _leading_media(call, filled, shape)
+    elif filled.turn == len(filled.turns) - 1 and _begins_with_result(filled):
+        yield from _from_earlier_turn(call, filled, position, shape)
     elif filled.turn == len(filled.turns) - 1 and (slot is not None or len(filled.turns) == 1):
         parameters = in_history(call, slot, filled.turns[:-1]) if slot is not None else {}
         yield from _around_turn(call, filled, position, shape, parameters)
-
-
-class Shape:
-    """The template's user turn as JSON: what is before and after its text, and the order of its members."""
-
-    def __init__(self, provider: Provider, turn: Turn) -> None:
-        self.provider = provider
-        self.turn = turn
-        self.field = provider.content_field
-        self.is_string = isinstance(turn.get(self.field), str)
-        self.before, _, self.after = dump(turn).partition(QUESTION)
-
-    @classmethod
-    def of(cls, call: CallModel, position: QuestionPosition) -> Shape:
-        """Return the shape of the turn that contains the question, as the template writes it."""
-        turn = position.body[call.provider.messages_field][position.turn]
-        path = next(iter(locate(turn, QUESTION)))
-        bare = dict(turn)
-        content = bare[call.provider.content_field]
-        # Only the question's place matters here, not the agent's prompt around it.
-        if isinstance(content, str):
-            bare[call.provider.content_field] = QUESTION
-        else:
-            bare[call.provider.content_field] = [{**content[0], str(path[-1]): QUESTION}]
-        return cls(call.provider, bare)
-
-    def starts(self, turn: Turn) -> bool:
-        """Return True if the slot's turn can start with the first part of `turn`."""
-        parts = parts_of(self.provider, turn)
-        return turn.get("role") == self.turn.get("role") and bool(parts) and self._text(parts[0]) is not None
-
-    def fragment(self, turns: list[Turn]) -> str | None:
-        """Return `turns` as JSON without the template's own ends; None if they don't fit."""
-        text = ",".join(self._write(turns))
-        if not (text.startswith(self.before) and text.endswith(self.after)):
-            return None
-        if len(text) < len(self.before) + len(self.after):
-            return None
-        return text[len(self.before) : len(text) - len(self.after)]
-
-    def between(self, parts: list[Any]) -> str:
-        """Return JSON that closes the slot's text, contains `parts`, and opens a text that the template closes."""
-        if self.is_string:
-            turn = [dump({**self.turn, self.field: parts})] if parts else []
-            return ",".join([self.after, *turn, self.before])
-        empty = dump(self._ordered(self.provider.text_part(QUESTION)))
-        start, _, end = empty.partition(QUESTION)
-        return ",".join([end, *(dump(self._ordered(part)) for part in parts), start])
-
-    def _write(self, turns: list[Turn]) -> Iterator[str]:
-        for index, turn in enumerate(turns):
-            parts = parts_of(self.provider, turn)
-            if self.is_string and index == 0:
-                first = self._text(parts[0]) if parts else None
-                if first is None:
-                    yield dump(turn)
-                    continue
-                yield dump({**self.turn, self.field: first})
-                rest = {self.field: [*parts[1:]], **{k: v for k, v in turn.items() if k != self.field}}
-                if parts[1:]:
-                    yield dump(rest)
-            elif self.is_string:
-                # A turn whose last member is its role fits a slot whose own turn ends in a string.
-                members = {name: value for name, value in turn.items() if name != "role"}
-                yield dump({**members, "role": turn.get("role")})
-            else:
-                ordered = {name: turn[name] for name in self.turn if name in turn}
-                ordered = {**ordered, **{name: value for name, value in turn.items() if name not in ordered}}
-                ordered[self.field] = [self._ordered(part) for part in parts]
-                yield dump(ordered)
-
-    def _text(self, part: Any) -> str | None:
-        return text_of(self.provider, part)
-
-    def _ordered(self, part: Any) -> Any:
-        """Return a text part with its members in the template's order."""
-        if self._text(part) is None or not isinstance(part, dict):
-            return part
-        like = self.turn[self.field][0]
-        return {name: part[name] for name in like if name in part} if set(like) == set(part) else part
 
 
 def _around_question(
@@ -203,21 +126,16 @@ def _padded(target: TargetTurns, shape: Shape) -> Iterator[tuple[TargetTurns, tu
     assert target.part is not None
     part = target.part
     added = []
-    if turns[0].get("role") == "user" and not shape.starts(turns[0]):
-        turns[0] = {**turns[0], field: [provider.text_part(_LEAD), *parts_of(provider, turns[0])]}
+    if provider.role_of(turns[0]) == "user" and not shape.starts(turns[0]):
+        turns[0] = {**turns[0], field: [provider.text_part(LEAD), *parts_of(provider, turns[0])]}
         part += target.turn == 0
         added.append("first")
     last = parts_of(provider, turns[-1])
-    if not shape.is_string and turns[-1].get("role") == "user" and last and text_of(provider, last[-1]) is None:
-        turns[-1] = {**turns[-1], field: [*last, provider.text_part(_TAIL)]}
+    if not shape.is_string and provider.role_of(turns[-1]) == "user" and last and text_of(provider, last[-1]) is None:
+        turns[-1] = {**turns[-1], field: [*last, provider.text_part(TAIL)]}
         added.append("last")
     if added:
-        yield replace(target, turns=turns, part=part), (_neutral(" and ".join(added)),)
-
-
-def _neutral(where: str) -> Notice:
-    reason = f"a neutral text block was put {where}, where this template must have text"
-    return Notice("NEUTRAL_TEXT_ADDED", reason)
+        yield replace(target, turns=turns, part=part), (neutral_text(" and ".join(added)),)
 
 
 def _leading_media(call: CallModel, target: TargetTurns, shape: Shape) -> Iterator[Candidate]:
@@ -225,7 +143,7 @@ def _leading_media(call: CallModel, target: TargetTurns, shape: Shape) -> Iterat
     slot = history_slot(call)
     parts = parts_of(target.provider, target.turns[0])
     first = next((i for i, part in enumerate(parts) if text_of(target.provider, part) is not None), 0)
-    if not shape.is_string or slot is None or not first or target.turns[0].get("role") != "user":
+    if not shape.is_string or slot is None or not first or target.provider.role_of(target.turns[0]) != "user":
         return
     field = target.provider.content_field
     turns = [
@@ -243,6 +161,40 @@ def _split(shape: Shape, target: TargetTurns) -> tuple[Notice, ...]:
     return (Notice("USER_TURN_SPLIT", "the user's turn arrives as consecutive user messages"),) if many else ()
 
 
+def _begins_with_result(target: TargetTurns) -> bool:
+    return any(target.provider.is_tool_result(part) for part in parts_of(target.provider, target.turns[-1])[:1])
+
+
+def _from_earlier_turn(
+    call: CallModel, target: TargetTurns, position: QuestionPosition, shape: Shape
+) -> Iterator[Candidate]:
+    """Insert all turns from the last one that begins with text on, so that no text comes before a tool's result.
+
+    Only for an agent without text around the question, which would be at the start of that earlier turn.
+    """
+    slot = history_slot(call)
+    start = next((i for i in range(len(target.turns) - 2, -1, -1) if shape.starts(target.turns[i])), None)
+    if not position.is_bare or start is None or (start and slot is None):
+        return
+    provider, turns = target.provider, list(target.turns)
+    notices: tuple[Notice, ...] = (_STORES_REFERENCE,)
+    last = parts_of(provider, turns[-1])
+    if text_of(provider, last[-1]) is None:
+        turns[-1] = {**turns[-1], provider.content_field: [*last, provider.text_part(TAIL)]}
+        notices += (neutral_text("last"),)
+    fragment = shape.fragment(turns[start:])
+    if fragment is None:
+        return
+
+    def expected(env: RuntimeValues) -> Any:
+        now = call.position(call.render({"question": QUESTION}, env))
+        return with_turns(call, now, turns) if now is not None and now.is_bare else None
+
+    reference, helpers = raw_reference(call, {"gw_q": fragment}, call.escape_prefix)
+    earlier = in_history(call, slot, turns[:start]) if slot is not None else {}
+    yield Candidate("splice", merge(earlier, helpers, {"question": reference}), expected, notices)
+
+
 def _around_turn(
     call: CallModel, target: TargetTurns, position: QuestionPosition, shape: Shape, parameters: Parameters
 ) -> Iterator[Candidate]:
@@ -250,14 +202,14 @@ def _around_turn(
     provider, field = target.provider, target.provider.content_field
     parts = list(parts_of(provider, target.turns[-1]))
     start, _, end = position.text.partition(QUESTION)
-    neutral = False
+    neutral = []
     # The prompt's own text is at both ends. If it has none there, a neutral text is needed.
     if text_of(provider, parts[0]) is None:
-        parts.insert(0, provider.text_part("" if start.strip() else _LEAD))
-        neutral = not start.strip()
+        parts.insert(0, provider.text_part("" if start.strip() else LEAD))
+        neutral += [] if start.strip() else ["first"]
     if len(parts) == 1 or text_of(provider, parts[-1]) is None:
-        parts.append(provider.text_part("" if end.strip() else _TAIL))
-        neutral = neutral or not end.strip()
+        parts.append(provider.text_part("" if end.strip() else TAIL))
+        neutral += [] if end.strip() else ["last"]
     first, last = text_of(provider, parts[0]) or "", text_of(provider, parts[-1]) or ""
     between = shape.between(parts[1:-1])
     reference, helpers = raw_reference(call, {"gw_s0": between}, call.escape_prefix)
@@ -272,12 +224,9 @@ def _around_turn(
         turns = [*target.turns[:-1], {**target.turns[-1], field: all_parts}]
         return with_turns(call, now, turns)
 
-    stored = Notice(
-        "MEMORY_HOLDS_REFERENCE", "the agent's memory stores the text with a reference to the turn's other blocks"
-    )
-    notices = (stored, *_split(shape, replace(target, turns=[{**target.turns[-1], field: parts}])))
+    notices = (_STORES_REFERENCE, *_split(shape, replace(target, turns=[{**target.turns[-1], field: parts}])))
     if neutral:
-        notices += (Notice("NEUTRAL_TEXT_ADDED", "a neutral text was put where this template must have text"),)
+        notices += (neutral_text(" and ".join(neutral)),)
     escaped = (escaped_question(call, first), escaped_question(call, last))
     question = escaped[0].pop("question") + reference + escaped[1].pop("question")
     yield Candidate(

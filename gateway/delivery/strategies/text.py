@@ -69,7 +69,7 @@ def flattened(call: CallModel, target: TargetTurns) -> Iterator[Candidate]:
         not _takes_question(call)
         or not turns
         or any(texts is None for texts in turns)
-        or target.turns[-1].get("role") != "user"
+        or target.provider.role_of(target.turns[-1]) != "user"
     ):
         return
     last = turns[-1] or []
@@ -85,7 +85,7 @@ def flattened(call: CallModel, target: TargetTurns) -> Iterator[Candidate]:
         one = TargetTurns.of(target.provider, [*target.turns[:-1], _one_part(target, joined)], target.question)
         for candidate in text(call, one):
             yield Candidate(candidate.strategy, candidate.parameters, candidate.expected, notices)
-    roles = [turn["role"] for turn in target.turns]
+    roles = [target.provider.role_of(turn) for turn in target.turns]
     history = chat_history([(role, "\n".join(texts or [])) for role, texts in zip(roles, turns, strict=True)][:-1])
     notices += (Notice("HISTORY_FLATTENED", "earlier turns arrive as text in the agent's chat_history"),)
 
@@ -107,13 +107,13 @@ def _histories(call: CallModel, history: str) -> Iterator[Parameters]:
 
 def chat_history(turns: list[tuple[str, str]]) -> str:
     """Return turns as the text that prompts of conversational agents expect: ``Human:…\\nAssistant:…``."""
-    names = {"assistant": "Assistant", "model": "Assistant", "user": "Human"}
+    names = {"assistant": "Assistant", "user": "Human"}
     return "\n".join(f"{names.get(role, role)}:{text}" for role, text in turns) + "\n"
 
 
 def _texts(target: TargetTurns, turn: Turn) -> list[str] | None:
     """Return the texts of a user or assistant turn that has only text; None for any other turn."""
-    if turn.get("role") not in ("user", "assistant", "model"):
+    if target.provider.role_of(turn) not in ("user", "assistant"):
         return None
     if set(turn) - {"role", target.provider.content_field}:
         return None

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from gateway.mlcommons.expansion import expand
 from gateway.mlcommons.profile import AgentProfile, Model, Tool
 from gateway.mlcommons.runtime_values import RuntimeValues
 from gateway.mlcommons.template import escape_json
+
+Requirement = Literal["tool", "memory"]
 
 
 class AgentBehaviour(ABC):
@@ -21,6 +23,15 @@ class AgentBehaviour(ABC):
 
     runs_tools: ClassVar[bool] = False
     has_fixed_prompts: ClassVar[bool] = False
+
+    def lacks(self, profile: AgentProfile, params: Mapping[str, str]) -> tuple[Requirement, ...]:
+        """Return what the agent can't run without and does not have (docs/internals/facts.md, "Agents without tools,
+        and registrations at once").
+
+        Raises:
+            RenderFailure: the request's `selected_tools` can't be read.
+        """
+        return ()
 
     @abstractmethod
     def call_values(self, profile: AgentProfile, params: Mapping[str, str], env: RuntimeValues) -> dict[str, str]:

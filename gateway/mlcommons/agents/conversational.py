@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from gateway.mlcommons.agents.base import AgentBehaviour
+from gateway.mlcommons.agents.base import AgentBehaviour, Requirement
+from gateway.mlcommons.agents.flow import selected_tools
 from gateway.mlcommons.expansion import expand
-from gateway.mlcommons.generations import ABILITIES
+from gateway.mlcommons.generations import ABILITIES, LAST_READ, Generation
 from gateway.mlcommons.profile import AgentProfile
 from gateway.mlcommons.runtime_values import RuntimeValues
 from gateway.providers import registry
@@ -27,6 +28,18 @@ _DEFAULT_SYSTEM = "You are a helpful assistant."
 
 class Conversational(AgentBehaviour):
     """`conversational`: the request's parameters over the agent's, and several passes over the prompt."""
+
+    def lacks(self, profile: AgentProfile, params: Mapping[str, str]) -> tuple[Requirement, ...]:
+        """Without a tool, a legacy agent that does not call functions answers 500 or, from 3.6 on, never.
+
+        Without memory, an agent on 2.x answers 500.
+        """
+        is_legacy = profile.generation in (Generation.TEXT, Generation.FUNCTION_CALLING)
+        if not is_legacy or profile.version[:2] > LAST_READ:
+            return ()
+        needs_tool = not self.calls_functions(profile, params) and not selected_tools(profile, params)
+        needs_memory = profile.generation is Generation.TEXT and not profile.memory_type
+        return (*(("tool",) if needs_tool else ()), *(("memory",) if needs_memory else ()))
 
     def calls_functions(self, profile: AgentProfile, params: Mapping[str, str]) -> bool:
         """Return True if the agent or the request sets `_llm_interface`, and the cluster knows it."""

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
-from gateway.mlcommons.agents.base import AgentBehaviour
+from gateway.mlcommons.agents.base import AgentBehaviour, Requirement
 from gateway.mlcommons.expansion import RenderFailure
 from gateway.mlcommons.generations import ABILITIES
 from gateway.mlcommons.profile import AgentProfile, Model, Tool
@@ -25,6 +25,10 @@ class Flow(AgentBehaviour):
         """Return the model of the first tool that has one, and that tool."""
         tool = next((tool for tool in selected_tools(profile, params) if tool.model is not None), None)
         return (tool.model if tool else None), tool
+
+    def lacks(self, profile: AgentProfile, params: Mapping[str, str]) -> tuple[Requirement, ...]:
+        """Without a tool, a flow answers 400."""
+        return () if selected_tools(profile, params) else ("tool",)
 
     def call_values(self, profile: AgentProfile, params: Mapping[str, str], env: RuntimeValues) -> dict[str, str]:
         """Return the parameters of the first tool that calls an LLM."""
