@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.delivery.call_model import _split_at_question
 from gateway.delivery.escaping import escape_placeholders
+from gateway.delivery.prompt_parameter import _split_at_question
 from gateway.mlcommons.template import placeholder_names
 
 SIGNS = ["${parameters.", "question", ".toString()", "}", ":-", ":", "x", "$", " "]
