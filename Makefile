@@ -7,18 +7,20 @@ VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 ARGS ?=
+SIZE ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-thorough check format audit docs bench bench-compare soak attacks matrix upgrades cluster-ml clean
+.PHONY: help demo test test-all test-thorough test-slow test-cluster check format audit docs bench bench-compare \
+	soak attacks matrix upgrades cluster-ml clean
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-$(STAMP): requirements.lock pyproject.toml
+$(STAMP): requirements-dev.lock pyproject.toml
 	@test -x $(PY) || test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed; name one: make PYTHON=python3"; exit 1; }
 	test -x $(PY) || $(PYTHON) -m venv $(VENV)
-	$(PY) -m pip install --quiet --disable-pip-version-check -r requirements.lock
-	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	touch $@
 
 demo: $(STAMP) ## show unified input reaching the LLM through agents that don't know it (ARGS=--once: and end)
@@ -30,17 +32,20 @@ unexport PYTHONDONTWRITEBYTECODE
 test: $(STAMP) ## the tests, without the slow ones
 	$(PY) -m pytest -n auto --dist worksteal -m "not slow and not real_cluster" $(ARGS)
 
-SAMPLED = -p tests.sampling --sample 4
+test-all: $(STAMP) ## what CI runs besides: a quarter of the slow tests and of those on a real ML Commons
+	$(MAKE) --jobs 2 test-slow test-cluster SIZE="-p tests.sampling --sample 4 --hypothesis-profile=ci"
 
-test-all: $(STAMP) ## what CI runs besides: the slow tests and those on a real ML Commons, a sample of the large tables
-	$(PY) -m pytest -n auto --dist worksteal -m "(slow or hypothesis) and not real_cluster" $(SAMPLED) \
-		--hypothesis-profile=ci $(ARGS)
-	$(PY) -m pytest -m real_cluster $(SAMPLED) $(ARGS)
+test-thorough: $(STAMP) ## all of these tests, with all of their examples and requests: an hour
+	$(MAKE) --jobs 2 test-slow test-cluster SIZE="--hypothesis-profile=thorough"
 
-test-thorough: $(STAMP) ## all of these tests, and all examples of the properties: an hour
-	$(PY) -m pytest -n auto --dist worksteal -m "(slow or hypothesis) and not real_cluster" \
-		--hypothesis-profile=thorough $(ARGS)
-	$(PY) -m pytest -m real_cluster $(ARGS)
+# One more worker than cores, as many of these tests wait. One test at a time, as the longest come first (mark `slow`).
+test-slow: $(STAMP)
+	$(PY) -m pytest -n $$(($$(getconf _NPROCESSORS_ONLN) + 1)) --dist load --maxschedchunk 1 \
+		-m "(slow or hypothesis) and not real_cluster" $(SIZE) $(ARGS)
+
+# Beside the slow tests, as these wait for the cluster most of the time.
+test-cluster: $(STAMP)
+	$(PY) -m pytest -m real_cluster $(SIZE) $(ARGS)
 
 check: $(STAMP) ## lint, format, types, layers
 	$(VENV)/bin/ruff check .

@@ -16,23 +16,29 @@ from gateway.config.schema import Settings
 from gateway.observe.logs import configure
 from gateway.register import reuse
 
-# A quick run tries a sixth of the examples, CI half of them (make test-all), a thorough run all (make test-thorough).
-# They have no time limit, because a loaded machine would exceed it. CI tries the same examples each time, so that its
-# results are reproducible; elsewhere they differ.
+# max_examples is the share in percent of the examples and of other counts (`share`) that a run tries: `make test` a
+# sixth, CI a quarter (make test-all), a thorough run all (make test-thorough). Examples have no time limit, because a
+# loaded machine would exceed it. CI tries the same ones each time, so that its results are reproducible; elsewhere they
+# differ.
 _PROPERTY: dict[str, Any] = {
     "deadline": None,
     "suppress_health_check": [HealthCheck.too_slow],
     "derandomize": bool(os.environ.get("CI")),
 }
 settings.register_profile("thorough", max_examples=100, **_PROPERTY)
-settings.register_profile("ci", max_examples=50, **_PROPERTY)
+settings.register_profile("ci", max_examples=25, **_PROPERTY)
 settings.register_profile("quick", max_examples=16, **_PROPERTY)
 settings.load_profile("quick")
 
 
+def share(count: int) -> int:
+    """Return this run's share of a count of examples, requests or rounds: all of them in a thorough run."""
+    return max(1, count * settings().max_examples // 100)
+
+
 def examples(count: int, **more: Any) -> settings:
-    """Set the number of examples in a thorough run; a quick run has a share of it. more: other settings."""
-    return settings(max_examples=max(1, count * settings().max_examples // 100), **more)
+    """Set the number of examples in a thorough run; other runs try their share of it. more: other settings."""
+    return settings(max_examples=share(count), **more)
 
 
 def pytest_collection_finish() -> None:
@@ -48,6 +54,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.parent.name in BOTH_LOOPS and "[asyncio" in item.name:
             item.add_marker(pytest.mark.slow)
+    items.sort(key=_seconds, reverse=True)
+
+
+def _seconds(item: pytest.Item) -> int:
+    """Return what the mark ``slow(seconds)`` says; 0 without one."""
+    mark = item.get_closest_marker("slow")
+    return int(mark.args[0]) if mark and mark.args else 0
 
 
 @pytest.fixture(autouse=True, scope="session")

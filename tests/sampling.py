@@ -1,7 +1,7 @@
 """Runs a sample of the large tables: ``-p tests.sampling --sample N`` keeps every N-th case of a test with many.
 
 CI runs such a sample of the slow tests and of those on a real cluster; ``make test-thorough`` runs them whole. The
-cases are the same each time, so that what passed passes again.
+cases are the same each time, so that what passed passes again. Counts within a test: `tests.conftest.share`.
 """
 
 from __future__ import annotations

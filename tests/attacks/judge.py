@@ -32,12 +32,17 @@ _AFTER = 150
 
 @dataclass(frozen=True)
 class Size:
-    """How large a run is. pings: how many, `interval` seconds apart. scale: of the attacks. timed: judge latencies."""
+    """How large a run is.
+
+    pings: how many, `interval` seconds apart. scale: of the attacks. timed: judge latencies. keepalive: seconds for
+    which idle connections to the cluster stay open, so that all is as before after them at the earliest.
+    """
 
     pings: int = 200
     interval: float = 0.1
     scale: float = 1.0
     timed: bool = True
+    keepalive: float = 1.0
 
 
 @dataclass

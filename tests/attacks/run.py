@@ -82,7 +82,9 @@ class Runner(contextlib.AbstractContextManager["Runner"]):
         alone = attack.fresh or attack.ends
         if self._stage is None or self._key != key or alone:
             self.__exit__()
-            self._stage = Stage(setup, attack.settings, self._folder, pinned=self._pinned).__enter__()
+            self._stage = Stage(
+                setup, attack.settings, self._folder, pinned=self._pinned, keepalive=self._size.keepalive
+            ).__enter__()
             self._key = key
         outcome = uvloop.run(judge(attack, self._stage, self._size))
         if alone or not outcome.withstood:

@@ -54,11 +54,15 @@ class Stage(AbstractContextManager["Stage"]):
     """gateway, upstream: the processes. port, admin: of the gateway.
 
     folder: for files. pinned: the gateway gets a core of its own, and others of the machine disturb it less.
+    keepalive: seconds for which idle connections to the cluster stay open.
     """
 
-    def __init__(self, setup: Setup, settings: Mapping[str, Any], folder: Path, *, pinned: bool = True) -> None:
+    def __init__(
+        self, setup: Setup, settings: Mapping[str, Any], folder: Path, *, pinned: bool = True, keepalive: float = 1.0
+    ) -> None:
         self.setup = setup
         self._pinned = pinned
+        self._keepalive = keepalive
         cores = _ALL_CORES or sorted(os.sched_getaffinity(0))
         _ALL_CORES[:] = cores
         self.gateway_core, self.other_core = {cores[-1]}, {cores[0]}
@@ -117,7 +121,7 @@ class Stage(AbstractContextManager["Stage"]):
             "listen": {"data_port": self.port, "admin_port": self.admin, "workers": self.setup.workers},
             "upstream": {
                 "url": f"http{'s' if self.setup.upstream_tls else ''}://127.0.0.1:{self.upstream.port}",
-                "keepalive": 1,
+                "keepalive": self._keepalive,
                 "connections": 100,
             },
             "logs": {"level": "error"},
@@ -142,7 +146,7 @@ class Stage(AbstractContextManager["Stage"]):
         while len(counts) < 8 or len(set(counts[-8:])) > 1:  # until connections to the cluster have been closed again
             if time.monotonic() > end:
                 raise RuntimeError("the gateway's descriptors are not steady")
-            time.sleep(0.2)
+            time.sleep(0.2 * self._keepalive)
             counts.append(descriptors(self.gateway))
 
     def _warm_up(self) -> None:

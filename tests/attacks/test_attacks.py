@@ -15,7 +15,7 @@ from tests.attacks.rows import ATTACKS
 from tests.attacks.run import Runner, cases
 from tests.attacks.stage import Setup
 
-SMALL = Size(pings=20, interval=0.05, scale=0.05, timed=False)
+SMALL = Size(pings=20, interval=0.05, scale=0.05, timed=False, keepalive=0.3)
 OTHER = Setup("asyncio", "both", 2)
 CASES = [
     *cases(ATTACKS, Setup(), everywhere=False),

@@ -20,7 +20,6 @@ import pytest
 from tests.deploy.test_manifests import DOCKERFILE
 from tests.docs.pages import ROOT
 
-pytestmark = pytest.mark.slow
 TEXT = DOCKERFILE.read_text().replace("\\\n", "")
 UID = 10001
 
@@ -44,7 +43,7 @@ class Image:
         return {"HOME": str(self.home), "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1", "PATH": "", **more}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def image() -> Iterator[Image]:
     folder = Path(tempfile.mkdtemp(prefix="image-"))
     folder.chmod(0o755)
@@ -83,13 +82,12 @@ def _listing(folder: Path) -> list[tuple[str, int]]:
     return sorted((str(path), path.lstat().st_mtime_ns) for path in folder.rglob("*"))
 
 
-def test_the_image_has_no_build_tools_and_nothing_of_the_tests(image: Image) -> None:
+@pytest.mark.slow(40)
+def test_the_image_holds_only_the_gateway_and_serves_as_another_user_from_a_read_only_tree(image: Image) -> None:
     packages = {path.name.partition("-")[0].lower() for path in image.venv.rglob("*.dist-info")}
     assert {"mlc_gateway", "aiohttp", "uvloop"} <= packages
     assert not packages & {"pip", "setuptools", "wheel", "pytest", "hypothesis", "mypy", "ruff"}
 
-
-def test_the_gateway_serves_as_another_user_from_a_read_only_tree(image: Image) -> None:
     before = _listing(image.venv)
     gateway = str(image.venv / "bin" / "mlc-gateway")
     port, admin = _free(), _free()

@@ -18,7 +18,7 @@ from gateway.app import build
 from gateway.observe.logs import configure
 from gateway.simulator.fixtures import seed_core
 from gateway.simulator.server import Simulator
-from tests.conftest import settings_for
+from tests.conftest import settings_for, share
 from tests.docs.pages import DOCS
 
 AGENTS = {
@@ -107,4 +107,4 @@ def test_never_a_5xx_of_the_gateways_own(deployment: LiveDeployment, operation: 
 @pytest.mark.slow
 @pytest.mark.parametrize("operation", _operations(), ids=lambda one: one.label)
 def test_never_a_5xx_of_the_gateways_own_at_length(deployment: LiveDeployment, operation: Any) -> None:
-    _fuzz(deployment, operation, 500)
+    _fuzz(deployment, operation, share(500))

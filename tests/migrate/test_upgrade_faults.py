@@ -71,28 +71,26 @@ def require_whole(upgrade: Upgrade) -> bool:
     return now
 
 
-@pytest.fixture(autouse=True)
-def _short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GATEWAY__UPSTREAM__TIMEOUTS__HEADER", "0.5")
-
-
-def _run(upgrade: Upgrade, url: str) -> str:
-    try:
-        upgrade.run(cluster_at(url), patience=2)
-    except RolledBack:
-        return "reverted"
-    except UndoFailed:
-        return "stuck"
-    return "applied"
+def _run(upgrade: Upgrade, url: str, timeout: float = 60) -> str:
+    """Run the upgrade. timeout: seconds until a request counts as not answered."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GATEWAY__UPSTREAM__TIMEOUTS__HEADER", str(timeout))
+        try:
+            upgrade.run(cluster_at(url), patience=2)
+        except RolledBack:
+            return "reverted"
+        except UndoFailed:
+            return "stuck"
+        return "applied"
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("way", "nth"), [(way, nth) for way in WAYS for nth in range(1, WRITES[way] + 1)])
 def test_a_fault_of_one_write(deployment: Deployment, tmp_path: Path, way: str, nth: int, kind: Kind) -> None:
     upgrade = Upgrade(deployment, way, tmp_path)
-    fault = Fault(kind, "PUT|POST", WRITE, nth=nth)
+    fault = Fault(kind, "PUT|POST", WRITE, nth=nth, seconds=2)
     with front(deployment, *_writes(fault)) as faulty:
-        outcome = _run(upgrade, faulty.url)
+        outcome = _run(upgrade, faulty.url, timeout=1 if kind in ("stall", "late") else 60)
         assert any(seen.fault == kind for seen in faulty.seen)
     assert outcome in ("applied", "reverted")
     assert require_whole(upgrade) == (outcome == "applied")
@@ -117,14 +115,9 @@ def test_a_fault_of_one_reading(deployment: Deployment, tmp_path: Path, way: str
     while True:
         upgrade = Upgrade(deployment, way, tmp_path)
         with front(deployment) as faulty:
-            cluster = cluster_at(faulty.url)
             faulty.faults.append(Fault(kind, "GET", r"/_plugins", nth=nth))
             upgrade.deployment.cluster.requests.clear()
-            try:
-                upgrade.run(cluster, patience=2)
-                outcome = "applied"
-            except RolledBack:
-                outcome = "reverted"
+            outcome = _run(upgrade, faulty.url)
             struck = any(seen.fault for seen in faulty.seen)
         assert require_whole(upgrade) == (outcome == "applied")
         if not struck:

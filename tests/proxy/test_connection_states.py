@@ -25,7 +25,7 @@ from gateway.proxy.data_port import DataPort
 from gateway.upstream.client import Upstream
 from gateway.upstream.connection import Connection
 from gateway.upstream.deadlines import NO_DEADLINE
-from tests.conftest import settings_for
+from tests.conftest import settings_for, share
 from tests.proxy.use_case import UseCase
 
 LIMIT = 3
@@ -394,5 +394,5 @@ class TestManyConnections(Connections.TestCase):  # type: ignore[name-defined, m
     """The same, for longer."""
 
     settings = settings(
-        max_examples=1_000, stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck)
+        max_examples=share(1_000), stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck)
     )

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from schemathesis import GenerationMode
 from schemathesis.config import GenerationConfig, SchemathesisConfig
 
+from tests.conftest import share
 from tests.docs.pages import DOCS
 from tests.execute.test_openapi_fuzz import OWN, LiveDeployment, deployment
 from tests.faulty_cluster import orphans
@@ -66,4 +67,4 @@ def test_never_a_5xx_of_the_gateways_own(deployment: LiveDeployment, operation: 
 @pytest.mark.slow
 @pytest.mark.parametrize("operation", operations(), ids=lambda one: one.label)
 def test_never_a_5xx_of_the_gateways_own_at_length(deployment: LiveDeployment, operation: Any) -> None:
-    _fuzz(deployment, operation, 200)
+    _fuzz(deployment, operation, share(200))

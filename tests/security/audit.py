@@ -15,7 +15,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 _SECONDS = 300
-_AUDIT = ("-m", "pip_audit", "--requirement", "requirements.lock", "--no-deps", "--disable-pip", "--format", "json",
+_AUDIT = ("-m", "pip_audit", "--requirement", "requirements-dev.lock", "--no-deps", "--disable-pip", "--format", "json",
           "--progress-spinner", "off", "--timeout", "10")  # fmt: skip
 
 

@@ -5,20 +5,22 @@ import binascii
 import json
 from typing import Any
 
-from anthropic.types import AssistantMessageParam, TextBlockParam, UserMessageParam
 from pydantic import ValidationError
 
 from . import Rejected
 from .closed import adapter
 
-MESSAGE = UserMessageParam | AssistantMessageParam  # without SystemMessageParam, which only newer models take
-
 
 def check(fields: dict[str, Any]) -> None:
     if not {"messages"} <= set(fields) <= {"messages", "system"}:
         raise Rejected(f"members {sorted(fields)}")
+    # Here, as its import takes more than a second, which every process that collects the tests would spend.
+    from anthropic.types import AssistantMessageParam, TextBlockParam, UserMessageParam
+
+    # Without SystemMessageParam, which only newer models take.
+    message_type = UserMessageParam | AssistantMessageParam
     try:
-        adapter(MESSAGE).validate_json(json.dumps(fields["messages"]), strict=True)
+        adapter(message_type).validate_json(json.dumps(fields["messages"]), strict=True)
         if "system" in fields:
             adapter(TextBlockParam).validate_json(json.dumps(fields["system"]), strict=True)
     except ValidationError as error:
