@@ -25,7 +25,7 @@ class CallModelCache:
         self.profile = profile
         self._slot_names = slot_names
         self._call_models: Recent[CallModel] = Recent(self.MAX_ENTRIES)
-        self._after_upgrade: dict[str, CallModelCache] = {}
+        self._after_upgrade: dict[tuple[str, ...], CallModelCache] = {}
 
     def get(self, provider: Provider, params: Mapping[str, str]) -> CallModel:
         """Return the agent's call model for these parameters.
@@ -38,14 +38,14 @@ class CallModelCache:
         key = (provider.name, tuple(sorted(params.items())))
         return self._call_models.get(key, lambda: self._create(provider, params))
 
-    def after_upgrade(self, profile: AgentProfile, slot_name: str) -> CallModelCache:
+    def after_upgrade(self, profile: AgentProfile, slot_names: tuple[str, ...]) -> CallModelCache:
         """Return the call models of the agent after its connectors were changed to `profile`.
 
-        Only `slot_name`, the variable that takes messages then, is probed: the others did not help before.
+        Only `slot_names`, the variables that take messages then, are probed: the others did not help before.
         """
-        found = self._after_upgrade.get(slot_name)
+        found = self._after_upgrade.get(slot_names)
         if found is None:
-            found = self._after_upgrade[slot_name] = CallModelCache(profile, frozenset({slot_name}))
+            found = self._after_upgrade[slot_names] = CallModelCache(profile, frozenset(slot_names))
         return found
 
     def _create(self, provider: Provider, params: Mapping[str, str]) -> CallModel:

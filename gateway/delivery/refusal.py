@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from gateway.delivery.search import Search
-from gateway.delivery.template_change import NotOffered, command, find_change, with_upgrades
+from gateway.delivery.template_change import NotOffered, TemplateChange, command, find_change, with_upgrades
 from gateway.errors import Problem, UndeliverableContent
 from gateway.mlcommons.rendering import first_llm
 from gateway.unified.model import (
@@ -49,7 +49,10 @@ def problems(search: Search, agent_input: AgentInput) -> list[Problem]:
         for help in [upgrade.advice(sample)]
         for place, received in places
     ]
-    return found or [_problem_of_the_whole(search, agent_input, upgrade)]
+    if not found:
+        return [_problem_of_the_whole(search, agent_input, upgrade)]
+    missing = _question_missing(search, agent_input)
+    return [*found, missing] if missing and not upgrade.delivers(agent_input) else found
 
 
 def agent_fault(search: Search) -> list[Problem]:
@@ -69,12 +72,9 @@ def agent_fault(search: Search) -> list[Problem]:
 
 def _problem_of_the_whole(search: Search, agent_input: AgentInput, upgrade: Upgrade) -> Problem:
     """Return why the input can't be delivered although each kind of part in it can."""
-    last = agent_input.messages[-1]
-    is_result = all(isinstance(block, ToolResult) for block in last.content)
-    if meaning_of(last, search.options.roles).standard in ("assistant", "tool") or is_result:
-        reason = "the agent's own prompt needs a question, and this conversation ends without one"
-        help = "end the conversation with a user turn"
-        return Problem(last.at, reason, "a user turn", last.role, "QUESTION_MISSING", help)
+    missing = _question_missing(search, agent_input)
+    if missing:
+        return missing
     kinds = sorted({type(block).__name__.lower() for m in agent_input.messages for block in m.content})
     advice = upgrade.advice(agent_input)
     if kinds == ["text"] and len(agent_input.messages) == 1:
@@ -82,6 +82,17 @@ def _problem_of_the_whole(search: Search, agent_input: AgentInput, upgrade: Upgr
         return Problem("input", reason, received="text", code="TEXT_NOT_SAFE", help=advice)
     reason, received = "each part could be delivered by itself, but not all of them together", ", ".join(kinds)
     return Problem("input", reason, "", received, "COMBINATION_NOT_DELIVERABLE", advice)
+
+
+def _question_missing(search: Search, agent_input: AgentInput) -> Problem | None:
+    """Return the problem of a conversation that ends without a question; None for any other."""
+    last = agent_input.messages[-1]
+    is_result = all(isinstance(block, ToolResult) for block in last.content)
+    if meaning_of(last, search.options.roles).standard not in ("assistant", "tool") and not is_result:
+        return None
+    reason = "the agent's own prompt needs a question, and this conversation ends without one"
+    help = "end the conversation with a user turn"
+    return Problem(last.at, reason, "a user turn", last.role, "QUESTION_MISSING", help)
 
 
 Part = tuple[str, str, list[tuple[str, str]], AgentInput]
@@ -155,12 +166,31 @@ def _conversation(agent_input: AgentInput, messages: list[Message]) -> AgentInpu
     return replace(agent_input, messages=tuple(messages))
 
 
+_REPLACED = {"array": "the whole list of messages", "turn": "the user's turn", "history": "earlier turns"}
+
+
 class Upgrade:
     """The change of an agent's connector that an operator can make, and what it would let through."""
 
     def __init__(self, search: Search) -> None:
         self._search = search
         self._after: Search | None = None
+
+    def delivers(self, agent_input: AgentInput) -> bool:
+        """Return True if the change lets `agent_input` through."""
+        model, _ = first_llm(self._search.profile, self._search.params)
+        if model is None or not self._search.provider.name:
+            return False
+        try:
+            return self._upgraded(find_change(model.connector, self._search.provider)).delivers(agent_input)
+        except NotOffered:
+            return False
+
+    def _upgraded(self, change: TemplateChange) -> Search:
+        if self._after is None:
+            upgraded = with_upgrades(self._search.profile, self._search.provider)
+            self._after = self._search.after_upgrade(upgraded, change.slots)
+        return self._after
 
     def advice(self, agent_input: AgentInput) -> str:
         """Return the command that lets `agent_input` through, and what it changes; or why no command does."""
@@ -174,13 +204,11 @@ class Upgrade:
             change = find_change(model.connector, provider)
         except NotOffered as refusal:
             return f"{connector} can't be upgraded: {refusal.reason}; see docs/reference/limitations.md"
-        if self._after is None:
-            self._after = self._search.after_upgrade(with_upgrades(self._search.profile, provider), change.name)
-        if not self._after.delivers(agent_input):
+        if not self._upgraded(change).delivers(agent_input):
             return f"no upgrade of {connector} would let this input through; see docs/reference/limitations.md"
-        part = "the whole list of messages" if change.form == "array" else "the user's turn"
+        part = _REPLACED[change.form]
         return (
             f"upgrade the agent with `{command(self._search.profile.id)}`: it changes {connector} so that the gateway "
-            f"can send {part} in the parameter {change.name}; requests without this parameter are not affected; "
+            f"can send {part} in the parameter {change.slot}; requests without this parameter are not affected; "
             "see docs/operate/migration.md"
         )

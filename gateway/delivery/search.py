@@ -137,9 +137,9 @@ class Search:
             return False
         return call.position(call.legacy_body) is not None
 
-    def after_upgrade(self, profile: AgentProfile, slot_name: str) -> Search:
-        """Return the same search for the agent with its connectors changed, so that `slot_name` takes messages."""
-        return replace(self, call_models=self.call_models.after_upgrade(profile, slot_name))
+    def after_upgrade(self, profile: AgentProfile, slot_names: tuple[str, ...]) -> Search:
+        """Return the same search for the agent with its connectors changed, so that `slot_names` take messages."""
+        return replace(self, call_models=self.call_models.after_upgrade(profile, slot_names))
 
     def first_proved(self, agent_input: AgentInput) -> Plan | None:
         """Return the first plan that can be proved; None if there is none.

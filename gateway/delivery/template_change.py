@@ -1,13 +1,15 @@
 """The smallest change of a connector's template that lets every kind of input through. Pure.
 
-There are two forms (docs/internals/facts.md, 10_upgrade, and 3.4.0 "Upgrade"). If the user's turn is the only item in
+There are three forms (docs/internals/facts.md, 10_upgrade, and 3.4.0 "Upgrade"). If the user's turn is the only item in
 the array of messages, the array becomes ``${parameters.messages}``. If there are other turns or slots, only the turn
 becomes ``${parameters.body}``. The replaced text becomes the parameter's default in the connector, so a caller who
-sends neither gets the old text. The rest of the template is not changed.
+sends neither gets the old text. If the content of the turn is a parameter already, the turn stays, a slot for earlier
+turns is put before it, and the content gets the agent's prompt as its default. The rest of the template is not changed.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -17,6 +19,7 @@ from gateway.mlcommons.template import PREFIX, SUFFIX
 from gateway.providers.base import Provider
 
 TURN_PARAMETER = "body"
+EARLIER_TURNS = "earlier_turns"
 _PROMPT_MEMBERS = ("prompt", "inputs", "inputText", "input")  # the members of text endpoints that hold the text
 _OPENING = {"{": "}", "[": "]"}
 
@@ -52,13 +55,21 @@ class NotOffered(Exception):
 class TemplateChange:
     """A new template, and the connector parameter that it needs.
 
-    form: ``array`` or ``turn``, which the parameter replaces. value: the replaced text.
+    form: ``array`` or ``turn``, which the parameter replaces, or ``history``, which is put before the turn.
+    name, value: the connector's parameter: the replaced text, or the default of the turn's content.
+    slot: the parameter that the template has in addition.
     """
 
     form: str
     name: str
     value: str
     request_body: str
+    slot: str
+
+    @property
+    def slots(self) -> tuple[str, ...]:
+        """The parameters that take messages after the change."""
+        return (self.slot,) if self.slot == self.name else (self.slot, self.name)
 
 
 def find_change(connector: Connector, provider: Provider | None) -> TemplateChange:
@@ -88,10 +99,32 @@ def _change(connector: Connector, provider: Provider | None) -> TemplateChange:
         raise NotOffered(Code.NO_USER_TURN)
     items = list(_items(text, start))
     turn = _user_turn(text, items)
+    content = _content_slot(text, turn, provider)
+    if content and any(text.startswith(PREFIX, start) for start, _ in items):
+        raise NotOffered(Code.ALREADY_UPGRADED)
+    if content:
+        return _with_history(connector, provider, turn, content)
     form, name, span = ("array", field, (start, end)) if len(items) == 1 else ("turn", TURN_PARAMETER, turn)
     value = text[slice(*span)]
     _require_free(connector, name, value)
-    return TemplateChange(form, name, value, f"{text[: span[0]]}{PREFIX}{name}{SUFFIX}{text[span[1] :]}")
+    return TemplateChange(form, name, value, f"{text[: span[0]]}{PREFIX}{name}{SUFFIX}{text[span[1] :]}", name)
+
+
+def _content_slot(text: str, turn: tuple[int, int], provider: Provider) -> str:
+    """Return the parameter that is the whole content of a turn, without a default; "" if there is none."""
+    start, end = members(text, turn[0]).get(provider.content_field, (0, 0))
+    value = text[start:end]
+    whole = value.startswith(PREFIX) and value.index(SUFFIX) == len(value) - 1 and ":-" not in value
+    return value[len(PREFIX) : -len(SUFFIX)] if whole else ""
+
+
+def _with_history(connector: Connector, provider: Provider, turn: tuple[int, int], content: str) -> TemplateChange:
+    text = connector.request_body
+    _require_free(connector, EARLIER_TURNS, "")
+    default = json.dumps([provider.text_part(f"{PREFIX}prompt{SUFFIX}")], ensure_ascii=False, separators=(",", ":"))
+    value = connector.parameters.get(content, default)
+    body = f"{text[: turn[0]]}{PREFIX}{EARLIER_TURNS}:-{SUFFIX}{text[turn[0] :]}"
+    return TemplateChange("history", content, value, body, EARLIER_TURNS)
 
 
 def with_upgrades(profile: AgentProfile, provider: Provider) -> AgentProfile:

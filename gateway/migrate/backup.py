@@ -38,8 +38,9 @@ class Record(msgspec.Struct, kw_only=True):
     """The content of the file.
 
     tag: marks the connectors that the upgrade makes. key, models: the connector and the models it serves.
-    named, others: the agents that the user named, and the others that use the connector. documents: ``agents/ID``,
-    ``models/ID`` and ``connectors/ID`` as they were read. states: one per step. made: the id of the new connector,
+    named, others: the agents that the user named, and the others that use the connector. parameter: what the connector
+    gets; slot: what the template gets. documents: ``agents/ID``, ``models/ID`` and ``connectors/ID`` as they were read.
+    states: one per step. made: the id of the new connector,
     "" until it is known. parked: the id of the connector that models name while theirs is changed, "" for none, or
     `UNKNOWN` while it is being created.
     """
@@ -54,6 +55,7 @@ class Record(msgspec.Struct, kw_only=True):
     named: list[str]
     others: list[str]
     parameter: str
+    slot: str
     documents: dict[str, dict[str, Any]]
     steps: list[Step]
     states: list[State]
@@ -103,6 +105,7 @@ class Journal:
             named=list(offer.named),
             others=list(offer.others),
             parameter=offer.change.name,
+            slot=offer.change.slot,
             documents={path: dict(doc) for path, doc in saved.items()},
             steps=list(offer.steps),
             states=["planned"] * len(offer.steps),

@@ -1,8 +1,8 @@
 """Upgrades before they are made: a table for a terminal, with the calls, the diff and the proof, or JSON data.
 
 The JSON of an offer: {key, offered: true, provider, parameter, models[], agents {named[], others[]}, calls
-[{method, path, body?}], diff, proof {calls, differing}, effects [{id, name, gained[], before {KIND: strategy}, after
-{KIND: strategy}}]}; of a refusal: {key, offered: false, agents {named[]}, code, reason}.
+[{method, path, body?}], diff, proof {calls, differing}, effects [{id, name, gained[], improved[], before {KIND:
+strategy}, after {KIND: strategy}}]}; of a refusal: {key, offered: false, agents {named[]}, code, reason}.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ def show(console: Console, found: Sequence[Offer | Refused], verbose: bool = Fal
 def summary_line(found: Sequence[Offer | Refused]) -> str:
     """Return the result in one line: connectors that can be upgraded, and agents that would take more."""
     offers = [one for one in found if isinstance(one, Offer)]
-    agents = {effect.agent_id for offer in offers for effect in offer.effects if effect.gained}
+    effects = [effect for offer in offers for effect in offer.effects]
+    agents = {effect.agent_id for effect in effects if effect.gained or effect.improved}
     if not offers:
         return "No connector can be upgraded."
     number = f"{len(offers)} of {len(found)} connectors" if len(found) > 1 else "The connector"
@@ -56,11 +57,19 @@ def _table(found: Sequence[Offer | Refused]) -> Table:
     table.add_column("would gain")
     for one in found:
         if isinstance(one, Offer):
-            gained = dict.fromkeys(kind for effect in one.effects for kind in effect.gained)
-            table.add_row(Text(one.key), str(len(one.effects)), Text(", ".join(gained), "green"))
+            table.add_row(Text(one.key), str(len(one.effects)), Text("; ".join(_gains(one)), "green"))
         else:
             table.add_row(Text(one.key), str(len(one.named)), Text(f"unchanged: {one.code.name}", "yellow"))
     return table
+
+
+def _gains(offer: Offer) -> Iterator[str]:
+    gained = dict.fromkeys(kind for effect in offer.effects for kind in effect.gained)
+    improved = dict.fromkeys(kind for effect in offer.effects for kind in effect.improved if kind not in gained)
+    if gained:
+        yield ", ".join(gained)
+    if improved:
+        yield f"fewer changes to {', '.join(improved)}"
 
 
 def _footer(found: Sequence[Offer | Refused]) -> Iterator[str]:
@@ -81,7 +90,7 @@ def _details(offer: Offer) -> Iterator[str]:
         yield f"    takes now: {_kinds(found.before)}"
         yield f"    takes afterwards: {_kinds(found.after)}"
     yield f"  proof: {sum(found.calls for found in offer.effects)} legacy calls render the same text before and after"
-    yield f"  new: a caller's own parameter {offer.change.name!r} takes effect; until now it was ignored"
+    yield f"  new: a caller's own parameter {offer.change.slot!r} takes effect; until now it was ignored"
     yield "  calls:"
     for call in offer.calls:
         yield f"    {request_line(call)}"
@@ -129,6 +138,7 @@ def _offer(offer: Offer) -> dict[str, Any]:
             "id": e.agent_id,
             "name": e.name,
             "gained": list(e.gained),
+            "improved": list(e.improved),
             "before": strategies(e.before),
             "after": strategies(e.after),
         }

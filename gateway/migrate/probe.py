@@ -54,7 +54,7 @@ def prove_again(cluster: Cluster, record: Record, rules: Iterable[Rule] = ()) ->
         found = effect(old, new)
         if found.differing or found.lost:
             raise ProbeFailed(f"agent {agent_id} does not render as before: {(*found.differing, *found.lost)[0]}")
-        slot = f"{PREFIX}{record.parameter}}}"
+        slot = f"{PREFIX}{record.slot}"
         served = [model for model in new.models if model.id in record.models]
         if any(slot not in model.connector.request_body for model in served):
             raise ProbeFailed(f"the connector of agent {agent_id} does not have the new template")
@@ -71,11 +71,11 @@ def in_use(cluster: Cluster, record: Record) -> Iterator[str]:
     profiles = [before.profile(agent_id) for agent_id in (*record.named, *record.others)]
     connectors = {model.id: model.connector for profile in profiles for model in profile.models}
     for model in record.models:
-        if model not in connectors or _fills_alone(connectors[model], record.parameter):
+        if model not in connectors or _fills_alone(connectors[model], record.slot):
             yield f"models/{model}: can't be seen to use the new template, as the old one would call the LLM"
             continue
         name = f"gw_probe_{secrets.token_hex(8)}"
-        parameters = {record.parameter: f"{PREFIX}{name}{SUFFIX}"}
+        parameters = {record.slot: f"{PREFIX}{name}{SUFFIX}"}
         status, answer = cluster.call("POST", document_path("models", model, "/_predict"), {"parameters": parameters})
         if name in str(answer):
             yield f"models/{model}: uses the new template"

@@ -1,8 +1,8 @@
 """The proof that an upgrade changes nothing for callers that don't use it. Pure.
 
 Every legacy call is rendered with the old and the new template as the cluster of that version renders it
-(`gateway.mlcommons.rendering`), and must give the same text or fail both times. If the cluster's lenient parser decides
-whether a value is inserted raw (docs/internals/facts.md, "Rendering, in detail"), both cases are tried.
+(`gateway.mlcommons.rendering`), and must give the same text, unless it failed before. If the cluster's lenient parser
+decides whether a value is inserted raw (docs/internals/facts.md, "Rendering, in detail"), both cases are tried.
 
 One case can't be excluded: a caller that already sends the new parameter (``messages``, ``body``), which was ignored
 before and takes effect now. Agents that set it in their own documents are found; clients that send it are not.
@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gateway.mlcommons.agents import behaviour_of
@@ -41,6 +41,10 @@ _VARIABLE = re.compile(re.escape(PREFIX) + r"([^}:]+)")
 _HISTORIES = (None, "Human: hello\nAssistant: hi", HOSTILE)
 
 
+Texts = tuple[str | None, ...]
+"""The text of an LLM call, None for a failure; two if the lenient parser decides."""
+
+
 @dataclass(frozen=True, slots=True)
 class AgentProof:
     """How one agent's legacy calls render with both templates.
@@ -55,7 +59,7 @@ class AgentProof:
 def agent_proof(old: AgentProfile, new: AgentProfile) -> AgentProof:
     """Compare the legacy calls of an agent before and after an upgrade."""
     calls = [(name, outcomes(old, params, env), outcomes(new, params, env)) for name, params, env in _calls()]
-    return AgentProof(len(calls), tuple(dict.fromkeys(name for name, before, after in calls if before != after)))
+    return AgentProof(len(calls), tuple(dict.fromkeys(name for name, *texts in calls if _differ(*texts))))
 
 
 def raw_proof(old: Model, new: Model, version: tuple[int, ...]) -> tuple[str, ...]:
@@ -66,9 +70,14 @@ def raw_proof(old: Model, new: Model, version: tuple[int, ...]) -> tuple[str, ..
     differing = []
     for chosen, (kind, text) in itertools.product(sent, QUESTIONS.items()):
         values = dict.fromkeys(chosen, text)
-        if _rendered(old, values, raw) != _rendered(new, values, raw):
+        if _differ([_rendered(old, values, raw)], [_rendered(new, values, raw)]):
             differing.append(f"_predict with {', '.join(chosen)}: {kind}")
     return tuple(dict.fromkeys(differing))
+
+
+def _differ(before: Sequence[Texts], after: Sequence[Texts]) -> bool:
+    """Return True if a call that succeeded renders differently."""
+    return len(before) != len(after) or any(any(old) and old != new for old, new in zip(before, after, strict=True))
 
 
 def _calls() -> Iterator[tuple[str, dict[str, str], RuntimeValues]]:
@@ -79,13 +88,13 @@ def _calls() -> Iterator[tuple[str, dict[str, str], RuntimeValues]]:
         yield f"question ({kind}) and prompt, {with_or_without} history", {"question": text, "prompt": text}, env
 
 
-def outcomes(profile: AgentProfile, params: Mapping[str, str], env: RuntimeValues) -> list[tuple[str | None, ...]]:
+def outcomes(profile: AgentProfile, params: Mapping[str, str], env: RuntimeValues) -> list[Texts]:
     """Return the text of each LLM call of the agent, both texts if the lenient parser decides; None for a failure.
 
     All LLM tools are included, and for a conversational agent the tools it may call.
     """
     raw = ABILITIES[profile.generation].raw_parameters
-    found = []
+    found: list[Texts] = []
     for model, values in _llm_calls(profile, params, env):
         found.append((None,) if values is None else _rendered(model, values, raw))
     return found
@@ -113,7 +122,7 @@ def _or_none(profile: AgentProfile, params: Mapping[str, str], env: RuntimeValue
         return None
 
 
-def _rendered(model: Model, values: Mapping[str, str], raw: bool) -> tuple[str | None, ...]:
+def _rendered(model: Model, values: Mapping[str, str], raw: bool) -> Texts:
     """Return the payload's text, None if the cluster fails; for ambiguous values, the texts of both cases."""
     left_raw = {name.strip() for name in values.get("no_escape_params", "").split(",")} if raw else set()
     unclear = {

@@ -95,9 +95,26 @@ class Effect:
         return tuple(kind for kind in self.after if self.after[kind].arrives and not self.before[kind].arrives)
 
     @property
+    def improved(self) -> tuple[str, ...]:
+        """Kinds of input that arrive before and after, and with fewer changes after the upgrade."""
+        return tuple(
+            kind
+            for kind, after in self.after.items()
+            if after.arrives
+            and self.before[kind].arrives
+            and _AVOIDED.intersection(self.before[kind].notices).difference(after.notices)
+        )
+
+    @property
     def lost(self) -> tuple[str, ...]:
         """Kinds of input that arrive only before the upgrade; an offered upgrade has none."""
         return tuple(kind for kind in self.after if self.before[kind].arrives and not self.after[kind].arrives)
+
+
+_AVOIDED = frozenset(
+    {"HISTORY_FLATTENED", "MEMORY_HOLDS_CODE", "MEMORY_HOLDS_MORE", "MEMORY_HOLDS_REFERENCE", "MEMORY_PARTIAL"}
+)
+"""The changes for which docs/reference/limitations.md names the upgrade as a workaround."""
 
 
 def effect(old: AgentProfile, new: AgentProfile) -> Effect:
@@ -257,7 +274,7 @@ def _check(effects: tuple[Effect, ...], old: list[Model], new: list[Model], vers
         differing = raw_proof(before, after, version)
         if differing:
             raise NotOffered(Code.LEGACY_CHANGES, f"model {before.id}, {differing[0]}")
-    if not any(found.gained for found in effects):
+    if not any(found.gained or found.improved for found in effects):
         raise NotOffered(Code.NO_GAIN)
 
 

@@ -19,6 +19,7 @@ from tests.delivery.simulated_cluster import cluster_of
 from tests.matrix import VERSIONS
 
 MOST = 8
+MOST_AT_FIRST = 10  # an upgrade may give the template two variables, which are probed
 
 
 @pytest.fixture
@@ -59,7 +60,7 @@ def test_the_first_request_to_an_agent(version: str, renderings: list[AgentProfi
             if is_refused(CASES[case], PlanCache(cluster.profile(agent))):
                 costs[agent, case] = len(renderings)
     assert len(costs) > 100
-    assert {cell: cost for cell, cost in costs.items() if cost > MOST} == {}
+    assert {cell: cost for cell, cost in costs.items() if cost > MOST_AT_FIRST} == {}
 
 
 @pytest.mark.parametrize("version", VERSIONS)

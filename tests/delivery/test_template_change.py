@@ -58,7 +58,7 @@ def test_a_template_with_text_slots_takes_messages_afterwards(name: str, form: s
 def test_the_upgrade_of_the_recordings() -> None:
     """2.19.0 10_upgrade: the body and the parameter that were sent to a real cluster."""
     change = _upgraded('{"messages":[{"role":"user","content":[{"text":"${parameters.prompt}"}]}]}')
-    assert change == TemplateChange("array", "messages", f"[{TURN}]", '{"messages":${parameters.messages}}')
+    assert change == TemplateChange("array", "messages", f"[{TURN}]", '{"messages":${parameters.messages}}', "messages")
 
 
 def test_the_upgrade_of_the_tutorial_connector_is_the_documented_one() -> None:
@@ -135,9 +135,14 @@ def test_geminis_turn_may_leave_out_its_role() -> None:
     assert change.value == '[{"parts":[{"text":"${parameters.prompt}"}]}]'
 
 
-def test_content_in_a_variable_still_gains_earlier_turns() -> None:
+def test_content_in_a_variable_gains_earlier_turns() -> None:
     change = _upgraded('{"messages":[{"role":"user","content":${parameters.content}}]}')
-    assert change.value == '[{"role":"user","content":${parameters.content}}]'
+    body = '{"messages":[${parameters.earlier_turns:-}{"role":"user","content":${parameters.content}}]}'
+    assert change == TemplateChange("history", "content", '[{"text":"${parameters.prompt}"}]', body, "earlier_turns")
+    assert change.slots == ("earlier_turns", "content")
+    with pytest.raises(NotOffered) as refused:
+        _upgraded('{"messages":[${parameters.turns:-}{"role":"user","content":${parameters.content}}]}')
+    assert refused.value.code is Code.ALREADY_UPGRADED
 
 
 _TEXT = st.text(st.sampled_from('ab {}[]",:$\\\\\n'), max_size=12)

@@ -151,6 +151,7 @@ def test_the_machine_form(deployment: Deployment, command: Command) -> None:
                 "id": agent,
                 "name": "flow-books",
                 "gained": ["image", "document", "video", "turns"],
+                "improved": [],
                 "before": {"text": "text", "system": "text"},
                 "after": dict.fromkeys(["text", "image", "document", "video", "turns", "system"], "wrap"),
             }
