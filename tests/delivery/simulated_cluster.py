@@ -13,6 +13,7 @@ from gateway.agents.reader import read_agents, run
 from gateway.errors import GatewayError
 from gateway.execute import rewrite
 from gateway.execute.rewrite import Policy, Rewrite
+from gateway.execute.rewriter import new_turn_id
 from gateway.mlcommons.profile import AgentProfile
 from gateway.simulator.core import ClusterCore, Executed
 from gateway.simulator.fixtures import CLASSIC, FLOW_PROMPT, Template, connector_body, seed_core, templates
@@ -107,7 +108,12 @@ class SimulatedCluster:
         profile = self.profile(name)
         try:
             made = rewrite.rewrite_input(
-                profile, request, request.input, policy or Policy(), tuple(pairs) if profile.memory_type else ()
+                profile,
+                request,
+                request.input,
+                policy or Policy(),
+                new_turn_id(),
+                tuple(pairs) if profile.memory_type else (),
             )
         except GatewayError as error:
             return Sent(request.input, None, error, None)

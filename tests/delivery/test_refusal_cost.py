@@ -42,7 +42,7 @@ def is_refused(case: Case, plans: PlanCache) -> bool:
     assert request.input is not None
     remembered = tuple(case.pairs) if plans.profile.memory_type else ()
     try:
-        rewrite_input(plans.profile, request, request.input, Policy(), remembered, plans)
+        rewrite_input(plans.profile, request, request.input, Policy(), "t1", remembered, plans)
     except UndeliverableContent:
         return True
     return False

@@ -12,7 +12,7 @@ from gateway.delivery.history import history_slot, in_history
 from gateway.delivery.question_placements import Parameters, merge, question_placements, reference_to
 from gateway.delivery.slots import MARK, QUESTION
 from gateway.delivery.strategies.expect import with_turns
-from gateway.delivery.target import TargetTurns, Turn, parts_of, text_of
+from gateway.delivery.target import Question, TargetTurns, Turn, parts_of, text_of
 from gateway.delivery.trees import locate, replace_texts
 from gateway.mlcommons.runtime_values import RuntimeValues
 from gateway.notices import Notice
@@ -20,14 +20,14 @@ from gateway.notices import Notice
 FLAT = f"{MARK}history"
 
 
-def plain(call: CallModel, text: str, question: str, notices: tuple[Notice, ...] = ()) -> Iterator[Candidate]:
+def plain(call: CallModel, text: str, question: Question, notices: tuple[Notice, ...] = ()) -> Iterator[Candidate]:
     """Deliver one text to any agent that takes a question, whatever its provider."""
 
     def expected(env: RuntimeValues) -> Any:
         return replace_texts(call.render({"question": QUESTION}, env), {QUESTION: text})
 
     if _takes_question(call):
-        for parameters in question_placements(call, text, question):
+        for parameters in question_placements(call, question, text):
             yield Candidate("text", parameters, expected, notices)
 
 
@@ -58,7 +58,7 @@ def text(call: CallModel, target: TargetTurns) -> Iterator[Candidate]:
         turns = [*earlier, position.messages[position.turn]]
         return replace_texts(with_turns(call, position, turns), {QUESTION: target.text})
 
-    for parameters in question_placements(call, target.text, target.question):
+    for parameters in question_placements(call, target.question, target.text):
         yield Candidate("text", {**parameters, **in_history(call, slot, earlier)}, expected)
 
 
@@ -94,7 +94,7 @@ def flattened(call: CallModel, target: TargetTurns) -> Iterator[Candidate]:
         return replace_texts(body, {QUESTION: joined, FLAT: history}) if list(locate(body, FLAT)) else None
 
     for in_history_parameter in _histories(call, history):
-        for parameters in question_placements(call, joined, target.question):
+        for parameters in question_placements(call, target.question, joined):
             yield Candidate("text", merge(parameters, in_history_parameter), expected, notices)
 
 
