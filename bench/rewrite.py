@@ -55,6 +55,15 @@ def conversation_body(turns: int) -> bytes:
     return json.dumps({"input": [*(turn for pair in earlier for turn in pair), last]}).encode()
 
 
+def turns_body(size: int) -> bytes:
+    """An execute body of three turns of text, of about `size` bytes."""
+    part = (TEXT * (size // len(TEXT) // 3 + 1))[: size // 3 - 60]
+    roles = ("user", "assistant", "user")
+    return json.dumps(
+        {"input": [{"role": role, "content": [{"type": "text", "text": part}]} for role in roles]}
+    ).encode()
+
+
 def text_body(size: int) -> bytes:
     """An execute body of one text of about `size` bytes."""
     return json.dumps({"input": (TEXT * (size // len(TEXT) + 1))[: size - 20]}).encode()

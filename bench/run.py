@@ -12,6 +12,8 @@ import platform
 import statistics
 import sys
 import tempfile
+import threading
+import time
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,14 +23,23 @@ from bench import proxies
 from bench.figures import FIGURES, Figure
 from bench.load import Ask, Connection, many
 from bench.process import Process, allow_many_files, free_port
-from bench.rewrite import SIZES, fastest_json, image_body, median, profile, rewrite, text_body
+from bench.rewrite import SIZES, fastest_json, image_body, median, profile, rewrite, text_body, turns_body
 from bench.upstream import AGENT
 from bench.workers import GET, REWRITE, scaling
 from gateway.delivery.plan_cache import PlanCache
 
 RESULTS = Path(__file__).parent / "results.md"
 BIG = 50 * 1024 * 1024
+_A_SECOND = 50
+"""Small requests a second beside large ones."""
 EXECUTE = f"/_plugins/_ml/agents/{AGENT}/_execute"
+EXECUTES = {
+    "text": Ask(EXECUTE, text_body(1000)),
+    "image": Ask(EXECUTE, image_body(1000)),
+    "conversation": Ask(EXECUTE, turns_body(1000)),
+    "large image": Ask(EXECUTE, image_body(1_000_000)),
+}
+"""Figures that compare what the gateway rewrites with what Envoy passes on."""
 SMALL, LARGE = Ask("/bytes/1000"), Ask("/bytes/100000")
 
 
@@ -93,8 +104,12 @@ class Bench:
                 self._cpu(process, ask, what)
         if "gateway" in running:
             body = text_body(1000)
-            for path, what in (("/index/_search", "POST 1 KB"), (EXECUTE, "execute 1 KB")):
-                self._cpu(running["gateway"], Ask(path, body), what)
+            self._cpu(running["gateway"], Ask("/index/_search", body), "POST 1 KB")
+            for what, ask in EXECUTES.items():
+                for process in order:
+                    if process.name in ("gateway", "envoy"):
+                        self._cpu(process, ask, f"execute, {what}")
+            self._beside(running["gateway"])
         with self._on_one_core([*order, upstream]):
             for name, port in [("direct", upstream.port), *((process.name, process.port) for process in order)]:
                 connection = Connection(port)
@@ -124,6 +139,33 @@ class Bench:
         os.sched_setaffinity(0, self.load_core)
         for process in processes:
             process.pin(self.load_core if process.name == "upstream" else self.proxy_core)
+
+    def _beside(self, process: Process) -> None:
+        """How long small requests take while one client sends executes with a large image, one after the other."""
+        raw = Ask(EXECUTE, image_body(10_000_000)).raw()
+        ended = threading.Event()
+
+        def send() -> None:
+            connection = Connection(process.port)
+            while not ended.is_set():
+                connection.exchange(raw)
+            connection.close()
+
+        sender = threading.Thread(target=send)
+        connection, times = Connection(process.port), []
+        connection.exchange(SMALL.raw())
+        sender.start()
+        try:
+            for _ in range(round(self.seconds * _A_SECOND)):
+                began = time.perf_counter()
+                connection.exchange(SMALL.raw())
+                times.append(time.perf_counter() - began)
+                time.sleep(max(0.0, 1 / _A_SECOND - times[-1]))
+        finally:
+            ended.set()
+            sender.join()
+            connection.close()
+        self.raw["p99 beside 10 MB executes"][process.name].append(statistics.quantiles(times, n=100)[98])
 
     @contextmanager
     def _fresh(self, name: str, upstream: int) -> Iterator[Process]:
@@ -217,10 +259,16 @@ class Bench:
             if measured["gateway"] and measured[key]:
                 pairs = zip(measured["gateway"], measured[key], strict=True)
                 self.figures[key] = statistics.median(mine / other for mine, other in pairs)
-        executed, passed = self.raw["CPU, execute 1 KB"]["gateway"], self.raw["CPU, POST 1 KB"]["gateway"]
+        for key in EXECUTES:
+            measured = self.raw[f"CPU, execute, {key}"]
+            if measured["gateway"] and measured["envoy"]:
+                pairs = zip(measured["gateway"], measured["envoy"], strict=True)
+                self.figures[key] = statistics.median(mine / other for mine, other in pairs)
+        executed, passed = self.raw["CPU, execute, text"]["gateway"], self.raw["CPU, POST 1 KB"]["gateway"]
         if executed:
             self.figures["execute"] = statistics.median(e / p for e, p in zip(executed, passed, strict=True))
             self.figures["latency"] = self.added("gateway")
+            self.figures["beside"] = self._median("p99 beside 10 MB executes", "gateway")
             self.figures["down"] = self._median("memory, 50 MB answer", "gateway")
             self.figures["up"] = self._median("memory, 50 MB request", "gateway")
         if self.raw["memory, idle connection"]["gateway"]:

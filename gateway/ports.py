@@ -6,7 +6,7 @@ the cluster through a `ClusterReader`, and media through a `MediaFetcher`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -36,7 +36,7 @@ class ExecuteCall:
     signed: bool = False
 
 
-Retry = Callable[[int, bytes], "Forward | Answer | None"]
+Retry = Callable[[int, bytes], "Forward | Answer | Awaitable[Answer] | None"]
 
 
 class Forward(msgspec.Struct, frozen=True):

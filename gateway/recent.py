@@ -53,6 +53,7 @@ class Recent(Generic[_T]):
         if value is None:
             value = compute()
         self._values[key] = value
-        for oldest in list(self._values)[: -self._most]:
-            self._values.pop(oldest, None)
+        if len(self._values) > self._most:
+            for oldest in list(self._values)[: -self._most]:
+                self._values.pop(oldest, None)
         return value

@@ -26,7 +26,7 @@ from gateway.simulator.core import ClusterCore
 from gateway.simulator.fields import Document
 from tests.wire import read_message
 
-Kind = Literal["error", "refused", "stall", "lost", "late", "truncated"]
+Kind = Literal["error", "refused", "stall", "lost", "late", "truncated", "masked"]
 
 _TAG = re.compile(r"mlc-gateway [0-9a-f]{32}")
 _HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "content-length", "host"}
@@ -40,7 +40,7 @@ class Fault:
 
     kind: "error": `status` with `body`, no effect; "refused": the connection is closed at once, no effect; "stall":
     never answered, no effect; "lost": done, but the connection is cut before the answer; "late": done, answered after
-    `seconds`; "truncated": done, half the answer.
+    `seconds`; "truncated": done, half the answer; "masked": done, answered with `status` and `body`.
 
     until: an event that a "stall" or "late" request waits for first; "late" is then answered as soon as it is set.
     """
@@ -152,6 +152,8 @@ class FaultyCluster:
             await self._delay(fault, reader)
         if kind == "lost":
             return False
+        if fault and kind == "masked":
+            answer = _head(fault.status, {"content-type": "application/json"}, len(fault.body)) + fault.body
         writer.write(answer if kind != "truncated" else answer[: len(answer) - max(1, len(answer) // 4)])
         await writer.drain()
         return kind != "truncated"
@@ -185,10 +187,10 @@ def _head(status: int, headers: Mapping[str, str], length: int) -> bytes:
 def orphans(core: ClusterCore) -> list[str]:
     """What was left behind in a cluster, one line each.
 
-    Models and connectors with the gateway's tag that nothing uses, agents whose model is gone, and tagged executors
-    of planners that are gone.
+    Models, model groups and connectors with the gateway's tag that nothing uses, agents whose model is gone, and
+    tagged executors of planners that are gone.
     """
-    found = {kind: core.resources.current(kind) for kind in ("agent", "model", "connector")}
+    found = {kind: core.resources.current(kind) for kind in ("agent", "model", "model_group", "connector")}
     agents = [Document("agent", name, source) for name, source in found["agent"].items()]
     used = {agent.id: _models_of(agent) for agent in agents}
     in_use = {model_id for models in used.values() for model_id in models}
@@ -200,6 +202,11 @@ def orphans(core: ClusterCore) -> list[str]:
             f"model {name}: no agent uses it"
             for name, source in found["model"].items()
             if _is_tagged(source) and name not in in_use
+        ),
+        *(
+            f"model_group {name}: no model is in it"
+            for name, source in found["model_group"].items()
+            if _is_tagged(source) and name not in {model["model_group_id"] for model in found["model"].values()}
         ),
         *(
             f"connector {name}: nothing uses it"

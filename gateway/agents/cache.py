@@ -1,4 +1,4 @@
-"""A cache whose concurrent misses share one load."""
+"""A cache whose concurrent misses share one load, and that reads again in time what is in use."""
 
 from __future__ import annotations
 
@@ -9,19 +9,23 @@ from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
+Load = Callable[["V | None"], Awaitable[V]]
+"""Loads a value, given the previous one."""
 
 
 class SharedCache(Generic[K, V]):
     """Values by key, each for `ttl` seconds, at most `max_entries` of them (the least recently used is dropped first).
 
-    An expired value is freed by the next load of any key.
+    A value that is used in the second half of its time is loaded again in the background, so that callers do not wait
+    for a value that is in use. A load gets the key's previous value, which is at most `keep` seconds too old.
 
     All callers that ask for a key while it loads share that load; it continues if one of them is cancelled. A failed
     load raises for all of them and is not cached. For use on one event loop.
     """
 
-    def __init__(self, ttl: float, max_entries: int, clock: Callable[[], float]) -> None:
+    def __init__(self, ttl: float, max_entries: int, clock: Callable[[], float], keep: float = 0.0) -> None:
         self._ttl = ttl
+        self._keep = keep
         self._max_entries = max_entries
         self._clock = clock
         self._entries: OrderedDict[K, tuple[float, V]] = OrderedDict()
@@ -31,24 +35,24 @@ class SharedCache(Generic[K, V]):
     def __len__(self) -> int:
         return len(self._entries)
 
-    async def get(self, key: K, load: Callable[[], Awaitable[V]]) -> V:
+    async def get(self, key: K, load: Load[V]) -> V:
         """Return the cached value of `key`, or the result of `load`; raise what `load` raises."""
         entry = self._entries.get(key)
-        if entry is not None and self._clock() < entry[0]:
-            self._entries.move_to_end(key)
-            return entry[1]
-        task = self._shared_tasks.get(key)
-        if task is None:
-            task = asyncio.create_task(self._load(key, load))
-            self._shared_tasks[key] = task
-            self._running.add(task)
-            task.add_done_callback(self._finished)
-        return await asyncio.shield(task)
+        left = entry[0] - self._clock() if entry is not None else 0.0
+        if entry is None or left <= 0:
+            return await asyncio.shield(self._start(key, load))
+        if left <= self._ttl / 2:
+            self._start(key, load)
+        self._entries.move_to_end(key)
+        return entry[1]
 
     def peek(self, key: K) -> V | None:
-        """Return the cached value of `key`, or None."""
+        """Return the cached value of `key`; None if there is none, or if `get` must be called to load it again."""
         entry = self._entries.get(key)
-        return entry[1] if entry is not None and self._clock() < entry[0] else None
+        if entry is None:
+            return None
+        left = entry[0] - self._clock()
+        return entry[1] if left > self._ttl / 2 or (left > 0 and key in self._shared_tasks) else None
 
     def drop(self, matches: Callable[[K, V | None], bool]) -> None:
         """Drop every value for which `matches(key, value)` is true; for a running load, `value` is None.
@@ -67,10 +71,19 @@ class SharedCache(Generic[K, V]):
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
 
-    async def _load(self, key: K, load: Callable[[], Awaitable[V]]) -> V:
+    def _start(self, key: K, load: Load[V]) -> asyncio.Task[V]:
+        task = self._shared_tasks.get(key)
+        if task is None:
+            task = self._shared_tasks[key] = asyncio.create_task(self._load(key, load))
+            self._running.add(task)
+            task.add_done_callback(self._finished)
+        return task
+
+    async def _load(self, key: K, load: Load[V]) -> V:
         task = asyncio.current_task()
+        previous = self._entries.get(key)
         try:
-            value = await load()
+            value = await load(previous[1] if previous is not None else None)
             if self._shared_tasks.get(key) is task:
                 self._store(key, value)
             return value
@@ -80,7 +93,7 @@ class SharedCache(Generic[K, V]):
 
     def _store(self, key: K, value: V) -> None:
         now = self._clock()
-        for old in [old for old, (expires, _) in self._entries.items() if expires <= now]:
+        for old in [old for old, (expires, _) in self._entries.items() if expires + self._keep <= now]:
             del self._entries[old]
         self._entries[key] = (now + self._ttl, value)
         self._entries.move_to_end(key)

@@ -48,6 +48,8 @@ class ResolvedAgent:
 
 
 _Key = tuple[str, bytes]
+_KEEP = 300.0
+"""Seconds after its time in which an unused profile can be used again, if the documents have not changed."""
 
 
 class Resolver:
@@ -60,7 +62,7 @@ class Resolver:
     def __init__(
         self,
         lookup: Lookup,
-        ttl: float = 60.0,
+        ttl: float = 3.0,
         clock: Callable[[], float] = time.monotonic,
         service_headers: Mapping[str, str] | None = None,
         max_entries: int = 1000,
@@ -83,7 +85,7 @@ class Resolver:
         self._service_headers = service_headers
         self._rules = tuple(rules)
         self._credentials = Credentials()
-        self._agents: SharedCache[_Key, ResolvedAgent] = SharedCache(ttl, max_entries, clock)
+        self._agents: SharedCache[_Key, ResolvedAgent] = SharedCache(ttl, max_entries, clock, _KEEP)
         self._clusters: SharedCache[bytes, Cluster] = SharedCache(cluster_ttl, max_entries, clock)
 
     async def agent(self, agent_id: str, caller_headers: Mapping[str, str]) -> ResolvedAgent:
@@ -97,7 +99,9 @@ class Resolver:
         """
         headers = self._credentials.of(caller_headers) if self._service_headers is None else self._service_headers
         fingerprint = self._credentials.fingerprint(headers)
-        return await self._agents.get((agent_id, fingerprint), lambda: self._read(agent_id, headers, fingerprint))
+        return await self._agents.get(
+            (agent_id, fingerprint), lambda previous: self._read(agent_id, headers, fingerprint, previous)
+        )
 
     async def profile(self, agent_id: str, caller_headers: Mapping[str, str]) -> AgentProfile:
         """Return the agent's profile; raises as `agent`."""
@@ -144,12 +148,16 @@ class Resolver:
         await self._agents.close()
         await self._clusters.close()
 
-    async def _read(self, agent_id: str, headers: Mapping[str, str], fingerprint: bytes) -> ResolvedAgent:
+    async def _read(
+        self, agent_id: str, headers: Mapping[str, str], fingerprint: bytes, previous: ResolvedAgent | None
+    ) -> ResolvedAgent:
+        """Read the agent. If nothing has changed, return `previous`, with what was derived from its profile."""
         documents = await self._documents(agent_id, headers)
-        cluster = await self._clusters.get(fingerprint, lambda: self._cluster(headers))
+        cluster = await self._clusters.get(fingerprint, lambda _: self._cluster(headers))
         version, unified_api = cluster.version, cluster.unified_api
         agent, models, connectors = documents.agents[agent_id], documents.models, documents.connectors
-        return ResolvedAgent(read_profile(agent_id, agent, models, connectors, version, self._rules, unified_api))
+        profile = read_profile(agent_id, agent, models, connectors, version, self._rules, unified_api)
+        return previous if previous is not None and previous.profile == profile else ResolvedAgent(profile)
 
     async def _documents(self, agent_id: str, headers: Mapping[str, str]) -> AgentDocuments:
         reader = read_agents([agent_id])

@@ -334,7 +334,13 @@ class Rule(Struct, frozen=True, forbid_unknown_fields=True):
 class Agents(Struct, frozen=True, forbid_unknown_fields=True):
     """How the gateway reads agents with their models and connectors, and what it may assume."""
 
-    cache_ttl: Annotated[Seconds, Meta(description="How long a profile is used before it is read again.")] = 60.0
+    cache_ttl: Annotated[
+        Seconds,
+        Meta(
+            description="How long a profile is used before it is read again: for so long, a change that did not go "
+            "through this gateway may go unnoticed. A profile in use is read in the background."
+        ),
+    ] = 3.0
     lookup: Annotated[
         Literal["caller", "service_account"],
         Meta(description="Whose credentials read agents, models and connectors."),

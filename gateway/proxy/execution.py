@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+from collections.abc import Awaitable
 from urllib.parse import quote
 
 import structlog
@@ -222,8 +223,23 @@ class Execution(Exchange):
             self._retry = False
             if isinstance(again, Answer):
                 self.reply(again)
-            else:
+            elif isinstance(again, Forward):
                 self._send(again, self._raw)
+            else:
+                self._task = asyncio.get_running_loop().create_task(self._reply_later(again))
+
+    async def _reply_later(self, answer: Awaitable[Answer]) -> None:
+        try:
+            decision = await answer
+        except GatewayError as exc:
+            self._task = None
+            self.refuse(exc)
+        except Exception:
+            self._task = None
+            self.refuse(self._port.log.internal_error(self))
+        else:
+            self._task = None
+            self.reply(decision)
 
 
 def _decode_fields(fields: Fields) -> CIMultiDict[str]:

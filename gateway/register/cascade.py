@@ -62,7 +62,8 @@ async def _parts(call: ExecuteCall, calls: Calls) -> list[Made]:
 def _offer(parts: Sequence[Made]) -> str:
     named = ", ".join(map(str, parts))
     by_hand = ", ".join(part.by_hand for part in parts)
-    return header_text(f"kept {named}; delete with ?{CASCADE}=true to remove it, too; by hand: {by_hand}")
+    it = "it" if len(parts) == 1 else "them"
+    return header_text(f"kept {named}; delete with ?{CASCADE}=true to remove {it}, too; by hand: {by_hand}")
 
 
 async def _clean_up(agent_id: str, parts: Sequence[Made], calls: Calls) -> str:
@@ -76,9 +77,11 @@ async def _clean_up(agent_id: str, parts: Sequence[Made], calls: Calls) -> str:
         if users is None:
             report.append(f"kept {part}, as it is not known who else uses it; by hand: {part.by_hand}")
         elif users:
-            report.append(f"kept {part}, used by agent {users[0]}")
+            user = "model" if part.kind == "model_groups" else "agent"
+            report.append(f"kept {part}, used by {user} {users[0]}")
         elif left := await remove(calls, [part]):
             report.append(f"{left[0].reason}; by hand: {part.by_hand}")
         else:
+            gone.add(part.id)
             report.append(f"removed {part}")
     return header_text("; ".join(report))

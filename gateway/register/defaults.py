@@ -13,6 +13,16 @@ _TOOLS = ("ListIndexTool", "IndexMappingTool", "SearchIndexTool")
 _LISTER = {False: "CatIndexTool", True: "ListIndexTool"}
 """The tool that lists indices, before and from 3.0, which renamed it (sources of 2.19.0.0 and 3.0.0.0)."""
 
+PLACEHOLDER_TOOL: Mapping[str, Any] = {
+    "type": "VisualizationTool",
+    "name": "none",
+    "description": "Not available.",
+}
+"""A tool that every version has and that does no harm, for agents that can't run without one (docs/internals/facts.md,
+"Agents without tools, and registrations at once")."""
+APP_TYPE = ""
+"""A conversational_flow remembers only if it has an `app_type`, which may be empty (facts, the same section)."""
+
 
 def tool_type(name: str, target: Target) -> str:
     """Return the tool's type on the cluster. Only the tool that lists indices has two names."""

@@ -6,16 +6,23 @@ connector has the upgraded template, and every document can be found by the regi
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gateway.mlcommons.agent_types import AgentType
-from gateway.notices import Notice
 from gateway.providers import registry
 from gateway.providers.connector import ModelSpec, as_name, compact
-from gateway.register.defaults import default_tools, has_default_tools, made_memory, made_type, named_tools
-from gateway.register.specs import McpServer, Registration
+from gateway.register.defaults import (
+    APP_TYPE,
+    PLACEHOLDER_TOOL,
+    default_tools,
+    has_default_tools,
+    made_memory,
+    made_type,
+    named_tools,
+)
+from gateway.register.native import native_edits
+from gateway.register.specs import McpServer, Registration, own_mcp_connectors
 from gateway.register.target import FLOWS, PLAN, Target, makes_model
 
 TAG = "mlc-gateway"
@@ -26,6 +33,7 @@ METADATA_PARAMETER = "mlc_gateway"
 """The agent's parameter that holds, as a JSON string, the ids made and the requested features that were replaced."""
 
 _LLM_TOOL = "MLModelTool"
+_MEMORY_MEMBERS = {"app_type", "memory"}
 _QUESTION = "${parameters.question}"
 _PROMPTS = {
     AgentType.FLOW.value: _QUESTION,
@@ -34,8 +42,23 @@ _PROMPTS = {
 """The default prompt of an LLM tool: the conversation that the cluster remembers, then the question."""
 
 
-def model_body(registration: Registration, target: Target, tag: str) -> dict[str, Any]:
+def model_group_body(registration: Registration, tag: str) -> dict[str, Any]:
+    """Return the body of `POST /_plugins/_ml/model_groups/_register`: the group of this one model.
+
+    Models that are registered at the same time in one group fail (docs/internals/facts.md, "Agents without tools, and
+    registrations at once"), and by default all models of one name are in one group.
+    """
+    return {"name": _model_name(_model(registration)), "description": f"Model of an agent, {TAG} {tag}"}
+
+
+def _model_name(spec: ModelSpec) -> str:
+    return as_name(f"Auto-generated model for {spec.model_id}")
+
+
+def model_body(registration: Registration, target: Target, tag: str, group_id: str = "") -> dict[str, Any]:
     """Return the body of `POST /_plugins/_ml/models/_register?deploy=true`: a remote model with its connector inside.
+
+    group_id: its model group; "" for the cluster's choice.
 
     Raises:
         ValueError: the registration has no model (see `makes_model`).
@@ -44,8 +67,9 @@ def model_body(registration: Registration, target: Target, tag: str) -> dict[str
     calls_functions = bool(target.llm_interface(spec.provider))
     connector = registry.connectors()[spec.provider]
     return {
-        "name": as_name(f"Auto-generated model for {spec.model_id}"),
+        "name": _model_name(spec),
         "function_name": "remote",
+        **({"model_group_id": group_id} if group_id else {}),
         "description": f"Auto-generated model for agent, {TAG} {tag}",
         "connector": connector.document(spec, calls_functions, _has_tools(registration, target)),
         # Empty; otherwise some models would get a schema of their old request form (docs/internals/facts.md,
@@ -91,16 +115,16 @@ def agent_body(
     if makes_model(target, registration):
         document |= _made(registration, target, model_id, parameters)
     elif registration.model is not None:
-        document["model"] = _block(registration.model)
+        document |= {**native_edits(registration), "model": _block(registration.model)}
     else:
-        document |= _legacy(registration, target)
+        document |= made_members(registration, target)
     spec = registration.model
     if spec is not None:
         metadata["model"] = {"model_id": spec.model_id, "model_provider": spec.provider}
     if document["type"] != registration.type:
         metadata["type"] = registration.type
     asked = registration.document.get("memory")
-    if asked and _memory_changed(asked, document.get("memory")):
+    if asked and memory_changed(asked, document.get("memory")):
         metadata["memory"] = asked
     parameters |= {REGISTRATION_PARAMETER: tag, METADATA_PARAMETER: compact(metadata)}
     return {**document, "parameters": parameters}
@@ -112,7 +136,7 @@ def _made(registration: Registration, target: Target, model_id: str, parameters:
     provider = registry.connectors()[spec.provider]
     interface = target.llm_interface(spec.provider)
     type_ = made_type(registration.type, target)
-    members = _members(registration, target)
+    members = made_members(registration, target)
     if type_ in FLOWS:
         tool = {"model_id": model_id, **spec.parameters, "response_filter": provider.response_filter}
         return {**members, "tools": _with_llm_tool(members["tools"], tool, _PROMPTS[type_])}
@@ -129,43 +153,70 @@ def _made(registration: Registration, target: Target, model_id: str, parameters:
     return {**members, "llm": {"model_id": model_id, "parameters": llm}}
 
 
-def _legacy(registration: Registration, target: Target) -> dict[str, Any]:
-    """Return the members of an agent that names its own LLM: only type and memory are adapted to the cluster."""
+def made_members(registration: Registration, target: Target) -> dict[str, Any]:
+    """Return the members of an agent that are adapted to the cluster.
+
+    Those of an agent with a `model` block have defaults. An agent that names its own LLM gets none, but a
+    conversational_flow with an `app_type` or a `memory` gets the other one.
+    """
     members = _members(registration, target)
-    return {name: value for name, value in members.items() if name == "type" or name in registration.document}
+    if registration.model is not None:
+        return members
+    kept = {"type", *registration.document}
+    if _MEMORY_MEMBERS & kept:
+        kept |= _MEMORY_MEMBERS
+    return {name: value for name, value in members.items() if name in kept}
 
 
 def _members(registration: Registration, target: Target) -> dict[str, Any]:
-    """Return `type`, `tools` and `memory` for this cluster, with defaults."""
-    type_ = made_type(registration.type, target)
-    tools = registration.document.get("tools")
+    """Return `type`, `tools`, `memory` and a conversational_flow's `app_type` for this cluster, with defaults."""
+    document, type_ = registration.document, made_type(registration.type, target)
+    tools = document.get("tools")
     if tools is None:
         tools = default_tools(target) if has_default_tools(type_) else []
-    memory = made_memory(type_, registration.document.get("memory"), target)
-    members = {"type": type_, "tools": named_tools(tools, target)}
-    return members if memory is None else {**members, "memory": memory}
+    elif needs_placeholder(registration, target):
+        tools = [PLACEHOLDER_TOOL]
+    members: dict[str, Any] = {"type": type_, "tools": named_tools(tools, target)}
+    memory = made_memory(type_, document.get("memory"), target)
+    if memory is not None:
+        members["memory"] = memory
+    if type_ == AgentType.CONVERSATIONAL_FLOW:
+        members["app_type"] = document.get("app_type", APP_TYPE)
+    return members
 
 
 def _has_tools(registration: Registration, target: Target) -> bool:
     """Return True if the agent has any tools, including those of MCP servers. A flow always has one for its model."""
-    members = _members(registration, target)
-    parameters = registration.document.get("parameters") or {}
-    return members["type"] in FLOWS or bool(members["tools"] or registration.mcp or _own_mcp_connectors(parameters))
+    if made_type(registration.type, target) in FLOWS or registration.document.get("tools") != []:
+        return True
+    return registration.has_mcp
+
+
+def needs_placeholder(registration: Registration, target: Target) -> bool:
+    """Return True if the agent has no tools, and does not call functions either.
+
+    Such an agent, or the one that a planner runs its steps with, fails or never answers (docs/internals/facts.md,
+    "Agents without tools, and registrations at once").
+    """
+    spec = registration.model
+    calls_functions = spec is not None and target.llm_interface(spec.provider)
+    return not calls_functions and not _has_tools(registration, target)
 
 
 def _with_llm_tool(tools: list[dict[str, Any]], parameters: dict[str, str], prompt: str) -> list[dict[str, Any]]:
     """Set the model of the flow's LLM tools that name none; add an LLM tool if there is none."""
-    if not any(map(_wants_model, tools)):
+    if not any(map(wants_model, tools)):
         tools = [*tools, {"type": _LLM_TOOL}]
     return [
         {**tool, "parameters": {**parameters, "prompt": prompt, **(tool.get("parameters") or {})}}
-        if _wants_model(tool)
+        if wants_model(tool)
         else tool
         for tool in tools
     ]
 
 
-def _wants_model(tool: Mapping[str, Any]) -> bool:
+def wants_model(tool: Mapping[str, Any]) -> bool:
+    """Return True for an MLModelTool that names no model: it runs the registration's."""
     named = {**(tool.get("parameters") or {}), **(tool.get("config") or {})}
     return tool["type"] == _LLM_TOOL and not named.get("model_id")
 
@@ -178,14 +229,7 @@ def _mcp_connectors(
     for server, connector_id in zip(registration.mcp, ids, strict=True):
         entry: dict[str, Any] = {"mcp_connector_id": connector_id}
         made.append({**entry, "tool_filters": list(server.tools)} if server.tools else entry)
-    return [*_own_mcp_connectors(parameters), *made]
-
-
-def _own_mcp_connectors(parameters: Mapping[str, Any]) -> list[Any]:
-    """Return the client's own entries of `parameters.mcp_connectors`, which may be a list or a JSON string."""
-    own = parameters.get("mcp_connectors") or []
-    entries: list[Any] = json.loads(own) if isinstance(own, str) else own
-    return entries
+    return [*own_mcp_connectors(parameters), *made]
 
 
 def _block(spec: ModelSpec) -> dict[str, Any]:
@@ -201,36 +245,6 @@ def _model(registration: Registration) -> ModelSpec:
     return registration.model
 
 
-def _memory_changed(asked: Mapping[str, Any], made: Mapping[str, Any] | None) -> bool:
+def memory_changed(asked: Mapping[str, Any], made: Mapping[str, Any] | None) -> bool:
+    """Return True if the agent remembers in another type of memory than the client asked for."""
     return bool(asked.get("type")) and (made or {}).get("type") != asked["type"]
-
-
-def notices(registration: Registration, target: Target) -> tuple[Notice, ...]:
-    """Return the notices about differences between the registration and the agent that is made."""
-    return tuple(_notices(registration, target))
-
-
-def _notices(registration: Registration, target: Target) -> Iterator[Notice]:
-    document, spec = registration.document, registration.model
-    if spec is not None and not makes_model(target, registration):
-        return  # the cluster itself makes the agent from the `model` block
-    members = _members(registration, target)
-    if members["type"] != registration.type:
-        reason = f"the cluster has no {registration.type} agents; this one is {members['type']}, and answers as such"
-        yield Notice("V2_AS_LEGACY", reason, "type")
-    asked = document.get("memory")
-    if asked and _memory_changed(asked, members.get("memory")):
-        reason = f"the cluster has no {asked['type']}; the agent remembers in a conversation_index"
-        yield Notice("MEMORY_AS_CONVERSATION_INDEX", reason, "memory.type")
-    for index, (tool, made) in enumerate(zip(document.get("tools") or (), members["tools"], strict=False)):
-        if tool["type"] != made["type"]:
-            reason = f"{tool['type']} is called {made['type']} on this cluster"
-            yield Notice("TOOL_RENAMED", reason, f"tools[{index}].type")
-    if spec is None:
-        return
-    if members["type"] in FLOWS and not any(map(_wants_model, members["tools"])):
-        reason = "no tool of the flow ran the model, so an MLModelTool was added at its end; its prompt is the question"
-        yield Notice("FLOW_MODEL_TOOL", reason, "tools")
-    for name in registry.connectors()[spec.provider].left_out(spec):
-        reason = f"{name} is not sent: the model does not take it beside the other parameters given"
-        yield Notice("SAMPLING_LEFT_OUT", reason, f"model.model_parameters.{name}")

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
-
-import msgspec
 
 from gateway.agents.errors import FailedLookup
 from gateway.agents.lookup import Credentials
@@ -24,10 +21,12 @@ from gateway.observe.metrics import Metrics
 from gateway.observe.redact import describe_problems
 from gateway.offload import run_here_if
 from gateway.ports import Answer, ClusterReader, ExecuteCall, ExecuteHandler, Forward, ProfileCache
+from gateway.register.busy import AT_ONCE, retry_busy
 from gateway.register.calls import Calls
 from gateway.register.cascade import CLEANUP, delete_agent, read_cascade
-from gateway.register.documents import notices
-from gateway.register.making import make_agent, read_target, secrets_of
+from gateway.register.changes import notices
+from gateway.register.making import finish_other, make_agent, read_target, secrets_of
+from gateway.register.native import as_native
 from gateway.register.parts import LEFT_BEHIND, left_text
 from gateway.register.quick import QuickRun, check_query, parts_of
 from gateway.register.registration import concerns_gateway, read_registration
@@ -35,10 +34,10 @@ from gateway.register.reuse import BODY_PARAMETER, KEY, Identity, Reuse, identif
 from gateway.register.shared_tasks import SharedTasks
 from gateway.register.specs import Registration
 from gateway.register.steps import Steps
-from gateway.register.target import Target, as_native, check, takes
+from gateway.register.target import Target, check, takes
+from gateway.register.updates import explain_refusal
 from gateway.unified.budget import Budget, is_small
 
-_ALLOWED = re.compile(r"allowed: \[([A-Z, ]+)\]")
 _KEY_LENGTH = 256
 _Read = TypeVar("_Read")
 
@@ -47,11 +46,6 @@ _UNCHECKED = Notice(
     "REUSE_NOT_CHECKED", "it could not be checked whether an equal registration made an agent before: the search failed"
 )
 _LEFT = Notice(LEFT_BEHIND, "documents that are not needed could not be removed")
-
-_IMMUTABLE = (
-    "Agents of this version can't be changed. Register the changed agent as a new one and, so that clients keep their "
-    "id, name it in the gateway's setting agents.aliases (old id: new id)."
-)
 
 
 class Manager:
@@ -78,6 +72,7 @@ class Manager:
         self._credentials = Credentials()
         self._service_headers = service_headers(settings)
         self._shared_tasks = SharedTasks()
+        self._turns = asyncio.Semaphore(AT_ONCE)
         self._budget = Budget.from_limits(settings.limits)
 
     async def register(self, call: ExecuteCall) -> Forward | Answer:
@@ -105,11 +100,16 @@ class Manager:
         return await run_here_if(is_small(body), reader, body, self._budget)
 
     def _forward(self, call: ExecuteCall, registration: Registration, target: Target) -> Forward:
+        """Forward a registration that the cluster accepts, with the edits of `as_native`."""
+        if call.signed:
+            if registration.type_given.lower() != registration.type:
+                self._refuse_signed(call)
+            return Forward()  # without the edits that the agent would profit from
         body = as_native(call.body, registration, target)
-        if body is None:
-            return Forward()
-        self._refuse_signed(call)
-        return Forward([body], self._notice_headers(notices(registration, target)))
+        headers = self._notice_headers(notices(registration, target))
+        calls = self._calls(call, registration)
+        retry = retry_busy(calls, self._turns, call.raw_target, call.body if body is None else body, headers)
+        return Forward(None if body is None else [body], headers, retry)
 
     async def _make(self, call: ExecuteCall, registration: Registration, target: Target) -> Answer:
         if len(call.headers.getall(KEY, ())) > 1 or len(call.headers.get(KEY, "")) > _KEY_LENGTH:
@@ -127,18 +127,24 @@ class Manager:
         changes = notices(registration, target)
         found = await reuse.existing()
         if found is not None:
+            await finish_other(calls, self._turns, registration, target, found)
             self._count("reused", ())
             return self._answer(found, (*changes, _REUSED))
-        steps = Steps(calls, identity.tag)
+        steps = Steps(calls, identity.tag, self._turns)
         try:
             reply = await make_agent(calls, steps, registration, target, {BODY_PARAMETER: identity.digest})
             settled = await reuse.settle(steps)
+            if not settled.own:
+                await finish_other(calls, self._turns, registration, target, settled.agent_id)
         except asyncio.CancelledError:
             self._log.error("registration cut short", made=[str(one) for one in steps.made], tag=identity.tag)
             raise
         except Exception as error:
-            await self._undo(steps, error)
-            raise
+            other = await reuse.superseded(steps, error)
+            if other is None:
+                await self._undo(steps, error)
+                raise
+            settled = other
         left = settled.left
         extra = [] if settled.own else [_REUSED]
         extra += [] if settled.checked else [_UNCHECKED]
@@ -197,7 +203,7 @@ class Manager:
         # The gateway always makes it itself, so that it knows what to remove.
         target = replace(target, unified_api=False)
         check(registration, target)
-        run = QuickRun(self._calls(call, registration), self._execute, call, self._run_seconds)
+        run = QuickRun(self._calls(call, registration), self._execute, call, self._run_seconds, self._turns)
         task = self._shared_tasks.start(self._quick(run, registration, target, parts[1]))
         try:
             return await asyncio.shield(task)
@@ -218,7 +224,7 @@ class Manager:
 
     async def update_agent(self, call: ExecuteCall) -> Forward:
         """Forward the request. If the cluster can't update agents, add an explanation to its refusal."""
-        return Forward(retry=_explain_refusal)
+        return Forward(retry=explain_refusal)
 
     async def delete_agent(self, call: ExecuteCall) -> Forward | Answer:
         """See `gateway.register.cascade.delete_agent`.
@@ -274,19 +280,3 @@ class Manager:
 
 def _read_concerned(body: bytes, budget: Budget) -> Registration | None:
     return read_registration(body, budget) if concerns_gateway(body, budget) else None
-
-
-def _explain_refusal(status: int, body: bytes) -> Answer | None:
-    """Return the cluster's refusal to update an agent with an alternative; None for any other response."""
-    if status != 405:
-        return None
-    try:
-        document = json.loads(body)
-        reason = document["error"]
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return None
-    if not isinstance(reason, str):
-        return None
-    allowed = _ALLOWED.search(reason)
-    document["error"] = f"{reason}. {_IMMUTABLE}"
-    return Answer(405, {"Allow": allowed[1]} if allowed else {}, msgspec.json.encode(document))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -11,12 +12,13 @@ from urllib.parse import urlsplit
 from gateway.agents.documents import read_unified_api, read_version
 from gateway.agents.errors import LookupFailed, lookup_error
 from gateway.config.schema import Secret
-from gateway.errors import Problem, RegistrationFailed
+from gateway.errors import GatewayError, Problem, RegistrationFailed
 from gateway.register.calls import LOST, Calls, Reply
-from gateway.register.documents import agent_body, mcp_connector_body, model_body
+from gateway.register.documents import agent_body, mcp_connector_body, model_body, model_group_body
+from gateway.register.model_url import set_model_url, unknown_model
 from gateway.register.specs import Registration
 from gateway.register.steps import Steps, note_parts
-from gateway.register.target import PLAN, Target, makes_model
+from gateway.register.target import PLAN, Target, makes_model, sets_url
 
 _PREFIX = "plugins.ml_commons."
 _MCP_ENABLED = f"{_PREFIX}mcp_connector_enabled"
@@ -92,18 +94,62 @@ async def make_agent(
             connector = await steps.make("connectors", mcp_connector_body(server, steps.tag))
             connector_ids.append(str((connector.document or {})["connector_id"]))
         if makes_model(target, registration):
-            model = await steps.make("models", model_body(registration, target, steps.tag))
+            group_id = await _make_group(steps, registration)
+            model = await steps.make("models", model_body(registration, target, steps.tag, group_id))
             model_id = str((model.document or {})["model_id"])
         body = agent_body(registration, target, steps.tag, model_id, connector_ids)
         body["parameters"] = {**body["parameters"], **noted}
         reply = await steps.make("agents", body)
+        await _finish(calls, steps, registration, target, model_id)
     except RegistrationFailed as failed:
         servers = registration.mcp[len(connector_ids) :]  # the first of them was refused, if there are any
-        failed.hint = failed.hint or await _help_for(calls, failed.reason, servers[0].url if servers else "")
+        url = servers[0].url if servers else registration.model.url if registration.model else ""
+        failed.hint = failed.hint or await _help_for(calls, failed.reason, url)
         raise
-    if registration.type == PLAN or (registration.model is not None and not model_id):
-        await note_parts(calls, steps)
     return reply
+
+
+async def _finish(calls: Calls, steps: Steps, registration: Registration, target: Target, model_id: str) -> None:
+    """Note what the cluster made with the agent, and set the address of its model."""
+    spec, agent = registration.model, steps.made[-1]
+    if registration.type != PLAN and (spec is None or model_id):
+        return
+    noted = await note_parts(calls, steps)
+    if spec is None or not sets_url(target, registration):
+        return
+    try:
+        await set_model_url(calls, steps.turns, agent.id, spec)
+    except GatewayError as error:
+        if not noted and not await note_parts(calls, steps):
+            error.problems = (*error.problems, unknown_model(agent, spec))
+        raise
+
+
+async def finish_other(
+    calls: Calls, turns: asyncio.Semaphore, registration: Registration, target: Target, agent_id: str
+) -> None:
+    """Finish an agent of another attempt, which may have been stopped before it had set the address of the model.
+
+    Raises:
+        RegistrationFailed, UpstreamUnavailable, UpstreamTimeout: see `set_model_url`.
+    """
+    if registration.model is not None and sets_url(target, registration):
+        await set_model_url(calls, turns, agent_id, registration.model)
+
+
+async def _make_group(steps: Steps, registration: Registration) -> str:
+    """Make the model's group and return its id; "" if the caller may not, so that the cluster chooses the group.
+
+    Raises:
+        RegistrationFailed, UpstreamUnavailable, UpstreamTimeout: see `Steps`.
+    """
+    try:
+        group = await steps.make("model_groups", model_group_body(registration, steps.tag))
+    except RegistrationFailed as failed:
+        if failed.status != 403:
+            raise
+        return ""
+    return str((group.document or {})["model_group_id"])
 
 
 async def _help_for(calls: Calls, reason: str, url: str) -> str:

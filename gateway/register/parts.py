@@ -35,13 +35,13 @@ _MOST = 200
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A document that was made. kind: connectors, models or agents."""
+    """A document that was made. kind: connectors, model_groups, models or agents."""
 
     kind: str
     id: str
 
     def __str__(self) -> str:
-        return f"{self.kind.removesuffix('s')} {self.id}"
+        return f"{self.kind.removesuffix('s').replace('_', ' ')} {self.id}"
 
     @property
     def removal(self) -> list[tuple[str, str]]:
@@ -155,11 +155,15 @@ def metadata_of(agent: Mapping[str, Any]) -> Metadata:
 
 
 async def users_of(calls: Calls, made: Made, but: Collection[str] = ()) -> list[str] | None:
-    """Return the agents that use a model or MCP connector, without those in `but`; None if that can't be found out."""
+    """Return the agents that use a model or MCP connector, or the models in a group; None if they can't be found out.
+
+    but: ids that don't count.
+    """
     if made.kind == "agents":
         return []
+    search = {"models": _model_users, "model_groups": _models_in, "connectors": _connector_users}[made.kind]
     try:
-        found = await (_model_users(calls, made.id) if made.kind == "models" else _connector_users(calls, made.id))
+        found = await search(calls, made.id)
     except (SearchRefused, *LOST):
         return None
     return None if found is None else [one.made.id for one in found if one.made.id not in but]
@@ -168,6 +172,11 @@ async def users_of(calls: Calls, made: Made, but: Collection[str] = ()) -> list[
 async def _model_users(calls: Calls, id: str) -> list[Found]:
     clauses = [{"term": {field: id}} for field in _USES]
     return await searched(calls, "agents", {"query": {"bool": {"should": clauses}}, "size": 20})
+
+
+async def _models_in(calls: Calls, group_id: str) -> list[Found]:
+    query = {"query": {"term": {"model_group_id": group_id}}, "_source": ["name"], "size": _MOST}
+    return await searched(calls, "models", query)
 
 
 async def _connector_users(calls: Calls, id: str) -> list[Found] | None:
@@ -187,18 +196,45 @@ async def parts_of(calls: Calls, agent: Mapping[str, Any]) -> list[Made]:
     tag = parameters.get(REGISTRATION_PARAMETER)
     executors = []
     if tag and executor_id:
-        shown = await retry_call(calls, "GET", document_path("agents", executor_id))
-        document = (shown.document if isinstance(shown, Reply) and shown.good else None) or {}
+        document = await _read(calls, Made("agents", executor_id))
         if (document.get("parameters") or {}).get(REGISTRATION_PARAMETER) == tag:  # else it is the client's own
             executors.append(Made("agents", executor_id))
-    return [*executors, *metadata_of(agent).parts]
+    parts = metadata_of(agent).parts
+    models = [part for part in parts if part.kind == "models"]
+    groups = [group for model in models for group in await _group_of(calls, model)]
+    return [*executors, *models, *groups, *(part for part in parts if part not in models)]
+
+
+async def _group_of(calls: Calls, model: Made) -> list[Made]:
+    """Return the model's group if it was made with the model: by the gateway, or by the cluster under the same name."""
+    shown = await _read(calls, model)
+    group_id = str(shown.get("model_group_id") or "")
+    group = Made("model_groups", group_id)
+    found = await _read(calls, group) if group_id else {}
+    is_own = TAG in str(found.get("description")) or found.get("name") == shown.get("name")
+    return [group] if found and is_own else []
+
+
+async def _read(calls: Calls, made: Made) -> Mapping[str, Any]:
+    """Return a document; empty if it can't be read."""
+    reply = await retry_call(calls, "GET", document_path(made.kind, made.id))
+    return (reply.document if isinstance(reply, Reply) and reply.good else None) or {}
 
 
 async def remove(calls: Calls, made: Iterable[Made]) -> list[Problem]:
-    """Remove documents in order. Return a problem for each that remains, with the calls that would remove it."""
+    """Remove documents in order. Return a problem for each that remains, with the calls that would remove it.
+
+    A model group in which other models are stays, which is no problem.
+    """
     problems: list[Problem] = []
+    gone, failed = set[str](), set[str]()
     for one in made:
-        if reason := await _remove_one(calls, one):
+        users = await users_of(calls, one, gone) if one.kind == "model_groups" else []
+        if users and failed.isdisjoint(users):
+            continue
+        reason = f"model {users[0]} is in it" if users else await _remove_one(calls, one)
+        (failed if reason else gone).add(one.id)
+        if reason:
             text = f"{one} is left behind: {reason}"
             problems.append(Problem("", text, code=LEFT_BEHIND, help=_BY_HAND + one.by_hand, repeats=reason))
     return problems
@@ -210,14 +246,18 @@ async def _remove_one(calls: Calls, made: Made) -> str:
     *before, (method, path) = made.removal
 
     async def look() -> str | None:
-        """Try to remove it; None to try again, as for a model that is still being deployed."""
+        """Try to remove it; None to try again.
+
+        A model may still be deployed, or still be found in its group; or the cluster is overloaded.
+        """
         nonlocal why
         for undeploy in before:
             await retry_call(calls, *undeploy)
         reply = await retry_call(calls, method, path)
         if isinstance(reply, Reply):
             why = "" if reply.good or reply.status == 404 else reply.reason
-            return None if before and reply.status == 400 else why
+            again = reply.status == 429 or (made.kind, reply.status) in (("models", 400), ("model_groups", 409))
+            return None if again else why
         why = reply.reason
         return why
 

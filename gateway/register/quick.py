@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qsl
@@ -79,8 +79,11 @@ def check_query(raw_target: str) -> None:
 class QuickRun:
     """One run. After `leave` it only cleans up."""
 
-    def __init__(self, calls: Calls, execute: ExecuteHandler, call: ExecuteCall, seconds: float) -> None:
+    def __init__(
+        self, calls: Calls, execute: ExecuteHandler, call: ExecuteCall, seconds: float, turns: asyncio.Semaphore
+    ) -> None:
         self._calls = calls
+        self._turns = turns
         self._execute = execute
         self._call = call
         self._seconds = seconds
@@ -99,7 +102,7 @@ class QuickRun:
         Raises:
             GatewayError: from the steps (see `make_agent`) or the run (see `ExecuteHandler`).
         """
-        steps = Steps(self._calls, secrets.token_hex(16))
+        steps = Steps(self._calls, secrets.token_hex(16), self._turns)
         left: list[Problem] = []
         try:
             made = await make_agent(self._calls, steps, registration, target, {QUICK_PARAMETER: "true"})
@@ -123,6 +126,8 @@ class QuickRun:
         reply = await self._send(target, forward, body)
         if reply.status >= 400 and forward.retry is not None:
             again = forward.retry(reply.status, reply.body)
+            if isinstance(again, Awaitable):
+                return await again
             if isinstance(again, Answer):
                 return again
             if again is not None:

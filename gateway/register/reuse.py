@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.agents.lookup import AUTH_HEADERS, document_path
-from gateway.errors import IdempotencyKeyReused, Problem, RegistrationFailed
+from gateway.errors import GatewayError, IdempotencyKeyReused, Problem, RegistrationFailed
 from gateway.register.calls import Calls
 from gateway.register.documents import METADATA_PARAMETER, REGISTRATION_PARAMETER
 from gateway.register.parts import Found, Made, SearchRefused, metadata_of, remove, tagged, users_of
@@ -29,6 +29,9 @@ KEY = "Idempotency-Key"
 
 _COST = {"n": 2**14, "r": 8, "p": 1}
 """Parameters of scrypt. Anyone who may read the agent can read the tag, so guessing a secret from it must be slow."""
+_WITHOUT_GROUP = (404, 500)
+"""Statuses for a model whose group was deleted (docs/internals/facts.md, "Agents without tools, and registrations at
+once")."""
 _WHO = AUTH_HEADERS - {"x-forwarded-for"}
 
 
@@ -127,6 +130,20 @@ class Reuse:
                 return Settled(one.made.id, own=False, left=tuple(await steps.undo()))
         return Settled(own.id, own=True, left=tuple(await self._tidy(steps, found)))
 
+    async def superseded(self, steps: Steps, error: Exception) -> Settled | None:
+        """Return the agent of another attempt, if that attempt has removed what this one still needed; undo this one.
+
+        error: why this attempt failed.
+        """
+        has_agent = any(one.kind == "agents" for one in steps.made)
+        if has_agent or not isinstance(error, RegistrationFailed) or error.status not in _WITHOUT_GROUP:
+            return None
+        try:
+            found = await self.existing()
+        except GatewayError:
+            return None
+        return Settled(found, own=False, left=tuple(await steps.undo())) if found else None
+
     async def _find_with(self, kind: str, own: Made) -> list[Found] | None:
         """Search for all with the tag until `own` is among them; None if it is never found."""
 
@@ -166,7 +183,7 @@ class Reuse:
         own = {one.id for one in steps.made}
         executors = {one.parameters.get("executor_agent_id") for one in agents}
         stray = [one.made for one in agents if one.is_executor and one.made.id not in own | executors]
-        for kind in ("models", "connectors"):
+        for kind in ("models", "model_groups", "connectors"):
             tagged_ones = (one for one in reversed(steps.made) if one not in steps.made_by_cluster)
             latest = next((one for one in tagged_ones if one.kind == kind), None)
             shown = await self._find_with(kind, latest) if latest is not None else None

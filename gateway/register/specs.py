@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,3 +44,15 @@ class Registration:
     mcp: tuple[McpServer, ...] = ()
     type: str = "conversational"
     type_given: str = ""
+
+    @property
+    def has_mcp(self) -> bool:
+        """True if the agent has tools of MCP servers."""
+        return bool(self.mcp or own_mcp_connectors(self.document.get("parameters") or {}))
+
+
+def own_mcp_connectors(parameters: Mapping[str, Any]) -> list[Any]:
+    """Return the client's own entries of `parameters.mcp_connectors`, which may be a list or a JSON string."""
+    own = parameters.get("mcp_connectors") or []
+    entries: list[Any] = json.loads(own) if isinstance(own, str) else own
+    return entries

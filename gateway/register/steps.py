@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import secrets
 from collections.abc import Mapping
@@ -9,6 +10,7 @@ from typing import Any
 
 from gateway.agents.lookup import document_path
 from gateway.errors import Problem, RegistrationFailed
+from gateway.register.busy import made_nothing, send
 from gateway.register.calls import LOST, Calls, Reply
 from gateway.register.documents import TAG
 from gateway.register.parts import ML, Found, Made, SearchRefused, parts_of, query_of, remove, retry_call, tagged
@@ -16,8 +18,13 @@ from gateway.register.parts import ML, Found, Made, SearchRefused, parts_of, que
 ATTEMPT_PARAMETER = "mlc_gateway_attempt"
 OUTCOME_UNKNOWN = "OUTCOME_UNKNOWN"
 
+_OVERLOADED = 429
+_TRIES = 4
+"""How often a step is tried on an overloaded cluster. Between two tries, a search looks for what it made."""
+
 _CREATE = {
     "connectors": ("connectors/_create", "connector_id"),
+    "model_groups": ("model_groups/_register", "model_group_id"),
     "models": ("models/_register?deploy=true", "model_id"),
     "agents": ("agents/_register", "agent_id"),
 }
@@ -28,10 +35,12 @@ class Steps:
     """The documents that one attempt of a registration has made so far, in order.
 
     Its methods raise `RegistrationFailed` and the errors of a lost response, with the details of the step as problems.
+    turns: see `gateway.register.busy`.
     """
 
-    def __init__(self, calls: Calls, tag: str) -> None:
+    def __init__(self, calls: Calls, tag: str, turns: asyncio.Semaphore) -> None:
         self._calls = calls
+        self.turns = turns
         self.tag = tag
         self.attempt = secrets.token_hex(8)
         self.made: list[Made] = []
@@ -42,27 +51,39 @@ class Steps:
         """Make a document. Return the cluster's response, or an equivalent one if that was lost."""
         path, field = _CREATE[kind]
         body = self._mark(kind, body)
-        try:
-            reply = await self._calls("POST", f"{ML}/{path}", body)
-        except LOST as lost:
-            if not await self._find(kind):
-                lost.problems = (*lost.problems, self._unknown(kind))
-                raise
-            answer = {field: self.made[-1].id}
-            return Reply(200, answer, json.dumps(answer).encode(), "")
+        for _ in range(_TRIES):
+            try:
+                reply = await send(self._calls, self.turns, "POST", f"{ML}/{path}", body)
+            except LOST as lost:
+                if not await self._find(kind):
+                    lost.problems = (*lost.problems, self._unknown(kind))
+                    raise
+                return self._found(field)
+            # An overloaded cluster may reject a later part of what it has begun.
+            if reply.status != _OVERLOADED:
+                break
+            if await self._find(kind):
+                return self._found(field)
         if not reply.good:
-            if reply.status >= 500:  # it may have made something, which must be undone
+            if reply.status >= 500 and not made_nothing(reply):  # it may have made something, which must be undone
                 await self._find(kind)
-            text = f"The cluster refused to make the {kind.removesuffix('s')}: {reply.reason}"
+            text = f"The cluster refused to make the {kind.removesuffix('s').replace('_', ' ')}: {reply.reason}"
             raise RegistrationFailed(text, reply.status, repeats=reply.reason)
         assert reply.document is not None
         self.made.append(Made(kind, str(reply.document[field])))
         return reply
 
+    def _found(self, field: str) -> Reply:
+        """Return the response for the document that was found last."""
+        answer = {field: self.made[-1].id}
+        return Reply(200, answer, json.dumps(answer).encode(), "")
+
     def _mark(self, kind: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Return the body with the mark of this attempt. Two attempts of one registration have the same tag."""
         if kind == "agents":
             return {**body, "parameters": {**(body.get("parameters") or {}), ATTEMPT_PARAMETER: self.attempt}}
+        if kind == "model_groups":  # two groups can't have the same name
+            body = {**body, "name": f"{body['name']} {self.attempt}"}
         description = str(body.get("description") or "")
         ends = f"{TAG} {self.tag}"
         return {**body, "description": f"{description.removesuffix(ends)}attempt {self.attempt}, {ends}"}
@@ -109,12 +130,17 @@ class Steps:
         return await remove(self._calls, reversed(self.made))
 
 
-async def note_parts(calls: Calls, steps: Steps) -> None:
-    """Add to `steps.made` what the cluster made with the agent: a planner's executor, the model of a `model` block."""
+async def note_parts(calls: Calls, steps: Steps) -> bool:
+    """Add to `steps.made` what the cluster made with the agent: a planner's executor, the model of a `model` block.
+
+    Return False if the agent could not be read.
+    """
     agent = steps.made[-1]
     shown = await retry_call(calls, "GET", document_path("agents", agent.id))
-    if isinstance(shown, Reply) and shown.document is not None:
+    if isinstance(shown, Reply) and shown.good and shown.document is not None:
         known = {one.id for one in steps.made}
         parts = [part for part in await parts_of(calls, shown.document) if part.id not in known]
         steps.made[-1:-1] = reversed(parts)
         steps.made_by_cluster.update(parts)
+        return True
+    return False

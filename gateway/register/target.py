@@ -6,10 +6,8 @@ Read from the sources of 2.19.0.0, 3.0.0.0 to 3.6.0.0 and 3.8.0.0; the `model` b
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from gateway.errors import InvalidInput, Problem
 from gateway.mlcommons.agent_types import FLOW_TYPES, AgentType
@@ -94,30 +92,29 @@ def makes_model(target: Target, registration: Registration) -> bool:
     """Return True if the gateway has to make the model, by `documents.model_body`.
 
     Also on a cluster that takes the block: for a provider that the cluster does not know, for a `url`, which the block
-    has no member for, and for the flow types, whose tools could not name a model the cluster makes (3.8.0 recordings,
-    ``u_flow``: it never runs).
+    has no member for (but see `sets_url`), and for the flow types, whose tools could not name a model the cluster makes
+    (3.8.0 recordings, ``u_flow``: it never runs).
     """
     spec = registration.model
     if spec is None:
         return False
     native = target.model_block and target.has_type(registration.type)
     native = native and registry.provider(spec.provider).cluster is not None
+    if native and registration.type in _BY_MODEL_BLOCK:
+        return False
     return not native or bool(spec.url) or registration.type in FLOWS
 
 
+def sets_url(target: Target, registration: Registration) -> bool:
+    """Return True if the `url` has to be set in the model that the cluster makes, because the type needs that model."""
+    spec = registration.model
+    return spec is not None and bool(spec.url) and not makes_model(target, registration)
+
+
 def takes(target: Target, registration: Registration) -> bool:
-    """Return True if the cluster accepts the registration in one call, after the edits of `as_native`."""
-    return not registration.mcp and not makes_model(target, registration)
-
-
-def as_native(body: bytes, registration: Registration, target: Target) -> bytes | None:
-    """Return the body for a cluster that `takes` it: with the type corrected, or None to forward it unchanged."""
-    if not takes(target, registration):
-        raise ValueError("the cluster does not take this registration")
-    if registration.type_given.lower() == registration.type:
-        return None
-    document: dict[str, Any] = json.loads(body)
-    return json.dumps({**document, "type": registration.type}, ensure_ascii=False).encode()
+    """Return True if the cluster accepts the registration in one call, after the edits of `native`."""
+    needs_calls = registration.mcp or makes_model(target, registration) or sets_url(target, registration)
+    return not needs_calls
 
 
 def check(registration: Registration, target: Target) -> None:

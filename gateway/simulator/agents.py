@@ -9,7 +9,7 @@ from typing import Any
 from gateway.simulator import documents
 from gateway.simulator.errors import Json, RestFailure
 from gateway.simulator.memory import new_id
-from gateway.simulator.settings import MCP_SWITCH
+from gateway.simulator.settings import MCP_SWITCH, UNIFIED_API
 from gateway.simulator.store import Store
 
 
@@ -22,12 +22,21 @@ class Agents(Store):
         Raises:
             RestFailure: as `documents.check_agent`.
         """
-        documents.check_agent(body, self.modern, self.settings.is_on(MCP_SWITCH))
+        self.check_agent(body)
         document = documents.agent_document(body, self.modern)
         planner = document["type"].lower() == "plan_execute_and_reflect"
         if planner and "executor_agent_id" not in document["parameters"]:
             document["parameters"]["executor_agent_id"] = self._add_agent(documents.executor_of(deepcopy(document)))
         return {"agent_id": self._add_agent(document)}
+
+    def check_agent(self, body: Mapping[str, Any]) -> None:
+        """Check the registration of an agent.
+
+        Raises:
+            RestFailure: as `documents.check_agent`.
+        """
+        unified = UNIFIED_API in self.settings.defaults
+        documents.check_agent(body, self.modern, unified, self.settings.is_on(MCP_SWITCH))
 
     def _add_agent(self, document: Json) -> str:
         agent_id = new_id()

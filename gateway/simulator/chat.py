@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.simulator import jsonpath, prompts, tools
-from gateway.simulator.errors import ExecuteFailure, null_pointer
+from gateway.simulator.errors import ExecuteFailure, NoAnswer, null_pointer
 from gateway.simulator.flow import history_limit, java_int
 from gateway.simulator.interfaces import Interface, interface_of, tool_call, tool_result
 from gateway.simulator.predict import Run, Tensor
@@ -16,6 +16,8 @@ from gateway.simulator.render import Parameters, fill
 from gateway.simulator.running import RunningCluster
 from gateway.simulator.unified import SYSTEM_PROMPT, Provider, provider_of
 from gateway.simulator.values import as_text, hash_order, quoted_inside
+
+_OUT_OF_BOUNDS = "StringIndexOutOfBoundsException"
 
 
 def run_conversational(core: RunningCluster, agent: Mapping[str, Any], given: Parameters, running: str | None) -> Run:
@@ -32,12 +34,24 @@ def run_conversational(core: RunningCluster, agent: Mapping[str, Any], given: Pa
         )
     _recall(core, parameters, interface, provider, running)
     specs = tools.selected(agent, parameters)
-    if specs is None and not core.modern:
-        raise null_pointer('Cannot invoke "java.util.List.iterator()" because "<parameter3>" is null')
+    if interface is None and not specs and not parameters.get("mcp_connectors"):
+        raise _without_tools(core, specs is None, parameters)
     made = [tools.create(spec, parameters, core.modern) for spec in specs or ()]
     by_name = hash_order([(tool.name, tool) for tool in made])
     loop = _Loop(core, agent["llm"], by_name, parameters, interface, unified=provider is not None)
     return (yield from loop.run())
+
+
+def _without_tools(core: RunningCluster, has_none: bool, parameters: Parameters) -> Exception:
+    """Return the failure of a ReAct agent that has no tool, or of whose tools the request selects none."""
+    if core.unified:
+        return NoAnswer()
+    if core.modern:
+        return ExecuteFailure(500, _OUT_OF_BOUNDS, "Range [0, -1) out of bounds for length 0")
+    if not has_none:
+        return ExecuteFailure(500, _OUT_OF_BOUNDS, "start 0, end -1, length 0")
+    variable = "<local3>" if parameters.get("selected_tools") else "<parameter3>"
+    return null_pointer(f'Cannot invoke "java.util.List.iterator()" because "{variable}" is null')
 
 
 def _recall(
@@ -231,7 +245,7 @@ def _prompt(parameters: Parameters, made: Mapping[str, tools.Tool], interface: I
     if interface is None:
         prompt = fill(prompt, _tool_texts(parameters, made))
     else:
-        parameters["_tools"] = ", ".join(_function(interface, tool) for tool in made.values())
+        parameters["_tools"] = ", ".join(function_text(interface, tool) for tool in made.values())
     for name, item in (("opensearch_indices", "index"), ("examples", "example")):
         prompt = fill(prompt, {name: _listed(parameters.get(name), item)})
     for name in ("chat_history", "context"):
@@ -249,7 +263,8 @@ def _tool_texts(parameters: Parameters, made: Mapping[str, tools.Tool]) -> Param
     }
 
 
-def _function(interface: Interface, tool: tools.Tool) -> str:
+def function_text(interface: Interface, tool: tools.Tool) -> str:
+    """Return a tool as the model's request names it."""
     values = {"name": tool.name, "description": tool.description}
     values |= {f"attributes.{name}": as_text(value, True) for name, value in tool.attributes.items()}
     if not interface.closed_schemas:

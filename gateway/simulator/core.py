@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from gateway.simulator import unified
 from gateway.simulator.bodies import no_input, parse_object
 from gateway.simulator.chat import run_conversational
+from gateway.simulator.conversational_v2 import check_memory, is_v2, run_v2
 from gateway.simulator.documents import mcp_is_off
 from gateway.simulator.errors import Answer, ExecuteFailure, Json, NoAnswer, illegal_argument, null_pointer
 from gateway.simulator.flow import run_conversational_flow, run_flow
@@ -24,6 +25,7 @@ from gateway.simulator.render import INFINITE_LOOP, Parameters
 from gateway.simulator.resources import Resources
 from gateway.simulator.settings import MCP_SWITCH, UNIFIED_API, Settings
 from gateway.simulator.unified_input import read_input
+from gateway.simulator.v2_messages import Message
 from gateway.simulator.values import to_parameters
 
 VERSIONS = ("2.19.0", "3.4.0", "3.6.0", "3.8.0")
@@ -60,6 +62,7 @@ class ClusterCore:
         self.resources = Resources(self.modern, self.settings, refresh_seconds)
         self.memory = MemoryStore(self.modern)
         self.llm = llm or answer_any
+        self.sessions: dict[str, list[Message]] = {}
         self.tool_outputs: dict[str, str] = {}
 
     def execute(self, agent_id: str, body: Mapping[str, Any] | bytes | str) -> Executed:
@@ -95,6 +98,9 @@ class ClusterCore:
         given = read_input(document, self.settings.is_on(UNIFIED_API)) if self.unified else None
         if parameters is None and given is None:
             raise illegal_argument("Agent input data can not be empty.")
+        agent = self.resources.agents.get(agent_id)
+        if agent is not None and is_v2(agent):
+            return (yield from run_v2(self, agent, parameters, given))
         tensors = yield from self.run_agent(agent_id, parameters, given)
         return {"inference_results": [{"output": tensors}]}
 
@@ -167,6 +173,9 @@ class ClusterCore:
 
     def register_agent(self, body: Mapping[str, Any]) -> Json:
         """Register an agent; from 3.5 with the model for its `model` block. Return ``{"agent_id": …}``."""
+        if self.unified and is_v2(body):
+            self.resources.check_agent(body)
+            check_memory(body)
         if not self.unified or body.get("model") is None:
             return self.resources.register_agent({name: body[name] for name in body if name != "model"})
         unified.check_model(body, self.settings.is_on(UNIFIED_API))

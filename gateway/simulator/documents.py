@@ -15,6 +15,7 @@ from gateway.simulator.values import to_parameters
 
 _CLASSIC_TYPES = ("flow", "conversational", "conversational_flow")
 _MODERN_TYPES = (*_CLASSIC_TYPES, "plan_execute_and_reflect")
+_UNIFIED_TYPES = (*_MODERN_TYPES, "conversational_v2")
 _NAME_LIMIT = 128
 _MCP_SSE = "mcp_sse"
 _MCP = (_MCP_SSE, "mcp_streamable_http")
@@ -108,8 +109,8 @@ def _is_web(url: Any) -> bool:
 # Agents
 
 
-def check_agent(body: Mapping[str, Any], modern: bool, mcp_on: bool) -> None:
-    """Check the body of ``agents/_register``.
+def check_agent(body: Mapping[str, Any], modern: bool, unified: bool, mcp_on: bool) -> None:
+    """Check the body of ``agents/_register``. modern: for 3.x. unified: for 3.5 or later.
 
     Raises:
         RestFailure: 400; 500 if MCP is needed and off, or for a null that the cluster does not expect.
@@ -126,7 +127,7 @@ def check_agent(body: Mapping[str, Any], modern: bool, mcp_on: bool) -> None:
     if body.get("type") is None:
         raise refused("Agent type can't be null")
     kind = body["type"].lower()
-    if kind not in (_MODERN_TYPES if modern else _CLASSIC_TYPES):
+    if kind not in (_UNIFIED_TYPES if unified else _MODERN_TYPES if modern else _CLASSIC_TYPES):
         raise refused(f"{body['type']} is not a valid Agent Type")
     if kind == "conversational":
         _check_model(body)

@@ -15,7 +15,11 @@ TEXT, KEYWORD, FLAT = "text", "keyword", "flat_object"
 MAPPINGS: Mapping[str, Mapping[str, str]] = {
     "agent": {"type": KEYWORD, **dict.fromkeys(("llm", "tools", "parameters", "memory"), FLAT)},
     "connector": {"protocol": KEYWORD, **dict.fromkeys(("parameters", "client_config", "actions"), FLAT)},
-    "model": {"algorithm": KEYWORD, "model_id": KEYWORD, "model_state": KEYWORD, "interface": FLAT},
+    "model": {
+        **dict.fromkeys(("algorithm", "model_id", "model_group_id", "model_state"), KEYWORD),
+        "interface": FLAT,
+    },
+    "model_group": {},
 }
 
 # Words as the standard analyzer cuts them: letters, digits and `_`; `.`, `'` and `:` hold letters together, `.` and
@@ -38,7 +42,7 @@ class Field(NamedTuple):
 
 
 class Document(NamedTuple):
-    """A document as `_search` sees it. kind: agent, model or connector. source: without credentials.
+    """A document as `_search` sees it. kind: agent, model, model_group or connector. source: without credentials.
 
     number: the sequence number of its last write; 0 where it does not matter.
     """

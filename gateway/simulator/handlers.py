@@ -101,6 +101,33 @@ def execute_algorithm(core: ClusterCore, request: Request, name: str) -> Json:
     raise RestFailure(400, "named_object_not_found_exception", f"[1:1] unknown field [{name.upper()}]")
 
 
+# Registering models
+
+
+@dataclass(frozen=True)
+class Pause:
+    """Yielded where other requests may run before this one goes on."""
+
+
+def register_model(core: ClusterCore, request: Request, _: str) -> Generator[Pause, None, Any]:
+    """Register a model. Other requests may run between the reading of its group and the writing."""
+    body = request.json(core)
+    read = core.resources.begin_model(body)
+    try:
+        yield Pause()
+        return core.resources.finish_model(body, request.query.get("deploy") == "true", read)
+    finally:
+        core.resources.end_model()
+
+
+def register_group(core: ClusterCore, request: Request, _: str) -> Generator[Pause, None, Any]:
+    """Register a model group. Several at once may get the same name."""
+    body = request.json(core)
+    core.resources.check_group(body)
+    yield Pause()
+    return core.resources.register_group(body)
+
+
 # Searching
 
 

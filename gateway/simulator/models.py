@@ -11,12 +11,13 @@ from gateway.simulator.documents import refused
 from gateway.simulator.errors import ExecuteFailure, Json, NoAnswer, RestFailure
 from gateway.simulator.interface_check import default_interface
 from gateway.simulator.memory import new_id
+from gateway.simulator.model_groups import GroupRead, ModelGroups
 from gateway.simulator.settings import AUTO_DEPLOY, SAFE_DELETE, Settings
-from gateway.simulator.store import NODE, Store, without_credential
+from gateway.simulator.store import NODE, without_credential
 
 
-class Models(Store):
-    """The models of a cluster.
+class Models(ModelGroups):
+    """The models of a cluster, and their groups.
 
     A model registered with ``deploy=true`` is deployed after `deploy_seconds` (recorded: 3.x first shows it as
     registered).
@@ -26,7 +27,6 @@ class Models(Store):
         super().__init__(modern, settings, refresh_seconds)
         self.deploy_seconds = 0.0
         self.deployments = Deployments(self._stored)
-        self._groups: dict[str, list[str]] = {}
 
     def _stored(self, model_id: str) -> tuple[Json, Json] | None:
         """Return a model and its connector; None if one of them is missing."""
@@ -35,7 +35,15 @@ class Models(Store):
         return (model, connector) if model and connector else None
 
     def register_model(self, body: Mapping[str, Any], deploy: bool) -> Json:
-        """Register a remote model with a connector of its own or a standalone one."""
+        """Register a remote model with a connector of its own or a standalone one, while no other is registered."""
+        read = self.begin_model(body)
+        try:
+            return self.finish_model(body, deploy, read)
+        finally:
+            self.end_model()
+
+    def begin_model(self, body: Mapping[str, Any]) -> GroupRead:
+        """Check a model's registration and read its group. Call `end_model` when it is over."""
         if body.get("name") is None:
             raise refused("model name is null")
         self._check_words(body, "Model name", "Model description")
@@ -44,15 +52,22 @@ class Models(Store):
                 raise RestFailure(404, "status_exception", f"Failed to find connector:{body['connector_id']}")
         elif body.get("connector") is None:
             raise refused("You must provide connector content when creating a remote model without a connector id!")
+        return self._read_group(body)
+
+    def finish_model(self, body: Mapping[str, Any], deploy: bool, read: GroupRead) -> Json:
+        """Add the model to its group.
+
+        Raises:
+            Answer: see `_next_version`.
+        """
+        group_id, version = self._next_version(body, read)
         model_id = new_id()
-        versions = self._groups.setdefault(body["name"], [new_id()])
-        versions.append(model_id)
         stamp = self.millis()
         model: Json = {
             "name": body["name"],
-            "model_group_id": body.get("model_group_id") or versions[0],
+            "model_group_id": group_id,
             "algorithm": "REMOTE",
-            "model_version": str(len(versions) - 1),
+            "model_version": str(version),
             "created_time": stamp,
             "last_updated_time": stamp,
         }

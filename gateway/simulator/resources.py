@@ -11,4 +11,5 @@ class Resources(Connectors, Agents):
     """The documents of a cluster, by id, and the operations on them."""
 
     def _shown(self, kind: str, name: str) -> Json:
-        return {"connector": self.connector, "model": self.model, "agent": self.agent}[kind](name)
+        shown = {"connector": self.connector, "model": self.model, "model_group": self.group, "agent": self.agent}
+        return shown[kind](name)

@@ -1,6 +1,7 @@
 """The REST API as a table of methods, paths and handlers, without a network.
 
-`respond` is a generator, like the runs of agents: it yields the calls of models, and returns a `Response`.
+`respond` is a generator, like the runs of agents: it yields the calls of models, and a `Pause` (sent None) where other
+requests may run. It returns a `Response`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from urllib.parse import unquote_to_bytes
 from gateway.simulator import handlers
 from gateway.simulator.core import ClusterCore
 from gateway.simulator.errors import Answer, RestFailure, no_handler, wrong_method
-from gateway.simulator.handlers import Handler, Request
+from gateway.simulator.handlers import Handler, Pause, Request
 from gateway.simulator.predict import LlmReply, LlmRequest
 from gateway.simulator.settings import SWITCH
 
@@ -31,7 +32,7 @@ class Response:
     body: Any
 
 
-Serve = Generator[LlmRequest, LlmReply, Response]
+Serve = Generator[LlmRequest | Pause, LlmReply | None, Response]
 
 
 def respond(core: ClusterCore, request: Request) -> Serve:
@@ -44,7 +45,7 @@ def respond(core: ClusterCore, request: Request) -> Serve:
     return Response(200, _filtered(body, only) if only else body)
 
 
-def _dispatch(core: ClusterCore, request: Request) -> Generator[LlmRequest, LlmReply, Any]:
+def _dispatch(core: ClusterCore, request: Request) -> Generator[LlmRequest | Pause, LlmReply | None, Any]:
     if request.method == "OPTIONS":
         return None
     allowed: list[str] = []
@@ -132,19 +133,15 @@ _BOTH: list[Row] = [
     *(
         _row(method, f"{kind}s/_search", handlers.search(kind))
         for method in ("GET", "POST")
-        for kind in ("connector", "model", "agent")
+        for kind in ("connector", "model", "model_group", "agent")
     ),
     _row("GET", "connectors/{id}", lambda core, _, id: core.resources.connector(id)),
     _row("PUT", "connectors/{id}", lambda core, request, id: core.resources.update_connector(id, request.json(core))),
     _row("DELETE", "connectors/{id}", lambda core, _, id: core.resources.delete_connector(id)),
-    _row(
-        "POST",
-        "models/_register",
-        lambda core, request, _: core.resources.register_model(
-            request.json(core), request.query.get("deploy") == "true"
-        ),
-        "deploy",
-    ),
+    _row("POST", "models/_register", handlers.register_model, "deploy"),
+    _row("POST", "model_groups/_register", handlers.register_group),
+    _row("GET", "model_groups/{id}", lambda core, _, id: core.resources.group(id)),
+    _row("DELETE", "model_groups/{id}", lambda core, _, id: core.resources.delete_group(id)),
     _row("GET", "models/{id}", lambda core, _, id: core.resources.model(id)),
     _row("GET", "profile/models/{id}", lambda core, _, id: core.resources.profile(id)),
     _row("PUT", "models/{id}", lambda core, request, id: core.resources.update_model(id, request.json(core))),

@@ -18,11 +18,13 @@ class RunningCluster(Protocol):
     memory: MemoryStore
     tool_outputs: dict[str, str]
 
-    unified: bool
-
     @property
     def modern(self) -> bool:
         """True for 3.x."""
+
+    @property
+    def unified(self) -> bool:
+        """True for 3.5 and later."""
 
     def predict(self, model_id: str | None, parameters: Parameters) -> Run:
         """Call a model and return the data map of its answer."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import Any
 
 import aiohttp
@@ -12,7 +13,7 @@ from aiohttp import web
 
 from gateway.simulator.core import ClusterCore
 from gateway.simulator.errors import NoAnswer
-from gateway.simulator.handlers import Request
+from gateway.simulator.handlers import Pause, Request
 from gateway.simulator.llm import LlmEndpoints
 from gateway.simulator.llm.endpoints import Script, slowness
 from gateway.simulator.predict import LlmReply, LlmRequest
@@ -40,6 +41,8 @@ class Simulator:
         self.core = ClusterCore(version, refresh_seconds=refresh_seconds)
         self.llm = LlmEndpoints(strict)
         self.url = self.llm_url = ""
+        self.pause: Callable[[], Awaitable[Any]] = partial(asyncio.sleep, 0.01)
+        """Awaited where other requests may run before one goes on (`gateway.simulator.handlers.Pause`)."""
         self._ports = (port, llm_port)
         self._runners: list[web.AppRunner] = []
         self._session: aiohttp.ClientSession | None = None
@@ -107,7 +110,7 @@ class Simulator:
         try:
             call = next(serve)
             while True:
-                call = serve.send(await self._post(call))
+                call = serve.send(await (self.pause() if isinstance(call, Pause) else self._post(call)))
         except StopIteration as end:
             response: Response = end.value
             return response

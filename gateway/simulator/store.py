@@ -14,7 +14,12 @@ from gateway.simulator.query import matcher
 from gateway.simulator.settings import Settings
 
 NODE = "node-1-of-the-simulator"
-INDEX = {"agent": ".plugins-ml-agent", "model": ".plugins-ml-model", "connector": ".plugins-ml-connector"}
+INDEX = {
+    "agent": ".plugins-ml-agent",
+    "model": ".plugins-ml-model",
+    "model_group": ".plugins-ml-model-group",
+    "connector": ".plugins-ml-connector",
+}
 _IN_MESSAGE = 10
 
 
@@ -40,6 +45,7 @@ class Store:
         self.clock: Callable[[], float] = time.monotonic
         self.connectors: dict[str, Json] = {}
         self.models: dict[str, Json] = {}
+        self.groups: dict[str, Json] = {}
         self.agents: dict[str, Json] = {}
         self._fresh: list[_Write] = []
         self._written_so_far = dict.fromkeys(INDEX, 0)
@@ -66,7 +72,8 @@ class Store:
         return time.time_ns() // 1_000_000
 
     def _all_of(self, kind: str) -> dict[str, Json]:
-        return {"connector": self.connectors, "model": self.models, "agent": self.agents}[kind]
+        found = {"connector": self.connectors, "model": self.models, "model_group": self.groups, "agent": self.agents}
+        return found[kind]
 
     def _shown(self, kind: str, name: str) -> Json:
         """Return a document as GET shows it."""

@@ -70,7 +70,8 @@ def selected(agent: Mapping[str, Any], parameters: Mapping[str, str | None]) -> 
 
 def known_types(modern: bool) -> frozenset[str]:
     """Return the known tool types."""
-    return frozenset({MODEL_TOOL, "ListIndexTool" if modern else "CatIndexTool", "IndexMappingTool", "SearchIndexTool"})
+    lister = "ListIndexTool" if modern else "CatIndexTool"
+    return frozenset({MODEL_TOOL, lister, "IndexMappingTool", "SearchIndexTool", "VisualizationTool"})
 
 
 def create(spec: Mapping[str, Any], parameters: Parameters, modern: bool) -> Tool:

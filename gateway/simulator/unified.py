@@ -46,7 +46,7 @@ class Provider:
 
     def connector(self, model: Mapping[str, Any], limited: bool) -> Json:
         """Return the connector inside the model that is made for a `model` block. limited: from 3.8 on."""
-        given = {"model": model["model_id"], "system_prompt": SYSTEM_PROMPT, **(model.get("model_parameters") or {})}
+        given = {"model": model["model_id"], **(model.get("model_parameters") or {})}
         action = {
             "action_type": "PREDICT",
             "method": "POST",
@@ -62,6 +62,7 @@ class Provider:
             "parameters": {**(self.parameters or {}), **given, **(self.limit_parameters or {} if limited else {})},
             "credential": model.get("credential"),
             "actions": [action],
+            "client_config": dict(_CLIENT_CONFIG),
         }
 
     def history(self, turns: Iterable[Message], limit: int) -> str:
@@ -80,6 +81,16 @@ class Provider:
         return fill(self.message, {"msg_role": role, "msg_content_array": content})
 
 
+_CLIENT_CONFIG: Mapping[str, Any] = {
+    "max_connection": 30,
+    "connection_timeout": 30,
+    "read_timeout": 30,
+    "retry_backoff_millis": 200,
+    "retry_timeout_seconds": 30,
+    "max_retry_times": 3,
+    "retry_backoff_policy": "constant",
+    "skip_ssl_verification": False,
+}
 _MESSAGES = "[${parameters._chat_history:-}${parameters.body}${parameters._interactions:-}]${parameters.tool_configs:-}"
 _MESSAGE = '{"role":"${parameters.msg_role}","content":[${parameters.msg_content_array}]}'
 

@@ -359,11 +359,29 @@ async def test_what_was_derived_of_a_profile_is_dropped_with_it(build: Build, cl
 async def test_a_profile_that_is_too_old_is_freed_with_the_next_lookup(build: Build, clock: Clock) -> None:
     resolver = build()
     freed = weakref.ref(await resolver.agent(AGENT, ALICE))
-    clock.now += 60
+    clock.now += 60 + 300
     await resolver.agent(OTHER, ALICE)
     await asyncio.sleep(0)
     gc.collect()
     assert freed() is None
+
+
+async def test_what_was_derived_from_a_profile_stays_until_a_document_changes(
+    build: Build, cluster: FakeCluster, clock: Clock
+) -> None:
+    resolver = build()
+    agent = await resolver.agent(AGENT, ALICE)
+    derived = agent.derive(lambda profile: [profile.id])
+    clock.now += 61
+    assert await resolver.agent(AGENT, ALICE) is agent
+    cluster.documents[CONNECTOR_PATH] = {
+        **cluster.documents[CONNECTOR_PATH],
+        "parameters": {**cluster.documents[CONNECTOR_PATH].get("parameters", {}), "new": "value"},
+    }
+    clock.now += 61
+    changed = await resolver.agent(AGENT, ALICE)
+    assert changed is not agent
+    assert changed.derive(lambda profile: [profile.id]) is not derived
 
 
 class TestUnifiedApi:

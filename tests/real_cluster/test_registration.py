@@ -10,6 +10,7 @@ import json
 import shutil
 import subprocess
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,7 @@ def noticed(gateway_url: str, body: Any) -> tuple[str, list[str]]:
     """The id of the agent a registration made, and the codes of its notices; opensearch-py shows no headers."""
     headers = {"Content-Type": "application/json"}
     target = f"{gateway_url}/_plugins/_ml/agents/_register"
-    response = urllib3.request("POST", target, body=json.dumps(body), headers=headers)
+    response = urllib3.request("POST", target, body=json.dumps(body), headers=headers, timeout=60)
     assert response.status == 200, response.data
     return response.json()["agent_id"], list(filter(None, response.headers.get(NOTICE, "").split(", ")))
 
@@ -196,8 +197,44 @@ def test_what_a_registration_made_is_removed_with_its_agent(gateway_url: str, ap
     status, answer = register_py(gateway_url, body)
     assert status == 200, answer
     model_id = api.must("GET", f"/_plugins/_ml/agents/{answer['agent_id']}")["llm"]["model_id"]
+    group_id = api.must("GET", f"/_plugins/_ml/models/{model_id}")["model_group_id"]
     Api(gateway_url).must("DELETE", f"/_plugins/_ml/agents/{answer['agent_id']}?cascade=true")
     assert api.call("GET", f"/_plugins/_ml/models/{model_id}")[0] == 404
+    assert api.call("GET", f"/_plugins/_ml/model_groups/{group_id}")[0] == 404
+
+
+@pytest.mark.parametrize("provider", ["bedrock", "openai"])
+def test_v2_with_a_url_and_the_api_on(
+    gateway_url: str, api: Api, llm: LLM, through: Send, container: str, unified_on: None, provider: str
+) -> None:
+    body = at_test_llm(v2_body(provider, container), provider, llm) | {"name": f"v2 at a url {provider}"}
+    agent_id, notices = noticed(gateway_url, body)
+    assert notices == []
+    for kind in ("text", "blocks", "conversation"):
+        arrives(through, llm, agent_id, provider, kind)
+    model_id = api.must("GET", f"/_plugins/_ml/agents/{agent_id}")["llm"]["model_id"]
+    Api(gateway_url).must("DELETE", f"/_plugins/_ml/agents/{agent_id}?cascade=true")
+    assert api.call("GET", f"/_plugins/_ml/models/{model_id}")[0] == 404
+
+
+def test_many_at_once(gateway_url: str, api: Api, llm: LLM) -> None:
+    body = at_test_llm(rfc_body("openai", "at once"), "openai", llm)
+    bodies = [body | {"name": f"at once {number}"} for number in range(20)]
+    with ThreadPoolExecutor(len(bodies)) as pool:
+        answers = list(pool.map(lambda one: noticed(gateway_url, one)[0], bodies))
+    assert len(set(answers)) == len(bodies)
+    with ThreadPoolExecutor(len(bodies)) as pool:
+        deleted = pool.map(
+            lambda id: Api(gateway_url).must("DELETE", f"/_plugins/_ml/agents/{id}?cascade=true"), answers
+        )
+        assert {one["result"] for one in deleted} == {"deleted"}
+    named = {"query": {"match": {"description": "mlc-gateway"}}, "size": 200}
+    groups = api.must("POST", "/_plugins/_ml/model_groups/_search", named)["hits"]["hits"]
+    models = api.must("POST", "/_plugins/_ml/models/_search", {"query": {"match_all": {}}, "size": 1000})["hits"][
+        "hits"
+    ]
+    used = {hit["_source"].get("model_group_id") for hit in models}
+    assert [hit for hit in groups if hit["_id"] not in used] == []
 
 
 @pytest.mark.parametrize("tools", [{}, {"tools": []}, {"tools": [{"type": "ListIndexTool"}]}], ids=json.dumps)

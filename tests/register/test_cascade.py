@@ -10,6 +10,7 @@ import pytest
 
 from tests.faulty_cluster import Fault
 from tests.register.deployment import ENABLE_MCP, ML, Deployment, deploy
+from tests.simulator.test_search import CONNECTOR
 
 VERSIONS = ("2.19.0", "3.4.0")
 MCP = {"url": "https://tools.example.org/sse"}
@@ -33,11 +34,13 @@ async def test_without_cascade_the_agent_goes_and_the_rest_is_told(version: str)
     async with deploy(version) as deployment:
         agent_id = await made(deployment)
         [model_id] = deployment.simulator.core.resources.models
+        [group_id] = deployment.simulator.core.resources.groups
         status, document, headers = await deleted(deployment, agent_id)
         assert (status, document["result"]) == (200, "deleted")
         assert headers["X-MLC-Cleanup"] == (
-            f"kept model {model_id}; delete with ?cascade=true to remove it, too; by hand: "
-            f"POST {ML}/models/{model_id}/_undeploy, DELETE {ML}/models/{model_id}"
+            f"kept model {model_id}, model group {group_id}; delete with ?cascade=true to remove them, too; by hand: "
+            f"POST {ML}/models/{model_id}/_undeploy, DELETE {ML}/models/{model_id}, "
+            f"DELETE {ML}/model_groups/{group_id}"
         )
         assert deployment.counts == (0, 1, 0)
 
@@ -51,12 +54,14 @@ async def test_with_cascade_all_goes(version: str) -> None:
         agent_id = await made(deployment, **mcp)
         assert (await deployment.execute(agent_id, "hello"))[0] == 200
         [model_id] = deployment.simulator.core.resources.models
+        [group_id] = deployment.simulator.core.resources.groups
         connectors = list(deployment.simulator.core.resources.connectors)
         status, document, headers = await deleted(deployment, agent_id, "?cascade=true")
         assert (status, document["_id"], document["result"]) == (200, agent_id, "deleted")
-        expected = [f"removed model {model_id}", *(f"removed connector {id}" for id in connectors)]
-        assert headers["X-MLC-Cleanup"] == "; ".join(expected)
+        removed = [f"model {model_id}", f"model group {group_id}", *(f"connector {id}" for id in connectors)]
+        assert headers["X-MLC-Cleanup"] == "; ".join(f"removed {one}" for one in removed)
         assert deployment.counts == (0, 0, 0)
+        assert deployment.simulator.core.resources.groups == {}
 
 
 async def test_a_planners_executor_goes_with_it() -> None:
@@ -82,11 +87,38 @@ async def test_a_model_that_another_agent_uses_stays(version: str) -> None:
     async with deploy(version) as deployment:
         agent_id = await made(deployment)
         [model_id] = deployment.simulator.core.resources.models
+        [group_id] = deployment.simulator.core.resources.groups
         tool = {"type": "MLModelTool", "parameters": {"model_id": model_id, "prompt": "x"}}
         _, other = await deployment.register({"name": "mine", "type": "flow", "tools": [tool]})
         _, _, headers = await deleted(deployment, agent_id, "?cascade=true")
-        assert headers["X-MLC-Cleanup"] == f"kept model {model_id}, used by agent {other['agent_id']}"
+        kept_model = f"kept model {model_id}, used by agent {other['agent_id']}"
+        assert headers["X-MLC-Cleanup"] == f"{kept_model}; kept model group {group_id}, used by model {model_id}"
         assert deployment.counts == (1, 1, 0)
+
+
+async def test_a_group_with_other_models_stays() -> None:
+    async with deploy("3.4.0") as deployment:
+        agent_id = await made(deployment)
+        [model_id] = deployment.simulator.core.resources.models
+        [group_id] = deployment.simulator.core.resources.groups
+        model = {**deployment.simulator.core.resources.models[model_id], "connector": CONNECTOR}
+        other = deployment.simulator.core.resources.register_model(model, deploy=False)["model_id"]
+        _, _, headers = await deleted(deployment, agent_id, "?cascade=true")
+        assert (
+            headers["X-MLC-Cleanup"] == f"removed model {model_id}; kept model group {group_id}, used by model {other}"
+        )
+        assert list(deployment.simulator.core.resources.groups) == [group_id]
+
+
+async def test_a_group_of_the_clients_own_stays() -> None:
+    async with deploy("3.4.0") as deployment:
+        agent_id = await made(deployment)
+        [model_id] = deployment.simulator.core.resources.models
+        group_id = deployment.simulator.core.resources.register_group({"name": "mine"})["model_group_id"]
+        deployment.simulator.core.resources.models[model_id]["model_group_id"] = group_id
+        _, _, headers = await deleted(deployment, agent_id, "?cascade=true")
+        assert headers["X-MLC-Cleanup"] == f"removed model {model_id}"
+        assert group_id in deployment.simulator.core.resources.groups
 
 
 @pytest.mark.parametrize("as_text", [True, False])
@@ -99,7 +131,7 @@ async def test_an_mcp_connector_that_another_agent_names_stays(as_text: bool) ->
         parameters = {"mcp_connectors": json.dumps(named) if as_text else named}
         _, other = await deployment.register({"name": "mine", "type": "flow", "tools": [], "parameters": parameters})
         _, _, headers = await deleted(deployment, agent_id, "?cascade=true")
-        expected = headers["X-MLC-Cleanup"].split("; ")[1:]
+        expected = headers["X-MLC-Cleanup"].split("; ")[2:]
         assert expected == [f"kept connector {shared}, used by agent {other['agent_id']}", f"removed connector {own}"]
         assert list(deployment.simulator.core.resources.connectors) == [shared]
 
@@ -116,7 +148,7 @@ async def test_among_too_many_agents_with_mcp_connectors_one_stays_and_is_told()
         _, _, headers = await deleted(deployment, agent_id, "?cascade=true")
         by_hand = f"DELETE {ML}/connectors/{connector_id}"
         expected = f"kept connector {connector_id}, as it is not known who else uses it; by hand: {by_hand}"
-        assert headers["X-MLC-Cleanup"].split("; ", 1)[1] == expected
+        assert headers["X-MLC-Cleanup"].split("; ", 2)[2] == expected
 
 
 @pytest.mark.parametrize("query", ["?cascade=true", "?cascade=false"])
@@ -157,10 +189,13 @@ async def test_what_can_not_be_removed_is_told() -> None:
     async with deploy() as deployment:
         agent_id = await made(deployment)
         [model_id] = deployment.simulator.core.resources.models
+        [group_id] = deployment.simulator.core.resources.groups
         deployment.front.faults.append(Fault("error", "DELETE", f"{ML}/models/", times=9))
         _, _, headers = await deleted(deployment, agent_id, "?cascade=true")
         by_hand = f"POST {ML}/models/{model_id}/_undeploy, DELETE {ML}/models/{model_id}"
-        assert headers["X-MLC-Cleanup"] == f"model {model_id} is left behind: injected by the test; by hand: {by_hand}"
+        left, group = headers["X-MLC-Cleanup"].rsplit("; ", 1)
+        assert left == f"model {model_id} is left behind: injected by the test; by hand: {by_hand}"
+        assert group == f"kept model group {group_id}, used by model {model_id}"
 
 
 async def test_where_nobody_can_tell_who_uses_the_model_it_stays() -> None:

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from gateway.errors import InvalidInput
+from gateway.register.changes import notices
 from gateway.register.defaults import default_tools
 from gateway.register.documents import agent_body
 from gateway.register.target import Target, check, makes_model
-from tests.register.simulated_cluster import ANTHROPIC, BEDROCK, INVOKE, OPENAI, TAG, TARGETS, block, read
+from tests.register.simulated_cluster import ANTHROPIC, BEDROCK, GEMINI, INVOKE, OPENAI, TAG, TARGETS, block, read
 
 V2_19, V3_4, V3_6 = TARGETS.values()
 
@@ -42,8 +43,55 @@ def test_null_is_absent(absent: dict[str, Any]) -> None:
     assert agent(**absent) == agent()
 
 
-def test_no_tools_means_no_tools() -> None:
-    assert agent(tools=[])["tools"] == []
+MCP = {"url": "https://mcp.example.com"}
+NONE = {"type": "VisualizationTool", "name": "none", "description": "Not available."}
+
+
+@pytest.mark.parametrize(
+    ("target", "more", "tools"),
+    [
+        (V3_4, {}, []),
+        (V3_6, {"model": block(GEMINI)}, []),
+        (V3_4, {"type": "plan_execute_and_reflect"}, []),
+        (V2_19, {}, [NONE]),
+        (V2_19, {"type": "conversational_v2"}, [NONE]),
+        (V3_4, {"model": block(GEMINI)}, [NONE]),
+        (V3_4, {"model": block(ANTHROPIC), "type": "plan_execute_and_reflect"}, [NONE]),
+        (V3_4, {"model": block(GEMINI), "mcp": MCP}, []),
+        (V3_4, {"model": block(GEMINI), "parameters": {"mcp_connectors": [{"mcp_connector_id": "c"}]}}, []),
+    ],
+)
+def test_no_tools_means_none_where_the_agent_runs_without(
+    target: Target, more: dict[str, Any], tools: list[dict[str, Any]]
+) -> None:
+    asked = {"name": "x", "model": block(OPENAI), "tools": [], **more}
+    connectors = ["c1"] if "mcp" in more else []
+    assert agent_body(read(asked), target, TAG, "m1", connectors)["tools"] == tools
+    codes = [(notice.code, notice.place) for notice in notices(read(asked), target) if notice.place == "tools"]
+    assert codes == ([("PLACEHOLDER_TOOL", "tools")] if tools else [])
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ({}, {"app_type": "", "memory": {"type": "conversation_index"}}),
+        ({"app_type": "rag"}, {"app_type": "rag", "memory": {"type": "conversation_index"}}),
+        (
+            {"memory": {"type": "conversation_index", "window_size": 3}},
+            {"app_type": "", "memory": {"type": "conversation_index", "window_size": 3}},
+        ),
+    ],
+)
+def test_a_conversational_flow_gets_both_that_it_needs_to_remember(
+    asked: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    made = agent(type="conversational_flow", **asked)
+    assert {name: made[name] for name in ("app_type", "memory")} == expected
+    own = {"name": "x", "type": "conversational_flow", "tools": [{"type": "t"}], "mcp": MCP, **asked}
+    made = agent_body(read(own), Target((3, 8, 0)), TAG, "", ["c1"])
+    assert {name: made[name] for name in ("app_type", "memory") if name in made} == (expected if asked else {})
+    places = {notice.place for notice in notices(read(own), Target((3, 8, 0))) if notice.code == "FLOW_MEMORY_SET"}
+    assert places == (expected.keys() - asked.keys() if asked else set())
 
 
 def test_a_flow_gets_only_its_llm_and_no_memory() -> None:
@@ -81,7 +129,6 @@ def test_memory(target: Target, type_: str, lower: str) -> None:
     assert agent(target, memory={"type": type_})["memory"]["type"] == lower
 
 
-MCP = {"url": "https://mcp.example.com"}
 STREAMABLE = {**MCP, "protocol": "mcp_streamable_http"}
 
 

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from gateway.notices import Notice
-from gateway.register.documents import agent_body, mcp_connector_body, model_body, notices
-from gateway.register.target import Target, as_native, check, makes_model, takes
+from gateway.register.changes import notices
+from gateway.register.documents import agent_body, mcp_connector_body, model_body
+from gateway.register.native import as_native
+from gateway.register.target import Target, check, makes_model, takes
 from tests.register.simulated_cluster import AGENTS, BEDROCK, GEMINI, OPENAI, TAG, TARGETS, block, read, registration_of
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -112,7 +114,7 @@ def test_what_the_client_said_of_the_agent_is_kept() -> None:
         "description": "d",
         "app_type": "rag",
         "model": block(OPENAI),
-        "tools": [],
+        "tools": [{"type": "PPLTool"}],
         "memory": {"type": "conversation_index", "window_size": 7},
         "parameters": {"max_iteration": 5, "verbose": True},
     }
@@ -121,7 +123,7 @@ def test_what_the_client_said_of_the_agent_is_kept() -> None:
         "description": "d",
         "app_type": "rag",
         "type": "conversational",
-        "tools": [],
+        "tools": [{"type": "PPLTool"}],
         "memory": {"type": "conversation_index", "window_size": 7},
         "llm": {"model_id": "m1", "parameters": {"response_filter": "$.choices[0].message.content"}},
         "parameters": {
@@ -160,7 +162,8 @@ def test_a_flow_whose_tools_run_another_model_gets_one_more() -> None:
 
 def test_v2_and_its_memory_where_there_are_none() -> None:
     memory = {"type": "agentic_memory", "memory_container_id": "c1", "window_size": 3}
-    document = {"name": "x", "type": "conversational/v2", "model": block(OPENAI), "memory": memory, "tools": []}
+    tools = [{"type": "PPLTool"}]
+    document = {"name": "x", "type": "conversational/v2", "model": block(OPENAI), "memory": memory, "tools": tools}
     body = made(document)
     assert (body["type"], body["memory"]) == ("conversational", {"type": "conversation_index", "window_size": 3})
     asked = {"type": "conversational_v2", "memory": memory}
@@ -264,7 +267,9 @@ def test_a_cluster_that_takes_the_block_gets_it_back_with_the_connectors() -> No
 
 # The cluster's own way
 
-SPACED = b'{ "name":"x","type" :"conversational", "model":%s, "n":1.50}' % json.dumps(block(OPENAI)).encode()
+MODEL = json.dumps(block(OPENAI)).encode()
+SPACED = b'{ "name":"x","type" :"conversational", "model":%s, "n":1.50,"tools":[{"type":"t"}]}' % MODEL
+NONE = {"type": "VisualizationTool", "name": "none", "description": "Not available."}
 
 
 @pytest.mark.parametrize(
@@ -282,6 +287,53 @@ def test_where_the_cluster_takes_it_the_bytes_pass_or_the_type_is_mended(body: b
     assert takes(NATIVE, registration)
     corrected = as_native(body, registration, NATIVE)
     assert corrected is None if sent is None else json.loads(corrected or b"") == {**json.loads(body), "type": sent}
+
+
+@pytest.mark.parametrize(
+    ("more", "tools"),
+    [
+        ({}, [NONE]),
+        ({"tools": []}, [NONE]),
+        ({"tools": [], "type": "plan_execute_and_reflect"}, [NONE]),
+        ({"tools": [], "type": "conversational_v2"}, []),
+        ({"tools": [], "parameters": {"mcp_connectors": [{"mcp_connector_id": "c"}]}}, []),
+    ],
+)
+def test_where_the_cluster_would_send_an_empty_list_of_tools_it_gets_one(
+    more: dict[str, Any], tools: list[dict[str, Any]]
+) -> None:
+    document = {"name": "x", "type": "conversational", "model": block(OPENAI), **more}
+    registration = read(document)
+    corrected = as_native(json.dumps(document).encode(), registration, NATIVE)
+    assert (corrected is None) is (tools == [])
+    assert json.loads(corrected or b"{}").get("tools", []) == tools
+    codes = [(notice.code, notice.place) for notice in notices(registration, NATIVE)]
+    assert codes == ([("PLACEHOLDER_TOOL", "tools")] if tools else [])
+
+
+@pytest.mark.parametrize(
+    ("provider", "more", "parameters", "places"),
+    [
+        (BEDROCK, {"model": {"system_prompt": "S"}}, {"system_prompt": "S"}, []),
+        (GEMINI, {"model": {"system_prompt": "S"}, "parameters": {"a": "b"}}, {"a": "b", "system_prompt": "S"}, []),
+        (BEDROCK, {"model": {"system_prompt": "S"}, "parameters": {"system_prompt": "T"}}, None, []),
+        (OPENAI, {"model": {"system_prompt": "S"}}, None, ["model.model_parameters.system_prompt"]),
+        (OPENAI, {"parameters": {"system_prompt": "S"}}, None, ["parameters.system_prompt"]),
+        (BEDROCK, {"parameters": {"max_iteration": 3}}, None, ["parameters.max_iteration"]),
+        (BEDROCK, {"model": {"max_iteration": "3"}}, None, ["model.model_parameters.max_iteration"]),
+    ],
+)
+def test_parameters_that_the_cluster_s_v2_agents_do_not_read_there(
+    provider: str, more: dict[str, Any], parameters: dict[str, Any] | None, places: list[str]
+) -> None:
+    model = block(provider, model_parameters=more["model"]) if "model" in more else block(provider)
+    rest = {"parameters": more["parameters"]} if "parameters" in more else {}
+    document = {"name": "x", "type": "conversational_v2", "model": model, **rest}
+    registration = read(document)
+    corrected = as_native(json.dumps(document).encode(), registration, NATIVE)
+    assert (None if corrected is None else json.loads(corrected)["parameters"]) == parameters
+    found = [(notice.code, notice.place) for notice in notices(registration, NATIVE)]
+    assert found == [("V2_PARAMETER_IGNORED", place) for place in places]
 
 
 @pytest.mark.parametrize("more", [{"type": "flow"}, {"type": "conversational_flow"}, {"url": "https://h"}])

@@ -285,7 +285,8 @@ async def test_a_gateway_that_has_no_more_time_says_what_it_left() -> None:
         await deployment.gateway.stop()
         [model_id] = deployment.simulator.core.resources.models
         [line] = [json.loads(line) for line in deployment.log.getvalue().splitlines() if "cut short" in line]
-        assert line["made"] == [f"model {model_id}"]
+        [group_id] = deployment.simulator.core.resources.groups
+        assert line["made"] == [f"model group {group_id}", f"model {model_id}"]
 
 
 async def test_a_body_over_the_limit_is_refused_as_for_execute() -> None:
@@ -329,7 +330,8 @@ async def test_a_cluster_that_takes_the_model_block_gets_it(start_gateway: Start
                 "model_provider": "openai/v1/chat/completions",
                 "credential": {"openai_api_key": "k"},
             }
-            body = {"name": "a", "model": model, **({"type": kind} if kind else {})}
+            tools = [{"type": "ListIndexTool"}]
+            body = {"name": "a", "model": model, "tools": tools, **({"type": kind} if kind else {})}
             data = json.dumps(body, indent=3).encode()
             async with client.post(REGISTER, data=data, headers=JSON) as response:
                 assert (response.status, await response.json()) == (200, {"agent_id": "made"})
@@ -369,7 +371,8 @@ async def test_where_the_setting_is_off_the_gateway_makes_model_and_agent(
     cluster = Cluster()
     cluster.api_on = "false"
     none = {"hits": {"hits": []}}
-    cluster.answers = [(200, none), (200, {"model_id": "m1"}), (200, {"agent_id": "a1"}), (200, none)]
+    made = [(200, {"model_group_id": "g1"}), (200, {"model_id": "m1"}), (200, {"agent_id": "a1"})]
+    cluster.answers = [(200, none), *made, (200, none)]
     async with server_of(cluster) as server:
         gateway = await start_gateway(f"http://127.0.0.1:{server.port}", None, {"registration": QUICK})
         async with aiohttp.ClientSession(f"http://127.0.0.1:{gateway.data_port}") as session:
@@ -382,7 +385,8 @@ async def test_where_the_setting_is_off_the_gateway_makes_model_and_agent(
             async with session.post(REGISTER, json=body) as response:
                 assert (response.status, await response.json()) == (200, {"agent_id": "a1"})
                 assert response.headers["X-MLC-Gateway-Notice"] == "REUSE_NOT_CHECKED"
-    agent = cluster.sent[2]
+    assert cluster.sent[2]["model_group_id"] == "g1"
+    agent = cluster.sent[3]
     assert agent["llm"]["model_id"] == "m1"
     assert agent["parameters"]["_llm_interface"] == "openai/v1/chat/completions"
 

@@ -18,9 +18,11 @@ STEPS = {
     "version": ("GET", "/$"),
     "look first": ("POST", f"{ML}/agents/_search"),
     "connector": ("POST", f"{ML}/connectors/_create"),
+    "model group": ("POST", f"{ML}/model_groups/_register"),
     "model": ("POST", f"{ML}/models/_register"),
     "agent": ("POST", REGISTER),
     "look for strays": ("POST", f"{ML}/models/_search"),
+    "look for stray groups": ("POST", f"{ML}/model_groups/_search"),
 }
 VERSIONS = ("2.19.0", "3.4.0")
 CASES = [
@@ -91,7 +93,9 @@ async def test_a_planner_has_an_executor_that_goes_with_it(method: str, path: st
 
 
 @pytest.mark.parametrize(("version", "kind"), CASES)
-@pytest.mark.parametrize("path", ["POST /models/[^/]+/_undeploy", "DELETE /models/", "DELETE /connectors/"])
+@pytest.mark.parametrize(
+    "path", ["POST /models/[^/]+/_undeploy", "DELETE /models/", "DELETE /model_groups/", "DELETE /connectors/"]
+)
 async def test_undoing_fails_once(version: str, path: str, kind: Kind) -> None:
     async with deploy(version) as deployment:
         body = await prepared(deployment, version)
@@ -117,12 +121,13 @@ async def test_what_can_not_be_undone_is_named_with_the_call_that_removes_it(ver
         left = [problem for problem in document["error"]["problems"] if problem["code"] == "LEFT_BEHIND"]
         call = f"POST {ML}/models/{model_id}/_undeploy, DELETE {ML}/models/{model_id}"
         assert left[0]["help"] == f"Remove it with {call}"
-        assert len(left) == sum(deployment.counts)
+        assert len(left) == sum(deployment.counts) + 1  # the model's group
         deployment.front.faults.clear()
         for problem in left:
             for method, path in (one.split() for one in problem["help"].removeprefix("Remove it with ").split(", ")):
                 assert (await deployment.call(method, path))[0] == 200
         assert deployment.counts == (0, 0, 0)
+        assert deployment.orphans == []
 
 
 async def test_a_refusal_is_the_clusters_own_with_its_status_and_without_the_credential() -> None:

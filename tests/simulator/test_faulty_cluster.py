@@ -110,6 +110,9 @@ async def test_orphans_are_told(simulator: Simulator) -> None:
     assert orphans(core) == []
     core.resources.undeploy_models([model])
     core.resources.delete_model(model)
+    [group] = [name for name, group in core.resources.groups.items() if group["name"] == "m"]
+    assert f"model_group {group}: no model is in it" in orphans(core)
+    core.resources.delete_group(group)
     assert orphans(core) == [f"agent {agent}: its model {model} is gone"]
     core.resources.delete_agent(agent)
     del parameters["executor_agent_id"]

@@ -24,27 +24,15 @@ KNOWN_DISAGREEMENTS = {
         "flow_a_deep_nesting_1100",  # Python reads fewer levels than the cluster
         "agent_after_system_index_update",  # writing to system indices is not simulated
     },
+    "2.19.0/34_agents_without_tools": {
+        "register_conv_tools_null",  # names the column of a null
+    },
     "3.4.0/3.4.0": {
         "async",  # the simulated run is over before the answer; the cluster's model call came after it
         "stream",  # … and was recorded with the next exchange
     },
 }
 
-
-# What is not simulated yet: how many exchanges of the file agree at least.
-UNFINISHED = {
-    "2.19.0/34_agents_without_tools": 47,
-    "2.19.0/35_concurrent_registration": 0,
-    "3.4.0/34_tools_empty": 33,
-    "3.6.0/32_conversational_v2": 0,
-    "3.6.0/34_conversational_v2_more": 0,
-    "3.6.0/35_conversational_v2_own_model": 0,
-    "3.6.0/36_tools_empty": 25,
-    "3.8.0/32_conversational_v2": 0,
-    "3.8.0/34_conversational_v2_more": 0,
-    "3.8.0/35_conversational_v2_own_model": 0,
-    "3.8.0/36_tools_empty": 25,
-}
 RECORDED = [(version, recorded) for version in VERSIONS for recorded in files(version)]
 
 
@@ -67,9 +55,6 @@ def test_agrees_with_the_recordings(version: str, recorded: list[Path], capsys: 
                 print(f"  differs: {outcome.file}/{outcome.name}: {outcome.problem[:LENGTH]}")
         for reason, number in Counter(outcome.excluded for outcome in outcomes if outcome.excluded).items():
             print(f"  not compared: {number}, {reason}")
-    if key in UNFINISHED:
-        assert len(agreeing) >= UNFINISHED[key]
-        return
     assert {outcome.name for outcome in compared if outcome.problem} == KNOWN_DISAGREEMENTS.get(key, set())
     assert share >= SHARE
     for kind in ("connectors", "models", "agents", "execute", "memory"):

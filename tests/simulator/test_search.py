@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.simulator.core import ClusterCore
-from gateway.simulator.handlers import Request
+from gateway.simulator.handlers import Pause, Request
 from gateway.simulator.rest import Response, respond
 from gateway.simulator.store import NODE
 
@@ -22,7 +22,8 @@ def ask(core: ClusterCore, method: str, path: str, body: Any = None) -> Response
     text = b"" if body is None else json.dumps(body).encode()
     serve = respond(core, Request(method, path, {"content-type": "application/json"}, text))
     try:
-        next(serve)
+        while isinstance(next(serve), Pause):
+            pass
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]
     raise AssertionError("a model was called")
@@ -188,8 +189,10 @@ def _restore(core: ClusterCore, kind: str, hit: dict[str, Any]) -> None:
         resources.connectors[hit["_id"]] = {**made, **times}
     else:
         resources.connectors[source["connector_id"]] = dict(CONNECTOR)
-        made = resources.models.pop(resources.register_model(source, deploy=True)["model_id"])
-        resources.models[hit["_id"]] = {**made, **times, "model_version": source["model_version"]}
+        body = {name: value for name, value in source.items() if name != "model_group_id"}
+        made = resources.models.pop(resources.register_model(body, deploy=True)["model_id"])
+        recorded = {name: source[name] for name in ("model_version", "model_group_id")}
+        resources.models[hit["_id"]] = {**made, **times, **recorded}
         resources.deploy_model(hit["_id"])
         source["last_deployed_time"], source["planning_worker_nodes"] = source["last_updated_time"], [NODE]
 
