@@ -71,6 +71,11 @@ def check_memory(
         raise Mismatch(f"memory holds {stored!r} for {question!r}, and the notices are {sorted(reported)}")
 
 
+def readable(stored: str) -> str:
+    """What a later turn reads of a stored text."""
+    return FORM.sub(lambda form: form[1], stored)
+
+
 def form_is_missing(stored: str) -> bool:
     """Whether a stored text holds a placeholder that is not the form."""
     return "${parameters" in FORM.sub("", stored)

@@ -17,7 +17,7 @@ from gateway.delivery.target import Turn, parts_of
 from gateway.delivery.trees import locate, replace_texts, value_at, with_leaves
 from gateway.mlcommons.expansion import RenderFailure
 from gateway.mlcommons.generations import Generation
-from gateway.mlcommons.memory_form import show_readable
+from gateway.mlcommons.memory_form import is_storable, show_readable
 from gateway.mlcommons.profile import Tool
 from gateway.mlcommons.rendering import call_values, first_call, parse_payload, tool_call
 from gateway.mlcommons.runtime_values import HOSTILE, RuntimeValues
@@ -67,8 +67,8 @@ def runtime_values(call: CallModel, parameters: Mapping[str, str]) -> Iterator[R
         yield RuntimeValues(HOSTILE)
 
 
-def is_readable_later(call: CallModel, stored: str, readable: str) -> bool:
-    """Return True if a later turn reads `readable` where the agent's memory holds the text `stored`.
+def is_readable_later(call: CallModel, stored: str) -> bool:
+    """Return True if a later turn reads `stored`, a text in the agent's memory, as `show_readable` does.
 
     That turn is a plain question: it has none of the helpers of the turn that was stored.
     """
@@ -76,14 +76,13 @@ def is_readable_later(call: CallModel, stored: str, readable: str) -> bool:
         return True
     asked = call.with_question({})
     before = call.render(asked, RuntimeValues(history=PROBE))
+    readable = show_readable(stored)
     if before is None:  # this agent takes no plain question
-        return show_readable(stored) == readable
+        return is_storable(readable)
     return bool(call.probe(asked, RuntimeValues(history=stored)) == replace_texts(before, {PROBE: readable}))
 
 
-def prove(
-    call: CallModel, candidate: Candidate, system: System, question: Collection[str], readable: str
-) -> Proved | None:
+def prove(call: CallModel, candidate: Candidate, system: System, question: Collection[str]) -> Proved | None:
     """Return the request of `candidate` if it makes the input arrive for all run-time values; None if it does not.
 
     Nor may what memory stores of it change any later turn.
@@ -91,11 +90,10 @@ def prove(
     Only `RenderFailure`, a failure of the cluster, counts as a no. Any other exception is a bug of the strategy, the
     provider or the rendering, and is raised.
 
-    question: the texts that may replace the question in the calls of a flow's later LLM tools. readable: what later
-    turns may read where the question is stored in a form of its own.
+    question: the texts that may replace the question in the calls of a flow's later LLM tools.
     """
     request = {**call.params, **candidate.parameters}
-    if not is_readable_later(call, request["question"], readable):
+    if not is_readable_later(call, request["question"]):
         return None
     for env in runtime_values(call, candidate.parameters):
         wanted = candidate.expected(env)

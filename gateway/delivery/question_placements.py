@@ -17,7 +17,7 @@ Parameters = dict[str, str]
 SKIP = "skip_validating_missing_parameters"
 
 
-def question_placements(call: CallModel, question: Question, text: str) -> Iterator[Parameters]:
+def question_placements(call: CallModel, text: str, question: Question) -> Iterator[Parameters]:
     """Yield parameters that put `text` where the agent's prompt has the question."""
     if text == question.stored and is_plain(text):
         yield {"question": text}

@@ -16,7 +16,6 @@ from gateway.delivery.system_text import fold_system, placements
 from gateway.delivery.target import Question, TargetTurns
 from gateway.errors import UndeliverableContent
 from gateway.mlcommons.expansion import RenderFailure
-from gateway.mlcommons.memory_form import as_default, show_readable
 from gateway.mlcommons.profile import AgentProfile
 from gateway.mlcommons.rendering import first_llm
 from gateway.mlcommons.template import PREFIX
@@ -188,7 +187,7 @@ class Search:
 
     def _with_memory(self, whole: Variant, call: CallModel) -> Iterator[Variant]:
         texts = [text for turn in self.remembered for text in turn]
-        if not call.replays or all(is_readable_later(call, text, show_readable(text)) for text in texts):
+        if all(is_readable_later(call, text) for text in texts) or not call.replays:
             yield whole
         if self.remembered and call.replays:
             # What memory replays could be expanded as a template, or replace the client's own history.
@@ -203,7 +202,7 @@ class Search:
             complete = replace(candidate, parameters=planned)
             if self._overrides(call, planned):
                 continue
-            parameters = prove(call, complete, system, {question.text, text}, as_default(question.readable))
+            parameters = prove(call, complete, system, {question.text, text})
             if parameters is not None:
                 yield _Found(candidate.strategy, parameters, (*system.notices, *candidate.notices))
 

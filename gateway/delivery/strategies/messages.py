@@ -75,7 +75,7 @@ def _texts(
     own = _own_text(call, slot, position)
     if own is None:
         return
-    for parameters in question_placements(call, target.question, target.text):
+    for parameters in question_placements(call, target.text, target.question):
         yield "wrap", own, parameters
     prompt_parameter = call.prompt_parameter
     if call.is_flow and prompt_parameter is not None and own.count(f"{PREFIX}{prompt_parameter.name}}}") == 1:

@@ -27,7 +27,7 @@ def plain(call: CallModel, text: str, question: Question, notices: tuple[Notice,
         return replace_texts(call.render({"question": QUESTION}, env), {QUESTION: text})
 
     if _takes_question(call):
-        for parameters in question_placements(call, question, text):
+        for parameters in question_placements(call, text, question):
             yield Candidate("text", parameters, expected, notices)
 
 
@@ -58,7 +58,7 @@ def text(call: CallModel, target: TargetTurns) -> Iterator[Candidate]:
         turns = [*earlier, position.messages[position.turn]]
         return replace_texts(with_turns(call, position, turns), {QUESTION: target.text})
 
-    for parameters in question_placements(call, target.question, target.text):
+    for parameters in question_placements(call, target.text, target.question):
         yield Candidate("text", {**parameters, **in_history(call, slot, earlier)}, expected)
 
 
@@ -94,7 +94,7 @@ def flattened(call: CallModel, target: TargetTurns) -> Iterator[Candidate]:
         return replace_texts(body, {QUESTION: joined, FLAT: history}) if list(locate(body, FLAT)) else None
 
     for in_history_parameter in _histories(call, history):
-        for parameters in question_placements(call, target.question, joined):
+        for parameters in question_placements(call, joined, target.question):
             yield Candidate("text", merge(parameters, in_history_parameter), expected, notices)
 
 
