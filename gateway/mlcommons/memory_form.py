@@ -17,6 +17,7 @@ _EXPANDED = (UNFILLED, "${_chat_history.")
 _BRACES = str.maketrans("{}", "\uff5b\uff5d")  # the full-width ones, as a brace would end or open a placeholder
 _FORM = re.compile(r"\$\$?\{parameters\.gw_[0-9A-Za-z]+:-([^{}]*)\}")
 _FORM_MARK = "{parameters.gw_"
+_FORM_IN_JSON = re.compile(rb'\$\$?\{parameters\.gw_[0-9A-Za-z]+:-((?:[^{}"\\]|\\.)*)\}')
 
 
 def is_storable(text: str) -> bool:
@@ -37,3 +38,8 @@ def as_default(text: str) -> str:
 def show_readable(text: str) -> str:
     """Return a stored text as later turns read it: READABLE in place of each form."""
     return _FORM.sub(lambda form: form[1], text) if _FORM_MARK in text else text
+
+
+def show_readable_json(document: bytes) -> bytes:
+    """Return a JSON document with `show_readable` applied inside its strings; all other bytes are unchanged."""
+    return _FORM_IN_JSON.sub(rb"\1", document) if _FORM_MARK.encode() in document else document
