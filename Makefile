@@ -9,7 +9,7 @@ STAMP := $(VENV)/.installed
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-thorough check format audit docs bench bench-compare soak attacks matrix cluster-ml clean
+.PHONY: help demo test test-all test-thorough check format audit docs bench bench-compare soak attacks matrix upgrades cluster-ml clean
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -76,6 +76,9 @@ attacks: $(STAMP) ## attack a gateway: what do other clients notice, is all as b
 
 matrix: $(STAMP) ## agents x templates x inputs: arrived, refused, lost, broken
 	$(PY) -m tests.matrix $(ARGS)
+
+upgrades: $(STAMP) ## upgrades and rollbacks of a simulated cluster under traffic (ARGS="--tries 20")
+	$(PY) -m tests.migrate.under_traffic $(ARGS)
 
 cluster-ml: $(STAMP) ## fetch, start and stop a real ML Commons (ARGS=start|stop|…)
 	$(PY) tests/real_cluster/cluster.py $(ARGS)

@@ -60,8 +60,8 @@ class _Generation:
         self.settings = settings
         self.log = log
         self.upstream = Upstream(settings.upstream, settings.limits, log)
-        execute, profiles, self.manage = UseCases(*use_case(settings, self.upstream, log, metrics))
-        self.port = DataPort(settings, self.upstream, execute, profiles, log, metrics, self.manage)
+        execute, self.profiles, self.manage = UseCases(*use_case(settings, self.upstream, log, metrics))
+        self.port = DataPort(settings, self.upstream, execute, self.profiles, log, metrics, self.manage)
 
     async def ended(self) -> None:
         """Wait until the last request is answered and the last registration is finished or undone."""
@@ -91,7 +91,7 @@ class Gateway:
         self._stop_early = asyncio.Event()
         self._retiring: set[asyncio.Task[None]] = set()
         self._tls = on_data_port(settings.listen.tls, log)
-        self._admin_pages = AdminPages(self.upstream, self.metrics, _token(settings.listen))
+        self._admin_pages = AdminPages(self.upstream, self._now.profiles, self.metrics, _token(settings.listen))
         listen = settings.listen
         self._data = _listener(self._now.port, settings, log, self._tls.context if self._tls else None)
         admin = build_application(self._admin_pages, log)
@@ -159,6 +159,7 @@ class Gateway:
             self._tls.replace_with(tls)
         self._data.replace(new.port, settings.listen.shutdown_seconds)
         self._admin_pages.cluster = new.upstream
+        self._admin_pages.profiles = new.profiles
         self._admin_pages.token = _token(settings.listen)
         if settings.logs.payloads:
             warn_of_payloads(log)

@@ -37,24 +37,26 @@ class Unauthorized(GatewayError):
 class Pages(Protocol):
     """What an admin port serves. token: asked for on every page but those of health; empty: on none.
 
-    routes: path → the page. Health pages need no token: they only tell whether the gateway serves, and probes can't
-    hold secrets well.
+    routes: path → the page. actions: path → what a POST does. Health pages need no token: they only tell whether the
+    gateway serves, and probes can't hold secrets well.
     """
 
     token: Secret
     routes: Mapping[str, Page]
+    actions: Mapping[str, Page]
 
 
 def build_application(pages: Pages, log: Logger) -> web.Application:
-    """Build the application that answers GET and HEAD on the routes of `pages`."""
+    """Build the application that answers GET and HEAD on the routes of `pages`, and POST on its actions."""
 
     @web.middleware
     async def report_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
             return await handler(request)
         except (web.HTTPNotFound, web.HTTPMethodNotAllowed):
-            routes = ", ".join(pages.routes)
-            return error_responses.respond(NotFound(f"The admin port answers GET on {routes}."), request_id="")
+            routes, actions = ", ".join(pages.routes), ", ".join(pages.actions)
+            reason = f"The admin port answers GET on {routes}, and POST on {actions}."
+            return error_responses.respond(NotFound(reason), request_id="")
         except web.HTTPException:
             raise
         except Exception:
@@ -78,6 +80,8 @@ def build_application(pages: Pages, log: Logger) -> web.Application:
     application = web.Application(middlewares=[report_errors, require_token])
     for path, page in pages.routes.items():
         application.router.add_get(path, _handler(page))
+    for path, action in pages.actions.items():
+        application.router.add_post(path, _handler(action))
     return application
 
 

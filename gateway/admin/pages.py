@@ -1,4 +1,4 @@
-"""The pages of one gateway's admin port: liveness, readiness, metrics."""
+"""The pages of one gateway's admin port: liveness, readiness, metrics; and dropping cached profiles."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from gateway.admin.application import Page, json_page
 from gateway.config.schema import Secret
 from gateway.errors import GatewayError
 from gateway.observe.metrics import CONTENT_TYPE, Metrics
-from gateway.ports import ClusterReader
+from gateway.ports import ClusterReader, ProfileCache
+
+DROP_PROFILES = "/profiles/drop"
+"""Where a POST drops all cached profiles: templates were changed on the cluster itself."""
 
 READY_FOR = 2.0
 """Seconds that an answer of the cluster counts, so that probes don't load it."""
@@ -20,8 +23,9 @@ READY_FOR = 2.0
 class AdminPages:
     """See `gateway.admin.application.Pages`. draining: the gateway stops and is not ready any more."""
 
-    def __init__(self, cluster: ClusterReader, metrics: Metrics, token: Secret) -> None:
+    def __init__(self, cluster: ClusterReader, profiles: ProfileCache, metrics: Metrics, token: Secret) -> None:
         self.cluster = cluster
+        self.profiles = profiles
         self.token = token
         self.draining = False
         self.routes: Mapping[str, Page] = {
@@ -29,6 +33,7 @@ class AdminPages:
             "/health/ready": self._ready,
             "/metrics": self._render,
         }
+        self.actions: Mapping[str, Page] = {DROP_PROFILES: self._drop_profiles}
         self._metrics = metrics
         self._checked = float("-inf")
         self._fault = ""
@@ -53,6 +58,10 @@ class AdminPages:
         except GatewayError as error:
             return error.reason
         return f"The cluster answers {response.status}." if response.status >= 500 else ""
+
+    async def _drop_profiles(self) -> web.Response:
+        self.profiles.invalidate("cluster", None)
+        return json_page(200, {"status": "dropped"})
 
     async def _render(self) -> web.Response:
         return web.Response(body=self._metrics.render(), headers={"Content-Type": CONTENT_TYPE})

@@ -11,6 +11,7 @@ import click
 
 from gateway.cli.command import FILE, ClusterOption
 from gateway.migrate.connection import PASSWORD, TENANT, ClusterOptions
+from gateway.migrate.gateways import ADMIN_TOKEN
 
 _option = functools.partial(click.option, cls=ClusterOption)
 _NAMES = [field.name for field in fields(ClusterOptions)]
@@ -28,6 +29,18 @@ _OPTIONS = (
     _option("--tenant", metavar="ID", help=f"Tenant of a multi-tenant ML Commons (sent as {TENANT})."),
     _option("--cluster-version", metavar="V", help="The cluster's version, such as 2.19.0, if GET / does not show it."),
 )
+
+
+gateway_option = click.option(
+    "--gateway",
+    "gateways",
+    multiple=True,
+    envvar="MLC_GATEWAYS",
+    metavar="URL",
+    help="Admin port of a running gateway, which then drops its cached profiles; may be repeated. MLC_GATEWAYS holds "
+    f"several, with spaces between them, and {ADMIN_TOKEN} their token.",
+)
+"""The option of the commands that change templates."""
 
 
 def cluster_options(function: Callable[..., int]) -> Callable[..., int]:

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import click
 
-from gateway.cli.cluster import cluster_options
+from gateway.cli.cluster import cluster_options, gateway_option
 from gateway.cli.command import FILE, Command
 from gateway.cli.output import fail
 from gateway.config.load import ConfigError
 from gateway.migrate.backup import BackupError, Journal, lock_directory
 from gateway.migrate.connection import ClusterError, ClusterOptions, connect
 from gateway.migrate.display import request_line
+from gateway.migrate.gateways import tell
 from gateway.migrate.rollback import UndoFailed, roll_back
 
 _EXAMPLES = """\
@@ -27,8 +28,9 @@ mlc-gateway rollback -c config/gateway.yaml --force mlc-backups/*.json
     "files", nargs=-1, required=True, type=FILE, metavar="FILE...", help="Backup files; the newest is undone first."
 )
 @click.option("--force", is_flag=True, help="Also undo where the documents were changed since.")
+@gateway_option
 @cluster_options
-def command(cluster: ClusterOptions, files: tuple[Path, ...], force: bool) -> int:
+def command(cluster: ClusterOptions, files: tuple[Path, ...], force: bool, gateways: tuple[str, ...]) -> int:
     """Undo upgrades from their backup files, finished or not.
 
     It is safe to run this twice.
@@ -36,10 +38,15 @@ def command(cluster: ClusterOptions, files: tuple[Path, ...], force: bool) -> in
     try:
         journals = sorted(map(Journal.load, files), key=lambda journal: journal.record.created, reverse=True)
         connected = connect(cluster)
+
+        def tell_gateways() -> None:
+            for line in tell(gateways, connected.settings):
+                _print(line)
+
         for journal in journals:
             with lock_directory(journal.path.parent):
-                left = roll_back(connected, journal, _print, force)
-            _print(f"{journal.path}: {journal.record.key} is as it was before")
+                left = roll_back(connected, journal, _print, force, changed=tell_gateways)
+            _print(f"{journal.path}: {journal.record.key} is {'undone' if left else 'as it was before'}")
             for line in left:
                 _print(f"  but {line}")
     except UndoFailed as error:

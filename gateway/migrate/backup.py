@@ -20,13 +20,14 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from gateway.migrate.steps import Step
+from gateway.migrate.steps import Step, is_deployed
 from gateway.migrate.upgrade import Documents, Offer
 
 State = Literal["planned", "begun", "done", "undone"]
 Outcome = Literal["applying", "applied", "reverting", "reverted"]
 DIRECTORY = "mlc-backups"
-_FORMAT = 1
+UNKNOWN = "unknown"
+_FORMAT = 2
 
 
 class BackupError(Exception):
@@ -36,10 +37,11 @@ class BackupError(Exception):
 class Record(msgspec.Struct, kw_only=True):
     """The content of the file.
 
-    tag: marks the connector that the upgrade makes. key, models: the connector and the models it serves.
+    tag: marks the connectors that the upgrade makes. key, models: the connector and the models it serves.
     named, others: the agents that the user named, and the others that use the connector. documents: ``agents/ID``,
     ``models/ID`` and ``connectors/ID`` as they were read. states: one per step. made: the id of the new connector,
-    "" until it is known.
+    "" until it is known. parked: the id of the connector that models name while theirs is changed, "" for none, or
+    `UNKNOWN` while it is being created.
     """
 
     format: int = _FORMAT
@@ -56,7 +58,13 @@ class Record(msgspec.Struct, kw_only=True):
     steps: list[Step]
     states: list[State]
     made: str = ""
+    parked: str = ""
     outcome: Outcome = "applying"
+
+    @property
+    def deployed(self) -> list[str]:
+        """The models whose documents said that they were deployed."""
+        return [model for model in self.models if is_deployed(self.documents[f"models/{model}"])]
 
     def documents_before(self) -> Documents:
         """Return the documents as they were before the upgrade."""
@@ -86,7 +94,7 @@ class Journal:
         saved |= {f"models/{id_}": doc for id_, doc in documents.models.items()}
         saved |= {f"connectors/{id_}": doc for id_, doc in documents.connectors.items()}
         record = Record(
-            tag=offer.tag,
+            tag=offer.tag or secrets.token_hex(16),
             created=now.isoformat(timespec="seconds"),
             url=cluster_address(url),
             version=list(documents.version),
@@ -130,6 +138,11 @@ class Journal:
         self.record.states[index] = state
         self.save()
 
+    def park(self, connector: str) -> None:
+        """Record the connector that models name while theirs is changed: its id, "" or `UNKNOWN`."""
+        self.record.parked = connector
+        self.save()
+
     def close(self, outcome: Outcome) -> None:
         """Record the outcome of the upgrade."""
         self.record.outcome = outcome
@@ -156,15 +169,15 @@ class Journal:
             os.close(directory)
 
 
-def unfinished(directory: Path, url: str) -> list[Journal]:
-    """Return the upgrades of this cluster in `directory` that are neither finished nor undone."""
+def unfinished(directory: Path) -> list[Journal]:
+    """Return the upgrades in `directory` that are neither finished nor undone."""
     found = []
     for path in sorted(directory.glob("*.json")):
         try:
             journal = Journal.load(path)
         except BackupError:
             continue  # some other file
-        if journal.record.url == cluster_address(url) and journal.record.outcome in ("applying", "reverting"):
+        if journal.record.outcome in ("applying", "reverting"):
             found.append(journal)
     return found
 

@@ -83,8 +83,8 @@ def _details(offer: Offer) -> Iterator[str]:
     yield f"  proof: {sum(found.calls for found in offer.effects)} legacy calls render the same text before and after"
     yield f"  new: a caller's own parameter {offer.change.name!r} takes effect; until now it was ignored"
     yield "  calls:"
-    for step in offer.steps:
-        yield f"    {request_line(step.call)}"
+    for call in offer.calls:
+        yield f"    {request_line(call)}"
     yield from diff(offer)
 
 
@@ -141,7 +141,7 @@ def _offer(offer: Offer) -> dict[str, Any]:
         "parameter": offer.change.name,
         "models": list(offer.models),
         "agents": {"named": list(offer.named), "others": list(offer.others)},
-        "calls": [call_json(step.call) for step in offer.steps],
+        "calls": [call_json(call) for call in offer.calls],
         "diff": "\n".join(diff(offer)),
         "proof": {"calls": sum(e.calls for e in offer.effects), "differing": []},
         "effects": effects,

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from gateway.migrate.apply import PATIENCE, Report, Runner, StepFailed
+from gateway.migrate.apply import NeedsCredential, Runner
 from gateway.migrate.backup import Journal
 from gateway.migrate.connection import Cluster, ClusterError
 from gateway.migrate.probe import ProbeFailed
 from gateway.migrate.reading import read_part
 from gateway.migrate.steps import Call
+from gateway.migrate.writer import PATIENCE, Clock, Report, StepFailed
 
 Failure = (StepFailed, ProbeFailed, ClusterError)
 
 
 class RolledBack(Exception):
-    """The upgrade failed and was undone. The message is the reason."""
+    """The upgrade failed and was undone. The message is the reason. left: what still differs from the backup."""
+
+    def __init__(self, message: str, left: list[str]) -> None:
+        super().__init__(message)
+        self.left = left
 
 
 class UndoFailed(Exception):
@@ -34,24 +40,31 @@ def carry_out(
     report: Report = lambda line: None,
     credential: Mapping[str, Any] | None = None,
     patience: float = PATIENCE,
+    clock: Clock = time,
+    changed: Callable[[], None] = lambda: None,
 ) -> None:
     """Apply the remaining steps of the journal and probe the result. If that fails, undo all steps.
 
+    report, credential, patience, clock, changed: see `Runner`.
+
     Raises:
+        NeedsCredential: a new connector needs a credential; everything stays as it is, and the journal open.
         RolledBack: a step or the probe failed, and all steps were undone.
         UndoFailed: a step or the probe failed, and not all steps could be undone.
     """
-    runner = Runner(cluster, journal, report, credential, patience)
+    runner = Runner(cluster, journal, report, credential, patience, clock, changed)
     try:
         runner.forward()
         probe()
+    except NeedsCredential:
+        raise
     except Failure as error:
         report(f"failed: {error}; undoing it")
         try:
             runner.backward()
         except Failure as worse:
             raise UndoFailed(f"{error}; undoing the changes failed, too: {worse}", runner.remaining()) from None
-        raise RolledBack(str(error)) from None
+        raise RolledBack(str(error), _differences(cluster, journal)) from None
     journal.close("applied")
 
 
@@ -61,28 +74,40 @@ def roll_back(
     report: Report = lambda line: None,
     force: bool = False,
     patience: float = PATIENCE,
+    clock: Clock = time,
+    changed: Callable[[], None] = lambda: None,
 ) -> list[str]:
     """Undo the journal's steps, finished or not, and return what still differs from the backup.
 
-    force: also undo where somebody changed the documents since.
+    force: also undo where somebody changed the documents since. report, patience, clock, changed: see `Runner`.
 
     Raises:
         UndoFailed: something could not be undone.
     """
-    runner = Runner(cluster, journal, report, patience=patience)
+    runner = Runner(cluster, journal, report, patience=patience, clock=clock, changed=changed)
     try:
         runner.backward(force)
-        return list(_differences(cluster, journal))
     except Failure as error:
         raise UndoFailed(str(error), runner.remaining()) from None
+    return _differences(cluster, journal)
 
 
-def _differences(cluster: Cluster, journal: Journal) -> Iterator[str]:
-    """Compare each changed document with the backup. Apart from times, only an added parameter may remain."""
+def _differences(cluster: Cluster, journal: Journal) -> list[str]:
+    try:
+        return list(_compare(cluster, journal))
+    except ClusterError as error:
+        return [f"this could not be read back: {error}"]
+
+
+def _compare(cluster: Cluster, journal: Journal) -> Iterator[str]:
+    """Read what the upgrade changes and compare it with the backup. Apart from times, only a parameter may remain."""
     record = journal.record
+    for model in record.deployed:
+        if not read_part(cluster, f"models/{model}/deployed"):
+            yield f"models/{model} is not deployed: the next request loads it"
     for step in record.steps:
-        if step.action in ("create", "deploy"):
-            continue  # the undeploy step covers the deployment
+        if step.action == "create":
+            continue  # it was removed, otherwise the undo had failed
         now = read_part(cluster, step.place)
         if now == step.before:
             continue

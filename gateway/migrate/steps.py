@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -18,7 +18,7 @@ _ML = "/_plugins/_ml/"
 _TIMES = frozenset({"created_time", "last_updated_time"})
 _DEPLOYED = re.compile(r"(PARTIALLY_)?DEPLOYED|DEPLOYING")
 
-Action = Literal["undeploy", "write", "deploy", "create", "attach"]
+Action = Literal["write", "create", "attach"]
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -32,8 +32,8 @@ class Call(msgspec.Struct, frozen=True):
 class Step(msgspec.Struct, frozen=True):
     """One write, with its undo.
 
-    place: what it changes, for `part`: ``connectors/ID``, ``models/ID/connector``, ``models/ID/connector_id``,
-        ``models/ID/deployed``; "" for a new connector.
+    place: what it changes, for `part`: ``connectors/ID``, ``models/ID/connector``, ``models/ID/connector_id``; "" for
+        a new connector.
     before, after: that part in the start state and the end state. restored: that part after the undo. A connector
         never loses an added parameter, as a PUT merges parameters (source, 2.19 and 3.6).
     """
@@ -48,7 +48,10 @@ class Step(msgspec.Struct, frozen=True):
 
 
 def part(place: str, document: Document) -> Any:
-    """Return the part of the connector or model document that a step at `place` changes, without times."""
+    """Return the part of the connector or model document at `place`, without times.
+
+    ``models/ID/deployed`` is True if the document says that the model is deployed.
+    """
     match place.split("/"):
         case ["connectors", _]:
             return {name: value for name, value in document.items() if name not in _TIMES}
@@ -56,8 +59,13 @@ def part(place: str, document: Document) -> Any:
             inner = document.get("connector") or {}
             return {name: value for name, value in inner.items() if name not in _TIMES}
         case ["models", _, "deployed"]:
-            return _DEPLOYED.fullmatch(str(document.get("model_state"))) is not None
+            return is_deployed(document)
     return document.get("connector_id")
+
+
+def is_deployed(model: Document) -> bool:
+    """Return True if the model's document says that it is deployed. Whether it is loaded, only its profile says."""
+    return _DEPLOYED.fullmatch(str(model.get("model_state"))) is not None
 
 
 def change_inside_model(key: str, old: Document, new: Document, name: str) -> Step:
@@ -66,11 +74,9 @@ def change_inside_model(key: str, old: Document, new: Document, name: str) -> St
     return _write(f"{key}/connector", _ML + key, do, undo, {"connector": old}, {"connector": new}, name)
 
 
-def change_standalone(key: str, deployed: Sequence[str], old: Document, new: Document, name: str) -> Iterator[Step]:
-    """Yield the calls that change the connector at `key`. deployed: those of its models that are."""
-    yield from (_deployment("undeploy", model) for model in deployed)
-    yield _write(key, _ML + key, *_bodies(old, new, name), old, new, name)
-    yield from (_deployment("deploy", model) for model in deployed)
+def change_standalone(key: str, old: Document, new: Document, name: str) -> Step:
+    """Return the call that changes the connector at `key`. name: the new parameter."""
+    return _write(key, _ML + key, *_bodies(old, new, name), old, new, name)
 
 
 def _bodies(old: Document, new: Document, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -88,25 +94,49 @@ def _write(
     return Step("write", Call("PUT", path, do), Call("PUT", path, undo), place, before, after, restored)
 
 
-def _deployment(action: Literal["undeploy", "deploy"], model: str) -> Step:
-    calls = {name: Call("POST", f"{_ML}models/{model}/_{name}") for name in ("undeploy", "deploy")}
-    wanted = action == "deploy"
-    undo = calls["undeploy" if wanted else "deploy"]
-    return Step(action, calls[action], undo, f"models/{model}/deployed", not wanted, wanted, not wanted)
-
-
 def swap(old_id: str, model: str, new: Document, tag: str) -> Iterator[Step]:
     """Yield the calls that create a new connector (without its credential) and make the model use it."""
+    yield Step("create", create_connector(new, tag), Call("DELETE", f"{_ML}connectors/{MADE}"))
+    place = f"models/{model}/connector_id"
+    yield Step("attach", attach(model, MADE), attach(model, old_id), place, old_id, MADE, old_id)
+
+
+def create_connector(document: Document, tag: str) -> Call:
+    """Return the call that creates a connector like `document`, marked with `tag` and without a credential."""
     copied = ("name", "version", "protocol", "parameters", "actions", "client_config", "backend_roles")
-    body = {name: new[name] for name in copied if new.get(name) is not None}
-    body["description"] = f"{new.get('description', '')} {marker(tag)}".strip()
-    if new.get("access"):
-        body["access_mode"] = str(new["access"]).lower()
-    create = Call("POST", f"{_ML}connectors/_create", body)
-    yield Step("create", create, Call("DELETE", f"{_ML}connectors/{MADE}"))
-    path = f"{_ML}models/{model}"
-    do, undo = Call("PUT", path, {"connector_id": MADE}), Call("PUT", path, {"connector_id": old_id})
-    yield Step("attach", do, undo, f"models/{model}/connector_id", old_id, MADE, old_id)
+    body = {name: document[name] for name in copied if document.get(name) is not None}
+    body["description"] = f"{document.get('description', '')} {marker(tag)}".strip()
+    if document.get("access"):
+        body["access_mode"] = str(document["access"]).lower()
+    return Call("POST", f"{_ML}connectors/_create", body)
+
+
+def attach(model: str, connector: str) -> Call:
+    """Return the call that makes a model use a standalone connector."""
+    return Call("PUT", f"{_ML}models/{model}", {"connector_id": connector})
+
+
+def undeploy(models: Iterable[str]) -> Call:
+    """Return the call that unloads models. The next request that uses one loads it again."""
+    return Call("POST", f"{_ML}models/_undeploy", {"model_ids": list(models)})
+
+
+def deploy(model: str) -> Call:
+    """Return the call that deploys a model."""
+    return Call("POST", f"{_ML}models/{model}/_deploy")
+
+
+def all_calls(steps: Sequence[Step], models: Sequence[str], deployed: Iterable[str]) -> Iterator[Call]:
+    """Yield the calls of an upgrade in their order: those of its steps, and those that make them take effect.
+
+    models: those that the upgrade affects. deployed: those of them whose documents say so.
+    """
+    for step in steps:
+        if step.place.startswith("connectors/"):
+            yield undeploy(models)
+        yield step.call
+    yield undeploy(models)
+    yield from map(deploy, deployed)
 
 
 def marker(tag: str) -> str:

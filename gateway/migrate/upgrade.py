@@ -2,9 +2,12 @@
 
 docs/internals/facts.md, 10_upgrade, has three ways:
 
-- a connector inside its model is changed by ``PUT models/{id}``, while deployed;
-- a connector that models share is changed by ``PUT connectors/{id}`` while none of them is deployed, and serves all;
-- given its credential, a new connector is created and one model is changed to use it, while deployed.
+- a connector inside its model is changed by ``PUT models/{id}``;
+- a connector that models share is changed by ``PUT connectors/{id}`` while none of them is loaded, and serves all;
+- given its credential, a new connector is created and one model is changed to use it.
+
+A model that is loaded goes on with its old connector ("Deploy states and connector changes"), so each change is
+followed by ``_undeploy``: the next request loads the model again.
 
 The API has no compare-and-set, so every step has a start state and an end state. A step in its end state is done,
 whatever the reason. A document in neither state was changed by somebody else.
@@ -25,7 +28,7 @@ from gateway.errors import UnresolvedAgent
 from gateway.migrate.assess import Abilities, abilities
 from gateway.migrate.findings import TYPES
 from gateway.migrate.proof import agent_proof, raw_proof
-from gateway.migrate.steps import Step, change_inside_model, change_standalone, part, swap
+from gateway.migrate.steps import Call, Step, all_calls, change_inside_model, change_standalone, is_deployed, swap
 from gateway.mlcommons.profile import AgentProfile, Model
 from gateway.providers import registry
 
@@ -107,7 +110,8 @@ def effect(old: AgentProfile, new: AgentProfile) -> Effect:
 class Offer:
     """An upgrade that is proved and can be applied.
 
-    key: the connector (`Documents.key`). models: those that the upgrade affects. named: the agents that the user
+    key: the connector (`Documents.key`). models: those that the upgrade affects. deployed: those of them whose
+    documents say so. named: the agents that the user
     named. others: other agents that it affects. old, new: the connector's documents. tag: marks a new connector; "" if
     none is made.
     """
@@ -115,6 +119,7 @@ class Offer:
     key: str
     provider: str
     models: tuple[str, ...]
+    deployed: tuple[str, ...]
     named: tuple[str, ...]
     others: tuple[str, ...]
     change: TemplateChange
@@ -128,6 +133,11 @@ class Offer:
     def makes_connector(self) -> bool:
         """True if a new connector is made, which needs a credential."""
         return any(step.action == "create" for step in self.steps)
+
+    @property
+    def calls(self) -> list[Call]:
+        """The calls of the upgrade in their order."""
+        return list(all_calls(self.steps, self.models, self.deployed))
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +239,8 @@ def _offer(documents: Documents, key: str, models: tuple[str, ...], named: tuple
     _check(effects, old_models, _models((later.profile(agent_id) for agent_id in reached), models), documents.version)
     others = tuple(agent_id for agent_id in reached if agent_id not in named)
     steps = tuple(_steps(documents, key, models, change, new, tag))
-    return Offer(key, provider, models, named, others, change, old, new, steps, effects, tag)
+    deployed = tuple(model for model in models if is_deployed(documents.models[model]))
+    return Offer(key, provider, models, deployed, named, others, change, old, new, steps, effects, tag)
 
 
 def _models(profiles: Iterable[AgentProfile], ids: tuple[str, ...]) -> list[Model]:
@@ -259,5 +270,4 @@ def _steps(
     elif tag:
         yield from swap(key.partition("/")[2], models[0], new, tag)
     else:
-        deployed = [model for model in models if part(f"models/{model}/deployed", documents.models[model])]
-        yield from change_standalone(key, deployed, old, new, change.name)
+        yield change_standalone(key, old, new, change.name)

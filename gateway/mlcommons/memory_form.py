@@ -15,9 +15,9 @@ _EXPANDED = (UNFILLED, "${_chat_history.")
 """What the cluster would expand, or refuse, in a text that it replays."""
 
 _BRACES = str.maketrans("{}", "\uff5b\uff5d")  # the full-width ones, as a brace would end or open a placeholder
-_FORM = re.compile(r"\$\$?\{parameters\.gw_[0-9A-Za-z]+:-([^{}]*)\}")
+_FORM = re.compile(r"\${1,3}\{parameters\.gw_[0-9A-Za-z]+:-([^{}]*)\}")
 _FORM_MARK = "{parameters.gw_"
-_FORM_IN_JSON = re.compile(rb'\$\$?\{parameters\.gw_[0-9A-Za-z]+:-((?:[^{}"\\]|\\.)*)\}')
+_FORM_IN_JSON = re.compile(rb'\${1,3}\{parameters\.gw_[0-9A-Za-z]+:-((?:[^{}"\\]|\\.)*)\}')
 
 
 def is_storable(text: str) -> bool:

@@ -14,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from gateway.admin.application import Page, json_page
+from gateway.admin.pages import DROP_PROFILES
 from gateway.config.schema import Secret
 from gateway.observe.metrics import CONTENT_TYPE
 
@@ -25,8 +26,8 @@ class Answer(NamedTuple):
     body: bytes
 
 
-Ask = Callable[[int, str], Awaitable[Answer | None]]
-"""Asks a worker, by its number, for a page; None: it did not answer."""
+Ask = Callable[[int, str, str], Awaitable[Answer | None]]
+"""Sends a worker, by its number, a method and a path; None: it did not answer."""
 
 
 class SupervisorPages:
@@ -44,6 +45,7 @@ class SupervisorPages:
             "/health/ready": self._ready,
             "/metrics": self._metrics,
         }
+        self.actions: Mapping[str, Page] = {DROP_PROFILES: self._drop_profiles}
         self._count = count
         self._ask = ask
         self._registry = CollectorRegistry()
@@ -72,6 +74,12 @@ class SupervisorPages:
         status = {"status": "ready" if ready else "not ready", "workers": f"{ready} of {self._count}"}
         return json_page(200 if ready else 503, status)
 
+    async def _drop_profiles(self) -> web.Response:
+        answers = await self._ask_all(DROP_PROFILES, "POST")
+        dropped = sum(answer is not None and answer.status == 200 for answer in answers)
+        status = {"status": "dropped", "workers": f"{dropped} of {self._count}"}
+        return json_page(200 if dropped == self._count else 503, status)
+
     async def _metrics(self) -> web.Response:
         pages = {}
         for number, answer in enumerate(await self._ask_all("/metrics")):
@@ -82,8 +90,8 @@ class SupervisorPages:
         body = generate_latest(self._registry) + merge_metrics(pages)
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
 
-    async def _ask_all(self, path: str) -> list[Answer | None]:
-        return await asyncio.gather(*(self._ask(number, path) for number in range(self._count)))
+    async def _ask_all(self, path: str, method: str = "GET") -> list[Answer | None]:
+        return await asyncio.gather(*(self._ask(number, method, path) for number in range(self._count)))
 
 
 def merge_metrics(pages: Mapping[str, str]) -> bytes:

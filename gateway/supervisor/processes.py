@@ -170,13 +170,13 @@ class Supervisor:
             if self._socket(number).exists():  # a worker that is still starting reads them anyway
                 _signal(process, signal.SIGHUP)
 
-    async def _ask(self, number: int, path: str) -> Answer | None:
-        """Ask worker `number` on its own admin port. Return None if it does not answer."""
+    async def _ask(self, number: int, method: str, path: str) -> Answer | None:
+        """Send a request to the admin port of worker `number`. Return None if it does not answer."""
         connector = aiohttp.UnixConnector(str(self._socket(number)))
         timeout = aiohttp.ClientTimeout(total=_ASKED)
         try:
             async with aiohttp.ClientSession("http://worker", connector=connector, timeout=timeout) as session:
-                response = await session.get(path)
+                response = await session.request(method, path)
                 return Answer(response.status, await response.read())
         except (OSError, aiohttp.ClientError, TimeoutError):
             return None

@@ -102,7 +102,10 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["serve", "--work", "1", "--loglevel", "info"], "No such option '--loglevel'. Did you mean '--log-level'?"),
         (["agents", "--aws", "es"], "No such option '--aws'."),  # an abbreviation of several
         (["serve", "--workers", "two"], "Invalid value for '--workers': 'two' is not a valid integer."),
-        (["upgrade", "--probe", "x"], "Invalid value for '--probe': 'x' is not one of 'documents', 'execute'."),
+        (
+            ["upgrade", "--probe", "x"],
+            "Invalid value for '--probe': 'x' is not one of 'documents', 'template', 'execute'.",
+        ),
         (["rewrite", "--provider", "p", "--agent", "a"], "Give either --provider or --agent."),
         (["rollback"], "Missing argument 'FILE...'."),
     ],
@@ -134,7 +137,7 @@ def test_what_follows_a_double_dash_is_no_option() -> None:
     [
         ("mlc-gateway ch", ["check-config"]),
         ("mlc-gateway serve --wo", ["--workers"]),
-        ("mlc-gateway upgrade --probe ", ["documents", "execute"]),
+        ("mlc-gateway upgrade --probe ", ["documents", "template", "execute"]),
         ("mlc-gateway agents --require text,i", ["text,image"]),
     ],
 )

@@ -5,27 +5,32 @@ from __future__ import annotations
 import contextlib
 import gc
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from gateway.delivery import plan, search, system_text
+from gateway.delivery import plan, proof, search, system_text
 from gateway.delivery.call_model import CallModel
 from gateway.delivery.candidate import Candidate
+from gateway.delivery.escaping import raw_text
 from gateway.delivery.plan import Plan
+from gateway.delivery.plan_cache import SPECIMEN
+from gateway.delivery.proof import Proved
 from gateway.delivery.target import TargetTurns
 from gateway.delivery.trees import value_at
 from gateway.errors import UndeliverableContent
+from gateway.execute.body import payloads_of
 from gateway.mlcommons.expansion import RenderFailure
 from gateway.mlcommons.profile import AgentProfile
 from gateway.mlcommons.rendering import first_call
 from gateway.mlcommons.runtime_values import RuntimeValues
 from gateway.providers import registry
 from gateway.providers.base import MappingOptions
-from gateway.unified.request import read_execute
-from tests.delivery.simulated_cluster import cluster_of
+from gateway.unified.request import parameters_as_strings, read_execute
+from tests.delivery.cases import CASES
+from tests.delivery.simulated_cluster import Sent, cluster_of
 
 
 def make_plan(profile: AgentProfile, value: Any = "hi", provider: str = "", **params: str) -> Plan:
@@ -204,3 +209,55 @@ def test_a_long_chain_of_parameters_is_refused() -> None:
     chain = {f"a{index}": f"${{parameters.a{index + 1}}}" for index in range(250)} | {"a250": "end"}
     with pytest.raises(UndeliverableContent, match="more than 200 placeholders"):
         make_plan(cluster_of("2.19.0").profile("flow-d"), **chain, prompt="${parameters.a0} ${parameters.question}")
+
+
+# What was proved is what is sent
+
+SENT = {
+    "2.19.0": ["flow-a", "conv-d", "cflow-f", "two-d", "bare-b"],
+    "3.4.0": ["flow-bedrock_tutorial", "conv-openai_tutorial", "fc_noprompt-bedrock_tutorial", "bare-bedrock_upgraded"],
+}
+
+
+def test_a_plan_that_counts_as_proved_holds_only_what_was_proved() -> None:
+    proved = Proved({"question": "x"})
+    assert Plan("text", "", proved, "x", None).parameters == {"question": "x"}
+    with pytest.raises(AssertionError):
+        Plan("text", "", {**proved, "inputs": "x"}, "x", None)
+    with pytest.raises(AssertionError):
+        replace(Plan("text", "", proved, "x", None), parameters={**proved, "inputs": "x"})
+    with pytest.raises(TypeError):
+        proved["inputs"] = "x"  # type: ignore[index]
+
+
+@pytest.mark.parametrize(("version", "agents"), SENT.items())
+def test_all_parameters_that_are_sent_were_rendered(
+    version: str, agents: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also those that the agent can't do without, the caller's own and those of a plan that is used again."""
+    rendered: list[dict[str, str]] = []
+
+    def render(profile: AgentProfile, params: Mapping[str, str], env: RuntimeValues) -> Any:
+        rendered.append(dict(params))
+        return first_call(profile, params, env)
+
+    def as_sent(value: str, sent: Sent) -> str:
+        assert sent.rewritten is not None
+        assert sent.input is not None
+        for token, data in payloads_of(sent.input).items():
+            value = value.replace(token, bytes(data).decode())
+        text = sent.rewritten.plan.question  # of a plan that was proved with a specimen
+        return value.replace(raw_text(SPECIMEN), raw_text(text)).replace(SPECIMEN, text)
+
+    monkeypatch.setattr(proof, "first_call", render)
+    cluster = cluster_of(version)
+    for name in agents:
+        for case in CASES.values():
+            rendered.clear()
+            sent = cluster.send(name, case.body, case.pairs)
+            if sent.rewritten is None:
+                continue
+            assert sent.rewritten.body is not None
+            parameters = json.loads(b"".join(sent.rewritten.body))["parameters"]
+            proved = {name: as_sent(value, sent) for name, value in rendered[-1].items()}
+            assert parameters_as_strings(parameters) == proved, (name, case)

@@ -48,25 +48,18 @@ def is_refused(case: Case, plans: PlanCache) -> bool:
     return False
 
 
-@pytest.mark.parametrize(
-    ("version", "agent", "case"),
-    [
-        ("2.19.0", "flow-d", "text, image"),
-        ("2.19.0", "flow-d", "conversation"),
-        ("2.19.0", "flow-d", "images in every turn"),
-        ("2.19.0", "conv-d", "interleaved"),
-        ("2.19.0", "conv-d", "tool call and result"),
-        ("2.19.0", "flow-b", "tool result last"),
-        ("3.4.0", "flow-bedrock_tutorial", "tool call and result"),
-        ("3.4.0", "conv-bedrock_tutorial", "tool call and result"),
-        ("3.4.0", "per-bedrock_tutorial", "text, image"),
-        ("3.4.0", "per-openai_tutorial", "interleaved"),
-    ],
-)
-def test_the_first_request_to_an_agent(version: str, agent: str, case: str, renderings: list[AgentProfile]) -> None:
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_first_request_to_an_agent(version: str, renderings: list[AgentProfile]) -> None:
     """The agent's template is probed as well."""
-    assert is_refused(CASES[case], PlanCache(cluster_of(version).profile(agent)))
-    assert len(renderings) <= MOST
+    cluster = cluster_of(version)
+    costs = {}
+    for agent in cluster.agents:
+        for case in CASES:
+            renderings.clear()
+            if is_refused(CASES[case], PlanCache(cluster.profile(agent))):
+                costs[agent, case] = len(renderings)
+    assert len(costs) > 100
+    assert {cell: cost for cell, cost in costs.items() if cost > MOST} == {}
 
 
 @pytest.mark.parametrize("version", VERSIONS)

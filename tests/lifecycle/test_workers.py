@@ -42,14 +42,15 @@ def alive(pid: int) -> bool:
         return False
 
 
-async def page(port: int, path: str) -> str:
-    return (await send_request(port, f"GET {path} HTTP/1.1\r\nHost: a\r\n\r\n".encode())).body.decode()
+async def page(port: int, path: str, method: str = "GET") -> str:
+    return (await send_request(port, f"{method} {path} HTTP/1.1\r\nHost: a\r\n\r\n".encode())).body.decode()
 
 
 async def test_connections_are_spread_metrics_name_the_worker_and_all_reload_or_none(tmp_path: Path) -> None:
     async with two_workers(tmp_path) as (gateway, port, admin), RecordingUpstream() as other:
         assert await page(admin, "/health/live") == '{"status":"live"}'
         assert await page(admin, "/health/ready") == '{"status":"ready","workers":"2 of 2"}'
+        assert await page(admin, "/profiles/drop", "POST") == '{"status":"dropped","workers":"2 of 2"}'
         for _ in range(40):
             assert (await send_request(port, ASK)).body == b"ok"
         text = await page(admin, "/metrics")

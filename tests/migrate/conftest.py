@@ -90,6 +90,12 @@ class Deployment:
             self.do(self._gateway.start())
         return f"http://127.0.0.1:{self._gateway.data_port}"
 
+    @property
+    def gateway_admin_url(self) -> str:
+        assert self.gateway_url
+        assert self._gateway is not None
+        return f"http://127.0.0.1:{self._gateway.admin_port}"
+
     def renew_gateway(self) -> None:
         """Replace the gateway with a new one, which has read no agent yet."""
         self._pool.clear()
@@ -179,6 +185,7 @@ def command(capsys: pytest.CaptureFixture[str]) -> Command:
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look again at once, and leave it to the system when files reach the disk."""
-    monkeypatch.setattr("gateway.migrate.apply._PAUSE", 0.01)
+    monkeypatch.setattr("gateway.migrate.writer._PAUSE", 0.01)
+    monkeypatch.setattr("gateway.migrate.loading.SETTLE", 0.01)
     monkeypatch.setattr("gateway.cli.promote._PAUSE", 0.01)
     monkeypatch.setattr("os.fsync", lambda _: None)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gateway.migrate import probe
-from gateway.migrate.backup import BackupError, Journal, lock_directory, unfinished
+from gateway.migrate.backup import BackupError, Journal, cluster_address, lock_directory, unfinished
 from gateway.migrate.connection import Connected
 from gateway.migrate.probe import ProbeFailed
 from gateway.migrate.rollback import RolledBack, UndoFailed, carry_out, roll_back
@@ -294,10 +294,10 @@ def test_unfinished_upgrades_are_found(upgrade: Upgrade) -> None:
     directory = upgrade.journal.path.parent
     (directory / "notes.json").write_text("{}")
     url = upgrade.deployment.url.replace("://", "://name:password@")
-    assert [journal.path for journal in unfinished(directory, url)] == [upgrade.journal.path]
-    assert unfinished(directory, "http://elsewhere") == []
+    assert [journal.path for journal in unfinished(directory)] == [upgrade.journal.path]
+    assert upgrade.journal.record.url == cluster_address(url)
     upgrade.run()
-    assert unfinished(directory, url) == []
+    assert unfinished(directory) == []
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"format":2}'])

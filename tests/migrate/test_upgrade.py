@@ -79,9 +79,10 @@ def test_a_standalone_connector_is_changed_while_nothing_uses_it_as_recorded() -
 
     offer = _only(offers(documents, ["agent"], TAG))
 
-    undeploy, write, deploy = offer.steps
-    assert undeploy.call == deploy.undo == Call("POST", _recorded("undeploy")["path"])
-    assert deploy.call == undeploy.undo == Call("POST", f"{ML}models/{model_id}/_deploy")
+    (write,) = offer.steps
+    undeploy = Call("POST", f"{ML}models/_undeploy", {"model_ids": [model_id]})
+    deploy = Call("POST", f"{ML}models/{model_id}/_deploy")
+    assert offer.calls == [undeploy, write.call, undeploy, deploy]
     sent = {**request["body"]["actions"][0], "action_type": "PREDICT"}
     assert write.call == Call("PUT", request["path"], {**request["body"], "actions": [sent]})
     assert write.after == part(write.place, after)
@@ -96,15 +97,17 @@ def test_a_shared_connector_is_upgraded_for_all_its_models_in_one_change(deploym
     assert offer.key == f"connectors/{connector_id}"
     assert offer.models == tuple(sorted((first, second)))
     assert (offer.named, offer.others) == ((asked_for,), (other,))
-    assert [step.action for step in offer.steps] == ["undeploy", "undeploy", "write", "deploy", "deploy"]
+    assert [step.action for step in offer.steps] == ["write"]
+    called = [call.path.rpartition("/")[2] for call in offer.calls]
+    assert called == ["_undeploy", connector_id, "_undeploy", "_deploy", "_deploy"]
     assert [effect.gained for effect in offer.effects] == [("image", "document", "video", "turns")] * 2
 
 
 def test_a_model_that_is_not_deployed_is_not_deployed_afterwards_either(deployment: Deployment) -> None:
-    _, model = standalone(deployment)
+    connector_id, model = standalone(deployment)
     deployment.post(f"{ML}models/{model}/_undeploy", {}, deployment.url)
     offer = _only(offered(deployment, flow(deployment, model)))
-    assert [step.action for step in offer.steps] == ["write"]
+    assert [call.path.rpartition("/")[2] for call in offer.calls] == ["_undeploy", connector_id, "_undeploy"]
 
 
 def test_a_new_connector_serves_one_model_and_holds_no_credential(deployment: Deployment) -> None:

@@ -91,7 +91,8 @@ def test_verbose_shows_everything_and_nothing_is_changed(deployment: Deployment,
     assert not Path("mlc-backups").exists()
     action = deployment.cluster.core.resources.connectors[connector_id]["actions"][0]
     body = {"parameters": {"messages": DEFAULT}, "actions": [{**action, "request_body": NEW}]}
-    assert f"POST /_plugins/_ml/models/{model}/_undeploy\n" in out
+    unload = f'POST /_plugins/_ml/models/_undeploy {{"model_ids": ["{model}"]}}\n'
+    assert out.count(unload) == 2
     (call,) = [line for line in out.splitlines() if f"PUT /_plugins/_ml/connectors/{connector_id} " in line]
     assert json.loads(call.partition(connector_id)[2]) == body
     assert f"POST /_plugins/_ml/models/{model}/_deploy\n" in out
@@ -139,7 +140,11 @@ def test_the_machine_form(deployment: Deployment, command: Command) -> None:
         "parameter": "messages",
         "models": [model],
         "agents": {"named": [agent], "others": []},
-        "calls": [{"method": "PUT", "path": f"/_plugins/_ml/models/{model}", "body": body}],
+        "calls": [
+            {"method": "PUT", "path": f"/_plugins/_ml/models/{model}", "body": body},
+            {"method": "POST", "path": "/_plugins/_ml/models/_undeploy", "body": {"model_ids": [model]}},
+            {"method": "POST", "path": f"/_plugins/_ml/models/{model}/_deploy"},
+        ],
         "proof": {"calls": 60, "differing": []},
         "effects": [
             {
@@ -177,7 +182,8 @@ def test_a_new_connector_from_a_credential_file(deployment: Deployment, command:
     )
     assert status == 0, err
     done = json.loads(out)["done"]
-    assert done == [{"key": json.loads(out)["found"][0]["key"], "backup": str(_backup()), "outcome": "applied"}]
+    key = json.loads(out)["found"][0]["key"]
+    assert done == [{"key": key, "backup": str(_backup()), "result": "upgraded", "outcome": "applied"}]
     made = [doc for id_, doc in deployment.cluster.core.resources.connectors.items() if id_ not in before["connectors"]]
     assert [doc["credential"] for doc in made] == [{"key": SECRET}]
     assert SECRET not in out + err + _backup().read_text()
@@ -227,7 +233,7 @@ def test_credential_files_that_are_not_taken(
 def test_a_credential_that_the_cluster_repeats_in_its_error_is_blotted_out(
     deployment: Deployment, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.migrate.apply._LAG", 0.2)  # it is looked for: a 500 may have done it
+    monkeypatch.setattr("gateway.migrate.marked._LAG", 0.2)  # it is looked for: a 500 may have done it
     agent = flow(deployment, standalone(deployment)[1])
     answer = {"error": {"reason": f"bad key {SECRET}"}}
     deployment.cluster.refusals["POST /_plugins/_ml/connectors/_create"] = lambda: answer
@@ -286,7 +292,9 @@ def test_a_failed_execute_probe_takes_it_back(deployment: Deployment, command: C
     deployment.cluster.refusals[f"POST /_plugins/_ml/agents/{agent}/_execute"] = 500
     status, _, err = command("upgrade", agent, "--apply", "--probe", "execute", "--url", deployment.url)
     assert status == 3
-    assert "everything is as it was before" in err
+    assert "failed and was undone" in err
+    assert "still has the parameter 'messages'" in err
+    assert "everything is as it was before" not in err
     assert without_parameter(state(deployment)) == before
 
 

@@ -64,6 +64,17 @@ async def test_the_admin_port_has_nothing_else(line: bytes, start_gateway: Start
         assert not upstream.requests
 
 
+async def test_cached_profiles_are_dropped(start_gateway: StartGateway) -> None:
+    use_case = UseCase()
+    async with RecordingUpstream() as upstream:
+        gateway = await start_gateway(upstream.url, use_case)
+        answer = await send_request(gateway.admin_port, b"POST /profiles/drop HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert (answer.line, json.loads(answer.body)) == (b"HTTP/1.1 200 OK", {"status": "dropped"})
+        assert use_case.forgotten == [("cluster", None)]
+        assert (await send_request(gateway.admin_port, GET % b"/profiles/drop")).line.split()[1] == b"404"
+        assert not upstream.requests
+
+
 async def test_the_data_port_has_no_path_of_ours(start_gateway: StartGateway) -> None:
     async with RecordingUpstream() as upstream:
         gateway = await start_gateway(upstream.url, UseCase())

@@ -1,0 +1,63 @@
+"""Connectors that an upgrade makes. A mark in the description finds one whose answer was lost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gateway.migrate.connection import answer_of
+from gateway.migrate.search import search_all
+from gateway.migrate.steps import Call, marker
+from gateway.migrate.writer import StepFailed, Writer
+
+_LAG = 5.0  # seconds until a search shows a write: one refresh, a second by default
+
+
+def create(writer: Writer, call: Call, credential: Mapping[str, Any], tag: str) -> str:
+    """Create a connector and return its id.
+
+    Raises:
+        StepFailed: the cluster refuses it. The message does not hold the credential.
+    """
+    status, answer = writer.send(Call(call.method, call.path, {**(call.body or {}), "credential": dict(credential)}))
+    made = answer.get("connector_id")
+    found = [str(made)] if made else [] if 400 <= status < 500 else find(writer, tag)
+    if not found:
+        reason = _without_secrets(answer_of(status, answer), credential) if status else "no answer"
+        raise StepFailed(f"{call.method} {call.path}: {reason}")
+    return found[0]
+
+
+def find(writer: Writer, tag: str) -> list[str]:
+    """Search for connectors with the mark. Wait for one, as a search lags by a refresh."""
+    end = writer.clock.monotonic() + min(writer.patience, _LAG)
+    while True:
+        connectors = search_all(writer.cluster, "connectors")
+        found = [id_ for id_, source in connectors if str(source.get("description", "")).endswith(marker(tag))]
+        if found or writer.clock.monotonic() >= end:
+            return found
+        writer.pause()
+
+
+def remove(writer: Writer, connector: str) -> None:
+    """Delete a connector. A missing one is fine.
+
+    Raises:
+        StepFailed: the cluster refuses it.
+    """
+    call = Call("DELETE", f"/_plugins/_ml/connectors/{connector}")
+    end = writer.clock.monotonic() + min(writer.patience, _LAG)
+    while writer.send(call)[0] not in (200, 404):
+        status, answer = writer.cluster.call("GET", call.path)
+        if status == 404:
+            return
+        # The cluster may still find a model that names it, as its search lags.
+        if writer.clock.monotonic() >= end:
+            raise StepFailed(f"{call.method} {call.path} is refused: {answer_of(status, answer)}")
+        writer.pause()
+
+
+def _without_secrets(text: str, credential: Mapping[str, Any]) -> str:
+    for secret in credential.values():
+        text = text.replace(str(secret), "***") if secret else text
+    return text

@@ -1,0 +1,86 @@
+"""Changes a standalone connector whose models are always in use.
+
+The cluster refuses to change a connector that a loaded model uses, and requests load it as fast as it is undeployed.
+What a model uses is found by a search of its document. So the documents name another connector while the real one is
+changed, and the loaded models go on as they are (docs/internals/facts.md, "Deploy states and connector changes").
+
+The other connector is made for this, with no valid credential. If a model is loaded again at the wrong moment, as when
+a node restarts, the LLM refuses its calls; it never gets a request that is not meant for it.
+"""
+
+from __future__ import annotations
+
+from gateway.migrate import marked
+from gateway.migrate.backup import UNKNOWN, Journal
+from gateway.migrate.credential import credential_names
+from gateway.migrate.loading import is_loaded
+from gateway.migrate.reading import read_part
+from gateway.migrate.steps import Call, attach, create_connector
+from gateway.migrate.writer import InUse, Writer
+
+
+class Parking:
+    """Lets the models of one journal name another connector for a while."""
+
+    def __init__(self, writer: Writer, journal: Journal) -> None:
+        self._writer = writer
+        self._journal = journal
+        self._record = journal.record
+
+    def put(self, call: Call, place: str, goals: tuple[object, ...]) -> None:
+        """Change the connector at `place` while the documents of its loaded models name another one.
+
+        The models must not be deployed by their documents, otherwise they load the other connector at once.
+
+        Raises:
+            StepFailed: the cluster refuses a call, or time is up.
+            ClusterError: a document can't be read.
+        """
+        end = self._writer.clock.monotonic() + self._writer.patience
+        try:
+            self._open(place)
+            while True:
+                self._park(place)
+                try:
+                    return self._writer.put(call, place, goals)
+                except InUse:
+                    if self._writer.clock.monotonic() >= end:
+                        raise
+                self._writer.pause()
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Let the models name their own connector again, and remove the other one. It may be called at any time.
+
+        Raises:
+            StepFailed: the cluster refuses a call.
+            ClusterError: a document can't be read.
+        """
+        parked = self._record.parked
+        if not parked:
+            return
+        others = marked.find(self._writer, self._record.tag) if parked == UNKNOWN else [parked]
+        own = self._record.key.partition("/")[2]
+        for model in self._record.models:
+            named = f"models/{model}/connector_id"
+            if read_part(self._writer.cluster, named) in others:
+                self._writer.put(attach(model, own), named, (own,))
+        for other in others:
+            marked.remove(self._writer, other)
+        self._journal.park("")
+
+    def _open(self, place: str) -> None:
+        document = read_part(self._writer.cluster, place)
+        self._journal.park(UNKNOWN)
+        credential = dict.fromkeys(credential_names(document), "none")
+        call = create_connector(document, self._record.tag)
+        self._journal.park(marked.create(self._writer, call, credential, self._record.tag))
+
+    def _park(self, place: str) -> None:
+        """Park every model that is loaded. One that is not would be loaded with the other connector."""
+        own = place.partition("/")[2]
+        for model in self._record.models:
+            named = f"models/{model}/connector_id"
+            if read_part(self._writer.cluster, named) == own and is_loaded(self._writer.cluster, model):
+                self._writer.put(attach(model, self._record.parked), named, (self._record.parked,))

@@ -1,0 +1,47 @@
+"""An agent that puts nothing but white space around the question: no blank text is sent, which providers refuse."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gateway.execute.rewrite import Policy, rewrite_input
+from gateway.mlcommons.profile import AgentProfile
+from gateway.mlcommons.rendering import first_call
+from gateway.mlcommons.runtime_values import RuntimeValues
+from gateway.unified.request import read_execute
+from tests.delivery.cases import CALL, IMAGE, RESULT, turn
+from tests.delivery.simulated_cluster import cluster_of
+
+BLANK = " ${parameters.question}\n"
+
+
+def with_blank_prompt(version: str, name: str) -> AgentProfile:
+    profile = cluster_of(version).profile(name)
+    tools = tuple(replace(tool, parameters={**tool.parameters, "prompt": BLANK}) for tool in profile.tools)
+    return replace(profile, tools=tools, llm_parameters={**profile.llm_parameters, "prompt": BLANK})
+
+
+@pytest.mark.parametrize(
+    ("version", "name", "input"),
+    [
+        ("2.19.0", "flow-a", [IMAGE]),
+        ("2.19.0", "conv-h", [IMAGE]),
+        ("3.4.0", "flow-bedrock_tutorial", [IMAGE]),
+        ("3.4.0", "flow-bedrock_messages", [IMAGE]),
+        ("3.4.0", "fc-bedrock_tutorial", [turn("user", "Weather?"), turn("assistant", CALL), turn("user", RESULT)]),
+        ("3.4.0", "fc-bedrock_upgraded", [turn("user", "Weather?"), turn("assistant", CALL), turn("user", RESULT)]),
+    ],
+)
+def test_a_turn_without_text_gets_a_neutral_one(version: str, name: str, input: list[Any]) -> None:
+    profile = with_blank_prompt(version, name)
+    request = read_execute(json.dumps({"input": input}).encode())
+    assert request.input is not None
+    plan = rewrite_input(profile, request, request.input, Policy()).plan
+    assert "NEUTRAL_TEXT_ADDED" in {notice.code for notice in plan.notices}
+    last = first_call(profile, plan.parameters, RuntimeValues())["messages"][-1]["content"]
+    assert [next(iter(part)) for part in last][-1] == "text"
+    assert all(part["text"].strip() for part in last if "text" in part)

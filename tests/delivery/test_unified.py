@@ -1,0 +1,194 @@
+"""Unified agents on 3.6: what the gateway writes for a V1 agent, and where a V2 agent gets its system text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gateway.errors import UndeliverableContent
+from gateway.execute.rewrite import Policy, Rewrite, rewrite_input, rewrite_native
+from gateway.mlcommons.generations import Generation
+from gateway.mlcommons.profile import AgentProfile, Connector, Model
+from gateway.mlcommons.rendering import first_call
+from gateway.mlcommons.runtime_values import RuntimeValues
+from gateway.providers import registry
+from gateway.unified.request import read_execute
+from tests.delivery.cases import CALL, CASES, IMAGE, RESULT, text, turn
+
+TURNS = "[${parameters._chat_history:-}${parameters.body}${parameters._interactions:-}]${parameters.tool_configs:-}"
+# The connectors that the cluster makes, in short.
+TEMPLATES = {
+    "bedrock/converse": f'{{"system": [{{"text": "${{parameters.system_prompt}}"}}], "messages": {TURNS} }}',
+    "openai/v1/chat/completions": f'{{"model":"${{parameters.model}}","messages":{TURNS}}}',
+    "gemini/v1beta/generatecontent": (
+        f'{{"systemInstruction":{{"parts":[{{"text":"${{parameters.system_prompt}}"}}]}},"contents":{TURNS}}}'
+    ),
+}
+BEDROCK, OPENAI, GEMINI = TEMPLATES
+
+
+def agent(provider: str, generation: Generation, **parameters: str) -> AgentProfile:
+    is_v2 = generation is Generation.UNIFIED_V2
+    cluster = registry.provider(provider).cluster
+    assert cluster is not None
+    return AgentProfile(
+        "a",
+        "a",
+        "conversational_v2" if is_v2 else "conversational",
+        (3, 6, 0),
+        generation,
+        memory_type="agentic_memory" if is_v2 else "conversation_index",
+        parameters={"_llm_interface": cluster.llm_interface, **parameters},
+        llm=Model("m", Connector("", "http", "https://llm.invalid", TEMPLATES[provider], {"model": "m"})),
+        llm_parameters={"system_prompt": "Be brief."},
+        model_provider=provider,
+        provider=provider,
+        unified_api=True,
+    )
+
+
+def rewritten(profile: AgentProfile, input: Any, **parameters: Any) -> Rewrite:
+    request = read_execute(json.dumps({"input": input, "parameters": parameters}).encode())
+    assert request.input is not None
+    if profile.generation is Generation.UNIFIED_V2:
+        return rewrite_native(profile, request, request.input, streaming=False)
+    return rewrite_input(profile, request, request.input, Policy())
+
+
+def rendered(provider: str, input: Any) -> Any:
+    """The first LLM call of a V1 agent."""
+    profile = agent(provider, Generation.UNIFIED_V1)
+    return first_call(profile, rewritten(profile, input).plan.parameters, RuntimeValues())
+
+
+def turns(body: dict[str, Any]) -> list[Any]:
+    found: list[Any] = body.get("messages") or body["contents"]
+    return found
+
+
+def texts(value: Any) -> Iterator[str]:
+    for part in value if isinstance(value, list) else value.values() if isinstance(value, dict) else ():
+        yield from texts(part)
+    if isinstance(value, dict) and isinstance(value.get("text"), str):
+        yield value["text"]
+
+
+ASKED, CALLED = turn("user", "Weather?"), turn("assistant", CALL)
+ANSWERED = turn("user", RESULT)
+
+
+@pytest.mark.parametrize(
+    ("last", "expected"),
+    [
+        (ANSWERED, [{"toolResult": {"toolUseId": "t1", "content": [{"text": "sunny"}, {"text": "25 C"}]}}, "(end)"]),
+        (turn("user", RESULT, text("And $ ${parameters.x}?")), ["toolResult", "And $ ${parameters.x}?"]),
+        (turn("user", RESULT, text("This?"), IMAGE), ["toolResult", "This?", "image", "(end)"]),
+    ],
+)
+def test_a_tool_result_comes_first_in_its_turn(last: Any, expected: list[Any]) -> None:
+    messages = turns(rendered(BEDROCK, [ASKED, CALLED, last]))
+    assert [message["role"] for message in messages] == ["user", "assistant", "user"]
+    assert messages[0]["content"] == [{"text": "Weather?"}]
+    found = [part.get("text") or next(iter(part)) for part in messages[-1]["content"]]
+    assert found == [part if isinstance(part, str) else "toolResult" for part in expected]
+    assert messages[-1]["content"][0]["toolResult"]["content"] == [{"text": "sunny"}, {"text": "25 C"}]
+
+
+def test_what_comes_before_the_last_turn_that_begins_with_text_is_history() -> None:
+    earlier = [turn("user", IMAGE, text("This?")), turn("assistant", "A dot.")]
+    messages = turns(rendered(BEDROCK, [*earlier, ASKED, CALLED, ANSWERED]))
+    assert [next(iter(part)) for message in messages for part in message["content"]] == [
+        "image", "text", "text", "text", "toolUse", "toolResult", "text",
+    ]  # fmt: skip
+
+
+def test_no_text_to_begin_with_is_a_refusal() -> None:
+    image = turn("user", IMAGE)
+    with pytest.raises(UndeliverableContent) as refusal:
+        rendered(BEDROCK, [image, CALLED, ANSWERED])
+    assert [(p.place, p.code) for p in refusal.value.problems] == [("input[2]", "QUESTION_MISSING")]
+
+
+def test_gemini_gets_the_tools_response_first_too() -> None:
+    parts = turns(rendered(GEMINI, [ASKED, CALLED, ANSWERED]))[-1]["parts"]
+    assert [next(iter(part)) for part in parts] == ["functionResponse", "text"]
+
+
+@pytest.mark.parametrize("provider", TEMPLATES)
+def test_no_text_is_blank(provider: str) -> None:
+    sent = 0
+    for case in CASES.values():
+        if case.pairs or case.parameters:
+            continue
+        try:
+            body = rendered(provider, case.input)
+        except UndeliverableContent:
+            continue
+        sent += 1
+        assert all(part.strip() for part in texts(body)), body
+    assert sent > 25
+
+
+# conversational_v2
+
+SYSTEM, GO = turn("system", "Speak French."), turn("user", "Go.")
+
+
+def sent(profile: AgentProfile, input: Any, **parameters: Any) -> dict[str, Any]:
+    body = rewritten(profile, input, **parameters).body
+    assert body is not None
+    found: dict[str, Any] = json.loads(b"".join(body))
+    return found
+
+
+@pytest.mark.parametrize("version", [(3, 6, 0), (3, 9, 0)])
+def test_system_turns_become_the_parameter(version: tuple[int, ...]) -> None:
+    profile = agent(BEDROCK, Generation.UNIFIED_V2)
+    assert sent(profile, [SYSTEM, turn("developer", "And quickly."), GO], extra=5) == {
+        "input": [GO],
+        "parameters": {"extra": 5, "system_prompt": "Speak French.\n\nAnd quickly."},
+    }
+
+
+def test_a_system_prompt_that_was_registered_or_sent_stays_before_it() -> None:
+    profile = agent(BEDROCK, Generation.UNIFIED_V2, system_prompt="You keep the library.")
+    assert sent(profile, [SYSTEM, GO])["parameters"]["system_prompt"] == "You keep the library.\n\nSpeak French."
+    body = sent(profile, [SYSTEM, GO], system_prompt="Say little.")
+    assert body["parameters"]["system_prompt"] == "Say little.\n\nSpeak French."
+
+
+@pytest.mark.parametrize("hostile", ["$ ${parameters.question} $${parameters.x}", '{"a": 1}', "['x']"])
+def test_hostile_system_text_renders_as_it_is(hostile: str) -> None:
+    profile = agent(BEDROCK, Generation.UNIFIED_V2)
+    body = sent(profile, [turn("system", hostile), GO])
+    values = {**body["parameters"], "question": "x", "body": '{"role":"user","content":[{"text":"x"}]}'}
+    assert first_call(profile, values, RuntimeValues())["system"] == [{"text": hostile}]
+
+
+def test_a_later_system_turn_is_reported() -> None:
+    notices = rewritten(agent(BEDROCK, Generation.UNIFIED_V2), [GO, SYSTEM, turn("user", "Now.")]).plan.notices
+    assert [(notice.code, notice.place) for notice in notices] == [("SYSTEM_HOISTED", "input[1]")]
+    assert rewritten(agent(BEDROCK, Generation.UNIFIED_V2), [SYSTEM, GO]).plan.notices == ()
+
+
+def test_gemini_gets_the_parameter_where_its_answers_are_read() -> None:
+    profile = replace(agent(GEMINI, Generation.UNIFIED_V2), version=(3, 9, 0))
+    assert sent(profile, [SYSTEM, GO])["parameters"] == {"system_prompt": "Speak French."}
+
+
+@pytest.mark.parametrize(
+    ("provider", "input"),
+    [
+        (OPENAI, [SYSTEM, GO]),  # which has no other place for it
+        (BEDROCK, [SYSTEM]),
+        (BEDROCK, [GO]),
+        (BEDROCK, "Go."),
+        (BEDROCK, [text("Go."), IMAGE]),
+    ],
+)
+def test_any_other_input_goes_as_it_came(provider: str, input: Any) -> None:
+    assert rewritten(agent(provider, Generation.UNIFIED_V2), input).body is None
