@@ -56,7 +56,7 @@ def plan(
     if found is not None:
         return found
     if remembered and without_memory.first_proved(agent_input) is not None:
-        raise UndeliverableContent.of([refusal.MEMORY_NOT_SAFE])
+        raise UndeliverableContent.of([refusal.memory_not_safe(profile)])
     raise UndeliverableContent.of(refusal.problems(without_memory, agent_input))
 
 

@@ -245,7 +245,7 @@ def test_a_memory_that_can_not_be_sent() -> None:
             "parameters.memory_id",
             "the content of this memory can't be sent to the agent with this input without being changed",
             code="MEMORY_NOT_SAFE",
-            help='send "message_history_limit": "0" to leave the remembered turns out, or start a new memory',
+            help='start a new memory, or send "message_history_limit": "0" to leave the remembered turns out',
         ),
     )
 

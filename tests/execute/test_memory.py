@@ -13,6 +13,7 @@ import pytest
 
 from gateway.execute.response_headers import NOTICE
 from gateway.simulator.fixtures import seed_core
+from gateway.simulator.memory import Message
 from gateway.simulator.server import Simulator
 from tests.conftest import StartGateway
 from tests.delivery.cases import IMAGE, OTHER_IMAGE
@@ -131,6 +132,24 @@ async def test_all_texts_of_a_turn_are_remembered(talk: Talk) -> None:
     await talk.ask({"input": [{"type": "text", "text": "one thing"}, {"type": "text", "text": "another"}]})
     later = await talk.text("and now?", direct=True)
     assert re.search(r"one thing(\\)*n?another", later)
+
+
+@each(
+    [
+        ("2.19.0", "conv-d"),
+        ("3.4.0", "conv-bedrock_tutorial"),
+        ("3.4.0", "fc-bedrock_tutorial"),
+        ("3.6.0", "v1-bedrock"),
+    ]
+)
+async def test_what_an_earlier_version_of_the_gateway_stored_is_read(talk: Talk) -> None:
+    memory = talk.simulator.core.memory.create("old")
+    talk.memory_id = memory.memory_id
+    for stored in ("see $${parameters.gw_d}{parameters.x}", "look$${parameters.gw_s0}(end)"):
+        talk.simulator.core.memory.add(memory, Message(memory.memory_id, stored, "done"))
+    later = await talk.ask({"input": "and now?"})
+    assert "see ${parameters.x}" in later
+    assert "look[media](end)" in later
 
 
 @each([("3.4.0", "conv-bedrock_tutorial"), ("3.6.0", "v1-bedrock")])
