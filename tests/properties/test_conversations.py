@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from hypothesis import HealthCheck, event
+from hypothesis import HealthCheck, event, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
@@ -25,6 +25,11 @@ from tests.strategies import hostile_text
 
 VERSIONS = ("2.19.0", "3.4.0", "3.6.0", "3.8.0")
 MOST_TURNS = 8
+THOROUGH, QUICK = 2000, 300  # of the latter, a quick run has a share
+OPTIONS: dict[str, Any] = {
+    "stateful_step_count": MOST_TURNS,
+    "suppress_health_check": [HealthCheck.too_slow, HealthCheck.filter_too_much],
+}
 LIMIT = 10  # turns that an agent replays (`message_history_limit`)
 INPUTS = st.one_of(
     st.sampled_from([case.input for case in CASES.values() if not case.parameters and not case.pairs]),
@@ -104,6 +109,5 @@ class Conversation(RuleBasedStateMachine):
 
 
 def test_conversations() -> None:
-    checks = [HealthCheck.too_slow, HealthCheck.filter_too_much]
-    settings = examples(2000, stateful_step_count=MOST_TURNS, suppress_health_check=checks)
-    run_state_machine_as_test(Conversation, settings=settings)  # type: ignore[no-untyped-call]
+    runs = examples(THOROUGH if settings().max_examples == 100 else QUICK, **OPTIONS)
+    run_state_machine_as_test(Conversation, settings=runs)  # type: ignore[no-untyped-call]
