@@ -93,8 +93,6 @@ def prove(call: CallModel, candidate: Candidate, system: System, question: Colle
     question: the texts that may replace the question in the calls of a flow's later LLM tools.
     """
     request = {**call.params, **candidate.parameters}
-    if not is_readable_later(call, request["question"]):
-        return None
     for env in runtime_values(call, candidate.parameters):
         wanted = candidate.expected(env)
         if wanted is None or list(locate(wanted, QUESTION)):
@@ -110,7 +108,8 @@ def prove(call: CallModel, candidate: Candidate, system: System, question: Colle
             return None
         if not all(_has_its_prompt(call, tool, request, env, question) for tool in call.later_llms):
             return None
-    return Proved(request) if _tools_have_their_prompt(call, request) else None
+    is_safe = _tools_have_their_prompt(call, request) and is_readable_later(call, request["question"])
+    return Proved(request) if is_safe else None
 
 
 def _begins_with_results(provider: Provider, body: Any) -> bool:

@@ -18,7 +18,7 @@ from tests.delivery.cases import CASES, Case
 from tests.delivery.simulated_cluster import cluster_of
 from tests.matrix import VERSIONS
 
-MOST = 8
+MOST = 9
 
 
 @pytest.fixture
