@@ -35,6 +35,7 @@ from gateway.migrate.promote import (
     Obstacle,
     Promotion,
     alias_rule,
+    is_any_promoted,
     is_promoted,
     promotion,
     undo_calls,
@@ -42,7 +43,7 @@ from gateway.migrate.promote import (
 )
 from gateway.migrate.reading import agent_ids, read_documents
 from gateway.migrate.search import search_all
-from gateway.migrate.steps import Call
+from gateway.migrate.steps import Call, undeploy
 
 _EXAMPLES = """\
 mlc-gateway promote --url http://127.0.0.1:9200 my-agent
@@ -117,13 +118,13 @@ def command(cluster: ClusterOptions, **options: Any) -> int:
 
 
 def _run(cluster: Connected, options: _Options) -> int:
-    (agent_id,) = agent_ids(cluster, [options.agent])
+    (agent_id,) = agent_ids(cluster, [options.agent], is_any_promoted)  # they have the names of the old ones
     documents = read_documents(cluster, cluster.version, [agent_id], rules_of(cluster))
-    found = promotion(documents, agent_id, options.type or "", options.memory_container)
+    existing, agent_type, container = _existing(cluster, agent_id, options)
+    found = promotion(documents, agent_id, agent_type, container)
     if not options.apply:
-        _show(found, options.json)
+        _show(found, existing, options.json)
         return 0
-    existing = _existing(cluster, agent_id)
     if existing:
         new, made = existing, ""
     else:
@@ -136,10 +137,12 @@ def _run(cluster: Connected, options: _Options) -> int:
     return 0
 
 
-def _show(found: Promotion, as_json: bool) -> None:
+def _show(found: Promotion, existing: str, as_json: bool) -> None:
     if as_json:
         report = {
             "agent": found.agent_id,
+            "type": found.body["type"],
+            "promoted": existing,
             "call": call_json(found.call),
             "credential": list(found.credential),
             "url": found.url,
@@ -151,12 +154,26 @@ def _show(found: Promotion, as_json: bool) -> None:
     if found.url:
         lines.append(f"Then the URL of the new model's connector is set to {found.url}")
     lines += ["What changes:", *(f"  - {change}" for change in found.changes)]
-    sys.stdout.write("\n".join([*lines, "Nothing was changed. Run again with --apply to register the agent.", ""]))
+    end = "Nothing was changed. Run again with --apply to register the agent."
+    if existing:
+        end = f"An earlier run has registered it as {existing} (type {found.body['type']}). Nothing was changed."
+    sys.stdout.write("\n".join([*lines, end, ""]))
 
 
-def _existing(cluster: Connected, old: str) -> str:
-    """Return the id of the agent that an earlier run registered, or "". So a second run does not register another."""
-    return next((id_ for id_, source in search_all(cluster, "agents") if is_promoted(source, old)), "")
+def _existing(cluster: Connected, old: str, options: _Options) -> tuple[str, str, str]:
+    """Return the id of the agent that an earlier run registered, or "", with the type and container to describe.
+
+    So a second run does not register another, and without ``--type`` it describes the type that was registered. With
+    ``--type`` only an agent of that type counts.
+    """
+    agents = dict(search_all(cluster, "agents"))
+    wanted = [options.type or ""] if options.type else ["", V2]
+    for agent_type in wanted:
+        for id_, source in agents.items():
+            if is_promoted(source, old, agent_type):
+                memory = source.get("memory") or {}
+                return id_, agent_type, str(memory.get("memory_container_id") or options.memory_container or "unknown")
+    return "", options.type or "", options.memory_container
 
 
 def _register(cluster: Connected, found: Promotion, credential: Mapping[str, str]) -> str:
@@ -187,6 +204,7 @@ def _finish(cluster: Connected, found: Promotion, new: str, made: str, probe: st
         document = _get(cluster, "models", model)
         if found.url and any(action["url"] != found.url for action in document["connector"]["actions"]):
             _require(cluster, Call("PUT", document_path("models", model), with_url(document, found.url)))
+            _require(cluster, undeploy([model]))  # if it is loaded, it goes on with the old address
         if probe == "execute":
             _require(cluster, Call("POST", document_path("agents", new, "/_execute"), {"input": QUESTION}))
     except ClusterError as error:
@@ -250,6 +268,7 @@ def _report(found: Promotion, new: str, model: str, as_json: bool, made: bool) -
             "agent": found.agent_id,
             "promoted": new,
             "model": model,
+            "type": found.body["type"],
             "made": made,
             "aliases": {found.agent_id: new},
             "changes": list(found.changes),

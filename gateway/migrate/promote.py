@@ -18,6 +18,7 @@ from gateway.agents.documents import Document
 from gateway.agents.recognition import provider_of
 from gateway.delivery.template_change import NotOffered, members
 from gateway.errors import UnresolvedAgent
+from gateway.migrate.promote_diff import differences, first_call, new_call, sentences, system_text
 from gateway.migrate.steps import Call
 from gateway.migrate.upgrade import Documents
 from gateway.mlcommons.agent_types import AgentType
@@ -25,7 +26,7 @@ from gateway.mlcommons.generations import Generation
 from gateway.mlcommons.profile import AgentProfile, Connector
 from gateway.mlcommons.template import substitute
 from gateway.providers import registry
-from gateway.providers.base import ClusterSupport, ConnectorTemplate
+from gateway.providers.base import ClusterSupport, ConnectorTemplate, Provider
 
 SETTING = "plugins.ml_commons.unified_agent_api_enabled"
 PROMOTED = "mlc_gateway_promoted_from"
@@ -35,9 +36,12 @@ TYPES = (AgentType.CONVERSATIONAL, AgentType.PLANNER)
 V2 = AgentType.CONVERSATIONAL_V2.value
 _ML = "/_plugins/_ml/"
 
-_LIMITED = (3, 7)  # from here on the templates send `max_tokens`, 4096 by default (source)
 _DROPPED = frozenset({"_llm_interface", "executor_agent_id", "mlc_gateway", "mlc_gateway_registration", PROMOTED})
-_ANSWERS = frozenset({"response_filter", "prompt", "messages", "body"})
+_SYSTEM_PROMPT = "system_prompt"
+_ANSWERS = frozenset({"response_filter", "prompt", "messages", "body", _SYSTEM_PROMPT})
+_GEMINI = "gemini/v1beta/generatecontent"
+_ITERATIONS = "max_iteration"
+_V2_ITERATIONS = "5"
 _PLACEHOLDER = re.compile(r"\$\{parameters\.([^}:]+)(?::-([^}]*))?\}")
 
 
@@ -51,6 +55,7 @@ class Obstacle(Enum):
     NO_MEMORY_CONTAINER = "a V2 agent needs a memory container"
     NO_LLM = "the agent calls no LLM"
     MODEL_UNKNOWN = "the connector does not name a known provider and a model"
+    PROVIDER_FAILS = "the cluster fails at every request of such an agent"
     AGENT_UNREADABLE = "the agent's model or connector can't be read"
     REGISTRATION_REFUSED = "the cluster refused the registration"
 
@@ -106,12 +111,18 @@ def promotion(documents: Documents, agent_id: str, agent_type: str = "", contain
         raise NotPromoted(
             Obstacle.MODEL_UNKNOWN, f"the connector does not name a model id and a known provider ({known})"
         )
+    if agent_type == V2 and provider == _GEMINI:
+        reason = f"{V2} agents with Gemini answer every request with a 500 (parseToUnifiedMessage is not yet supported)"
+        raise NotPromoted(Obstacle.PROVIDER_FAILS, f"{reason}: promote it without --type")
     region = connector.parameters.get("region", "us-east-1")
     url = _PLACEHOLDER.sub(lambda found: connector.parameters.get(found[1], found[2] or found[0]), connector.url)
     support, made = supported[provider]
     public = substitute(made.url, {"region": region, "model": model})
-    body = _body(documents.agents[agent_id], profile, (provider, support), model, agent_type, container)
-    changes = tuple(_changes(profile, connector, support, made, agent_type, documents.version))
+    system = _system_prompt(profile, registry.provider(provider), support)
+    body = _body(documents.agents[agent_id], profile, (provider, support), model, agent_type, container, system)
+    parameters = body["model"]["model_parameters"]
+    new = new_call(registry.provider(provider), support, model, parameters, system, documents.version, agent_type == V2)
+    changes = tuple(_changes(profile, registry.provider(provider), support, made, agent_type, new))
     credential = (*made.credentials[0], *made.optional_credentials)
     return Promotion(agent_id, provider, body, "" if url == public else url, credential, changes)
 
@@ -156,59 +167,78 @@ def _body(
     model: str,
     agent_type: str,
     container: str,
+    system: str,
 ) -> dict[str, Any]:
     copied = ("name", "description", "app_type", "tools", "memory")
     body: dict[str, Any] = {name: agent[name] for name in copied if agent.get(name) is not None}
     body["type"] = agent_type or profile.type
     if agent_type == V2:
         body["memory"] = {"type": "agentic_memory", "memory_container_id": container}
-    body["model"] = {
-        "model_id": model,
-        "model_provider": provider[0],
-        "model_parameters": _model_parameters(profile, provider[1]),
-    }
+    parameters = _model_parameters(profile)
     own = {name: value for name, value in profile.parameters.items() if name not in _DROPPED}
+    if system:
+        # V2 agents ignore it among the model's parameters (recorded, 34_conversational_v2_more).
+        (own if agent_type == V2 else parameters)[_SYSTEM_PROMPT] = system
+    body["model"] = {"model_id": model, "model_provider": provider[0], "model_parameters": parameters}
     body["parameters"] = {**own, PROMOTED: profile.id}
     return body
 
 
-def _model_parameters(profile: AgentProfile, support: ClusterSupport) -> dict[str, str]:
+def _system_prompt(profile: AgentProfile, provider: Provider, support: ClusterSupport) -> str:
+    """Return the system prompt that keeps the LLM's system text as it is; "" if the template has no place for one.
+
+    It is the text that the LLM gets now, wherever it comes from: a parameter, or the connector's template.
+    """
+    if not support.has_system_slot:
+        return ""
+    given = [part.get(_SYSTEM_PROMPT) for part in (profile.llm_parameters, profile.parameters)]
+    given.append(profile.models[0].connector.parameters.get(_SYSTEM_PROMPT))
+    named = next(filter(None, given), "")
+    return system_text(profile, provider) or named or support.parameters.get(_SYSTEM_PROMPT, "")
+
+
+def _model_parameters(profile: AgentProfile) -> dict[str, str]:
     connector = profile.models[0].connector.parameters
-    names = ("region", "system_prompt", "max_tokens", "temperature", "top_p", "reasoning_effort")
+    names = ("region", "max_tokens", "temperature", "top_p", "reasoning_effort")
     found = {name: connector[name] for name in names if name in connector}
-    found |= {name: value for name, value in profile.llm_parameters.items() if name not in _ANSWERS}
-    for name, value in support.parameters.items():
-        found.setdefault(name, value)
-    return found
+    return found | {name: value for name, value in profile.llm_parameters.items() if name not in _ANSWERS}
 
 
 def _changes(
     profile: AgentProfile,
-    connector: Connector,
+    provider: Provider,
     support: ClusterSupport,
     made: ConnectorTemplate,
     agent_type: str,
-    version: tuple[int, ...],
+    new: Mapping[str, Any],
 ) -> Iterator[str]:
+    connector = profile.models[0].connector
     if not profile.llm_interface:
         yield "tools are called through the LLM's function calling, and no longer explained in a prompt"
     prompt = profile.llm_parameters.get("prompt", profile.parameters.get("prompt", ""))
     if prompt.strip() not in ("", "${parameters.question}"):
         yield "the agent's own prompt is not sent: put its important parts into system_prompt"
     if not support.has_system_slot:
-        yield "no system prompt is sent: the cluster's template for OpenAI has no place for one"
-    try:
-        lost = sorted(members(connector.request_body).keys() - support.body_members)
-    except NotOffered:
-        lost = []
-    if lost:
-        yield f"these members of the request body are no longer sent as before: {', '.join(lost)}"
-    if version >= _LIMITED and "max_tokens" not in _model_parameters(profile, support):
-        yield "answers end at 4096 tokens, as no max_tokens is set"
+        advice = ": send it as a system turn of `input`" if agent_type == V2 else ""
+        yield f"no system prompt is sent, as the cluster's template for OpenAI has no place for one{advice}"
+    old = first_call(profile, provider)
+    if old is None:
+        yield "a question alone does not fill the connector's template, so the LLM's requests could not be compared"
+        try:
+            lost = sorted(members(connector.request_body).keys() - support.body_members)
+        except NotOffered:
+            lost = []
+        if lost:
+            yield f"these members of the request body are no longer sent as before: {', '.join(lost)}"
+    else:
+        yield from sentences(differences(old, new, provider))
     if made.protocol == "aws_sigv4" != connector.protocol:
         yield "requests are signed with SigV4, with AWS keys as the credential"
     if agent_type == V2:
         yield "answers have the unified form, `parameters.question` is refused, and old conversations are not found"
+        iterations = profile.llm_parameters.get(_ITERATIONS, profile.parameters.get(_ITERATIONS, _V2_ITERATIONS))
+        if iterations != _V2_ITERATIONS:
+            yield f"{_ITERATIONS} {iterations} is ignored, and {_V2_ITERATIONS} is used: send it with each request"
     else:
         yield "old conversations continue: a memory_id is valid for any agent of the cluster"
     if "executor_agent_id" in profile.parameters:
@@ -238,7 +268,13 @@ def alias_rule(old: str, new: str) -> str:
     return f"agents:\n  aliases:\n    {old}: {new}\n"
 
 
-def is_promoted(agent: Document, old: str) -> bool:
-    """Return True if the document is that of `old` after its promotion."""
+def is_any_promoted(agent: Document) -> bool:
+    """Return True if the document is that of an agent after its promotion."""
     parameters = agent.get("parameters")
-    return isinstance(parameters, Mapping) and parameters.get(PROMOTED) == old
+    return isinstance(parameters, Mapping) and PROMOTED in parameters
+
+
+def is_promoted(agent: Document, old: str, agent_type: str) -> bool:
+    """Return True if the document is that of `old` after its promotion. agent_type: `conversational_v2`, or ""."""
+    is_v2 = str(agent.get("type", "")).lower() == V2
+    return is_any_promoted(agent) and agent["parameters"][PROMOTED] == old and is_v2 == (agent_type == V2)

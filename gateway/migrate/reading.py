@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from gateway.agents.documents import needed_connector, read_unified_api
+from gateway.agents.documents import Document, needed_connector, read_unified_api
 from gateway.agents.lookup import document_path
 from gateway.agents.reader import SETTINGS_PATH, Batch, Found, may_have_unified_api, read_agents, run
 from gateway.agents.rules import Rule
@@ -18,8 +18,12 @@ from gateway.migrate.upgrade import Documents, users
 _THREADS = 8
 
 
-def agent_ids(cluster: Cluster, named: Sequence[str]) -> list[str]:
+def agent_ids(
+    cluster: Cluster, named: Sequence[str], has_no_name: Callable[[Document], bool] = lambda agent: False
+) -> list[str]:
     """Return the ids of the agents `named` by id or name, or of all agents; hidden ones are found by id only.
+
+    has_no_name: True for an agent that a name does not mean.
 
     Raises:
         ClusterError: no agent has that id or name, or several have that name.
@@ -30,7 +34,8 @@ def agent_ids(cluster: Cluster, named: Sequence[str]) -> list[str]:
     ids = []
     for id_, source in search_all(cluster, "agents"):
         ids.append(id_)
-        by_name.setdefault(str(source.get("name", "")), []).append(id_)
+        if not has_no_name(source):
+            by_name.setdefault(str(source.get("name", "")), []).append(id_)
     return [_one(name, ids, by_name, cluster) for name in named] if named else ids
 
 

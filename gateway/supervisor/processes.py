@@ -26,6 +26,8 @@ from gateway.config.load import ConfigError
 from gateway.config.schema import Settings
 from gateway.config.source import Source
 from gateway.observe.logs import Logger, configure
+from gateway.process import StopSignals
+from gateway.process import serve as run_gateway
 from gateway.proxy.acceptor import UNIX, bind
 from gateway.supervisor.admin import Answer, SupervisorPages
 
@@ -92,7 +94,7 @@ class Supervisor:
             tasks.add(task)
             task.add_done_callback(tasks.discard)
 
-        self._stopping = app.StopSignals(self._stop_now).received
+        self._stopping = StopSignals(self._stop_now).received
         loop.add_signal_handler(signal.SIGHUP, reload)
 
     async def _keep(self, number: int) -> None:
@@ -197,7 +199,7 @@ def serve(source: Source) -> Callable[[], Coroutine[Any, Any, None]]:
     log = configure(settings.logs.level, settings.logs.format, payloads=settings.logs.payloads)
     app.check(settings, log)
     if settings.listen.workers == 1:
-        return lambda: app.serve(source.load)
+        return lambda: run_gateway(source.load)
     return Supervisor(source, settings, log).run
 
 
@@ -213,7 +215,7 @@ def run_loop(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 def _main(number: int, source: Source) -> int:
     try:
-        run_loop(lambda: app.serve(source.load, worker=number))
+        run_loop(lambda: run_gateway(source.load, worker=number))
     except (ConfigError, OSError) as exc:
         sys.stderr.write(f"Worker {number} can't start: {exc}\n")
         return 1

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway import app
+from gateway import process
 from gateway.admin import pages
 from gateway.config.describe import rows
 from gateway.config.schema import Settings
@@ -156,7 +156,7 @@ SECONDS = [
     ("operate/operations.md", "closed {} later", _QUARTER.get(listener._LAST_CALL, "")),
     ("operate/operations.md", "`listen.drain_seconds` ({})", f"{DEFAULTS.listen.drain_seconds:g}"),
     ("operate/operations.md", "`listen.shutdown_seconds` ({})", f"{DEFAULTS.listen.shutdown_seconds:g}"),
-    ("operate/operations.md", "It counts from {} s after the first", f"{app._ECHO:g}"),
+    ("operate/operations.md", "It counts from {} s after the first", f"{process._ECHO:g}"),
     ("operate/operations.md", "kills those that are still there {} s later", f"{processes._GRACE:g}"),
     ("operate/operations.md", "has closed, too, or for {} s", f"{client_connection._LINGER:g}"),
     ("operate/operations.md", "after {} s the first time", f"{processes._FIRST:g}"),

@@ -14,12 +14,58 @@ from typing import Any
 import pytest
 
 from gateway.config.load import load
-from gateway.migrate.promote import PROMOTED, NotPromoted, Obstacle, alias_rule, promotion, undo_calls, with_url
+from gateway.migrate.promote import (
+    PROMOTED,
+    V2,
+    NotPromoted,
+    Obstacle,
+    Promotion,
+    alias_rule,
+    promotion,
+    undo_calls,
+    with_url,
+)
+from gateway.migrate.promote_diff import QUESTION, differences
 from gateway.migrate.steps import Call
 from gateway.migrate.upgrade import Documents
+from gateway.providers import registry
 from gateway.simulator.core import ClusterCore
 from gateway.simulator.fixtures import seed_core
+from gateway.simulator.settings import UNIFIED_API
 from tests.migrate.conftest import Command, Deployment, StartDeployment
+
+
+class Unified:
+    """A simulated cluster with the unified API on, and the usual legacy agents."""
+
+    def __init__(self, version: str) -> None:
+        self.core = ClusterCore(version)
+        self.core.settings.change({"persistent": {UNIFIED_API: True}})
+        self.agents = seed_core(self.core, "https://llm.invalid")
+        resources = self.core.resources
+        self.documents = Documents(
+            tuple(map(int, version.split("."))),
+            {id_: resources.agent(id_) for id_ in resources.agents},
+            {id_: resources.model(id_) for id_ in resources.models},
+            {id_: resources.connector(id_) for id_ in resources.connectors},
+            unified_api=True,
+        )
+
+    def register(self, found: Promotion) -> str:
+        """Register the promoted agent as the command does."""
+        body = {**found.body, "model": {**found.body["model"], "credential": dict.fromkeys(found.credential, "x")}}
+        agent_id: str = self.core.register_agent(body)["agent_id"]
+        if found.url:
+            resources = self.core.resources
+            model_id = resources.agents[agent_id]["llm"]["model_id"]
+            resources.update_model(model_id, with_url(resources.model(model_id), found.url))
+        return agent_id
+
+    def first_call(self, agent_id: str, **body: Any) -> dict[str, Any]:
+        executed = self.core.execute(agent_id, body)
+        first: dict[str, Any] = json.loads(executed.llm_bodies[0])
+        return first
+
 
 AGENTS = "/_plugins/_ml/agents"
 KEY = "the-key-of-the-test"
@@ -79,8 +125,14 @@ def test_what_a_react_agent_and_later_versions_change() -> None:
     assert found.changes == (
         "tools are called through the LLM's function calling, and no longer explained in a prompt",
         "the agent's own prompt is not sent: put its important parts into system_prompt",
-        "no system prompt is sent: the cluster's template for OpenAI has no place for one",
-        "answers end at 4096 tokens, as no max_tokens is set",
+        "no system prompt is sent, as the cluster's template for OpenAI has no place for one",
+        'the LLM request has messages[0].role: "user" in place of "developer"',
+        'the LLM request has messages[0].content[0].text: "What does it say?" in place of "Be brief."',
+        'the LLM request no longer has messages[1].role: "user"',
+        'the LLM request no longer has messages[1].content[0].type: "text"',
+        'the LLM request no longer has messages[1].content[0].text: "You keep the library."',
+        "the LLM request gets max_completion_tokens: 4096",
+        "the LLM request gets temperature: 1.0",
         "old conversations continue: a memory_id is valid for any agent of the cluster",
     )
     assert "response_filter" not in found.body["model"]["model_parameters"]
@@ -89,8 +141,61 @@ def test_what_a_react_agent_and_later_versions_change() -> None:
 def test_members_of_the_template_that_are_lost_are_named() -> None:
     documents, ids = _documents()
     found = promotion(documents, ids["conv-bedrock_messages"])
-    assert "these members of the request body are no longer sent as before: inferenceConfig" in found.changes
+    assert "the LLM request no longer has inferenceConfig.maxTokens: 500" in found.changes
     assert found.body["model"]["model_parameters"]["max_tokens"] == "500"
+
+
+@pytest.mark.parametrize("agent_type", ["", V2])
+@pytest.mark.parametrize("version", ["3.6.0", "3.8.0"])
+def test_every_difference_of_the_first_llm_call_is_listed(version: str, agent_type: str) -> None:
+    """Both agents are run on a simulated cluster, and what the LLM received is compared with the list."""
+    cluster = Unified(version)
+    compared = 0
+    for name, agent_id in cluster.agents.items():
+        try:
+            found = promotion(cluster.documents, agent_id, agent_type, "container")
+        except NotPromoted:
+            continue
+        provider = registry.provider(found.provider)
+        turn = {"role": "user", provider.content_field: [provider.text_part(QUESTION)]}
+        messages = {provider.messages_field: [turn]} if name.endswith(("_messages", "_contents")) else {}
+        old = cluster.first_call(agent_id, parameters={"question": QUESTION, **messages})
+        asked = {"input": QUESTION} if agent_type else {"parameters": {"question": QUESTION}}
+        new = cluster.first_call(cluster.register(found), **asked)
+        listed = {path for path in differences(old, new, provider) if any(f" {path}: " in one for one in found.changes)}
+        assert listed == set(differences(old, new, provider)), name
+        compared += 1
+    assert compared >= 10
+
+
+@pytest.mark.parametrize("agent_type", ["", V2])
+def test_the_system_prompt_is_kept_wherever_it_was(agent_type: str) -> None:
+    cluster = Unified("3.6.0")
+    agent_id = cluster.agents["fc-bedrock_tutorial"]
+    old = cluster.first_call(agent_id, parameters={"question": QUESTION})
+    found = promotion(cluster.documents, agent_id, agent_type, "container")
+    asked = {"input": QUESTION} if agent_type else {"parameters": {"question": QUESTION}}
+    new = cluster.first_call(cluster.register(found), **asked)
+    assert new["system"] == old["system"] == [{"text": "Be brief."}]
+    # Also if the template holds it.
+    model = cluster.documents.models[cluster.documents.agents[agent_id]["llm"]["model_id"]]
+    connector = dict(cluster.documents.connectors[model["connector_id"]])
+    body = connector["actions"][0]["request_body"].replace("${parameters.system_prompt}", "Answer in verse.")
+    connector["actions"] = [{**connector["actions"][0], "request_body": body}]
+    documents = replace(
+        cluster.documents, connectors={**cluster.documents.connectors, model["connector_id"]: connector}
+    )
+    found = promotion(documents, agent_id, agent_type, "container")
+    assert cluster.first_call(cluster.register(found), **asked)["system"] == [{"text": "Answer in verse."}]
+
+
+def test_v2_ignores_the_registered_number_of_iterations() -> None:
+    documents, ids = _documents()
+    agent_id = ids["fc-bedrock_tutorial"]
+    agent = {**documents.agents[agent_id]}
+    agent["llm"] = {**agent["llm"], "parameters": {**agent["llm"]["parameters"], "max_iteration": "9"}}
+    found = promotion(replace(documents, agents={agent_id: agent}), agent_id, V2, "container")
+    assert "max_iteration 9 is ignored, and 5 is used: send it with each request" in found.changes
 
 
 def test_a_planner_gets_a_new_executor() -> None:
@@ -133,6 +238,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, tuple[str, str], Obstacle]] = {
         ("conversational_v2", "c"),
         Obstacle.CLUSTER_TOO_OLD,
     ),
+    "v2 with gemini": ({}, "conv-gemini_text", ("conversational_v2", "c"), Obstacle.PROVIDER_FAILS),
     "v2 without memory": ({}, "fc-bedrock_tutorial", ("conversational_v2", ""), Obstacle.NO_MEMORY_CONTAINER),
 }
 
@@ -326,3 +432,25 @@ def test_the_calls_that_take_it_back() -> None:
     assert with_url(model, "y") == {
         "connector": {"actions": [{"action_type": "PREDICT", "url": "y", "method": "POST"}]}
     }
+
+
+def test_a_second_run_describes_the_type_that_was_registered(
+    start_deployment: StartDeployment, command: Command, tmp_path: Path
+) -> None:
+    deployment = start_deployment("3.6.0")
+    deployment.cluster.core.settings.change({"persistent": {UNIFIED_API: True}})
+    name = next(name for name in deployment.agents if name.startswith("fc-openai"))
+    given = ("--credential-file", _credential(tmp_path), "--url", deployment.url)
+    v2 = ("--type", V2, "--memory-container", "container")
+    status, out, err = command("promote", name, "--apply", *v2, *given, "--json")
+    assert (status, err) == (0, "")
+    first = json.loads(out)
+    assert first["type"] == V2
+    status, out, err = command("promote", name, "--apply", *given, "--json")
+    assert (status, err) == (0, "")
+    second = json.loads(out)
+    assert (second["made"], second["promoted"], second["type"]) == (False, first["promoted"], V2)
+    assert second["changes"] == first["changes"]
+    status, out, _ = command("promote", name, "--url", deployment.url)
+    assert f"An earlier run has registered it as {first['promoted']} (type {V2})." in out
+    assert "with `input`" not in out

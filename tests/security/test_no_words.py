@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 from gateway.agents.errors import lookup_error
-from gateway.app import Gateway, _log_fault, build
+from gateway.app import Gateway, build
 from gateway.errors import GatewayError, InvalidInput, Problem, RegistrationFailed
 from gateway.observe.logs import configure
 from gateway.observe.redact import describe_error
+from gateway.process import _log_fault
 from gateway.simulator.fixtures import seed_core
 from gateway.simulator.server import Simulator
 from tests.conftest import settings_for

@@ -1,0 +1,113 @@
+"""One process that serves until it receives a signal to stop: reloads, garbage collection."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from gateway.app import Gateway, build
+from gateway.config.load import ConfigError
+from gateway.config.schema import Settings
+from gateway.observe.logs import Logger, configure
+
+_GARBAGE = 20_000
+"""New objects between two runs of the garbage collector. Requests create no cycles."""
+_SWITCH = 0.001
+"""Seconds that the thread for large bodies may run while the event loop waits."""
+_ECHO = 0.3
+"""Seconds within which signals count as one: Ctrl-C may come from the terminal and from the parent process."""
+
+
+class StopSignals:
+    """Handles SIGINT and SIGTERM. received: set by the first. stop_now: called once, by a second."""
+
+    def __init__(self, stop_now: Callable[[], None] | None) -> None:
+        self.received = asyncio.Event()
+        self._stop_now = stop_now
+        self._since = 0.0
+        loop = asyncio.get_running_loop()
+        for name in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(name, self._receive)
+
+    def _receive(self) -> None:
+        now = asyncio.get_running_loop().time()
+        if not self.received.is_set():
+            self.received.set()
+            self._since = now
+        elif self._stop_now is not None and now - self._since > _ECHO:
+            stop_now, self._stop_now = self._stop_now, None
+            stop_now()
+
+
+Load = Callable[[], Settings]
+
+
+async def serve(load: Load, worker: int | None = None) -> None:
+    """Run a gateway until SIGINT or SIGTERM. A second signal ends the drain early. SIGHUP reloads the settings.
+
+    load: reads the settings; may block. worker: the number of this worker process. Only the supervisor ends its drain
+    early, by a byte on its standard input, as a signal to the process group reaches every worker directly.
+
+    Raises:
+        ConfigError, OSError: as `build` and `Gateway.start`.
+    """
+    settings = load()
+    gateway = build(settings, log=_log(settings, worker))
+    hang_up = asyncio.Event()
+    stop = StopSignals(gateway.stop_now if worker is None else None)
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGHUP, hang_up.set)
+    loop.set_exception_handler(lambda _, context: _log_fault(gateway.log, context))
+
+    def supervised() -> None:
+        if os.read(0, 1):
+            gateway.stop_now()
+        else:  # standard input ends with the supervisor
+            loop.remove_reader(0)
+        stop.received.set()
+
+    if worker is not None:
+        loop.add_reader(0, supervised)
+    await gateway.start()
+    # What exists now stays: exclude it from garbage collection, and collect rarely on uvloop.
+    gc.collect()
+    gc.freeze()
+    if not isinstance(loop, asyncio.BaseEventLoop):  # asyncio's TLS leaves buffers of 256 KB to the collector
+        gc.set_threshold(_GARBAGE, 20, 20)
+    sys.setswitchinterval(_SWITCH)
+    reloading = asyncio.create_task(_reload_when(hang_up, gateway, load, worker))
+    try:
+        await stop.received.wait()
+    finally:
+        reloading.cancel()
+        await asyncio.gather(reloading, return_exceptions=True)
+        await gateway.stop()
+
+
+def _log_fault(log: Logger, context: Mapping[str, Any]) -> None:
+    """Log an uncaught exception. asyncio's own handler would show the data that was handled."""
+    log.error("internal error", exc_info=context.get("exception") or RuntimeError(str(context.get("message"))))
+
+
+async def _reload_when(hang_up: asyncio.Event, gateway: Gateway, load: Load, worker: int | None) -> None:
+    while await hang_up.wait():
+        hang_up.clear()
+        try:
+            settings = await asyncio.to_thread(load)
+            await gateway.reload(settings, _log(settings, worker))
+        except ConfigError as exc:
+            gateway.log.error("reload failed", problems=[str(problem) for problem in exc.problems])
+        except Exception:
+            gateway.log.exception("reload failed")
+        else:
+            gateway.log.info("settings reloaded")
+
+
+def _log(settings: Settings, worker: int | None) -> Logger:
+    log = configure(settings.logs.level, settings.logs.format, payloads=settings.logs.payloads)
+    return log if worker is None else log.bind(worker=worker)
