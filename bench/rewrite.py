@@ -73,7 +73,7 @@ def rewrite(plans: PlanCache, body: bytes) -> list[Any]:
     """The request that goes to the cluster for `body`, in pieces. plans: kept between requests, as the gateway does."""
     request = read_execute(body)
     assert request.input is not None
-    return rewrite_input(plans.profile, request, request.input, Policy(), plans=plans).body or []
+    return rewrite_input(plans.profile, request, request.input, Policy(), "0" * 32, plans=plans).body or []
 
 
 def median(run: Callable[[], Any], seconds: float) -> float:

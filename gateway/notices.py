@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+HEADER = "X-MLC-Gateway-Notice"
+"""The response header with the codes of a request's notices."""
+
 
 @dataclass(frozen=True, slots=True)
 class Notice:

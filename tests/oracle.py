@@ -35,8 +35,8 @@ from tests.wire_formats import (
 NEUTRAL = ("(attached:)", "(end)")
 # Notices of how a conversation was delivered; all others are about its mapping (`Mapped.notices`).
 DELIVERY = {
-    "HISTORY_FLATTENED", "MEDIA_DESCRIBED", "MEMORY_HOLDS_CODE", "MEMORY_HOLDS_MORE", "MEMORY_HOLDS_REFERENCE",
-    "MEMORY_PARTIAL", "MEMORY_RETOLD", "SYSTEM_FOLDED", "TEXT_JOINED", "USER_TURN_SPLIT",
+    "HISTORY_FLATTENED", "MEDIA_DESCRIBED", "MEMORY_HOLDS_CODE", "MEMORY_HOLDS_NOTE",
+    "MEMORY_RETOLD", "SYSTEM_FOLDED", "TEXT_JOINED", "USER_TURN_SPLIT",
 }  # fmt: skip
 ADDED_TEXT = ("NEUTRAL_TEXT_ADDED", "")
 
@@ -116,7 +116,7 @@ class Oracle:
         folded = {place for code, place in notices if code == "SYSTEM_FOLDED"}
         if folded:
             conversation = with_folded_system(conversation, self.roles, folded)
-        check_memory(sent.stored, question, conversation, codes, self.roles, sent.rewritten.plan.parameters)
+        check_memory(sent.stored, question, with_notes(sent.input, described), codes, self.roles)
         flat = "HISTORY_FLATTENED" in codes
         if (flat or not self.cluster.profile(name).provider) and codes & {"NEUTRAL_TEXT_ADDED", "USER_TURN_SPLIT"}:
             raise Mismatch("no message was changed, for there is one text only")
@@ -246,14 +246,14 @@ def _framed(wire: Format, body: dict[str, Any], turns: list[Any], codes: frozens
     elif turns[-1].get("role") == "user":
         last = {**turns[-1], content: [*_parts(wire, turns[-1]), wire.text(before + after)]}
         yield placed([*turns[:-1], last], len(turns) - 1)
-    if "MEMORY_HOLDS_REFERENCE" in codes and turns[-1].get("role") == "user":
+    if "MEMORY_HOLDS_CODE" in codes and turns[-1].get("role") == "user":
         yield placed(_enclosed(wire, turns, before, after), None)
 
 
 def _asked(wire: Format, turns: list[Any], codes: frozenset[str]) -> list[tuple[int, int]]:
     """Turn and part of the last text of the user's turns after the last assistant turn.
 
-    Where a document is sent as text, it may be any text of that turn; `check_memory` sees to it that it is the user's.
+    Where a document is sent as text, it may be any text of that turn.
     """
     for index in range(len(turns) - 1, -1, -1):
         if turns[index].get("role") in ("assistant", "model"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,8 @@ from tests.delivery.frames import Mismatch
 from tests.delivery.simulated_cluster import Pairs
 from tests.wire_formats import standard_role
 
-CODE = re.compile(r"\$\$?\{parameters\.(gw_\w+)\}")  # a parameter of the gateway's that the cluster fills in
+FORM = re.compile(r"\$\$?\{parameters\.gw_[0-9a-f]{32}:-([^{}]*)\}")  # a text that later turns read as its default
+BRACES = str.maketrans("{}", "\uff5b\uff5d")
 
 
 def question_of(conversation: AgentInput, roles: Mapping[str, str]) -> str:
@@ -50,54 +51,49 @@ def with_notes(conversation: AgentInput, places: set[str]) -> AgentInput:
 
 
 def check_memory(
-    stored: str | None,
-    question: str,
-    conversation: AgentInput,
-    codes: frozenset[str],
-    roles: Mapping[str, str],
-    parameters: Mapping[str, str],
+    stored: str | None, question: str, conversation: AgentInput, codes: frozenset[str], roles: Mapping[str, str]
 ) -> None:
-    """What memory holds is the question, or a notice says what else it is.
+    """What memory holds is the question, or reads as the question, and a notice says so.
 
-    conversation: as it is sent, so that folded system text is in the user's turn. parameters: as sent.
+    conversation: what the client sent.
     """
     right: set[str] = set()
     if stored is not None and stored != question:
-        names = CODE.findall(stored)
-        if names:
-            right.add("MEMORY_HOLDS_CODE")
-        if any(set(parameters[name]) - {"$"} for name in names):
-            right.add("MEMORY_HOLDS_REFERENCE")  # to blocks; what else memory holds is the text around them
-        else:
-            plain = CODE.sub(lambda code: parameters[code[1]], stored)
-            _is_users(plain, _user_turns(conversation, roles), roles)
-            if not names:
-                right.add("MEMORY_HOLDS_MORE" if question.strip() in stored else "MEMORY_PARTIAL")
-    reported = {code for code in codes if code == "MEMORY_PARTIAL" or code.startswith("MEMORY_HOLDS")}
+        form = FORM.fullmatch(stored)
+        right.add("MEMORY_HOLDS_CODE" if form else "MEMORY_HOLDS_NOTE")
+        seen = form[1] if form else stored
+        if seen != _readable(conversation, roles).translate(BRACES) or (form is None and question.strip()):
+            raise Mismatch(f"memory holds {stored!r} for {question!r}")
+    if stored is not None and form_is_missing(stored):
+        raise Mismatch(f"memory holds {stored!r}, which a later turn can't read")
+    reported = {code for code in codes if code.startswith("MEMORY_HOLDS")}
     if reported != right:
         raise Mismatch(f"memory holds {stored!r} for {question!r}, and the notices are {sorted(reported)}")
 
 
-def _is_users(stored: str, turns: Sequence[Message], roles: Mapping[str, str]) -> None:
-    """Memory holds a text of these turns; what else it holds are their texts, documents and unknown roles' names."""
-    texts = [block.text.strip() for turn in turns for block in turn.content if isinstance(block, Text)]
-    names = [f"[{turn.role}]:" for turn in turns if not standard_role(turn.role, roles)]
-    documents = [_document_text(block) for turn in turns for block in turn.content if isinstance(block, Media)]
-    left = stored
-    for text in (*sorted(texts + documents, key=len, reverse=True), *names):
-        left = left.replace(text, "", 1)
-    if left.strip() or not any(text and text in stored for text in texts):
-        raise Mismatch(f"memory holds {stored!r}, which is not the user's text")
+def readable(stored: str) -> str:
+    """What a later turn reads of a stored text."""
+    return FORM.sub(lambda form: form[1], stored)
 
 
-def _document_text(block: Media) -> str:
-    """A document that a provider can be sent as text; "" for other media."""
-    if block.kind != "document" or not isinstance(block.source, Base64):
-        return ""
-    try:
-        return base64.b64decode(bytes(block.source.data)).decode().strip()
-    except UnicodeDecodeError:
-        return ""
+def form_is_missing(stored: str) -> bool:
+    """Whether a stored text holds a placeholder that is not the form."""
+    return "${parameters" in FORM.sub("", stored)
+
+
+def _readable(conversation: AgentInput, roles: Mapping[str, str]) -> str:
+    blocks = [block for turn in _user_turns(conversation, roles) for block in turn.content]
+    if len(blocks) == 1 and isinstance(blocks[0], Text):
+        return blocks[0].text
+    return "\n".join(filter(None, map(_note, blocks))) or "[no text]"
+
+
+def _note(block: Any) -> str:
+    if isinstance(block, Text):
+        return block.text.strip()
+    if isinstance(block, Media):
+        return f"[{block.kind}: {block.format}]"
+    return "[tool result]" if isinstance(block, ToolResult) else f"[{block.kind}]"
 
 
 def _user_turns(conversation: AgentInput, roles: Mapping[str, str]) -> list[Message]:

@@ -17,6 +17,7 @@ from gateway.cli.output import fail
 from gateway.errors import GatewayError, InvalidInput, Problem
 from gateway.execute.body import payloads_of
 from gateway.execute.rewrite import Policy, Rewrite, is_native, rewrite_input, rewrite_native, rewrite_unproved
+from gateway.execute.rewriter import new_turn_id
 from gateway.mlcommons.profile import AgentProfile
 from gateway.providers import registry
 from gateway.unified.model import AgentInput
@@ -81,7 +82,7 @@ def _result(body: bytes, provider: str, documents: _Documents | None) -> dict[st
         missing = Problem("input", "there is no input; a legacy request is forwarded unchanged", "input", "none")
         raise InvalidInput.of([missing])
     if documents is None:
-        sent = rewrite_unproved(registry.provider(provider), request, request.input, Policy())
+        sent = rewrite_unproved(registry.provider(provider), request, request.input, Policy(), new_turn_id())
     else:
         sent = _for_agent(_profile(documents), request, request.input)
     return _shown(sent, request.input, body)
@@ -89,8 +90,8 @@ def _result(body: bytes, provider: str, documents: _Documents | None) -> dict[st
 
 def _for_agent(profile: AgentProfile, request: ExecuteRequest, agent_input: AgentInput) -> Rewrite:
     if is_native(profile, agent_input):
-        return rewrite_native(profile, request, agent_input, streaming=False)
-    return rewrite_input(profile, request, agent_input, Policy())
+        return rewrite_native(profile, request, agent_input, False, new_turn_id())
+    return rewrite_input(profile, request, agent_input, Policy(), new_turn_id())
 
 
 def _shown(sent: Rewrite, agent_input: AgentInput, body: bytes) -> dict[str, Any]:

@@ -424,6 +424,18 @@ class Answers(Struct, frozen=True, forbid_unknown_fields=True):
     notice_header: Annotated[bool, Meta(description="Add `X-MLC-Gateway-Notice`.")] = True
 
 
+class Memory(Struct, frozen=True, forbid_unknown_fields=True):
+    """What agents remember, as clients read it through the gateway."""
+
+    readable: Annotated[
+        bool,
+        Meta(
+            description="Show TEXT where a memory's answer of up to 1 MiB holds `${parameters.gw_…:-TEXT}`, with the "
+            "notice `MEMORY_SHOWN_READABLE`. Any other answer passes byte for byte."
+        ),
+    ] = True
+
+
 class Logs(Struct, frozen=True, forbid_unknown_fields=True):
     """What is logged, to standard error."""
 
@@ -454,4 +466,5 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     registration: Registrations = Registrations()
     media: MediaByUrl = MediaByUrl()
     answers: Answers = Answers()
+    memory: Memory = Memory()
     logs: Logs = Logs()

@@ -19,7 +19,7 @@ from gateway.errors import Problem, UndeliverableContent
 from gateway.mlcommons.agents import behaviour_of
 from gateway.mlcommons.agents.flow import selected_tools, tool_values
 from gateway.mlcommons.expansion import RenderFailure
-from gateway.mlcommons.generations import ABILITIES
+from gateway.mlcommons.generations import ABILITIES, Generation
 from gateway.mlcommons.profile import AgentProfile, Model
 from gateway.mlcommons.rendering import call_values, first_call, is_strict_json
 from gateway.mlcommons.runtime_values import RuntimeValues
@@ -105,6 +105,7 @@ class CallModel:
         self.calls_functions = self.behaviour.calls_functions(profile, params)
         # A prompt that is substituted more than once needs its late placeholders escaped in the first pass.
         self.escape_prefix = "" if self.is_flow else "$"
+        self.writes_turn = profile.generation is Generation.UNIFIED_V1 and not self.behaviour.has_fixed_prompts
         tools = selected_tools(profile, params)
         self.later_llms = [tool for tool in tools if self.is_flow and tool.model and tool is not self.tool]
 

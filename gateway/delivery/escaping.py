@@ -1,11 +1,10 @@
 """Escapes user text so that the cluster renders exactly that text.
 
-There are three forms, for three places (docs/internals/facts.md, "Text that must arrive exactly"):
+There are two forms, for two places (docs/internals/facts.md, "Text that must arrive exactly"):
 
 - in JSON that is inserted raw: every ``$`` is written ``\\u0024``, so no placeholder can form;
 - in a parameter that the cluster escapes: the text is split into helper parameters, none of which has a whole
-  placeholder or looks like JSON;
-- in a question that memory stores: the ``$`` of each placeholder comes from a helper parameter that never changes.
+  placeholder or looks like JSON.
 """
 
 from __future__ import annotations
@@ -18,7 +17,8 @@ from typing import Any
 
 import msgspec
 
-from gateway.mlcommons.template import PREFIX, may_be_json
+from gateway.mlcommons.memory_form import show_readable
+from gateway.mlcommons.template import PREFIX, UNFILLED, may_be_json
 
 
 class Template(str):
@@ -77,7 +77,7 @@ def raw_text(text: str) -> str:
 
 def is_plain(text: str) -> bool:
     """Return True if `text` needs no escaping where the cluster escapes it: no placeholder, and not like JSON."""
-    return PREFIX not in text and not may_be_json(text)
+    return UNFILLED not in text and not may_be_json(text)
 
 
 _OPENING = re.compile(r"[\x00-\x20]*[\[{][\x00-\x20\[{]*")
@@ -101,34 +101,17 @@ def split_placeholders(text: str) -> list[str]:
     return [text[a:b] for a, b in itertools.pairwise(cuts) if a < b]
 
 
-# A run is matched from its start and whole, so that a long run takes time proportional to its length.
-_DOLLARS = re.compile(r"(?<!\$)\$++(?=\{parameters\.)")
-
-
-def escape_placeholders(text: str, helper: str, refer: str) -> tuple[str, dict[str, str]]:
-    """Replace each run of n ``$`` before ``{parameters.`` by the parameter ``<helper><n>``; return it with the helpers.
-
-    refer: the text before the helper's placeholder (``$`` where the prompt is substituted more than once).
-    Memory may store the result: the helpers' values never change, so a later request can send them again.
-    """
-    helpers: dict[str, str] = {}
-
-    def escape(match: re.Match[str]) -> str:
-        run = match[0]
-        name = helper if len(run) == 1 else f"{helper}{len(run)}"
-        helpers[name] = run
-        return f"{refer}{PREFIX}{name}}}"
-
-    return _DOLLARS.sub(escape, text), helpers
-
-
-_ESCAPED = re.compile(r"\$?\$\{parameters\.gw_([a-z]+)(\d*)\}")
+_EARLIER = re.compile(r"\$?\$\{parameters\.gw_([a-z]+)(\d*)\}")
 
 
 def unescape(text: str) -> str:
-    """Undo `escape_placeholders` in a question that memory stored; media become ``[media]``."""
+    """Return a stored question as it can be read, also where an earlier version of the gateway escaped it.
+
+    That version wrote ``${parameters.gw_d<n>}`` for n dollar signs, and other names for media, which become
+    ``[media]``.
+    """
 
     def original(match: re.Match[str]) -> str:
         return "$" * int(match[2] or 1) if match[1] == "d" else "[media]"
 
-    return _ESCAPED.sub(original, text)
+    return _EARLIER.sub(original, show_readable(text))

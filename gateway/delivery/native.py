@@ -6,21 +6,26 @@ to itself makes the cluster hang.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
-from gateway.delivery.escaping import escape_placeholders, is_plain, split_placeholders
+from gateway.delivery.escaping import is_plain, split_placeholders
 from gateway.delivery.question_placements import SKIP, Parameters, skip_if_needed
 from gateway.delivery.trees import with_leaves
 from gateway.mlcommons.generations import Generation
+from gateway.mlcommons.memory_form import is_storable, memory_form
 from gateway.mlcommons.profile import AgentProfile
 from gateway.mlcommons.template import PREFIX
 from gateway.notices import Notice
 from gateway.unified.model import AgentInput, InputType, Text
 from gateway.unified.roles import meaning_of
 
-GUARDS: Parameters = {"gw_d": "$", "gw_d2": "$$", "gw_d3": "$$$", SKIP: "true"}
-"""Parameters that undo the escaping of texts that an agent's memory may replay."""
+GUARDS: Parameters = {
+    **{"gw_d": "$", "gw_d2": "$$", "gw_d3": "$$$", SKIP: "true"},
+    **dict.fromkeys(("gw_s0", "gw_q"), "[media]"),
+}
+"""Helpers of earlier versions of the gateway, whose names an agent's memory may replay."""
 
 
 _SYSTEM_PROMPT = "system_prompt"
@@ -47,30 +52,32 @@ def move_system_text(
         return value, {}, ()
     turns = [turn for i, turn in enumerate(value) if i not in system]
     own = params.get(_SYSTEM_PROMPT, profile.parameters.get(_SYSTEM_PROMPT, ""))
-    text, helpers = _in_parts("\n\n".join(texts))
+    text, helpers = _in_parts("\n\n".join(texts), "gw_y")
     first = next(i for i in range(len(messages)) if i not in system)
     reason = f"The {messages[system[0]].role} text is moved before the conversation"
     notices = tuple(Notice("SYSTEM_HOISTED", reason, messages[i].at) for i in system if i > first)
     return turns, {_SYSTEM_PROMPT: f"{own}\n\n{text}" if own else text, **helpers}, notices
 
 
-def _in_parts(text: str) -> tuple[str, Parameters]:
+def _in_parts(text: str, name: str) -> tuple[str, Parameters]:
     """Return `text` for a parameter that the cluster fills once and escapes, and the helpers that it refers to."""
     if is_plain(text):
         return text, {}
-    helpers = {f"gw_y{index}": part for index, part in enumerate(split_placeholders(text))}
+    helpers = {f"{name}{index}": part for index, part in enumerate(split_placeholders(text))}
     return "".join(f"{PREFIX}{name}}}" for name in helpers), {**helpers, **skip_if_needed(text)}
 
 
-def guard(value: Any) -> tuple[Any, Parameters]:
-    """Escape every placeholder in the texts of `value`; return it with the parameters that undo that, {} for none."""
+def guard(value: Any, turn_id: str) -> tuple[Any, Parameters]:
+    """Replace each text of `value` that memory can't hold by the form that it can; return it with the helpers."""
     helpers: Parameters = {}
+    names = (f"gw_{turn_id}x{number}" for number in itertools.count())
 
-    def escape(leaf: Any) -> Any:
-        if not isinstance(leaf, str) or PREFIX not in leaf:
+    def store(leaf: Any) -> Any:
+        if not isinstance(leaf, str) or is_storable(leaf):
             return leaf
-        text, more = escape_placeholders(leaf, "gw_d", "")
-        helpers.update({**more, **skip_if_needed(leaf)})
-        return text
+        name = next(names)
+        text, parts = _in_parts(leaf, f"{name}_")
+        helpers.update({name: text, **parts, **skip_if_needed(leaf)})
+        return f"$${memory_form(name, leaf)}"  # the agent substitutes each text twice itself, without any parameters
 
-    return with_leaves(value, escape), helpers
+    return with_leaves(value, store), helpers

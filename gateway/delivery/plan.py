@@ -9,6 +9,7 @@ from gateway.delivery import refusal
 from gateway.delivery.call_model_cache import CallModelCache
 from gateway.delivery.escaping import dump
 from gateway.delivery.search import Plan, Remembered, Search, map_input
+from gateway.delivery.target import Question
 from gateway.errors import Problem, UndeliverableContent
 from gateway.mlcommons.agents.flow import selected_tools
 from gateway.mlcommons.expansion import RenderFailure
@@ -16,7 +17,7 @@ from gateway.mlcommons.profile import AgentProfile
 from gateway.notices import Notice
 from gateway.providers.base import MappingOptions, Provider
 from gateway.unified.model import AgentInput
-from gateway.unified.question import question_text
+from gateway.unified.question import question_text, readable_text
 
 __all__ = ["Plan", "Remembered", "assume", "plan"]
 
@@ -27,13 +28,15 @@ def plan(
     agent_input: AgentInput,
     params: Mapping[str, str],
     options: MappingOptions,
+    turn_id: str,
     remembered: Remembered = (),
     call_models: CallModelCache | None = None,
 ) -> Plan:
     """Return the best plan that can be proved.
 
-    provider: `TextOnly` where none is known. params: the caller's own parameters as strings. remembered: what
-    the agent's memory holds for the caller's `memory_id`. call_models: those of `profile` from earlier plans.
+    provider: `TextOnly` where none is known. params: the caller's own parameters as strings. turn_id: letters and
+    digits that no other request has, for what memory stores. remembered: what the agent's memory holds for the
+    caller's `memory_id`. call_models: those of `profile` from earlier plans.
 
     Raises:
         UndeliverableContent: nothing can be proved; the problems name the blocks, the reason and the remedy.
@@ -42,7 +45,7 @@ def plan(
     if unsafe := _unsafe(profile, params):
         raise UndeliverableContent.of(unsafe)
     call_models = CallModelCache(profile) if call_models is None else call_models
-    search = Search(call_models, provider, params, options, remembered)
+    search = Search(call_models, provider, params, options, turn_id, remembered)
     without_memory = replace(search, remembered=())
     try:
         found = search.first_proved(agent_input)
@@ -53,7 +56,7 @@ def plan(
     if found is not None:
         return found
     if remembered and without_memory.first_proved(agent_input) is not None:
-        raise UndeliverableContent.of([refusal.MEMORY_NOT_SAFE])
+        raise UndeliverableContent.of([refusal.memory_not_safe(profile)])
     raise UndeliverableContent.of(refusal.problems(without_memory, agent_input))
 
 
@@ -62,20 +65,22 @@ def assume(
     agent_input: AgentInput,
     params: Mapping[str, str],
     options: MappingOptions,
+    turn_id: str,
     strategy: str = "assumed",
 ) -> Plan:
     """Return the unproved plan for an agent that can't be read: `question` and the provider's messages as parameters.
 
-    params: the caller's own.
+    params: the caller's own. turn_id: as for `plan`.
 
     Raises:
         UndeliverableContent: the provider can't express the input.
     """
     request = map_input(provider, agent_input, options)
-    question = question_text(agent_input, options.roles)
-    parameters = {**params, "question": question, provider.messages_field: dump(request.messages)}
+    text = question_text(agent_input, options.roles)
+    question = Question(text, readable_text(agent_input, options.roles), turn_id)
+    parameters = {**params, "question": question.stored, provider.messages_field: dump(request.messages)}
     notice = Notice("NOT_PROVED", "the agent could not be read; its provider was assumed by the operator's rule")
-    return Plan(strategy, provider.name, parameters, question, request, (*request.notices, notice), proved=False)
+    return Plan(strategy, provider.name, parameters, text, request, (*request.notices, notice), proved=False)
 
 
 def _unsafe(profile: AgentProfile, params: Mapping[str, str]) -> list[Problem]:

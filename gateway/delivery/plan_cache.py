@@ -10,6 +10,8 @@ place arrives too:
 - Inside a prompt, it closes, opens and defaults no placeholder, whatever text is around it.
 - It contains no probe word, so the proof would have found the same places.
 
+The turn's id is a specimen, too.
+
 Anything else is planned separately: a conversation, media, remembered turns, a text with such signs.
 """
 
@@ -37,6 +39,7 @@ from gateway.unified.roles import meaning_of
 # From Unicode's private use area, so that they don't occur in an agent's own text.
 SPECIMEN = '\uf8f1"\\\n\uf8f2'
 _ESCAPED = raw_text(SPECIMEN)
+SPECIMEN_TURN = f"{MARK}turn"
 _TRACE = re.compile(r"[\uf8f1\uf8f2]|\\u[fF]8[fF][12]")
 _FIRST, _LAST = SPECIMEN[0], SPECIMEN[-1]
 
@@ -73,6 +76,7 @@ class PlanCache:
         agent_input: AgentInput,
         params: Mapping[str, str],
         options: MappingOptions,
+        turn_id: str,
         remembered: Remembered = (),
     ) -> Plan:
         """Return the plan of `plan`, without a new proof if a text of the same kind was proved.
@@ -84,8 +88,8 @@ class PlanCache:
         if text is not None and sum(map(len, params.values())) <= CallModelCache.MAX_LENGTH:
             specimen = self._of_specimen(provider, agent_input, params, options)
             if specimen.plan is not None:
-                return _with_text(specimen.plan, specimen.places, text)
-        return plan(self.profile, provider, agent_input, params, options, remembered, self._call_models)
+                return _with_text(specimen.plan, specimen.places, text, turn_id)
+        return plan(self.profile, provider, agent_input, params, options, turn_id, remembered, self._call_models)
 
     def _of_specimen(
         self, provider: Provider, agent_input: AgentInput, params: Mapping[str, str], options: MappingOptions
@@ -104,9 +108,9 @@ class PlanCache:
         self, provider: Provider, specimen: AgentInput, params: Mapping[str, str], options: MappingOptions
     ) -> tuple[Plan | None, tuple[Path, ...]]:
         try:
-            if any(map(_TRACE.search, params.values())):
+            if any(_TRACE.search(value) or MARK in value for value in params.values()):
                 return None, ()  # a text would be put into the caller's own parameters
-            found = plan(self.profile, provider, specimen, params, options, (), self._call_models)
+            found = plan(self.profile, provider, specimen, params, options, SPECIMEN_TURN, (), self._call_models)
         except UndeliverableContent:
             return None, ()  # the text itself is planned, so that the problems are about it
         request = found.request
@@ -136,13 +140,15 @@ def _plain_text(agent_input: AgentInput, options: MappingOptions) -> str | None:
     return None
 
 
-def _with_text(specimen: Plan, places: tuple[Path, ...], text: str) -> Plan:
+def _with_text(specimen: Plan, places: tuple[Path, ...], text: str, turn_id: str) -> Plan:
     escaped = raw_text(text)
     request = specimen.request
     if request is not None:
         request = ProviderRequest(_put(request.messages, places, text), request.system, request.notices)
     assert isinstance(specimen.parameters, Proved)
-    parameters = specimen.parameters.with_texts(lambda value: _replaced(value, text, escaped))
+    parameters = specimen.parameters.with_texts(
+        lambda value: _replaced(value, text, escaped).replace(SPECIMEN_TURN, turn_id)
+    )
     return Plan(specimen.strategy, specimen.provider, parameters, text, request, specimen.notices)
 
 

@@ -12,10 +12,12 @@ from typing import Any, TypeGuard, final
 from gateway.delivery.call_model import CallModel
 from gateway.delivery.candidate import Candidate, System
 from gateway.delivery.escaping import Concat
-from gateway.delivery.slots import QUESTION
+from gateway.delivery.slots import PROBE, QUESTION
 from gateway.delivery.target import Turn, parts_of
-from gateway.delivery.trees import locate, value_at, with_leaves
+from gateway.delivery.trees import locate, replace_texts, value_at, with_leaves
 from gateway.mlcommons.expansion import RenderFailure
+from gateway.mlcommons.generations import Generation
+from gateway.mlcommons.memory_form import is_storable, show_readable
 from gateway.mlcommons.profile import Tool
 from gateway.mlcommons.rendering import call_values, first_call, parse_payload, tool_call
 from gateway.mlcommons.runtime_values import HOSTILE, RuntimeValues
@@ -47,8 +49,8 @@ class Proved(Mapping[str, str]):
         return f"Proved({self._parameters!r})"
 
     def with_texts(self, replace: Callable[[str], str]) -> Proved:
-        """Return the parameters with another text in them, for which the same proof holds (`plan_cache`)."""
-        return Proved({name: replace(value) for name, value in self._parameters.items()})
+        """Return the parameters with another text and turn in them, for which the same proof holds (`plan_cache`)."""
+        return Proved({replace(name): replace(value) for name, value in self._parameters.items()})
 
     @classmethod
     def without_llm(cls, params: Mapping[str, str], text: str) -> Proved:
@@ -60,12 +62,30 @@ def runtime_values(call: CallModel, parameters: Mapping[str, str]) -> Iterator[R
     """Yield the run-time values to try: without a remembered turn, and with one if the agent can remember any."""
     yield RuntimeValues()
     limit = parameters.get("message_history_limit", call.params.get("message_history_limit"))
-    if call.profile.memory_type and "memory_id" in call.params and limit != "0":
+    is_off = limit == "0" and call.profile.generation is not Generation.UNIFIED_V1  # there, 0 means no limit
+    if call.profile.memory_type and "memory_id" in call.params and not is_off:
         yield RuntimeValues(HOSTILE)
+
+
+def is_readable_later(call: CallModel, stored: str) -> bool:
+    """Return True if a later turn reads `stored`, a text in the agent's memory, as `show_readable` does.
+
+    That turn is a plain question: it has none of the helpers of the turn that was stored.
+    """
+    if not call.profile.memory_type or "${" not in stored:
+        return True
+    asked = call.with_question({})
+    before = call.render(asked, RuntimeValues(history=PROBE))
+    readable = show_readable(stored)
+    if before is None:  # this agent takes no plain question
+        return is_storable(readable)
+    return bool(call.probe(asked, RuntimeValues(history=stored)) == replace_texts(before, {PROBE: readable}))
 
 
 def prove(call: CallModel, candidate: Candidate, system: System, question: Collection[str]) -> Proved | None:
     """Return the request of `candidate` if it makes the input arrive for all run-time values; None if it does not.
+
+    Nor may what memory stores of it change any later turn.
 
     Only `RenderFailure`, a failure of the cluster, counts as a no. Any other exception is a bug of the strategy, the
     provider or the rendering, and is raised.
@@ -88,7 +108,8 @@ def prove(call: CallModel, candidate: Candidate, system: System, question: Colle
             return None
         if not all(_has_its_prompt(call, tool, request, env, question) for tool in call.later_llms):
             return None
-    return Proved(request) if _tools_have_their_prompt(call, request) else None
+    is_safe = _tools_have_their_prompt(call, request) and is_readable_later(call, request["question"])
+    return Proved(request) if is_safe else None
 
 
 def _begins_with_results(provider: Provider, body: Any) -> bool:

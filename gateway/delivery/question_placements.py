@@ -8,33 +8,40 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gateway.delivery.call_model import CallModel
-from gateway.delivery.escaping import escape_placeholders, is_plain, raw_text, split_placeholders
-from gateway.mlcommons.template import PREFIX
+from gateway.delivery.escaping import is_plain, raw_text, split_placeholders
+from gateway.delivery.target import Question
+from gateway.mlcommons.template import PREFIX, UNFILLED
 
 Parameters = dict[str, str]
 
 SKIP = "skip_validating_missing_parameters"
 
 
-def question_placements(call: CallModel, text: str, question: str) -> Iterator[Parameters]:
-    """Yield parameters that put `text` where the agent's prompt has the question.
-
-    question: the plain text for memory. It is sent as `question` if `text` can be sent in another parameter.
-    """
-    if text == question and is_plain(text):
+def question_placements(call: CallModel, text: str, question: Question) -> Iterator[Parameters]:
+    """Yield parameters that put `text` where the agent's prompt has the question."""
+    if text == question.stored and is_plain(text):
         yield {"question": text}
     if call.prompt_parameter is not None:
-        yield {**in_prompt(call, reference_to(call, "gw_t", text, escape_prefix(call))), "question": question}
-    yield escaped_question(call, text)
+        yield {**in_prompt(call, reference_to(call, "gw_t", text, escape_prefix(call))), "question": question.stored}
+    yield coded_question(call, question, text)
 
 
-def escaped_question(call: CallModel, text: str) -> Parameters:
-    """Return the text as `question`, escaped so that it renders unchanged. Memory stores it escaped."""
-    if call.is_flow:
-        reference, helpers = reference_to(call, "gw_q", text, "")
-        return {"question": reference, **helpers}
-    escaped, helpers = escape_placeholders(text, "gw_d", call.escape_prefix)
-    return {"question": escaped, **helpers, **skip_if_needed(text)}
+def coded_question(call: CallModel, question: Question, text: str) -> Parameters:
+    """Return `question` in the form for memory, and helpers that replace it by `text` in this turn."""
+    if call.raw_parameters and not call.later_llms:
+        return raw_question(call, question, raw_text(text))
+    reference, helpers = reference_to(call, f"{question.helper}_", text, call.escape_prefix)
+    return {"question": question.form, question.helper: reference, **helpers}
+
+
+def raw_question(call: CallModel, question: Question, fragment: str) -> Parameters:
+    """Return `question` in the form for memory, and helpers that replace it by `fragment`, which is inserted raw."""
+    name = question.helper
+    if call.writes_turn:
+        # The agent substitutes the question once itself, without any parameters.
+        return {"question": f"${question.form}", name: fragment, **raw_names(call, {name: fragment})}
+    reference, helpers = raw_reference(call, {f"{name}_": fragment}, call.escape_prefix)
+    return {"question": question.form, name: reference, **helpers}
 
 
 def escape_prefix(call: CallModel) -> str:
@@ -77,7 +84,7 @@ def raw_names(call: CallModel, names: Parameters) -> Parameters:
 
 def skip_if_needed(text: str) -> Parameters:
     """Return the flag without which the cluster refuses a rendered body that contains a placeholder."""
-    return {SKIP: "true"} if PREFIX in text else {}
+    return {SKIP: "true"} if UNFILLED in text else {}
 
 
 def merge(*parameters: Parameters) -> Parameters:

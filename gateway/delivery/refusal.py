@@ -8,6 +8,8 @@ from dataclasses import replace
 from gateway.delivery.search import Search
 from gateway.delivery.template_change import NotOffered, TemplateChange, command, find_change, with_upgrades
 from gateway.errors import Problem, UndeliverableContent
+from gateway.mlcommons.generations import Generation
+from gateway.mlcommons.profile import AgentProfile
 from gateway.mlcommons.rendering import first_llm
 from gateway.unified.model import (
     AgentInput,
@@ -24,12 +26,14 @@ from gateway.unified.roles import meaning_of
 
 _ASK = Text("x", "input")
 _EXPECTED = {"HISTORY_NEEDS_UPGRADE": "one user turn", "SYSTEM_NEEDS_SLOT": "user and assistant turns"}
-MEMORY_NOT_SAFE = Problem(
-    "parameters.memory_id",
-    "the content of this memory can't be sent to the agent with this input without being changed",
-    code="MEMORY_NOT_SAFE",
-    help='send "message_history_limit": "0" to leave the remembered turns out, or start a new memory',
-)
+_NOT_REPLAYED = ', or send "message_history_limit": "0" to leave the remembered turns out'
+
+
+def memory_not_safe(profile: AgentProfile) -> Problem:
+    """Return why an input that could be delivered without the agent's memory can't be delivered with it."""
+    reason = "the content of this memory can't be sent to the agent with this input without being changed"
+    more = "" if profile.generation is Generation.UNIFIED_V1 else _NOT_REPLAYED  # there, 0 means no limit
+    return Problem("parameters.memory_id", reason, code="MEMORY_NOT_SAFE", help=f"start a new memory{more}")
 
 
 def problems(search: Search, agent_input: AgentInput) -> list[Problem]:

@@ -9,11 +9,11 @@ from gateway.delivery.call_model import CallModel
 from gateway.delivery.call_model_cache import CallModelCache
 from gateway.delivery.candidate import Candidate, System
 from gateway.delivery.escaping import unescape
-from gateway.delivery.proof import Proved, prove
+from gateway.delivery.proof import Proved, is_readable_later, prove
 from gateway.delivery.question_placements import merge
 from gateway.delivery.strategies import STRATEGIES
 from gateway.delivery.system_text import fold_system, placements
-from gateway.delivery.target import TargetTurns
+from gateway.delivery.target import Question, TargetTurns
 from gateway.errors import UndeliverableContent
 from gateway.mlcommons.expansion import RenderFailure
 from gateway.mlcommons.profile import AgentProfile
@@ -23,7 +23,11 @@ from gateway.notices import Notice
 from gateway.providers.base import Inexpressible, MappingOptions, Provider, ProviderRequest
 from gateway.recent import computed_once
 from gateway.unified.model import AgentInput, Message, Text
-from gateway.unified.question import question_text
+from gateway.unified.question import question_text, readable_text
+
+MEMORY_HOLDS_CODE = Notice(
+    "MEMORY_HOLDS_CODE", "the agent's memory stores the text in a placeholder, which later turns read as text"
+)
 
 Remembered = Sequence[tuple[str, str]]  # (question, answer) pairs, oldest first
 
@@ -108,13 +112,15 @@ class Variant:
 class Search:
     """Finds the first plan that can be proved, for any input to one agent.
 
-    params: the caller's own, without `question`. remembered: what the agent's memory holds for the caller.
+    params: the caller's own, without `question`. turn_id: see `Question`. remembered: what the agent's memory holds
+    for the caller.
     """
 
     call_models: CallModelCache
     provider: Provider
     params: Mapping[str, str]
     options: MappingOptions
+    turn_id: str
     remembered: Remembered = ()
 
     @property
@@ -151,7 +157,8 @@ class Search:
         request = whole.request
         if first_llm(self.profile, self.params)[0] is None:
             return _without_llm(agent_input, request, self.params)
-        question = question_text(agent_input, self.options.roles)
+        roles = self.options.roles
+        question = Question(question_text(agent_input, roles), readable_text(agent_input, roles), self.turn_id)
         try:
             call = self._call_model()
             for variant in self._variants(whole, call):
@@ -161,10 +168,10 @@ class Search:
             pass  # the agent itself can't be called; the refusal says so
         return None
 
-    def _plan(self, found: _Found, question: str, request: ProviderRequest, notices: tuple[Notice, ...]) -> Plan:
+    def _plan(self, found: _Found, question: Question, request: ProviderRequest, notices: tuple[Notice, ...]) -> Plan:
         stored = _stored(self.profile, found.parameters["question"], question)
         notices = _unique((*notices, *found.notices, *stored))
-        return Plan(found.strategy, self.provider.name, found.parameters, question, request, notices)
+        return Plan(found.strategy, self.provider.name, found.parameters, question.text, request, notices)
 
     def _call_model(self) -> CallModel:
         """Return the agent's call model, with what the agent can't do without and nobody sends.
@@ -187,9 +194,8 @@ class Search:
         yield from filter(None, (variant.fold() for variant in tried))
 
     def _with_memory(self, whole: Variant, call: CallModel) -> Iterator[Variant]:
-        # The cluster would expand placeholders in what it replays.
-        has_placeholder = any(PREFIX in text for turn in self.remembered for text in turn)
-        if not has_placeholder or not call.replays:
+        texts = [text for turn in self.remembered for text in turn]
+        if all(is_readable_later(call, text) for text in texts) or not call.replays:
             yield whole
         if self.remembered and call.replays:
             # What memory replays could be expanded as a template, or replace the client's own history.
@@ -198,13 +204,13 @@ class Search:
             notice = Notice("MEMORY_RETOLD", "remembered turns are sent by the gateway, the agent's own replay is off")
             yield Variant(self, conversation, {"message_history_limit": "0"}, (notice,))
 
-    def _proved(self, call: CallModel, variant: Variant, question: str) -> Iterator[_Found]:
+    def _proved(self, call: CallModel, variant: Variant, question: Question) -> Iterator[_Found]:
         for candidate, system, text in _candidates(call, variant.request, question):
             planned = merge(dict(variant.parameters), dict(candidate.parameters), dict(system.parameters))
             complete = replace(candidate, parameters=planned)
             if self._overrides(call, planned):
                 continue
-            parameters = prove(call, complete, system, {question, text})
+            parameters = prove(call, complete, system, {question.text, text})
             if parameters is not None:
                 yield _Found(candidate.strategy, parameters, (*system.notices, *candidate.notices))
 
@@ -224,7 +230,9 @@ def _remembered_turns(index: int, turn: tuple[str, str]) -> Iterator[Message]:
         yield Message(role, (Text(unescape(text), at),), at)
 
 
-def _candidates(call: CallModel, request: ProviderRequest, question: str) -> Iterator[tuple[Candidate, System, str]]:
+def _candidates(
+    call: CallModel, request: ProviderRequest, question: Question
+) -> Iterator[tuple[Candidate, System, str]]:
     """Yield candidates, each with where the system text goes and with the text that represents the question."""
     provider = call.provider
     needed = provider.required_members(request.messages)
@@ -267,16 +275,13 @@ def _without_llm(agent_input: AgentInput, request: ProviderRequest, params: Mapp
     return Plan("text", "", Proved.without_llm(params, text), text, request, (notice,))
 
 
-def _stored(profile: AgentProfile, stored: str, question: str) -> Iterator[Notice]:
+def _stored(profile: AgentProfile, stored: str, question: Question) -> Iterator[Notice]:
     """Report what memory will hold, if that is not the plain question."""
-    if profile.memory_type and stored != question:
-        if f"{PREFIX}gw_" in stored:
-            yield Notice("MEMORY_HOLDS_CODE", "the agent's memory stores the text with references in it")
-        elif question.strip() in stored:
-            reason = "the agent's memory stores the text with the role's name or the system text before it"
-            yield Notice("MEMORY_HOLDS_MORE", reason)
+    if profile.memory_type and stored != question.text:
+        if question.helper in stored:
+            yield MEMORY_HOLDS_CODE
         else:
-            yield Notice("MEMORY_PARTIAL", "the agent's memory stores the last text block of the turn only")
+            yield Notice("MEMORY_HOLDS_NOTE", "the turn has no text, so the agent's memory stores a note")
 
 
 def _unique(notices: Iterable[Notice]) -> tuple[Notice, ...]:

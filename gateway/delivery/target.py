@@ -7,9 +7,38 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gateway.delivery.escaping import Concat
+from gateway.mlcommons.memory_form import is_storable, memory_form
 from gateway.providers.base import Provider
 
 Turn = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """The question of one request, and what the agent's memory stores of it.
+
+    text: as the client wrote it. readable: with a note for each block that is not text. turn_id: unique for all time.
+    """
+
+    text: str
+    readable: str
+    turn_id: str
+
+    @property
+    def helper(self) -> str:
+        """The name of the helper parameter, which no other request ever sends."""
+        return f"gw_{self.turn_id}"
+
+    @property
+    def form(self) -> str:
+        """`parameters.question` where `helper` carries what must arrive."""
+        return memory_form(self.helper, self.readable)
+
+    @property
+    def stored(self) -> str:
+        """`parameters.question` where other parameters carry what must arrive: plain text, if memory can hold it."""
+        plain = (text for text in (self.text, self.readable) if text.strip() and is_storable(text))
+        return next(plain, self.form)
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,23 +46,22 @@ class TargetTurns:
     """Turns in the provider's form, and where the question is among them.
 
     turns: as `Provider.map` returned them. turn, part: the last text part after the last assistant turn that is the
-    user's own text, or else the last text part there; None if there is none. text: its text. question: what memory
-    must store.
+    user's own text, or else the last text part there; None if there is none. text: its text.
     """
 
     provider: Provider
     turns: list[Turn]
-    question: str
+    question: Question
     turn: int | None
     part: int | None
     text: str
 
     @classmethod
-    def of(cls, provider: Provider, turns: list[Turn], question: str) -> TargetTurns:
+    def of(cls, provider: Provider, turns: list[Turn], question: Question) -> TargetTurns:
         """Create the target for mapped `turns`."""
         found = list(_texts_after_answer(provider, turns))
         # A document sent as text is a text part too, but memory should not store it.
-        own = [place for place in found if _is_part_of(place[2], question)]
+        own = [place for place in found if _is_part_of(place[2], question.text)]
         for turn, part, text in own[:1] or found[:1]:
             return cls(provider, turns, question, turn, part, text)
         return cls(provider, turns, question, None, None, "")

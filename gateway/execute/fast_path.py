@@ -13,10 +13,11 @@ from gateway.agents.lookup import AUTH_HEADERS
 from gateway.agents.resolver import ResolvedAgent, Resolver
 from gateway.config.schema import Settings
 from gateway.delivery.plan import Plan
+from gateway.delivery.plan_cache import SPECIMEN_TURN
 from gateway.execute.reporter import Reporter
 from gateway.execute.response_headers import delivery_headers
 from gateway.execute.rewrite import is_native
-from gateway.execute.rewriter import Rewriter
+from gateway.execute.rewriter import Rewriter, new_turn_id
 from gateway.execute.shape import ShapedBody, ShapedTemplate, read_shaped, specimen_body
 from gateway.mlcommons.generations import Generation
 from gateway.mlcommons.profile import AgentProfile
@@ -78,14 +79,14 @@ class FastPath:
         if found.template is None or found.plan is None:
             return None
         self._reporter.count(found.plan)
-        return Forward(found.template.fill(shaped), found.response_headers or {})
+        return Forward(found.template.fill(shaped, new_turn_id()), found.response_headers or {})
 
     def _prepare(self, agent: ResolvedAgent, shaped: ShapedBody) -> Prepared:
         request = read_execute(specimen_body(shaped.shape))
         if request.input is None or is_native(agent.profile, request.input):
             return _EACH_BY_ITSELF
         try:
-            rewrite = self._rewriter.rewrite(agent, request, request.input)
+            rewrite = self._rewriter.rewrite(agent, request, request.input, turn_id=SPECIMEN_TURN)
         except Exception:
             return _EACH_BY_ITSELF  # a refusal, or a fault, is reported for the client's own body
         template = ShapedTemplate.of(b"".join(rewrite.body or ()), shaped)

@@ -18,7 +18,7 @@ from gateway.execute.reporter import Reporter
 from gateway.execute.response_headers import delivery_headers
 from gateway.execute.retry import retry_as_input, retry_native
 from gateway.execute.rewrite import Rewrite, is_native, rewrite_native
-from gateway.execute.rewriter import Rewriter
+from gateway.execute.rewriter import Rewriter, new_turn_id
 from gateway.mlcommons.generations import Generation
 from gateway.offload import run_here_if
 from gateway.ports import ExecuteCall, Forward
@@ -99,14 +99,16 @@ class Handler:
         remembered, notices = await read_remembered(self._memory, profile, request, call.headers)
 
         def with_guards() -> Forward:
-            rewrite = rewrite_native(profile, request, agent_input, call.streaming, GUARDS)
+            rewrite = rewrite_native(profile, request, agent_input, call.streaming, new_turn_id(), GUARDS)
             return self._forward(request, agent_input, rewrite)
 
         def as_question() -> Forward:
             rewrite = self._rewriter.rewrite(agent, request, agent_input, remembered, notices)
             return self._forward(request, agent_input, rewrite)
 
-        rewrite = await run_here_if(request.is_small, rewrite_native, profile, request, agent_input, call.streaming)
+        rewrite = await run_here_if(
+            request.is_small, rewrite_native, profile, request, agent_input, call.streaming, new_turn_id()
+        )
         forward = self._forward(request, agent_input, rewrite)
         needs_input = profile.generation is Generation.UNIFIED_V2
         retry = retry_native(with_guards, None if needs_input else as_question)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from gateway import __version__
 from gateway.config.schema import Answers
 from gateway.delivery.plan import Plan
+from gateway.notices import HEADER
 
 DELIVERY = "X-MLC-Gateway-Delivery"
-NOTICE = "X-MLC-Gateway-Notice"
+NOTICE = HEADER
 
 # OpenSearch's own form of a deprecation warning: code 299, an agent, a quoted text.
 BOTH_SENT = (

@@ -11,7 +11,7 @@ from gateway.ports import Forward, Retry
 from gateway.unified.request import ExecuteRequest
 
 _API_OFF = b"unified agent API is not enabled"
-_GUARD_MISSING = b"placeholder not filled in payload: gw_d"
+_GUARD_MISSING = b"placeholder not filled in payload: gw_"
 _V2_ONLY = b"V2 agents require executor-provided memory"
 
 

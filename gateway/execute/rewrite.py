@@ -13,13 +13,14 @@ from gateway.delivery.describe import describe
 from gateway.delivery.native import guard, move_system_text
 from gateway.delivery.plan import Plan, Remembered, assume
 from gateway.delivery.plan_cache import PlanCache
+from gateway.delivery.search import MEMORY_HOLDS_CODE
 from gateway.delivery.textonly import TextOnly
 from gateway.delivery.trees import replace_texts
 from gateway.errors import UndeliverableContent
 from gateway.execute.body import payloads_of, replace_members, serialise
 from gateway.mlcommons.generations import ABILITIES, Generation
+from gateway.mlcommons.memory_form import is_storable
 from gateway.mlcommons.profile import AgentProfile
-from gateway.mlcommons.template import PREFIX
 from gateway.notices import Notice
 from gateway.providers import registry
 from gateway.providers.base import MappingOptions, Provider
@@ -28,7 +29,7 @@ from gateway.unified.payloads import ExtractedBody, Payload
 from gateway.unified.question import question_text
 from gateway.unified.request import ExecuteRequest, parameters_as_strings
 
-_PLACEHOLDER = re.compile(re.escape(PREFIX).encode())
+_PLACEHOLDER = re.compile(rb"\$\{")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +51,11 @@ class Policy:
 def is_native(profile: AgentProfile, agent_input: AgentInput) -> bool:
     """Return True if the agent takes this input itself, according to its profile.
 
-    A V1 agent takes text, but expands placeholders in it. Such text can be escaped if it is sent as a question.
+    A V1 agent takes text, but expands placeholders in it. Such text is sent as a question.
     """
     if profile.unified_api is False or agent_input.type.value not in ABILITIES[profile.generation].native:
         return False
-    return profile.generation is Generation.UNIFIED_V2 or PREFIX not in question_text(agent_input)
+    return profile.generation is Generation.UNIFIED_V2 or is_storable(question_text(agent_input))
 
 
 def rewrite_native(
@@ -62,17 +63,19 @@ def rewrite_native(
     request: ExecuteRequest,
     agent_input: AgentInput,
     streaming: bool,
+    turn_id: str,
     guards: Mapping[str, str] | None = None,
 ) -> Rewrite:
     """Return the client's request for an agent that takes `input` itself, changed as little as possible.
 
     - `parameters.question` is removed, because `input` does not take precedence in every version.
     - The text of system turns becomes the parameter `system_prompt`, where the agent has one (`move_system_text`).
-    - Placeholders in the input's texts are escaped, because the cluster would expand them.
+    - A text with placeholders is sent in a parameter, because the cluster would expand them.
     - Missing `parameters` are added on the stream endpoint, which requires them (docs/internals/facts.md, 3.5 and
       later).
 
-    guards: parameters to add (`GUARDS`, when the agent's memory turns out to hold escaped text).
+    turn_id: see `gateway.delivery.plan.plan`. guards: parameters to add (`GUARDS`, when the agent's memory turns out to
+    hold what an earlier version of the gateway stored).
 
     Raises:
         UndeliverableContent: the cluster can't serve it (`refuse_cluster_limits`).
@@ -81,9 +84,9 @@ def rewrite_native(
     extracted = request.extracted
     written = json.loads(extracted.text)["input"]
     turns, moved, notices = move_system_text(profile, written, agent_input, request.parameters)
-    value, helpers = guard(_restore_texts(turns, extracted))
-    if guards or helpers:
-        notices += (Notice("MEMORY_HOLDS_CODE", "the agent's memory stores the text with references in it"),)
+    value, helpers = guard(_restore_texts(turns, extracted), turn_id)
+    if helpers:
+        notices += (MEMORY_HOLDS_CODE,)
     helpers = {**(guards or {}), **helpers, **moved}
     plan = Plan("native", profile.provider, {}, question_text(agent_input), None, notices)
     if not (helpers or request.has_question or (streaming and not request.parameters)):
@@ -104,12 +107,13 @@ def rewrite_input(
     request: ExecuteRequest,
     agent_input: AgentInput,
     policy: Policy,
+    turn_id: str,
     remembered: Remembered = (),
     plans: PlanCache | None = None,
 ) -> Rewrite:
     """Return the request that delivers `agent_input` to the agent's LLM.
 
-    plans: the cache of plans for this `profile`.
+    turn_id, remembered: see `gateway.delivery.plan.plan`. plans: the cache of plans for this `profile`.
 
     Raises:
         UndeliverableContent: it can't be delivered whole; the problems name each part and the reason.
@@ -123,7 +127,7 @@ def rewrite_input(
     notices: tuple[Notice, ...] = ()
     while True:
         try:
-            plan = plans.plan(provider, deliverable, params, policy.options, remembered)
+            plan = plans.plan(provider, deliverable, params, policy.options, turn_id, remembered)
             break
         except UndeliverableContent as refusal:
             if not policy.describe:
@@ -137,13 +141,15 @@ def rewrite_input(
     return Rewrite(plan, _body(request, agent_input, plan))
 
 
-def rewrite_unproved(provider: Provider, request: ExecuteRequest, agent_input: AgentInput, policy: Policy) -> Rewrite:
+def rewrite_unproved(
+    provider: Provider, request: ExecuteRequest, agent_input: AgentInput, policy: Policy, turn_id: str
+) -> Rewrite:
     """Return the request for an agent that can't be read. provider: the one that the operator configured.
 
     Raises:
         UndeliverableContent: the provider can't express the input.
     """
-    plan = assume(provider, agent_input, parameters_as_strings(_without_question(request)), policy.options)
+    plan = assume(provider, agent_input, parameters_as_strings(_without_question(request)), policy.options, turn_id)
     return Rewrite(plan, _body(request, agent_input, plan))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import replace
 
 from gateway.agents.resolver import ResolvedAgent
@@ -33,14 +34,19 @@ class Rewriter:
         agent_input: AgentInput,
         remembered: Remembered = (),
         notices: tuple[Notice, ...] = (),
+        turn_id: str | None = None,
     ) -> Rewrite:
         """Rewrite the request by the agent's rule. notices: what was found before, reported with the plan's own.
+
+        turn_id: None for a new one.
 
         Raises:
             UndeliverableContent: as `rewrite_input`.
         """
         policy = Policy(self.options, self.describes(agent.profile))
-        rewrite = rewrite_input(agent.profile, request, agent_input, policy, remembered, agent.derive(PlanCache))
+        rewrite = rewrite_input(
+            agent.profile, request, agent_input, policy, turn_id or new_turn_id(), remembered, agent.derive(PlanCache)
+        )
         return Rewrite(_add_notices(rewrite.plan, notices), rewrite.body)
 
     def check(
@@ -48,7 +54,7 @@ class Rewriter:
     ) -> None:
         """Raise UndeliverableContent if the input can't be delivered whole, even where its media may be described."""
         policy = Policy(self.options)
-        rewrite_input(agent.profile, request, agent_input, policy, remembered, agent.derive(PlanCache))
+        rewrite_input(agent.profile, request, agent_input, policy, new_turn_id(), remembered, agent.derive(PlanCache))
 
     def rewrite_unproved(
         self, provider: str, request: ExecuteRequest, agent_input: AgentInput, notices: tuple[Notice, ...] = ()
@@ -59,7 +65,7 @@ class Rewriter:
             UndeliverableContent: the provider can't express the input.
         """
         policy = Policy(self.options)
-        rewrite = rewrite_unproved(registry.provider(provider), request, agent_input, policy)
+        rewrite = rewrite_unproved(registry.provider(provider), request, agent_input, policy, new_turn_id())
         return Rewrite(_add_notices(rewrite.plan, notices), rewrite.body)
 
     def assumed_provider(self, agent_id: str) -> str:
@@ -71,6 +77,11 @@ class Rewriter:
         """Return True if media that can't be delivered to this agent are replaced by a description."""
         rule = rule_for(profile.id, profile.name, self._rules)
         return rule is not None and rule.delivery == "describe"
+
+
+def new_turn_id() -> str:
+    """Return an id that no other turn has."""
+    return uuid.uuid4().hex
 
 
 def read_rules(settings: Settings) -> tuple[Rule, ...]:

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import msgspec
 
 from gateway.delivery.escaping import raw_text
-from gateway.delivery.plan_cache import is_plain_text
+from gateway.delivery.plan_cache import SPECIMEN_TURN, is_plain_text
 from gateway.errors import GatewayError
 from gateway.unified.base64text import is_valid
 from gateway.unified.budget import SMALL_BODY, SMALL_TEXT, Budget, count_separators, has_few
@@ -269,14 +269,15 @@ def _encoded(text: str) -> bytes:
 
 
 _ONCE, _TWICE = _encoded(_ESCAPED), _encoded(raw_text(_ESCAPED))
-_IMAGES = {_specimen_image(number): number for number in range(_MOST_PARTS)}
+_TURN = -1
+_SLOTS = {_specimen_image(number): number for number in range(_MOST_PARTS)} | {SPECIMEN_TURN.encode(): _TURN}
 _SPECIMEN = re.compile(
     rb"%b([0-9]+)(?:%b|(%b))%b|%b"
-    % (_FIRST.encode(), re.escape(_ONCE), re.escape(_TWICE), _LAST.encode(), b"|".join(map(re.escape, _IMAGES)))
+    % (_FIRST.encode(), re.escape(_ONCE), re.escape(_TWICE), _LAST.encode(), b"|".join(map(re.escape, _SLOTS)))
 )
 
 _Piece = bytes | tuple[int, bool] | int
-"""Bytes as they are; the number of a text, and whether it is escaped twice; the number of an image."""
+"""Bytes as they are; the number of a text, and whether it is escaped twice; the number of an image, or `_TURN`."""
 
 
 class ShapedTemplate:
@@ -298,24 +299,24 @@ class ShapedTemplate:
         """
         pieces = list(_cut(sent))
         texts = {piece[0] for piece in pieces if isinstance(piece, tuple)}
-        images = {piece for piece in pieces if isinstance(piece, int)}
+        images = {piece for piece in pieces if isinstance(piece, int) and piece != _TURN}
         if texts != set(range(len(shaped.texts))) or images != set(range(len(shaped.images))):
             return None
         if any(isinstance(piece, bytes) and _SPECIAL.search(piece.decode()) for piece in pieces):
             return None
         return cls(pieces)
 
-    def fill(self, shaped: ShapedBody) -> list[Payload]:
-        """Return the body for `shaped`, in pieces. Images are not copied."""
+    def fill(self, shaped: ShapedBody, turn_id: str) -> list[Payload]:
+        """Return the body for `shaped`, in pieces. Images are not copied. turn_id: see `gateway.delivery.plan.plan`."""
         if self._around and b"\\" not in (text := _encoded(shaped.texts[0])):
             return [text.join(self._around)]
-        once = list(map(_encoded, shaped.texts))
+        once, turn = list(map(_encoded, shaped.texts)), turn_id.encode()
         filled: list[Payload] = []
         for piece in self._pieces:
             if isinstance(piece, bytes):
                 filled.append(piece)
             elif isinstance(piece, int):
-                filled.append(shaped.images[piece])
+                filled.append(turn if piece == _TURN else shaped.images[piece])
             else:
                 number, twice = piece
                 text = once[number]
@@ -328,6 +329,6 @@ def _cut(sent: bytes) -> Iterator[_Piece]:
     for found in _SPECIMEN.finditer(sent):
         yield sent[done : found.start()]
         done = found.end()
-        image = _IMAGES.get(found[0])
-        yield image if image is not None else (int(found[1]), found[2] is not None)
+        slot = _SLOTS.get(found[0])
+        yield slot if slot is not None else (int(found[1]), found[2] is not None)
     yield sent[done:]

@@ -129,6 +129,9 @@ class _Judge:
         return found, tuple(replace(remedy, action=remedy.action.format(**names)) for remedy in remedies)
 
 
+_TURN = "sample"
+
+
 def abilities(profile: AgentProfile, policy: Policy | None = None) -> Abilities:
     """Return what happens to one input of each kind that is sent to the agent through the gateway."""
     plans = PlanCache(profile)
@@ -140,9 +143,9 @@ def _ability(plans: PlanCache, kind: str, policy: Policy) -> Ability:
     sample, agent_input = request(kind, profile.provider)
     try:
         if is_native(profile, agent_input):
-            plan = rewrite_native(profile, sample, agent_input, streaming=False).plan
+            plan = rewrite_native(profile, sample, agent_input, False, _TURN).plan
         else:
-            plan = rewrite_input(profile, sample, agent_input, policy, plans=plans).plan
+            plan = rewrite_input(profile, sample, agent_input, policy, _TURN, plans=plans).plan
     except GatewayError as error:
         first = next(iter(error.problems), None)
         code = first.code if first is not None and first.code else error.type

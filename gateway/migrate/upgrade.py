@@ -111,9 +111,7 @@ class Effect:
         return tuple(kind for kind in self.after if self.before[kind].arrives and not self.after[kind].arrives)
 
 
-_AVOIDED = frozenset(
-    {"HISTORY_FLATTENED", "MEMORY_HOLDS_CODE", "MEMORY_HOLDS_MORE", "MEMORY_HOLDS_REFERENCE", "MEMORY_PARTIAL"}
-)
+_AVOIDED = frozenset({"HISTORY_FLATTENED", "MEMORY_HOLDS_CODE", "MEMORY_HOLDS_NOTE"})
 """The changes for which docs/reference/limitations.md names the upgrade as a workaround."""
 
 

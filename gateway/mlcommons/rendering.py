@@ -21,7 +21,7 @@ from gateway.mlcommons.expansion import RenderFailure, expand
 from gateway.mlcommons.generations import ABILITIES
 from gateway.mlcommons.profile import AgentProfile, Model, Tool
 from gateway.mlcommons.runtime_values import RuntimeValues
-from gateway.mlcommons.template import PREFIX, escape_json, may_be_json
+from gateway.mlcommons.template import PREFIX, UNFILLED, escape_json, may_be_json
 
 _TO_STRING = ".toString()"
 _DECODER = json.JSONDecoder()
@@ -139,8 +139,8 @@ def parse_payload(model: Model, values: Mapping[str, str], profile: AgentProfile
         body = _strict(text)
     except (ValueError, RecursionError):
         raise RenderFailure("the rendered request is not valid JSON") from None
-    if PREFIX in text and values.get("skip_validating_missing_parameters", "").lower() != "true":
-        name = text.partition(PREFIX)[2].partition("}")[0]
+    if UNFILLED in text and values.get("skip_validating_missing_parameters", "").lower() != "true":
+        name = text.partition(UNFILLED)[2].partition("}")[0].removeprefix(".")
         raise RenderFailure(f"the placeholder {name} is not filled")
     return body
 

@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator, Mapping
 PREFIX = "${parameters."
 SUFFIX = "}"
 DEFAULT_DELIMITER = ":-"
+UNFILLED = "${parameters"
+"""What the cluster refuses in a rendered body, unless the request has `skip_validating_missing_parameters`."""
 
 Lookup = Callable[[str], "str | None"]
 

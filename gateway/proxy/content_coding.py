@@ -7,6 +7,8 @@ import zlib
 from collections.abc import Sequence
 
 from gateway.errors import BodyTooLarge, GatewayError, InvalidInput, Problem, UnsupportedEncoding
+from gateway.http1.bodies import Chunked
+from gateway.http1.response_heads import ResponseHead
 from gateway.offload import READING
 from gateway.unified.budget import SMALL_TEXT
 
@@ -49,6 +51,20 @@ def decompress_whole(body: bytes, encodings: Sequence[str], limit: int) -> bytes
         BodyTooLarge: the content is larger than `limit` bytes. InvalidInput: the data are corrupt.
     """
     return _decompress(body, _codings(encodings), limit, _MAX_MEMBERS)
+
+
+def response_content(head: ResponseHead, body: bytes, decoded: bool, limit: int) -> bytes:
+    """Return the body of a response without its codings, or unchanged if it can't be decoded.
+
+    decoded: it came without chunk lines. limit: of the content, in bytes.
+    """
+    if head.chunked and not decoded:
+        body = Chunked(decode=True).feed(body)
+    codings = [value.decode("latin-1") for name, value in head.pairs() if name.lower() == b"content-encoding"]
+    try:
+        return decompress_small(body, codings, limit)
+    except GatewayError:
+        return body
 
 
 def _codings(encodings: Sequence[str]) -> list[str]:

@@ -11,7 +11,6 @@ import structlog
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from gateway.errors import GatewayError, release_frames
-from gateway.http1.bodies import Chunked
 from gateway.http1.fields import encode_fields
 from gateway.http1.request_heads import Fields, Request
 from gateway.http1.response_heads import ResponseHead
@@ -209,7 +208,7 @@ class Execution(Exchange):
             self._release(head, True)
             return
         try:
-            again = retry(head.status, _decompress_response(head, piece, self.outbound.decode))
+            again = retry(head.status, content_coding.response_content(head, piece, self.outbound.decode, RETRY_BODY))
         except GatewayError as exc:
             self.refuse(exc)
         except Exception:
@@ -245,14 +244,3 @@ class Execution(Exchange):
 def _decode_fields(fields: Fields) -> CIMultiDict[str]:
     pairs = fields.pairs()
     return CIMultiDict((name.decode("ascii"), value.decode("utf-8", "surrogateescape")) for name, value in pairs)
-
-
-def _decompress_response(head: ResponseHead, body: bytes, decoded: bool) -> bytes:
-    """Return the body of a response without its codings, or unchanged if it cannot be decoded."""
-    if head.chunked and not decoded:
-        body = Chunked(decode=True).feed(body)
-    codings = [value.decode("latin-1") for name, value in head.pairs() if name.lower() == b"content-encoding"]
-    try:
-        return content_coding.decompress_small(body, codings, RETRY_BODY)
-    except GatewayError:
-        return body

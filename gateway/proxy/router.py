@@ -12,10 +12,12 @@ from gateway.proxy.execution import Execution
 from gateway.proxy.forwarded import Forwarding
 from gateway.proxy.interfaces import Client
 from gateway.proxy.max_forwards import LastHop, is_last_hop, with_one_hop_less
+from gateway.proxy.memory_read import MemoryRead
 from gateway.proxy.routes import MANAGED, RUNS, Intent, Route, intent_of
 from gateway.upstream.auth.authenticator import Authenticator
 
-_PASSTHROUGH = Intent.PASSTHROUGH  # an attribute of an Enum takes four times as long to look up
+# Module constants, because an attribute of an Enum takes four times as long to look up.
+_PASSTHROUGH, _READ_MEMORY = Intent.PASSTHROUGH, Intent.READ_MEMORY
 
 
 class Router:
@@ -24,6 +26,7 @@ class Router:
     def __init__(self, settings: Settings, forwarding: Forwarding, auth: Authenticator | None, manages: bool) -> None:
         self._forwarding = forwarding
         self._auth = auth
+        self._shows_memory = settings.memory.readable
         self._aliases = settings.agents.aliases
         self._handled_intents = (*RUNS, *MANAGED) if manages else RUNS
 
@@ -41,6 +44,8 @@ class Router:
         handled = route.intent is not _PASSTHROUGH and route.intent in self._handled_intents
         if handled or (self._auth is not None and self._auth.needs_body and request.has_body):
             return Execution(port, client, request, route)
+        if self._shows_memory and route.intent is _READ_MEMORY:
+            return MemoryRead(port, client, request, route)
         return Exchange(port, client, request, route)
 
 

@@ -20,6 +20,7 @@ class Intent(StrEnum):
     REGISTER, QUICK_EXECUTE, UPDATE_AGENT, DELETE_AGENT: read it and ask the use case that manages agents; without that
     use case, treat it as WRITE.
     WRITE: pass it through, and remove its subject from the cache.
+    READ_MEMORY: pass it through, and show the answer readable (`memory.readable`).
     PASSTHROUGH: pass it through unchanged.
     """
 
@@ -30,6 +31,7 @@ class Intent(StrEnum):
     UPDATE_AGENT = "update_agent"
     DELETE_AGENT = "delete_agent"
     WRITE = "write"
+    READ_MEMORY = "read_memory"
     PASSTHROUGH = "passthrough"
 
 
@@ -61,7 +63,12 @@ def _write(kind: str) -> Make:
     return lambda id: Route(Intent.WRITE, kind, id)
 
 
+def _memory(_: str) -> Route:
+    return Route(Intent.READ_MEMORY)
+
+
 _ML = "/_plugins/_ml"
+_MEMORIES = f"{_ML}/memory_containers/{{id}}/memories/{{id}}"
 _TABLE: tuple[tuple[str, str, Make], ...] = (
     ("POST", f"{_ML}/agents/{{id}}/_execute", _agent(Intent.EXECUTE)),
     ("POST", f"{_ML}/agents/{{id}}/_execute/stream", _agent(Intent.EXECUTE_STREAM)),
@@ -76,6 +83,18 @@ _TABLE: tuple[tuple[str, str, Make], ...] = (
     ("POST", f"{_ML}/connectors/_create", _write("connectors")),
     ("PUT", f"{_ML}/connectors/{{id}}", _write("connectors")),
     ("DELETE", f"{_ML}/connectors/{{id}}", _write("connectors")),
+    ("GET", f"{_ML}/memory", _memory),
+    ("GET", f"{_ML}/memory/_search", _memory),
+    ("POST", f"{_ML}/memory/_search", _memory),
+    ("GET", f"{_ML}/memory/{{id}}", _memory),
+    ("GET", f"{_ML}/memory/{{id}}/messages", _memory),
+    ("GET", f"{_ML}/memory/{{id}}/_search", _memory),
+    ("POST", f"{_ML}/memory/{{id}}/_search", _memory),
+    ("GET", f"{_ML}/memory/message/{{id}}", _memory),
+    ("GET", f"{_ML}/memory/message/{{id}}/traces", _memory),
+    ("GET", f"{_MEMORIES}/_search", _memory),
+    ("POST", f"{_MEMORIES}/_search", _memory),
+    ("GET", f"{_MEMORIES}/{{id}}", _memory),
     # A cluster setting decides whether agents take the unified input.
     ("PUT", "/_cluster/settings", _write("cluster")),
 )

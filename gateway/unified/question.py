@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gateway.unified.model import AgentInput, Message, Text
+from gateway.unified.model import AgentInput, ContentBlock, ConverseBlock, Media, Message, Text, ToolResult
 from gateway.unified.roles import meaning_of
 
 _NO_ROLES: Mapping[str, str] = {}
@@ -39,3 +39,24 @@ def question_text(agent_input: AgentInput, roles: Mapping[str, str] = _NO_ROLES)
     if len(texts) == 1:
         return texts[0]
     return "\n".join(filter(None, (text.strip() for text in texts)))
+
+
+def readable_text(agent_input: AgentInput, roles: Mapping[str, str] = _NO_ROLES) -> str:
+    """Return the last user turns as a text that is never blank: a note, such as ``[image: png]``, for other blocks."""
+    blocks = [block for message in last_user_turns(agent_input, roles) for block in message.content]
+    if len(blocks) == 1 and isinstance(blocks[0], Text) and blocks[0].text.strip():
+        return blocks[0].text
+    return "\n".join(filter(None, map(_readable, blocks))) or "[no text]"
+
+
+def _readable(block: ContentBlock) -> str:
+    match block:
+        case Text(text=text):
+            return text.strip()
+        case Media(kind=kind, format=format):
+            return f"[{kind}: {format}]"
+        case ToolResult():
+            return "[tool result]"
+        case ConverseBlock(kind=kind):
+            return f"[{kind}]"
+    return "[tool use]"

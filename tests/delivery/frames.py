@@ -41,6 +41,10 @@ class Frames:
             self._frames[key] = self._find_frame(name, parameters, pairs, flat)
         return self._frames[key]
 
+    def forget(self) -> None:
+        """Forget what was found."""
+        self._frames.clear()
+
     def _find_frame(self, name: str, parameters: dict[str, str], pairs: Pairs, flat: bool) -> list[Any] | None:
         cluster, agent_id = self.cluster, self.cluster.agents[name]
         plain = {**parameters, "question": ASKED, **({"chat_history": HISTORY} if flat else {})}

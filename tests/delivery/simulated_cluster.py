@@ -13,6 +13,7 @@ from gateway.agents.reader import read_agents, run
 from gateway.errors import GatewayError
 from gateway.execute import rewrite
 from gateway.execute.rewrite import Policy, Rewrite
+from gateway.execute.rewriter import new_turn_id
 from gateway.mlcommons.profile import AgentProfile
 from gateway.simulator.core import ClusterCore, Executed
 from gateway.simulator.fixtures import CLASSIC, FLOW_PROMPT, Template, connector_body, seed_core, templates
@@ -97,29 +98,46 @@ class SimulatedCluster:
         remembered = {"memory_id": self.remembering(pairs)} if pairs else {}
         return self.core.execute(agent_id, {"parameters": {**parameters, **remembered}})
 
-    def send(self, name: str, body: Mapping[str, Any], pairs: Pairs = (), policy: Policy | None = None) -> Sent:
-        """The same through the gateway; the models check what they get as the providers do."""
+    def send(
+        self,
+        name: str,
+        body: Mapping[str, Any],
+        pairs: Pairs = (),
+        policy: Policy | None = None,
+        memory_id: str | None = None,
+    ) -> Sent:
+        """The same through the gateway; the models check what they get as the providers do.
+
+        pairs: what the memory holds. memory_id: that memory; None makes one.
+        """
         parameters = dict(body.get("parameters") or {})
-        if pairs:
-            parameters["memory_id"] = self.remembering(pairs)
+        if pairs or memory_id:
+            parameters["memory_id"] = memory_id or self.remembering(pairs)
         request = read_execute(json.dumps({**body, **({"parameters": parameters} if parameters else {})}).encode())
         assert request.input is not None
         profile = self.profile(name)
         try:
             made = rewrite.rewrite_input(
-                profile, request, request.input, policy or Policy(), tuple(pairs) if profile.memory_type else ()
+                profile,
+                request,
+                request.input,
+                policy or Policy(),
+                new_turn_id(),
+                tuple(pairs) if profile.memory_type else (),
             )
         except GatewayError as error:
             return Sent(request.input, None, error, None)
         assert made.body is not None
         self.core.llm = LlmEndpoints()
         executed = self.core.execute(self.agents[name], b"".join(made.body))
-        return Sent(request.input, made, None, executed, self._stored(profile))
+        return Sent(request.input, made, None, executed, self._stored(profile, memory_id))
 
-    def _stored(self, profile: AgentProfile) -> str | None:
+    def _stored(self, profile: AgentProfile, memory_id: str | None) -> str | None:
         if not profile.memory_type:
             return None
-        newest = [message for memory in self.core.memory.memories.values() for message in memory.messages.values()]
+        memories = self.core.memory.memories
+        used = [memories[memory_id]] if memory_id else memories.values()
+        newest = [message for memory in used for message in memory.messages.values()]
         return newest[-1].input if newest else None
 
     def forget(self) -> None:

@@ -85,7 +85,7 @@ def test_swapped_order_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_literal_text_breaks_the_agents_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
     def literal(call: CallModel, target: TargetTurns) -> Iterator[Candidate]:
-        turns = {call.provider.messages_field: json.dumps(target.turns), "question": target.question}
+        turns = {call.provider.messages_field: json.dumps(target.turns), "question": target.question.stored}
         yield Candidate("messages", turns, lambda env: None)
 
     unproved(monkeypatch)

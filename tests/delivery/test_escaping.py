@@ -11,10 +11,10 @@ from gateway.delivery.escaping import (
     Concat,
     Template,
     dump,
-    escape_placeholders,
     is_plain,
     raw_text,
     split_placeholders,
+    unescape,
 )
 from gateway.mlcommons.template import PREFIX, escape_json, may_be_json, substitute
 from tests.strategies import hostile_text, json_values
@@ -48,32 +48,9 @@ def test_pieces_are_plain_and_make_the_text_again(text: str) -> None:
     assert json.loads(f'"{rendered}"') == text
 
 
-DOLLARS = {
-    "no $ here, nor ${x}": ("no $ here, nor ${x}", {}),
-    "${parameters.x}": ("${parameters.gw_d}{parameters.x}", {"gw_d": "$"}),
-    "$$${parameters.x": ("${parameters.gw_d3}{parameters.x", {"gw_d3": "$$$"}),
-    "${parameters.x} $${parameters.y}": (
-        "${parameters.gw_d}{parameters.x} ${parameters.gw_d2}{parameters.y}",
-        {"gw_d": "$", "gw_d2": "$$"},
-    ),
-}
-
-
-@pytest.mark.parametrize("text", DOLLARS)
-def test_dollars(text: str) -> None:
-    assert escape_placeholders(text, "gw_d", "") == DOLLARS[text]
-
-
-@given(hostile_text())
-def test_dollars_render_to_the_text(text: str) -> None:
-    coded, helpers = escape_placeholders(text, "gw_d", "")
-    assert substitute(coded, helpers) == text
-
-
-def test_dollars_may_be_deferred_by_a_pass() -> None:
-    coded, helpers = escape_placeholders("a ${parameters.x}", "gw_d", "$")
-    assert coded == "a $${parameters.gw_d}{parameters.x}"
-    assert substitute(substitute(coded, {}), helpers) == "a ${parameters.x}"
+def test_what_an_earlier_version_stored_is_read_as_text() -> None:
+    stored = "a $${parameters.gw_d2}{parameters.x} b${parameters.gw_s0} ${parameters.gw_a1:-c}"
+    assert unescape(stored) == "a $${parameters.x} b[media] c"
 
 
 @given(json_values())

@@ -68,7 +68,7 @@ def outcome(
     profile = cluster_of(version).profile(name)
     provider = registry.provider(profile.provider) if profile.provider else TextOnly()
     try:
-        return make(profile, provider, agent_input, params, MappingOptions(), remembered)
+        return make(profile, provider, agent_input, params, MappingOptions(), "t1", remembered)
     except UndeliverableContent as error:
         return error.problems
 
@@ -145,15 +145,15 @@ def test_profiles_one_after_the_other_get_their_own_plans() -> None:
         profile = replace(template, tools=(replace(tool, parameters=prompt),))
         plans = PlanCache(profile)
         for text in ("first", "second"):
-            made = plans.plan(provider, conversation(text, InputType.MESSAGES), {}, MappingOptions())
-            assert made == plan(profile, provider, conversation(text, InputType.MESSAGES), {}, MappingOptions())
+            made = plans.plan(provider, conversation(text, InputType.MESSAGES), {}, MappingOptions(), "t1")
+            assert made == plan(profile, provider, conversation(text, InputType.MESSAGES), {}, MappingOptions(), "t1")
         del profile, plans
         gc.collect()
 
 
 def test_a_cache_is_freed_with_its_owner() -> None:
     plans = PlanCache(replace(cluster_of("2.19.0").profile("flow-a")))
-    plans.plan(registry.provider("bedrock/converse"), conversation("hi", InputType.TEXT), {}, MappingOptions())
+    plans.plan(registry.provider("bedrock/converse"), conversation("hi", InputType.TEXT), {}, MappingOptions(), "t1")
     (call,) = plans._call_models._call_models
     freed = weakref.ref(plans), weakref.ref(call)
     del plans, call
@@ -176,6 +176,8 @@ def test_a_cache_holds_a_bounded_number_of_plans() -> None:
     plans = PlanCache(cluster_of("2.19.0").profile("flow-a"))
     for number in range(3 * PlanCache.MAX_ENTRIES):
         params = {"memory_id": str(number)}
-        plans.plan(registry.provider("bedrock/converse"), conversation("hi", InputType.TEXT), params, MappingOptions())
+        plans.plan(
+            registry.provider("bedrock/converse"), conversation("hi", InputType.TEXT), params, MappingOptions(), "t1"
+        )
     assert len(plans._specimens) == PlanCache.MAX_ENTRIES
     assert len(plans._call_models._call_models) == CallModelCache.MAX_ENTRIES

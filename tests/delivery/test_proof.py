@@ -37,7 +37,7 @@ def make_plan(profile: AgentProfile, value: Any = "hi", provider: str = "", **pa
     request = read_execute(json.dumps({"input": value}).encode())
     assert request.input is not None
     used = registry.provider(provider or profile.provider)
-    return plan.plan(profile, used, request.input, params, MappingOptions())
+    return plan.plan(profile, used, request.input, params, MappingOptions(), "t1")
 
 
 def codes(profile: AgentProfile, *rest: Any, **params: str) -> set[str]:

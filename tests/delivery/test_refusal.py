@@ -202,7 +202,7 @@ def test_an_agent_that_can_not_be_called_is_reported_before_any_other_problem(se
     request = read_execute(json.dumps({"input": sent}).encode())
     assert request.input is not None
     with pytest.raises(UndeliverableContent) as raised:
-        rewrite_input(profile, request, request.input, Policy())
+        rewrite_input(profile, request, request.input, Policy(), "t1")
     assert [(problem.place, problem.code, problem.reason) for problem in raised.value.problems] == [
         ("input", "AGENT_NOT_CALLABLE", not_callable())
     ]
@@ -217,7 +217,7 @@ def test_a_connector_that_can_not_be_upgraded_is_reported_with_the_reason() -> N
     text_only = replace(profile, tools=(replace(tool, model=replace(tool.model, connector=connector)),))
     reason = "the endpoint completes text and has no messages: no template can make it take anything else"
     help = f"the connector inside model {tool.model.id} can't be upgraded: {reason}; see docs/reference/limitations.md"
-    search = Search(CallModelCache(text_only), registry.provider("bedrock/converse"), {}, MappingOptions())
+    search = Search(CallModelCache(text_only), registry.provider("bedrock/converse"), {}, MappingOptions(), "t1")
     asking = read_execute(b'{"input":"x"}').input
     assert asking is not None
     assert Upgrade(search).advice(asking) == help
@@ -230,8 +230,8 @@ def test_the_command_in_the_advice_does_what_it_says() -> None:
     assert request.input is not None
     provider = registry.provider(profile.provider)
     with pytest.raises(UndeliverableContent):
-        rewrite_input(profile, request, request.input, Policy())
-    plan = rewrite_input(with_upgrades(profile, provider), request, request.input, Policy()).plan
+        rewrite_input(profile, request, request.input, Policy(), "t1")
+    plan = rewrite_input(with_upgrades(profile, provider), request, request.input, Policy(), "t1").plan
     assert IMAGE["source"]["data"] not in plan.parameters["question"]
     assert "messages" in plan.parameters
 
@@ -245,7 +245,7 @@ def test_a_memory_that_can_not_be_sent() -> None:
             "parameters.memory_id",
             "the content of this memory can't be sent to the agent with this input without being changed",
             code="MEMORY_NOT_SAFE",
-            help='send "message_history_limit": "0" to leave the remembered turns out, or start a new memory',
+            help='start a new memory, or send "message_history_limit": "0" to leave the remembered turns out',
         ),
     )
 

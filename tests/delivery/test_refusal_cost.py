@@ -18,7 +18,7 @@ from tests.delivery.cases import CASES, Case
 from tests.delivery.simulated_cluster import cluster_of
 from tests.matrix import VERSIONS
 
-MOST = 8
+MOST = 9
 MOST_AT_FIRST = 10  # an upgrade may give the template two variables, which are probed
 
 
@@ -43,7 +43,7 @@ def is_refused(case: Case, plans: PlanCache) -> bool:
     assert request.input is not None
     remembered = tuple(case.pairs) if plans.profile.memory_type else ()
     try:
-        rewrite_input(plans.profile, request, request.input, Policy(), remembered, plans)
+        rewrite_input(plans.profile, request, request.input, Policy(), "t1", remembered, plans)
     except UndeliverableContent:
         return True
     return False

@@ -30,6 +30,8 @@ TEMPLATES = {
 }
 BEDROCK, OPENAI, GEMINI = TEMPLATES
 
+TURN = "t1"
+
 
 def agent(provider: str, generation: Generation, **parameters: str) -> AgentProfile:
     is_v2 = generation is Generation.UNIFIED_V2
@@ -55,8 +57,8 @@ def rewritten(profile: AgentProfile, input: Any, **parameters: Any) -> Rewrite:
     request = read_execute(json.dumps({"input": input, "parameters": parameters}).encode())
     assert request.input is not None
     if profile.generation is Generation.UNIFIED_V2:
-        return rewrite_native(profile, request, request.input, streaming=False)
-    return rewrite_input(profile, request, request.input, Policy())
+        return rewrite_native(profile, request, request.input, False, TURN)
+    return rewrite_input(profile, request, request.input, Policy(), TURN)
 
 
 def rendered(provider: str, input: Any) -> Any:

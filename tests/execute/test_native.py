@@ -80,8 +80,9 @@ async def test_blocks_for_a_v1_agent_are_rewritten(client: Client) -> None:
     assert answer.status == 200, await answer.text()
     (sent,) = client.cluster.sent
     assert "input" not in sent
-    assert sent["parameters"]["question"] == "what is this?$${parameters.gw_s0}(end)"
-    assert PNG in sent["parameters"]["gw_s0"]
+    (helper,) = (name for name in sent["parameters"] if name.startswith("gw_"))
+    assert sent["parameters"]["question"] == f"$${{parameters.{helper}:-what is this?\n[image: png]}}"
+    assert PNG in sent["parameters"][helper]
     assert answer.headers[DELIVERY] == "strategy=splice; provider=bedrock/converse; input=content_blocks"
     assert "NEUTRAL_TEXT_ADDED" in answer.headers[NOTICE].split(", ")
 

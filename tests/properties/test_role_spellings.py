@@ -67,5 +67,5 @@ def test_the_case_of_a_role_changes_nothing(agent: Any, inputs: tuple[Any, Any, 
 
 
 def shown(value: Any) -> str:
-    """Return text without the tokens of media, which differ between requests."""
-    return re.sub(r"gwb_[0-9a-zA-Z]+", "token", repr(value))
+    """Return text without the tokens of media and the ids of turns, which differ between requests."""
+    return re.sub(r"gwb_[0-9a-zA-Z]+|gw_[0-9a-f]{32}", "token", repr(value))

@@ -126,7 +126,7 @@ def test_on_3_6_with_the_unified_api_off(name: str) -> None:
         request = read_execute(json.dumps(case.body).encode())
         assert request.input is not None
         try:
-            found[key] = rewrite_input(profile, request, request.input, Policy()).plan.strategy
+            found[key] = rewrite_input(profile, request, request.input, Policy(), "t1").plan.strategy
         except UndeliverableContent as refusal:
             found[key] = f"refused: {refusal.problems[0].code}"
     assert found == golden("arrivals.json")["3.6.0"][name]

@@ -70,9 +70,7 @@ def _texts(
 ) -> Iterator[tuple[str, str | Concat, Parameters]]:
     """Yield forms of the question's text in the planned JSON: the strategy's name, the text, other parameters."""
     if position.is_bare:
-        yield "messages", target.text, {"question": target.question}
-        # A question that looks like a placeholder would be substituted in the prompt passes, so replace the prompt.
-        yield "messages", target.text, {"question": target.question, call.key("prompt"): "."}
+        yield "messages", target.text, {"question": target.question.stored}
         return
     own = _own_text(call, slot, position)
     if own is None:
@@ -85,7 +83,7 @@ def _texts(
         inline = Concat(
             (Template(before + prompt_parameter.before), target.text, Template(prompt_parameter.after + after))
         )
-        yield "wrap", inline, {"question": target.question}
+        yield "wrap", inline, {"question": target.question.stored}
 
 
 def _own_text(call: CallModel, slot: Slot, position: QuestionPosition) -> Template | None:

@@ -18,11 +18,12 @@ from gateway.delivery.escaping import raw_text
 from gateway.delivery.history import history_slot, in_history
 from gateway.delivery.question_placements import (
     Parameters,
+    coded_question,
     escape_prefix,
-    escaped_question,
     in_prompt,
     merge,
     raw_names,
+    raw_question,
     raw_reference,
 )
 from gateway.delivery.slots import QUESTION
@@ -32,10 +33,6 @@ from gateway.delivery.strategies.shape import Shape
 from gateway.delivery.target import TargetTurns, parts_of, text_of
 from gateway.mlcommons.runtime_values import RuntimeValues
 from gateway.notices import Notice
-
-_STORES_REFERENCE = Notice(
-    "MEMORY_HOLDS_REFERENCE", "the agent's memory stores the text with a reference to the turn's other blocks"
-)
 
 
 def splice(call: CallModel, target: TargetTurns) -> Iterator[Candidate]:
@@ -92,9 +89,9 @@ def _around_question(
         def expected(env: RuntimeValues, whole: TargetTurns = whole) -> Any:
             return expected_body(call, whole, call.position(call.render({"question": QUESTION}, env)))
 
-        questions = [{"question": target.question}]
+        questions = [{"question": target.question.stored}]
         if call.later_llms:  # these take the question too, and can't take every text unescaped
-            questions.append(escaped_question(call, target.question))
+            questions.append(coded_question(call, target.question, target.question.text))
         for question in questions:
             yield Candidate(
                 "splice",
@@ -110,10 +107,10 @@ def _spliced(call: CallModel, before: str, text: str, after: str) -> Parameters:
     assert call.prompt_parameter is not None
     prompt, escape = call.prompt_parameter, escape_prefix(call)
     if not prompt.before and not prompt.after:
-        return in_prompt(call, raw_reference(call, {"gw_q": before + text + after}, escape))
-    fragments = {name: part for name, part in (("gw_s0", before), ("gw_t", text), ("gw_s1", after)) if part}
+        return in_prompt(call, raw_reference(call, {"gw_whole": before + text + after}, escape))
+    fragments = {name: part for name, part in (("gw_before", before), ("gw_text", text), ("gw_after", after)) if part}
     refs = {name: raw_reference(call, {name: part}, escape)[0] for name, part in fragments.items()}
-    parts = [refs.get("gw_s0", ""), prompt.before, refs.get("gw_t", ""), prompt.after, refs.get("gw_s1", "")]
+    parts = [refs.get("gw_before", ""), prompt.before, refs.get("gw_text", ""), prompt.after, refs.get("gw_after", "")]
     return {call.key(prompt.name): "".join(parts), **fragments, **raw_names(call, fragments)}
 
 
@@ -177,7 +174,7 @@ def _from_earlier_turn(
     if not position.is_bare or start is None or (start and slot is None):
         return
     provider, turns = target.provider, list(target.turns)
-    notices: tuple[Notice, ...] = (_STORES_REFERENCE,)
+    notices: tuple[Notice, ...] = ()
     last = parts_of(provider, turns[-1])
     if text_of(provider, last[-1]) is None:
         turns[-1] = {**turns[-1], provider.content_field: [*last, provider.text_part(TAIL)]}
@@ -190,9 +187,9 @@ def _from_earlier_turn(
         now = call.position(call.render({"question": QUESTION}, env))
         return with_turns(call, now, turns) if now is not None and now.is_bare else None
 
-    reference, helpers = raw_reference(call, {"gw_q": fragment}, call.escape_prefix)
     earlier = in_history(call, slot, turns[:start]) if slot is not None else {}
-    yield Candidate("splice", merge(earlier, helpers, {"question": reference}), expected, notices)
+    question = raw_question(call, target.question, fragment)
+    yield Candidate("splice", merge(earlier, question), expected, notices)
 
 
 def _around_turn(
@@ -212,7 +209,6 @@ def _around_turn(
         neutral += [] if end.strip() else ["last"]
     first, last = text_of(provider, parts[0]) or "", text_of(provider, parts[-1]) or ""
     between = shape.between(parts[1:-1])
-    reference, helpers = raw_reference(call, {"gw_s0": between}, call.escape_prefix)
 
     def expected(env: RuntimeValues) -> Any:
         now = call.position(call.render({"question": QUESTION}, env))
@@ -224,17 +220,8 @@ def _around_turn(
         turns = [*target.turns[:-1], {**target.turns[-1], field: all_parts}]
         return with_turns(call, now, turns)
 
-    notices = (_STORES_REFERENCE, *_split(shape, replace(target, turns=[{**target.turns[-1], field: parts}])))
+    notices = _split(shape, replace(target, turns=[{**target.turns[-1], field: parts}]))
     if neutral:
         notices += (neutral_text(" and ".join(neutral)),)
-    escaped = (escaped_question(call, first), escaped_question(call, last))
-    question = escaped[0].pop("question") + reference + escaped[1].pop("question")
-    yield Candidate(
-        "splice",
-        merge(parameters, *escaped, helpers, {"question": question}),
-        expected,
-        notices,
-        split=shape.is_string,
-    )
-    whole, helpers = raw_reference(call, {"gw_q": raw_text(first) + between + raw_text(last)}, call.escape_prefix)
-    yield Candidate("splice", merge(parameters, helpers, {"question": whole}), expected, notices, split=shape.is_string)
+    question = raw_question(call, target.question, raw_text(first) + between + raw_text(last))
+    yield Candidate("splice", merge(parameters, question), expected, notices, split=shape.is_string)

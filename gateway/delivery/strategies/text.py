@@ -12,7 +12,7 @@ from gateway.delivery.history import history_slot, in_history
 from gateway.delivery.question_placements import Parameters, merge, question_placements, reference_to
 from gateway.delivery.slots import MARK, QUESTION
 from gateway.delivery.strategies.expect import with_turns
-from gateway.delivery.target import TargetTurns, Turn, parts_of, text_of
+from gateway.delivery.target import Question, TargetTurns, Turn, parts_of, text_of
 from gateway.delivery.trees import locate, replace_texts
 from gateway.mlcommons.runtime_values import RuntimeValues
 from gateway.notices import Notice
@@ -20,7 +20,7 @@ from gateway.notices import Notice
 FLAT = f"{MARK}history"
 
 
-def plain(call: CallModel, text: str, question: str, notices: tuple[Notice, ...] = ()) -> Iterator[Candidate]:
+def plain(call: CallModel, text: str, question: Question, notices: tuple[Notice, ...] = ()) -> Iterator[Candidate]:
     """Deliver one text to any agent that takes a question, whatever its provider."""
 
     def expected(env: RuntimeValues) -> Any:

@@ -57,7 +57,7 @@ class Conversational(AgentBehaviour):
         if calls_functions:
             values = _with_tools(profile, values)
         if env.history is not None:
-            values |= _replayed(env.history, calls_functions)
+            values |= _replayed(profile, env.history, calls_functions)
         values = {**profile.llm_parameters, **values}
         for name in ("prompt.prefix", "prompt.suffix", "prompt.format_instruction"):
             values.setdefault(name, "<built-in>")
@@ -83,12 +83,17 @@ def _with_tools(profile: AgentProfile, values: Mapping[str, str]) -> dict[str, s
     return merged
 
 
-def _replayed(history: str, calls_functions: bool) -> dict[str, str]:
-    """Return what memory is replayed as: text, or messages in place of those that the request brought."""
+def _replayed(profile: AgentProfile, history: str, calls_functions: bool) -> dict[str, str]:
+    """Return what memory is replayed as: text, or messages in place of those that the request brought.
+
+    A unified V1 agent substitutes each message twice without parameters.
+    """
     if not calls_functions:
         return {"chat_history": history}
-    turn = {"role": "user", "content": [{"text": history}]}
-    return {"_chat_history": json.dumps(turn).replace("$", "\\u0024") + ", "}
+    text = json.dumps(history)
+    if profile.generation is Generation.UNIFIED_V1:
+        text = expand(expand(text, {}), {})
+    return {"_chat_history": f'{{"role": "user", "content": [{{"text": {text}}}]}}, '}
 
 
 def _prompt_passes(values: Mapping[str, str], calls_functions: bool) -> str:

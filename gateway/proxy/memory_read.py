@@ -1,0 +1,76 @@
+"""A read of an agent's memory, whose answer is shown as later turns of the agent read it.
+
+Where the gateway had to store a question in a form of its own (`gateway.mlcommons.memory_form`), the client sees the
+readable text. An answer without such a form passes byte for byte, and so does one that is too large to hold.
+"""
+
+from __future__ import annotations
+
+from gateway.http1.fields import without
+from gateway.http1.request_heads import Request
+from gateway.http1.response_heads import ResponseHead
+from gateway.mlcommons.memory_form import show_readable_json
+from gateway.notices import HEADER
+from gateway.proxy import content_coding
+from gateway.proxy.exchange import Exchange, ExchangePort
+from gateway.proxy.interfaces import Client
+from gateway.proxy.routes import Route
+from gateway.upstream.client import head_limits
+
+MOST = 1 << 20
+"""Largest answer that is changed, in bytes."""
+_REPLACED = frozenset({b"content-length", b"content-encoding", b"transfer-encoding", b"etag"})
+_CODE = "MEMORY_SHOWN_READABLE"
+_NOTICE = f"{HEADER}: {_CODE}\r\n".encode("ascii")
+
+
+class MemoryRead(Exchange):
+    """An exchange that holds a small answer back until it is complete."""
+
+    __slots__ = ("_held", "_held_head", "_held_size", "_is_changed")
+
+    def __init__(self, port: ExchangePort, client: Client, request: Request, route: Route) -> None:
+        super().__init__(port, client, request, route)
+        self._held_head: ResponseHead | None = None
+        self._held: list[bytes] = []
+        self._held_size = 0
+        self._is_changed = False
+
+    def on_head(self, head: ResponseHead, piece: bytes, complete: bool) -> None:
+        """See `RequestOwner`."""
+        if head.status == 200 and (head.length or 0) <= MOST and self.request.method != b"HEAD":
+            self._held_head = head
+            self._hold(head, piece, complete)
+        else:
+            super().on_head(head, piece, complete)
+
+    def on_body(self, piece: bytes, complete: bool) -> None:
+        """See `RequestOwner`."""
+        if self._held_head is not None:
+            self._hold(self._held_head, piece, complete)
+        else:
+            super().on_body(piece, complete)
+
+    def added_lines(self) -> bytes:
+        """See `Exchange`."""
+        return _NOTICE if self._is_changed else b""
+
+    def _hold(self, head: ResponseHead, piece: bytes, complete: bool) -> None:
+        self._held.append(piece)
+        self._held_size += len(piece)
+        if not complete and self._held_size <= MOST:
+            return
+        body = b"".join(self._held)
+        self._held.clear()
+        self._held_head = None
+        if complete:
+            content = content_coding.response_content(head, body, self.outbound.decode, MOST)
+            shown = show_readable_json(content)
+            if shown != content:
+                self._is_changed = True
+                head, body = self._with_length(head, len(shown)), shown
+        super().on_head(head, body, complete)
+
+    def _with_length(self, head: ResponseHead, length: int) -> ResponseHead:
+        lines = (head.first_line()[:-2], *without(head.end_to_end(), _REPLACED), b"Content-Length: %d" % length)
+        return ResponseHead(b"\r\n".join((*lines, b"", b"")), head_limits(self._port.limits))
