@@ -18,12 +18,13 @@ from gateway.execute.reporter import Reporter
 from gateway.execute.response_headers import delivery_headers
 from gateway.execute.rewrite import is_native
 from gateway.execute.rewriter import Rewriter, new_turn_id
-from gateway.execute.shape import ShapedBody, ShapedTemplate, read_shaped, specimen_body
+from gateway.execute.shape import Shape, ShapedBody, ShapedTemplate, read_plain_text, read_shaped, specimen_body
 from gateway.mlcommons.generations import Generation
 from gateway.mlcommons.profile import AgentProfile
 from gateway.ports import Forward
 from gateway.recent import Recent
 from gateway.unified.budget import Budget
+from gateway.unified.payloads import Payload
 from gateway.unified.request import read_execute
 
 _JSON = frozenset({b"application/json", b"application/json; charset=utf-8"})
@@ -38,6 +39,11 @@ class Prepared:
     template: ShapedTemplate | None = None
     response_headers: Mapping[str, str] | None = None
 
+    @property
+    def around_text(self) -> list[bytes]:
+        """What is around each place of the text, if there is one text and nothing else."""
+        return self.template.around_text if self.template is not None else []
+
 
 _EACH_BY_ITSELF = Prepared()
 
@@ -49,6 +55,8 @@ class PreparedShapes:
 
     def __init__(self, _: AgentProfile) -> None:
         self.by_shape: Recent[Prepared] = Recent(self.MAX_ENTRIES)
+        self.texts: dict[Shape, Prepared] = {}
+        """Those of one text whose templates have places for nothing else."""
 
 
 class FastPath:
@@ -72,14 +80,24 @@ class FastPath:
         agent = self._resolver.peek(agent_id, caller)
         if agent is None or agent.profile.generation is Generation.UNIFIED_V2:
             return None
+        prepared = agent.derive(PreparedShapes)
+        plain = read_plain_text(body) if prepared.texts and len(body) <= self._budget.text else None
+        if plain is not None and (found := prepared.texts.get(plain[0])) is not None:
+            return self._forward(found, [plain[1].join(found.around_text)])
         shaped = read_shaped(body, self._budget)
         if shaped is None:
             return None
-        found = agent.derive(PreparedShapes).by_shape.get(shaped.shape, lambda: self._prepare(agent, shaped))
-        if found.template is None or found.plan is None:
+        found = prepared.by_shape.get(shaped.shape, lambda: self._prepare(agent, shaped))
+        if found.template is None:
             return None
-        self._reporter.count(found.plan)
-        return Forward(found.template.fill(shaped, new_turn_id()), found.response_headers or {})
+        if found.around_text and len(prepared.texts) < PreparedShapes.MAX_ENTRIES:
+            prepared.texts[shaped.shape] = found
+        return self._forward(found, found.template.fill(shaped, new_turn_id))
+
+    def _forward(self, prepared: Prepared, body: list[Payload]) -> Forward:
+        assert prepared.plan is not None
+        self._reporter.count(prepared.plan)
+        return Forward(body, prepared.response_headers or {})
 
     def _prepare(self, agent: ResolvedAgent, shaped: ShapedBody) -> Prepared:
         request = read_execute(specimen_body(shaped.shape))

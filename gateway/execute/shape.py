@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -28,6 +28,7 @@ _MOST_PARTS = 32
 _LONGEST_ROLE = 20
 _MOST_BLANKS = 2
 
+_PLAIN = "|"
 Shape = Any
 """A hashable description: of a text, a string (`_edges`); of an image, a 1-tuple with its format; of content blocks and
 messages, a tuple of them; of a message, its role and content."""
@@ -108,8 +109,6 @@ def read_shaped(body: bytes, budget: Budget) -> ShapedBody | None:
     if start is None:
         return None
     is_text, is_messages = start.groups()
-    if is_text and extracted is None and b"\\" not in text:
-        return _read_text(text, start.end())
     reader = _Reader(extracted)
     try:
         if is_text:
@@ -126,19 +125,25 @@ def read_shaped(body: bytes, budget: Budget) -> ShapedBody | None:
     return ShapedBody(shape, reader.texts, reader.images)
 
 
-def _read_text(body: bytes, start: int) -> ShapedBody | None:
-    """Read a body of one text without escapes, the most frequent of all, in fewer steps. start: of the text."""
+def read_plain_text(body: bytes) -> tuple[Shape, bytes] | None:
+    """Return the shape and the text of a body that is one text without escapes; None for any other.
+
+    This is the most frequent body of all, so it is read in few steps. The text is as it stands in the body.
+    """
+    if len(body) > SMALL_TEXT or not body.startswith(b'{"input":') or body[9:11].lstrip()[:1] != b'"':
+        return None
     try:
         text = _TEXT.decode(body).input
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
-    # Whatever else stands after the text is white space, or the same name once more.
-    alone = body[start + len(text) :] == b'"}' or body.count(b'"') == _BODY_QUOTES + _TEXT_QUOTES
+    # Four quotes belong to one name and one text, so no member occurs twice.
+    if body.count(b'"') != _BODY_QUOTES + _TEXT_QUOTES or b"\\" in body:
+        return None
     stripped = text.strip()
-    if not alone or not stripped or not is_plain_text(text) or _is_special(text):
+    if not stripped or not is_plain_text(text) or _is_special(text):
         return None
     try:
-        return ShapedBody("|" if len(stripped) == len(text) else _edges(text, stripped), [stripped], [])
+        return _PLAIN if len(stripped) == len(text) else _edges(text, stripped), stripped.encode()
     except _NoShape:
         return None
 
@@ -215,7 +220,7 @@ def _is_special(text: str) -> bool:
 def _edges(text: str, stripped: str) -> Shape:
     """Return the white space around a text, with "|" for the rest. It belongs to the shape, as it is sent or not."""
     if len(text) == len(stripped):
-        return "|"
+        return _PLAIN
     if len(text) - len(stripped) > _MOST_BLANKS:
         raise _NoShape
     start = text.index(stripped[0])
@@ -286,10 +291,9 @@ class ShapedTemplate:
     def __init__(self, pieces: list[_Piece]) -> None:
         self._pieces = pieces
         parts = {piece for piece in pieces if not isinstance(piece, bytes)}
-        self._around = (
-            [piece for piece in pieces if isinstance(piece, bytes)] if parts <= {(0, False), (0, True)} else []
-        )
-        """What is around each place of the text, if that is all there is."""
+        only_text = parts <= {(0, False), (0, True)}
+        self.around_text = [piece for piece in pieces if isinstance(piece, bytes)] if only_text else []
+        """What is around each place of the text, if there is only one text."""
 
     @classmethod
     def of(cls, sent: bytes, shaped: ShapedBody) -> ShapedTemplate | None:
@@ -306,11 +310,13 @@ class ShapedTemplate:
             return None
         return cls(pieces)
 
-    def fill(self, shaped: ShapedBody, turn_id: str) -> list[Payload]:
-        """Return the body for `shaped`, in pieces. Images are not copied. turn_id: see `gateway.delivery.plan.plan`."""
-        if self._around and b"\\" not in (text := _encoded(shaped.texts[0])):
-            return [text.join(self._around)]
-        once, turn = list(map(_encoded, shaped.texts)), turn_id.encode()
+    def fill(self, shaped: ShapedBody, new_turn_id: Callable[[], str]) -> list[Payload]:
+        """Return the body for `shaped`, in pieces. Images are not copied.
+
+        new_turn_id: called if the body has a turn id, see `gateway.delivery.plan.plan`.
+        """
+        once = list(map(_encoded, shaped.texts))
+        turn = new_turn_id().encode() if _TURN in self._pieces else b""
         filled: list[Payload] = []
         for piece in self._pieces:
             if isinstance(piece, bytes):
