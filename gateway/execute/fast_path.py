@@ -1,7 +1,7 @@
 """The fast path: the frequent forms of an input, to an agent that was run before.
 
-Bodies of one shape are sent alike but for their texts and images (`gateway.execute.shape`). So the usual way is gone
-once for a body of specimens, proof included, and its result is a template for every other body of that shape.
+What is sent for bodies of one shape differs only in their texts and images (`gateway.execute.shape`). So a body of
+specimens is planned and proved once, and the result is the template for every other body of that shape.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _IDENTITY_HEADERS = frozenset(name.encode() for name in AUTH_HEADERS)
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """How bodies of one shape are delivered. template: None if each must be planned by itself."""
+    """How bodies of one shape are delivered. template: None if each body needs a plan of its own."""
 
     plan: Plan | None = None
     template: ShapedTemplate | None = None
@@ -45,7 +45,7 @@ class Prepared:
         return self.template.around_text if self.template is not None else []
 
 
-_EACH_BY_ITSELF = Prepared()
+_NO_TEMPLATE = Prepared()
 
 
 class PreparedShapes:
@@ -56,7 +56,7 @@ class PreparedShapes:
     def __init__(self, _: AgentProfile) -> None:
         self.by_shape: Recent[Prepared] = Recent(self.MAX_ENTRIES)
         self.texts: dict[Shape, Prepared] = {}
-        """Those of one text whose templates have places for nothing else."""
+        """By shape: the bodies of one text, where nothing else changes from request to request."""
 
 
 class FastPath:
@@ -102,11 +102,11 @@ class FastPath:
     def _prepare(self, agent: ResolvedAgent, shaped: ShapedBody) -> Prepared:
         request = read_execute(specimen_body(shaped.shape))
         if request.input is None or is_native(agent.profile, request.input):
-            return _EACH_BY_ITSELF
+            return _NO_TEMPLATE
         try:
             rewrite = self._rewriter.rewrite(agent, request, request.input, turn_id=SPECIMEN_TURN)
         except Exception:
-            return _EACH_BY_ITSELF  # a refusal, or a fault, is reported for the client's own body
+            return _NO_TEMPLATE  # a refusal, or a fault, is reported for the client's own body
         template = ShapedTemplate.of(b"".join(rewrite.body or ()), shaped)
         headers = delivery_headers(self._answers, rewrite.plan, request.input.type.value, both_sent=False)
         return Prepared(rewrite.plan, template, headers)

@@ -30,8 +30,8 @@ _MOST_BLANKS = 2
 
 _PLAIN = "|"
 Shape = Any
-"""A hashable description: of a text, a string (`_edges`); of an image, a 1-tuple with its format; of content blocks and
-messages, a tuple of them; of a message, its role and content."""
+"""A hashable description: of a text, a string (`_shape_of`); of an image, a 1-tuple with its format; of content blocks
+and messages, a tuple of them; of a message, its role and content."""
 
 
 class _TextBlock(msgspec.Struct, tag="text", forbid_unknown_fields=True):
@@ -139,13 +139,11 @@ def read_plain_text(body: bytes) -> tuple[Shape, bytes] | None:
     # Four quotes belong to one name and one text, so no member occurs twice.
     if body.count(b'"') != _BODY_QUOTES + _TEXT_QUOTES or b"\\" in body:
         return None
-    stripped = text.strip()
-    if not stripped or not is_plain_text(text) or _is_special(text):
-        return None
     try:
-        return _PLAIN if len(stripped) == len(text) else _edges(text, stripped), stripped.encode()
+        shape, stripped = _shape_of(text)
     except _NoShape:
         return None
+    return shape, stripped.encode()
 
 
 class _NoShape(Exception):
@@ -203,28 +201,32 @@ class _Reader:
             self.quotes += _TEXT_QUOTES
         else:
             self.quotes += _TEXT_QUOTES + text.count('"')
-        stripped = text.strip()
-        if not stripped or not is_plain_text(text) or _is_special(text):
-            raise _NoShape
+        shape, stripped = _shape_of(text)
         self.texts.append(stripped)
         if len(self.texts) > _MOST_PARTS:
             raise _NoShape
-        return _edges(text, stripped)
+        return shape
+
+
+def _shape_of(text: str) -> tuple[Shape, str]:
+    """Return the shape of a text, which is the white space at its ends, and the text without that.
+
+    The white space belongs to the shape, as some of it is not sent: "|" stands for the rest.
+    """
+    stripped = text.strip()
+    if not stripped or not is_plain_text(text) or _is_special(text):
+        raise _NoShape
+    if len(text) == len(stripped):
+        return _PLAIN, text
+    if len(text) - len(stripped) > _MOST_BLANKS:
+        raise _NoShape
+    start = text.index(stripped[0])
+    return f"{text[:start]}|{text[start + len(stripped) :]}", stripped
 
 
 def _is_special(text: str) -> bool:
     """Return True if `text` has a NUL, which is refused, or a character that marks specimens."""
     return "\0" in text or (not text.isascii() and _SPECIAL.search(text) is not None)
-
-
-def _edges(text: str, stripped: str) -> Shape:
-    """Return the white space around a text, with "|" for the rest. It belongs to the shape, as it is sent or not."""
-    if len(text) == len(stripped):
-        return _PLAIN
-    if len(text) - len(stripped) > _MOST_BLANKS:
-        raise _NoShape
-    start = text.index(stripped[0])
-    return f"{text[:start]}|{text[start + len(stripped) :]}"
 
 
 # Specimens

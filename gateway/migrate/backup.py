@@ -65,7 +65,7 @@ class Record(msgspec.Struct, kw_only=True):
 
     @property
     def deployed(self) -> list[str]:
-        """The models whose documents said that they were deployed."""
+        """The models that were deployed, according to their documents."""
         return [model for model in self.models if is_deployed(self.documents[f"models/{model}"])]
 
     def documents_before(self) -> Documents:

@@ -99,11 +99,14 @@ class Execution(Exchange):
         super().abandon()
 
     async def _run_slowly(self, raw: bytes) -> None:
-        request = self.request
-        names = _decode_fields(request.fields)
-        structlog.contextvars.bind_contextvars(request_id=self.request_id, **client_ids(request.fields))
+        fields = self.request.fields
+        structlog.contextvars.bind_contextvars(request_id=self.request_id, **client_ids(fields))
+        await self._follow(self._decide(raw, _decode_fields(fields)), raw)
+
+    async def _follow(self, deciding: Awaitable[Forward | Answer], raw: bytes) -> None:
+        """Do what was decided. raw: the client's body."""
         try:
-            decision = await self._decide(raw, names)
+            decision = await deciding
         except GatewayError as exc:
             self._task = None
             release_frames(exc)
@@ -225,20 +228,7 @@ class Execution(Exchange):
             elif isinstance(again, Forward):
                 self._send(again, self._raw)
             else:
-                self._task = asyncio.get_running_loop().create_task(self._reply_later(again))
-
-    async def _reply_later(self, answer: Awaitable[Answer]) -> None:
-        try:
-            decision = await answer
-        except GatewayError as exc:
-            self._task = None
-            self.refuse(exc)
-        except Exception:
-            self._task = None
-            self.refuse(self._port.log.internal_error(self))
-        else:
-            self._task = None
-            self.reply(decision)
+                self._task = asyncio.get_running_loop().create_task(self._follow(again, self._raw))
 
 
 def _decode_fields(fields: Fields) -> CIMultiDict[str]:

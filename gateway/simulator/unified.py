@@ -70,10 +70,12 @@ class Provider:
 
         A turn that failed has no answer, and its question is there alone.
         """
-        said = [
-            (role, text) for turn in turns for role, text in (("user", turn.input), (self.assistant, turn.response))
+        messages = [
+            self._message(role, text)
+            for turn in turns
+            for role, text in (("user", turn.input), (self.assistant, turn.response))
+            if text
         ]
-        messages = [self._message(role, text) for role, text in said if text]
         return "".join(f"{message}, " for message in messages[-limit:])
 
     def _message(self, role: str, text: str) -> str:
