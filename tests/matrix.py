@@ -1,6 +1,6 @@
 """What reaches the LLM: every agent and template against every kind of input, judged by the oracle.
 
-    python -m tests.matrix [--version 2.19.0|3.4.0] [--json] [--write docs/internals/matrix.md]
+    python -m tests.matrix [--version 2.19.0|3.4.0] [--unseen] [--upgraded] [--json] [--write docs/internals/matrix.md]
 
 Exits 1 when anything was lost or broken, or refused although the floor says that it arrives.
 """
@@ -22,6 +22,8 @@ from rich.table import Table
 from gateway.unified.model import ToolResult, ToolUse
 from tests.delivery.cases import CASES, FLOOR, Case
 from tests.delivery.simulated_cluster import SimulatedCluster, cluster_of
+from tests.delivery.unseen import UnseenCluster
+from tests.delivery.upgrades import upgrade
 from tests.oracle import Oracle, Outcome, Verdict
 from tests.wire_formats import BEDROCK, FORMATS, OPENAI, NotMappable, is_claude, map_conversation
 
@@ -78,14 +80,33 @@ def agents(cluster: SimulatedCluster) -> list[str]:
 def cells(version: str, only: Iterable[str] | None = None, cases: Mapping[str, Case] = CASES) -> Iterator[Cell]:
     """The matrix of a version, cell by cell; `only` some agents."""
     cluster = cluster_of(version)
-    oracle = Oracle(cluster)
     for agent in agents(cluster) if only is None else only:
-        for name, case in cases.items():
-            sent = cluster.send(agent, case.body, case.pairs)
-            verdict = oracle.judge(agent, case.parameters, case.pairs, sent)
+        for name, verdict in verdicts(cluster, agent, cases):
             refused = verdict.outcome is Outcome.REFUSED
-            yield Cell(version, agent, name, verdict, refused and must_arrive(version, agent, case, cluster))
-        cluster.forget()
+            yield Cell(
+                version, agent, name, verdict, refused and must_arrive(version, agent, cases[name], cluster)
+            )
+
+
+def other_cells(version: str, unseen: bool, upgraded: bool) -> Iterator[Cell]:
+    """The cells of the unseen agents, or of agents whose connectors are upgraded. No floor applies to them."""
+    cluster = UnseenCluster(version) if unseen else SimulatedCluster(version)
+    if upgraded:
+        upgrade(cluster)
+    for agent in agents(cluster):
+        for name, verdict in verdicts(cluster, agent, CASES):
+            yield Cell(version, agent, name, verdict, floor=False)
+
+
+def verdicts(
+    cluster: SimulatedCluster, agent: str, cases: Mapping[str, Case]
+) -> Iterator[tuple[str, Verdict]]:
+    """What became of each input to an agent."""
+    oracle = Oracle(cluster)
+    for name, case in cases.items():
+        sent = cluster.send(agent, case.body, case.pairs)
+        yield name, oracle.judge(agent, case.parameters, case.pairs, sent)
+    cluster.forget()
 
 
 SIGNS = {Outcome.LOST: "L", Outcome.BROKEN: "B"}
@@ -123,6 +144,14 @@ def totals(found: Iterable[Cell]) -> dict[str, int]:
     counted = Counter(cell.verdict.outcome.value for cell in found)
     below = sum(cell.below_floor for cell in found)
     return {"cells": len(found), **{o.value: counted[o.value] for o in Outcome}, "below floor": below}
+
+
+def percentages(found: Iterable[Cell]) -> dict[str, float]:
+    """How many of a hundred cells arrived, by version."""
+    by_version: dict[str, list[bool]] = {}
+    for cell in found:
+        by_version.setdefault(cell.version, []).append(cell.verdict.outcome is Outcome.ARRIVED)
+    return {version: round(100 * sum(arrived) / len(arrived), 1) for version, arrived in by_version.items()}
 
 
 def rows(found: Iterable[Cell]) -> dict[tuple[str, str], list[str]]:
@@ -177,6 +206,7 @@ def _show(found: Sequence[Cell]) -> None:
         if cell.below_floor:
             console.print(f"below the floor: {cell.version} {cell.agent}, {cell.case}: {cell.verdict.detail}")
     console.print(totals(found))
+    console.print({version: f"{share}% arrived" for version, share in percentages(found).items()})
 
 
 def _json(found: Sequence[Cell]) -> str:
@@ -199,10 +229,19 @@ def _json(found: Sequence[Cell]) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.matrix", description=__doc__.splitlines()[0])
     parser.add_argument("--version", action="append", choices=VERSIONS, help="only this version")
+    parser.add_argument("--unseen", action="store_true", help="other agents, as users have them")
+    parser.add_argument("--upgraded", action="store_true", help="after the upgrades that are offered")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--write", type=Path, metavar="FILE", help="write the Markdown page")
     args = parser.parse_args(arguments)
-    found = [cell for version in args.version or VERSIONS for cell in cells(version)]
+    own = args.unseen or args.upgraded
+    if own and args.write:
+        parser.error("the page shows the matrix itself: --write without --unseen and --upgraded")
+    found = [
+        cell
+        for version in args.version or VERSIONS
+        for cell in (other_cells(version, args.unseen, args.upgraded) if own else cells(version))
+    ]
     if args.write:
         args.write.write_text(markdown(found))
     if args.json:

@@ -59,14 +59,24 @@ class SimulatedCluster:
     def __init__(self, version: str) -> None:
         self.version = version
         self.core = ClusterCore(version)
-        lister = "ListIndexTool" if self.core.modern else "CatIndexTool"
-        self.core.tool_outputs[lister] = LISTED
-        self.agents = seed_core(self.core, LLM_URL)
-        self.templates = {**templates(version), "content": CONTENT}
-        for body in _special(self, lister):
-            self.agents[body["name"]] = self.core.resources.register_agent(body)["agent_id"]
+        self.lister = "ListIndexTool" if self.core.modern else "CatIndexTool"
+        self.core.tool_outputs[self.lister] = LISTED
+        self.agents: dict[str, str] = {}
+        self.templates: Mapping[str, Template] = {}
+        self.seed()
         self.profile = cache(self._profile)
         self.numbers = tuple(int(part) for part in version.split("."))
+
+    def seed(self) -> None:
+        """Register templates and agents."""
+        self.agents = seed_core(self.core, LLM_URL)
+        self.templates = {**templates(self.version), "content": CONTENT}
+        for body in _special(self, self.lister):
+            self.register(body)
+
+    def register(self, body: Mapping[str, Any]) -> None:
+        """Register an agent under its name."""
+        self.agents[body["name"]] = self.core.resources.register_agent(body)["agent_id"]
 
     def model(self, template: str) -> str:
         """Return the id of the model with a seeded template."""

@@ -29,6 +29,7 @@ _FIELDS = frozenset(
 _NAME = re.compile(r"(?!.*\s\s)[A-Za-z0-9\s\-()\[\]]{1,200}")
 _TOOL_ID = re.compile(r"[a-zA-Z0-9_.:-]{1,64}")
 _TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_COMPLETED = frozenset({"prompt", "inputText"})  # of Claude 2 and others, of Titan
 _MAX_IMAGES, _MAX_IMAGE_BYTES = 20, int(3.75 * 1024 * 1024)
 _MAX_DOCUMENTS, _MAX_DOCUMENT_BYTES = 5, int(4.5 * 1024 * 1024)
 
@@ -149,10 +150,10 @@ def _matches(pattern: re.Pattern[str], value: Any) -> bool:
 
 
 def check_invoke(body: Any) -> None:
-    """Raise `Refused` for an InvokeModel body that is neither Claude's messages nor its older prompt."""
+    """Raise `Refused` for an InvokeModel body that is neither Claude's messages nor a text to complete."""
     need(isinstance(body, dict), "body: must be an object")
-    if "prompt" in body:
-        a_text(body["prompt"], "prompt")
+    if text := _COMPLETED & body.keys():
+        a_text(body[min(text)], min(text))
     else:
         anthropic.check_invoke(body)
 
@@ -180,6 +181,8 @@ def _completion(content: list[dict[str, Any]], reason: str) -> dict[str, Any]:
 
 def invoke_answer(text: str, body: Any) -> dict[str, Any]:
     """Return an InvokeModel completion in the shape of its request."""
+    if isinstance(body, dict) and "inputText" in body:
+        return {"results": [{"outputText": text, "completionReason": "FINISH"}]}
     if isinstance(body, dict) and "prompt" in body:
         return {"type": "completion", "completion": text, "stop_reason": "stop_sequence", "stop": "\n\nHuman:"}
     return anthropic.answer(text)

@@ -6,7 +6,7 @@ import json
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -58,6 +58,7 @@ class Provider:
 
 _CONVERSE = Provider("bedrock", bedrock.check, bedrock.answer, bedrock.tool_call, bedrock.error)
 _OPENAI = Provider("openai", openai.check, openai.answer, openai.tool_call, openai.error)
+_AZURE = replace(_OPENAI, check=openai.check_deployment)
 _ANTHROPIC = Provider("anthropic", anthropic.check, anthropic.answer, anthropic.tool_call, anthropic.error)
 _GEMINI = Provider("gemini", gemini.check, gemini.answer, gemini.tool_call, gemini.error)
 
@@ -67,7 +68,7 @@ def provider_of(path: str, body: Any = None) -> Provider | None:
     if path.endswith("/converse"):
         return _CONVERSE
     if path.endswith("/chat/completions"):
-        return _OPENAI
+        return _AZURE if "/openai/deployments/" in path else _OPENAI
     if path.endswith("/v1/messages"):
         return _ANTHROPIC
     if path.endswith(":generateContent"):

@@ -35,6 +35,12 @@ def check(body: Any) -> None:
     """Raise `Refused` for a chat completions body that the service would not take."""
     need(isinstance(body, dict), "body: must be an object")
     a_text(body.get("model"), "model")
+    check_deployment(body)
+
+
+def check_deployment(body: Any) -> None:
+    """Check a body for an Azure deployment, whose URL names the model."""
+    need(isinstance(body, dict), "body: must be an object")
     if body.get("tools") is not None:
         need(isinstance(body["tools"], list), "tools: must be an array")
         need(body["tools"], "tools: [] is too short")
