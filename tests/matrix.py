@@ -83,9 +83,7 @@ def cells(version: str, only: Iterable[str] | None = None, cases: Mapping[str, C
     for agent in agents(cluster) if only is None else only:
         for name, verdict in verdicts(cluster, agent, cases):
             refused = verdict.outcome is Outcome.REFUSED
-            yield Cell(
-                version, agent, name, verdict, refused and must_arrive(version, agent, cases[name], cluster)
-            )
+            yield Cell(version, agent, name, verdict, refused and must_arrive(version, agent, cases[name], cluster))
 
 
 def other_cells(version: str, unseen: bool, upgraded: bool) -> Iterator[Cell]:
@@ -98,9 +96,7 @@ def other_cells(version: str, unseen: bool, upgraded: bool) -> Iterator[Cell]:
             yield Cell(version, agent, name, verdict, floor=False)
 
 
-def verdicts(
-    cluster: SimulatedCluster, agent: str, cases: Mapping[str, Case]
-) -> Iterator[tuple[str, Verdict]]:
+def verdicts(cluster: SimulatedCluster, agent: str, cases: Mapping[str, Case]) -> Iterator[tuple[str, Verdict]]:
     """What became of each input to an agent."""
     oracle = Oracle(cluster)
     for name, case in cases.items():

@@ -165,7 +165,7 @@ _KNOWLEDGE = (
     "You are a professional data analyst. You answer from this context.\n\n"
     "Context:\n${parameters.knowledge.output:-}\n\n"
 )
-_RAG = f'{_KNOWLEDGE}Human: ${{parameters.question}}\n\nIf you don\'t know, say "I don\'t know".\n\nAssistant:'
+_RAG = f"{_KNOWLEDGE}Human: ${{parameters.question}}\n\nIf you don't know, say \"I don't know\".\n\nAssistant:"
 _RAG_CHAT = f"{_KNOWLEDGE}${{parameters.chat_history:-}}\n\nHuman: ${{parameters.question}}\n\nAssistant:"
 _REACT = (
     "Assistant uses these tools: ${parameters.tool_names}\n\nCHAT HISTORY:\n${parameters.chat_history}\n\n"
