@@ -21,6 +21,7 @@ from tests.delivery.frames import ASKED, HISTORY, Frames, Mismatch, parsed, repl
 from tests.delivery.simulated_cluster import Pairs, Sent, SimulatedCluster
 from tests.oracle_rules import check_memory, question_of, with_folded_system, with_notes, with_remembered
 from tests.wire_formats import (
+    BEDROCK,
     FORMATS,
     Format,
     Found,
@@ -36,7 +37,7 @@ NEUTRAL = ("(attached:)", "(end)")
 # Notices of how a conversation was delivered; all others are about its mapping (`Mapped.notices`).
 DELIVERY = {
     "HISTORY_FLATTENED", "MEDIA_DESCRIBED", "MEMORY_HOLDS_CODE", "MEMORY_HOLDS_NOTE",
-    "MEMORY_RETOLD", "SYSTEM_FOLDED", "TEXT_JOINED", "USER_TURN_SPLIT",
+    "MEMORY_RETOLD", "SYSTEM_FOLDED", "TEXT_JOINED", "TOOLS_DECLARED", "USER_TURN_SPLIT",
 }  # fmt: skip
 ADDED_TEXT = ("NEUTRAL_TEXT_ADDED", "")
 
@@ -153,6 +154,8 @@ def _as_strings(parameters: Mapping[str, Any]) -> dict[str, str]:
 def _known(wire: Format, frame: Any, got: Any, mapped: Mapped, codes: frozenset[str]) -> None:
     if not isinstance(got, dict) or not isinstance(frame, dict):
         raise Mismatch("the LLM request is no object", broken=True)
+    if "TOOLS_DECLARED" in codes:
+        got = _without_declarations(wire, frame, got, mapped)
     own = _in_one_form(wire, frame)
     seen = _in_one_form(wire, got)
     candidates = list(_expected(wire, own, mapped, codes))
@@ -163,6 +166,22 @@ def _known(wire: Format, frame: Any, got: Any, mapped: Mapped, codes: frozenset[
         elif any(_same(wire, wanted, one, codes) for one in _without_neutral(wire, seen, codes)):
             return
     raise _difference(wire, own, seen, candidates)
+
+
+def _without_declarations(wire: Format, frame: dict[str, Any], got: dict[str, Any], mapped: Mapped) -> dict[str, Any]:
+    """The body without the tools that are declared: those that the conversation's calls name, each once."""
+    member = "tools" if is_claude(wire) else "toolConfig"
+    calls = [part.get("toolUse", part) for turn in mapped.messages for part in _parts(wire, turn)]
+    names = list(dict.fromkeys(call["name"] for call in calls if "input" in call))
+    note = {"description": "Used earlier in this conversation. Not available now."}
+    schema: dict[str, Any] = {"type": "object"}
+    tools: Any = [{"name": name, **note, "input_schema": schema} for name in names]
+    if wire is BEDROCK:
+        specs = [{"name": name, **note, "inputSchema": {"json": schema}} for name in names]
+        tools = {"tools": [{"toolSpec": spec} for spec in specs]}
+    if member in frame or got.get(member) != tools or not names:
+        raise Mismatch(f"declared {got.get(member)}, not {tools}", broken=member in frame)
+    return {name: value for name, value in got.items() if name != member}
 
 
 def _in_one_form(wire: Format, body: dict[str, Any]) -> dict[str, Any]:
@@ -244,7 +263,9 @@ def _framed(wire: Format, body: dict[str, Any], turns: list[Any], codes: frozens
     elif not before and not after:
         yield placed(turns, None)
     elif turns[-1].get("role") == "user":
-        last = {**turns[-1], content: [*_parts(wire, turns[-1]), wire.text(before + after)]}
+        is_blank = not (before + after).strip()
+        phrase = before + (NEUTRAL[1] if is_blank and "NEUTRAL_TEXT_ADDED" in codes else "") + after
+        last = {**turns[-1], content: [*_parts(wire, turns[-1]), wire.text(phrase)]}
         yield placed([*turns[:-1], last], len(turns) - 1)
     if "MEMORY_HOLDS_CODE" in codes and turns[-1].get("role") == "user":
         yield placed(_enclosed(wire, turns, before, after), None)

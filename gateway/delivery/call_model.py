@@ -115,6 +115,11 @@ class CallModel:
             return f"{self.tool.key}.{name}"
         return name
 
+    def inserts_raw(self, name: str) -> bool:
+        """Return True if the cluster can insert the request's parameter `name` unescaped."""
+        knows = ABILITIES[self.profile.generation].raw_parameters
+        return self.raw_parameters or (knows and name in self.values.get("no_escape_params", "").split(","))
+
     def render(self, extra: Mapping[str, str], env: RuntimeValues | None = None) -> Any:
         """Render the first call with `extra` parameters added to the caller's; return None if the cluster would fail.
 

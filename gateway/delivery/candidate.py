@@ -15,10 +15,10 @@ Expected = Callable[[RuntimeValues], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class System:
-    """How the system text is delivered: parameters that put it into the template's slot, and their effect.
+class Addition:
+    """What is delivered beside the messages (system text, declared tools): parameters that insert it, and their effect.
 
-    apply: takes a body rendered without the text and returns it with the text; None if the body has no place for it.
+    apply: takes a body rendered without it and returns the body with it; None if the body has no place for it.
     """
 
     parameters: Mapping[str, str] = field(default_factory=dict)

@@ -6,11 +6,11 @@ it is sent (`gateway.execute.rewrite`), so nothing can be added between the proo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, TypeGuard, final
 
 from gateway.delivery.call_model import CallModel
-from gateway.delivery.candidate import Candidate, System
+from gateway.delivery.candidate import Addition, Candidate
 from gateway.delivery.escaping import Concat
 from gateway.delivery.slots import PROBE, QUESTION
 from gateway.delivery.target import Turn, parts_of
@@ -82,7 +82,9 @@ def is_readable_later(call: CallModel, stored: str) -> bool:
     return bool(call.probe(asked, RuntimeValues(history=stored)) == replace_texts(before, {PROBE: readable}))
 
 
-def prove(call: CallModel, candidate: Candidate, system: System, question: Collection[str]) -> Proved | None:
+def prove(
+    call: CallModel, candidate: Candidate, additions: Iterable[Addition], question: Collection[str]
+) -> Proved | None:
     """Return the request of `candidate` if it makes the input arrive for all run-time values; None if it does not.
 
     Nor may what memory stores of it change any later turn.
@@ -90,6 +92,7 @@ def prove(call: CallModel, candidate: Candidate, system: System, question: Colle
     Only `RenderFailure`, a failure of the cluster, counts as a no. Any other exception is a bug of the strategy, the
     provider or the rendering, and is raised.
 
+    additions: what is delivered beside the messages.
     question: the texts that may replace the question in the calls of a flow's later LLM tools.
     """
     request = {**call.params, **candidate.parameters}
@@ -97,7 +100,8 @@ def prove(call: CallModel, candidate: Candidate, system: System, question: Colle
         wanted = candidate.expected(env)
         if wanted is None or list(locate(wanted, QUESTION)):
             return None
-        wanted = system.apply(wanted)
+        for addition in additions:
+            wanted = addition.apply(wanted) if wanted is not None else None
         if wanted is None or not _begins_with_results(call.provider, wanted):
             return None
         try:

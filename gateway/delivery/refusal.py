@@ -8,8 +8,9 @@ from dataclasses import replace
 from gateway.delivery.search import Search
 from gateway.delivery.template_change import NotOffered, TemplateChange, command, find_change, with_upgrades
 from gateway.errors import Problem, UndeliverableContent
-from gateway.mlcommons.generations import Generation
-from gateway.mlcommons.profile import AgentProfile
+from gateway.mlcommons.expansion import RenderFailure
+from gateway.mlcommons.generations import ABILITIES, Generation
+from gateway.mlcommons.profile import AgentProfile, Model
 from gateway.mlcommons.rendering import first_llm
 from gateway.unified.model import (
     AgentInput,
@@ -170,7 +171,12 @@ def _conversation(agent_input: AgentInput, messages: list[Message]) -> AgentInpu
     return replace(agent_input, messages=tuple(messages))
 
 
-_REPLACED = {"array": "the whole list of messages", "turn": "the user's turn", "history": "earlier turns"}
+_SENT = {
+    "array": "the whole list of messages",
+    "turn": "the user's turn",
+    "history": "earlier turns",
+    "tools": "the declarations of tools",
+}
 
 
 class Upgrade:
@@ -186,14 +192,18 @@ class Upgrade:
         if model is None or not self._search.provider.name:
             return False
         try:
-            return self._upgraded(find_change(model.connector, self._search.provider)).delivers(agent_input)
-        except NotOffered:
+            return self._upgraded(self._change(model)).delivers(agent_input)
+        except (NotOffered, RenderFailure):
             return False
+
+    def _change(self, model: Model) -> TemplateChange:
+        raw = ABILITIES[self._search.profile.generation].raw_parameters
+        return find_change(model.connector, self._search.provider, raw)
 
     def _upgraded(self, change: TemplateChange) -> Search:
         if self._after is None:
             upgraded = with_upgrades(self._search.profile, self._search.provider)
-            self._after = self._search.after_upgrade(upgraded, change.slots)
+            self._after = self._search.after_upgrade(upgraded, change.message_slots)
         return self._after
 
     def advice(self, agent_input: AgentInput) -> str:
@@ -205,12 +215,12 @@ class Upgrade:
         connector = f"connector {model.connector.id} of" if model.connector.id else "the connector inside"
         connector = f"{connector} model {model.id}"
         try:
-            change = find_change(model.connector, provider)
+            change = self._change(model)
         except NotOffered as refusal:
             return f"{connector} can't be upgraded: {refusal.reason}; see docs/reference/limitations.md"
         if not self._upgraded(change).delivers(agent_input):
             return f"no upgrade of {connector} would let this input through; see docs/reference/limitations.md"
-        part = _REPLACED[change.form]
+        part = _SENT[change.form]
         return (
             f"upgrade the agent with `{command(self._search.profile.id)}`: it changes {connector} so that the gateway "
             f"can send {part} in the parameter {change.slot}; requests without this parameter are not affected; "

@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 
 from gateway.delivery.call_model import CallModel
 from gateway.delivery.call_model_cache import CallModelCache
-from gateway.delivery.candidate import Candidate, System
+from gateway.delivery.candidate import Addition, Candidate
 from gateway.delivery.escaping import unescape
 from gateway.delivery.proof import Proved, is_readable_later, prove
 from gateway.delivery.question_placements import merge
 from gateway.delivery.strategies import STRATEGIES
 from gateway.delivery.system_text import fold_system, placements
 from gateway.delivery.target import Question, TargetTurns
+from gateway.delivery.tool_slot import declarations
 from gateway.errors import UndeliverableContent
 from gateway.mlcommons.expansion import RenderFailure
 from gateway.mlcommons.profile import AgentProfile
@@ -144,7 +145,11 @@ class Search:
         return call.position(call.legacy_body) is not None
 
     def after_upgrade(self, profile: AgentProfile, slot_names: tuple[str, ...]) -> Search:
-        """Return the same search for the agent with its connectors changed, so that `slot_names` take messages."""
+        """Return the same search for the agent with its connectors changed, so that `slot_names` take messages.
+
+        slot_names: () if the change adds none.
+        """
+        slot_names = slot_names or tuple(slot.name for slot in self._call_model().slots)
         return replace(self, call_models=self.call_models.after_upgrade(profile, slot_names))
 
     def first_proved(self, agent_input: AgentInput) -> Plan | None:
@@ -205,14 +210,16 @@ class Search:
             yield Variant(self, conversation, {"message_history_limit": "0"}, (notice,))
 
     def _proved(self, call: CallModel, variant: Variant, question: Question) -> Iterator[_Found]:
-        for candidate, system, text in _candidates(call, variant.request, question):
-            planned = merge(dict(variant.parameters), dict(candidate.parameters), dict(system.parameters))
+        for candidate, additions, text in _candidates(call, variant.request, question):
+            beside = [dict(addition.parameters) for addition in additions]
+            planned = merge(dict(variant.parameters), dict(candidate.parameters), *beside)
             complete = replace(candidate, parameters=planned)
             if self._overrides(call, planned):
                 continue
-            parameters = prove(call, complete, system, {question.text, text})
+            parameters = prove(call, complete, additions, {question.text, text})
             if parameters is not None:
-                yield _Found(candidate.strategy, parameters, (*system.notices, *candidate.notices))
+                notices = [notice for addition in additions for notice in addition.notices]
+                yield _Found(candidate.strategy, parameters, (*notices, *candidate.notices))
 
     def _overrides(self, call: CallModel, planned: Mapping[str, str]) -> bool:
         """Return True if a candidate would drop the value of one of the caller's parameters."""
@@ -232,19 +239,16 @@ def _remembered_turns(index: int, turn: tuple[str, str]) -> Iterator[Message]:
 
 def _candidates(
     call: CallModel, request: ProviderRequest, question: Question
-) -> Iterator[tuple[Candidate, System, str]]:
-    """Yield candidates, each with where the system text goes and with the text that represents the question."""
-    provider = call.provider
-    needed = provider.required_members(request.messages)
-    if needed and not needed <= (call.render(call.with_question({})) or {}).keys():
-        return
-    for placement in placements(call, request):
-        if not placement.turns:
-            continue
-        target = TargetTurns.of(provider, placement.turns, question)
-        for strategy in STRATEGIES:
-            for candidate in strategy(call, target):
-                yield candidate, placement.system, target.text
+) -> Iterator[tuple[Candidate, tuple[Addition, ...], str]]:
+    """Yield candidates, each with what is delivered beside it and with the text that represents the question."""
+    for tools in declarations(call, request.messages):
+        for placement in placements(call, request):
+            if not placement.turns:
+                continue
+            target = TargetTurns.of(call.provider, placement.turns, question)
+            for strategy in STRATEGIES:
+                for candidate in strategy(call, target):
+                    yield candidate, (placement.system, tools), target.text
 
 
 _EXTENDED = frozenset({"no_escape_params", "message_history_limit", "skip_validating_missing_parameters"})

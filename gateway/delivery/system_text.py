@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gateway.delivery.call_model import CallModel, SystemSlot
-from gateway.delivery.candidate import System
+from gateway.delivery.candidate import Addition
 from gateway.delivery.escaping import is_plain
 from gateway.delivery.question_placements import reference_to
 from gateway.delivery.target import Turn, parts_of, text_of
@@ -25,7 +25,7 @@ class SystemPlacement:
     """Remaining turns, and how the system text is delivered."""
 
     turns: list[Turn]
-    system: System = field(default_factory=System)
+    system: Addition = field(default_factory=Addition)
 
 
 def placements(call: CallModel, request: ProviderRequest) -> Iterator[SystemPlacement]:
@@ -39,7 +39,7 @@ def placements(call: CallModel, request: ProviderRequest) -> Iterator[SystemPlac
     slot = call.system_slot
     if slot is not None:
         for parameters in _appended(call, slot.name, "\n\n".join(texts)):
-            yield SystemPlacement(turns, System(parameters, _Apply(slot, "\n\n".join(texts))))
+            yield SystemPlacement(turns, Addition(parameters, _Apply(slot, "\n\n".join(texts))))
     if not request.system:
         yield SystemPlacement(request.messages)
 

@@ -4,16 +4,22 @@ There are three forms (docs/internals/facts.md, 10_upgrade, and 3.4.0 "Upgrade")
 the array of messages, the array becomes ``${parameters.messages}``. If there are other turns or slots, only the turn
 becomes ``${parameters.body}``. The replaced text becomes the parameter's default in the connector, so a caller who
 sends neither gets the old text. If the content of the turn is a parameter already, the turn stays, a slot for earlier
-turns is put before it, and the content gets the agent's prompt as its default. The rest of the template is not changed.
+turns is put before it, and the content gets the agent's prompt as its default.
+
+Some APIs take tool calls and results only beside declarations of the tools. A template without that member gets an
+empty slot for it, ``${parameters.declare_tools:-}``, and the connector a parameter with the member, which the slot can
+refer to: a connector's parameters are never escaped. The rest of the template is not changed.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from gateway.delivery.template_text import Span, UnreadableTemplate, end_of_object, items, member_slots, members
+from gateway.mlcommons.generations import ABILITIES
 from gateway.mlcommons.profile import AgentProfile, Connector, Model
 from gateway.mlcommons.template import PREFIX, SUFFIX
 from gateway.providers.base import Provider
@@ -21,7 +27,9 @@ from gateway.providers.base import Provider
 TURN_PARAMETER = "body"
 EARLIER_TURNS = "earlier_turns"
 _PROMPT_MEMBERS = ("prompt", "inputs", "inputText", "input")  # the members of text endpoints that hold the text
-_OPENING = {"{": "}", "[": "]"}
+TOOLS_SLOT = "declare_tools"
+TOOLS_MEMBER = "tools_member"
+TOOLS_VALUE = "declared_tools"
 
 
 class Code(Enum):
@@ -53,38 +61,54 @@ class NotOffered(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TemplateChange:
-    """A new template, and the connector parameter that it needs.
+    """A new template, and the connector parameters that it needs.
 
-    form: ``array`` or ``turn``, which the parameter replaces, or ``history``, which is put before the turn.
-    name, value: the connector's parameter: the replaced text, or the default of the turn's content.
-    slot: the parameter that the template has in addition.
+    form: ``array`` or ``turn``, which a parameter replaces; ``history``, which is put before the turn; ``tools``, which
+        is put beside the messages. A change of another form may add the slot for tools as well.
+    parameters: what the connector gets: the replaced text or the default of the turn's content, and the member that
+        declares tools. request_body: the new template.
+    slot: the parameter that takes effect after the change. message_slots: the parameters that take messages then, as
+        far as the change made them.
     """
 
     form: str
-    name: str
-    value: str
+    parameters: Mapping[str, str]
     request_body: str
     slot: str
-
-    @property
-    def slots(self) -> tuple[str, ...]:
-        """The parameters that take messages after the change."""
-        return (self.slot,) if self.slot == self.name else (self.slot, self.name)
+    message_slots: tuple[str, ...]
 
 
-def find_change(connector: Connector, provider: Provider | None) -> TemplateChange:
+def find_change(connector: Connector, provider: Provider | None, inserts_raw: bool = False) -> TemplateChange:
     """Return the change for a connector whose LLM speaks the format of `provider`, None if that is unknown.
+
+    inserts_raw: whether the cluster can insert a request's parameter unescaped (3.0 and later).
 
     Raises:
         NotOffered: no change can help, or it is not clear what to change.
     """
     try:
-        return _change(connector, provider)
+        try:
+            change = _messages_change(connector, provider)
+        except NotOffered as refusal:
+            if refusal.code is not Code.ALREADY_UPGRADED or provider is None:
+                raise
+            tools = _with_tools(connector, provider, inserts_raw)
+            if tools is None:
+                raise
+            return tools
+        assert provider is not None
+        body = replace(connector, request_body=change.request_body)
+        tools = _with_tools(body, provider, inserts_raw)
+    except UnreadableTemplate:
+        raise NotOffered(Code.UNREADABLE_TEMPLATE) from None
     except RecursionError:
         raise NotOffered(Code.UNREADABLE_TEMPLATE, "it is nested too deeply") from None
+    if tools is None:
+        return change
+    return replace(change, parameters={**change.parameters, **tools.parameters}, request_body=tools.request_body)
 
 
-def _change(connector: Connector, provider: Provider | None) -> TemplateChange:
+def _messages_change(connector: Connector, provider: Provider | None) -> TemplateChange:
     text = connector.request_body
     field = provider.messages_field if provider is not None else ""
     found = members(text)
@@ -97,20 +121,40 @@ def _change(connector: Connector, provider: Provider | None) -> TemplateChange:
         raise NotOffered(Code.ALREADY_UPGRADED)
     if text[start] != "[":
         raise NotOffered(Code.NO_USER_TURN)
-    items = list(_items(text, start))
-    turn = _user_turn(text, items)
+    spans = list(items(text, start))
+    turn = _user_turn(text, spans)
     content = _content_slot(text, turn, provider)
-    if content and any(text.startswith(PREFIX, start) for start, _ in items):
+    if content and any(text.startswith(PREFIX, start) for start, _ in spans):
         raise NotOffered(Code.ALREADY_UPGRADED)
     if content:
         return _with_history(connector, provider, turn, content)
-    form, name, span = ("array", field, (start, end)) if len(items) == 1 else ("turn", TURN_PARAMETER, turn)
+    form, name, span = ("array", field, (start, end)) if len(spans) == 1 else ("turn", TURN_PARAMETER, turn)
     value = text[slice(*span)]
     _require_free(connector, name, value)
-    return TemplateChange(form, name, value, f"{text[: span[0]]}{PREFIX}{name}{SUFFIX}{text[span[1] :]}", name)
+    body = f"{text[: span[0]]}{PREFIX}{name}{SUFFIX}{text[span[1] :]}"
+    return TemplateChange(form, {name: value}, body, name, (name,))
 
 
-def _content_slot(text: str, turn: tuple[int, int], provider: Provider) -> str:
+def _with_tools(connector: Connector, provider: Provider, inserts_raw: bool) -> TemplateChange | None:
+    """Return the change that adds a slot for the declarations of tools; None if the template needs none."""
+    text, member = connector.request_body, provider.tools_member
+    if not member or member in members(text):
+        return None
+    existing = member_slots(text)
+    if existing and (inserts_raw or TOOLS_MEMBER in connector.parameters):
+        return None
+    value = f',"{member}":{PREFIX}{TOOLS_VALUE}{SUFFIX}'
+    try:
+        for name, own in ((TOOLS_MEMBER, value), (TOOLS_VALUE, ""), *([] if existing else [(TOOLS_SLOT, "")])):
+            _require_free(connector, name, own)
+    except NotOffered:
+        return None
+    slot, end = existing[0] if existing else TOOLS_SLOT, end_of_object(text)
+    body = text if existing else f"{text[:end]}{PREFIX}{TOOLS_SLOT}:-{SUFFIX}{text[end:]}"
+    return TemplateChange("tools", {TOOLS_MEMBER: value}, body, slot, ())
+
+
+def _content_slot(text: str, turn: Span, provider: Provider) -> str:
     """Return the parameter that is the whole content of a turn, without a default; "" if there is none."""
     start, end = members(text, turn[0]).get(provider.content_field, (0, 0))
     value = text[start:end]
@@ -118,13 +162,13 @@ def _content_slot(text: str, turn: tuple[int, int], provider: Provider) -> str:
     return value[len(PREFIX) : -len(SUFFIX)] if whole else ""
 
 
-def _with_history(connector: Connector, provider: Provider, turn: tuple[int, int], content: str) -> TemplateChange:
+def _with_history(connector: Connector, provider: Provider, turn: Span, content: str) -> TemplateChange:
     text = connector.request_body
     _require_free(connector, EARLIER_TURNS, "")
     default = json.dumps([provider.text_part(f"{PREFIX}prompt{SUFFIX}")], ensure_ascii=False, separators=(",", ":"))
     value = connector.parameters.get(content, default)
     body = f"{text[: turn[0]]}{PREFIX}{EARLIER_TURNS}:-{SUFFIX}{text[turn[0] :]}"
-    return TemplateChange("history", content, value, body, EARLIER_TURNS)
+    return TemplateChange("history", {content: value}, body, EARLIER_TURNS, (EARLIER_TURNS, content))
 
 
 def with_upgrades(profile: AgentProfile, provider: Provider) -> AgentProfile:
@@ -132,10 +176,10 @@ def with_upgrades(profile: AgentProfile, provider: Provider) -> AgentProfile:
 
     def model(old: Model) -> Model:
         try:
-            change = find_change(old.connector, provider)
+            change = find_change(old.connector, provider, ABILITIES[profile.generation].raw_parameters)
         except NotOffered:
             return old
-        parameters = {**old.connector.parameters, change.name: change.value}
+        parameters = {**old.connector.parameters, **change.parameters}
         new = replace(old.connector, request_body=change.request_body, parameters=parameters)
         return replace(old, connector=new)
 
@@ -148,22 +192,22 @@ def command(agent_id: str) -> str:
     return f"mlc-gateway upgrade {'-- ' if agent_id.startswith('-') else ''}{agent_id}"
 
 
-def _completes_text(found: dict[str, tuple[int, int]]) -> bool:
+def _completes_text(found: Mapping[str, Span]) -> bool:
     return "messages" not in found and any(name in found for name in _PROMPT_MEMBERS)
 
 
-def _user_turn(text: str, items: list[tuple[int, int]]) -> tuple[int, int]:
-    turns = [item for item in items if text[item[0]] == "{" and PREFIX in text[slice(*item)] and _is_user(text, item)]
+def _user_turn(text: str, spans: list[Span]) -> Span:
+    turns = [item for item in spans if text[item[0]] == "{" and PREFIX in text[slice(*item)] and _is_user(text, item)]
     if len(turns) > 1:
         raise NotOffered(Code.TWO_USER_TURNS)
     if turns:
         return turns[0]
     # A slot without a default must be set by the caller or the connector, to the user's turn.
-    slots = (text[slice(*item)] for item in items if text.startswith(PREFIX, item[0]))
+    slots = (text[slice(*item)] for item in spans if text.startswith(PREFIX, item[0]))
     raise NotOffered(Code.ALREADY_UPGRADED if any(":-" not in slot for slot in slots) else Code.NO_USER_TURN)
 
 
-def _is_user(text: str, item: tuple[int, int]) -> bool:
+def _is_user(text: str, item: Span) -> bool:
     role = members(text, item[0]).get("role")
     return role is None or text[slice(*role)] == '"user"'  # Gemini's turns may leave it out
 
@@ -174,64 +218,3 @@ def _require_free(connector: Connector, name: str, value: str) -> None:
     used = any(f"{PREFIX}{name}{end}" in text for text in everything for end in (SUFFIX, ":-", "."))
     if used or connector.parameters.get(name, value) != value:
         raise NotOffered(Code.NAME_TAKEN, name)
-
-
-# A template is JSON except for bare placeholders. These functions walk over it without parsing.
-
-
-def members(text: str, start: int | None = None) -> dict[str, tuple[int, int]]:
-    """Return the members of the object at `start` (by default the first in `text`), with the span of each value.
-
-    Raises:
-        NotOffered: brackets or quotes do not close.
-    """
-    start = text.find("{") if start is None else start
-    if start < 0:
-        return {}
-    found: dict[str, tuple[int, int]] = {}
-    tokens = list(_tokens(text, start))
-    for (a, b), colon, value in zip(tokens, tokens[1:], tokens[2:], strict=False):
-        if text[a] == '"' and text[colon[0]] == ":":
-            found[text[a + 1 : b - 1]] = value
-    return found
-
-
-def _items(text: str, start: int) -> Iterator[tuple[int, int]]:
-    """Return the spans of the items of the array at `start`: turns and bare placeholders, without commas."""
-    return (span for span in _tokens(text, start) if text[span[0]] != ",")
-
-
-def _tokens(text: str, start: int) -> Iterator[tuple[int, int]]:
-    """Yield the spans directly inside the object or array at `start`: strings, containers, placeholders, characters."""
-    position = start + 1
-    while position < len(text) and text[position] != _OPENING[text[start]]:
-        end = _end(text, position)
-        if not text[position].isspace():
-            yield position, end
-        position = end
-    if position >= len(text):
-        raise NotOffered(Code.UNREADABLE_TEMPLATE)
-
-
-def _end(text: str, start: int) -> int:
-    """Return the end of the token at `start`."""
-    if text.startswith(PREFIX, start):
-        return _closed(text.find(SUFFIX, start)) + 1
-    if text[start] in _OPENING:
-        spans = list(_tokens(text, start))
-        inside = spans[-1][1] if spans else start + 1
-        return _closed(text.find(_OPENING[text[start]], inside)) + 1
-    if text[start] != '"':
-        return start + 1
-    position = start + 1
-    while position < len(text) and text[position] != '"':
-        # The cluster ends a placeholder at the first closing brace, whatever is before it.
-        inside = _end(text, position) if text.startswith(PREFIX, position) else position + 1
-        position = position + 2 if text[position] == "\\" else inside
-    return position + 1 if position < len(text) else _closed(-1)
-
-
-def _closed(position: int) -> int:
-    if position < 0:
-        raise NotOffered(Code.UNREADABLE_TEMPLATE)
-    return position

@@ -104,7 +104,7 @@ class Journal:
             models=list(offer.models),
             named=list(offer.named),
             others=list(offer.others),
-            parameter=offer.change.name,
+            parameter=", ".join(offer.change.parameters),
             slot=offer.change.slot,
             documents={path: dict(doc) for path, doc in saved.items()},
             steps=list(offer.steps),

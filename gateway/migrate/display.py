@@ -148,7 +148,7 @@ def _offer(offer: Offer) -> dict[str, Any]:
         "key": offer.key,
         "offered": True,
         "provider": offer.provider,
-        "parameter": offer.change.name,
+        "parameter": offer.change.slot,
         "models": list(offer.models),
         "agents": {"named": list(offer.named), "others": list(offer.others)},
         "calls": [call_json(call) for call in offer.calls],

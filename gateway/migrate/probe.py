@@ -71,7 +71,7 @@ def in_use(cluster: Cluster, record: Record) -> Iterator[str]:
     profiles = [before.profile(agent_id) for agent_id in (*record.named, *record.others)]
     connectors = {model.id: model.connector for profile in profiles for model in profile.models}
     for model in record.models:
-        if model not in connectors or _fills_alone(connectors[model], record.slot):
+        if model not in connectors or _fills_alone(connectors[model], record.slot) or _needs_more(record):
             yield f"models/{model}: can't be seen to use the new template, as the old one would call the LLM"
             continue
         name = f"gw_probe_{secrets.token_hex(8)}"
@@ -88,6 +88,15 @@ def in_use(cluster: Cluster, record: Record) -> Iterator[str]:
 def _fills_alone(connector: Connector, parameter: str) -> bool:
     """Return True if the template needs no parameter that a caller sets, except perhaps `parameter`."""
     return set(_NEEDED.findall(connector.request_body)) <= {parameter, *connector.parameters}
+
+
+def _needs_more(record: Record) -> bool:
+    """Return True if the new template needs parameters that a caller sets, besides the slot."""
+    write = next(step for step in record.steps if step.action in ("write", "create"))
+    new = write.after or write.call.body or {}
+    bodies = [str(action.get("request_body", "")) for action in new.get("actions", ())]
+    needed = {name for body in bodies for name in _NEEDED.findall(body)}
+    return not needed <= {record.slot, *(new.get("parameters") or {})}
 
 
 _NEEDED = re.compile(re.escape(PREFIX) + r"([^}:]+)\}")

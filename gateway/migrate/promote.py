@@ -16,7 +16,7 @@ from typing import Any
 
 from gateway.agents.documents import Document
 from gateway.agents.recognition import provider_of
-from gateway.delivery.template_change import NotOffered, members
+from gateway.delivery.template_text import UnreadableTemplate, members
 from gateway.errors import UnresolvedAgent
 from gateway.migrate.promote_diff import differences, first_call, new_call, sentences, system_text
 from gateway.migrate.steps import Call
@@ -226,7 +226,7 @@ def _changes(
         yield "a question alone does not fill the connector's template, so the LLM's requests could not be compared"
         try:
             lost = sorted(members(connector.request_body).keys() - support.body_members)
-        except NotOffered:
+        except UnreadableTemplate:
             lost = []
         if lost:
             yield f"these members of the request body are no longer sent as before: {', '.join(lost)}"

@@ -68,29 +68,30 @@ def is_deployed(model: Document) -> bool:
     return _DEPLOYED.fullmatch(str(model.get("model_state"))) is not None
 
 
-def change_inside_model(key: str, old: Document, new: Document, name: str) -> Step:
-    """Return the call that changes the connector inside the model at `key`. name: the new parameter."""
-    do, undo = ({"connector": body} for body in _bodies(old, new, name))
-    return _write(f"{key}/connector", _ML + key, do, undo, {"connector": old}, {"connector": new}, name)
+def change_inside_model(key: str, old: Document, new: Document, added: Iterable[str]) -> Step:
+    """Return the call that changes the connector inside the model at `key`. added: the new parameters."""
+    do, undo = ({"connector": body} for body in _bodies(old, new, added))
+    return _write(f"{key}/connector", _ML + key, do, undo, {"connector": old}, {"connector": new}, added)
 
 
-def change_standalone(key: str, old: Document, new: Document, name: str) -> Step:
-    """Return the call that changes the connector at `key`. name: the new parameter."""
-    return _write(key, _ML + key, *_bodies(old, new, name), old, new, name)
+def change_standalone(key: str, old: Document, new: Document, added: Iterable[str]) -> Step:
+    """Return the call that changes the connector at `key`. added: the new parameters."""
+    return _write(key, _ML + key, *_bodies(old, new, added), old, new, added)
 
 
-def _bodies(old: Document, new: Document, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def _bodies(old: Document, new: Document, added: Iterable[str]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the bodies of the PUT that makes the change and of the one that undoes it."""
-    do = {"parameters": {name: new["parameters"][name]}, "actions": new["actions"]}
+    do = {"parameters": {name: new["parameters"][name] for name in added}, "actions": new["actions"]}
     undo = {"actions": old["actions"], **({"parameters": old["parameters"]} if old.get("parameters") else {})}
     return do, undo
 
 
 def _write(
-    place: str, path: str, do: dict[str, Any], undo: dict[str, Any], old: Document, new: Document, name: str
+    place: str, path: str, do: dict[str, Any], undo: dict[str, Any], old: Document, new: Document, added: Iterable[str]
 ) -> Step:
     before, after = part(place, old), part(place, new)
-    restored = {**before, "parameters": {**(before.get("parameters") or {}), name: after["parameters"][name]}}
+    left = {name: after["parameters"][name] for name in added}
+    restored = {**before, "parameters": {**(before.get("parameters") or {}), **left}}
     return Step("write", Call("PUT", path, do), Call("PUT", path, undo), place, before, after, restored)
 
 

@@ -29,6 +29,7 @@ from gateway.migrate.assess import Abilities, abilities
 from gateway.migrate.findings import TYPES
 from gateway.migrate.proof import agent_proof, raw_proof
 from gateway.migrate.steps import Call, Step, all_calls, change_inside_model, change_standalone, is_deployed, swap
+from gateway.mlcommons.generations import ABILITIES
 from gateway.mlcommons.profile import AgentProfile, Model
 from gateway.providers import registry
 
@@ -224,7 +225,7 @@ def _texts(value: Any) -> Iterator[str]:
 def with_change(connector: Document, change: TemplateChange) -> dict[str, Any]:
     """Return the connector's document after the change."""
     new: dict[str, Any] = copy.deepcopy(dict(connector))
-    new["parameters"] = {**(new.get("parameters") or {}), change.name: change.value}
+    new["parameters"] = {**(new.get("parameters") or {}), **change.parameters}
     for action in new["actions"]:
         if str(action.get("action_type", "")).lower() == "predict":
             action["request_body"] = change.request_body
@@ -246,7 +247,8 @@ def _offer(documents: Documents, key: str, models: tuple[str, ...], named: tuple
     old_models = _models(profiles.values(), models)
     known = next((profile.provider for profile in profiles.values() if profile.provider), "")
     provider = provider_of(old_models[0].connector, known)
-    change = find_change(old_models[0].connector, registry.provider(provider) if provider else None)
+    raw = all(ABILITIES[profile.generation].raw_parameters for profile in profiles.values())
+    change = find_change(old_models[0].connector, registry.provider(provider) if provider else None, raw)
     old = documents.connector(key)
     new = with_change(old, change)
     later = documents.with_connector(key, new)
@@ -281,8 +283,8 @@ def _steps(
 ) -> Iterator[Step]:
     old = documents.connector(key)
     if key.startswith("models/"):
-        yield change_inside_model(key, old, new, change.name)
+        yield change_inside_model(key, old, new, change.parameters)
     elif tag:
         yield from swap(key.partition("/")[2], models[0], new, tag)
     else:
-        yield change_standalone(key, old, new, change.name)
+        yield change_standalone(key, old, new, change.parameters)

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, assert_never
 from gateway.providers import media, recognition, responses
 from gateway.providers.base import Claim, ConnectorHints, Evidence, LlmResponse, Provider
 from gateway.providers.capabilities import (
+    EARLIER_TOOL,
     IMAGES,
     NEUTRAL_RESULT_TEXT,
     TEXT_DOCUMENTS,
@@ -114,6 +115,7 @@ class AnthropicMessages(Provider):
     name: ClassVar[str] = "anthropic/v1/messages"
     messages_field: ClassVar[str] = "messages"
     content_field: ClassVar[str] = "content"
+    tools_member: ClassVar[str] = "tools"
     connector: ClassVar[ConnectorTemplate] = AnthropicConnector()
 
     def __init__(self, capabilities: Capabilities = ANTHROPIC) -> None:
@@ -141,10 +143,13 @@ class AnthropicMessages(Provider):
         """Write string content, of a message or of a tool result, as one text part."""
         return [_canonical(message) for message in messages] if isinstance(messages, list) else messages
 
-    def required_members(self, messages: Sequence[Any]) -> frozenset[str]:
-        """Require ``tools`` when a message holds a tool call or result: the service refuses them without it."""
-        types = {part["type"] for message in messages for part in message["content"]}
-        return frozenset({"tools"}) if types & {"tool_use", "tool_result"} else frozenset()
+    def tool_declarations(self, messages: Sequence[Any]) -> Any:
+        """Return ``tools``: the service refuses tool calls and results without them [I]."""
+        calls = [part for message in messages for part in message["content"] if part["type"] == "tool_use"]
+        names = dict.fromkeys(call["name"] for call in calls)
+        return [
+            {"name": name, "description": EARLIER_TOOL, "input_schema": {"type": "object"}} for name in names
+        ] or None
 
     def claims(self, connector: ConnectorHints) -> Claim | None:
         """Claim a URL that ends in ``/v1/messages``, on any host."""

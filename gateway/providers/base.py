@@ -56,7 +56,8 @@ class Provider(ABC):
     name: ``bedrock/converse`` and the like. messages_field: the body's member that holds the turns.
     content_field: a turn's member that holds its parts. capabilities: what the format can carry.
     connector: the connector that a registration makes, None if agents can't be registered with this provider.
-    cluster: how ML Commons itself supports the provider, None if it does not.
+    cluster: how ML Commons itself supports the provider, None if it does not. tools_member: the body's member that
+    declares tools, if the API requires it beside tool calls and results; "" if it does not.
     """
 
     name: ClassVar[str]
@@ -65,6 +66,7 @@ class Provider(ABC):
     capabilities: Capabilities
     connector: ClassVar[ConnectorTemplate | None] = None
     cluster: ClassVar[ClusterSupport | None] = None
+    tools_member: ClassVar[str] = ""
 
     @final
     def map(self, agent_input: AgentInput, options: MappingOptions) -> ProviderRequest:
@@ -129,9 +131,9 @@ class Provider(ABC):
         """Read text, tool calls and usage from the API's response; None if it is not in this provider's format."""
         return None
 
-    def required_members(self, messages: Sequence[Any]) -> frozenset[str]:
-        """Return the body members that the API requires with these messages (Bedrock: toolConfig for tool blocks)."""
-        return frozenset()
+    def tool_declarations(self, messages: Sequence[Any]) -> Any:
+        """Return the value of `tools_member` that declares the tools of all calls in `messages`; None for no calls."""
+        return None
 
     def fields(self, request: ProviderRequest) -> dict[str, Any]:
         """Return the body members of `request`: messages (or contents) and the system text."""

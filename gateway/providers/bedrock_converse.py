@@ -14,6 +14,7 @@ from typing import Any, ClassVar, assert_never
 from gateway.providers import recognition, responses
 from gateway.providers.base import Claim, ClusterSupport, ConnectorHints, Evidence, LlmResponse, Provider
 from gateway.providers.capabilities import (
+    EARLIER_TOOL,
     IMAGES,
     NEUTRAL_DOCUMENT_TEXT,
     NEUTRAL_RESULT_TEXT,
@@ -116,6 +117,7 @@ class BedrockConverse(Provider):
     name: ClassVar[str] = "bedrock/converse"
     messages_field: ClassVar[str] = "messages"
     content_field: ClassVar[str] = "content"
+    tools_member: ClassVar[str] = "toolConfig"
     connector: ClassVar[ConnectorTemplate] = BedrockConnector()
     cluster: ClassVar[ClusterSupport] = ClusterSupport(
         llm_interface="bedrock/converse/claude",
@@ -165,10 +167,15 @@ class BedrockConverse(Provider):
             responses.usage(responses.member(response, "usage"), counts, ("outputTokens",)),
         )
 
-    def required_members(self, messages: Sequence[Any]) -> frozenset[str]:
-        """Require ``toolConfig`` when a message holds a tool call or result: the service refuses them without it."""
-        tools = any({"toolUse", "toolResult"} & part.keys() for message in messages for part in message["content"])
-        return frozenset({"toolConfig"}) if tools else frozenset()
+    def tool_declarations(self, messages: Sequence[Any]) -> Any:
+        """Return a ``toolConfig``: the service refuses tool calls and results without one [I]."""
+        calls = [part["toolUse"] for message in messages for part in message["content"] if "toolUse" in part]
+        schema = {"json": {"type": "object"}}
+        specs = [
+            {"name": name, "description": EARLIER_TOOL, "inputSchema": schema}
+            for name in dict.fromkeys(call["name"] for call in calls)
+        ]
+        return {"tools": [{"toolSpec": spec} for spec in specs]} if specs else None
 
     def claims(self, connector: ConnectorHints) -> Claim | None:
         """Claim a URL that ends in ``/converse``, or content parts without a ``type``. ``/invoke`` is another API."""

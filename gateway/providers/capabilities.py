@@ -24,6 +24,8 @@ MediaTable = Mapping[MediaKind, Mapping[str, tuple[str, ...]]]
 NEUTRAL_DOCUMENT_TEXT = "(document attached)"
 NEUTRAL_RESULT_TEXT = "(no text output)"
 TOOL_ERROR_TEXT = "(the tool failed)"
+EARLIER_TOOL = "Used earlier in this conversation. Not available now."
+"""The description of a tool that is declared only because the API requires it."""
 
 
 @dataclass(frozen=True, slots=True)
