@@ -64,12 +64,12 @@ def must_arrive(version: str, agent: str, case: Case, cluster: SimulatedCluster)
         return False
     if conversation.messages[-1].role == "assistant" and wire is not OPENAI:
         return False
-    # Bedrock and Anthropic take tool blocks only beside the tools' definitions, which no agent but one that calls
-    # functions has.
+    # Bedrock and Anthropic take tool blocks only beside the tools' declarations, for which the template needs a slot.
     tools = any(
         isinstance(block, ToolUse | ToolResult) for message in conversation.messages for block in message.content
     )
-    return not (wire is BEDROCK or is_claude(wire)) or not tools or agent.startswith("fc")
+    has_slot = version.startswith("3.") and agent.partition("-")[2] in ("bedrock_tutorial", "bedrock_upgraded")
+    return not (wire is BEDROCK or is_claude(wire)) or not tools or has_slot
 
 
 def agents(cluster: SimulatedCluster) -> list[str]:

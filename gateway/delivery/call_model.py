@@ -78,7 +78,8 @@ class QuestionPosition:
 class CallModel:
     """One agent's first LLM call, with the caller's own parameters in it.
 
-    slot_names: the variables that may be slots; None for all of them.
+    slot_names: the variables that may be slots; None for all of them. before: the same call before its template got a
+    slot that is empty by default, so that all is rendered as before.
     """
 
     _MOST_RENDERED = 6
@@ -89,9 +90,11 @@ class CallModel:
         provider: Provider,
         params: Mapping[str, str],
         slot_names: Collection[str] | None = None,
+        before: CallModel | None = None,
     ) -> None:
         self._slot_names = slot_names
-        self._rendered: Recent[tuple[Any]] = Recent(self._MOST_RENDERED)
+        self._before = before
+        self._rendered: Recent[tuple[Any]] = before._rendered if before else Recent(self._MOST_RENDERED)
         self.profile = profile
         self.provider = provider
         self.params = dict(params)
@@ -235,6 +238,8 @@ class CallModel:
     @computed_once
     def slots(self) -> list[Slot]:
         """The bare variables of the template that take messages, whole-array ones first."""
+        if self._before is not None:
+            return self._before.slots
         return find_slots(self, [name for name in self.names if self._slot_names is None or name in self._slot_names])
 
     @computed_once

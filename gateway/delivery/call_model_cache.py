@@ -20,10 +20,16 @@ class CallModelCache:
     MAX_ENTRIES = 16
     MAX_LENGTH = 4096  # of all parameter values together
 
-    def __init__(self, profile: AgentProfile, slot_names: Collection[str] | None = None) -> None:
-        """Create an empty cache. slot_names: see `CallModel`."""
+    def __init__(
+        self,
+        profile: AgentProfile,
+        slot_names: Collection[str] | None = None,
+        before: CallModelCache | None = None,
+    ) -> None:
+        """Create an empty cache. slot_names, before: see `CallModel`."""
         self.profile = profile
         self._slot_names = slot_names
+        self._before = before
         self._call_models: Recent[CallModel] = Recent(self.MAX_ENTRIES)
         self._after_upgrade: dict[tuple[str, ...], CallModelCache] = {}
 
@@ -41,12 +47,15 @@ class CallModelCache:
     def after_upgrade(self, profile: AgentProfile, slot_names: tuple[str, ...]) -> CallModelCache:
         """Return the call models of the agent after its connectors were changed to `profile`.
 
-        Only `slot_names`, the variables that take messages then, are probed: the others did not help before.
+        Only `slot_names`, the variables that take messages then, are probed: the others did not help before. None are
+        probed if the change adds no such variable, but only a slot that is empty by default.
         """
         found = self._after_upgrade.get(slot_names)
         if found is None:
-            found = self._after_upgrade[slot_names] = CallModelCache(profile, frozenset(slot_names))
+            before = None if slot_names else self
+            found = self._after_upgrade[slot_names] = CallModelCache(profile, frozenset(slot_names) or None, before)
         return found
 
     def _create(self, provider: Provider, params: Mapping[str, str]) -> CallModel:
-        return CallModel(self.profile, provider, params, self._slot_names)
+        before = self._before.get(provider, params) if self._before is not None else None
+        return CallModel(self.profile, provider, params, self._slot_names, before)

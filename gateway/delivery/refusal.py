@@ -8,7 +8,6 @@ from dataclasses import replace
 from gateway.delivery.search import Search
 from gateway.delivery.template_change import NotOffered, TemplateChange, command, find_change, with_upgrades
 from gateway.errors import Problem, UndeliverableContent
-from gateway.mlcommons.expansion import RenderFailure
 from gateway.mlcommons.generations import ABILITIES, Generation
 from gateway.mlcommons.profile import AgentProfile, Model
 from gateway.mlcommons.rendering import first_llm
@@ -193,7 +192,7 @@ class Upgrade:
             return False
         try:
             return self._upgraded(self._change(model)).delivers(agent_input)
-        except (NotOffered, RenderFailure):
+        except NotOffered:
             return False
 
     def _change(self, model: Model) -> TemplateChange:

@@ -147,9 +147,8 @@ class Search:
     def after_upgrade(self, profile: AgentProfile, slot_names: tuple[str, ...]) -> Search:
         """Return the same search for the agent with its connectors changed, so that `slot_names` take messages.
 
-        slot_names: () if the change adds none.
+        slot_names: () if the change adds only a slot that is empty by default.
         """
-        slot_names = slot_names or tuple(slot.name for slot in self._call_model().slots)
         return replace(self, call_models=self.call_models.after_upgrade(profile, slot_names))
 
     def first_proved(self, agent_input: AgentInput) -> Plan | None:

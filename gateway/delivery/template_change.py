@@ -144,9 +144,10 @@ def _with_tools(connector: Connector, provider: Provider, inserts_raw: bool) -> 
     if existing and (inserts_raw or TOOLS_MEMBER in connector.parameters):
         return None
     value = f',"{member}":{PREFIX}{TOOLS_VALUE}{SUFFIX}'
+    others = {name: own for name, own in connector.parameters.items() if (name, own) != (TOOLS_MEMBER, value)}
     try:
-        for name, own in ((TOOLS_MEMBER, value), (TOOLS_VALUE, ""), *([] if existing else [(TOOLS_SLOT, "")])):
-            _require_free(connector, name, own)
+        for name in (TOOLS_MEMBER, TOOLS_VALUE, *([] if existing else [TOOLS_SLOT])):
+            _require_free(replace(connector, parameters=others), name, "")
     except NotOffered:
         return None
     slot, end = existing[0] if existing else TOOLS_SLOT, end_of_object(text)

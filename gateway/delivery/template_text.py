@@ -51,9 +51,9 @@ def member_slots(text: str) -> list[str]:
         UnreadableTemplate: brackets or quotes do not close.
     """
     start = text.find("{")
-    names, before = [], "{"
+    names, before = [], ""
     for a, b in _tokens(text, start) if start >= 0 else ():
-        if text.startswith(PREFIX, a) and before not in ("{", ",", ":"):
+        if text.startswith(PREFIX, a) and before not in ("", ",", ":"):
             names.append(text[a + len(PREFIX) : b - len(SUFFIX)].partition(DEFAULT_DELIMITER)[0])
         before = text[a]
     return names

@@ -31,17 +31,19 @@ def declarations(call: CallModel, messages: list[Turn]) -> Iterator[Addition]:
         slots = member_slots(call.model.connector.request_body)
     except (UnreadableTemplate, RecursionError):
         return
+    # If an agent can't be called without messages, every LLM tool of a flow gets them, and needs the tools as well.
+    key = call.key if call.legacy_body is not None else str
     for slot in slots:
         if call.base_parameters.get(slot):
             continue
         if f'"{member}"' in call.model.connector.parameters.get(TOOLS_MEMBER, ""):
             # The cluster escapes a request's parameters, but not those of the connector.
-            reference = {call.key(slot): f"{PREFIX}{TOOLS_MEMBER}{SUFFIX}", call.key(TOOLS_VALUE): dump(value)}
+            reference = {key(slot): f"{PREFIX}{TOOLS_MEMBER}{SUFFIX}", key(TOOLS_VALUE): dump(value)}
             yield Addition(reference, _Declare(member, value), (_DECLARED,))
         elif call.inserts_raw(slot):
             text = f",{dump(member)}:{dump(value)}"
             names = raw_names(call, {slot: text}) if call.raw_parameters else {}
-            yield Addition({call.key(slot): text, **names}, _Declare(member, value), (_DECLARED,))
+            yield Addition({key(slot): text, **names}, _Declare(member, value), (_DECLARED,))
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,11 +38,11 @@ class Record(msgspec.Struct, kw_only=True):
     """The content of the file.
 
     tag: marks the connectors that the upgrade makes. key, models: the connector and the models it serves.
-    named, others: the agents that the user named, and the others that use the connector. parameter: what the connector
-    gets; slot: what the template gets. documents: ``agents/ID``, ``models/ID`` and ``connectors/ID`` as they were read.
-    states: one per step. made: the id of the new connector,
-    "" until it is known. parked: the id of the connector that models name while theirs is changed, "" for none, or
-    `UNKNOWN` while it is being created.
+    named, others: the agents that the user named, and the others that use the connector. parameter: the names of the
+    parameters that the connector gets; slot: the name of the template's. documents: ``agents/ID``, ``models/ID`` and
+    ``connectors/ID`` as they were read.
+    states: one per step. made: the id of the new connector, "" until it is known. parked: the id of the connector that
+    models name while theirs is changed, "" for none, or `UNKNOWN` while it is being created.
     """
 
     format: int = _FORMAT

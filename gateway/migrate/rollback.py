@@ -112,7 +112,7 @@ def _compare(cluster: Cluster, journal: Journal) -> Iterator[str]:
         if now == step.before:
             continue
         if now == step.restored:
-            yield f"{step.place} still has the parameter {record.parameter!r}, which is not used any more: \
+            yield f"{step.place} still has parameters that are not used any more ({record.parameter}): \
 a PUT can't remove parameters"
         else:
             yield f"{step.place} differs from the backup: {_names(now, step.before)}"

@@ -111,6 +111,7 @@ ARRIVES = [
     *((NEW, f"{kind}-bedrock_messages", case, "wrap") for kind in ("flow", "cflow", "conv") for case in (M, H)),
     *((NEW, f"per-{name}", TALK, strategy) for name, strategy in (("bedrock_tutorial", "text"), (BRU, "wrap"))),
     (NEW, f"per-{BRU}", M, "wrap"),
+    *((NEW, f"{kind}-bedrock_tutorial", TOOLS, "text") for kind in ("flow", "cflow", "conv", "per")),
     *((NEW, f"{kind}-bedrock_tutorial", JSONISH, "text") for kind in ("flow", "cflow", "conv", "fc", "per")),
 ]
 
@@ -121,8 +122,6 @@ REFUSED = [
     *((OLD, f"flow-{name}", TOOLS, "TOOLS_NEED_UPGRADE") for name in "adfg"),
     (OLD, "flow-content", TALK, "HISTORY_NEEDS_UPGRADE"),
     (OLD, "flow-content", TOOLS, "TOOLS_NEED_UPGRADE"),
-    (NEW, "flow-bedrock_tutorial", TOOLS, "TOOLS_NEED_UPGRADE"),
-    (NEW, "conv-bedrock_tutorial", TOOLS, "TOOLS_NEED_UPGRADE"),
     (NEW, "per-bedrock_tutorial", M, "MEDIA_NEEDS_UPGRADE"),
     (OLD, "flow-b", CASES["video"], "MEDIA_KIND_UNSUPPORTED"),
     (OLD, "flow-a", CASES["ends with assistant"], "ASSISTANT_LAST"),

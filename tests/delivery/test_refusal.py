@@ -81,6 +81,7 @@ REFUSED: dict[str, tuple[str, str, Any, list[tuple[str, ...]]]] = {
         [turn("user", text("a"), IMAGE), turn("assistant", "b"), turn("user", "c")],
         [media("input[0].content[1]", "image (png)"), earlier("input[0]", "user"), earlier("input[1]", "assistant")],
     ),
+    # Tool results come before all text of their turn, so no prompt can be put around the question.
     "tools": (
         NEW,
         "conv-bedrock_tutorial",
@@ -97,8 +98,7 @@ def test_every_problem_is_reported_with_its_place_and_what_to_do(kind: str) -> N
     cluster = cluster_of(version)
     error = cluster.send(agent, {"input": value}).error
     assert isinstance(error, UndeliverableContent)
-    # Bedrock wants a toolConfig beside tool calls, and this template has no place for one.
-    expected_help = (no_upgrade if kind == "tools" else upgrade)(cluster, agent)
+    expected_help = upgrade(cluster, agent)
     assert error.problems == tuple(Problem(*problem, expected_help) for problem in expected)
     assert error.hint == expected_help
 

@@ -21,18 +21,20 @@ TEMPLATES = {**CLASSIC, **MODERN}
 BEDROCK = "http://127.0.0.1/model/m/converse"
 OPENAI = "http://127.0.0.1/v1/chat/completions"
 GEMINI = "http://127.0.0.1/v1beta/models/m:generateContent"
+TOOLS_SLOT = "${parameters.declare_tools:-}"
+TOOLS_MEMBER = ',"toolConfig":${parameters.declared_tools}'
 TURN = '{"role":"user","content":[{"text":"${parameters.prompt}"}]}'
 
 
-def _upgraded(body: str, url: str = BEDROCK, /, **parameters: str) -> TemplateChange:
+def _upgraded(body: str, url: str = BEDROCK, /, inserts_raw: bool = False, **parameters: str) -> TemplateChange:
     connector = Connector("c", "http", url, body, parameters)
     name = registry.recognise(connector_hints(connector))
-    return find_change(connector, registry.provider(name) if name else None)
+    return find_change(connector, registry.provider(name) if name else None, inserts_raw)
 
 
-def _of(name: str) -> TemplateChange:
+def _of(name: str, inserts_raw: bool = False) -> TemplateChange:
     template = TEMPLATES[name]
-    return _upgraded(template.body, template.url, **template.parameters)
+    return _upgraded(template.body, template.url, inserts_raw, **template.parameters)
 
 
 @pytest.mark.parametrize(
@@ -50,35 +52,71 @@ def _of(name: str) -> TemplateChange:
 )
 def test_a_template_with_text_slots_takes_messages_afterwards(name: str, form: str, parameter: str) -> None:
     change = _of(name)
-    assert (change.form, change.name) == (form, parameter)
-    # Put back where it stood, the default gives the old template, sign by sign.
-    assert change.request_body.replace(f"${{parameters.{parameter}}}", change.value) == TEMPLATES[name].body
+    assert (change.form, change.slot, change.message_slots) == (form, parameter, (parameter,))
+    # Put back where it stood, the default gives the old template, sign by sign; the slot for tools is empty.
+    old = change.request_body.replace(f"${{parameters.{parameter}}}", change.parameters[parameter])
+    assert old.replace("${parameters.declare_tools:-}", "") == TEMPLATES[name].body
 
 
 def test_the_upgrade_of_the_recordings() -> None:
     """2.19.0 10_upgrade: the body and the parameter that were sent to a real cluster."""
     change = _upgraded('{"messages":[{"role":"user","content":[{"text":"${parameters.prompt}"}]}]}')
-    assert change == TemplateChange("array", "messages", f"[{TURN}]", '{"messages":${parameters.messages}}', "messages")
+    body = f'{{"messages":${{parameters.messages}}{TOOLS_SLOT}}}'
+    parameters = {"messages": f"[{TURN}]", "tools_member": TOOLS_MEMBER}
+    assert change == TemplateChange("array", parameters, body, "messages", ("messages",))
 
 
 def test_the_upgrade_of_the_tutorial_connector_is_the_documented_one() -> None:
     """docs/internals/facts.md, 3.4.0, "Upgrade"."""
-    change = _of("bedrock_tutorial")
-    assert change.value == TURN == MODERN["bedrock_upgraded"].parameters["body"]
+    change = _of("bedrock_tutorial", inserts_raw=True)
+    assert change.parameters == {"body": TURN}
+    assert MODERN["bedrock_upgraded"].parameters["body"] == TURN
     assert change.request_body == MODERN["bedrock_upgraded"].body
 
 
 @pytest.mark.parametrize(
     ("name", "code"),
     [
-        *((name, Code.ALREADY_UPGRADED) for name in ("a", "b", "e2", "h", "bedrock_upgraded", "openai_upgraded")),
+        *((name, Code.ALREADY_UPGRADED) for name in ("b", "e2", "bedrock_upgraded", "openai_upgraded")),
         ("c", Code.TEXT_ENDPOINT),
     ],
 )
 def test_templates_that_are_left_alone(name: str, code: Code) -> None:
     with pytest.raises(NotOffered) as refused:
-        _of(name)
+        _of(name, inserts_raw=True)
     assert refused.value.code is code
+
+
+@pytest.mark.parametrize("name", ["a", "h", "anthropic_messages", "invoke_messages", "bedrock_messages"])
+def test_a_template_that_takes_messages_gains_a_slot_for_tools_alone(name: str) -> None:
+    change = _of(name)
+    assert (change.form, change.slot, change.message_slots) == ("tools", "declare_tools", ())
+    assert change.request_body.replace(TOOLS_SLOT, "") == TEMPLATES[name].body
+    assert list(change.parameters) == ["tools_member"]
+
+
+def test_a_slot_that_the_template_has_serves_for_tools() -> None:
+    """On 2.x only the connector can write the member, as a request's parameter is escaped there."""
+    change = _of("bedrock_upgraded")
+    assert change == TemplateChange(
+        "tools", {"tools_member": TOOLS_MEMBER}, MODERN["bedrock_upgraded"].body, "tool_configs", ()
+    )
+    with pytest.raises(NotOffered):
+        _upgraded(change.request_body, BEDROCK, **MODERN["bedrock_upgraded"].parameters, **change.parameters)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"messages":${parameters.messages},"toolConfig":${parameters.tools}}',
+        '{"messages":${parameters.messages},"x":"${parameters.declare_tools}"}',
+        '{"messages":${parameters.messages},"x":"${parameters.tools_member}"}',
+    ],
+)
+def test_no_slot_for_tools_is_added_beside_another_one(body: str) -> None:
+    with pytest.raises(NotOffered) as refused:
+        _upgraded(body)
+    assert refused.value.code is Code.ALREADY_UPGRADED
 
 
 REFUSALS: dict[str, tuple[str, dict[str, str], Code]] = {
@@ -92,7 +130,7 @@ REFUSALS: dict[str, tuple[str, dict[str, str], Code]] = {
         Code.NO_USER_TURN,
     ),
     "two turns": (f'{{"messages":[{TURN},{TURN}]}}', {}, Code.TWO_USER_TURNS),
-    "a turn in a variable": ('{"messages":[${parameters.turn}]}', {}, Code.ALREADY_UPGRADED),
+    "a turn in a variable": ('{"messages":[${parameters.turn}],"toolConfig":{}}', {}, Code.ALREADY_UPGRADED),
     "name is a parameter": (f'{{"messages":[{TURN}]}}', {"messages": "mine"}, Code.NAME_TAKEN),
     "name is used elsewhere": (f'{{"messages":[{TURN}],"x":"${{parameters.messages:-1}}"}}', {}, Code.NAME_TAKEN),
     "name is used by a parameter": (f'{{"messages":[{TURN}]}}', {"x": "${parameters.messages}"}, Code.NAME_TAKEN),
@@ -114,7 +152,7 @@ def test_refusals(case: str) -> None:
 
 def test_what_a_rollback_left_behind_is_no_hindrance() -> None:
     change = _upgraded(f'{{"messages":[{TURN}]}}', messages=f"[{TURN}]")
-    assert change.request_body == '{"messages":${parameters.messages}}'
+    assert change.request_body == f'{{"messages":${{parameters.messages}}{TOOLS_SLOT}}}'
 
 
 def test_fixed_turns_and_bare_numbers_beside_the_question_stay() -> None:
@@ -126,22 +164,24 @@ def test_fixed_turns_and_bare_numbers_beside_the_question_stay() -> None:
     )
     change = _upgraded(body)
     assert change.form == "turn"
-    assert change.value == '{"content":[{"text":"Q: ${parameters.prompt:-"none"}"}],"role":"user"}'
-    assert change.request_body == body.replace(change.value, "${parameters.body}")
+    turn = '{"content":[{"text":"Q: ${parameters.prompt:-"none"}"}],"role":"user"}'
+    assert change.parameters["body"] == turn
+    assert change.request_body == f"{body[:-1].replace(turn, '${parameters.body}')}{TOOLS_SLOT}}}"
 
 
 def test_geminis_turn_may_leave_out_its_role() -> None:
     change = _upgraded('{"contents":[{"parts":[{"text":"${parameters.prompt}"}]}]}', GEMINI)
-    assert change.value == '[{"parts":[{"text":"${parameters.prompt}"}]}]'
+    assert change.parameters["contents"] == '[{"parts":[{"text":"${parameters.prompt}"}]}]'
 
 
 def test_content_in_a_variable_gains_earlier_turns() -> None:
     change = _upgraded('{"messages":[{"role":"user","content":${parameters.content}}]}')
-    body = '{"messages":[${parameters.earlier_turns:-}{"role":"user","content":${parameters.content}}]}'
-    assert change == TemplateChange("history", "content", '[{"text":"${parameters.prompt}"}]', body, "earlier_turns")
-    assert change.slots == ("earlier_turns", "content")
+    turns = '{"messages":[${parameters.earlier_turns:-}{"role":"user","content":${parameters.content}}]'
+    parameters = {"content": '[{"text":"${parameters.prompt}"}]', "tools_member": TOOLS_MEMBER}
+    slots = ("earlier_turns", "content")
+    assert change == TemplateChange("history", parameters, f"{turns}{TOOLS_SLOT}}}", "earlier_turns", slots)
     with pytest.raises(NotOffered) as refused:
-        _upgraded('{"messages":[${parameters.turns:-}{"role":"user","content":${parameters.content}}]}')
+        _upgraded('{"messages":[${parameters.turns:-}{"role":"user","content":${parameters.content}}],"toolConfig":{}}')
     assert refused.value.code is Code.ALREADY_UPGRADED
 
 
@@ -158,7 +198,7 @@ def test_a_change_only_moves_one_span(before: str, after: str, around: list[str]
     except NotOffered:
         return
     values = {"prompt": "hello"}
-    connector = Connector("c", "http", BEDROCK, change.request_body, {change.name: change.value})
+    connector = Connector("c", "http", BEDROCK, change.request_body, change.parameters)
     assert substitute(connector.request_body, {**connector.parameters, **values}) == substitute(body, values)
 
 

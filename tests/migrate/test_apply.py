@@ -111,7 +111,7 @@ def test_it_is_taken_back_whole(upgrade: Upgrade) -> None:
     assert llm_body(upgrade.deployment, upgrade.agent) == upgrade.legacy
     remains = state(upgrade.deployment) != upgrade.before
     assert len(left) == remains
-    assert all("still has the parameter 'messages', which is not used any more" in line for line in left)
+    assert all("still has parameters that are not used any more (messages, tools_member)" in line for line in left)
     assert remains == (upgrade.credential is None)  # a new connector is removed with all it has
 
 

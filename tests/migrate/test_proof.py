@@ -36,7 +36,7 @@ def _upgrade(connector: Connector) -> Connector:
     return replace(
         connector,
         request_body=change.request_body,
-        parameters={**connector.parameters, change.name: change.value},
+        parameters={**connector.parameters, **change.parameters},
     )
 
 
@@ -67,7 +67,7 @@ def test_a_wrong_default_is_found(name: str, spoil: Callable[[str], str]) -> Non
 
     def change(connector: Connector) -> Connector:
         new = _upgrade(connector)
-        added = (new.parameters.keys() - connector.parameters.keys()).pop()
+        (added,) = new.parameters.keys() - connector.parameters.keys() - {"tools_member"}
         return replace(new, parameters={**new.parameters, added: spoil(new.parameters[added])})
 
     assert agent_proof(profile, _mended(profile, change)).differing

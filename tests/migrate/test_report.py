@@ -83,7 +83,7 @@ def test_json_has_the_documented_shape(
             {
                 "kind": "upgrade",
                 "action": upgrade_command(deployment.agents["flow-d"]),
-                "gains": ["image", "document", "video", "turns"],
+                "gains": ["image", "document", "video", "turns", "tools"],
             }
         ],
         "aliases": [],
@@ -179,7 +179,7 @@ flow-a {able}
     assert details == (
         "flow, bedrock/converse takes: text (text), system (text) "
         "limits: MEDIA_NEEDS_UPGRADE, HISTORY_NEEDS_UPGRADE, TOOLS_NEED_UPGRADE "
-        f"remedy: {upgrade_command(limited)} (adds image, document, video, turns)"
+        f"remedy: {upgrade_command(limited)} (adds image, document, video, turns, tools)"
     )
     assert "TOOLS_NEED_UPGRADE: this agent's connector can't carry tool calls and results\n" in text
     assert "-v shows" not in text
@@ -196,7 +196,7 @@ def test_one_line_sums_up(start_deployment: StartDeployment) -> None:
     agents = assess(scan(cluster, cluster.version))
     assert summary_line(agents) == "33 agents: 33 take text, 15 images; upgrading 5 connectors would make it 30"
     upgraded = [one for one in agents if not one.remedies]
-    assert summary_line(upgraded) == "15 agents: 15 take text, 15 images"
+    assert summary_line(upgraded) == "6 agents: 6 take text, 6 images"
     assert summary_line(upgraded[:1]) == "1 agent: 1 takes text, 1 takes images"
     turns = replace(agents[3], remedies=(Remedy("upgrade", "command", ("turns",)),))
     assert summary_line([turns]) == (

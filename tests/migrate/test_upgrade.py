@@ -14,7 +14,7 @@ from gateway.migrate.steps import MADE, Call, Step, marker, part
 from gateway.migrate.upgrade import Documents, Offer, Refused, offers, served
 from tests.migrate.conftest import Deployment
 from tests.migrate.upgrading import (
-    DEFAULT,
+    ADDED,
     NEW,
     OLD,
     SECRET,
@@ -43,6 +43,13 @@ def _only(found: list[Offer | Refused]) -> Offer:
     return offer
 
 
+def _with_tools(connector: dict[str, Any]) -> dict[str, Any]:
+    """A recorded connector with the slot for tools, which was not in the trial."""
+    actions = [{**action, "request_body": NEW} for action in connector["actions"]]
+    added = {"tools_member": ADDED["tools_member"]}
+    return {**connector, "actions": actions, "parameters": {**connector["parameters"], **added}}
+
+
 def test_an_internal_connector_is_changed_by_one_call_as_recorded() -> None:
     request = _recorded("put_model_internal_connector_while_deployed")
     model_id = request["path"].rpartition("/")[2]
@@ -60,8 +67,8 @@ def test_an_internal_connector_is_changed_by_one_call_as_recorded() -> None:
     assert step.call.body is not None
     # The recording writes the action as it was created; ours as GET shows it: `predict` in capitals.
     sent = {**request["body"]["connector"]["actions"][0], "action_type": "PREDICT"}
-    assert step.call.body == {"connector": {**request["body"]["connector"], "actions": [sent]}}
-    assert step.after == part(step.place, after)
+    assert step.call.body == {"connector": _with_tools({**request["body"]["connector"], "actions": [sent]})}
+    assert step.after == _with_tools(part(step.place, after))
     old = {"actions": [action], "parameters": {"model": "claude-3"}}
     assert step.undo == Call("PUT", request["path"], {"connector": old})
 
@@ -84,9 +91,9 @@ def test_a_standalone_connector_is_changed_while_nothing_uses_it_as_recorded() -
     deploy = Call("POST", f"{ML}models/{model_id}/_deploy")
     assert offer.calls == [undeploy, write.call, undeploy, deploy]
     sent = {**request["body"]["actions"][0], "action_type": "PREDICT"}
-    assert write.call == Call("PUT", request["path"], {**request["body"], "actions": [sent]})
-    assert write.after == part(write.place, after)
-    assert write.restored == {**write.before, "parameters": {"model": "claude-3", "messages": DEFAULT}}
+    assert write.call == Call("PUT", request["path"], _with_tools({**request["body"], "actions": [sent]}))
+    assert write.after == _with_tools(part(write.place, after))
+    assert write.restored == {**write.before, "parameters": {"model": "claude-3", **ADDED}}
 
 
 def test_a_shared_connector_is_upgraded_for_all_its_models_in_one_change(deployment: Deployment) -> None:
@@ -100,7 +107,7 @@ def test_a_shared_connector_is_upgraded_for_all_its_models_in_one_change(deploym
     assert [step.action for step in offer.steps] == ["write"]
     called = [call.path.rpartition("/")[2] for call in offer.calls]
     assert called == ["_undeploy", connector_id, "_undeploy", "_deploy", "_deploy"]
-    assert [effect.gained for effect in offer.effects] == [("image", "document", "video", "turns")] * 2
+    assert [effect.gained for effect in offer.effects] == [("image", "document", "video", "turns", "tools")] * 2
 
 
 def test_a_model_that_is_not_deployed_is_not_deployed_afterwards_either(deployment: Deployment) -> None:
@@ -122,7 +129,7 @@ def test_a_new_connector_serves_one_model_and_holds_no_credential(deployment: De
     assert create.call.body == {
         **{name: value for name, value in old.items() if not name.endswith("_time")},
         "description": f"of the test {marker(offer.tag)}",
-        "parameters": {"model": "claude-3", "messages": DEFAULT},
+        "parameters": {"model": "claude-3", **ADDED},
         "actions": [{**old["actions"][0], "request_body": NEW}],
     }
     assert create.undo == Call("DELETE", f"{ML}connectors/{MADE}")
@@ -170,7 +177,7 @@ def test_an_agent_with_two_llms_gets_both_upgraded(deployment: Deployment) -> No
 
 @pytest.mark.parametrize(
     ("name", "code"),
-    [("flow-a", Code.ALREADY_UPGRADED), ("flow-c", Code.TEXT_ENDPOINT)],
+    [("flow-b", Code.ALREADY_UPGRADED), ("flow-c", Code.TEXT_ENDPOINT)],
 )
 def test_connectors_that_are_left_alone(deployment: Deployment, name: str, code: Code) -> None:
     (refused,) = offered(deployment, name)

@@ -16,7 +16,7 @@ from gateway.delivery.template_change import Code
 from gateway.migrate.display import show
 from tests.migrate.conftest import Command, Deployment
 from tests.migrate.upgrading import (
-    DEFAULT,
+    ADDED,
     NEW,
     OLD,
     SECRET,
@@ -66,9 +66,9 @@ def test_a_table_at_80_columns(deployment: Deployment, command: Command) -> None
     assert lines[:6] == [
         "2 of 3 connectors can be upgraded: 3 agents would take more.",
         "connector                        agents  would gain",
-        "──────────────────────────────────────────────────────────────────────",
-        f"models/{own}           1  image, document, video, turns",
-        f"connectors/{shared}       2  image, document, video, turns",
+        "─────────────────────────────────────────────────────────────────────────────",
+        f"models/{own}           1  image, document, video, turns, tools",
+        f"connectors/{shared}       2  image, document, video, turns, tools",
         f"connectors/{old}       1  unchanged: TEXT_ENDPOINT",
     ]
     assert " ".join(lines[6:]) == (
@@ -90,14 +90,14 @@ def test_verbose_shows_everything_and_nothing_is_changed(deployment: Deployment,
     assert state(deployment) == before
     assert not Path("mlc-backups").exists()
     action = deployment.cluster.core.resources.connectors[connector_id]["actions"][0]
-    body = {"parameters": {"messages": DEFAULT}, "actions": [{**action, "request_body": NEW}]}
+    body = {"parameters": ADDED, "actions": [{**action, "request_body": NEW}]}
     unload = f'POST /_plugins/_ml/models/_undeploy {{"model_ids": ["{model}"]}}\n'
     assert out.count(unload) == 2
     (call,) = [line for line in out.splitlines() if f"PUT /_plugins/_ml/connectors/{connector_id} " in line]
     assert json.loads(call.partition(connector_id)[2]) == body
     assert f"POST /_plugins/_ml/models/{model}/_deploy\n" in out
     assert f"agent {agent} (flow-books)" in out
-    assert "takes now: text, system\n    takes afterwards: text, image, document, video, turns, system\n" in out
+    assert "takes now: text, system\n    takes afterwards: text, image, document, video, turns, system, tools\n" in out
     assert "proof: 60 legacy calls render the same text before and after" in out
     assert f'-      "request_body": {json.dumps(OLD)},' in out
     assert f'+      "request_body": {json.dumps(NEW)},' in out
@@ -126,12 +126,15 @@ def test_the_machine_form(deployment: Deployment, command: Command) -> None:
     assert refusal["agents"] == {"named": [deployment.agents["flow-c"]]}
     connector = deployment.cluster.core.resources.models[model]["connector"]
     actions = [{**connector["actions"][0], "request_body": NEW}]
-    body = {"connector": {"parameters": {"messages": DEFAULT}, "actions": actions}}
+    body = {"connector": {"parameters": ADDED, "actions": actions}}
     diff = offer.pop("diff")
     assert [line for line in diff.splitlines() if line.startswith(("- ", "+ "))] == [
         f'-      "request_body": {json.dumps(OLD)},',
         f'+      "request_body": {json.dumps(NEW)},',
-        f'+    "messages": {json.dumps(DEFAULT)},',
+        '-    "model": "claude-3"',
+        f'+    "messages": {json.dumps(ADDED["messages"])},',
+        '+    "model": "claude-3",',
+        f'+    "tools_member": {json.dumps(ADDED["tools_member"])}',
     ]
     assert offer == {
         "key": f"models/{model}",
@@ -150,10 +153,10 @@ def test_the_machine_form(deployment: Deployment, command: Command) -> None:
             {
                 "id": agent,
                 "name": "flow-books",
-                "gained": ["image", "document", "video", "turns"],
+                "gained": ["image", "document", "video", "turns", "tools"],
                 "improved": [],
                 "before": {"text": "text", "system": "text"},
-                "after": dict.fromkeys(["text", "image", "document", "video", "turns", "system"], "wrap"),
+                "after": dict.fromkeys(["text", "image", "document", "video", "turns", "system", "tools"], "wrap"),
             }
         ],
     }
@@ -170,7 +173,7 @@ def test_apply_and_rollback(deployment: Deployment, command: Command) -> None:
     assert llm_body(deployment, agent) == legacy
     status, out, err = command("rollback", str(_backup()), "--url", deployment.url)
     assert (status, err) == (0, "")
-    assert "still has the parameter 'messages', which is not used any more" in out
+    assert "still has parameters that are not used any more (messages, tools_member)" in out
     assert without_parameter(state(deployment)) == before
     assert command("rollback", str(_backup()), "--url", deployment.url)[0] == 0
 
@@ -274,14 +277,14 @@ def test_all_agents_at_once_and_again(deployment: Deployment, command: Command) 
     status, _, err = command("upgrade", "--all", "--apply", "--url", deployment.url)
     assert status == 1, err  # c stays as it is
     files = sorted(Path("mlc-backups").glob("*.json"))
-    assert len(files) == 5
+    assert len(files) == 8  # three of them gain a slot for tools alone
     assert {name: llm_body(deployment, deployment.agents[name]) for name in legacy} == legacy
     deployment.cluster.requests.clear()
     assert command("upgrade", "--all", "--apply", "--url", deployment.url)[0] == 1
     assert _writes(deployment) == []
     assert command("rollback", *map(str, files), "--url", deployment.url)[0] == 0
     left = {id_ for id_, doc in state(deployment)["connectors"].items() if doc != before["connectors"][id_]}
-    assert len(left) == 5  # the added parameter
+    assert len(left) == 8  # the added parameters
     for id_ in left:
         assert state(deployment)["connectors"][id_]["actions"] == before["connectors"][id_]["actions"]
     assert state(deployment)["models"] == before["models"]
@@ -294,7 +297,7 @@ def test_a_failed_execute_probe_takes_it_back(deployment: Deployment, command: C
     status, _, err = command("upgrade", agent, "--apply", "--probe", "execute", "--url", deployment.url)
     assert status == 3
     assert "failed and was undone" in err
-    assert "still has the parameter 'messages'" in err
+    assert "still has parameters that are not used any more (messages, tools_member)" in err
     assert "everything is as it was before" not in err
     assert without_parameter(state(deployment)) == before
 

@@ -15,8 +15,9 @@ from tests.migrate.test_connection import connected
 TAG = "0123456789abcdef" * 2
 SECRET = "s3cr3t-of-the-test"
 OLD = '{"messages":[{"role":"user","content":[{"text":"${parameters.prompt}"}]}]}'
-NEW = '{"messages":${parameters.messages}}'
+NEW = '{"messages":${parameters.messages}${parameters.declare_tools:-}}'
 DEFAULT = '[{"role":"user","content":[{"text":"${parameters.prompt}"}]}]'
+ADDED = {"messages": DEFAULT, "tools_member": ',"toolConfig":${parameters.declared_tools}'}
 _TIMES = frozenset({"created_time", "last_updated_time", "last_deployed_time", "last_undeployed_time"})
 
 
@@ -120,14 +121,16 @@ def _timeless(value: Any) -> Any:
     return value
 
 
-def without_parameter(found: Mapping[str, Any], name: str = "messages") -> dict[str, Any]:
-    """A state without a connector parameter that no template uses: what a PUT added stays for ever."""
+def without_parameter(found: Mapping[str, Any]) -> dict[str, Any]:
+    """A state without connector parameters that no template uses: what a PUT added stays for ever."""
     copied: dict[str, Any] = copy.deepcopy(dict(found))
     inner = [model["connector"] for model in copied["models"].values() if "connector" in model]
     for connector in [*copied["connectors"].values(), *inner]:
-        unused = f"${{parameters.{name}}}" not in connector["actions"][0]["request_body"]
-        if unused and connector.get("parameters", {}).get(name) == DEFAULT:
-            del connector["parameters"][name]
+        parameters = connector.get("parameters", {})
+        if "${parameters.messages}" in connector["actions"][0]["request_body"]:
+            continue
+        for name in [name for name, value in ADDED.items() if parameters.get(name) == value]:
+            del parameters[name]
     return copied
 
 
