@@ -267,6 +267,10 @@ def _framed(wire: Format, body: dict[str, Any], turns: list[Any], codes: frozens
         phrase = before + (NEUTRAL[1] if is_blank and "NEUTRAL_TEXT_ADDED" in codes else "") + after
         last = {**turns[-1], content: [*_parts(wire, turns[-1]), wire.text(phrase)]}
         yield placed([*turns[:-1], last], len(turns) - 1)
+    else:
+        # The conversation ends with the assistant or a tool, and the agent's text is around what the user asked last.
+        for at, part in _last_text(wire, turns):
+            yield placed(_wrapped(wire, turns, (at, part, before), (at, part, after)), at)
     if "MEMORY_HOLDS_CODE" in codes and turns[-1].get("role") == "user":
         yield placed(_enclosed(wire, turns, before, after), None)
 
@@ -285,6 +289,17 @@ def _asked(wire: Format, turns: list[Any], codes: frozenset[str]) -> list[tuple[
         if texts:
             return [(index, at) for at in (texts if "DOCUMENT_AS_TEXT" in codes else texts[-1:])]
     return []
+
+
+def _last_text(wire: Format, turns: list[Any]) -> list[tuple[int, int]]:
+    """Turn and part of the user's last text, wherever it is."""
+    found = [
+        (index, at)
+        for index, turn in enumerate(turns)
+        for at, part in enumerate(_parts(wire, turn))
+        if turn.get("role") == "user" and _is_text(wire, part)
+    ]
+    return found[-1:]
 
 
 def _wrapped(wire: Format, turns: list[Any], start: tuple[int, int, str], end: tuple[int, int, str]) -> list[Any]:
@@ -316,6 +331,9 @@ def _without_neutral(wire: Format, seen: dict[str, Any], codes: frozenset[str]) 
         return
     lead, tail = (wire.text(phrase) for phrase in NEUTRAL)
     field, content = wire.messages, wire.content
+    last = _parts(wire, seen[field][-1])[-1:]
+    if last != [tail] and [part["text"].strip() for part in last if _is_text(wire, part)] == [tail["text"]]:
+        yield seen  # inside the agent's own blank text
     for starts, ends in ((True, False), (False, True), (True, True)):
         turns = []
         for turn in seen[field]:

@@ -11,10 +11,11 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.delivery.escaping import Template, dump
+from gateway.delivery.escaping import as_templates, dump
+from gateway.delivery.own_parts import fillable_parts
 from gateway.delivery.prompt_parameter import PromptParameter, find_prompt
 from gateway.delivery.slots import PROBE, QUESTION, Slot, SlotKind, find_slots
-from gateway.delivery.trees import Path, locate, value_at, with_leaves
+from gateway.delivery.trees import Path, locate, value_at
 from gateway.errors import Problem, UndeliverableContent
 from gateway.mlcommons.agents import behaviour_of
 from gateway.mlcommons.agents.flow import selected_tools, tool_values
@@ -277,13 +278,17 @@ class CallModel:
     def default_value(self, slot: Slot) -> Any:
         """Return the content of `slot` for a plain question, as JSON data whose texts are `Template`s.
 
-        That is the agent's or connector's own value, or else a user turn with the agent's prompt.
+        That is the agent's or connector's own value, or else a user turn with the agent's prompt. If the agent can't be
+        called without further parameters, the media that need one (a hard-coded image) are left out.
         """
         own = self.base_parameters.get(slot.name)
         if own is not None and is_strict_json(own):
-            return _as_templates(json.loads(own))
+            value = json.loads(own)
+            if self.legacy_body is None:
+                value = fillable_parts(self.provider, value, self.base_parameters)
+            return as_templates(value)
         variable = next((name for name in _PROMPTS if name in self.values), "question")
-        part = _as_templates(self.provider.text_part(f"{PREFIX}{variable}}}"))
+        part = as_templates(self.provider.text_part(f"{PREFIX}{variable}}}"))
         turn = {"role": "user", self.provider.content_field: [part]}
         return {SlotKind.ARRAY: [turn], SlotKind.TURN: turn, SlotKind.CONTENT: [part], SlotKind.HISTORY: []}[slot.takes]
 
@@ -292,8 +297,3 @@ def _filler(model: Model, name: str) -> str:
     """Return a string for a parameter that only the model's interface needs, or the question if the template has it."""
     texts = (model.connector.request_body, *model.connector.parameters.values())
     return _QUESTION if any(f"{PREFIX}{name}" in text for text in texts) else "."
-
-
-def _as_templates(value: Any) -> Any:
-    """Return `value` with every string as a `Template`."""
-    return with_leaves(value, lambda leaf: Template(leaf) if isinstance(leaf, str) else leaf)

@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from gateway.delivery.trees import with_leaves
 from gateway.mlcommons.memory_form import show_readable
 from gateway.mlcommons.template import PREFIX, UNFILLED, may_be_json
 
@@ -25,6 +26,11 @@ class Template(str):
     """A template of the agent's own inside planned JSON. Its placeholders are not escaped."""
 
     __slots__ = ()
+
+
+def as_templates(value: Any) -> Any:
+    """Return JSON data with every string as a `Template`."""
+    return with_leaves(value, lambda leaf: Template(leaf) if isinstance(leaf, str) else leaf)
 
 
 class Concat(tuple[str, ...]):

@@ -77,6 +77,19 @@ class TargetTurns:
         last = {**self.turns[-1], field: [*parts, self.provider.text_part(text)]}
         return replace(self, turns=[*self.turns[:-1], last], turn=len(self.turns) - 1, part=len(parts), text=text)
 
+    def with_earlier_text(self) -> TargetTurns | None:
+        """Return the target with the user's last text for the question, wherever it is; None if there is none.
+
+        For a conversation that ends with the assistant or a tool: the agent's prompt belongs around what was asked.
+        """
+        for index in range(len(self.turns) - 1, -1, -1):
+            parts = parts_of(self.provider, self.turns[index])
+            for part in range(len(parts) - 1, -1, -1):
+                text = text_of(self.provider, parts[part])
+                if text is not None and self.provider.role_of(self.turns[index]) == "user":
+                    return replace(self, turn=index, part=part, text=text)
+        return None
+
     def turns_with(
         self, text: str | Concat, around: tuple[list[Any], list[Any]] = ([], []), last: Mapping[str, Any] | None = None
     ) -> list[Turn]:

@@ -84,7 +84,8 @@ class Frames:
             for model in self.cluster.profile(name).models:
                 connector = json.loads(json.dumps(resources.connector(model.connector.id)))
                 connector["credential"] = {"key": "not-a-secret"}
-                connector["actions"][0]["request_body"] = '{"frame":"${parameters.prompt}"}'
+                prompt = "inputs" if '"inputs"' in json.dumps(agent) else "prompt"
+                connector["actions"][0]["request_body"] = f'{{"frame":"${{parameters.{prompt}}}"}}'
                 made = resources.create_connector(connector)
                 twin = resources.register_model({"name": f"twin-{name}", "function_name": "remote", **made}, True)
                 agent = json.loads(json.dumps(agent).replace(model.id, twin["model_id"]))

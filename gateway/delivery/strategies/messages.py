@@ -51,10 +51,11 @@ def _in_slot(call: CallModel, target: TargetTurns, slot: Slot, position: Questio
     notices: tuple[Notice, ...] = ()
     if not position.is_bare and target.turn is None:
         filled = target.with_text_part(TAIL if position.is_blank else "")
+        notices = (neutral_text("last"),) if filled is not None and position.is_blank else ()
+        filled = filled or target.with_earlier_text()
         if filled is None:
             return
         target = filled
-        notices = (neutral_text("last"),) if position.is_blank else ()
 
     def expected(env: RuntimeValues) -> Any:
         return expected_body(call, target, call.position(call.render(_with_default(call, slot), env)))

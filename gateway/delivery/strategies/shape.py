@@ -80,10 +80,15 @@ class Shape:
                 # A turn whose last member is its role fits a slot whose own turn ends in a string.
                 yield dump(dict(sorted(turn.items(), key=lambda member: member[0] == "role")))
             else:
-                ordered = {name: turn[name] for name in self.turn if name in turn}
-                ordered = {**ordered, **{name: value for name, value in turn.items() if name not in ordered}}
+                ordered = self._members_ordered(turn)
                 ordered[self.field] = [self._ordered(part) for part in parts]
                 yield dump(ordered)
+
+    def _members_ordered(self, turn: Turn) -> Turn:
+        """Return the turn with its members in the template's order, any others before the last of them."""
+        *first, last = (name for name in self.turn if name in turn)
+        others = (name for name in turn if name not in self.turn)
+        return {name: turn[name] for name in (*first, *others, last)}
 
     def _text(self, part: Any) -> str | None:
         return text_of(self.provider, part)

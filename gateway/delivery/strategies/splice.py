@@ -45,6 +45,8 @@ def splice(call: CallModel, target: TargetTurns) -> Iterator[Candidate]:
     # Without a prompt around it, the text would be blank, which providers refuse.
     is_neutral = position.is_blank and target.turn is None
     filled = target.with_text_part(TAIL if is_neutral else "")
+    is_neutral = is_neutral and filled is not None
+    filled = filled or target.with_earlier_text()
     if filled is None:
         return
     for candidate in _fitted(call, filled, position):

@@ -1,0 +1,48 @@
+"""Conversations that end with the assistant or a tool's result: the agent's prompt is around what the user asked."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.delivery.cases import CASES
+from tests.delivery.simulated_cluster import FLOW_PROMPT, cluster_of
+
+PREFILL, RESULT_LAST = CASES["ends with assistant"], CASES["tool result last"]
+ASKED = FLOW_PROMPT.replace("${parameters.question}", "What is on the shelf?")
+
+
+def received(version: str, agent: str, body: dict[str, Any]) -> Any:
+    sent = cluster_of(version).send(agent, body)
+    assert sent.rewritten is not None, sent.error
+    assert sent.executed is not None
+    assert sent.executed.status == 200
+    return json.loads(sent.executed.llm_bodies[0])["messages"]
+
+
+@pytest.mark.parametrize(
+    ("version", "agent"), [("2.19.0", "flow-b"), ("3.4.0", "flow-openai_upgraded"), ("3.4.0", "flow-openai_tutorial")]
+)
+def test_the_prompt_is_around_the_users_last_text(version: str, agent: str) -> None:
+    asked, answer = received(version, agent, PREFILL.body)[-2:]
+    assert (asked["role"], answer["role"]) == ("user", "assistant")
+    assert asked["content"] in (ASKED, [{"type": "text", "text": ASKED}])
+    assert answer["content"] == [{"type": "text", "text": "Three books."}]
+
+
+@pytest.mark.parametrize(("version", "agent"), [("2.19.0", "cflow-b"), ("3.4.0", "fc-openai_tutorial")])
+def test_a_tools_result_stays_last(version: str, agent: str) -> None:
+    assert [turn["role"] for turn in received(version, agent, RESULT_LAST.body)][-3:] == ["user", "assistant", "tool"]
+
+
+def test_memory_holds_a_note_and_no_question_of_an_earlier_turn() -> None:
+    sent = cluster_of("2.19.0").send("cflow-b", RESULT_LAST.body)
+    assert sent.stored == "[tool result]"
+
+
+def test_the_clusters_own_prompt_ends_the_last_text_so_the_assistant_can_not_be_last() -> None:
+    error = cluster_of("3.4.0").send("conv-openai_tutorial", PREFILL.body).error
+    assert error is not None
+    assert [problem.code for problem in error.problems] == ["QUESTION_MISSING"]
