@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
@@ -36,7 +36,7 @@ from tests.wire_formats import (
 NEUTRAL = ("(attached:)", "(end)")
 # Notices of how a conversation was delivered; all others are about its mapping (`Mapped.notices`).
 DELIVERY = {
-    "HISTORY_FLATTENED", "MEDIA_DESCRIBED", "MEMORY_HOLDS_CODE", "MEMORY_HOLDS_NOTE",
+    "HISTORY_FLATTENED", "HISTORY_IN_QUESTION", "MEDIA_DESCRIBED", "MEMORY_HOLDS_CODE", "MEMORY_HOLDS_NOTE",
     "MEMORY_RETOLD", "SYSTEM_FOLDED", "TEXT_JOINED", "TOOLS_DECLARED", "USER_TURN_SPLIT",
 }  # fmt: skip
 ADDED_TEXT = ("NEUTRAL_TEXT_ADDED", "")
@@ -154,6 +154,8 @@ def _as_strings(parameters: Mapping[str, Any]) -> dict[str, str]:
 def _known(wire: Format, frame: Any, got: Any, mapped: Mapped, codes: frozenset[str]) -> None:
     if not isinstance(got, dict) or not isinstance(frame, dict):
         raise Mismatch("the LLM request is no object", broken=True)
+    if "HISTORY_IN_QUESTION" in codes:
+        mapped = _as_one_text(wire, mapped)
     if "TOOLS_DECLARED" in codes:
         got = _without_declarations(wire, frame, got, mapped)
     own = _in_one_form(wire, frame)
@@ -166,6 +168,20 @@ def _known(wire: Format, frame: Any, got: Any, mapped: Mapped, codes: frozenset[
         elif any(_same(wire, wanted, one, codes) for one in _without_neutral(wire, seen, codes)):
             return
     raise _difference(wire, own, seen, candidates)
+
+
+def _as_one_text(wire: Format, mapped: Mapped) -> Mapped:
+    """The conversation with all turns but leading system ones as one text."""
+    leading, turns = mapped.messages[: _leading(mapped.messages)], mapped.messages[_leading(mapped.messages) :]
+    if len(turns) < 2 or not all(_is_text(wire, part) for turn in turns for part in _parts(wire, turn)):
+        raise Mismatch("reported as one text, and it is not a conversation of texts")
+    phrase = _transcript([(turn["role"], [part["text"] for part in _parts(wire, turn)]) for turn in turns])
+    return replace(mapped, messages=[*leading, {"role": "user", wire.content: [wire.text(phrase)]}])
+
+
+def _transcript(turns: Sequence[tuple[str, list[str]]]) -> str:
+    names = [("Assistant:" if role in ("assistant", "model") else "Human:") for role, _ in turns]
+    return "\n".join(name + "\n".join(texts) for name, (_, texts) in zip(names, turns, strict=True))
 
 
 def _without_declarations(wire: Format, frame: dict[str, Any], got: dict[str, Any], mapped: Mapped) -> dict[str, Any]:
@@ -341,10 +357,11 @@ def _without_neutral(wire: Format, seen: dict[str, Any], codes: frozenset[str]) 
                 turns.append(turn)
                 continue
             parts = _parts(wire, turn)
-            if starts and parts[:1] == [lead]:
-                parts = parts[1:]
-            if ends and parts[-1:] == [tail]:
-                parts = parts[:-1]
+            if starts and lead in parts:  # parts of the agent's own may be around those of the client
+                parts = [*parts[: parts.index(lead)], *parts[parts.index(lead) + 1 :]]
+            if ends and tail in parts:
+                at = len(parts) - 1 - parts[::-1].index(tail)
+                parts = [*parts[:at], *parts[at + 1 :]]
             turns.append({**turn, content: parts})
         if turns != seen[field]:
             yield {**seen, field: turns}
@@ -443,6 +460,8 @@ def _unknown(frame: Any, got: Any, conversation: AgentInput, codes: frozenset[st
     last = turns[-1][1]
     question = last[0] if len(last) == 1 else "\n".join(text.strip() for text in last)
     history = [("Assistant:" if role == "assistant" else "Human:") + "\n".join(texts) for role, texts in turns[:-1]]
+    if "HISTORY_IN_QUESTION" in codes and len(turns) > 1:
+        question, turns, last, history = _transcript(turns), [], [], []
     if (len(turns) > 1) != ("HISTORY_FLATTENED" in codes) or (len(last) > 1) != ("TEXT_JOINED" in codes):
         raise Mismatch("something was left out without a notice, or a notice reports what did not happen")
     if not _matches(frame, got, question, r"\s*".join(["", *map(re.escape, history), ""])):

@@ -111,6 +111,7 @@ ARRIVES = [
     *((NEW, f"{kind}-bedrock_messages", case, "wrap") for kind in ("flow", "cflow", "conv") for case in (M, H)),
     *((NEW, f"per-{name}", TALK, strategy) for name, strategy in (("bedrock_tutorial", "text"), (BRU, "wrap"))),
     (NEW, f"per-{BRU}", M, "wrap"),
+    *((OLD, f"flow-{name}", TALK, "text") for name in "cdegi"),
     *((NEW, f"{kind}-bedrock_tutorial", TOOLS, "text") for kind in ("flow", "cflow", "conv", "per")),
     *((NEW, f"{kind}-bedrock_tutorial", JSONISH, "text") for kind in ("flow", "cflow", "conv", "fc", "per")),
 ]
@@ -118,7 +119,6 @@ ARRIVES = [
 REFUSED = [
     *((OLD, f"{kind}-{name}", M, "MEDIA_NEEDS_UPGRADE") for kind in ("flow", "cflow", "conv") for name in "defgi"),
     *((OLD, f"{kind}-{name}", M, "PROVIDER_UNKNOWN") for kind in ("flow", "cflow", "conv") for name in "c"),
-    *((OLD, f"flow-{name}", TALK, "HISTORY_NEEDS_UPGRADE") for name in "cdegi"),
     *((OLD, f"flow-{name}", TOOLS, "TOOLS_NEED_UPGRADE") for name in "adfg"),
     (OLD, "flow-content", TALK, "HISTORY_NEEDS_UPGRADE"),
     (OLD, "flow-content", TOOLS, "TOOLS_NEED_UPGRADE"),

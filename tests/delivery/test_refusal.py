@@ -28,6 +28,8 @@ def upgrade(cluster: SimulatedCluster, agent: str) -> str:
     profile = cluster.profile(agent)
     model = profile.models[0]
     name, part = ("body", "the user's turn") if "tutorial" in agent else ("messages", "the whole list of messages")
+    if agent == "flow-content":
+        name, part = "earlier_turns", "earlier turns"
     return (
         f"upgrade the agent with `{command(profile.id)}`: it changes connector {model.connector.id} of model "
         f"{model.id} so that the gateway can send {part} in the parameter {name}; requests without this parameter are "
@@ -71,15 +73,15 @@ REFUSED: dict[str, tuple[str, str, Any, list[tuple[str, ...]]]] = {
     ),
     "earlier turns": (
         OLD,
-        "flow-d",
+        "flow-content",
         [turn("user", "a"), turn("assistant", "b"), turn("user", "c")],
         [earlier("input[0]", "user"), earlier("input[1]", "assistant")],
     ),
-    "media and earlier turns": (
+    "media in an earlier turn": (
         OLD,
         "flow-d",
         [turn("user", text("a"), IMAGE), turn("assistant", "b"), turn("user", "c")],
-        [media("input[0].content[1]", "image (png)"), earlier("input[0]", "user"), earlier("input[1]", "assistant")],
+        [media("input[0].content[1]", "image (png)")],
     ),
     # Tool results come before all text of their turn, so no prompt can be put around the question.
     "tools": (
@@ -252,7 +254,8 @@ def test_a_memory_that_can_not_be_sent() -> None:
 
 @pytest.mark.parametrize("case", ["ends with assistant", "tool result last"])
 def test_a_conversation_without_a_question_for_the_agents_prompt(case: str) -> None:
-    error = cluster_of(OLD).send("flow-b", CASES[case].body).error
+    """The cluster's own prompt goes on after the question, so only the question's turn can be last."""
+    error = cluster_of(NEW).send("conv-openai_tutorial", CASES[case].body).error
     assert isinstance(error, UndeliverableContent)
     last = len(CASES[case].input) - 1
     reason = "the agent's own prompt needs a question, and this conversation ends without one"
@@ -280,4 +283,4 @@ def test_a_memory_that_can_not_be_sent_adds_no_problem_to_those_of_the_input() -
     messages = [turn("user", text("a"), IMAGE), turn("assistant", CALL), turn("user", RESULT)]
     error = cluster_of(NEW).send("conv-gemini_text", {"input": messages}, poisoned).error
     assert isinstance(error, UndeliverableContent)
-    assert {problem.code for problem in error.problems} == {"TOOLS_NEED_UPGRADE", "HISTORY_NEEDS_UPGRADE"}
+    assert {problem.code for problem in error.problems} == {"TOOLS_NEED_UPGRADE"}

@@ -51,12 +51,11 @@ def test_json_has_the_documented_shape(
     assert [agent["name"] for agent in report["agents"]] == ["flow-a", "flow-c", "flow-d", "flow-h"]
     agents, resources = by_name(report), deployment.cluster.core.resources
     model_id = resources.agents[deployment.agents["flow-d"]]["tools"][0]["parameters"]["model_id"]
-    ways = {"text": "text", "system": "text"}
+    ways = {"text": "text", "turns": "text", "system": "text"}
     limits = {
         "image": ("MEDIA_NEEDS_UPGRADE", "this agent's connector has no place for media"),
         "document": ("MEDIA_NEEDS_UPGRADE", "this agent's connector has no place for media"),
         "video": ("MEDIA_NEEDS_UPGRADE", "this agent's connector has no place for media"),
-        "turns": ("HISTORY_NEEDS_UPGRADE", "this agent's connector and prompt have no place for earlier turns"),
         "tools": ("TOOLS_NEED_UPGRADE", "this agent's connector can't carry tool calls and results"),
     }
     abilities = agents["flow-d"].pop("abilities")
@@ -83,7 +82,7 @@ def test_json_has_the_documented_shape(
             {
                 "kind": "upgrade",
                 "action": upgrade_command(deployment.agents["flow-d"]),
-                "gains": ["image", "document", "video", "turns", "tools"],
+                "gains": ["image", "document", "video", "tools"],
             }
         ],
         "aliases": [],
@@ -144,8 +143,8 @@ connector would make it 2
 agent   text  image  document  video  turns  system  tools
 ──────────────────────────────────────────────────────────
 flow-a   ✓      ✓       ✓        ✓      ✓      ✓       ✗
-flow-c   ✓      ✗       ✗        ✗      ✗      ✓       ✗
-flow-d   ✓      ✗       ✗        ✗      ✗      ✓       ✗
+flow-c   ✓      ✗       ✗        ✗      ✓      ✓       ✗
+flow-d   ✓      ✗       ✗        ✗      ✓      ✓       ✗
 flow-h   ?      ?       ?        ?      ?      ?       ?
 """
     )
@@ -177,9 +176,9 @@ flow-a {able}
     )
     details = " ".join(text.partition(f"flow-d {limited}\n")[2].partition("flow-h ")[0].split())
     assert details == (
-        "flow, bedrock/converse takes: text (text), system (text) "
-        "limits: MEDIA_NEEDS_UPGRADE, HISTORY_NEEDS_UPGRADE, TOOLS_NEED_UPGRADE "
-        f"remedy: {upgrade_command(limited)} (adds image, document, video, turns, tools)"
+        "flow, bedrock/converse takes: text (text), turns (text), system (text) "
+        "limits: MEDIA_NEEDS_UPGRADE, TOOLS_NEED_UPGRADE "
+        f"remedy: {upgrade_command(limited)} (adds image, document, video, tools)"
     )
     assert "TOOLS_NEED_UPGRADE: this agent's connector can't carry tool calls and results\n" in text
     assert "-v shows" not in text
@@ -224,7 +223,7 @@ def test_a_terminal_without_unicode_gets_words(found: tuple[ClusterInfo, tuple[A
     out.flush()
     table = out.buffer.getvalue().decode("ascii")  # type: ignore[attr-defined]
     (row,) = (line for line in table.splitlines() if line.startswith("flow-c "))
-    assert row.replace("|", " ").split() == ["flow-c", "yes", "no", "no", "no", "no", "yes", "no"]
+    assert row.replace("|", " ").split() == ["flow-c", "yes", "no", "no", "no", "yes", "yes", "no"]
 
 
 def test_colours_only_where_they_are_wanted(

@@ -63,15 +63,17 @@ def test_a_table_at_80_columns(deployment: Deployment, command: Command) -> None
     assert (status, err) == (1, "")
     lines = [line.rstrip() for line in out.splitlines()]
     assert max(map(len, lines)) <= 80
-    assert lines[:6] == [
+    assert lines[:8] == [
         "2 of 3 connectors can be upgraded: 3 agents would take more.",
         "connector                        agents  would gain",
-        "─────────────────────────────────────────────────────────────────────────────",
-        f"models/{own}           1  image, document, video, turns, tools",
-        f"connectors/{shared}       2  image, document, video, turns, tools",
+        "────────────────────────────────────────────────────────────────────────────────",
+        f"models/{own}           1  image, document, video, tools; fewer",
+        "                                         changes to turns",
+        f"connectors/{shared}       2  image, document, video, tools; fewer",
+        "                                         changes to turns",
         f"connectors/{old}       1  unchanged: TEXT_ENDPOINT",
     ]
-    assert " ".join(lines[6:]) == (
+    assert " ".join(lines[8:]) == (
         f"TEXT_ENDPOINT: {Code.TEXT_ENDPOINT.value} "
         f"connectors/{shared} is also used by agents that you did not name: another. To change it, add --shared. "
         "-v shows the calls, the diff and the agents. "
@@ -97,7 +99,10 @@ def test_verbose_shows_everything_and_nothing_is_changed(deployment: Deployment,
     assert json.loads(call.partition(connector_id)[2]) == body
     assert f"POST /_plugins/_ml/models/{model}/_deploy\n" in out
     assert f"agent {agent} (flow-books)" in out
-    assert "takes now: text, system\n    takes afterwards: text, image, document, video, turns, system, tools\n" in out
+    assert (
+        "takes now: text, turns, system\n    takes afterwards: text, image, document, video, turns, system, tools\n"
+        in out
+    )
     assert "proof: 60 legacy calls render the same text before and after" in out
     assert f'-      "request_body": {json.dumps(OLD)},' in out
     assert f'+      "request_body": {json.dumps(NEW)},' in out
@@ -153,9 +158,9 @@ def test_the_machine_form(deployment: Deployment, command: Command) -> None:
             {
                 "id": agent,
                 "name": "flow-books",
-                "gained": ["image", "document", "video", "turns", "tools"],
-                "improved": [],
-                "before": {"text": "text", "system": "text"},
+                "gained": ["image", "document", "video", "tools"],
+                "improved": ["turns"],
+                "before": {"text": "text", "turns": "text", "system": "text"},
                 "after": dict.fromkeys(["text", "image", "document", "video", "turns", "system", "tools"], "wrap"),
             }
         ],

@@ -8,6 +8,6 @@ from __future__ import annotations
 from gateway.delivery.candidate import Strategy
 from gateway.delivery.strategies.messages import messages
 from gateway.delivery.strategies.splice import splice
-from gateway.delivery.strategies.text import flattened, text
+from gateway.delivery.strategies.text import as_one_text, flattened, text
 
-STRATEGIES: tuple[Strategy, ...] = (messages, text, splice, flattened)
+STRATEGIES: tuple[Strategy, ...] = (messages, text, splice, flattened, as_one_text)

@@ -13,7 +13,7 @@ from gateway.delivery.call_model import CallModel, QuestionPosition
 from gateway.delivery.candidate import Candidate
 from gateway.delivery.escaping import Concat, Template, dump
 from gateway.delivery.history import history_slot, in_history
-from gateway.delivery.question_placements import Parameters, question_placements
+from gateway.delivery.question_placements import Parameters, merge, question_placements, raw_names
 from gateway.delivery.slots import QUESTION, Slot, SlotKind
 from gateway.delivery.strategies.expect import expected_body
 from gateway.delivery.strategies.neutral import TAIL, neutral_text
@@ -63,7 +63,7 @@ def _in_slot(call: CallModel, target: TargetTurns, slot: Slot, position: Questio
     for strategy, text, parameters in _texts(call, target, slot, position):
         value = _value(call, target, slot, position, text)
         if value is not None:
-            yield Candidate(strategy, {**parameters, **value}, expected, notices)
+            yield Candidate(strategy, merge(parameters, value), expected, notices)
 
 
 def _texts(
@@ -109,7 +109,7 @@ def _value(
 ) -> Parameters | None:
     provider, key, base = target.provider, _key(call, slot), call.default_value(slot)
     if slot.takes is SlotKind.CONTENT:
-        return _content(call, target, key, target.turns_with(text, (base[: position.part], base[position.part + 1 :])))
+        return _content(call, target, slot, target.turns_with(text, (base[: position.part], base[position.part + 1 :])))
     own_turns: list[Turn] = base if slot.takes is SlotKind.ARRAY else [base]
     index = position.turn if slot.takes is SlotKind.ARRAY else 0
     if not isinstance(own_turns, list) or index >= len(own_turns):
@@ -126,11 +126,25 @@ def _value(
     return {key: value, **{name: dump(turn) for name, turn in zip(names, turns, strict=True)}}
 
 
-def _content(call: CallModel, target: TargetTurns, key: str, turns: list[Turn]) -> Parameters | None:
+def _content(call: CallModel, target: TargetTurns, slot: Slot, turns: list[Turn]) -> Parameters | None:
     if target.provider.role_of(turns[-1]) != "user":
         return None
-    parameters = {key: dump(parts_of(target.provider, turns[-1]))}
+    parameters = {_key(call, slot): dump(parts_of(target.provider, turns[-1]))}
     if len(turns) == 1:
         return parameters
-    slot = history_slot(call)
-    return {**parameters, **in_history(call, slot, turns[:-1])} if slot is not None else None
+    history = history_slot(call)
+    if history is not None:
+        return {**parameters, **in_history(call, history, turns[:-1])}
+    return _raw_content(call, target, slot, turns) if call.raw_parameters else None
+
+
+def _raw_content(call: CallModel, target: TargetTurns, slot: Slot, turns: list[Turn]) -> Parameters | None:
+    """Return all turns in the place of one turn's content: the template opens the first and closes the last."""
+    field = target.provider.content_field
+    first, *others = turns
+    if target.provider.role_of(first) != "user" or len(others[-1]) > len(first):
+        return None
+    last = {name: value for name, value in others[-1].items() if name != field} | {field: others[-1][field]}
+    written = [dump(parts_of(target.provider, first)), *map(dump, others[:-1]), dump(last)[:-1]]
+    value = f"{written[0]}}},{','.join(written[1:])}"
+    return {_key(call, slot): value, **raw_names(call, {slot.name: value})}

@@ -16,9 +16,10 @@ from gateway.providers.base import Provider
 class Shape:
     """The template's user turn as JSON: what is before and after its text, and the order of its members."""
 
-    def __init__(self, provider: Provider, turn: Turn) -> None:
+    def __init__(self, provider: Provider, turn: Turn, part: int = 0) -> None:
         self.provider = provider
         self.turn = turn
+        self.part = part
         self.field = provider.content_field
         self.is_string = isinstance(turn.get(self.field), str)
         self.before, _, self.after = dump(turn).partition(QUESTION)
@@ -34,8 +35,17 @@ class Shape:
         if isinstance(content, str):
             bare[call.provider.content_field] = QUESTION
         else:
-            bare[call.provider.content_field] = [{**content[0], str(path[-1]): QUESTION}]
-        return cls(call.provider, bare)
+            part = {**content[position.part], str(path[-1]): QUESTION}
+            parts = [*content[: position.part], part, *content[position.part + 1 :]]
+            bare[call.provider.content_field] = parts
+        return cls(call.provider, bare, position.part)
+
+    @property
+    def own_parts(self) -> tuple[list[Any], list[Any]]:
+        """The agent's own parts before and after the one that contains the question."""
+        if self.is_string:
+            return [], []
+        return self.turn[self.field][: self.part], self.turn[self.field][self.part + 1 :]
 
     def starts(self, turn: Turn) -> bool:
         """Return True if the slot's turn can start with the first part of `turn`."""
@@ -81,13 +91,16 @@ class Shape:
                 yield dump(dict(sorted(turn.items(), key=lambda member: member[0] == "role")))
             else:
                 ordered = self._members_ordered(turn)
-                ordered[self.field] = [self._ordered(part) for part in parts]
+                if parts:
+                    ordered[self.field] = [self._ordered(part) for part in parts]
                 yield dump(ordered)
 
     def _members_ordered(self, turn: Turn) -> Turn:
         """Return the turn with its members in the template's order, any others before the last of them."""
         *first, last = (name for name in self.turn if name in turn)
-        others = (name for name in turn if name not in self.turn)
+        others = [name for name in turn if name not in self.turn]
+        if self.provider.role_of({}) == self.provider.role_of(turn):
+            others = [name for name in others if name != "role"]  # the template leaves out the user's role
         return {name: turn[name] for name in (*first, *others, last)}
 
     def _text(self, part: Any) -> str | None:
@@ -97,5 +110,5 @@ class Shape:
         """Return a text part with its members in the template's order."""
         if self._text(part) is None or not isinstance(part, dict):
             return part
-        like = self.turn[self.field][0]
+        like = self.turn[self.field][self.part]
         return {name: part[name] for name in like if name in part} if set(like) == set(part) else part

@@ -40,7 +40,7 @@ def splice(call: CallModel, target: TargetTurns) -> Iterator[Candidate]:
     if not call.raw_parameters or call.legacy_body is None:
         return
     position = call.position(call.legacy_body)
-    if position is None or len(position.messages[position.turn][target.provider.content_field]) != 1:
+    if position is None:
         return
     # Without a prompt around it, the text would be blank, which providers refuse.
     is_neutral = position.is_blank and target.turn is None
@@ -66,6 +66,8 @@ def _fitted(call: CallModel, filled: TargetTurns, position: QuestionPosition) ->
                     yield from _around_question(call, filled, shape, parameters, count)
                     break
             yield from _leading_media(call, filled, shape)
+    elif any(shape.own_parts):
+        return  # no place is known for them where the prompt is the cluster's own
     elif filled.turn == len(filled.turns) - 1 and _begins_with_result(filled):
         yield from _from_earlier_turn(call, filled, position, shape)
     elif filled.turn == len(filled.turns) - 1 and (slot is not None or len(filled.turns) == 1):
@@ -81,7 +83,7 @@ def _around_question(
     if here.turn is None or here.turn < 0 or call.prompt_parameter is None:
         return
     for padded, notices in _padded(here, shape):
-        fragment = shape.fragment(padded.turns_with(QUESTION))
+        fragment = shape.fragment(padded.turns_with(QUESTION, shape.own_parts))
         if fragment is None or fragment.count(QUESTION) != 1:
             continue
         before, _, after = fragment.partition(QUESTION)

@@ -98,6 +98,19 @@ def flattened(call: CallModel, target: TargetTurns) -> Iterator[Candidate]:
             yield Candidate("text", merge(parameters, in_history_parameter), expected, notices)
 
 
+def as_one_text(call: CallModel, target: TargetTurns) -> Iterator[Candidate]:
+    """Deliver a conversation of texts as one text, for an agent without any place for earlier turns."""
+    turns = [_texts(target, turn) for turn in target.turns]
+    if len(turns) < 2 or any(texts is None for texts in turns) or target.provider.role_of(target.turns[-1]) != "user":
+        return
+    roles = [target.provider.role_of(turn) for turn in target.turns]
+    transcript = chat_history([(role, "\n".join(texts or [])) for role, texts in zip(roles, turns, strict=True)])
+    yield from plain(call, transcript.removesuffix("\n"), target.question, (_ONE_TEXT,))
+
+
+_ONE_TEXT = Notice("HISTORY_IN_QUESTION", "all turns arrive as one text, where the agent's prompt has the question")
+
+
 def _histories(call: CallModel, history: str) -> Iterator[Parameters]:
     if is_plain(history):
         yield {"chat_history": history}

@@ -1,0 +1,52 @@
+"""A conversation of texts for an agent without any place for earlier turns arrives as one text."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.delivery.cases import CASES, IMAGE, text, turn
+from tests.delivery.simulated_cluster import FLOW_PROMPT, cluster_of
+from tests.oracle import Oracle, Outcome
+
+TALK = CASES["conversation"]
+WHOLE = "Human:What is on the shelf?\nAssistant:Three books.\nHuman:Which ones?"
+
+
+@pytest.mark.parametrize("agent", ["flow-d", "flow-e", "flow-g", "flow-i", "flow-c", "lister-d"])
+def test_all_turns_are_where_the_prompt_has_the_question(agent: str) -> None:
+    sent = cluster_of("2.19.0").send(agent, TALK.body)
+    assert sent.rewritten is not None, sent.error
+    assert [notice.code for notice in sent.rewritten.plan.notices] == ["HISTORY_IN_QUESTION"]
+    assert sent.executed is not None
+    assert json.dumps(WHOLE)[1:-1] in json.dumps(json.loads(sent.executed.llm_bodies[0]))
+    assert Oracle(cluster_of("2.19.0")).judge(agent, {}, (), sent).outcome is Outcome.ARRIVED
+
+
+def test_other_tools_get_the_question_alone() -> None:
+    sent = cluster_of("2.19.0").send("flow-d", TALK.body)
+    assert sent.rewritten is not None
+    parameters = sent.rewritten.plan.parameters
+    assert parameters["question"] == "Which ones?"
+    assert parameters["prompt"].startswith(FLOW_PROMPT.partition("$")[0])
+
+
+def test_a_place_for_turns_comes_first() -> None:
+    for agent, notices in {"cflow-d": ["HISTORY_FLATTENED"], "flow-f": [], "flow-a": []}.items():
+        sent = cluster_of("2.19.0").send(agent, TALK.body)
+        assert sent.rewritten is not None
+        assert [notice.code for notice in sent.rewritten.plan.notices] == notices, agent
+
+
+@pytest.mark.parametrize(
+    ("messages", "code"),
+    [
+        ([turn("user", text("a"), IMAGE), turn("assistant", "b"), turn("user", "c")], "MEDIA_NEEDS_UPGRADE"),
+        (CASES["ends with assistant"].input, "ASSISTANT_LAST"),
+    ],
+)
+def test_only_texts_that_end_with_the_users(messages: list[object], code: str) -> None:
+    error = cluster_of("2.19.0").send("flow-d", {"input": messages}).error
+    assert error is not None
+    assert [problem.code for problem in error.problems] == [code]

@@ -1,0 +1,36 @@
+"""On 3.x, templates that the tutorials do not have: parts of their own, turns without a role, content in a variable."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+from tests.delivery.cases import CASES
+from tests.delivery.unseen import UnseenCluster
+from tests.oracle import Oracle, Outcome
+
+
+@cache
+def cluster() -> UnseenCluster:
+    return UnseenCluster("3.4.0")
+
+
+@pytest.mark.parametrize(
+    ("agent", "case"),
+    [
+        ("flow-vision_slot", "text, image"),
+        ("flow-vision_slot", "images in every turn"),
+        ("flow-vision_slot", "tool call and result"),
+        ("conversational_flow-gemini_few_shot", "images in every turn"),
+        ("conversational_flow-gemini_few_shot", "tool result last"),
+        ("flow-converse_content", "conversation"),
+        ("flow-converse_content", "images in every turn"),
+        ("conversational_flow-converse_content", "hostile conversation"),
+        ("chat-ollama", "tool call and result"),
+    ],
+)
+def test_it_arrives_without_an_upgrade(agent: str, case: str) -> None:
+    sent = cluster().send(agent, CASES[case].body)
+    verdict = Oracle(cluster()).judge(agent, {}, (), sent)
+    assert verdict.outcome is Outcome.ARRIVED, verdict
