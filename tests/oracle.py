@@ -119,7 +119,9 @@ class Oracle:
             conversation = with_folded_system(conversation, self.roles, folded)
         check_memory(sent.stored, question, with_notes(sent.input, described), codes, self.roles)
         flat = "HISTORY_FLATTENED" in codes
-        if (flat or not self.cluster.profile(name).provider) and codes & {"NEUTRAL_TEXT_ADDED", "USER_TURN_SPLIT"}:
+        is_text = all(isinstance(block, Text) for block in conversation.messages[-1].content)
+        one_text = (flat and is_text) or not self.cluster.profile(name).provider
+        if one_text and codes & {"NEUTRAL_TEXT_ADDED", "USER_TURN_SPLIT"}:
             raise Mismatch("no message was changed, for there is one text only")
         frame = self.frames.of(name, parameters, pairs, flat)
         if frame is None:
@@ -154,6 +156,9 @@ def _as_strings(parameters: Mapping[str, Any]) -> dict[str, str]:
 def _known(wire: Format, frame: Any, got: Any, mapped: Mapped, codes: frozenset[str]) -> None:
     if not isinstance(got, dict) or not isinstance(frame, dict):
         raise Mismatch("the LLM request is no object", broken=True)
+    if "HISTORY_FLATTENED" in codes and not all(_is_text(wire, part) for part in _parts(wire, mapped.messages[-1])):
+        frame, mapped = _with_flat_history(wire, frame, mapped)
+        codes -= {"HISTORY_FLATTENED"}
     if "HISTORY_IN_QUESTION" in codes:
         mapped = _as_one_text(wire, mapped)
     if "TOOLS_DECLARED" in codes:
@@ -177,6 +182,16 @@ def _as_one_text(wire: Format, mapped: Mapped) -> Mapped:
         raise Mismatch("reported as one text, and it is not a conversation of texts")
     phrase = _transcript([(turn["role"], [part["text"] for part in _parts(wire, turn)]) for turn in turns])
     return replace(mapped, messages=[*leading, {"role": "user", wire.content: [wire.text(phrase)]}])
+
+
+def _with_flat_history(wire: Format, frame: dict[str, Any], mapped: Mapped) -> tuple[dict[str, Any], Mapped]:
+    """The frame with the earlier turns as its history, and the conversation without them."""
+    leading, turns = mapped.messages[: _leading(mapped.messages)], mapped.messages[_leading(mapped.messages) :]
+    earlier = [(turn["role"], _parts(wire, turn)) for turn in turns[:-1]]
+    if not earlier or not all(_is_text(wire, part) for _, parts in earlier for part in parts):
+        raise Mismatch("reported as text, and the earlier turns are not all texts")
+    history = _transcript([(role, [part["text"] for part in parts]) for role, parts in earlier])
+    return replaced(frame, {HISTORY: f"{history}\n"}), replace(mapped, messages=[*leading, turns[-1]])
 
 
 def _transcript(turns: Sequence[tuple[str, list[str]]]) -> str:

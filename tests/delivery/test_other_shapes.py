@@ -6,7 +6,7 @@ from functools import cache
 
 import pytest
 
-from tests.delivery.cases import CASES
+from tests.delivery.cases import CASES, IMAGE, text, turn
 from tests.delivery.unseen import UnseenCluster
 from tests.oracle import Oracle, Outcome
 
@@ -34,3 +34,30 @@ def test_it_arrives_without_an_upgrade(agent: str, case: str) -> None:
     sent = cluster().send(agent, CASES[case].body)
     verdict = Oracle(cluster()).judge(agent, {}, (), sent)
     assert verdict.outcome is Outcome.ARRIVED, verdict
+
+
+TALK = [
+    turn("user", "What is on the shelf?"),
+    turn("assistant", 'Three $ ${parameters.x} "books".'),
+    turn("user", text("And this?"), IMAGE),
+]
+
+
+@pytest.mark.parametrize(
+    ("agent", "notices"),
+    [
+        ("chat-vllm", {"USER_TURN_SPLIT", "HISTORY_FLATTENED", "MEMORY_HOLDS_CODE"}),
+        ("chat-ollama", {"NEUTRAL_TEXT_ADDED"}),
+    ],
+)
+def test_react_agents_take_media_in_the_current_turn_together_with_history(agent: str, notices: set[str]) -> None:
+    sent = cluster().send(agent, {"input": TALK})
+    assert sent.rewritten is not None, sent.error
+    assert {notice.code for notice in sent.rewritten.plan.notices} == notices
+    assert Oracle(cluster()).judge(agent, {}, (), sent).outcome is Outcome.ARRIVED
+
+
+def test_media_in_earlier_turns_can_not_be_in_the_clusters_own_history() -> None:
+    error = cluster().send("chat-vllm", CASES["images in every turn"].body).error
+    assert error is not None
+    assert [problem.code for problem in error.problems] == ["COMBINATION_NOT_DELIVERABLE"]

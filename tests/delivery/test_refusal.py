@@ -19,6 +19,8 @@ from gateway.providers.base import MappingOptions
 from gateway.unified.request import read_execute
 from tests.delivery.cases import CALL, CASES, IMAGE, OTHER_IMAGE, RESULT, VIDEO, text, turn
 from tests.delivery.simulated_cluster import SimulatedCluster, cluster_of
+from tests.delivery.unseen import UnseenCluster
+from tests.oracle import Oracle, Outcome
 
 OLD, NEW = "2.19.0", "3.4.0"
 
@@ -239,8 +241,9 @@ def test_the_command_in_the_advice_does_what_it_says() -> None:
 
 
 def test_a_memory_that_can_not_be_sent() -> None:
+    """This agent's template has no place for turns, and its prompt is reached only inside a turn's content."""
     poisoned = (("say ${parameters.question}", "no"),)
-    error = cluster_of(NEW).send("conv-gemini_text", {"input": [text("a"), IMAGE]}, poisoned).error
+    error = UnseenCluster(OLD).send("conversational_flow-converse_content", {"input": "a"}, poisoned).error
     assert isinstance(error, UndeliverableContent)
     assert error.problems == (
         Problem(
@@ -250,6 +253,15 @@ def test_a_memory_that_can_not_be_sent() -> None:
             help='start a new memory, or send "message_history_limit": "0" to leave the remembered turns out',
         ),
     )
+
+
+def test_a_memory_that_the_gateway_can_send_beside_an_image() -> None:
+    poisoned = (("say ${parameters.question}", "no"),)
+    cluster = cluster_of(NEW)
+    sent = cluster.send("conv-gemini_text", {"input": [text("a"), IMAGE]}, poisoned)
+    assert Oracle(cluster).judge("conv-gemini_text", {}, poisoned, sent).outcome is Outcome.ARRIVED
+    assert sent.rewritten is not None
+    assert {"MEMORY_RETOLD", "HISTORY_FLATTENED"} <= {notice.code for notice in sent.rewritten.plan.notices}
 
 
 @pytest.mark.parametrize("case", ["ends with assistant", "tool result last"])

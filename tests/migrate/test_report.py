@@ -99,10 +99,9 @@ def test_json_has_the_documented_shape(
         "agents": 4,
         "readable": 3,
         "unreadable": 1,
-        "abilities": {"text": 3, "image": 1, "document": 1, "video": 1, "turns": 1, "system": 3, "tools": 0},
+        "abilities": {"text": 3, "image": 1, "document": 1, "video": 1, "turns": 3, "system": 3, "tools": 0},
         "codes": {
             "AGENT_UNRESOLVED": 1,
-            "HISTORY_NEEDS_UPGRADE": 2,
             "MEDIA_NEEDS_UPGRADE": 1,
             "PROVIDER_UNKNOWN": 1,
             "TOOLS_NEED_UPGRADE": 2,

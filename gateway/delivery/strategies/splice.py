@@ -30,7 +30,9 @@ from gateway.delivery.slots import QUESTION
 from gateway.delivery.strategies.expect import expected_body, with_turns
 from gateway.delivery.strategies.neutral import LEAD, TAIL, neutral_text
 from gateway.delivery.strategies.shape import Shape
+from gateway.delivery.strategies.text import FLAT, FLATTENED, flat_histories, flat_history
 from gateway.delivery.target import TargetTurns, parts_of, text_of
+from gateway.delivery.trees import replace_texts
 from gateway.mlcommons.runtime_values import RuntimeValues
 from gateway.notices import Notice
 
@@ -73,6 +75,8 @@ def _fitted(call: CallModel, filled: TargetTurns, position: QuestionPosition) ->
     elif filled.turn == len(filled.turns) - 1 and (slot is not None or len(filled.turns) == 1):
         parameters = in_history(call, slot, filled.turns[:-1]) if slot is not None else {}
         yield from _around_turn(call, filled, position, shape, parameters)
+    elif filled.turn == len(filled.turns) - 1:
+        yield from _after_flat_history(call, filled, position, shape)
 
 
 def _around_question(
@@ -196,10 +200,31 @@ def _from_earlier_turn(
     yield Candidate("splice", merge(earlier, question), expected, notices)
 
 
-def _around_turn(
-    call: CallModel, target: TargetTurns, position: QuestionPosition, shape: Shape, parameters: Parameters
+def _after_flat_history(
+    call: CallModel, target: TargetTurns, position: QuestionPosition, shape: Shape
 ) -> Iterator[Candidate]:
-    """Deliver through the cluster's own prompt, which is before the last turn's first text and after its last."""
+    """Deliver the last turn through the cluster's own prompt, and earlier turns of text as its `chat_history`."""
+    if all(text_of(target.provider, part) is not None for part in parts_of(target.provider, target.turns[-1])):
+        return  # that needs no splice (`flattened`)
+    history = flat_history(target, target.turns[:-1])
+    last = replace(target, turns=target.turns[-1:], turn=0)
+    for parameters in flat_histories(call, history) if history else ():
+        for candidate in _around_turn(call, last, position, shape, parameters, history or ""):
+            yield replace(candidate, notices=(*candidate.notices, FLATTENED))
+
+
+def _around_turn(
+    call: CallModel,
+    target: TargetTurns,
+    position: QuestionPosition,
+    shape: Shape,
+    parameters: Parameters,
+    history: str = "",
+) -> Iterator[Candidate]:
+    """Deliver through the cluster's own prompt, which is before the last turn's first text and after its last.
+
+    history: the text of earlier turns, which `parameters` put into the prompt.
+    """
     provider, field = target.provider, target.provider.content_field
     parts = list(parts_of(provider, target.turns[-1]))
     start, _, end = position.text.partition(QUESTION)
@@ -213,16 +238,18 @@ def _around_turn(
         neutral += [] if end.strip() else ["last"]
     first, last = text_of(provider, parts[0]) or "", text_of(provider, parts[-1]) or ""
     between = shape.between(parts[1:-1])
+    asked = {"question": QUESTION, **({"chat_history": FLAT} if history else {})}
 
     def expected(env: RuntimeValues) -> Any:
-        now = call.position(call.render({"question": QUESTION}, env))
-        if now is None:
+        now = call.position(call.render(asked, env))
+        if now is None or (history and FLAT not in now.text):
             return None
         begin, _, finish = now.text.partition(QUESTION)
         ends = target.with_text(parts[0], begin + first), target.with_text(parts[-1], last + finish)
         all_parts = [ends[0], *parts[1:-1], ends[1]]
         turns = [*target.turns[:-1], {**target.turns[-1], field: all_parts}]
-        return with_turns(call, now, turns)
+        body = with_turns(call, now, turns)
+        return replace_texts(body, {FLAT: history}) if history else body
 
     notices = _split(shape, replace(target, turns=[{**target.turns[-1], field: parts}]))
     if neutral:

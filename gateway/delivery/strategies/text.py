@@ -18,6 +18,7 @@ from gateway.mlcommons.runtime_values import RuntimeValues
 from gateway.notices import Notice
 
 FLAT = f"{MARK}history"
+FLATTENED = Notice("HISTORY_FLATTENED", "earlier turns arrive as text in the agent's chat_history")
 
 
 def plain(call: CallModel, text: str, question: Question, notices: tuple[Notice, ...] = ()) -> Iterator[Candidate]:
@@ -85,33 +86,41 @@ def flattened(call: CallModel, target: TargetTurns) -> Iterator[Candidate]:
         one = TargetTurns.of(target.provider, [*target.turns[:-1], _one_part(target, joined)], target.question)
         for candidate in text(call, one):
             yield Candidate(candidate.strategy, candidate.parameters, candidate.expected, notices)
-    roles = [target.provider.role_of(turn) for turn in target.turns]
-    history = chat_history([(role, "\n".join(texts or [])) for role, texts in zip(roles, turns, strict=True)][:-1])
-    notices += (Notice("HISTORY_FLATTENED", "earlier turns arrive as text in the agent's chat_history"),)
+    history = flat_history(target, target.turns[:-1]) or ""
+    notices += (FLATTENED,)
 
     def expected(env: RuntimeValues) -> Any:
         body = call.render({"question": QUESTION, "chat_history": FLAT}, env)
         return replace_texts(body, {QUESTION: joined, FLAT: history}) if list(locate(body, FLAT)) else None
 
-    for in_history_parameter in _histories(call, history):
+    for in_history_parameter in flat_histories(call, history):
         for parameters in question_placements(call, joined, target.question):
             yield Candidate("text", merge(parameters, in_history_parameter), expected, notices)
 
 
+def flat_history(target: TargetTurns, turns: list[Turn]) -> str | None:
+    """Return earlier turns as the agent's `chat_history`; None if they are not all texts."""
+    texts = [_texts(target, turn) for turn in turns]
+    if any(text is None for text in texts):
+        return None
+    roles = [target.provider.role_of(turn) for turn in turns]
+    return chat_history([(role, "\n".join(text or [])) for role, text in zip(roles, texts, strict=True)])
+
+
 def as_one_text(call: CallModel, target: TargetTurns) -> Iterator[Candidate]:
     """Deliver a conversation of texts as one text, for an agent without any place for earlier turns."""
-    turns = [_texts(target, turn) for turn in target.turns]
-    if len(turns) < 2 or any(texts is None for texts in turns) or target.provider.role_of(target.turns[-1]) != "user":
+    if len(target.turns) < 2 or target.provider.role_of(target.turns[-1]) != "user":
         return
-    roles = [target.provider.role_of(turn) for turn in target.turns]
-    transcript = chat_history([(role, "\n".join(texts or [])) for role, texts in zip(roles, turns, strict=True)])
-    yield from plain(call, transcript.removesuffix("\n"), target.question, (_ONE_TEXT,))
+    transcript = flat_history(target, target.turns)
+    if transcript is not None:
+        yield from plain(call, transcript.removesuffix("\n"), target.question, (_ONE_TEXT,))
 
 
 _ONE_TEXT = Notice("HISTORY_IN_QUESTION", "all turns arrive as one text, where the agent's prompt has the question")
 
 
-def _histories(call: CallModel, history: str) -> Iterator[Parameters]:
+def flat_histories(call: CallModel, history: str) -> Iterator[Parameters]:
+    """Yield parameters that make `history` the agent's `chat_history`."""
     if is_plain(history):
         yield {"chat_history": history}
     reference, helpers = reference_to(call, "gw_c", history, call.escape_prefix)

@@ -1,0 +1,46 @@
+"""Agents as users have them: nothing is lost or broken, before and after the upgrades that are offered."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+from tests import matrix
+from tests.matrix import VERSIONS, Cell
+from tests.oracle import Outcome
+
+# How many of a hundred cells arrive at least: untouched, and after the upgrades. The rest is text endpoints, media in
+# templates of text on 2.x, and what the providers do not take.
+SHARES = {"2.19.0": (69, 94), "3.4.0": (87, 94)}
+
+
+@cache
+def whole(version: str, upgraded: bool) -> tuple[Cell, ...]:
+    return tuple(matrix.other_cells(version, unseen=True, upgraded=upgraded))
+
+
+@pytest.mark.parametrize("upgraded", [False, True])
+@pytest.mark.parametrize("version", VERSIONS)
+def test_nothing_is_lost_and_nothing_broken(version: str, upgraded: bool) -> None:
+    wrong = [cell for cell in whole(version, upgraded) if cell.verdict.outcome in (Outcome.LOST, Outcome.BROKEN)]
+    assert [f"{cell.agent}, {cell.case}: {cell.verdict.detail}" for cell in wrong] == []
+
+
+@pytest.mark.parametrize("upgraded", [False, True])
+@pytest.mark.parametrize("version", VERSIONS)
+def test_as_much_arrives_as_before(version: str, upgraded: bool) -> None:
+    assert matrix.percentages(whole(version, upgraded))[version] >= SHARES[version][upgraded]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_what_arrives_untouched_arrives_after_the_upgrades(version: str) -> None:
+    before, after = (
+        {(cell.agent, cell.case) for cell in whole(version, upgraded) if cell.verdict.outcome is Outcome.ARRIVED}
+        for upgraded in (False, True)
+    )
+    assert before - after == set()
+
+
+def test_there_are_at_least_twenty() -> None:
+    assert all(len({cell.agent for cell in whole(version, upgraded=False)}) >= 20 for version in VERSIONS)
