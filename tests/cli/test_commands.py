@@ -191,6 +191,15 @@ def test_rule_with_an_unknown_provider_ends_with_2(
     assert capsys.readouterr().err.startswith("agents.rules[0].provider: ")
 
 
+@pytest.mark.parametrize("command", ["check-config", "serve"])
+def test_file_that_cannot_be_read_ends_with_2(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, missing = tmp_path / "g.yaml", tmp_path / "none.pem"
+    path.write_text(f"listen: {{tls: {{cert_file: {missing}}}}}\n")
+    assert run([command, "-c", str(path)]) == 2
+    [problem] = capsys.readouterr().err.splitlines()
+    assert problem == f"listen.tls.cert_file: {missing} can't be used: No such file or directory"
+
+
 def test_bad_option_is_reported_by_its_setting(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["serve", "--listen", "127.0.0.1:http", "--upstream", "nowhere"]) == 2
     shown = capsys.readouterr().err
