@@ -101,7 +101,7 @@ def _fuzz(deployment: LiveDeployment, operation: Any, examples: int) -> None:
 
 @pytest.mark.parametrize("operation", _operations(), ids=lambda one: one.label)
 def test_never_a_5xx_of_the_gateways_own(deployment: LiveDeployment, operation: Any) -> None:
-    _fuzz(deployment, operation, 8)
+    _fuzz(deployment, operation, 4)
 
 
 @pytest.mark.slow
