@@ -46,6 +46,13 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.fixture
+def small_heap() -> None:
+    """Exclude all objects that there are from garbage collection, so that collections in the test cost little."""
+    gc.collect()
+    gc.freeze()
+
+
 BOTH_LOOPS = ("faults", "smuggling", "exactness")
 """Folders whose tests run on both event loops. Those on asyncio's own are marked slow, as the gateway uses uvloop."""
 

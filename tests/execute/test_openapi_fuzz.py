@@ -81,7 +81,7 @@ OPERATIONS = pytest.mark.parametrize(
 
 @OPERATIONS
 def test_never_a_5xx_of_the_gateways_own(deployment: LiveDeployment, operation: Any) -> None:
-    _fuzz(deployment, operation, 8)
+    _fuzz(deployment, operation, 4)
 
 
 @pytest.mark.slow
