@@ -97,18 +97,16 @@ def test_nothing_of_the_matrix_is_lost_or_broken(version: str, name: str) -> Non
 
 
 def _refusals(version: str, name: str) -> dict[str, str]:
-    """Return the inputs that the provider does not accept, and those that an agent's own prompt can't be around."""
-    provider, _, type_ = name.partition("-")
-    prompted = type_ == "plan_execute_and_reflect" or (type_ == "conversational" and version == "2.19.0")
+    """Return the inputs that the provider does not accept, and tool calls that no template declares the tools of."""
+    provider = name.partition("-")[0]
     if provider == "openai":
-        no_question = {"ends with assistant": "QUESTION_MISSING", "tool result last": "QUESTION_MISSING"}
-        return {"video": "MEDIA_KIND_UNSUPPORTED", **(no_question if prompted else {})}
+        return {"video": "MEDIA_KIND_UNSUPPORTED"}
     refused = {"ends with assistant": "ASSISTANT_LAST"}
     if provider in ("anthropic", "invoke"):
         refused |= {"video": "MEDIA_KIND_UNSUPPORTED"}
     # The cluster has no function calling for Anthropic's format, so no agent sends the tools' definitions.
     no_tools = provider in ("anthropic", "invoke")
-    if no_tools or (provider == "bedrock" and (version == "2.19.0" or type_ != "conversational")):
+    if no_tools or (provider == "bedrock" and version == "2.19.0"):
         refused |= {"tool call and result": "TOOLS_NEED_UPGRADE", "tool result last": "TOOLS_NEED_UPGRADE"}
     return refused
 
