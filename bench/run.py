@@ -102,11 +102,12 @@ class Bench:
         if "gateway" in running:
             body = text_body(1000)
             self._cpu(running["gateway"], Ask("/index/_search", body), "POST 1 KB")
+            compared = [process for process in order if process.name in ("gateway", "envoy")]
             for what, ask in EXECUTES.items():
-                for process in order:
-                    if process.name in ("gateway", "envoy"):
-                        self._cpu(process, ask, f"execute, {what}")
-            self._beside(running["gateway"], upstream)
+                for process in compared:
+                    self._cpu(process, ask, f"execute, {what}")
+            for process in compared:
+                self._beside(process, upstream)
         if self.tail is not None:
             self._tails(self.tail, {DIRECT: upstream.port} | {process.name: process.port for process in order})
         with self._on_one_core([*order, upstream]):
@@ -143,8 +144,9 @@ class Bench:
         """How long small requests take while another process sends executes with a large image."""
         found = beside(process.port, upstream.port, SMALL, self.results.seconds)
         self.raw[BESIDE][process.name].append(found.through.p99)
-        self.raw[BESIDE][DIRECT].append(found.direct.p99)
-        self.executes.append(found.rate)
+        if process.name == "gateway":
+            self.raw[BESIDE][DIRECT].append(found.direct.p99)
+            self.executes.append(found.rate)
 
     def _tails(self, tail: Tail, ports: dict[str, int]) -> None:
         """Latencies at half of Envoy's saturation rate."""
@@ -199,8 +201,9 @@ class Bench:
 
     def _idle(self, process: Process) -> None:
         try:
-            each = idle_connection(process, SMALL.raw(), self.results.idle)
-            self.raw["memory, idle connection"][process.name].append(each)
+            self.raw["memory, idle connection"][process.name].append(
+                idle_connection(process, SMALL.raw(), self.results.idle)
+            )
         except (OSError, RuntimeError) as error:
             self.results.remark(f"idle connections of {process.name} not measured: {error}")
 
@@ -250,8 +253,7 @@ class Bench:
             self.figures["beside"] = results.median(BESIDE, "gateway")
             self.figures["down"] = results.median("memory, 50 MB answer", "gateway")
             self.figures["up"] = results.median("memory, 50 MB request", "gateway")
-            rate = statistics.median(self.executes)
-            results.remark(f"beside the small requests, {rate:.1f} executes with a 10 MB image a second were answered")
+            results.remark(f"beside the small requests: {statistics.median(self.executes):.0f} executes a second")
         if self.raw["memory, idle connection"]["gateway"]:
             self.figures["idle"] = results.median("memory, idle connection", "gateway")
 
@@ -263,8 +265,7 @@ class Bench:
                 self.results.note(key, tail.ratio(what, "gateway", (GET, "envoy")))
         for doubt in tail.doubts():
             self.results.remark(doubt)
-        for key in {"tail", "tail execute"} - set(self.figures):
-            self.results.instead[key] = "; ".join(tail.doubts())
+        self.results.instead |= dict.fromkeys(("tail", "tail execute"), "; ".join(tail.doubts()))
 
 
 def main() -> None:
