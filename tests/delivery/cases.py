@@ -120,8 +120,8 @@ CASES: Mapping[str, Case] = {
 # docs/internals/facts.md, "What can be reached without touching agent or connector", both tables: agents (by name), and
 # what arrives there. What the provider can't express is refused everywhere; tool history on Bedrock needs a
 # `toolConfig`, which only function calling has. "prompt": the caller's own prompt in place of the agent's.
-# An agent with a prompt of its own needs a question for it to stand around: a conversation that ends with the
-# assistant ("prefill") or with a tool's result ("last") has none, so only agents without a prompt must take those.
+# A conversation that ends with the assistant ("prefill") or with a tool's result ("last") has no question: an agent's own
+# prompt is put around what the user asked before, unless the cluster's own prompt goes on after it.
 _ALL = "text media old-media history tools prompt"
 _BARE = f"{_ALL} prefill last"
 FLOOR: Mapping[str, Sequence[tuple[str, str]]] = {
@@ -129,9 +129,9 @@ FLOOR: Mapping[str, Sequence[tuple[str, str]]] = {
         ("bare-[abh]", f"{_BARE} system"),
         ("bare-e2", _BARE),
         ("*-a", f"{_ALL} system"),
-        ("*-b", f"{_ALL} system"),
+        ("*-b", f"{_BARE} system"),
         ("*-j", f"{_ALL} system"),
-        ("*-e2", _ALL),
+        ("*-e2", _BARE),
         ("*-h", _ALL),
         ("own-messages", f"{_ALL} system"),
         ("flow-content", "text media prompt"),
@@ -150,13 +150,13 @@ FLOOR: Mapping[str, Sequence[tuple[str, str]]] = {
         ("bare-gemini_contents", _BARE),
         ("bare-*", f"{_BARE} system"),
         ("fc*_upgraded", f"{_BARE} system"),
-        ("per-*_tutorial", "text history"),
+        ("per-*_tutorial", "text history tools"),
         ("per-*_upgraded", "text history media old-media"),
-        ("*_upgraded", f"{_ALL} system"),
-        ("*flow-*_tutorial", "text media old-media history tools system prompt"),
-        ("fc-*_tutorial", "text media old-media history tools system prompt"),
-        ("conv-*_tutorial", "text media old-media history system"),
-        ("*_messages", f"{_ALL} system"),
+        ("*_upgraded", f"{_BARE} system"),
+        ("*flow-*_tutorial", f"{_BARE} system"),
+        ("fc-*_tutorial", f"{_BARE} system"),
+        ("conv-*_tutorial", "text media old-media history system tools"),
+        ("*_messages", f"{_BARE} system"),
         ("*-gemini_contents", _ALL),
         ("flow-gemini_text", "text media old-media history prompt"),
         ("cflow-gemini_text", "text media old-media history"),
