@@ -120,8 +120,8 @@ CASES: Mapping[str, Case] = {
 # docs/internals/facts.md, "What can be reached without touching agent or connector", both tables: agents (by name), and
 # what arrives there. What the provider can't express is refused everywhere; tool history on Bedrock needs a
 # `toolConfig`, which only function calling has. "prompt": the caller's own prompt in place of the agent's.
-# A conversation that ends with the assistant ("prefill") or with a tool's result ("last") has no question: an agent's own
-# prompt is put around what the user asked before, unless the cluster's own prompt goes on after it.
+# A conversation that ends with the assistant ("prefill") or with a tool's result ("last") has no question: an agent's
+# own prompt is put around what the user asked before, unless the cluster's own prompt goes on after it.
 _ALL = "text media old-media history tools prompt"
 _BARE = f"{_ALL} prefill last"
 FLOOR: Mapping[str, Sequence[tuple[str, str]]] = {
