@@ -130,9 +130,10 @@ class SimulatedCluster:
         assert made.body is not None
         self.core.llm = LlmEndpoints()
         executed = self.core.execute(self.agents[name], b"".join(made.body))
-        return Sent(request.input, made, None, executed, self._stored(profile, memory_id))
+        return Sent(request.input, made, None, executed, self.stored(profile, memory_id))
 
-    def _stored(self, profile: AgentProfile, memory_id: str | None) -> str | None:
+    def stored(self, profile: AgentProfile, memory_id: str | None) -> str | None:
+        """Return the question that memory holds of the last turn. memory_id: None for any memory."""
         if not profile.memory_type:
             return None
         memories = self.core.memory.memories
