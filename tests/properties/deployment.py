@@ -184,17 +184,17 @@ class Deployment:
 
     # The migration
 
-    def upgrade(self, agent: str, new_connector: bool, tells_gateway: bool) -> Upgrade | None:
-        """Make the upgrade of an agent as ``mlc-gateway upgrade --apply`` does; None if there is none.
+    def upgrade(self, agent: str, new_connector: bool, tells_gateway: bool) -> Upgrade:
+        """Make the upgrade of an agent as ``mlc-gateway upgrade --apply`` does.
 
-        Other agents that use the connector are left out, because each would be proved, too.
+        Of the other agents that use the connector, only those that gain something count, as each is proved, too.
         """
-        agent_id = self.cluster.agents[agent]
+        agent_id, template = self.cluster.agents[agent], agent.partition("-")[2]
+        gaining = {self.cluster.agents.get(f"{kind}-{template}", agent_id) for kind in ("per", "conv")}
         documents = read_documents(self, self.cluster.numbers, [agent_id])
-        documents = replace(documents, agents={agent_id: documents.agents[agent_id]})
-        found = next((one for one in offers(documents, [agent_id], TAG, new_connector) if isinstance(one, Offer)), None)
-        if found is None:
-            return None
+        documents = replace(documents, agents={id_: documents.agents[id_] for id_ in {agent_id, *gaining}})
+        (found,) = offers(documents, [agent_id], TAG, new_connector)
+        assert isinstance(found, Offer), found
         journal = MemoryJournal.create(Path(tempfile.gettempdir()), found, documents, LLM_URL)
         changed = self._drop_profiles if tells_gateway else lambda: None
         prove = lambda: probe.prove_again(self, journal.record)  # noqa: E731
