@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 
+from gateway.agents.rules import Rule
 from gateway.execute.rewrite import Policy
 from gateway.providers.base import MappingOptions
 from gateway.simulator.settings import UNIFIED_API
 from tests.delivery.cases import IMAGE, PNG, VIDEO, media, text, turn
-from tests.delivery.simulated_cluster import cluster_of
+from tests.delivery.simulated_cluster import LLM_URL, cluster_of
 from tests.oracle import Oracle, Outcome
 from tests.properties.deployment import Deployment
 
@@ -242,4 +243,65 @@ def test_what_a_v2_agent_can_not_send_to_openai_is_sent_by_a_conversational_one(
     code, help = problem_of(deployment, "v2-openai", body)
     assert (code, "use an agent of type conversational" in help) == ("MEDIA_KIND_UNSUPPORTED", True)
     assert arrives(deployment, "fc-openai_tutorial", body, "JVBERi0xLjQKJSVFT0YK")
+    deployment.close()
+
+
+PARAMETERS = [
+    ("RESERVED_NAME", {"gw_x": "1"}, {"x": "1"}),
+    ("MODEL_OVERRIDDEN", {"llm.model_id": "another"}, {}),
+    ("AGENT_NOT_CALLABLE", {"selected_tools": "llm"}, {"selected_tools": '["llm"]'}),
+]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(("code", "refused", "followed"), PARAMETERS, ids=[row[0] for row in PARAMETERS])
+def test_parameters_that_are_refused_and_accepted(
+    version: str, code: str, refused: dict[str, str], followed: dict[str, str]
+) -> None:
+    deployment, agent = Deployment(version), AGENTS["bedrock"][version != OLD]
+    assert problem_of(deployment, agent, {"input": "Which ones?", "parameters": refused})[0] == code
+    assert arrives(deployment, agent, {"input": "Which ones?", "parameters": followed}, "Which ones?")
+    deployment.close()
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_rule_names_the_provider_of_an_agent(version: str) -> None:
+    body = {"input": [text("What is it?"), IMAGE]}
+    for rules in ((), (Rule("*", "bedrock/converse"),)):
+        deployment = Deployment(version, rules)
+        resources, agents = deployment.core.resources, deployment.cluster.agents
+        known = resources.agent(agents["flow-h" if version == OLD else "flow-bedrock_upgraded"])
+        known_model = resources.model(known["tools"][0]["parameters"]["model_id"])
+        connector = json.loads(json.dumps(resources.connectors[known_model["connector_id"]]))
+        connector["actions"][0]["url"] = f"{LLM_URL}/of-the-house"
+        made = resources.create_connector(connector)
+        model = resources.register_model({"name": "unknown", "function_name": "remote", **made}, True)
+        tool = {"type": "MLModelTool", "parameters": {**known["tools"][0]["parameters"], **model}}
+        agents["unknown"] = resources.register_agent({"name": "unknown", "type": "flow", "tools": [tool]})["agent_id"]
+        if rules:
+            sent = deployment.send("unknown", body, strict=False)
+            assert sent.executed is not None
+            assert PNG in sent.executed.llm_bodies[0]
+        else:
+            code, help = problem_of(deployment, "unknown", body)
+            assert (code, "`agents.rules[].provider`" in help) == ("PROVIDER_UNKNOWN", True)
+        deployment.close()
+
+
+def test_a_block_of_bedrocks_own_is_left_out_where_it_has_no_place() -> None:
+    deployment = Deployment(OLD)
+    code, help = problem_of(deployment, "flow-d", {"input": [text("Which ones?"), GUARD]})
+    assert code == "NATIVE_BLOCK_NEEDS_UPGRADE"
+    assert help.startswith("upgrade the agent with ")
+    deployment.upgrade("flow-d", new_connector=False, tells_gateway=True)
+    assert arrives(deployment, "flow-d", {"input": [text("Which ones?"), GUARD]}, "guardContent")
+    deployment.close()
+
+
+@pytest.mark.parametrize("version", MODERN[1:])
+def test_gemini_answers_a_conversational_agent(version: str) -> None:
+    deployment = Deployment(version)
+    code, help = problem_of(deployment, "v2-gemini", {"input": "Which ones?"})
+    assert (code, help) == ("ANSWER_NOT_READ", "use an agent of type conversational")
+    assert arrives(deployment, "v1-gemini", {"input": "Which ones?"}, "Which ones?")
     deployment.close()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import tempfile
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,6 +18,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 
 from gateway.agents.memory import MemoryReader
 from gateway.agents.resolver import Resolver
+from gateway.agents.rules import Rule
 from gateway.config.schema import Settings
 from gateway.delivery.plan import Plan
 from gateway.errors import GatewayError
@@ -56,8 +57,17 @@ V2_MODELS: Mapping[str, Mapping[str, Any]] = {
         "model_provider": "openai/v1/chat/completions",
         "credential": {"openai_api_key": "not-a-secret"},
     },
+    "gemini": {
+        "model_id": "gemini-2.5-pro",
+        "model_provider": "gemini/v1beta/generatecontent",
+        "credential": {"gemini_api_key": "not-a-secret"},
+    },
 }
-_PATHS = {"bedrock": "/bedrock/model/claude-3-7/converse", "openai": "/openai/v1/chat/completions"}
+_PATHS = {
+    "bedrock": "/bedrock/model/claude-3-7/converse",
+    "openai": "/openai/v1/chat/completions",
+    "gemini": "/gemini/v1beta/models/gemini-2.5-pro:generateContent",
+}
 
 
 class MemoryJournal(Journal):
@@ -89,17 +99,21 @@ class Upgrade:
 
 
 class Deployment:
-    """A cluster of one version and a gateway. It is the gateway's port, and the migration's `Cluster` and `Clock`."""
+    """A cluster of one version and a gateway. It is the gateway's port, and the migration's `Cluster` and `Clock`.
 
-    def __init__(self, version: str) -> None:
+    rules: the operator's.
+    """
+
+    def __init__(self, version: str, rules: Sequence[Rule] = ()) -> None:
         self.cluster = SimulatedCluster(version)
         self.core = self.cluster.core
+        self.rules = rules
         self.core.llm = answer_any
         self.now = 1000.0
         self._loop = asyncio.new_event_loop()
         settings, log = Settings(), configure("error", "json")
         self.ttl = settings.agents.cache_ttl
-        self.resolver = Resolver(self, self.ttl, self.monotonic)
+        self.resolver = Resolver(self, self.ttl, self.monotonic, rules=rules)
         rewriter = Rewriter(settings)
         self.recorder = Recorder(settings, log, Metrics())
         media = Inliner(rewriter.options, None, log)
@@ -191,13 +205,13 @@ class Deployment:
         """
         agent_id, template = self.cluster.agents[agent], agent.partition("-")[2]
         gaining = {self.cluster.agents.get(f"{kind}-{template}", agent_id) for kind in ("per", "conv")}
-        documents = read_documents(self, self.cluster.numbers, [agent_id])
+        documents = read_documents(self, self.cluster.numbers, [agent_id], self.rules)
         documents = replace(documents, agents={id_: documents.agents[id_] for id_ in {agent_id, *gaining}})
         (found,) = offers(documents, [agent_id], TAG, new_connector)
         assert isinstance(found, Offer), found
         journal = MemoryJournal.create(Path(tempfile.gettempdir()), found, documents, LLM_URL)
         changed = self._drop_profiles if tells_gateway else lambda: None
-        prove = lambda: probe.prove_again(self, journal.record)  # noqa: E731
+        prove = lambda: probe.prove_again(self, journal.record, self.rules)  # noqa: E731
         carry_out(self, journal, prove, credential=CREDENTIAL, clock=self, changed=changed)
         self.cluster.profile.cache_clear()
         return Upgrade(journal, new_connector)
