@@ -85,7 +85,7 @@ class Gateway:
         self._tls = on_data_port(settings.listen.tls, log)
         self._admin_pages = AdminPages(self.upstream, self._now.profiles, self.metrics, _token(settings.listen))
         listen = settings.listen
-        self._data = _listener(self._now.port, settings, log, self._tls.context if self._tls else None)
+        self._data = _listener(self._now.port, settings, log, self._tls.listener_context() if self._tls else None)
         admin = build_application(self._admin_pages, log)
         self._admin = AdminListener(admin, listen.admin_host, listen.admin_port, settings.limits, log, _ADMIN_GRACE)
 

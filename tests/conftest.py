@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import os
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from typing import Any
 
@@ -31,6 +33,12 @@ settings.register_profile("quick", max_examples=16, **_PROPERTY)
 settings.load_profile("quick")
 
 
+_HANGS = 300.0
+"""Seconds after which a test that does not end shows where it is."""
+_watched_since = 0.0
+_STANDARD_ERROR = os.fdopen(os.dup(2), "w")
+
+
 def share(count: int) -> int:
     """Return this run's share of a count of examples, requests or rounds: all of them in a thorough run."""
     return max(1, count * settings().max_examples // 100)
@@ -41,8 +49,25 @@ def examples(count: int, **more: Any) -> settings:
     return settings(max_examples=share(count), **more)
 
 
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol() -> Iterator[None]:
+    """Show where a test hangs. pytest's own `faulthandler_timeout` starts a thread for each test, which takes 1 ms."""
+    global _watched_since
+    if time.monotonic() - _watched_since > 10:
+        _watched_since = time.monotonic()
+        faulthandler.dump_traceback_later(_HANGS, file=_STANDARD_ERROR)
+    return (yield)
+
+
 def pytest_collection_finish() -> None:
     """Exclude the collected tests from garbage collection, as they stay in memory anyway."""
+    gc.freeze()
+
+
+@pytest.fixture
+def small_heap() -> None:
+    """Exclude all objects that there are from garbage collection, so that collections in the test cost little."""
+    gc.collect()
     gc.freeze()
 
 

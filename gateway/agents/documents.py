@@ -7,7 +7,6 @@ missing or of the wrong type is reported with its document and path; nothing is 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -22,8 +21,6 @@ Document = Mapping[str, Any]
 
 LLM_TOOL = "MLModelTool"
 _PREDICT = "predict"
-_UNIFIED_API = "plugins.ml_commons.unified_agent_api_enabled"
-_VERSION = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?")
 
 
 class _Unreadable(Exception):
@@ -251,36 +248,6 @@ def _required_inputs(model_doc: Document, place: str) -> tuple[str, ...]:
 
 def _takes_string(schema_type: Any) -> bool:
     return schema_type == "string" or (isinstance(schema_type, list) and "string" in schema_type)
-
-
-def read_version(root_doc: Any) -> tuple[int, ...] | None:
-    """Return the version in the response of `GET /`, (2, 19, 0); None if it is not OpenSearch's own.
-
-    With `compatibility.override_main_response_version` a cluster reports 7.10.2 without the distribution, so a number
-    without `distribution: opensearch` is ignored.
-    """
-    version = _mapping(_mapping(root_doc).get("version"))
-    found = _VERSION.match(_text(version.get("number")))
-    if found is None or version.get("distribution") != "opensearch":
-        return None
-    return tuple(int(number or 0) for number in found.groups())
-
-
-def read_unified_api(settings_doc: Any) -> bool | None:
-    """Read from `GET /_cluster/settings?include_defaults=true` whether the unified agent API is on; None if not there.
-
-    Reads nested and flat settings; transient ones override persistent ones, and those override the defaults.
-    """
-    for level in ("transient", "persistent", "defaults"):
-        settings = _mapping(_mapping(settings_doc).get(level))
-        value: Any = settings.get(_UNIFIED_API)
-        if value is None:
-            value = settings
-            for name in _UNIFIED_API.split("."):
-                value = _mapping(value).get(name)
-        if str(value).lower() in ("true", "false"):
-            return str(value).lower() == "true"
-    return None
 
 
 def _is_flow(agent_doc: Document) -> bool:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, assert_never
 
 from gateway.agents.cache import SharedCache
-from gateway.agents.documents import Document, read_profile, read_unified_api, read_version
+from gateway.agents.cluster import read_unified_api, read_version
+from gateway.agents.documents import Document, read_profile
 from gateway.agents.errors import FailedLookup, LookupFailed, lookup_error
 from gateway.agents.lookup import Credentials, Lookup, get_document
 from gateway.agents.reader import SETTINGS_PATH, AgentDocuments, Batch, Found, may_have_unified_api, read_agents

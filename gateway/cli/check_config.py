@@ -7,10 +7,11 @@ from pathlib import Path
 
 import click
 
+from gateway.app import check
 from gateway.cli.command import FILE, Command
 from gateway.config.describe import effective
 from gateway.config.load import ConfigError, load
-from gateway.execute.build import check_rules
+from gateway.observe.logs import configure
 
 _EXAMPLES = """\
 mlc-gateway check-config -c config/gateway.yaml
@@ -22,13 +23,13 @@ GATEWAY__UPSTREAM__URL=https://search.example.org mlc-gateway check-config -c co
 )
 @click.option("-c", "--config", type=FILE, metavar="FILE", help="Settings file, YAML or TOML.")
 def command(config: Path | None) -> int:
-    """Check the settings and print the ones in effect, without secrets.
+    """Check the settings and the files they name, and print the settings in effect, without secrets.
 
     If something is wrong, print every problem on standard error.
     """
     try:
         settings = load(config)
-        check_rules(settings)
+        check(settings, configure(settings.logs.level, settings.logs.format))
     except ConfigError as error:
         return report(error)
     sys.stdout.write(effective(settings))

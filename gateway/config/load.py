@@ -12,6 +12,7 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -122,7 +123,7 @@ def _is_setting(keys: Sequence[str]) -> bool:
     kind: Any = Settings
     for key in keys:
         if _is_section(kind):
-            types = get_type_hints(kind, include_extras=True)
+            types = _types(kind)
             if key not in types:
                 return True
             kind = bare(types[key])
@@ -161,7 +162,7 @@ class _Reader:
 
     def sections(self, layer: Mapping[str, Any], cls: Any, path: str) -> dict[str, Any]:
         """Return `layer` without empty (`null`) sections and sections of the wrong type; record the latter."""
-        types = get_type_hints(cls, include_extras=True)
+        types = _types(cls)
         checked: dict[str, Any] = {}
         for key, value in layer.items():
             kind = bare(types.get(key))
@@ -189,7 +190,7 @@ class _Reader:
         if not isinstance(value, dict):
             self.not_a_section(path, value, cls)
             return None
-        types = get_type_hints(cls, include_extras=True)
+        types = _types(cls)
         for key in value:
             if key not in types:
                 self.unknown(path, str(key), list(types), value[key])
@@ -256,11 +257,17 @@ class _Reader:
             return Secret()
 
 
+@cache
+def _types(section: type) -> Mapping[str, Any]:
+    """Return the type of each key of a section."""
+    return get_type_hints(section, include_extras=True)
+
+
 def _holds_secret(kind: Any) -> bool:
     """Return True if the section has a secret, so that a wrong value in its place may be one."""
     plain = bare(kind)
     if isinstance(plain, type) and issubclass(plain, msgspec.Struct):
-        return any(map(_holds_secret, get_type_hints(plain, include_extras=True).values()))
+        return any(map(_holds_secret, _types(plain).values()))
     return plain is Secret
 
 

@@ -1,6 +1,7 @@
-"""Every setting, its default and its meaning. ``docs/reference/settings.md`` is generated from this module.
+"""Every setting, its default and its meaning. ``docs/reference/settings.md`` is generated from these classes.
 
-Durations are seconds, sizes are bytes; 0 switches a timeout off.
+Those of `listen` and `upstream` are in modules of their own; other folders import all of them from here. Durations are
+seconds, sizes are bytes; 0 switches a timeout off.
 """
 
 from __future__ import annotations
@@ -9,246 +10,35 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-Port = Annotated[int, Meta(ge=0, le=65535)]
-YEAR = 31_536_000
-"""Longest duration of a setting, in seconds. Switch a time limit off with 0."""
-Seconds = Annotated[float, Meta(ge=0, le=YEAR)]
-PositiveSeconds = Annotated[float, Meta(gt=0, le=YEAR)]
-Positive = Annotated[int, Meta(ge=1)]
-Count = Annotated[int, Meta(ge=0)]
-AgentId = Annotated[str, Meta(pattern=r"^[!-~]+$")]
-HostGlob = Annotated[str, Meta(pattern=r"^[a-z0-9*?_.-]+(:[0-9]{1,5})?$")]
-NodeUrl = Annotated[str, Meta(pattern=r"^https?://[^/?#@\s]+/?$")]
+from gateway.config.listen import ClientTimeouts, Listen, ListenTls
+from gateway.config.types import AgentId, Count, HostGlob, Positive, PositiveSeconds, Seconds, Secret
+from gateway.config.upstream import Account, Auth, Ejection, Health, SigV4, Timeouts, Tls, Upstream
 
-
-class Secret:
-    """A secret, read from an environment variable or a file. Only `reveal` shows it."""
-
-    __slots__ = ("_value", "source")
-
-    def __init__(self, value: str = "", source: str = "") -> None:
-        self._value = value
-        self.source = source
-
-    def reveal(self) -> str:
-        """Return the secret, or "" if none is configured."""
-        return self._value
-
-    def __bool__(self) -> bool:
-        return bool(self._value)
-
-    def __repr__(self) -> str:
-        return f"Secret({self.source})"
-
-
-TlsVersion = Literal["1.2", "1.3"]
-
-
-class ListenTls(Struct, frozen=True, forbid_unknown_fields=True):
-    """TLS on the data port. The files are read again when they change; new connections then use them."""
-
-    cert_file: Annotated[
-        str, Meta(description="PEM file of the gateway's certificate and its chain; empty: no TLS.")
-    ] = ""
-    key_file: Annotated[str, Meta(description="PEM file of its key; empty: it is in `cert_file`.")] = ""
-    client_ca_file: Annotated[
-        str,
-        Meta(description="PEM file of the authorities for client certificates; empty: clients need no certificate."),
-    ] = ""
-    client_auth: Annotated[
-        Literal["required", "optional"],
-        Meta(description="Whether clients must present a certificate. A presented one is always checked."),
-    ] = "required"
-    min_version: Annotated[TlsVersion, Meta(description="Oldest accepted version of TLS.")] = "1.2"
-
-
-class ClientTimeouts(Struct, frozen=True, forbid_unknown_fields=True):
-    """How long to wait for a client of the data port. After that the connection is closed."""
-
-    head: Annotated[Seconds, Meta(description="For the head of a request, from its first byte to its last.")] = 30.0
-    body: Annotated[Seconds, Meta(description="Between two pieces of a request's body.")] = 60.0
-    body_rate: Annotated[
-        Count,
-        Meta(
-            description="Lowest average rate of a request's body, in bytes per second, while the gateway reads it; "
-            "0: no limit. Clients that stream small pieces for a long time (`_bulk/stream`) need 0."
-        ),
-    ] = 1024
-    body_rate_after: Annotated[Seconds, Meta(description="How long a body may be slower than that.")] = 10.0
-    send: Annotated[Seconds, Meta(description="For the client to continue reading an answer.")] = 300.0
-    keepalive: Annotated[Seconds, Meta(description="Between two requests on a connection.")] = 75.0
-
-
-class Listen(Struct, frozen=True, forbid_unknown_fields=True):
-    """The ports of the gateway: one for the cluster's API, one for its own pages."""
-
-    data_host: Annotated[str, Meta(description="Address of the cluster's API.")] = "127.0.0.1"
-    data_port: Annotated[Port, Meta(description="Port of the cluster's API; 0: any free port.")] = 9209
-    admin_host: Annotated[
-        str,
-        Meta(description="Address of health and metrics. Unless it is a loopback address, `admin_token` is required."),
-    ] = "127.0.0.1"
-    admin_port: Annotated[Port, Meta(description="Port of health and metrics; 0: any free port.")] = 9601
-    admin_token: Annotated[
-        Secret,
-        Meta(description="Bearer token for `/metrics` and `/profiles/drop`. The health pages need none, for probes."),
-    ] = Secret()
-    workers: Annotated[
-        Annotated[int, Meta(ge=1, le=1024)],
-        Meta(
-            description="Processes that share the data port. If there are several, a supervisor starts and watches "
-            "them."
-        ),
-    ] = 1
-    http: Annotated[
-        Literal["builtin", "aiohttp"],
-        Meta(description="HTTP server of the data port: the gateway's own; or aiohttp's, slower and less exact."),
-    ] = "builtin"
-    drain_seconds: Annotated[
-        Seconds,
-        Meta(
-            description="How long the gateway accepts connections after a signal to stop, while it is no longer ready."
-        ),
-    ] = 0.0
-    shutdown_seconds: Annotated[
-        Seconds, Meta(description="How long running requests may take to finish after that.")
-    ] = 30.0
-    forwarded: Annotated[
-        Literal["pass", "drop", "append"],
-        Meta(
-            description="What to do with `X-Forwarded-*`, `X-Real-IP` and `Forwarded`: `pass` them; `drop` those of "
-            "untrusted peers; `append`: drop those, then add the peer's address."
-        ),
-    ] = "pass"
-    trusted_proxies: Annotated[
-        list[str],
-        Meta(description="Networks (`10.0.0.0/8`) of proxies that the gateway trusts to name the client."),
-    ] = []
-    tls: ListenTls = ListenTls()
-    timeouts: ClientTimeouts = ClientTimeouts()
-
-
-class Timeouts(Struct, frozen=True, forbid_unknown_fields=True):
-    """How long to wait for the cluster."""
-
-    connect: Annotated[Seconds, Meta(description="To get a connection, including the wait for a free one.")] = 5.0
-    header: Annotated[Seconds, Meta(description="From the end of the request to the answer's head.")] = 300.0
-    idle: Annotated[
-        Seconds,
-        Meta(description="Between two pieces of an answer's body, or of a request's body as the cluster reads it."),
-    ] = 300.0
-    execute: Annotated[
-        Seconds,
-        Meta(description="Replaces `header` and `idle` for `_execute`. 0 by default, as an agent may run for minutes."),
-    ] = 0.0
-    lookup: Annotated[Seconds, Meta(description="For one whole read of an agent, a model or a connector.")] = 10.0
-
-
-class Tls(Struct, frozen=True, forbid_unknown_fields=True):
-    """TLS to the cluster, if its address is https. The files are read again when they change."""
-
-    verify: Annotated[bool, Meta(description="Check the cluster's certificate and host name.")] = True
-    ca_file: Annotated[str, Meta(description="PEM file of the authorities to trust instead of the system's.")] = ""
-    cert_file: Annotated[
-        str, Meta(description="PEM file of the gateway's client certificate and its chain; empty: none.")
-    ] = ""
-    key_file: Annotated[str, Meta(description="PEM file of its key; empty: it is in `cert_file`.")] = ""
-    server_name: Annotated[
-        str, Meta(description="Name for SNI and for the check of the certificate; empty: the host in the address.")
-    ] = ""
-    min_version: Annotated[TlsVersion, Meta(description="Oldest accepted version of TLS.")] = "1.2"
-
-
-class Account(Struct, frozen=True, forbid_unknown_fields=True):
-    """An account on the cluster."""
-
-    username: Annotated[str, Meta(description="Its name.")] = ""
-    password: Annotated[Secret, Meta(description="Its password.")] = Secret()
-
-
-class SigV4(Struct, frozen=True, forbid_unknown_fields=True):
-    """Amazon's signature, Version 4, with credentials from boto3's chain."""
-
-    service: Annotated[
-        Literal["es", "aoss"],
-        Meta(description="The service: OpenSearch Service (`es`) or OpenSearch Serverless (`aoss`)."),
-    ] = "es"
-    region: Annotated[str, Meta(description="Its region; empty: as boto3 finds it.")] = ""
-    profile: Annotated[str, Meta(description="Profile of the AWS configuration files; empty: as boto3 finds it.")] = ""
-
-
-class Auth(Struct, frozen=True, forbid_unknown_fields=True):
-    """The credentials that the cluster gets: the client's, or the gateway's instead. Never both."""
-
-    mode: Annotated[
-        Literal["pass", "basic", "sigv4"],
-        Meta(
-            description="`pass`: the client's `Authorization`, unchanged. `basic`, `sigv4`: the gateway's credentials "
-            "instead; the cluster then can't tell clients apart."
-        ),
-    ] = "pass"
-    basic: Account = Account()
-    sigv4: SigV4 = SigV4()
-
-
-class Health(Struct, frozen=True, forbid_unknown_fields=True):
-    """Probes of the nodes, if there are several. A single node is probed only by the readiness page."""
-
-    path: Annotated[
-        str, Meta(pattern=r"^/[!-~]*$", description="Path of a probe. Any status below 500 is a success.")
-    ] = "/"
-    interval: Annotated[Seconds, Meta(description="Between two rounds of probes; 0: no probes.")] = 5.0
-    timeout: Annotated[PositiveSeconds, Meta(description="For one whole probe.")] = 2.0
-    failures: Annotated[Positive, Meta(description="Consecutive failures after which a node gets no requests.")] = 3
-    successes: Annotated[Positive, Meta(description="Consecutive successes after which it gets requests again.")] = 2
-
-
-class Ejection(Struct, frozen=True, forbid_unknown_fields=True):
-    """Nodes that fail requests get none for a while. The last node is never ejected."""
-
-    failures: Annotated[
-        Count, Meta(description="Consecutive requests without a valid answer that eject a node; 0: no ejection.")
-    ] = 3
-    seconds: Annotated[
-        Seconds, Meta(description="How long the first time; doubled each time the node fails again.")
-    ] = 5.0
-    max_seconds: Annotated[Seconds, Meta(description="Longest ejection.")] = 300.0
-    max_share: Annotated[
-        float, Meta(ge=0, le=1, description="Largest share of ejected nodes at a time; one may always be ejected.")
-    ] = 0.5
-
-
-class Upstream(Struct, frozen=True, forbid_unknown_fields=True):
-    """The OpenSearch cluster."""
-
-    url: Annotated[
-        str,
-        Meta(
-            pattern=r"^https?://[^/?#@\s]+/?$",
-            description="The cluster's address: `http(s)://host[:port]`, without a path or credentials.",
-        ),
-    ] = "http://127.0.0.1:9200"
-    nodes: Annotated[
-        list[NodeUrl],
-        Meta(
-            description="Addresses of several nodes of the cluster, instead of `url`; all different, all of one "
-            "scheme. Each request goes to the least busy node."
-        ),
-    ] = []
-    host_header: Annotated[
-        Literal["upstream", "client"],
-        Meta(
-            description="`Host` sent to the cluster: the cluster's (`upstream`; required by Amazon's service) or the "
-            "client's."
-        ),
-    ] = "upstream"
-    connections: Annotated[Positive, Meta(description="Largest number of connections to the cluster.")] = 1000
-    keepalive: Annotated[Seconds, Meta(description="How long an idle connection stays open.")] = 15.0
-    timeouts: Timeouts = Timeouts()
-    tls: Tls = Tls()
-    auth: Auth = Auth()
-    health: Health = Health()
-    ejection: Ejection = Ejection()
+__all__ = [
+    "Account",
+    "Admission",
+    "Agents",
+    "Answers",
+    "Auth",
+    "ClientTimeouts",
+    "Ejection",
+    "Health",
+    "Limits",
+    "Listen",
+    "ListenTls",
+    "Logs",
+    "MediaByUrl",
+    "Memory",
+    "Registrations",
+    "Rule",
+    "Secret",
+    "ServiceAccount",
+    "Settings",
+    "SigV4",
+    "Timeouts",
+    "Tls",
+    "Upstream",
+]
 
 
 class Limits(Struct, frozen=True, forbid_unknown_fields=True):

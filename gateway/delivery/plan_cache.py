@@ -126,7 +126,7 @@ def is_plain_text(text: str) -> bool:
     # Separate checks are faster than a loop. `:` is checked first, because finding `:-` is slower.
     if "$" in text or "{" in text or "}" in text or (":" in text and ":-" in text):
         return False
-    if MARK in text or _FIRST in text or _LAST in text:
+    if MARK in text or (not text.isascii() and (_FIRST in text or _LAST in text)):
         return False
     return text.lstrip(BLANK)[:1] not in _OPENING
 

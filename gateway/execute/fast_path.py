@@ -6,7 +6,7 @@ specimens is planned and proved once, and the result is the template for every o
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gateway.agents.lookup import AUTH_HEADERS
@@ -18,12 +18,12 @@ from gateway.execute.reporter import Reporter
 from gateway.execute.response_headers import delivery_headers
 from gateway.execute.rewrite import is_native
 from gateway.execute.rewriter import Rewriter, new_turn_id
-from gateway.execute.shape import Shape, ShapedBody, ShapedTemplate, read_plain_text, read_shaped, specimen_body
+from gateway.execute.shape import PLAIN_TEXT, ShapedBody, ShapedTemplate, read_plain_text, read_shaped, specimen_body
 from gateway.mlcommons.generations import Generation
 from gateway.mlcommons.profile import AgentProfile
 from gateway.ports import Forward
 from gateway.recent import Recent
-from gateway.unified.budget import Budget
+from gateway.unified.budget import SMALL_TEXT, Budget
 from gateway.unified.payloads import Payload
 from gateway.unified.request import read_execute
 
@@ -38,11 +38,8 @@ class Prepared:
     plan: Plan | None = None
     template: ShapedTemplate | None = None
     response_headers: Mapping[str, str] | None = None
-
-    @property
-    def around_text(self) -> list[bytes]:
-        """What is around each place of the text, if there is one text and nothing else."""
-        return self.template.around_text if self.template is not None else []
+    around_text: Sequence[bytes] = ()
+    """What is around each place of the text, if there is one text and nothing else."""
 
 
 _NO_TEMPLATE = Prepared()
@@ -55,8 +52,8 @@ class PreparedShapes:
 
     def __init__(self, _: AgentProfile) -> None:
         self.by_shape: Recent[Prepared] = Recent(self.MAX_ENTRIES)
-        self.texts: dict[Shape, Prepared] = {}
-        """By shape: the bodies of one text, where nothing else changes from request to request."""
+        self.plain_text: Prepared | None = None
+        """That of one plain text, if nothing else changes from request to request."""
 
 
 class FastPath:
@@ -65,6 +62,7 @@ class FastPath:
     def __init__(self, settings: Settings, resolver: Resolver, rewriter: Rewriter, reporter: Reporter) -> None:
         self._answers = settings.answers
         self._budget = Budget.from_limits(settings.limits)
+        self._longest_text = min(self._budget.text, SMALL_TEXT)
         self._resolver = resolver
         self._rewriter = rewriter
         self._reporter = reporter
@@ -81,17 +79,17 @@ class FastPath:
         if agent is None or agent.profile.generation is Generation.UNIFIED_V2:
             return None
         prepared = agent.derive(PreparedShapes)
-        plain = read_plain_text(body) if prepared.texts and len(body) <= self._budget.text else None
-        if plain is not None and (found := prepared.texts.get(plain[0])) is not None:
-            return self._forward(found, [plain[1].join(found.around_text)])
+        found = prepared.plain_text
+        if found is not None and len(body) <= self._longest_text and (text := read_plain_text(body)) is not None:
+            return self._forward(found, [text.join(found.around_text)])
         shaped = read_shaped(body, self._budget)
         if shaped is None:
             return None
         found = prepared.by_shape.get(shaped.shape, lambda: self._prepare(agent, shaped))
         if found.template is None:
             return None
-        if found.around_text and len(prepared.texts) < PreparedShapes.MAX_ENTRIES:
-            prepared.texts[shaped.shape] = found
+        if found.around_text and shaped.shape == PLAIN_TEXT:
+            prepared.plain_text = found
         return self._forward(found, found.template.fill(shaped, new_turn_id))
 
     def _forward(self, prepared: Prepared, body: list[Payload]) -> Forward:
@@ -109,7 +107,7 @@ class FastPath:
             return _NO_TEMPLATE  # a refusal, or a fault, is reported for the client's own body
         template = ShapedTemplate.of(b"".join(rewrite.body or ()), shaped)
         headers = delivery_headers(self._answers, rewrite.plan, request.input.type.value, both_sent=False)
-        return Prepared(rewrite.plan, template, headers)
+        return Prepared(rewrite.plan, template, headers, template.around_text if template is not None else ())
 
 
 def read_headers(lines: Iterable[bytes], wanted: Collection[bytes]) -> dict[str, str] | None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-from gateway.agents.documents import read_version
+from gateway.agents.cluster import read_version
 from gateway.agents.errors import PERMISSIONS
 from gateway.config.load import ConfigError, load
 from gateway.config.schema import Settings, Upstream

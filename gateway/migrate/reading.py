@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from gateway.agents.documents import Document, needed_connector, read_unified_api
+from gateway.agents.cluster import read_unified_api
+from gateway.agents.documents import Document, needed_connector
 from gateway.agents.lookup import document_path
 from gateway.agents.reader import SETTINGS_PATH, Batch, Found, may_have_unified_api, read_agents, run
 from gateway.agents.rules import Rule

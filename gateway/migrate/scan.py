@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from gateway.agents.documents import needed, needed_connector, read_profile, read_unified_api
+from gateway.agents.cluster import read_unified_api
+from gateway.agents.documents import needed, needed_connector, read_profile
 from gateway.agents.errors import lookup_error
 from gateway.agents.lookup import document_path
 from gateway.agents.reader import (

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_left
 from collections.abc import Iterator
+from typing import Protocol
+from weakref import WeakSet
 
 from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -15,6 +17,12 @@ from prometheus_client.utils import floatToGoString
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+
+
+class Running(Protocol):
+    """Has requests that are being answered now; see `gateway.proxy.lifecycle.Lifecycle`."""
+
+    running: int
 
 
 class Metrics:
@@ -37,13 +45,12 @@ class Metrics:
             registry=self.registry,
         )
 
-    def began(self) -> None:
-        """Count a request that has begun."""
-        self._traffic.running += 1
+    def watch(self, source: Running) -> None:
+        """Include the requests of `source` in those that are being answered now, while `source` exists."""
+        self._traffic.sources.add(source)
 
     def finished(self, intent: str, status: int) -> None:
         """Count a request that is over. status: of the response; 0 if the connection was cut before or within it."""
-        self._traffic.running -= 1
         answered = self._traffic.answered
         answered[intent, status] = answered.get((intent, status), 0) + 1
 
@@ -98,7 +105,7 @@ class _Traffic(Collector):
         self.answered: dict[tuple[str, int], int] = {}
         self.rewrites: dict[tuple[str, str, str], int] = {}
         self.waits: dict[str, _Waits] = {}
-        self.running = 0
+        self.sources: WeakSet[Running] = WeakSet()
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics as they are now."""
@@ -126,4 +133,5 @@ class _Traffic(Collector):
         for intent, waits in self.waits.items():
             upstream.add_metric((str(intent),), waits.buckets(), waits.total)
         yield upstream
-        yield GaugeMetricFamily("mlc_gateway_in_flight", "Requests being answered now.", self.running)
+        running = sum(source.running for source in self.sources)
+        yield GaugeMetricFamily("mlc_gateway_in_flight", "Requests being answered now.", running)

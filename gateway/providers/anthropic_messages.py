@@ -26,7 +26,7 @@ from gateway.providers.capabilities import (
 )
 from gateway.providers.connector import ConnectorTemplate, ModelSpec
 from gateway.providers.findings import Findings
-from gateway.providers.tools import Turn, role_runs
+from gateway.providers.tools import Turn, role_runs, run_content
 from gateway.unified.model import Base64, ContentBlock, ConverseBlock, Json, Media, Text, ToolResult, ToolUse
 
 API_VERSION = "2023-06-01"
@@ -195,8 +195,7 @@ class _Writer:
         self._findings = findings
 
     def message(self, turns: Sequence[Turn]) -> dict[str, Any]:
-        blocks = sorted((block for turn in turns for block in turn.content), key=_rank)
-        return {"role": turns[0].role, "content": [self._part(block) for block in blocks]}
+        return {"role": turns[0].role, "content": [self._part(block) for block in run_content(turns)]}
 
     def _part(self, block: ContentBlock) -> dict[str, Any]:
         match block:
@@ -258,11 +257,6 @@ class _Writer:
                 return self._media(part)
             case _:
                 assert_never(part)
-
-
-def _rank(block: ContentBlock) -> int:
-    """Order tool results first, tool calls last; everything else in the client's order."""
-    return {ToolResult: 0, ToolUse: 2}.get(type(block), 1)
 
 
 def _text(text: str) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from gateway.providers.capabilities import (
 from gateway.providers.connector import SYSTEM_PROMPT, ConnectorTemplate, ModelSpec
 from gateway.providers.documents import DocumentNames
 from gateway.providers.findings import Findings
-from gateway.providers.tools import Turn, role_runs
+from gateway.providers.tools import Turn, role_runs, run_content
 from gateway.unified.model import (
     Base64,
     ContentBlock,
@@ -190,7 +190,7 @@ class _Writer:
         self._names = DocumentNames(findings)
 
     def message(self, turns: Sequence[Turn]) -> dict[str, Any]:
-        blocks = sorted((block for turn in turns for block in turn.content), key=_rank)
+        blocks = run_content(turns)
         content = [self._part(block) for block in blocks]
         document = next((b for b in blocks if isinstance(b, Media) and b.kind == "document"), None)
         if document and self._limits.document_needs_text and not any(isinstance(block, Text) for block in blocks):
@@ -244,11 +244,6 @@ class _Writer:
                 return self._media(part)
             case _:
                 assert_never(part)
-
-
-def _rank(block: ContentBlock) -> int:
-    """Order tool results first, tool calls last; everything else in the client's order."""
-    return {ToolResult: 0, ToolUse: 2}.get(type(block), 1)
 
 
 def _source(block: Media) -> dict[str, Any]:

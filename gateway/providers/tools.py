@@ -41,6 +41,12 @@ def role_runs(turns: Iterable[Turn]) -> list[list[Turn]]:
     return [list(run) for _, run in groupby(turns, key=lambda turn: turn.role == "assistant")]
 
 
+def run_content(run: Iterable[Turn]) -> list[ContentBlock]:
+    """Return the blocks of a run: tool results first, tool calls last, everything else in the client's order."""
+    ranks: dict[type[ContentBlock], int] = {ToolResult: 0, ToolUse: 2}
+    return sorted((block for turn in run for block in turn.content), key=lambda block: ranks.get(type(block), 1))
+
+
 @dataclass(slots=True)
 class _Calls:
     """The calls of a run that have no result yet, by the client's id; each list in the calls' order."""

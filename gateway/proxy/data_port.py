@@ -42,6 +42,7 @@ class DataPort:
         self.backlog = Backlog()
         self.log = RequestLog(log, metrics, settings.logs.payloads)
         self.lifecycle = Lifecycle(self.timeouts)
+        metrics.watch(self.lifecycle)
         self.dispatcher = Dispatcher(execute, manage, upstream.auth is not None)
         self._forwarding = Forwarding(settings.listen)
         self._router = Router(settings, self._forwarding, upstream.auth, manage is not None)
@@ -50,7 +51,6 @@ class DataPort:
 
     def exchange(self, client: ClientConnection, request: Request) -> Exchange:
         """Begin the exchange that handles `request`; `finished` ends it."""
-        self.log.began()
         self.lifecycle.running += 1
         return self._router.exchange(self, client, request)
 

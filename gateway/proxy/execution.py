@@ -57,9 +57,12 @@ class Execution(Exchange):
         if length is not None and length > limit:
             self.refuse(content_coding.too_large(limit, f"{length} bytes"))
             return
-        if self.request.fields.expects and not self.outbound.complete and not self._pending:
-            self.client.transport.write(_CONTINUE)
         pending, self._pending = self._pending, []
+        if length is not None and self.outbound.complete:
+            self._run(b"".join(pending))
+            return
+        if self.request.fields.expects and not self.outbound.complete and not pending:
+            self.client.transport.write(_CONTINUE)
         self.upload(b"".join(pending), self.outbound.complete)
         if not self.outbound.complete:
             self.client.resume_reading()  # it was paused if the request had to wait
@@ -157,6 +160,8 @@ class Execution(Exchange):
         body = self._forward.body
         pieces: Buffers = [self._raw] if body is None else body
         before, after = self.request.fields.around_length(self._host(authority), replaced=body is not None)
+        if len(pieces) == 1 and pieces[0]:
+            return b"%b%d%b" % (before, len(pieces[0]), after), pieces
         return b"%b%d%b" % (before, sum(map(len, pieces)), after), list(filter(None, pieces))
 
     def repeatable(self) -> bool:
@@ -165,7 +170,8 @@ class Execution(Exchange):
 
     def added_lines(self) -> bytes:
         """See `Exchange`."""
-        lines = encode_fields(self._forward.response_headers)
+        headers = self._forward.response_headers
+        lines = encode_fields(headers) if headers else b""
         if self.route.aliased:
             lines += b"%b: %b\r\n" % (_AGENT, quote(self.route.id).encode("ascii"))
         return lines

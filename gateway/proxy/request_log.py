@@ -30,7 +30,6 @@ class RequestLog:
     def __init__(self, log: Logger, metrics: Metrics, payloads: bool) -> None:
         self._log = log
         self._metrics = metrics
-        self.began = metrics.began
         self._payloads = payloads
         self._log_requests = log.is_enabled_for(logging.INFO)
         self._log_passthrough = log.is_enabled_for(logging.DEBUG)
@@ -76,7 +75,6 @@ class RequestLog:
 
     def no_request(self, error: GatewayError) -> None:
         """Record bytes from a client that were no valid request."""
-        self._metrics.began()
         self._metrics.finished(_PASSTHROUGH, error.status)
         described = describe_error(error, self._payloads)
         self._log.info("refused", type=described["type"], reason=described["reason"])

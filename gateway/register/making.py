@@ -6,10 +6,9 @@ import asyncio
 import json
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
 from urllib.parse import urlsplit
 
-from gateway.agents.documents import read_unified_api, read_version
+from gateway.agents.cluster import read_setting, read_switch, read_unified_api, read_version
 from gateway.agents.errors import LookupFailed, lookup_error
 from gateway.config.schema import Secret
 from gateway.errors import GatewayError, Problem, RegistrationFailed
@@ -61,22 +60,7 @@ async def read_target(calls: Calls) -> Target:
     settings = await calls("GET", _SWITCHES)
     if not settings.good:
         return Target(version)
-    return Target(version, read_unified_api(settings.document), _switch(_setting(settings.document, _MCP_ENABLED)))
-
-
-def _switch(value: Any) -> bool | None:
-    return {"true": True, "false": False}.get(str(value).lower())
-
-
-def _setting(document: Mapping[str, Any] | None, name: str) -> Any:
-    """Return a setting's value: transient before persistent before default; None if there is none."""
-    for level in ("transient", "persistent", "defaults"):
-        value: Any = (document or {}).get(level)
-        for part in name.split("."):
-            value = value.get(part) if isinstance(value, Mapping) else None
-        if value is not None:
-            return value
-    return None
+    return Target(version, read_unified_api(settings.document), read_switch(settings.document, _MCP_ENABLED))
 
 
 async def make_agent(
@@ -164,7 +148,7 @@ async def _help_for(calls: Calls, reason: str, url: str) -> str:
     address = f"^{where.scheme}://{re.escape(where.netloc)}(/.*)?$"
     try:
         settings = await calls("GET", _ENDPOINTS)
-        trusted = _setting(settings.document, _TRUSTED) if settings.good else None
+        trusted = read_setting(settings.document, _TRUSTED) if settings.good else None
     except LOST:
         trusted = None
     call = json.dumps({"persistent": {_TRUSTED: [*(trusted or ()), address]}})

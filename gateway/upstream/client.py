@@ -62,7 +62,7 @@ class Upstream:
         self.execute_timeouts = ResponseTimeouts(timeouts.execute, timeouts.execute)
         self.auth = authenticator(settings.auth, self._log)
         self.tls: TlsSource | None = None
-        self._prober = Prober(settings.health, lambda: self.tls.context if self.tls else None)
+        self._prober = Prober(settings.health, lambda: self.tls)
         self._watching: asyncio.Task[None] | None = None
         self.nodes = NodeSet(settings, self._prober, self._log)
         waits = (timeouts.header, timeouts.idle, timeouts.execute, settings.keepalive)
@@ -79,7 +79,7 @@ class Upstream:
         for node in self.nodes.nodes:
             self._pools[node] = Pool(
                 node,
-                self.tls.context if self.tls and node.tls else None,
+                self.tls if node.tls else None,
                 self._settings.connections,
                 self._settings.keepalive,
                 self._settings.timeouts.connect,

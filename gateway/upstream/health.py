@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Callable
 
 from gateway.config.schema import Health
 from gateway.observe.connect_errors import describe_connect_error
 from gateway.upstream.nodes import Node
-
-Context = Callable[[], ssl.SSLContext | None]
+from gateway.upstream.tls import TlsSource
 
 
 class Prober:
-    """Probes nodes. tls: returns the TLS context; it is called for each probe."""
+    """Probes nodes. tls: returns the TLS source, which is made after this object; None for plain HTTP."""
 
-    def __init__(self, health: Health, tls: Context) -> None:
+    def __init__(self, health: Health, tls: Callable[[], TlsSource | None]) -> None:
         self._path = health.path.encode("ascii")
         self._timeout = health.timeout
         self._tls = tls
@@ -42,8 +40,9 @@ class Prober:
         return 200 <= status < 500
 
     async def _status(self, node: Node) -> int:
-        context = self._tls() if node.tls else None
-        reader, writer = await asyncio.open_connection(node.host, node.port, ssl=context)
+        source = self._tls() if node.tls else None
+        tls = source.connect_options(node.host) if source else {}
+        reader, writer = await asyncio.open_connection(node.host, node.port, **tls)
         try:
             writer.write(
                 b"GET %b HTTP/1.1\r\nHost: %b\r\nUser-Agent: mlc-gateway\r\nConnection: close\r\n\r\n"

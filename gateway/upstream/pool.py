@@ -8,7 +8,6 @@ cancelled, the next one gets the connection.
 from __future__ import annotations
 
 import asyncio
-import ssl
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from gateway.upstream.connection import Connection
 from gateway.upstream.deadlines import NO_DEADLINE
 from gateway.upstream.nodes import Node
 from gateway.upstream.outbound import OutboundRequest
+from gateway.upstream.tls import TlsSource
 
 _BRIEF = 0.001
 
@@ -35,7 +35,7 @@ class Pool:
     def __init__(
         self,
         node: Node,
-        tls: ssl.SSLContext | None,
+        tls: TlsSource | None,
         limit: int,
         keepalive: float,
         connect_timeout: float,
@@ -166,11 +166,10 @@ class Pool:
             made.append(Connection(self, self._heads))
             return made[-1]
 
+        tls = self._tls.connect_options(node.host) if self._tls else {}
         try:
             async with asyncio.timeout(self._connect_timeout or None):
-                await asyncio.get_running_loop().create_connection(
-                    make, node.host, node.port, ssl=self._tls, server_hostname=node.host if self._tls else None
-                )
+                await asyncio.get_running_loop().create_connection(make, node.host, node.port, **tls)
         except asyncio.CancelledError:  # by `rebuild` or `close`, which have freed the slot
             _abort(made)
             raise

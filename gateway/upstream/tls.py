@@ -1,8 +1,8 @@
 """TLS to the cluster and on the data port, with certificate files that may change while the gateway runs.
 
-A `TlsSource` has one permanent `SSLContext` for the event loop. Each handshake uses the current files: new connections
-get new certificates, open ones do not change. If the files cannot be used (partly written, a key that does not match
-its certificate), the old ones stay in use, and the log reports it.
+Each handshake uses the current `SSLContext` of a `TlsSource`: new connections get new certificates, open ones do not
+change. If the files cannot be used (partly written, a key that does not match its certificate), the old ones stay in
+use, and the log reports it.
 """
 
 from __future__ import annotations
@@ -24,22 +24,24 @@ _VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 _Stamp = tuple[tuple[int, int, int], ...]
 
 
-class _Latest(ssl.SSLContext):
-    """Delegates to another context, which can be replaced. The event loops call nothing but `wrap_bio`."""
+class _ListenerContext(ssl.SSLContext):
+    """The one context of a listener: each handshake uses the current context of `source`.
 
-    inner: ssl.SSLContext
-    server_name: str
+    The event loops call nothing but `wrap_bio`. An `sni_callback` could not change all settings, and would resume the
+    sessions of clients whose authority was removed (docs/internals/decisions/tls-context.md).
+    """
+
+    source: TlsSource
 
     def wrap_bio(self, *args: Any, **kwargs: Any) -> ssl.SSLObject:
-        if self.server_name:
-            kwargs["server_hostname"] = self.server_name
-        return self.inner.wrap_bio(*args, **kwargs)
+        return self.source.context.wrap_bio(*args, **kwargs)
 
 
 class TlsSource:
     """The TLS settings of one side. make: reads the files; raises ConfigError if they cannot be used.
 
-    name: its name in the log. files: those to watch. server_name: used for SNI and verification instead of the host.
+    name: its name in the log. files: those to watch. context: for the next handshake. server_name: for SNI and
+    verification in place of the node's host; empty for the host.
     """
 
     def __init__(
@@ -50,18 +52,23 @@ class TlsSource:
         self._files = [Path(file) for file in files if file]
         self._log = log
         self._stamp = self._read_stamp()
-        self._latest = _Latest(ssl.PROTOCOL_TLS_CLIENT)
-        self._latest.inner, self._latest.server_name = make(), server_name
+        self.context = make()
+        self.server_name = server_name
 
-    @property
-    def context(self) -> ssl.SSLContext:
-        """The permanent context for the event loop."""
-        return self._latest
+    def connect_options(self, host: str) -> dict[str, Any]:
+        """Return the TLS arguments of `loop.create_connection` for one connection to `host`."""
+        return {"ssl": self.context, "server_hostname": self.server_name or host}
+
+    def listener_context(self) -> ssl.SSLContext:
+        """Return a context that a listener can keep: each handshake uses the source's current context."""
+        context = _ListenerContext(ssl.PROTOCOL_TLS_SERVER)
+        context.source = self
+        return context
 
     def replace_with(self, other: TlsSource) -> None:
         """Use the files and settings of `other` from now on. Open connections do not change."""
         self._make, self._files, self._stamp = other._make, other._files, other._stamp
-        self._latest.inner, self._latest.server_name = other._latest.inner, other._latest.server_name
+        self.context, self.server_name = other.context, other.server_name
 
     def refresh(self) -> bool:
         """Read the files again if one has changed. Return True if new ones are in use. Blocks."""
@@ -70,11 +77,11 @@ class TlsSource:
             return False
         self._stamp = stamp
         try:
-            inner = self._make()
+            context = self._make()
         except ConfigError as exc:
             self._log.error("certificates kept", tls=self._name, problems=[str(problem) for problem in exc.problems])
             return False
-        self._latest.inner = inner
+        self.context = context
         self._log.info("certificates renewed", tls=self._name)
         return True
 

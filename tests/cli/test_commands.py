@@ -132,6 +132,12 @@ def test_what_follows_a_double_dash_is_no_option() -> None:
     assert list(expand(params, ["--conf", "a", "--", "--conf", "-c=F"])) == ["--config", "a", "--", "--conf", "-c=F"]
 
 
+def completion_of(line: str) -> dict[str, str]:
+    """Return the variables in which a shell asks for the completions of a line."""
+    last = str(len(line.split(" ")) - 1)
+    return {"_MLC_GATEWAY_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": last}
+
+
 @pytest.mark.parametrize(
     ("line", "completions"),
     [
@@ -141,13 +147,22 @@ def test_what_follows_a_double_dash_is_no_option() -> None:
         ("mlc-gateway agents --require text,i", ["text,image"]),
     ],
 )
-def test_shell_completion(line: str, completions: list[str]) -> None:
-    arguments = line.split(" ")
-    variables = {"_MLC_GATEWAY_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(len(arguments) - 1)}
-    command = [sys.executable, "-m", "gateway"]
+def test_shell_completion(
+    line: str, completions: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in completion_of(line).items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SystemExit) as ended:
+        run([])
+    shown = capsys.readouterr()
+    assert (ended.value.code, shown.err) == (0, "")
+    assert [found.partition(",")[2] for found in shown.out.splitlines()] == completions
+
+
+def test_shell_completion_of_the_program() -> None:
+    command, variables = [sys.executable, "-m", "gateway"], completion_of("mlc-gateway ch")
     done = subprocess.run(command, env=os.environ | variables, capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert [found.partition(",")[2] for found in done.stdout.splitlines()] == completions
+    assert (done.returncode, done.stderr, done.stdout) == (0, "", "plain,check-config\n")
 
 
 def test_a_command_whose_module_is_missing_breaks_no_other(
@@ -189,6 +204,15 @@ def test_rule_with_an_unknown_provider_ends_with_2(
     path.write_text("agents: {rules: [{agent: a, provider: nobody/nothing}]}\n")
     assert run([command, "-c", str(path)]) == 2
     assert capsys.readouterr().err.startswith("agents.rules[0].provider: ")
+
+
+@pytest.mark.parametrize("command", ["check-config", "serve"])
+def test_file_that_cannot_be_read_ends_with_2(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, missing = tmp_path / "g.yaml", tmp_path / "none.pem"
+    path.write_text(f"listen: {{tls: {{cert_file: {missing}}}}}\n")
+    assert run([command, "-c", str(path)]) == 2
+    [problem] = capsys.readouterr().err.splitlines()
+    assert problem == f"listen.tls.cert_file: {missing} can't be used: No such file or directory"
 
 
 def test_bad_option_is_reported_by_its_setting(capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,7 @@ from gateway.notices import Notice
 from gateway.providers.base import MappingOptions
 from gateway.unified.model import AgentInput, Text
 from tests.delivery.cases import CALL, CASES, IMAGE, VIDEO, Case, text, turn
-from tests.delivery.simulated_cluster import Sent, SimulatedCluster, cluster_of
+from tests.delivery.simulated_cluster import Sent, cluster_of
 from tests.matrix import cells
 from tests.oracle import DELIVERY, Oracle, Outcome
 
@@ -85,12 +85,12 @@ def test_an_assistant_in_another_case_is_no_user(monkeypatch: pytest.MonkeyPatch
 
 
 @cache
-def arrived() -> tuple[tuple[SimulatedCluster, str, Case, Sent], ...]:
-    """Requests that arrived at some agents, with all that was reported of each."""
+def arrived() -> tuple[tuple[Oracle, str, Case, Sent], ...]:
+    """Requests that arrived at some agents, with all that was reported of each, and who judged so."""
     return tuple(_arrived())
 
 
-def _arrived() -> Iterator[tuple[SimulatedCluster, str, Case, Sent]]:
+def _arrived() -> Iterator[tuple[Oracle, str, Case, Sent]]:
     for version, agents in AGENTS.items():
         cluster = cluster_of(version)
         oracle = Oracle(cluster)
@@ -98,14 +98,14 @@ def _arrived() -> Iterator[tuple[SimulatedCluster, str, Case, Sent]]:
             for case in (*CASES.values(), *MORE.values()):
                 sent = cluster.send(agent, case.body, case.pairs)
                 if oracle.judge(agent, case.parameters, case.pairs, sent).outcome is Outcome.ARRIVED:
-                    yield cluster, agent, case, sent
+                    yield oracle, agent, case, sent
         cluster.forget()
 
 
-def outcome(cluster: SimulatedCluster, agent: str, case: Case, sent: Sent, notices: tuple[Notice, ...]) -> Outcome:
+def outcome(oracle: Oracle, agent: str, case: Case, sent: Sent, notices: tuple[Notice, ...]) -> Outcome:
     assert sent.rewritten is not None
     other = replace(sent.rewritten, plan=replace(sent.rewritten.plan, notices=notices))
-    return Oracle(cluster).judge(agent, case.parameters, case.pairs, replace(sent, rewritten=other)).outcome
+    return oracle.judge(agent, case.parameters, case.pairs, replace(sent, rewritten=other)).outcome
 
 
 def notices_of(sent: Sent) -> tuple[Notice, ...]:
@@ -115,11 +115,11 @@ def notices_of(sent: Sent) -> tuple[Notice, ...]:
 
 def test_a_notice_that_is_left_out_is_seen() -> None:
     seen, missed = set(), []
-    for cluster, agent, case, sent in arrived():
+    for oracle, agent, case, sent in arrived():
         for notice in notices_of(sent):
             rest = tuple(other for other in notices_of(sent) if other is not notice)
             seen.add(notice.code)
-            if outcome(cluster, agent, case, sent, rest) is Outcome.ARRIVED:
+            if outcome(oracle, agent, case, sent, rest) is Outcome.ARRIVED:
                 missed.append((agent, case.input, notice))
     assert missed == []
     assert seen >= {*DELIVERY, "ROLE_MAPPED", "BLANK_TEXT_DROPPED", "NEUTRAL_TEXT_ADDED"} - {"MEDIA_DESCRIBED"}
@@ -128,11 +128,11 @@ def test_a_notice_that_is_left_out_is_seen() -> None:
 @pytest.mark.parametrize("code", sorted({*DELIVERY, "ROLE_MAPPED", "SYSTEM_HOISTED", "NEUTRAL_TEXT_ADDED", "NO_SUCH"}))
 def test_a_notice_of_what_did_not_happen_is_seen(code: str) -> None:
     missed = []
-    for cluster, agent, case, sent in arrived():
+    for oracle, agent, case, sent in arrived():
         if code in {notice.code for notice in notices_of(sent)}:
             continue
         for at in ("", "input[0]"):
-            if outcome(cluster, agent, case, sent, (*notices_of(sent), Notice(code, "", at))) is Outcome.ARRIVED:
+            if outcome(oracle, agent, case, sent, (*notices_of(sent), Notice(code, "", at))) is Outcome.ARRIVED:
                 missed.append((agent, case.input))
     assert missed == []
 
@@ -151,5 +151,5 @@ def test_described_media_and_the_operators_roles_are_judged() -> None:
     verdict = Oracle(cluster, roles).judge("flow-b", {}, (), sent)
     assert (verdict.outcome, verdict.notices) == (Outcome.ARRIVED, ("ROLE_MAPPED", "ROLE_MAPPED", "MEDIA_DESCRIBED"))
     case = Case(turns)
-    assert outcome(cluster, "flow-b", case, sent, notices_of(sent)[:-1]) is not Outcome.ARRIVED
+    assert outcome(Oracle(cluster), "flow-b", case, sent, notices_of(sent)[:-1]) is not Outcome.ARRIVED
     assert Oracle(cluster).judge("flow-b", {}, (), sent).outcome is Outcome.LOST

@@ -136,6 +136,7 @@ def test_remembered_turns_and_other_roles_are_planned_anew(monkeypatch: pytest.M
     assert made == [one, other, two]
 
 
+@pytest.mark.usefixtures("small_heap")
 def test_profiles_one_after_the_other_get_their_own_plans() -> None:
     provider = registry.provider("bedrock/converse")
     template = cluster_of("2.19.0").profile("flow-a")

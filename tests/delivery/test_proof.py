@@ -166,6 +166,7 @@ def test_selected_tools_that_are_no_list_of_names_are_refused(agent: str, value:
     assert codes(cluster_of("2.19.0").profile(agent), selected_tools=value) == {"AGENT_NOT_CALLABLE"}
 
 
+@pytest.mark.usefixtures("small_heap")
 @pytest.mark.parametrize("agent", ["flow-d", "conv-a", "cflow-e"])
 def test_planning_leaves_nothing_to_the_garbage_collector(agent: str) -> None:
     # A body of many megabytes would stay until the next collection.

@@ -21,14 +21,32 @@ from gateway import cli
 from gateway.delivery.template_change import Code
 from gateway.migrate.promote import Obstacle
 from tests.docs.pages import ROOT, files_of, page
-from tests.migrate.conftest import Deployment, StartDeployment, _loop, _plain_environment, deployment, start_deployment
+from tests.migrate.conftest import (
+    Deployment,
+    StartDeployment,
+    _loop,
+    _no_waiting,
+    _plain_environment,
+    deployment,
+    start_deployment,
+)
 from tests.real_cluster.agents import WIRES, Api, agent_body, connect, register
 from tests.real_cluster.conftest import api, endpoint, llm, real_cluster
 from tests.real_cluster.llm import LLM
 from tests.real_cluster.unified import switch
 from tests.wire import reserved
 
-__all__ = ["_loop", "_plain_environment", "api", "deployment", "endpoint", "llm", "real_cluster", "start_deployment"]
+__all__ = [
+    "_loop",
+    "_no_waiting",
+    "_plain_environment",
+    "api",
+    "deployment",
+    "endpoint",
+    "llm",
+    "real_cluster",
+    "start_deployment",
+]
 
 STEPS = re.split(r"^## ", page("operate/migration.md"), flags=re.MULTILINE)[1:]
 _CLUSTER = "http://127.0.0.1:9200"
@@ -96,12 +114,13 @@ def test_step_1_the_gateway_in_front(deployment: Deployment, run: Run) -> None:
     assert status == 0, shown
     with reserved() as port:  # the page's own port may be in use here
         ports = {"GATEWAY__LISTEN__DATA_PORT": str(port), "GATEWAY__LISTEN__ADMIN_PORT": "0"}
-        process = subprocess.Popen(_argv(serve, deployment.url), stdout=subprocess.DEVNULL, env=_environment() | ports)
+        with Path("serve.log").open("w") as log:
+            process = subprocess.Popen(_argv(serve, deployment.url), stdout=log, stderr=log, env=_environment() | ports)
         try:
             deadline = time.monotonic() + 120
             while not _listens(port):
-                assert process.poll() is None
-                assert time.monotonic() < deadline
+                assert process.poll() is None, Path("serve.log").read_text()
+                assert time.monotonic() < deadline, Path("serve.log").read_text()
                 time.sleep(0.05)
             status, answer = _executed(f"http://127.0.0.1:{port}", deployment.agents["flow-d"], {"input": "hello"})
             assert status == 200, answer

@@ -25,6 +25,7 @@ _CITED = re.compile(
 _WORDS = re.compile(
     r"\b(?:said|told|wish|anatomy|dissected|mend|mends|mended|anew|whoever|presence|flights|blotter)\b", re.IGNORECASE
 )
+_INSTALLED = {"node_modules", ".peers"}
 _GENERATED = ("settings.md", "cli.md")  # their text is the code's
 
 
@@ -52,7 +53,7 @@ def files(*roots: str) -> Iterator[Path]:
     for name in roots:
         root = ROOT / name
         for path in [root] if root.is_file() else sorted(root.rglob("*")):
-            if path.is_file() and path.suffix not in (".pyc", ".json", ".jsonl") and "node_modules" not in path.parts:
+            if path.is_file() and path.suffix not in (".pyc", ".json", ".jsonl") and _INSTALLED.isdisjoint(path.parts):
                 yield path
 
 

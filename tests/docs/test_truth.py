@@ -174,7 +174,7 @@ SECONDS = [
     ("operate/registration.md", "`registration.visible_within` ({} s)", f"{DEFAULTS.registration.visible_within:g}"),
     ("operate/registration.md", "`registration.retry_window` ({} s)", f"{DEFAULTS.registration.retry_window:g}"),
     ("operate/threat-model.md", "no request a connection for {} s", f"{client._STUCK_AFTER:g}"),
-    ("operate/tls.md", "looked at every {} seconds", {10.0: "ten"}.get(tls.POLL, "")),
+    ("operate/tls.md", "checked for changes every {} seconds", {10.0: "ten"}.get(tls.POLL, "")),
     ("operate/amazon.md", "again every {} seconds", {5.0: "five"}.get(authenticator._PAUSE, "")),
 ]
 

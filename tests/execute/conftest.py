@@ -36,13 +36,16 @@ StartDeployment = Callable[..., Awaitable[Deployment]]
 
 @pytest.fixture
 async def start_deployment(start_gateway: StartGateway) -> AsyncIterator[StartDeployment]:
-    """``await start_deployment("2.19.0", {"agents": {…}})``: the settings override the defaults."""
+    """``await start_deployment("2.19.0", {"agents": {…}})``: the settings override the defaults.
+
+    use_case: as for `start_gateway`.
+    """
     started: list[Deployment] = []
 
-    async def start(version: str = "2.19.0", over: Any = None) -> Deployment:
+    async def start(version: str = "2.19.0", over: Any = None, use_case: Any = None) -> Deployment:
         simulator = Simulator(version)
         await simulator.start()
-        gateway = await start_gateway(simulator.url, None, over)
+        gateway = await start_gateway(simulator.url, use_case, over)
         url = f"http://127.0.0.1:{gateway.data_port}"
         agents = seed_core(simulator.core, simulator.llm_url)
         started.append(Deployment(simulator, agents, url, aiohttp.ClientSession(url)))

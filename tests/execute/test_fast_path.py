@@ -166,6 +166,7 @@ def test_an_agent_that_was_asked_is_known(agent: tuple[str, str]) -> None:
 
 
 @pytest.mark.parametrize(("kind", "id"), [("agents", "flow-a"), ("agents", None), ("models", None), ("cluster", None)])
+@pytest.mark.usefixtures("small_heap")
 def test_a_profile_that_was_dropped_is_freed_with_its_plans(kind: str, id: str | None) -> None:
     handler, cache = build_handler(Settings(), Documents("2.19.0"), configure("error", "json"), Metrics())  # type: ignore[arg-type]
     agent = cluster_of("2.19.0").agents["flow-a"]

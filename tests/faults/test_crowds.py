@@ -10,12 +10,14 @@ from collections.abc import Callable
 import pytest
 
 from gateway.app import Gateway
+from tests.conftest import share
 from tests.faults.client import Ask, once
 from tests.faults.deployment import in_flight, running_gateway
 from tests.faults.upstream import WHOLE, FaultyUpstream, settled
 from tests.wire import PATIENCE
 
-CROWD = 300
+CROWD = share(600)
+"""Clients at once."""
 PATIENT = {"connect": 30, "header": 0, "idle": 0, "execute": 0}
 LARGE = 100_000
 PLAIN = Ask(b"next", size=LARGE)

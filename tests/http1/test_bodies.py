@@ -83,7 +83,7 @@ BROKEN = {
     "trailer folded": (b"0\r\nX-T: 1\r\n 2\r\n\r\n", "trailer"),
     "trailer with bare LF": (b"0\r\nX-T: 1\n\r\n", "trailer"),
     "trailer that frames": (b"0\r\nContent-Length: 1\r\n\r\n", "trailer-name"),
-    "endless trailers": (b"0\r\n" + b"X-T: 1\r\n" * MAX_TRAILERS, "trailer-size"),
+    "endless trailers": (b"0\r\n" + b"X-T: 1\r\n" * (MAX_TRAILERS // 8), "trailer-size"),
     "many trailers": (b"0\r\n" + b"X-T: 1\r\n" * 9 + b"\r\n", "trailer-size"),
     "long trailer": (b"0\r\nX-T: " + b"a" * 200 + b"\r\n\r\n", "trailer-size"),
 }

@@ -15,8 +15,12 @@ from tests.lifecycle.process import PATIENCE, Process, until
 from tests.lifecycle.test_workers import children
 from tests.wire import OK, RecordingUpstream, read_message, send_request
 
+OTHER_SERVERS = [(2, "builtin"), (1, "aiohttp")]
 
-@pytest.mark.parametrize(("workers", "http"), [(1, "builtin"), (2, "builtin"), (1, "aiohttp")])
+
+@pytest.mark.parametrize(
+    ("workers", "http"), [(1, "builtin"), *(pytest.param(*row, marks=pytest.mark.slow) for row in OTHER_SERVERS)]
+)
 async def test_no_request_is_lost(tmp_path: Path, workers: int, http: str) -> None:
     async with RecordingUpstream(script=echo) as upstream:
         listen = {"workers": workers, "http": http}

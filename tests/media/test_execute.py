@@ -4,46 +4,33 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
-import aiohttp
 import pytest
 
 from gateway.execute.build import build_handler
 from gateway.execute.response_headers import NOTICE
-from gateway.simulator.fixtures import seed_core
-from gateway.simulator.server import Simulator
-from tests.conftest import StartGateway
-from tests.execute.conftest import Deployment
+from tests.execute.conftest import Deployment, StartDeployment, start_deployment
 from tests.media.server import HOST, PNG, MediaServer
+
+__all__ = ["start_deployment"]
 
 Start = Callable[..., Awaitable[Deployment]]
 
 
 @pytest.fixture
-async def start(start_gateway: StartGateway, server: MediaServer) -> AsyncIterator[Start]:
+def start(start_deployment: StartDeployment, server: MediaServer) -> Start:
     """``await start(fetch=True)``: a deployment whose gateway may fetch from `server`."""
-    started: list[Deployment] = []
+
+    def use_case(known: Any, cluster: Any, log: Any, metrics: Any) -> Any:
+        return build_handler(known, cluster, log, metrics, server.fetcher())
 
     async def start(over: Any = None, **media: Any) -> Deployment:
-        simulator = Simulator("2.19.0")
-        await simulator.start()
         settings = {"media": {"hosts": [f"{HOST}:{server.port}"], **media}, **(over or {})}
+        return await start_deployment("2.19.0", settings, use_case)
 
-        def use_case(known: Any, cluster: Any, log: Any, metrics: Any) -> Any:
-            return build_handler(known, cluster, log, metrics, server.fetcher())
-
-        gateway = await start_gateway(simulator.url, use_case, settings)
-        agents = seed_core(simulator.core, simulator.llm_url)
-        url = f"http://127.0.0.1:{gateway.data_port}"
-        started.append(Deployment(simulator, agents, url, aiohttp.ClientSession(url)))
-        return started[-1]
-
-    yield start
-    for deployment in started:
-        await deployment.client.close()
-        await deployment.simulator.stop()
+    return start
 
 
 def image(url: str) -> dict[str, Any]:

@@ -30,7 +30,7 @@ def assessed(
     return {one.agent.name or one.agent.id: one for one in found}
 
 
-@pytest.mark.parametrize("version", ["2.19.0", "3.4.0"])
+@pytest.mark.parametrize("version", ["2.19.0", pytest.param("3.4.0", marks=pytest.mark.slow)])
 def test_what_happens_is_what_the_table_promised(start_deployment: StartDeployment, version: str) -> None:
     deployment = start_deployment(version)
     table = assessed(deployment)

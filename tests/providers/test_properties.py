@@ -5,6 +5,7 @@ import base64
 import dataclasses
 import json
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -37,6 +38,11 @@ class Content:
         self.result_media: list[Any] = []
 
 
+def present_items(name: str, blocks: Sequence[Any]) -> list[Any]:
+    """The items of `blocks`; of blank ones, which are left out, there are none."""
+    return [value for value in (item(name, block) for block in blocks) if value is not None]
+
+
 def content_of_input(name: str, agent_input: AgentInput) -> Content:
     content_found = Content()
     for message in agent_input.messages:
@@ -48,9 +54,9 @@ def content_of_input(name: str, agent_input: AgentInput) -> Content:
                     content_found.calls.append([block.name, block.input])
                 case ToolResult():
                     media = [part for part in block.content if isinstance(part, Media) and not as_text(name, part)]
-                    content_found.result_media += [item(name, part) for part in media]
-                    rest = [item(name, part) for part in block.content if part not in media]
-                    content_found.results.append([block.is_error, [part for part in rest if part is not None]])
+                    rest = [part for part in block.content if part not in media]
+                    content_found.result_media += present_items(name, media)
+                    content_found.results.append([block.is_error, present_items(name, rest)])
                 case _:
                     items.append((block, item(name, block)))
         present = [(block, value) for block, value in items if value is not None]

@@ -177,40 +177,6 @@ async def test_host_of_the_client_goes_on_where_configured(start_gateway: StartG
         assert upstream.requests[0].values("host") == [b"client.example"]
 
 
-async def test_interim_answers_and_100_continue_pass_both_ways(start_gateway: StartGateway) -> None:
-    async def script(upstream: RecordingUpstream, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = await reader.readuntil(b"\r\n\r\n")
-        assert b"Expect: 100-continue" in head
-        writer.write(b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n")
-        assert await reader.readexactly(3) == b"abc"
-        writer.write(OK)
-
-    async with RecordingUpstream(script=script) as upstream:
-        gateway = await start_gateway(upstream.url, UseCase())
-        reader, writer = await asyncio.open_connection("127.0.0.1", gateway.data_port)
-        writer.write(_post(b"Expect: 100-continue", b"Content-Length: 3"))
-        assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n"
-        assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
-        writer.write(b"abc")
-        assert (await read_message(reader)).body == b"ok"
-        writer.close()
-
-
-async def test_final_answer_instead_of_100_reaches_a_client_that_waits(start_gateway: StartGateway) -> None:
-    async def script(upstream: RecordingUpstream, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n")
-        await reader.read()
-        upstream.gone.set()
-
-    async with RecordingUpstream(script=script) as upstream:
-        gateway = await start_gateway(upstream.url, UseCase())
-        answer = await send_request(gateway.data_port, _post(b"Expect: 100-continue", b"Content-Length: 3"))
-        assert answer.line == b"HTTP/1.1 413 Too Large"
-        assert answer.values("connection") == [b"close"]
-        await upstream.gone.wait()
-
-
 async def test_stream_reaches_the_client_piece_by_piece(start_gateway: StartGateway) -> None:
     go_on = asyncio.Event()
 

@@ -10,8 +10,9 @@ import json
 import threading
 from collections import deque
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from tests.http_thread import Handler, HttpThread
 
 ANSWER = "the answer"
 PLAN = '{"steps": [], "result": "done"}'  # what a planner takes for the end of its work
@@ -85,28 +86,14 @@ def _gemini(reply: str | ToolCall) -> dict[str, Any]:
     return {"candidates": [candidate], "usageMetadata": usage}
 
 
-class LLM:
-    """The endpoint, on a loopback port of its own, in a thread of its own.
-
-    url: ``http://127.0.0.1:PORT``.
-    """
+class LLM(HttpThread):
+    """The endpoint."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._bodies: list[Any] = []
         self._replies: deque[Reply] = deque()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-
-    def __enter__(self) -> LLM:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        super().__init__(self._handler())
 
     def replies(self, *replies: Reply) -> None:
         """What to answer next, one a request; afterwards `ANSWER` again."""
@@ -128,23 +115,12 @@ class LLM:
             return reply.status, reply.body
         return 200, completion(path, reply)
 
-    def _handler(self) -> type[BaseHTTPRequestHandler]:
+    def _handler(self) -> type[Handler]:
         endpoint = self
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
+        class LlmHandler(Handler):
             def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                status, answer = endpoint._receive(self.path, body)
-                encoded = json.dumps(answer).encode()
-                self.send_response(status)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(encoded)))
-                self.end_headers()
-                self.wfile.write(encoded)
+                status, answer = endpoint._receive(self.path, self.read_body())
+                self.send(status, json.dumps(answer).encode())
 
-            def log_message(self, format: str, *args: object) -> None:
-                """Nothing on stderr."""
-
-        return Handler
+        return LlmHandler

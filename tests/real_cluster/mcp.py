@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import json
 import queue
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+
+from tests.http_thread import Handler, HttpThread
 
 _SCHEMA = {"type": "object", "properties": {"word": {"type": "string"}}, "required": ["word"]}
 TOOLS = [
@@ -33,27 +33,19 @@ class Called:
     authorization: str
 
 
-class McpServer:
-    """The server, on a loopback port of its own. url: ``http://127.0.0.1:PORT``."""
+class McpServer(HttpThread):
+    """The server."""
 
     def __init__(self) -> None:
         self.called: list[Called] = []
         self._streams: dict[str, queue.SimpleQueue[bytes]] = {}
         self._numbers = count(1)
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-
-    def __enter__(self) -> McpServer:
-        self._thread.start()
-        return self
+        super().__init__(self._handler())
 
     def __exit__(self, *_: object) -> None:
         for stream in self._streams.values():
             stream.put(b"")
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        super().__exit__()
 
     def _answer(self, message: Mapping[str, Any], authorization: str) -> dict[str, Any] | None:
         """The answer to a request; None for a notification."""
@@ -78,14 +70,12 @@ class McpServer:
                 return {**response, "result": {"content": [{"type": "text", "text": text}], "isError": False}}
         return {**response, "error": {"code": -32601, "message": "method not found"}}
 
-    def _handler(self) -> type[BaseHTTPRequestHandler]:
+    def _handler(self) -> type[Handler]:
         server = self
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
+        class McpHandler(Handler):
             def do_POST(self) -> None:
-                message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                message = json.loads(self.read_body())
                 answer = server._answer(message, self.headers.get("Authorization", ""))
                 written = json.dumps(answer).encode() if answer else b""
                 session = parse_qs(urlsplit(self.path).query).get("session")
@@ -93,18 +83,11 @@ class McpServer:
                     if written:
                         server._streams[session[0]].put(b"event: message\ndata: " + written + b"\n\n")
                     written = b""
-                self.send_response(200 if written else 202)
-                if written:
-                    self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(written)))
-                self.end_headers()
-                self.wfile.write(written)
+                self.send(200 if written else 202, written)
 
             def do_GET(self) -> None:
                 if urlsplit(self.path).path != "/sse":  # no stream of the server's own
-                    self.send_response(405)
-                    self.send_header("Content-Length", "0")
-                    self.end_headers()
+                    self.send(405, b"")
                     return
                 name = str(next(server._numbers))
                 stream = server._streams[name] = queue.SimpleQueue()
@@ -119,7 +102,4 @@ class McpServer:
                     self.wfile.flush()
                     event = stream.get()
 
-            def log_message(self, format: str, *args: object) -> None:
-                """Nothing on stderr."""
-
-        return Handler
+        return McpHandler

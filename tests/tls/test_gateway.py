@@ -11,7 +11,11 @@ import pytest
 
 from gateway.app import build
 from gateway.config.load import ConfigError
+from gateway.config.schema import Tls, Upstream
 from gateway.observe.logs import configure
+from gateway.upstream.health import Prober
+from gateway.upstream.nodes import NodeSet
+from gateway.upstream.tls import to_cluster
 from tests.conftest import StartGateway, settings_for
 from tests.tls.certificates import Pki
 from tests.wire import Parsed, RecordingUpstream, read_message, send_request
@@ -20,10 +24,10 @@ HOST = "127.0.0.1"
 
 
 @asynccontextmanager
-async def secured(upstream: RecordingUpstream, pki: Pki) -> AsyncIterator[str]:
-    """`upstream` behind TLS that asks for certificates of our authority; its address."""
+async def secured(upstream: RecordingUpstream, pki: Pki, name: str = HOST) -> AsyncIterator[str]:
+    """`upstream` behind TLS with a certificate for `name`; it asks for certificates of our authority. Its address."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=pki.ca_file)
-    context.load_cert_chain(*pki.issue("cluster", HOST))
+    context.load_cert_chain(*pki.issue("cluster", name))
     context.verify_mode = ssl.CERT_REQUIRED
     async with upstream, await asyncio.start_server(upstream._serve, HOST, 0, ssl=context) as server:
         yield f"https://{HOST}:{server.sockets[0].getsockname()[1]}"
@@ -72,6 +76,37 @@ async def test_a_cluster_that_does_not_check_out_is_a_502(start_gateway: StartGa
         assert answer.line == b"HTTP/1.1 502 Bad Gateway"
         assert b"UpstreamUnavailable" in answer.body
         assert upstream.requests == []
+
+
+async def test_each_connection_to_the_cluster_uses_the_current_authorities(
+    start_gateway: StartGateway, pki: Pki
+) -> None:
+    cert, key = pki.issue("outward", "gateway.test")
+    trusted = pki.write("trusted.pem", pki.read("other-ca.pem"))
+    upstream = RecordingUpstream()
+    async with secured(upstream, pki) as url:
+        tls = {"ca_file": trusted, "cert_file": cert, "key_file": key}
+        gateway = await start_gateway(url, None, {"upstream": {"tls": tls}})
+        answer = await send_request(gateway.data_port, b"GET / HTTP/1.1\r\nHost: c\r\n\r\n")
+        assert answer.line == b"HTTP/1.1 502 Bad Gateway"
+        pki.write("trusted.pem", pki.read("ca.pem"))
+        assert gateway.upstream.tls is not None
+        assert await asyncio.to_thread(gateway.upstream.tls.refresh)
+        answer = await send_request(gateway.data_port, b"GET / HTTP/1.1\r\nHost: c\r\n\r\n")
+        assert answer.body == b"ok"
+
+
+@pytest.mark.parametrize(("server_name", "healthy"), [("cluster.test", True), ("", False)])
+async def test_a_probe_checks_the_configured_name(pki: Pki, server_name: str, healthy: bool) -> None:
+    upstream = RecordingUpstream()
+    async with secured(upstream, pki, "cluster.test") as url:
+        cert, key = pki.issue("outward", "gateway.test")
+        settings = Upstream(
+            url=url, tls=Tls(ca_file=pki.ca_file, cert_file=cert, key_file=key, server_name=server_name)
+        )
+        source = to_cluster(settings.tls, configure("error", "json"))
+        [node] = NodeSet(settings).nodes
+        assert await Prober(settings.health, lambda: source)(node) is healthy
 
 
 async def test_plain_http_on_a_port_with_tls_ends_the_connection(start_gateway: StartGateway, pki: Pki) -> None:

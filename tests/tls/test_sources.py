@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import socket
 import ssl
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +23,7 @@ from tests.wire import PATIENCE
 
 LOG = configure("error", "json", io.StringIO())
 HOST = "127.0.0.1"
+LOOPS = pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
 
 
 def listening(tls: ListenTls) -> TlsSource:
@@ -37,7 +39,7 @@ class Server:
         self._source = source
 
     async def __aenter__(self) -> int:
-        self._server = await asyncio.start_server(self._serve, HOST, 0, ssl=self._source.context)
+        self._server = await asyncio.start_server(self._serve, HOST, 0, ssl=self._source.listener_context())
         port: int = self._server.sockets[0].getsockname()[1]
         return port
 
@@ -58,8 +60,8 @@ def name_in(certificate: bytes) -> str:
 
 async def meet(client: TlsSource | ssl.SSLContext, port: int) -> tuple[str, str, str]:
     """Who the server saw, whom the client saw, and the version spoken."""
-    context = client if isinstance(client, ssl.SSLContext) else client.context
-    reader, writer = await asyncio.open_connection(HOST, port, ssl=context)
+    tls = client.connect_options(HOST) if isinstance(client, TlsSource) else {"ssl": client}
+    reader, writer = await asyncio.open_connection(HOST, port, **tls)
     try:
         seen = (await reader.readline()).decode().strip()
         if not seen:
@@ -79,7 +81,7 @@ async def refused(client: TlsSource | ssl.SSLContext, port: int) -> bool:
     return False
 
 
-@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+@LOOPS
 def test_each_handshake_uses_the_latest_files_on_either_loop(pki: Pki, run: Callable[[Any], None]) -> None:
     async def story() -> None:
         cert, key = pki.issue("server", HOST)
@@ -98,6 +100,96 @@ def test_each_handshake_uses_the_latest_files_on_either_loop(pki: Pki, run: Call
     run(story())
 
 
+@LOOPS
+@pytest.mark.parametrize("name", ["", "server.test"], ids=["without SNI", "with SNI"])
+def test_new_certificates_do_not_depend_on_sni(pki: Pki, run: Callable[[Any], None], name: str) -> None:
+    async def names_shown(port: int) -> str:
+        context = ssl.create_default_context(cafile=pki.ca_file)
+        context.check_hostname = False
+        _, writer = await asyncio.open_connection(HOST, port, ssl=context, server_hostname=name)
+        try:
+            return name_in(writer.get_extra_info("ssl_object").getpeercert(binary_form=True))
+        finally:
+            writer.transport.abort()
+
+    async def story() -> None:
+        server = listening(ListenTls(*pki.issue("server", "server.test")))
+        async with Server(server) as port:
+            assert await names_shown(port) == "server.test"
+            pki.issue("server", "server.test", "renewed.test")
+            assert server.refresh()
+            assert await names_shown(port) == "server.test,renewed.test"
+
+    run(story())
+
+
+def meet_with_session(
+    context: ssl.SSLContext, port: int, session: ssl.SSLSession | None
+) -> tuple[bool, ssl.SSLSession | None]:
+    """Connect and read to the end. Return whether `session` was resumed, and the new session. Blocks.
+
+    Raises:
+        OSError: the server refused the connection. ssl.SSLError is one.
+    """
+    with socket.create_connection((HOST, port)) as tcp:
+        tcp.settimeout(PATIENCE)
+        with context.wrap_socket(tcp, server_hostname=HOST, session=session) as tls:
+            if not tls.recv(100):
+                raise ConnectionResetError("no handshake")
+            while tls.recv(100):
+                pass
+            return bool(tls.session_reused), tls.session
+
+
+@LOOPS
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=["1.2", "1.3"])
+def test_replaced_client_authorities_end_sessions_too(
+    pki: Pki, run: Callable[[Any], None], version: ssl.TLSVersion
+) -> None:
+    async def story() -> None:
+        context = ssl.create_default_context(cafile=pki.ca_file)
+        context.maximum_version = version
+        context.load_cert_chain(*pki.issue("client", "client.test"))
+        other = ssl.create_default_context(cafile=pki.ca_file)
+        other.load_cert_chain(*pki.issue("other-client", "other.test", by=pki.other))
+        cert, key = pki.issue("server", HOST)
+        clients = pki.write("clients.pem", pki.read("ca.pem"))
+        server = listening(ListenTls(cert, key, clients))
+        async with Server(server) as port:
+            assert await refused(other, port)
+            _, session = await asyncio.to_thread(meet_with_session, context, port, None)
+            resumed, session = await asyncio.to_thread(meet_with_session, context, port, session)
+            assert resumed
+            pki.write("clients.pem", pki.read("other-ca.pem"))
+            assert server.refresh()
+            assert (await meet(other, port))[0] == "other.test"
+            with pytest.raises(OSError):
+                await asyncio.to_thread(meet_with_session, context, port, session)
+
+    run(story())
+
+
+@LOOPS
+def test_new_settings_apply_to_the_next_handshake(pki: Pki, run: Callable[[Any], None]) -> None:
+    async def story() -> None:
+        cert, key = pki.issue("server", HOST)
+        anonymous = ssl.create_default_context(cafile=pki.ca_file)
+        older = ssl.create_default_context(cafile=pki.ca_file)
+        older.maximum_version = ssl.TLSVersion.TLSv1_2
+        server = listening(ListenTls(cert, key))
+        async with Server(server) as port:
+            assert await meet(older, port) == ("-", HOST, "TLSv1.2")
+            server.replace_with(listening(ListenTls(cert, key, min_version="1.3")))
+            assert await refused(older, port)
+            assert await meet(anonymous, port) == ("-", HOST, "TLSv1.3")
+            server.replace_with(listening(ListenTls(cert, key, pki.ca_file, "required")))
+            assert await refused(anonymous, port)
+            server.replace_with(listening(ListenTls(cert, key, pki.ca_file, "optional")))
+            assert await meet(anonymous, port) == ("-", HOST, "TLSv1.3")
+
+    run(story())
+
+
 async def test_an_open_connection_lives_on_when_certificates_change(pki: Pki) -> None:
     cert, key = pki.issue("server", HOST)
     server = listening(ListenTls(cert, key))
@@ -107,7 +199,7 @@ async def test_an_open_connection_lives_on_when_certificates_change(pki: Pki) ->
             writer.write(line)
         writer.close()
 
-    async with await asyncio.start_server(echo, HOST, 0, ssl=server.context) as running:
+    async with await asyncio.start_server(echo, HOST, 0, ssl=server.listener_context()) as running:
         port = running.sockets[0].getsockname()[1]
         context = ssl.create_default_context(cafile=pki.ca_file)
         reader, writer = await asyncio.open_connection(HOST, port, ssl=context)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 from typing import Any
 
 import pytest
+import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.config.load import ConfigError
-from gateway.config.schema import Health, Upstream
+from gateway.config.schema import Health, Tls, Upstream
 from gateway.errors import UpstreamUnavailable
 from gateway.upstream.health import Prober
 from gateway.upstream.nodes import Node, NodeSet, may_retry
+from gateway.upstream.tls import to_cluster
 from tests.conftest import examples, settings_for
 from tests.wire import PATIENCE, RecordingUpstream
 
@@ -242,8 +243,8 @@ async def test_probe_of_nothing_of_silence_and_of_no_tls() -> None:
     assert node.fault == "connection refused"
     async with RecordingUpstream() as upstream:
         [node] = NodeSet(Upstream(url=upstream.url.replace("http", "https"))).nodes
-        context = ssl.create_default_context()
-        assert not await Prober(Health(timeout=0.05), lambda: context)(node)
+        source = to_cluster(Tls(), structlog.get_logger())
+        assert not await Prober(Health(timeout=0.05), lambda: source)(node)
 
 
 async def test_probes_run_take_nodes_out_and_end_on_close() -> None:

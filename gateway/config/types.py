@@ -1,0 +1,41 @@
+"""The types of single settings."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+Port = Annotated[int, Meta(ge=0, le=65535)]
+YEAR = 31_536_000
+"""Longest duration of a setting, in seconds. Switch a time limit off with 0."""
+Seconds = Annotated[float, Meta(ge=0, le=YEAR)]
+PositiveSeconds = Annotated[float, Meta(gt=0, le=YEAR)]
+Positive = Annotated[int, Meta(ge=1)]
+Count = Annotated[int, Meta(ge=0)]
+AgentId = Annotated[str, Meta(pattern=r"^[!-~]+$")]
+HostGlob = Annotated[str, Meta(pattern=r"^[a-z0-9*?_.-]+(:[0-9]{1,5})?$")]
+NodeUrl = Annotated[str, Meta(pattern=r"^https?://[^/?#@\s]+/?$")]
+
+
+class Secret:
+    """A secret, read from an environment variable or a file. Only `reveal` shows it."""
+
+    __slots__ = ("_value", "source")
+
+    def __init__(self, value: str = "", source: str = "") -> None:
+        self._value = value
+        self.source = source
+
+    def reveal(self) -> str:
+        """Return the secret, or "" if none is configured."""
+        return self._value
+
+    def __bool__(self) -> bool:
+        return bool(self._value)
+
+    def __repr__(self) -> str:
+        return f"Secret({self.source})"
+
+
+TlsVersion = Literal["1.2", "1.3"]
