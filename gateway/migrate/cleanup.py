@@ -119,7 +119,7 @@ def _empty_groups(
 ) -> Iterator[Leftover]:
     """Yield the tagged model groups that have no models but those in `found`."""
     gone = {one.id for one in found}
-    groups = {id_: model.get("model_group_id") for id_, model in documents["models"].items()}
+    groups = {id_: str(model.get("model_group_id")) for id_, model in documents["models"].items()}
     used = {group for id_, group in groups.items() if id_ not in gone}
     for id_, source in documents["model_groups"].items():
         if _tag("model_groups", source) and id_ not in used:
