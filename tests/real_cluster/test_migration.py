@@ -235,3 +235,15 @@ def test_a_promotion_that_fails_leaves_nothing(api: Api, llm: LLM, command: Comm
     assert status == 3, shown
     assert "the-key-of-the-test" not in shown
     assert (ids("agent"), ids("model")) == before
+
+
+def test_cleanup_removes_an_empty_model_group(api: Api, real_cluster: str, capsys: pytest.CaptureFixture[str]) -> None:
+    tag = "0123456789abcdef" * 2
+    body = {"name": "left behind", "description": f"Model of an agent, mlc-gateway {tag}"}
+    group = api.must("POST", "/_plugins/_ml/model_groups/_register", body)["model_group_id"]
+    api.must("POST", "/.plugins-ml-model-group/_refresh")
+    capsys.readouterr()
+    assert run(["cleanup", "--url", real_cluster, "--older-than", "0", "--apply", "--json"]) == 0
+    (found,) = [one for one in json.loads(capsys.readouterr().out)["leftovers"] if one["id"] == group]
+    assert (found["kind"], found["outcome"]) == ("model_groups", "removed")
+    assert api.call("GET", f"/_plugins/_ml/model_groups/{group}")[0] == 404
