@@ -6,6 +6,8 @@ PYTHON ?= $(shell for version in 3.14 3.13 3.12 3.11; do \
 VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
+# Processes that run tests: one more than cores, as many tests wait.
+WORKERS := $$(($$(getconf _NPROCESSORS_ONLN) + 1))
 ARGS ?=
 SIZE ?=
 
@@ -30,7 +32,7 @@ demo: $(STAMP) ## show unified input reaching the LLM through agents that don't 
 unexport PYTHONDONTWRITEBYTECODE
 
 test: $(STAMP) ## the tests, without the slow ones
-	$(PY) -m pytest -n auto --dist worksteal -m "not slow and not real_cluster" $(ARGS)
+	$(PY) -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not real_cluster" $(ARGS)
 
 test-all: $(STAMP) ## what CI runs besides: a quarter of the slow tests and of those on a real ML Commons
 	$(MAKE) --jobs 2 test-slow test-cluster SIZE="-p tests.sampling --sample 4 --hypothesis-profile=ci"
@@ -38,9 +40,9 @@ test-all: $(STAMP) ## what CI runs besides: a quarter of the slow tests and of t
 test-thorough: $(STAMP) ## all of these tests, with all of their examples and requests: an hour
 	$(MAKE) --jobs 2 test-slow test-cluster SIZE="--hypothesis-profile=thorough"
 
-# One more worker than cores, as many of these tests wait. One test at a time, as the longest come first (mark `slow`).
+# One test at a time, as the longest come first (mark `slow`).
 test-slow: $(STAMP)
-	$(PY) -m pytest -n $$(($$(getconf _NPROCESSORS_ONLN) + 1)) --dist load --maxschedchunk 1 \
+	$(PY) -m pytest -n $(WORKERS) --dist load --maxschedchunk 1 \
 		-m "(slow or hypothesis) and not real_cluster" $(SIZE) $(ARGS)
 
 # Beside the slow tests, as these wait for the cluster most of the time.

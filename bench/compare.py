@@ -17,12 +17,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bench.load import Ask, Connection, many
+from bench.memory import growth, idle_connection
 from bench.process import Process, allow_many_files, free_port
 from bench.rewrite import image_body, text_body
-from bench.upstream import AGENT
+from bench.upstream import EXECUTE
 
 ROOT = Path(__file__).parent.parent
-EXECUTE = f"/_plugins/_ml/agents/{AGENT}/_execute"
 BIG = 50 * 1024 * 1024
 LOADS = {
     "GET 1 KB": Ask("/bytes/1000"),
@@ -114,26 +114,10 @@ class Comparison:
 
     def _growth(self, process: Process, raw: bytes, pause: float = 0.0) -> float:
         """Bytes by which the peak rises; a tenth of the body is added, so that a ratio of small numbers says little."""
-        connection = Connection(process.port)
-        before = process.memory()
-        process.forget_peak()
-        connection.exchange(raw, pause)
-        grown = process.memory("VmHWM") - before
-        connection.close()
-        return max(0, grown) + BIG / 10
+        return growth(process, raw, pause) + BIG / 10
 
     def _idle_connection(self, process: Process) -> float:
-        connections: list[Connection] = []
-        before = 0
-        for number in range(-self.idle // 5, self.idle):
-            if number == 0:
-                before = process.memory()
-            connections.append(Connection(process.port))
-            connections[-1].exchange(LOADS["GET 1 KB"].raw())
-        grown = process.memory() - before
-        for connection in connections:
-            connection.close()
-        return grown / self.idle
+        return idle_connection(process, LOADS["GET 1 KB"].raw(), self.idle)
 
     def _note(self, what: str, name: str, value: float) -> None:
         self.measured[what][name].append(value)

@@ -63,6 +63,14 @@ FIGURES = (
     Figure("envoy", "GET 1 KB, CPU vs Envoy", 1.0, 0.6, "×"),
     Figure("nginx", "GET 100 KB, CPU vs nginx", 3.0, 1.6, "×"),
     Figure("latency", "added p50 at concurrency 1, GET 1 KB", None, 45e-6, "µs"),
+    Figure("tail", "GET 1 KB, added p99 at half of Envoy's saturation rate vs Envoy's", 2.0, 1.0, "×"),
+    Figure(
+        "tail execute",
+        "1 KB text execute, added p99 at that rate vs Envoy's for the GET",
+        3.0,
+        1.5,
+        "×",
+    ),
     Figure("down", "pass-through memory, 50 MB answer", 3e6, 1e6, "MB"),
     Figure("up", "pass-through memory, 50 MB request", 3e6, 1e6, "MB"),
     Figure("peak", "`_execute` rewrite, 50 MB of base64: peak memory over the body's size", 1.25, 1.05, "×"),
@@ -80,6 +88,7 @@ FIGURES = (
     Figure("conversation", "three-turn conversation of 1 KB, CPU vs Envoy passing the same bytes", 2.5, 1.6, "×"),
     Figure("large image", "1 MB image execute, CPU vs Envoy passing the same bytes", 1.5, 1.1, "×"),
     Figure("beside", "p99 of 50 GETs a second beside executes with a 10 MB image", 10e-3, 4e-3, "ms"),
+    Figure("portkey", "100 KB image, CPU vs Portkey's gateway (execute vs chat completion)", 1 / 10, 1 / 20, "share"),
     Figure("idle", "idle keep-alive connection", 9e3, 3e3, "KB"),
     Figure("workers", "two workers (SO_REUSEPORT) vs one, throughput on two free cores", 1.8, 2.0, "×", True, 4),
 )

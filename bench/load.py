@@ -9,7 +9,8 @@ import socket
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 CONNECTIONS = 16
@@ -21,22 +22,24 @@ HEADERS = {
     "User-Agent": "opensearch-py/3.0.0 (Python 3.11.7)",
     "Connection": "keep-alive",
 }
-_DONE = re.compile(r"(\d+) requests in")
+_DONE = re.compile(r"(\d+) requests in ([\d.]+)(ms|s|m)\b")
+_UNITS = {"ms": 1e-3, "s": 1.0, "m": 60.0}
 _FAULT = re.compile(r"(Non-2xx.*|Socket errors:.*)")
 
 
 @dataclass(frozen=True)
 class Ask:
-    """A request: GET of `path`, or with a body its POST."""
+    """A request: GET of `path`, or with a body its POST. headers: besides `HEADERS`."""
 
     path: str
     body: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=dict)
 
     def raw(self) -> bytes:
         """The bytes on the wire."""
         method = "POST" if self.body else "GET"
         head = f"{method} {self.path} HTTP/1.1\r\nHost: 127.0.0.1\r\n"
-        head += "".join(f"{name}: {value}\r\n" for name, value in HEADERS.items())
+        head += "".join(f"{name}: {value}\r\n" for name, value in {**HEADERS, **self.headers}.items())
         if self.body:
             head += f"Content-Length: {len(self.body)}\r\n"
         return f"{head}\r\n".encode() + self.body
@@ -44,25 +47,32 @@ class Ask:
 
 def many(port: int, ask: Ask, seconds: float, core: set[int], folder: Path, connections: int = CONNECTIONS) -> int:
     """Send `ask` over `connections` for some seconds; the number of answers. Raises RuntimeError on any fault."""
+    return counted(port, ask, seconds, core, folder, connections)[0]
+
+
+def counted(
+    port: int, ask: Ask, seconds: float, core: set[int], folder: Path, connections: int = CONNECTIONS
+) -> tuple[int, float]:
+    """As `many`; the number of answers, and the seconds in which they came."""
     wrk = shutil.which("wrk")
     if wrk is None:
         command = [sys.executable, "-m", "bench.load", str(port), str(seconds), str(connections)]
         completed = subprocess.run(command, input=ask.raw(), capture_output=True, check=True)
-        return int(completed.stdout)
+        return int(completed.stdout), seconds
     script = folder / "ask.lua"
-    lines = [f'wrk.headers["{name}"] = "{value}"' for name, value in HEADERS.items()]
+    lines = [f'wrk.headers["{name}"] = "{value}"' for name, value in {**HEADERS, **ask.headers}.items()]
     if ask.body:
         lines += ['wrk.method = "POST"', f"wrk.body = [==[{ask.body.decode()}]==]"]
     script.write_text("\n".join(lines))
     pinned = ["taskset", "-c", ",".join(map(str, core))] if shutil.which("taskset") else []
-    options = ["-t1", f"-c{connections}", f"-d{max(1, round(seconds))}s", "-s", str(script)]
+    options = ["-t1", f"-c{connections}", f"-d{max(1, round(seconds))}s", "--timeout", "20s", "-s", str(script)]
     url = f"http://127.0.0.1:{port}{ask.path}"
-    said_text = subprocess.run([*pinned, wrk, *options, url], capture_output=True, text=True, check=True).stdout
-    if fault := _FAULT.search(said_text):
+    output = subprocess.run([*pinned, wrk, *options, url], capture_output=True, text=True, check=True).stdout
+    if fault := _FAULT.search(output):
         raise RuntimeError(f"{ask.path}: {fault[1]}")
-    done = _DONE.search(said_text)
+    done = _DONE.search(output)
     assert done is not None
-    return int(done[1])
+    return int(done[1]), float(done[2]) * _UNITS[done[3]]
 
 
 class _Client(asyncio.Protocol):

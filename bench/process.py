@@ -108,6 +108,13 @@ class Process:
             (PROC / f"{pid}/clear_refs").write_text("5")
 
 
+def give_way(pid: int, nice: int) -> None:
+    """Let a process that leads its session, and so the session, give way to others (sched(7), "autogroup")."""
+    os.setpriority(os.PRIO_PROCESS, pid, nice)
+    with contextlib.suppress(OSError):  # a kernel without autogroups
+        (PROC / f"{pid}/autogroup").write_text(str(nice))
+
+
 def free_port() -> int:
     """A port that nobody listens on right now."""
     with socket.socket() as probe:

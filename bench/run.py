@@ -1,6 +1,6 @@
 """``make bench``: the gateway beside its peers, in one run, interleaved; medians; ratios first.
 
-ARGS="--quick" takes about a minute; ARGS="--only textbook,gateway" leaves the other peers out. The proxies run on
+ARGS="--quick" takes about two minutes; ARGS="--only textbook,gateway" leaves the other peers out. The proxies run on
 one core each time, load and upstream on another; for latencies all run on one. Writes ``bench/results.md``.
 """
 
@@ -8,31 +8,27 @@ from __future__ import annotations
 
 import argparse
 import os
-import platform
 import statistics
+import subprocess
 import sys
 import tempfile
-import threading
-import time
-from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench import proxies
-from bench.figures import FIGURES, Figure
+from bench import chat, proxies
+from bench.beside import beside
 from bench.load import Ask, Connection, many
+from bench.memory import growth, idle_connection
 from bench.process import Process, allow_many_files, free_port
-from bench.rewrite import SIZES, fastest_json, image_body, median, profile, rewrite, text_body, turns_body
-from bench.upstream import AGENT
+from bench.report import LATENCY, Results, report
+from bench.rewrite import beside_json, image_body, text_body, turns_body
+from bench.tail import DIRECT, Tail, half_rate
+from bench.upstream import EXECUTE
 from bench.workers import GET, REWRITE, scaling
-from gateway.delivery.plan_cache import PlanCache
 
 RESULTS = Path(__file__).parent / "results.md"
 BIG = 50 * 1024 * 1024
-_A_SECOND = 50
-"""Small requests a second beside large ones."""
-EXECUTE = f"/_plugins/_ml/agents/{AGENT}/_execute"
 EXECUTES = {
     "text": Ask(EXECUTE, text_body(1000)),
     "image": Ask(EXECUTE, image_body(1000)),
@@ -41,26 +37,23 @@ EXECUTES = {
 }
 """Figures that compare what the gateway rewrites with what Envoy passes on."""
 SMALL, LARGE = Ask("/bytes/1000"), Ask("/bytes/100000")
+BESIDE = "p99 beside 10 MB executes"
+CHAT = "image of 100 KB and a text"
+TAIL_EXECUTE = "execute, text"
+"""Name of a load, as `GET` is."""
 
 
 class Bench:
-    """One run. raw: measurement → proxy → one value a round; figures: what the table shows; remarks: lines below it.
+    """One run. names: of the peers. tail: the load at half of Envoy's saturation rate; None without Envoy."""
 
-    instead: what stands for a figure that this machine can't give.
-    """
-
-    def __init__(self, names: list[str], folder: Path, rounds: int, seconds: float, requests: int, idle: int) -> None:
-        cores = sorted(os.sched_getaffinity(0))
+    def __init__(self, names: list[str], folder: Path, results: Results, cores: list[int]) -> None:
         self.proxy_core, self.load_core = {cores[-1]}, {cores[0]}
         self.cores = cores
         self.names = names
         self.folder = folder
-        self.rounds, self.seconds, self.requests, self.idle = rounds, seconds, requests, idle
-        self.raw: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-        self.figures: dict[str, float] = {}
-        self.instead: dict[str, str] = {}
-        self.remarks: list[str] = []
-        self.versions: dict[str, str] = {}
+        self.results, self.raw, self.figures = results, results.raw, results.figures
+        self.tail: Tail | None = None
+        self.executes: list[float] = []
 
     def run(self) -> None:
         """Start everything, measure everything, stop everything."""
@@ -71,13 +64,11 @@ class Bench:
         try:
             upstream.wait_until_up()
             upstream.pin(self.load_core)
-            for name in self.names:
-                try:
-                    running[name] = proxies.started(name, port, self.folder, self.proxy_core)
-                    self.versions[name] = proxies.version(name)
-                except proxies.Missing as missing:
-                    self._remark(f"left out: {missing}")
-            for number in range(self.rounds):
+            self._start([name for name in self.names if name in proxies.PROXIES], port, running)
+            if "envoy" in running:
+                self.tail = half_rate(running["envoy"], SMALL, self.results.seconds, self.load_core, self.folder)
+                self.results.remark(f"Envoy answers {2 * self.tail.rate:,.0f} GETs of 1 KB a second at its most")
+            for number in range(self.results.rounds):
                 self._round(number, running, upstream)
             for name in running:
                 with self._fresh(name, port) as process:
@@ -85,6 +76,7 @@ class Bench:
                 with self._fresh(name, port) as process:
                     self._idle(process)
             if "gateway" in running:
+                self._chats(running["gateway"], port)
                 self._workers(upstream)
         finally:
             for process in [*running.values(), upstream]:
@@ -92,9 +84,14 @@ class Bench:
         self._rewrite()
         self._conclude()
 
-    def _remark(self, text: str) -> None:
-        print(text, flush=True)
-        self.remarks.append(text)
+    def _start(self, names: list[str], port: int, running: dict[str, Process]) -> None:
+        """Start the peers that can be had, into `running`. port: of the upstream."""
+        for name in names:
+            try:
+                running[name] = proxies.started(name, port, self.folder, self.proxy_core)
+                self.results.versions[name] = proxies.version(name)
+            except proxies.Missing as missing:
+                self.results.remark(f"left out: {missing}")
 
     def _round(self, number: int, running: dict[str, Process], upstream: Process) -> None:
         order = list(running.values())
@@ -105,17 +102,20 @@ class Bench:
         if "gateway" in running:
             body = text_body(1000)
             self._cpu(running["gateway"], Ask("/index/_search", body), "POST 1 KB")
+            compared = [process for process in order if process.name in ("gateway", "envoy")]
             for what, ask in EXECUTES.items():
-                for process in order:
-                    if process.name in ("gateway", "envoy"):
-                        self._cpu(process, ask, f"execute, {what}")
-            self._beside(running["gateway"])
+                for process in compared:
+                    self._cpu(process, ask, f"execute, {what}")
+            for process in compared:
+                self._beside(process, upstream)
+        if self.tail is not None:
+            self._tails(self.tail, {DIRECT: upstream.port} | {process.name: process.port for process in order})
         with self._on_one_core([*order, upstream]):
-            for name, port in [("direct", upstream.port), *((process.name, process.port) for process in order)]:
+            for name, port in [(DIRECT, upstream.port), *((process.name, process.port) for process in order)]:
                 connection = Connection(port)
-                self.raw["p50 at concurrency 1"][name].append(connection.median(SMALL.raw(), self.requests))
+                self.raw[LATENCY][name].append(connection.median(SMALL.raw(), self.results.requests))
                 connection.close()
-        print(f"round {number + 1} of {self.rounds} done", flush=True)
+        print(f"round {number + 1} of {self.results.rounds} done", flush=True)
 
     def _cpu(self, process: Process, ask: Ask, what: str) -> None:
         """CPU time a request, as the kernel counts it for the proxy's process and its children."""
@@ -126,7 +126,7 @@ class Bench:
             raise RuntimeError(f"{process.name} does not answer {ask.path}: {error}") from error
         connection.close()
         before = process.cpu()
-        answers = many(process.port, ask, self.seconds, self.load_core, self.folder)
+        answers = many(process.port, ask, self.results.seconds, self.load_core, self.folder)
         self.raw[f"CPU, {what}"][process.name].append((process.cpu() - before) / max(answers, 1))
 
     @contextmanager
@@ -140,32 +140,41 @@ class Bench:
         for process in processes:
             process.pin(self.load_core if process.name == "upstream" else self.proxy_core)
 
-    def _beside(self, process: Process) -> None:
-        """How long small requests take while one client sends executes with a large image, one after the other."""
-        raw = Ask(EXECUTE, image_body(10_000_000)).raw()
-        ended = threading.Event()
+    def _beside(self, process: Process, upstream: Process) -> None:
+        """How long small requests take while another process sends executes with a large image."""
+        found = beside(process.port, upstream.port, SMALL, self.results.seconds)
+        self.raw[BESIDE][process.name].append(found.through.p99)
+        if process.name == "gateway":
+            self.raw[BESIDE][DIRECT].append(found.direct.p99)
+            self.executes.append(found.rate)
 
-        def send() -> None:
-            connection = Connection(process.port)
-            while not ended.is_set():
-                connection.exchange(raw)
-            connection.close()
+    def _tails(self, tail: Tail, ports: dict[str, int]) -> None:
+        """Latencies at half of Envoy's saturation rate."""
+        tail.measure(GET, SMALL, ports)
+        if "gateway" in ports:
+            tail.measure(TAIL_EXECUTE, EXECUTES["text"], {name: ports[name] for name in (DIRECT, "gateway", "envoy")})
 
-        sender = threading.Thread(target=send)
-        connection, times = Connection(process.port), []
-        connection.exchange(SMALL.raw())
-        sender.start()
+    def _chats(self, gateway: Process, port: int) -> None:
+        """The gateway beside gateways to LLMs, which are started only now: they work when they are idle, too."""
+        running: dict[str, Process] = {}
         try:
-            for _ in range(round(self.seconds * _A_SECOND)):
-                began = time.perf_counter()
-                connection.exchange(SMALL.raw())
-                times.append(time.perf_counter() - began)
-                time.sleep(max(0.0, 1 / _A_SECOND - times[-1]))
+            self._start([name for name in self.names if name in proxies.AI_GATEWAYS], port, running)
+            order = [gateway, *(process for process in running.values() if self._answers(process, port))]
+            for number in range(self.results.rounds):
+                for process in order[number % len(order) :] + order[: number % len(order)]:
+                    self._cpu(process, chat.ask(process.name, port), CHAT)
         finally:
-            ended.set()
-            sender.join()
-            connection.close()
-        self.raw["p99 beside 10 MB executes"][process.name].append(statistics.quantiles(times, n=100)[98])
+            for process in running.values():
+                process.stop()
+
+    def _answers(self, process: Process, port: int) -> bool:
+        """Whether it answers under load, which also makes it compile what is compiled at run time."""
+        try:
+            many(process.port, chat.ask(process.name, port), self.results.seconds, self.load_core, self.folder)
+        except (RuntimeError, subprocess.CalledProcessError) as error:
+            self.results.remark(f"left out: {process.name} does not answer a chat completion ({error})")
+            return False
+        return True
 
     @contextmanager
     def _fresh(self, name: str, upstream: int) -> Iterator[Process]:
@@ -180,55 +189,38 @@ class Bench:
 
     def _memory(self, process: Process) -> None:
         """Growth of the peak over what was there, for big bodies whose reader is slower than their sender."""
-        self.raw["memory, 50 MB answer"][process.name].append(
-            self._growth(process, Ask(f"/bytes/{BIG}").raw(), pause=0.0005)
-        )
-        self.raw["memory, 50 MB request"][process.name].append(self._growth(process, Ask("/slow", b"x" * BIG).raw()))
+        for what, raw, pause in (
+            ("memory, 50 MB answer", Ask(f"/bytes/{BIG}").raw(), 0.0005),
+            ("memory, 50 MB request", Ask("/slow", b"x" * BIG).raw(), 0.0),
+        ):
+            self.raw[what][process.name].append(growth(process, raw, pause))
         if process.name == "gateway":
-            self._growth(process, Ask(EXECUTE, image_body(1000)).raw())
+            growth(process, Ask(EXECUTE, image_body(1000)).raw())
             body = image_body(BIG)
-            self.figures["peak"] = self._growth(process, Ask(EXECUTE, body).raw()) / len(body)
-
-    def _growth(self, process: Process, raw: bytes, pause: float = 0.0) -> float:
-        connection = Connection(process.port)
-        before = process.memory()
-        process.forget_peak()
-        connection.exchange(raw, pause)
-        grown = process.memory("VmHWM") - before
-        connection.close()
-        return max(0, grown)
+            self.figures["peak"] = growth(process, Ask(EXECUTE, body).raw()) / len(body)
 
     def _idle(self, process: Process) -> None:
-        """Memory of a connection that has been answered once and stays open."""
-        connections = []
         try:
-            before = 0
-            for number in range(-self.idle // 5, self.idle):  # the first fifth uses up what is free already
-                if number == 0:
-                    before = process.memory()
-                connections.append(Connection(process.port))
-                connections[-1].exchange(SMALL.raw())
-            grown = process.memory() - before
-            connections[0].exchange(SMALL.raw())  # it is still there
-            self.raw["memory, idle connection"][process.name].append(grown / self.idle)
+            self.raw["memory, idle connection"][process.name].append(
+                idle_connection(process, SMALL.raw(), self.results.idle)
+            )
         except (OSError, RuntimeError) as error:
-            self._remark(f"idle connections of {process.name} not measured: {error}")
-        finally:
-            for connection in connections:
-                connection.close()
+            self.results.remark(f"idle connections of {process.name} not measured: {error}")
 
     def _workers(self, upstream: Process) -> None:
         """Two workers against one; where the cores for that are not there, what `bench.workers` says of it."""
         if len(self.cores) < 2:
             return
-        found = scaling(upstream, SMALL, EXECUTE, self.folder, self.cores, self.rounds, self.seconds)
-        self._remark(str(found))
+        found = scaling(upstream, SMALL, EXECUTE, self.folder, self.cores, self.results.rounds, self.results.seconds)
+        self.results.remark(str(found))
         if REWRITE not in found.answers:
             self.figures["workers"] = found.of_answers(GET)
         else:
             ratio = found.of_answers(REWRITE)
-            self.instead["workers"] = f"answers to heavy rewrites, load and upstream on the same cores: {ratio:.2f}×"
-            self._remark(
+            self.results.instead["workers"] = (
+                f"answers to heavy rewrites, load and upstream on the same cores: {ratio:.2f}×"
+            )
+            self.results.remark(
                 "a heavy rewrite is a conversation of ten images; beside one worker, load and upstream have the other "
                 "core to themselves, beside two they have none, so two free cores should give no less (not measured)"
             )
@@ -236,144 +228,72 @@ class Bench:
     def _rewrite(self) -> None:
         """The rewrite function against the fastest JSON library, both in this process."""
         os.sched_setaffinity(0, self.proxy_core)
-        plans = PlanCache(profile())
-        library, round_trip = fastest_json()
-        for name, size in SIZES.items():
-            body = image_body(size)
-            seconds = min(self.seconds, 2.0)
-            mine = median(lambda body=body: rewrite(plans, body), seconds)  # type: ignore[misc]
-            theirs = median(lambda body=body: round_trip(body), seconds)  # type: ignore[misc]
+        library, times = beside_json(min(self.results.seconds, 2.0))
+        for name, (mine, theirs) in times.items():
             self.raw[f"rewrite of an image, {name}"]["gateway"].append(mine)
             self.raw[f"rewrite of an image, {name}"][library].append(theirs)
-        mine, theirs = (self._median("rewrite of an image, 10 MB", name) for name in ("gateway", library))
+        mine, theirs = times["10 MB"]
         self.figures["rewrite"] = theirs / mine
         if library != "orjson":
-            self._remark("orjson can't be had: the rewrite is compared with the standard library's json")
-
-    def _median(self, what: str, name: str) -> float:
-        return statistics.median(self.raw[what][name])
+            self.results.remark("orjson can't be had: the rewrite is compared with the standard library's json")
 
     def _conclude(self) -> None:
+        results = self.results
         for key, what in (("textbook", "GET 1 KB"), ("envoy", "GET 1 KB"), ("nginx", "GET 100 KB")):
-            measured = self.raw[f"CPU, {what}"]
-            if measured["gateway"] and measured[key]:
-                pairs = zip(measured["gateway"], measured[key], strict=True)
-                self.figures[key] = statistics.median(mine / other for mine, other in pairs)
+            results.note(key, results.ratio(f"CPU, {what}", "gateway", key))
         for key in EXECUTES:
-            measured = self.raw[f"CPU, execute, {key}"]
-            if measured["gateway"] and measured["envoy"]:
-                pairs = zip(measured["gateway"], measured["envoy"], strict=True)
-                self.figures[key] = statistics.median(mine / other for mine, other in pairs)
+            results.note(key, results.ratio(f"CPU, execute, {key}", "gateway", "envoy"))
+        results.note("portkey", results.ratio(f"CPU, {CHAT}", "gateway", "portkey"))
+        if self.tail is not None:
+            self._conclude_tail(self.tail)
         executed, passed = self.raw["CPU, execute, text"]["gateway"], self.raw["CPU, POST 1 KB"]["gateway"]
         if executed:
             self.figures["execute"] = statistics.median(e / p for e, p in zip(executed, passed, strict=True))
-            self.figures["latency"] = self.added("gateway")
-            self.figures["beside"] = self._median("p99 beside 10 MB executes", "gateway")
-            self.figures["down"] = self._median("memory, 50 MB answer", "gateway")
-            self.figures["up"] = self._median("memory, 50 MB request", "gateway")
+            self.figures["latency"] = results.added("gateway")
+            self.figures["beside"] = results.median(BESIDE, "gateway")
+            self.figures["down"] = results.median("memory, 50 MB answer", "gateway")
+            self.figures["up"] = results.median("memory, 50 MB request", "gateway")
+            results.remark(f"beside the small requests: {statistics.median(self.executes):.0f} executes a second")
         if self.raw["memory, idle connection"]["gateway"]:
-            self.figures["idle"] = self._median("memory, idle connection", "gateway")
+            self.figures["idle"] = results.median("memory, idle connection", "gateway")
 
-    def added(self, name: str) -> float:
-        """Seconds that `name` adds to the median answer: of the rounds' differences the median."""
-        measured = self.raw["p50 at concurrency 1"]
-        return statistics.median(p - d for p, d in zip(measured[name], measured["direct"], strict=True))
-
-    def report(self) -> str:
-        """The results as Markdown."""
-        lines = [
-            "# Results of `make bench`",
-            "",
-            "One machine, one run; other machines give other numbers. The ratios carry over better than the rest.",
-            "",
-            "| figure | must | aim | measured |",
-            "|---|---|---|---|",
-            *(self._row(figure) for figure in FIGURES),
-            "",
-            "## Behind it",
-            "",
-            *self._details(),
-            "",
-            "## How",
-            "",
-            f"{_machine()}; {len(self.cores)} cores. Each proxy has one worker on one core, no access log "
-            "(the gateway: log level `warning`, all else at its defaults) and keeps its connections; load (16 "
-            "connections) and upstream share another core. CPU is what the kernel's scheduler counts for the proxy's "
-            f"process and its children, a request; medians of {self.rounds} interleaved rounds of {self.seconds:g} s. "
-            f"Latency: {self.requests} requests one after the other over one connection, all on one core; the time "
-            "straight to the upstream is taken off. Memory: growth of the peak (`VmHWM`) over what was resident "
-            "before, the reader slower than the sender; for idle connections growth of what is resident, over "
-            f"{self.idle} of them. The rewrite's peak includes the body itself.",
-            "",
-            "; ".join(f"{name}: {version}" for name, version in self.versions.items()) + ".",
-            *(f"\n{remark[0].upper()}{remark[1:]}." for remark in self.remarks),
-        ]
-        return "\n".join(lines) + "\n"
-
-    def _row(self, figure: Figure) -> str:
-        value = self.figures.get(figure.key)
-        measured = "; ".join(filter(None, (figure.absent(len(self.cores)), self.instead.get(figure.key))))
-        if value is not None:
-            envoy = self.raw["p50 at concurrency 1"]["envoy"]
-            must = self.added("envoy") if figure.key == "latency" and envoy else None
-            beside = f" (Envoy: {figure.shown(must)})" if must is not None else ""
-            measured = f"{figure.shown(value)}{beside}: {figure.verdict(value, must)}"
-        return f"| {figure.name} | {figure.bound(figure.must)} | {figure.bound(figure.aim)} | {measured} |"
-
-    def _details(self) -> list[str]:
-        names = [
-            name for name in (*proxies.PROXIES, "direct", "orjson", "json") if any(m[name] for m in self.raw.values())
-        ]
-        lines = [f"| | {' | '.join(names)} |", f"|---|{'---|' * len(names)}"]
-        for what, measured in self.raw.items():
-            cells = [_shown(what, measured[name]) for name in names]
-            lines.append(f"| {what} | {' | '.join(cells)} |")
-        return lines
-
-
-def _shown(what: str, values: list[float]) -> str:
-    if not values:
-        return ""
-    value = statistics.median(values)
-    if what.startswith("memory"):
-        return f"{value / 1e3:.1f} KB" if "idle" in what else f"{value / 1e6:+.1f} MB"
-    return f"{value * 1e3:.2f} ms" if value >= 1e-3 else f"{value * 1e6:.1f} µs"
-
-
-def _machine() -> str:
-    models = [
-        line.partition(":")[2].strip()
-        for line in Path("/proc/cpuinfo").read_text().splitlines()
-        if "model name" in line
-    ]
-    kernel = ".".join(platform.release().split(".")[:2])
-    return f"{models[0] if models else platform.machine()}, Linux {kernel}, Python {platform.python_version()}"
+    def _conclude_tail(self, tail: Tail) -> None:
+        for key, what in (("tail", GET), ("tail execute", TAIL_EXECUTE)):
+            for name in (DIRECT, *self.names):
+                self.raw[f"p99 at {tail.rate:,.0f}/s, {what}"][name] += tail.p99(what, name)
+            if "gateway" in self.results.versions:
+                self.results.note(key, tail.ratio(what, "gateway", (GET, "envoy")))
+        for doubt in tail.doubts():
+            self.results.remark(doubt)
+        self.results.instead |= dict.fromkeys(("tail", "tail execute"), "; ".join(tail.doubts()))
 
 
 def main() -> None:
     """Measure, print the table and write it down."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="about a minute; rougher numbers")
-    parser.add_argument("--only", metavar="NAMES", help=f"comma list of {', '.join(proxies.PROXIES)}")
+    parser.add_argument("--quick", action="store_true", help="about two minutes; rougher numbers")
+    parser.add_argument(
+        "--only", metavar="NAMES", help=f"comma list of {', '.join((*proxies.PROXIES, *proxies.AI_GATEWAYS))}"
+    )
     parser.add_argument("--rounds", type=int, help="interleaved rounds (5; quick: 2)")
     parser.add_argument("--seconds", type=float, help="of load in each measurement (3; quick: 1)")
     parser.add_argument("--requests", type=int, help="for a latency (2000; quick: 500)")
     parser.add_argument("--idle", type=int, help="idle connections (2000; quick: 500)")
     parser.add_argument("--output", type=Path, default=RESULTS, metavar="FILE", help="bench/results.md")
     args = parser.parse_args()
-    names = args.only.split(",") if args.only else list(proxies.PROXIES)
-    if unknown := set(names) - set(proxies.PROXIES):
+    known = [*proxies.PROXIES, *proxies.AI_GATEWAYS]
+    names = args.only.split(",") if args.only else known
+    if unknown := set(names) - set(known):
         parser.error(f"no such proxy: {', '.join(sorted(unknown))}")
     rounds, seconds, requests, idle = (2, 1.0, 500, 500) if args.quick else (5, 3.0, 2000, 2000)
     idle = min(args.idle or idle, allow_many_files() // 2 - 200)
+    cores = sorted(os.sched_getaffinity(0))
+    results = Results(len(cores), args.rounds or rounds, args.seconds or seconds, args.requests or requests, idle)
     with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(
-            names, Path(folder), args.rounds or rounds, args.seconds or seconds, args.requests or requests, idle
-        )
-        bench.run()
-    report = bench.report()
-    args.output.write_text(report)
-    print(report)
+        Bench(names, Path(folder), results, cores).run()
+    text = report(results)
+    args.output.write_text(text)
+    print(text)
 
 
 if __name__ == "__main__":

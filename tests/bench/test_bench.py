@@ -28,7 +28,7 @@ def test_a_run_fills_the_table(tmp_path: Path) -> None:
     rows = dict(re.findall(r"^\| (.+?) \| .*? \| .*? \| (.*?) \|$", results.read_text(), re.MULTILINE))
     assert [figure.name for figure in FIGURES] == [name for name in rows if name in {f.name for f in FIGURES}]
     missing = {figure.key for figure in FIGURES if rows[figure.name] == "not measured"}
-    assert missing - {"workers"} == {"nginx", *(figure.key for figure in FIGURES if "Envoy" in figure.name)}
+    assert missing - {"workers"} == {"nginx", "portkey", *(figure.key for figure in FIGURES if "Envoy" in figure.name)}
     workers = rows[next(figure.name for figure in FIGURES if figure.key == "workers")]
     assert re.fullmatch(r"needs ≥ 4 cores for the throughput figure.*: \d\.\d\d×|\d\.\d\d×: .+|not measured", workers)
     assert re.fullmatch(r"1/\d+\.\d: .+", rows["GET 1 KB, CPU vs textbook aiohttp"])
