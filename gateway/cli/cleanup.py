@@ -15,6 +15,7 @@ from gateway.cli.command import Command
 from gateway.cli.output import fail, print_json
 from gateway.migrate.cleanup import OLD, Leftover, leftovers, remove
 from gateway.migrate.connection import ClusterError, ClusterOptions, connect
+from gateway.migrate.search import words
 
 _EXAMPLES = """\
 mlc-gateway cleanup --url http://127.0.0.1:9200
@@ -43,7 +44,7 @@ def _seconds(ctx: click.Context, param: click.Parameter, minutes: float) -> floa
 @click.option("--json", "as_json", is_flag=True, help="Print JSON on a terminal, too.")
 @cluster_options
 def command(cluster: ClusterOptions, apply: bool, older_than: float, as_json: bool) -> int:
-    """List the models, connectors and agents that unfinished registrations left on the cluster.
+    """List the models, model groups, connectors and agents that unfinished registrations left on the cluster.
 
     With --apply, remove them. Only what bears the gateway's tag is listed or removed.
     """
@@ -73,7 +74,9 @@ def _show(found: list[Leftover], applied: bool) -> None:
     table = Table("what", "id", "name", "age", "why", *(["outcome"] if applied else []), pad_edge=False)
     for one in found:
         outcome = [f"{one.outcome} {one.error}".strip()] if applied else []
-        table.add_row(one.kind.removesuffix("s"), one.id, one.name, f"{one.age / 60:.0f} min", one.reason, *outcome)
+        table.add_row(
+            words(one.kind).removesuffix("s"), one.id, one.name, f"{one.age / 60:.0f} min", one.reason, *outcome
+        )
     console.print(table)
     if not applied:
         console.print(f"{len(found)} to remove; run again with --apply to remove them.")

@@ -25,7 +25,16 @@ from gateway.unified.model import (
 from gateway.unified.roles import meaning_of
 
 _ASK = Text("x", "input")
+_SEE = "see docs/reference/limitations.md"
 _EXPECTED = {"HISTORY_NEEDS_UPGRADE": "one user turn", "SYSTEM_NEEDS_SLOT": "user and assistant turns"}
+_INSTEAD = {
+    "MEDIA_NEEDS_UPGRADE": "leave the media out, or allow notes in their place (`agents.rules[].delivery: describe`)",
+    "TOOLS_NEED_UPGRADE": "send the tool calls and results as text",
+    "NATIVE_BLOCK_NEEDS_UPGRADE": "leave the block out",
+    "HISTORY_NEEDS_UPGRADE": "send the earlier turns as text in the user turn",
+    "SYSTEM_NEEDS_SLOT": "put the system text into the user turn",
+}
+"""What to send where no upgrade lets a part through, by code."""
 _NOT_REPLAYED = ', or send "message_history_limit": "0" to leave the remembered turns out'
 
 
@@ -50,7 +59,7 @@ def problems(search: Search, agent_input: AgentInput) -> list[Problem]:
         Problem(place, reason, expected=_EXPECTED.get(code, "text"), received=received, code=code, help=help)
         for code, reason, places, sample in _parts(agent_input, search.options.roles)
         if places and not search.delivers(sample)
-        for help in [upgrade.advice(sample)]
+        for help in [upgrade.advice(sample, _INSTEAD[code])]
         for place, received in places
     ]
     if not found:
@@ -205,20 +214,24 @@ class Upgrade:
             self._after = self._search.after_upgrade(upgraded, change.message_slots)
         return self._after
 
-    def advice(self, agent_input: AgentInput) -> str:
-        """Return the command that lets `agent_input` through, and what it changes; or why no command does."""
+    def advice(self, agent_input: AgentInput, instead: str = "") -> str:
+        """Return the command that lets `agent_input` through, and what it changes; or why no command does.
+
+        instead: what helps without an upgrade.
+        """
+        otherwise = f"{instead}; {_SEE}" if instead else _SEE
         model, _ = first_llm(self._search.profile, self._search.params)
         provider = self._search.provider
         if model is None or not provider.name:
-            return "see docs/reference/limitations.md"
+            return otherwise
         connector = f"connector {model.connector.id} of" if model.connector.id else "the connector inside"
         connector = f"{connector} model {model.id}"
         try:
             change = self._change(model)
         except NotOffered as refusal:
-            return f"{connector} can't be upgraded: {refusal.reason}; see docs/reference/limitations.md"
+            return f"{connector} can't be upgraded: {refusal.reason}; {otherwise}"
         if not self._upgraded(change).delivers(agent_input):
-            return f"no upgrade of {connector} would let this input through; see docs/reference/limitations.md"
+            return f"no upgrade of {connector} would let this input through; {otherwise}"
         part = _SENT[change.form]
         return (
             f"upgrade the agent with `{command(self._search.profile.id)}`: it changes {connector} so that the gateway "

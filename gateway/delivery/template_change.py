@@ -193,6 +193,14 @@ def command(agent_id: str) -> str:
     return f"mlc-gateway upgrade {'-- ' if agent_id.startswith('-') else ''}{agent_id}"
 
 
+def completes_text(connector: Connector) -> bool:
+    """Return True if the connector's endpoint completes a text, so that it takes no messages."""
+    try:
+        return _completes_text(members(connector.request_body))
+    except (NotOffered, RecursionError):
+        return False
+
+
 def _completes_text(found: Mapping[str, Span]) -> bool:
     return "messages" not in found and any(name in found for name in _PROMPT_MEMBERS)
 

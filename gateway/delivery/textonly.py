@@ -24,15 +24,22 @@ from gateway.unified.model import AgentInput, ConverseBlock, Media, Message, Tex
 from gateway.unified.roles import meaning_of
 
 _HELP = "name the agent's provider in a rule of the gateway's settings: `agents.rules[].provider`"
+_TAKES_TEXT = "send text only, since the agent's LLM completes a text, or use an agent whose LLM takes messages"
 
 
 class TextOnly(Provider):
-    """Turns of text only. Strategies that need the place of the messages find none."""
+    """Turns of text only. Strategies that need the place of the messages find none.
+
+    completes_text: the LLM takes no messages, whatever its provider is.
+    """
 
     name = ""
     messages_field = ""
     content_field = "content"
     capabilities = Capabilities("this agent's provider", {}, {})
+
+    def __init__(self, completes_text: bool = False) -> None:
+        self._help = _TAKES_TEXT if completes_text else _HELP
 
     def prepare(self, agent_input: AgentInput, options: MappingOptions) -> Conversation:
         """Take the texts of the conversation, turn by turn; roles stay as they are.
@@ -47,7 +54,7 @@ class TextOnly(Provider):
                 expected="text",
                 received=block.kind if isinstance(block, Media | ConverseBlock) else type(block).__name__.lower(),
                 code="PROVIDER_UNKNOWN",
-                help=_HELP,
+                help=self._help,
             )
             for message in agent_input.messages
             for block in message.content

@@ -14,6 +14,7 @@ from gateway.delivery.native import guard, move_system_text
 from gateway.delivery.plan import Plan, Remembered, assume
 from gateway.delivery.plan_cache import PlanCache
 from gateway.delivery.search import MEMORY_HOLDS_CODE
+from gateway.delivery.template_change import completes_text
 from gateway.delivery.textonly import TextOnly
 from gateway.delivery.trees import replace_texts
 from gateway.errors import UndeliverableContent
@@ -122,7 +123,7 @@ def rewrite_input(
     refuse_cluster_limits(profile, agent_input, params)
     plans = PlanCache(profile) if plans is None else plans
     assert plans.profile is profile
-    provider = registry.provider(profile.provider) if profile.provider else TextOnly()
+    provider = registry.provider(profile.provider) if profile.provider else _text_only(profile)
     deliverable = agent_input
     notices: tuple[Notice, ...] = ()
     while True:
@@ -139,6 +140,10 @@ def rewrite_input(
     if notices:
         plan = replace(plan, notices=(*plan.notices, *notices))
     return Rewrite(plan, _body(request, agent_input, plan))
+
+
+def _text_only(profile: AgentProfile) -> TextOnly:
+    return TextOnly(any(completes_text(model.connector) for model in profile.models[:1]))
 
 
 def rewrite_unproved(

@@ -1,9 +1,9 @@
 """Find and remove leftovers: what unfinished registrations and quick executes left on the cluster.
 
-A leftover is a tagged model or connector that no agent and no model uses, a tagged agent whose model does not exist any
-more, or the agent of a quick execute, if it was not written for a while: newer documents may belong to a registration
-that is still running. A document without the gateway's tag is never changed. Everything is read again before each
-removal, so that what came into use meanwhile stays.
+A leftover is a tagged model or connector that no agent and no model uses, a tagged model group without models, a tagged
+agent whose model does not exist any more, or the agent of a quick execute, if it was not written for a while: newer
+documents may belong to a registration that is still running. A document without the gateway's tag is never changed.
+Everything is read again before each removal, so that what came into use meanwhile stays.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,9 +26,10 @@ OLD = 600.0
 """Seconds without a write after which a document counts as a leftover."""
 
 _TAGGED = re.compile(rf"(?:^|\W){TAG} ([0-9a-f]{{32}})$")
-_ORDER: tuple[Kind, ...] = ("agents", "models", "connectors")
+_ORDER: tuple[Kind, ...] = ("agents", "models", "model_groups", "connectors")
 _TRIES, _PAUSE = 20, 0.5
-"""A model can't be deleted while it is being undeployed."""
+_TRY_AGAIN = frozenset({("models", 400), ("model_groups", 409)})
+"""A model can't be deleted while it is being undeployed, nor its group while a search still finds the model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +64,15 @@ class Leftover:
 
 
 def leftovers(cluster: Cluster, older_than: float = OLD, now: Callable[[], float] = time.time) -> list[Leftover]:
-    """Find all leftovers: agents first, then models, then connectors.
+    """Find all leftovers: agents first, then models, model groups and connectors.
 
     Raises:
-        ClusterRefused: agents, models or connectors can't be searched, so it is unknown what is in use.
+        ClusterRefused: a kind of document can't be searched, so it is unknown what is in use.
         ClusterUnreachable: the cluster did not answer.
     """
     documents = {kind: dict(search_all(cluster, kind)) for kind in _ORDER}
     found = [one for one in _unused(cluster, documents, now()) if one.age >= older_than]
+    found += [one for one in _empty_groups(documents, found, now()) if one.age >= older_than]
     return sorted(found, key=lambda one: (_ORDER.index(one.kind), one.name, one.id))
 
 
@@ -96,23 +98,37 @@ def remove(
 
 
 def _unused(cluster: Cluster, documents: Mapping[Kind, Mapping[str, Any]], now: float) -> Iterator[Leftover]:
-    def left(kind: Kind, id_: str, tag: str, reason: str) -> Leftover:
-        source = documents[kind][id_]
-        return Leftover(kind, id_, str(source.get("name") or ""), tag, now - _written(source), reason)
-
     removable = set()
     for id_, agent in documents["agents"].items():
-        tag, reason = _tag("agents", agent), _abandoned(cluster, agent, documents["models"])
-        if tag and reason:
+        reason = _abandoned(cluster, agent, documents["models"])
+        if reason and _tag("agents", agent):
             removable.add(id_)
-            yield left("agents", id_, tag, reason)
+            yield _leftover("agents", id_, agent, reason, now)
     # Only agents that stay count as users. An id counts anywhere in them: in an LLM, a tool, a list of connectors.
     staying = (agent for id_, agent in documents["agents"].items() if id_ not in removable)
     used = " ".join(map(json.dumps, [*staying, *(m.get("connector_id") for m in documents["models"].values())]))
     for kind in ("models", "connectors"):
         for id_, source in documents[kind].items():
-            if (tag := _tag(kind, source)) and id_ not in used:
-                yield left(kind, id_, tag, "no agent uses it" if kind == "models" else "no agent and no model uses it")
+            if _tag(kind, source) and id_ not in used:
+                reason = "no agent uses it" if kind == "models" else "no agent and no model uses it"
+                yield _leftover(kind, id_, source, reason, now)
+
+
+def _empty_groups(
+    documents: Mapping[Kind, Mapping[str, Any]], found: Iterable[Leftover], now: float
+) -> Iterator[Leftover]:
+    """Yield the tagged model groups that have no models but those in `found`."""
+    gone = {one.id for one in found}
+    groups = {id_: str(model.get("model_group_id")) for id_, model in documents["models"].items()}
+    used = {group for id_, group in groups.items() if id_ not in gone}
+    for id_, source in documents["model_groups"].items():
+        if _tag("model_groups", source) and id_ not in used:
+            reason = "its models are leftovers" if id_ in groups.values() else "no model is in it"
+            yield _leftover("model_groups", id_, source, reason, now)
+
+
+def _leftover(kind: Kind, id_: str, source: Mapping[str, Any], reason: str, now: float) -> Leftover:
+    return Leftover(kind, id_, str(source.get("name") or ""), _tag(kind, source), now - _written(source), reason)
 
 
 def _abandoned(cluster: Cluster, agent: Mapping[str, Any], models: Mapping[str, Any]) -> str:
@@ -165,7 +181,7 @@ def _remove(cluster: Cluster, one: Leftover, sleep: Callable[[float], None]) -> 
             if status in (200, 404):
                 return ""
             error = answer_of(status, answer)
-            if one.kind != "models" or status != 400:
+            if (one.kind, status) not in _TRY_AGAIN:
                 return error
             sleep(_PAUSE)
     except ClusterUnreachable as failure:

@@ -1,4 +1,4 @@
-"""Lists every agent, model or connector of a cluster once, while others may be registered.
+"""Lists every agent, model, model group or connector of a cluster once, while others may be registered.
 
 What ML Commons' `_search` accepts (source, 2.19 and 3.6): it reads the search from the body only, so `scroll`, a query
 parameter, is refused as unknown. A point in time can't be used either: the plugin sets the index itself, and users may
@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from gateway.migrate.connection import Cluster, ClusterRefused, refusal
 
-Kind = Literal["agents", "models", "connectors"]
+Kind = Literal["agents", "models", "model_groups", "connectors"]
 Found = tuple[str, dict[str, Any]]
 
 PAGE = 1000
@@ -26,6 +26,7 @@ WINDOW = 10_000
 PERMISSIONS: Mapping[Kind, str] = {
     "agents": "cluster:admin/opensearch/ml/agents/search",
     "models": "cluster:admin/opensearch/ml/models/search",
+    "model_groups": "cluster:admin/opensearch/ml/model_groups/search",
     "connectors": "cluster:admin/opensearch/ml/connectors/search",
 }
 
@@ -103,8 +104,8 @@ def _by_offset(cluster: Cluster, kind: Kind, search: Mapping[str, Any], page: in
             if _total(answer) <= WINDOW:
                 return
             raise ClusterRefused(
-                f"There are {_total(answer)} {kind}, and this cluster shows only {WINDOW}, as it does not sort them: "
-                "name the ones you mean."
+                f"There are {_total(answer)} {words(kind)}, and this cluster shows only {WINDOW}, as it does not sort "
+                "them: name the ones you mean."
             )
 
 
@@ -119,10 +120,15 @@ def _hits(kind: Kind, status: int, answer: Mapping[str, Any]) -> list[dict[str, 
         raise ClusterRefused("This cluster has no ML Commons: install the plugin opensearch-ml, or check the address.")
     found = (answer.get("hits") or {}).get("hits")
     if status != 200 or not isinstance(found, list):
-        raise refusal(status, f"search its {kind}", PERMISSIONS[kind], answer)
+        raise refusal(status, f"search its {words(kind)}", PERMISSIONS[kind], answer)
     if (answer.get("_shards") or {}).get("failed"):
-        raise ClusterRefused(f"The search of {kind} failed on a shard: wait until the cluster is green again.")
+        raise ClusterRefused(f"The search of {words(kind)} failed on a shard: wait until the cluster is green again.")
     return found
+
+
+def words(kind: Kind) -> str:
+    """Return the kind as it stands in a sentence."""
+    return kind.replace("_", " ")
 
 
 def _total(answer: Mapping[str, Any]) -> int:

@@ -46,6 +46,7 @@ class Simulator:
         self._ports = (port, llm_port)
         self._runners: list[web.AppRunner] = []
         self._session: aiohttp.ClientSession | None = None
+        self._stopping = asyncio.Event()
 
     @property
     def received(self) -> list[Any]:
@@ -58,13 +59,15 @@ class Simulator:
 
     async def start(self) -> str:
         """Start both servers and return the cluster's URL."""
+        self._stopping.clear()
         self._session = aiohttp.ClientSession(auto_decompress=False)
         self.url = await self._serve(self._cluster, self._ports[0], MAX_BODY)
         self.llm_url = await self._serve(self._model, self._ports[1], _LLM_MAX_BODY)
         return self.url
 
     async def stop(self) -> None:
-        """Stop both servers."""
+        """Stop both servers. Requests that are never answered end."""
+        self._stopping.set()
         if self._session is not None:
             await self._session.close()
         for runner in self._runners:
@@ -101,7 +104,7 @@ class Simulator:
         try:
             response = await self._respond(request)
         except NoAnswer:
-            await asyncio.Event().wait()  # until the client gives up
+            await self._stopping.wait()  # the client gives up, or the server stops
             raise
         return _web_response(response, pretty="pretty" in request.query)
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from gateway.simulator.errors import Json, illegal_argument
+from gateway.simulator.render import fill
 
 Message = Mapping[str, Any]
 """A message as in the request's `input`: role, content, toolCalls, toolCallId."""
@@ -61,8 +62,12 @@ def _blocks(message: Message, block: Callable[[str, Mapping[str, Any]], Json]) -
 
 
 def _text(item: Mapping[str, Any]) -> str:
+    """Return a block's text. It is filled in twice, without any parameters, before the connector's template is.
+
+    docs/internals/facts.md, "What memory keeps from turn to turn", 9.
+    """
     text = item.get("text")
-    return text if isinstance(text, str) else json.dumps(text)
+    return fill(fill(text, {}), {}) if isinstance(text, str) else json.dumps(text)
 
 
 # Bedrock

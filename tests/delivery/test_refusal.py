@@ -39,10 +39,10 @@ def upgrade(cluster: SimulatedCluster, agent: str) -> str:
     )
 
 
-def no_upgrade(cluster: SimulatedCluster, agent: str) -> str:
+def no_upgrade(cluster: SimulatedCluster, agent: str, instead: str = "") -> str:
     model = cluster.profile(agent).models[0]
     what = f"connector {model.connector.id} of model {model.id}"
-    return f"no upgrade of {what} would let this input through; see docs/reference/limitations.md"
+    return f"no upgrade of {what} would let this input through; {instead}see docs/reference/limitations.md"
 
 
 def not_callable(added: str = "") -> str:
@@ -117,9 +117,19 @@ def test_media_for_an_unknown_provider() -> None:
             "text",
             "image",
             "PROVIDER_UNKNOWN",
-            "name the agent's provider in a rule of the gateway's settings: `agents.rules[].provider`",
+            "send text only, since the agent's LLM completes a text, or use an agent whose LLM takes messages",
         ),
     )
+
+
+def test_a_rule_is_advised_where_a_provider_would_help() -> None:
+    cluster = cluster_of(OLD)
+    profile, request = cluster.profile("flow-d"), read_execute(json.dumps({"input": [text("a"), IMAGE]}).encode())
+    assert request.input is not None
+    with pytest.raises(UndeliverableContent) as raised:
+        rewrite_input(replace(profile, provider=""), request, request.input, Policy(), "t1")
+    (problem,) = raised.value.problems
+    assert problem.help == "name the agent's provider in a rule of the gateway's settings: `agents.rules[].provider`"
 
 
 def test_what_the_provider_can_not_express_is_reported_by_its_mapping() -> None:

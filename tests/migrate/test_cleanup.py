@@ -44,11 +44,17 @@ def agent(deployment: Deployment, model_id: str, **parameters: Any) -> str:
 def age(deployment: Deployment, seconds: float = 3600) -> None:
     """Lets everything on the cluster be so much older."""
     resources = deployment.cluster.core.resources
-    for documents in (resources.agents, resources.models, resources.connectors):
+    for documents in (resources.agents, resources.models, resources.groups, resources.connectors):
         for document in documents.values():
             for name in ("created_time", "last_updated_time"):
                 if name in document:
                     document[name] -= int(seconds * 1000)
+
+
+def group_of(deployment: Deployment, model_id: str) -> str:
+    """The group that the cluster has made with a model. It has the model's description."""
+    group_id: str = deployment.cluster.core.resources.models[model_id]["model_group_id"]
+    return group_id
 
 
 def left(deployment: Deployment, **options: Any) -> dict[str, str]:
@@ -63,7 +69,7 @@ def removed(deployment: Deployment, found: list[Leftover] | None = None) -> list
 
 def everything(deployment: Deployment) -> set[str]:
     resources = deployment.cluster.core.resources
-    return {*resources.agents, *resources.models, *resources.connectors}
+    return {*resources.agents, *resources.models, *resources.groups, *resources.connectors}
 
 
 def test_a_cluster_without_leftovers(deployment: Deployment, command: Command) -> None:
@@ -126,24 +132,54 @@ def test_agents_without_their_model_and_of_quick_executes(deployment: Deployment
 
 
 def test_what_is_young_may_belong_to_a_registration_under_way(deployment: Deployment) -> None:
-    model(deployment, f"mlc-gateway {TAG}")
+    model_id = model(deployment, f"mlc-gateway {TAG}")
+    both = {f"models {model_id}", f"model_groups {group_of(deployment, model_id)}"}
     assert left(deployment) == {}
-    assert len(left(deployment, older_than=0)) == 1
+    assert left(deployment, older_than=0).keys() == both
     age(deployment, 599)
     assert left(deployment) == {}
     age(deployment, 2)
-    assert len(left(deployment)) == 1
+    assert left(deployment).keys() == both
+
+
+def test_a_model_group_goes_with_its_last_model(deployment: Deployment) -> None:
+    groups = deployment.cluster.core.resources
+    tagged = {"description": f"Model of an agent, mlc-gateway {TAG}"}
+    empty = groups.register_group({"name": "empty", **tagged})["model_group_id"]
+    shared = groups.register_group({"name": "shared", **tagged})["model_group_id"]
+    groups.register_group({"name": "mine", "description": "a group of somebody else"})
+    lonely = model(deployment, f"mlc-gateway {TAG}", name="lonely")
+    model(deployment, f"mlc-gateway {TAG}", name="one of two", model_group_id=shared)
+    model(deployment, "mine", name="two of two", model_group_id=shared)
+    age(deployment)
+    found = left(deployment)
+    assert {key: reason for key, reason in found.items() if "group" in key} == {
+        f"model_groups {empty}": "no model is in it",
+        f"model_groups {group_of(deployment, lonely)}": "its models are leftovers",
+    }
+    before = everything(deployment)
+    assert {one.outcome for one in removed(deployment)} == {"removed"}
+    assert before - everything(deployment) == {key.partition(" ")[2] for key in found}
+    assert shared in groups.groups
+
+
+def test_a_model_group_stays_if_its_model_does(deployment: Deployment) -> None:
+    model_id = model(deployment, f"mlc-gateway {TAG}")
+    age(deployment)
+    deployment.cluster.refusals[f"DELETE /_plugins/_ml/models/{model_id}"] = 403
+    assert {one.kind: one.outcome for one in removed(deployment)} == {"models": "failed", "model_groups": "failed"}
+    assert group_of(deployment, model_id) in deployment.cluster.core.resources.groups
 
 
 def test_what_came_into_use_meanwhile_stays(deployment: Deployment) -> None:
     first, second, third = (model(deployment, f"mlc-gateway {TAG}") for _ in range(3))
     age(deployment)
     found = leftovers(connected("--url", deployment.url))
-    assert {one.id for one in found} == {first, second, third}
+    assert {one.id for one in found} == {first, second, third, group_of(deployment, first)}
     agent(deployment, first)
     deployment.cluster.core.resources.models[second]["description"] = "mine now"
     outcomes = {one.id: one.outcome for one in removed(deployment, found)}
-    assert outcomes == {first: "kept", second: "kept", third: "removed"}
+    assert outcomes == {first: "kept", second: "kept", third: "removed", group_of(deployment, first): "kept"}
     assert {first, second} <= set(deployment.cluster.core.resources.models)
 
 
@@ -166,14 +202,15 @@ def test_without_apply_nothing_is_written(deployment: Deployment, command: Comma
     status, out, _ = command("cleanup", "--url", deployment.url)
     report = json.loads(out)
     assert (status, report["applied"]) == (0, False)
-    (one,) = report["leftovers"]
+    one, group = report["leftovers"]
+    assert (group["kind"], group["id"]) == ("model_groups", group_of(deployment, model_id))
     assert set(one) == {"kind", "id", "name", "tag", "age_seconds", "reason"}
     assert (one["kind"], one["id"], one["tag"]) == ("models", model_id, TAG)
     assert everything(deployment) == before
     assert not [call for call in deployment.cluster.calls if "_search" not in call and not call.startswith("GET ")]
 
 
-@pytest.mark.parametrize("kind", ["agents", "models", "connectors"])
+@pytest.mark.parametrize("kind", ["agents", "models", "model_groups", "connectors"])
 def test_what_can_not_be_searched_is_never_taken_for_unused(
     deployment: Deployment, command: Command, kind: str
 ) -> None:

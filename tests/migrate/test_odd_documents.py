@@ -59,6 +59,7 @@ def _real(version: str) -> dict[str, dict[str, Any]]:
     return {
         "agents": agents,
         "models": models,
+        "model_groups": {id_: resources.group(id_) for id_ in resources.groups},
         "connectors": {id_: resources.connector(id_) for id_ in resources.connectors},
     }
 
@@ -72,7 +73,9 @@ def _paths(node: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 @given(st.data(), st.sampled_from([(2, 19, 0), (3, 4, 0)]))
 def test_every_agent_has_its_entry(data: st.DataObject, version: tuple[int, ...]) -> None:
     documents = deepcopy(_real(".".join(map(str, version))))
-    kinds = data.draw(st.lists(st.sampled_from(["agents", "models", "connectors"]), min_size=1, max_size=3))
+    kinds = data.draw(
+        st.lists(st.sampled_from(["agents", "models", "model_groups", "connectors"]), min_size=1, max_size=3)
+    )
     for kind in kinds:
         document = documents[kind][data.draw(st.sampled_from(sorted(documents[kind])))]
         path = data.draw(st.sampled_from(_paths(document)))

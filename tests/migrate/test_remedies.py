@@ -1,19 +1,27 @@
-"""Where a refusal tells people to upgrade, `upgrade` offers it, and then the input arrives."""
+"""Each remedy that a refusal names is carried out, and then the input arrives."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache
 
 import pytest
 
 from gateway.delivery.template_change import command
+from gateway.errors import Problem
 from gateway.migrate.upgrade import Documents, Offer, offers
 from tests.delivery.cases import CASES
-from tests.delivery.simulated_cluster import SimulatedCluster
+from tests.delivery.simulated_cluster import SimulatedCluster, cluster_of
 from tests.matrix import agents
-from tests.oracle import Oracle, Outcome
+from tests.migrate.remedies import CHANGES, Attempt
+from tests.oracle import Oracle, Outcome, Verdict
 
-VERSIONS = ("2.19.0", "3.4.0")
+VERSIONS = ("2.19.0", "3.4.0", "3.6.0", "3.8.0")
+MOST_REFUSALS = 3
+ANOTHER_MODEL = re.compile(r"Use a model whose provider accepts (\w+)\.")
+STEPS = [pytest.param(1, marks=pytest.mark.slow), 6]
 
 
 def documents_of(cluster: SimulatedCluster) -> Documents:
@@ -43,30 +51,104 @@ def upgrade(cluster: SimulatedCluster, offer: Offer) -> None:
     cluster.profile.cache_clear()
 
 
-@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.slow), 6])
-@pytest.mark.parametrize("version", VERSIONS)
-def test_an_upgrade_that_is_advised_is_offered_and_makes_the_input_arrive(version: str, step: int) -> None:
+@cache
+def upgraded(version: str) -> SimulatedCluster:
+    """Return a cluster whose connectors are upgraded where an upgrade is advised for any input."""
     cluster = SimulatedCluster(version)
-    advised: list[tuple[str, str]] = []
-    for agent in agents(cluster):
-        for name in list(CASES)[::step]:
-            error = cluster.send(agent, CASES[name].body, CASES[name].pairs).error
-            problems = error.problems if error is not None else ()
-            if problems and all(command(cluster.agents[agent]) in problem.help for problem in problems):
-                advised.append((agent, name))
-        cluster.forget()
-    assert len(advised) > 2
-    found = {agent: offer_for(cluster, agent) for agent in dict.fromkeys(agent for agent, _ in advised)}
-    for offer in found.values():
+    advised = {refused.agent for refused in refusals(version, 1) if refused.upgrades}
+    for offer in [offer_for(cluster, agent) for agent in sorted(advised)]:
         upgrade(cluster, offer)
-    oracle = Oracle(cluster)
-    failed = []
-    for agent, name in advised:
-        case = CASES[name]
-        verdict = oracle.judge(agent, case.parameters, case.pairs, cluster.send(agent, case.body, case.pairs))
-        if verdict.outcome is not Outcome.ARRIVED:
-            failed.append((agent, name, verdict.detail))
+    return cluster
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A cell of the matrix that is refused."""
+
+    agent: str
+    case: str
+    problems: tuple[Problem, ...]
+    upgrades: bool
+
+    @property
+    def attempt(self) -> Attempt:
+        case = CASES[self.case]
+        return Attempt(case.input, case.parameters, case.pairs)
+
+
+@cache
+def refusals(version: str, step: int) -> list[Refused]:
+    cluster = cluster_of(version)
+    return [found for agent in agents(cluster) for found in _refused(cluster, agent, step)]
+
+
+def _refused(cluster: SimulatedCluster, agent: str, step: int) -> Iterator[Refused]:
+    for name in list(CASES)[::step]:
+        error = cluster.send(agent, CASES[name].body, CASES[name].pairs).error
+        if error is not None:
+            assert error.problems, (agent, name)
+            upgrades = any(command(cluster.agents[agent]) in problem.help for problem in error.problems)
+            yield Refused(agent, name, error.problems, upgrades)
+    cluster.forget()
+
+
+def remedies_of(problem: Problem, agent_id: str) -> list[str]:
+    """The remedies in a problem's help: the words of `CHANGES`, "upgrade" and "another model"."""
+    help = problem.help.lower()
+    found = [words for words in CHANGES if words in help]
+    found += ["upgrade"] if command(agent_id) in problem.help else []
+    return found + (["another model"] if ANOTHER_MODEL.match(problem.help) else [])
+
+
+def verdicts(version: str, refused: Refused, remedies: list[str]) -> Iterator[Verdict]:
+    """Carry out remedies, one for each kind of problem; yield the verdict for every agent that they leave."""
+    chosen = [refused.agent]
+    if "another model" in remedies:
+        chosen = [agent for agent in cluster_of(version).agents if agent.startswith(f"{refused.agent.split('-')[0]}-")]
+    for agent in chosen:
+        yield _verdict(version, agent, refused.attempt, remedies)
+
+
+def _verdict(version: str, agent: str, attempt: Attempt, remedies: list[str]) -> Verdict:
+    """The verdict on an attempt. If it is refused for another reason, that refusal's first remedies follow."""
+    cluster = cluster_of(version)
+    for _ in range(MOST_REFUSALS):
+        for words in remedies:
+            attempt = CHANGES.get(words, lambda same: same)(attempt)
+        if "upgrade" in remedies:
+            cluster = upgraded(version)
+        sent = cluster.send(agent, attempt.body, attempt.pairs, attempt.policy, strict=attempt.strict)
+        if sent.error is None:
+            break
+        remedies = [
+            words for problem in sent.error.problems for words in remedies_of(problem, cluster.agents[agent])[:1]
+        ]
+        remedies = list(dict.fromkeys(remedies))
+    verdict = Oracle(cluster).judge(agent, attempt.parameters, attempt.pairs, sent)
+    cluster.forget()
+    return verdict
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_remedy_makes_the_input_arrive(version: str, step: int) -> None:
+    """Where a refusal has several problems, the remedy of each is carried out."""
+    failed: list[tuple[object, ...]] = []
+    seen: set[str] = set()
+    for refused in refusals(version, step):
+        choices = [remedies_of(problem, cluster_of(version).agents[refused.agent]) for problem in refused.problems]
+        if not all(choices):
+            failed.append((refused.agent, refused.case, "no remedy", refused.problems))
+            continue
+        for number in range(max(map(len, choices))):
+            remedies = list(dict.fromkeys(choice[min(number, len(choice) - 1)] for choice in choices))
+            seen.update(remedies)
+            found = list(verdicts(version, refused, remedies))
+            if not any(verdict.outcome is Outcome.ARRIVED for verdict in found):
+                failed.append((refused.agent, refused.case, remedies, found[0]))
     assert failed == []
+    assert "upgrade" in seen
+    assert step > 1 or "end the conversation with a user turn" in seen
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,15 @@
 """Conversations of mixed callers: each turn arrives exactly or is refused, and no turn harms a later one.
 
-A turn is a unified input through the gateway, or a plain question that its caller sends directly. What a later turn
-reads of an earlier one is compared with a memory that holds the readable text itself.
+A turn is a unified input through the gateway, or a plain question or text that its caller sends to the gateway or to
+the cluster. Between turns, the agent's connector is upgraded and rolled back, and time passes. What a later turn reads
+of an earlier one is compared with a memory that holds the readable text itself.
 """
 
 from __future__ import annotations
 
+import copy
+import re
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -14,98 +18,206 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
 from gateway.mlcommons.generations import Generation
-from gateway.simulator.memory import Memory
+from gateway.simulator.core import Executed
 from tests.conftest import examples
 from tests.delivery.cases import CASES
-from tests.delivery.frames import parsed
-from tests.delivery.simulated_cluster import SimulatedCluster, cluster_of
-from tests.oracle import Oracle, Outcome
+from tests.delivery.frames import parsed, replaced
+from tests.delivery.simulated_cluster import Sent
+from tests.oracle import Oracle, Outcome, Verdict
 from tests.oracle_rules import readable
+from tests.properties.deployment import Deployment, Upgrade
+from tests.properties.v2 import clean_request, is_native_spelling, readable_messages
 from tests.strategies import hostile_text
 
 VERSIONS = ("2.19.0", "3.4.0", "3.6.0", "3.8.0")
 MOST_TURNS = 8
+MOST_UPGRADES = 2
 THOROUGH, QUICK = 2000, 300  # of the latter, a quick run has a share
 OPTIONS: dict[str, Any] = {
-    "stateful_step_count": MOST_TURNS,
+    "stateful_step_count": MOST_TURNS + 3 * MOST_UPGRADES,
     "suppress_health_check": [HealthCheck.too_slow, HealthCheck.filter_too_much],
 }
-LIMIT = 10  # turns that an agent replays (`message_history_limit`)
-INPUTS = st.one_of(
-    st.sampled_from([case.input for case in CASES.values() if not case.parameters and not case.pairs]),
-    hostile_text().filter(str.strip),
-)
+INPUTS = [case.input for case in CASES.values() if not case.parameters and not case.pairs]
+HOSTILE = hostile_text().filter(str.strip)
 WORDS = st.sampled_from(["and now?", 'say "hi" \\ \n$', "größer 😀", "costs $5 {x} [1]", '{"a": 1}'])
+SECONDS = st.sampled_from([0.5, 1.0, 3.0])
+UPGRADABLE = re.compile(r".*-([defgi]|gemini_text|(bedrock|openai)_tutorial)")  # their names
+FINE = (Outcome.ARRIVED, Outcome.REFUSED)
 
 
 @cache
 def remembering_agents() -> list[tuple[str, str]]:
-    return [
-        (version, name)
-        for version in VERSIONS
-        for name in sorted(cluster_of(version).agents)
-        if cluster_of(version).profile(name).memory_type
-    ]
+    """Version and name of every agent that remembers, but for the one that the cluster can't run (ANSWER_NOT_READ)."""
+    found = []
+    for version in VERSIONS:
+        deployment = Deployment(version)
+        agents = sorted(deployment.cluster.agents.keys() - {"v2-gemini"})
+        found += [(version, name) for name in agents if deployment.cluster.profile(name).memory_type]
+        deployment.close()
+    return found
 
 
-@cache
-def oracle_of(version: str) -> Oracle:
-    return Oracle(cluster_of(version))
+def chosen_agents() -> st.SearchStrategy[tuple[str, str]]:
+    """Those whose connector can be upgraded, and unified ones, more often than others."""
+    agents = remembering_agents()
+    upgradable = [agent for agent in agents if UPGRADABLE.fullmatch(agent[1])]
+    unified = [agent for agent in agents if agent[1].startswith(("v1", "v2"))]
+    return st.sampled_from(upgradable) | st.sampled_from(unified) | st.sampled_from(agents)
 
 
 class Conversation(RuleBasedStateMachine):
-    """One memory of one agent. turns: how many there were."""
+    """One memory of one agent.
 
-    cluster: SimulatedCluster
-    memory: Memory
+    turns: how many there were. made: the upgrade that is in use. changed_at: when the connector was changed last, by
+    the deployment's clock.
+    """
+
+    deployment: Deployment
 
     @initialize(data=st.data())
     def begin(self, data: st.DataObject) -> None:
-        self.version, self.name = data.draw(st.sampled_from(remembering_agents()))
-        self.cluster = cluster_of(self.version)
-        self.memory = self.cluster.core.memory.create("a conversation")
-        self.turns = 0
+        version, self.name = data.draw(chosen_agents())
+        self.deployment = Deployment(version)
+        self.cluster, self.core = self.deployment.cluster, self.deployment.core
+        self.oracle = Oracle(self.cluster)
+        self.agent_id = self.cluster.agents[self.name]
+        self.generation = self.cluster.profile(self.name).generation
+        self.is_v2 = self.generation is Generation.UNIFIED_V2
+        self.memory_id = "" if self.is_v2 else self.core.memory.create("a conversation").memory_id
+        self.turns = self.upgrades = 0
+        self.can_upgrade = UPGRADABLE.fullmatch(self.name) is not None
+        self.made: Upgrade | None = None
+        self.changed_at = -self.deployment.ttl
 
     @precondition(lambda self: self.turns < MOST_TURNS)
-    @rule(given=INPUTS)
-    def ask_through_the_gateway(self, given: Any) -> None:
+    @rule(data=st.data())
+    def ask_through_the_gateway(self, data: st.DataObject) -> None:
         self.turns += 1
-        held = [(turn.input, turn.response) for turn in self._held() if turn.response]
+        inputs = filter(is_native_spelling, INPUTS) if self.is_v2 else INPUTS
+        body = {"input": data.draw(st.sampled_from(list(inputs)) | HOSTILE), **self._in_memory(self.memory_id)}
+        if self.is_v2:
+            self._ask_v2(body)
+            return
         before = self._readable()
-        sent = self.cluster.send(self.name, {"input": given}, held[-LIMIT:], memory_id=self.memory.memory_id)
-        verdict = oracle_of(self.version).judge(self.name, {}, before, sent)
+        sent = self.deployment.send(self.name, body)
+        verdict = self.oracle.judge(self.name, {}, before, sent)
         event(verdict.outcome.value)
-        assert verdict.outcome in (Outcome.ARRIVED, Outcome.REFUSED), verdict
+        self._check(verdict, sent)
+
+    @precondition(lambda self: self.turns < MOST_TURNS)
+    @rule(text=WORDS, through_gateway=st.booleans(), as_input=st.booleans())
+    def ask_plainly(self, text: str, through_gateway: bool, as_input: bool) -> None:
+        """A request of a caller who knows nothing of the gateway."""
+        self.turns += 1
+        if self.is_v2 or (as_input and self.generation is Generation.UNIFIED_V1):
+            asked: dict[str, Any] = {"input": text}
+        else:
+            asked = {"parameters": {"question": text}}
+        clean = self._run(asked, self._clean_memory())
+        if through_gateway:
+            sent = self.deployment.send(self.name, self._with_memory(asked, self.memory_id), strict=False)
+            assert sent.executed is not None, sent.error
+            found = sent.executed
+        else:
+            found = self._run(asked, self.memory_id)
+        event(f"plain {found.status}")
+        assert _seen(found) == _seen(clean)
+        self._note_memory(found)
+
+    @precondition(lambda self: self.can_upgrade and self.made is None and self.upgrades < MOST_UPGRADES)
+    @rule(new_connector=st.booleans(), tells_gateway=st.booleans())
+    def upgrade(self, new_connector: bool, tells_gateway: bool) -> None:
+        self.upgrades += 1
+        self.made = self.deployment.upgrade(self.name, new_connector, tells_gateway)
+        event("upgrade")
+        self._connector_changed(tells_gateway)
+
+    @precondition(lambda self: self.made is not None)
+    @rule(tells_gateway=st.booleans())
+    def roll_back(self, tells_gateway: bool) -> None:
+        assert self.made is not None
+        self.deployment.roll_back(self.made, tells_gateway)
+        self.made = None
+        event("rollback")
+        self._connector_changed(tells_gateway)
+
+    @precondition(lambda self: self.turns == MOST_TURNS or self.deployment.now < self.changed_at + self.deployment.ttl)
+    @rule(seconds=SECONDS)
+    def let_time_pass(self, seconds: float) -> None:
+        self.deployment.sleep(seconds)
+
+    def teardown(self) -> None:
+        if hasattr(self, "deployment"):
+            self.deployment.close()
+
+    def _connector_changed(self, tells_gateway: bool) -> None:
+        self.changed_at = -self.deployment.ttl if tells_gateway else self.deployment.now
+        self.oracle = Oracle(self.cluster)
+
+    def _check(self, verdict: Verdict, sent: Sent) -> None:
+        used, now = self.deployment.recorder.profile, self.cluster.profile(self.name)
+        assert used is not None
+        if used.models == now.models:
+            assert verdict.outcome in FINE, verdict
+        else:
+            event(f"cached profile: {verdict.outcome.value}")
+            assert self.deployment.now < self.changed_at + self.deployment.ttl
+            if self.made is not None:
+                assert verdict.outcome in FINE, verdict
         if sent.error is not None:
             assert all(problem.place for problem in sent.error.problems)
 
-    @precondition(lambda self: self.turns < MOST_TURNS)
-    @rule(text=WORDS)
-    def ask_directly(self, text: str) -> None:
-        self.turns += 1
-        agent_id = self.cluster.agents[self.name]
-        clean = self.cluster.ask(agent_id, {"question": text}, self._readable())
-        asked = self.cluster.core.execute(
-            agent_id, {"parameters": {"question": text, "memory_id": self.memory.memory_id}}
-        )
-        event(f"direct {asked.status}")
-        assert (asked.status, list(map(parsed, asked.llm_bodies))) == (
-            clean.status,
-            list(map(parsed, clean.llm_bodies)),
-        )
+    # Memory
 
-    def teardown(self) -> None:
-        if hasattr(self, "cluster"):
-            self.cluster.forget()
-            oracle_of(self.version).frames.forget()
+    def _run(self, body: Mapping[str, Any], memory_id: str) -> Executed:
+        return self.core.execute(self.agent_id, self._with_memory(body, memory_id))
 
-    def _held(self) -> list[Any]:
-        return self.cluster.core.memory.earlier(self.memory.memory_id, None)
+    def _with_memory(self, body: Mapping[str, Any], memory_id: str) -> dict[str, Any]:
+        parameters = {**body.get("parameters", {}), **self._in_memory(memory_id).get("parameters", {})}
+        return {**body, **({"parameters": parameters} if parameters else {})}
+
+    def _in_memory(self, memory_id: str) -> dict[str, Any]:
+        return {"parameters": {"memory_id": memory_id}} if memory_id else {}
+
+    def _clean_memory(self) -> str:
+        """A memory that holds the readable texts of this one; "" for none."""
+        if self.is_v2:
+            if not self.memory_id:
+                return ""
+            self.core.sessions["clean"] = readable_messages(self.core.sessions[self.memory_id])
+            return "clean"
+        return self.cluster.remembering(self._readable())
 
     def _readable(self) -> list[tuple[str, str]]:
         """What the agent replays. Only unified V1 agents replay a turn that failed without an answer."""
-        unified = self.cluster.profile(self.name).generation is Generation.UNIFIED_V1
-        return [(readable(turn.input or ""), turn.response) for turn in self._held() if turn.response or unified]
+        held = self.core.memory.earlier(self.memory_id, None)
+        unified = self.generation is Generation.UNIFIED_V1
+        return [(readable(turn.input or ""), turn.response or "") for turn in held if turn.response or unified]
+
+    def _note_memory(self, executed: Executed) -> None:
+        if self.is_v2 and executed.status == 200:
+            self.memory_id = executed.body["memory_id"]
+
+    # V2
+
+    def _ask_v2(self, body: Mapping[str, Any]) -> None:
+        provider = self.cluster.profile(self.name).provider
+        request, texts = clean_request(provider, copy.deepcopy(body["input"]))
+        clean = self._run(request, self._clean_memory())
+        sent = self.deployment.send(self.name, body, strict=False)
+        if sent.error is not None:
+            event("V2 refused")
+            assert all(problem.place for problem in sent.error.problems)
+            return
+        assert sent.executed is not None
+        event(f"V2 {sent.executed.status}")
+        assert _seen(sent.executed) == _seen(clean, texts)
+        self._note_memory(sent.executed)
+
+
+def _seen(executed: Executed, texts: Mapping[str, str] | None = None) -> tuple[int, list[Any]]:
+    """Status, and what the LLM received. texts: what stands for each word of the request."""
+    return executed.status, [replaced(parsed(body), texts or {}) for body in executed.llm_bodies]
 
 
 def test_conversations() -> None:

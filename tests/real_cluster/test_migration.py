@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 import pytest
 
 from gateway.cli import run
+from gateway.migrate.promote_diff import QUESTION, differences
+from gateway.providers import registry
 
 from .agents import WIRES, Api, agent_body, connect, register, request_body
 from .delivered import IMAGE, Send
@@ -137,6 +140,24 @@ CREDENTIALS = {
 }
 
 
+_CHANGE = re.compile(r"the LLM request (?:gets|no longer has|has) (\S+): ")
+
+
+def _first_call(api: Api, llm: LLM, agent_id: str, body: Any) -> Any:
+    """What the LLM receives first; the agent's run must succeed."""
+    llm.taken()
+    status, answer = api.execute(agent_id, body)
+    assert status == 200, answer
+    return llm.taken()[0]
+
+
+def _system_texts(provider: str, body: Any) -> list[str]:
+    """The LLM's system text in a request; OpenAI's stands in messages."""
+    parts = [*body.get("system", []), *body.get("systemInstruction", {}).get("parts", [])]
+    turns = body["messages"] if provider == "openai" else []
+    return [part["text"] for part in parts] + [t["content"] for t in turns if t["role"] in ("system", "developer")]
+
+
 @pytest.mark.parametrize("type_", ["conv_tools", "conv_react"])
 @pytest.mark.parametrize("provider", WIRES)
 def test_promoting_a_legacy_agent(
@@ -144,6 +165,7 @@ def test_promoting_a_legacy_agent(
 ) -> None:
     _, model_id = connect(api, llm.url, provider, "tutorial")
     agent_id = register(api, agent_body(f"promote-{type_}", type_, WIRES[provider], model_id))
+    old = _first_call(api, llm, agent_id, {"parameters": {"question": QUESTION}})
     file = tmp_path / "credential.json"
     file.write_text(json.dumps(CREDENTIALS[provider]))
     file.chmod(0o600)
@@ -156,10 +178,15 @@ def test_promoting_a_legacy_agent(
         assert status == 0, shown
         report = json.loads(shown)
         new = report["promoted"]
-        llm.taken()
-        status, answer = api.execute(new, {"input": "What does it say?"})
-        assert status == 200, answer
-        assert "What does it say?" in json.dumps(llm.taken()[0])
+        got = _first_call(api, llm, new, {"input": QUESTION})
+        assert QUESTION in json.dumps(got)
+        different = differences(old, got, registry.provider(WIRES[provider].name))
+        assert {found[1] for found in map(_CHANGE.match, report["changes"]) if found} == set(different)
+        if provider == "openai":
+            assert any("no system prompt is sent" in change for change in report["changes"])
+            assert _system_texts(provider, got) == []
+        else:
+            assert _system_texts(provider, got) == _system_texts(provider, old) != []
         agent = api.must("GET", f"/_plugins/_ml/agents/{new}")
         assert agent["model"]["model_provider"] == WIRES[provider].name
         assert report["aliases"] == {agent_id: new}
@@ -208,3 +235,15 @@ def test_a_promotion_that_fails_leaves_nothing(api: Api, llm: LLM, command: Comm
     assert status == 3, shown
     assert "the-key-of-the-test" not in shown
     assert (ids("agent"), ids("model")) == before
+
+
+def test_cleanup_removes_an_empty_model_group(api: Api, real_cluster: str, capsys: pytest.CaptureFixture[str]) -> None:
+    tag = "0123456789abcdef" * 2
+    body = {"name": "left behind", "description": f"Model of an agent, mlc-gateway {tag}"}
+    group = api.must("POST", "/_plugins/_ml/model_groups/_register", body)["model_group_id"]
+    api.must("POST", "/.plugins-ml-model-group/_refresh")
+    capsys.readouterr()
+    assert run(["cleanup", "--url", real_cluster, "--older-than", "0", "--apply", "--json"]) == 0
+    (found,) = [one for one in json.loads(capsys.readouterr().out)["leftovers"] if one["id"] == group]
+    assert (found["kind"], found["outcome"]) == ("model_groups", "removed")
+    assert api.call("GET", f"/_plugins/_ml/model_groups/{group}")[0] == 404

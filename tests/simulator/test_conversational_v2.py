@@ -109,3 +109,16 @@ def test_before_3_5_and_with_the_api_off_there_are_none() -> None:
     assert (refused.status, reason(refused)) == (400, "conversational_v2 is not a valid Agent Type")
     refused = ask(ClusterCore("3.6.0"), "POST", f"{ML}/agents/_register", body)
     assert (refused.status, UNIFIED_API in reason(refused)) == (400, True)
+
+
+@pytest.mark.parametrize("provider", ["bedrock", "openai"])
+@pytest.mark.parametrize(("dollars", "now", "later"), [(1, "READ", "READ"), (2, "READ", "READ"), (3, "HELPER", "READ")])
+def test_a_text_is_filled_in_twice_before_the_template(provider: str, dollars: int, now: str, later: str) -> None:
+    core = core_of("3.6.0")
+    agent_id = register(core, provider)
+    text = "$" * dollars + "{parameters.gw_x:-READ}"
+    status, body, sent = core.execute(agent_id, {"input": text, "parameters": {"gw_x": "HELPER"}})
+    assert status == 200
+    assert f'"{now}"' in sent[0]
+    _, _, sent = core.execute(agent_id, {"input": "next", "parameters": {"memory_id": body["memory_id"]}})
+    assert f'"{later}"' in sent[0]
