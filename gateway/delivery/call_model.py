@@ -79,8 +79,8 @@ class QuestionPosition:
 class CallModel:
     """One agent's first LLM call, with the caller's own parameters in it.
 
-    slot_names: the variables that may be slots; None for all of them. before: the same call before its template got a
-    slot that is empty by default, so that all is rendered as before.
+    slot_names: the variables that may be slots; None for all of them. before: the same call before its connector was
+    upgraded. Without `slot_names`, the template only got a slot that is empty by default.
     """
 
     _MOST_RENDERED = 6
@@ -95,7 +95,7 @@ class CallModel:
     ) -> None:
         self._slot_names = slot_names
         self._before = before
-        self._rendered: Recent[tuple[Any]] = before._rendered if before else Recent(self._MOST_RENDERED)
+        self._rendered: Recent[tuple[Any]] = Recent(self._MOST_RENDERED)
         self.profile = profile
         self.provider = provider
         self.params = dict(params)
@@ -132,7 +132,20 @@ class CallModel:
         """
         env = env or RuntimeValues()
         key = (env, *sorted(extra.items()))
-        return self._rendered.get(key, lambda: (self.probe(extra, env),))[0]
+        return self._rendered.get(key, lambda: self._render_as_before(extra, env) or (self.probe(extra, env),))[0]
+
+    def _render_as_before(self, extra: Mapping[str, str], env: RuntimeValues) -> tuple[Any] | None:
+        """Return what the call rendered to before an upgrade; None if it may render to something else now.
+
+        An upgrade changes nothing for requests without its variables, except for those that could not be rendered.
+        """
+        if self._before is None:
+            return None
+        added = set(self.names) - set(self._before.names)
+        if not added.isdisjoint(name.rpartition(".")[2] for name in extra):
+            return None
+        body = self._before.render(extra, env)
+        return (body,) if body is not None or self._slot_names is None else None
 
     def probe(self, extra: Mapping[str, str], env: RuntimeValues | None = None) -> Any:
         """Render as `render` does, without the cache."""
@@ -239,7 +252,7 @@ class CallModel:
     @computed_once
     def slots(self) -> list[Slot]:
         """The bare variables of the template that take messages, whole-array ones first."""
-        if self._before is not None:
+        if self._before is not None and self._slot_names is None:
             return self._before.slots
         return find_slots(self, [name for name in self.names if self._slot_names is None or name in self._slot_names])
 

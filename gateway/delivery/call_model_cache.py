@@ -52,8 +52,7 @@ class CallModelCache:
         """
         found = self._after_upgrade.get(slot_names)
         if found is None:
-            before = None if slot_names else self
-            found = self._after_upgrade[slot_names] = CallModelCache(profile, frozenset(slot_names) or None, before)
+            found = self._after_upgrade[slot_names] = CallModelCache(profile, frozenset(slot_names) or None, self)
         return found
 
     def _create(self, provider: Provider, params: Mapping[str, str]) -> CallModel:

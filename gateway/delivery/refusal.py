@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 from gateway.delivery.search import Search
 from gateway.delivery.template_change import NotOffered, TemplateChange, command, find_change, with_upgrades
@@ -52,20 +53,22 @@ def problems(search: Search, agent_input: AgentInput) -> list[Problem]:
     itself. The search has cached the bodies that all of them start from, so a kind costs only the proof of its own
     candidates, if it has any.
     """
-    if fault := agent_fault(search):
+    parts = [part for part in _parts(agent_input, search.options.roles) if part.places]
+    refused = [part for part in parts if not search.delivers(part.sample)]
+    if len(refused) == len(parts) and (fault := agent_fault(search)):
         return fault
     upgrade = Upgrade(search)
-    found = [
-        Problem(place, reason, expected=_EXPECTED.get(code, "text"), received=received, code=code, help=help)
-        for code, reason, places, sample in _parts(agent_input, search.options.roles)
-        if places and not search.delivers(sample)
-        for help in [upgrade.advice(sample, _INSTEAD[code])]
-        for place, received in places
-    ]
-    if not found:
+    if not refused:
         return [_problem_of_the_whole(search, agent_input, upgrade)]
     missing = _question_missing(search, agent_input)
-    return [*found, missing] if missing and not upgrade.delivers(agent_input) else found
+    # If the whole input gets through after an upgrade, each part does, and need not be tried by itself.
+    all_after_upgrade = (missing is not None or len(refused) > 1) and upgrade.delivers(agent_input)
+    found = []
+    for part in refused:
+        help = upgrade.advice(part.sample, _INSTEAD[part.code], delivers=all_after_upgrade)
+        expected = _EXPECTED.get(part.code, "text")
+        found += [Problem(place, part.reason, expected, received, part.code, help) for place, received in part.places]
+    return [*found, missing] if missing and not all_after_upgrade else found
 
 
 def agent_fault(search: Search) -> list[Problem]:
@@ -108,11 +111,17 @@ def _question_missing(search: Search, agent_input: AgentInput) -> Problem | None
     return Problem(last.at, reason, "a user turn", last.role, "QUESTION_MISSING", help)
 
 
-Part = tuple[str, str, list[tuple[str, str]], AgentInput]
+class _Part(NamedTuple):
+    """A kind of part that an agent may not take. places: with what was received there. sample: has only that kind."""
+
+    code: str
+    reason: str
+    places: list[tuple[str, str]]
+    sample: AgentInput
 
 
-def _parts(agent_input: AgentInput, roles: Mapping[str, str]) -> Iterator[Part]:
-    """Yield the kinds of part an agent may not take: code, reason, places, and a conversation of that kind only."""
+def _parts(agent_input: AgentInput, roles: Mapping[str, str]) -> Iterator[_Part]:
+    """Yield the kinds of part an agent may not take, those without a place in the input too."""
     messages = agent_input.messages
     media = [block for m in messages for block in m.content if isinstance(block, Media)]
     tools = [block for m in messages for block in m.content if isinstance(block, ToolUse | ToolResult)]
@@ -124,19 +133,19 @@ def _parts(agent_input: AgentInput, roles: Mapping[str, str]) -> Iterator[Part]:
         return [(block.at, _named(block)) for block in blocks]
 
     asking = Message("user", (_ASK,), "input")
-    yield (
+    yield _Part(
         "MEDIA_NEEDS_UPGRADE",
         "this agent's connector has no place for media",
         places(media),
         _conversation(agent_input, [Message("user", (_ASK, *media), "input")]),
     )
-    yield (
+    yield _Part(
         "TOOLS_NEED_UPGRADE",
         "this agent's connector can't carry tool calls and results",
         places(tools),
         _conversation(agent_input, [*_without_media(turns), asking]),
     )
-    yield (
+    yield _Part(
         "NATIVE_BLOCK_NEEDS_UPGRADE",
         "this agent's connector has no place for this block",
         places(native),
@@ -144,13 +153,13 @@ def _parts(agent_input: AgentInput, roles: Mapping[str, str]) -> Iterator[Part]:
     )
     earlier = [(message.at, message.role) for message in turns[:-1]]
     history = [Message(role, (_ASK,), "input") for role in ("user", "assistant", "user")]
-    yield (
+    yield _Part(
         "HISTORY_NEEDS_UPGRADE",
         "this agent's connector and prompt have no place for earlier turns",
         earlier,
         _conversation(agent_input, history),
     )
-    yield (
+    yield _Part(
         "SYSTEM_NEEDS_SLOT",
         "this agent's connector has no place for system text",
         [(message.at, message.role) for message in system],
@@ -214,10 +223,10 @@ class Upgrade:
             self._after = self._search.after_upgrade(upgraded, change.message_slots)
         return self._after
 
-    def advice(self, agent_input: AgentInput, instead: str = "") -> str:
+    def advice(self, agent_input: AgentInput, instead: str = "", *, delivers: bool = False) -> str:
         """Return the command that lets `agent_input` through, and what it changes; or why no command does.
 
-        instead: what helps without an upgrade.
+        instead: what helps without an upgrade. delivers: it is known that the change lets `agent_input` through.
         """
         otherwise = f"{instead}; {_SEE}" if instead else _SEE
         model, _ = first_llm(self._search.profile, self._search.params)
@@ -230,7 +239,7 @@ class Upgrade:
             change = self._change(model)
         except NotOffered as refusal:
             return f"{connector} can't be upgraded: {refusal.reason}; {otherwise}"
-        if not self._upgraded(change).delivers(agent_input):
+        if not (delivers or self._upgraded(change).delivers(agent_input)):
             return f"no upgrade of {connector} would let this input through; {otherwise}"
         part = _SENT[change.form]
         return (

@@ -18,8 +18,10 @@ from tests.delivery.cases import CASES, Case
 from tests.delivery.simulated_cluster import cluster_of
 from tests.matrix import VERSIONS
 
-MOST = 9
-MOST_AT_FIRST = 10  # an upgrade may give the template two variables, which are probed
+MOST_AT_FIRST = 8
+TWO_VARIABLES_MORE = "flow-content"
+"""Its upgrade gives the template two variables; both are probed, which is one rendering more."""
+MOST_LATER = 5
 
 
 @pytest.fixture
@@ -74,7 +76,7 @@ def test_the_first_request_to_an_agent(version: str, all_of_them: bool, renderin
             if is_refused(CASES[case], PlanCache(cluster.profile(agent))):
                 costs[agent, case] = len(renderings)
     assert len(costs) > (100 if all_of_them else 30)
-    assert {cell: cost for cell, cost in costs.items() if cost > MOST_AT_FIRST} == {}
+    assert {cell for cell, cost in costs.items() if cost > MOST_AT_FIRST + (cell[0] == TWO_VARIABLES_MORE)} == set()
 
 
 @pytest.mark.parametrize(("version", "all_of_them"), AGENTS)
@@ -89,4 +91,4 @@ def test_any_later_request(version: str, all_of_them: bool, renderings: list[Age
                 assert is_refused(CASES[case], plans)
                 costs[agent, case] = len(renderings)
     assert len(costs) > (100 if all_of_them else 30)
-    assert {cell: cost for cell, cost in costs.items() if cost > MOST} == {}
+    assert {cell: cost for cell, cost in costs.items() if cost > MOST_LATER} == {}
