@@ -18,7 +18,7 @@ from gateway.execute.reporter import Reporter
 from gateway.execute.response_headers import delivery_headers
 from gateway.execute.rewrite import is_native
 from gateway.execute.rewriter import Rewriter, new_turn_id
-from gateway.execute.shape import PLAIN_TEXT, ShapedBody, ShapedTemplate, read_plain_text, read_shaped, specimen_body
+from gateway.execute.shape import Shape, ShapedBody, ShapedTemplate, read_plain_text, read_shaped, specimen_body
 from gateway.mlcommons.generations import Generation
 from gateway.mlcommons.profile import AgentProfile
 from gateway.ports import Forward
@@ -52,8 +52,8 @@ class PreparedShapes:
 
     def __init__(self, _: AgentProfile) -> None:
         self.by_shape: Recent[Prepared] = Recent(self.MAX_ENTRIES)
-        self.plain_text: Prepared | None = None
-        """That of one plain text, if nothing else changes from request to request."""
+        self.texts: dict[Shape, Prepared] = {}
+        """By shape: the bodies of one text, where nothing else changes from request to request."""
 
 
 class FastPath:
@@ -79,17 +79,17 @@ class FastPath:
         if agent is None or agent.profile.generation is Generation.UNIFIED_V2:
             return None
         prepared = agent.derive(PreparedShapes)
-        found = prepared.plain_text
-        if found is not None and len(body) <= self._longest_text and (text := read_plain_text(body)) is not None:
-            return self._forward(found, [text.join(found.around_text)])
+        plain = read_plain_text(body) if prepared.texts and len(body) <= self._longest_text else None
+        if plain is not None and (found := prepared.texts.get(plain[0])) is not None:
+            return self._forward(found, [plain[1].join(found.around_text)])
         shaped = read_shaped(body, self._budget)
         if shaped is None:
             return None
         found = prepared.by_shape.get(shaped.shape, lambda: self._prepare(agent, shaped))
         if found.template is None:
             return None
-        if found.around_text and shaped.shape == PLAIN_TEXT:
-            prepared.plain_text = found
+        if found.around_text and len(prepared.texts) < PreparedShapes.MAX_ENTRIES:
+            prepared.texts[shaped.shape] = found
         return self._forward(found, found.template.fill(shaped, new_turn_id))
 
     def _forward(self, prepared: Prepared, body: list[Payload]) -> Forward:

@@ -129,11 +129,10 @@ def read_shaped(body: bytes, budget: Budget) -> ShapedBody | None:
     return ShapedBody(shape, reader.texts, reader.images)
 
 
-def read_plain_text(body: bytes) -> bytes | None:
-    """Return the text of a body that is one plain text, without escapes and without white space at its ends.
+def read_plain_text(body: bytes) -> tuple[Shape, bytes] | None:
+    """Return the shape and the text of a body that is one plain text without escapes; None for any other.
 
-    None for any other body. The text is as it stands in the body. This is the most frequent body of all, so it is read
-    in few steps.
+    The text is as it stands in the body. This is the most frequent body of all, so it is read in few steps.
     """
     if body.find(b'"', _TEXT_BEGINS, _TEXT_BEGINS + 2) < 0:
         return None  # most probably an array: the decoder would be slower to tell
@@ -144,9 +143,11 @@ def read_plain_text(body: bytes) -> bytes | None:
     # Four quotes belong to one name and one text, so no member occurs twice. Without escapes, there is no NUL.
     if body.count(b'"') != _BODY_QUOTES + _TEXT_QUOTES or b"\\" in body or not is_plain_text(text):
         return None
-    if text.strip() != text or (not text.isascii() and _SPECIAL.search(text) is not None):
+    if not text.isascii() and _SPECIAL.search(text) is not None:
         return None
-    return text.encode()
+    stripped = text.strip()
+    shape = PLAIN_TEXT if len(stripped) == len(text) else _blanks_around(text, stripped)
+    return (shape, stripped.encode()) if shape else None
 
 
 class _NoShape(Exception):
@@ -219,12 +220,18 @@ def _shape_of(text: str) -> tuple[Shape, str]:
     stripped = text.strip()
     if not stripped or not is_plain_text(text) or _is_special(text):
         raise _NoShape
-    if len(text) == len(stripped):
-        return PLAIN_TEXT, text
-    if len(text) - len(stripped) > _MOST_BLANKS:
+    shape = PLAIN_TEXT if len(stripped) == len(text) else _blanks_around(text, stripped)
+    if not shape:
         raise _NoShape
+    return shape, stripped
+
+
+def _blanks_around(text: str, stripped: str) -> Shape:
+    """Return the shape of a text with white space at its ends; "" if it has no shape."""
+    if not stripped or len(text) - len(stripped) > _MOST_BLANKS:
+        return ""
     start = text.index(stripped[0])
-    return f"{text[:start]}|{text[start + len(stripped) :]}", stripped
+    return f"{text[:start]}|{text[start + len(stripped) :]}"
 
 
 def _is_special(text: str) -> bool:
