@@ -197,7 +197,7 @@ def completes_text(connector: Connector) -> bool:
     """Return True if the connector's endpoint completes a text, so that it takes no messages."""
     try:
         return _completes_text(members(connector.request_body))
-    except (NotOffered, RecursionError):
+    except (UnreadableTemplate, RecursionError):
         return False
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from gateway.agents.cluster import read_switch
 from gateway.agents.lookup import document_path
 from gateway.migrate.connection import Cluster
 from gateway.migrate.reading import read_part
@@ -68,13 +69,7 @@ def is_automatic(cluster: Cluster) -> bool:
     status, answer = cluster.call("GET", _SETTING_PATH)
     if status != 200:
         return True
-    for level in ("transient", "persistent", "defaults"):
-        value = answer.get(level)
-        for name in _SETTING.split("."):
-            value = value.get(name) if isinstance(value, dict) else None
-        if value is not None:
-            return str(value).lower() != "false"
-    return True
+    return read_switch(answer, _SETTING) is not False
 
 
 _SETTING = "plugins.ml_commons.model_auto_deploy.enable"

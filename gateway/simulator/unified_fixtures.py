@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-_UNIFIED: Mapping[str, Mapping[str, Any]] = {
+MODELS: Mapping[str, Mapping[str, Any]] = {
     "bedrock": {
         "model_id": "claude-3-7",
         "model_provider": "bedrock/converse",
@@ -22,13 +22,14 @@ _UNIFIED: Mapping[str, Mapping[str, Any]] = {
         "credential": {"gemini_api_key": "not-a-secret"},
     },
 }
+"""By provider: the ``model`` of a registration."""
 _UNIFIED_KINDS = {"v1": "conversational", "v1per": "plan_execute_and_reflect"}
 
 
 def unified_bodies() -> Iterator[dict[str, Any]]:
     """Yield the bodies of ``POST /agents/_register`` for unified V1 agents (3.5 and later)."""
     for kind, type_ in _UNIFIED_KINDS.items():
-        for provider, model in _UNIFIED.items():
+        for provider, model in MODELS.items():
             if (kind, provider) != ("v1per", "gemini"):
                 yield {
                     "name": f"{kind}-{provider}",

@@ -306,3 +306,14 @@ def test_a_memory_that_can_not_be_sent_adds_no_problem_to_those_of_the_input() -
     error = cluster_of(NEW).send("conv-gemini_text", {"input": messages}, poisoned).error
     assert isinstance(error, UndeliverableContent)
     assert {problem.code for problem in error.problems} == {"TOOLS_NEED_UPGRADE"}
+
+
+@pytest.mark.parametrize("template", ['{"prompt": "${parameters.prompt}', '{"prompt": [1'])
+def test_an_unknown_provider_s_template_that_can_not_be_read_is_no_fault_of_the_gateway(template: str) -> None:
+    cluster = SimulatedCluster(OLD)
+    (model,) = cluster.profile("flow-c").models
+    cluster.core.resources.connectors[model.connector.id]["actions"][0]["request_body"] = template
+    cluster.profile.cache_clear()
+    error = cluster.send("flow-c", {"input": [text("a"), IMAGE]}).error
+    assert isinstance(error, UndeliverableContent)
+    assert {problem.place for problem in error.problems} == {"input"}

@@ -40,29 +40,13 @@ from gateway.simulator.core import Executed
 from gateway.simulator.handlers import Request
 from gateway.simulator.llm import LlmEndpoints, answer_any
 from gateway.simulator.rest import respond
+from gateway.simulator.unified_fixtures import MODELS
 from gateway.unified.request import read_execute
 from tests.delivery.simulated_cluster import LLM_URL, Sent, SimulatedCluster
 
 T = TypeVar("T")
 TAG = "0123456789abcdef" * 2
 CREDENTIAL = {"key": "not-a-secret"}
-V2_MODELS: Mapping[str, Mapping[str, Any]] = {
-    "bedrock": {
-        "model_id": "claude-3-7",
-        "model_provider": "bedrock/converse",
-        "credential": {"access_key": "not-a-secret", "secret_key": "not-a-secret"},
-    },
-    "openai": {
-        "model_id": "gpt-4o",
-        "model_provider": "openai/v1/chat/completions",
-        "credential": {"openai_api_key": "not-a-secret"},
-    },
-    "gemini": {
-        "model_id": "gemini-2.5-pro",
-        "model_provider": "gemini/v1beta/generatecontent",
-        "credential": {"gemini_api_key": "not-a-secret"},
-    },
-}
 _PATHS = {
     "bedrock": "/bedrock/model/claude-3-7/converse",
     "openai": "/openai/v1/chat/completions",
@@ -229,7 +213,7 @@ class Deployment:
     def _register_v2(self) -> None:
         """Register V2 agents, and point their models at the simulated LLM."""
         memory = {"type": "agentic_memory", "memory_container_id": "container"}
-        for provider, model in V2_MODELS.items():
+        for provider, model in MODELS.items():
             body = {"name": f"v2-{provider}", "type": "conversational_v2", "model": model, "memory": memory}
             agent_id = self.core.register_agent(body)["agent_id"]
             model_id = self.core.resources.agent(agent_id)["llm"]["model_id"]
