@@ -152,7 +152,9 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=2.0, help="of load in each measurement")
     parser.add_argument("--requests", type=int, default=1000, help="for a latency")
-    parser.add_argument("--idle", type=int, default=1000, help="idle connections")
+    parser.add_argument(
+        "--idle", type=int, default=8000, help="idle connections; few fit in memory that was free before"
+    )
     parser.add_argument("--limit", type=float, default=1.05, help="largest ratio that is no miss")
     args = parser.parse_args()
     idle = min(args.idle, allow_many_files() // 2 - 200)

@@ -134,19 +134,24 @@ def read_plain_text(body: bytes) -> tuple[Shape, bytes] | None:
 
     The text is as it stands in the body. This is the most frequent body of all, so it is read in few steps.
     """
-    if body.find(b'"', _TEXT_BEGINS, _TEXT_BEGINS + 2) < 0:
+    quote = _TEXT_BEGINS if body[_TEXT_BEGINS : _TEXT_BEGINS + 1] == b'"' else _TEXT_BEGINS + 1
+    if body[quote : quote + 1] != b'"':
         return None  # most probably an array: the decoder would be slower to tell
     try:
         text = _TEXT.decode(body).input
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
-    # Four quotes belong to one name and one text, so no member occurs twice. Without escapes, there is no NUL.
-    if body.count(b'"') != _BODY_QUOTES + _TEXT_QUOTES or b"\\" in body or not is_plain_text(text):
+    raw = text.encode()
+    # A body that is no longer than one name and one text has no escape in the text, and no member twice.
+    is_shortest = len(body) == quote + len(raw) + len('""}')
+    if not is_shortest and (body.count(b'"') != _BODY_QUOTES + _TEXT_QUOTES or b"\\" in body):
         return None
-    if not text.isascii() and _SPECIAL.search(text) is not None:
+    if not is_plain_text(text) or (not text.isascii() and _SPECIAL.search(text) is not None):
         return None
     stripped = text.strip()
-    shape = PLAIN_TEXT if len(stripped) == len(text) else _blanks_around(text, stripped)
+    if len(stripped) == len(text):
+        return PLAIN_TEXT, raw
+    shape = _blanks_around(text, stripped)
     return (shape, stripped.encode()) if shape else None
 
 

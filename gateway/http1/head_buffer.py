@@ -21,15 +21,6 @@ class HeadBuffer:
         self._part: bytearray | None = None
         """None: nothing of a head has arrived."""
 
-    @property
-    def empty(self) -> bool:
-        """Nothing of the next head has arrived."""
-        return self._part is None
-
-    def clear(self) -> None:
-        """Drop what has arrived."""
-        self._part = None
-
     def feed(self, data: bytes, limits: HeadLimits) -> tuple[bytes, bytes] | None:
         """Add `data`. Return the head with its empty line, and the bytes after it; None if it is incomplete.
 

@@ -1,6 +1,6 @@
 """A client's connection to the data port: reads requests one after the other, and writes their responses.
 
-An idle connection costs this object and its transport: no task, no timer, an empty head buffer.
+An idle connection costs this object and its transport: no task, no timer, no buffer.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class ClientConnection(asyncio.Protocol):
     def __init__(self, port: ConnectionPort) -> None:
         self.port = port
         self._state = _IDLE
-        self._head = RequestHeadBuffer()
+        self._head: RequestHeadBuffer | None = None
         self._body: Body | None = None
         self._body_began = 0.0
         self._body_size = 0
@@ -197,13 +197,16 @@ class ClientConnection(asyncio.Protocol):
 
     def _read_head(self, data: bytes) -> None:
         reader = self.port.reader
+        head = self._head or RequestHeadBuffer()
         try:
-            found = self._head.feed(data, reader.limits)
+            found = head.feed(data, reader.limits)
             if found is None:
+                self._head = head
                 if self._state is _IDLE:
                     self._state = _HEAD_BEGAN[self._state]
                     self._within(self.port.timeouts.head)
                 return
+            self._head = None
             self._begin(reader.read(found[0]), found[1])
         except Malformed as exc:
             self.refuse(error_responses.malformed(exc))
@@ -382,7 +385,7 @@ class ClientConnection(asyncio.Protocol):
         unread = self._state is _BODY or bool(self._held)
         self._state = _LAST_SENT[self._state]
         self._body = None
-        self._head.clear()
+        self._head = None
         self._held = b""
         self._paused_at = 0.0
         if self.transport.is_closing():

@@ -41,8 +41,8 @@ def _feed(buffer: HeadBuffer, pieces: list[bytes]) -> tuple[bytes, bytes]:
 def test_a_head_is_found_however_it_is_split(kind: type[HeadBuffer], raw: bytes, head: bytes) -> None:
     for pieces in _splits(raw):
         buffer = kind()
-        assert _feed(buffer, pieces) == (head, raw[raw.index(head) + len(head) :])
-        assert buffer.empty
+        for _ in range(2):  # the buffer is empty again
+            assert _feed(buffer, pieces) == (head, raw[raw.index(head) + len(head) :])
 
 
 @pytest.mark.parametrize(
@@ -67,12 +67,3 @@ def test_what_cannot_become_a_head_is_refused_before_it_is_complete(
         with pytest.raises(Malformed) as caught:
             _feed(kind(), pieces)
         assert caught.value.code == code
-
-
-def test_a_cleared_buffer_is_empty() -> None:
-    buffer = RequestHeadBuffer()
-    assert buffer.empty
-    assert buffer.feed(b"GET", LIMITS) is None
-    assert not buffer.empty
-    buffer.clear()
-    assert buffer.feed(REQUEST, LIMITS) == (REQUEST, b"")
