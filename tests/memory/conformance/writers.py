@@ -9,12 +9,7 @@ import pytest
 from gateway.memory.model import Session, Turn
 from gateway.memory.store import SessionConflict, Store
 from tests.memory.conformance.base import OpenStore, StoreTests
-from tests.memory.conversations import assistant, key, text, tool_result, tool_use, turn, user
-    key,
-    texts,
-    turn,
-    user,
-)
+from tests.memory.conversations import assistant, key, texts, tool_result, tool_use, turn, user
 
 
 class WriterTests(StoreTests):
