@@ -29,15 +29,18 @@ _MEDIA = frozenset({"image", "document", "video", "audio"})
 
 
 def to_record(message: Message, number: int, turn_id: str = "") -> Record:
-    """Return the record of message `number` (0, 1, 2 …) of a session."""
+    """Return the record of message `number` (0, 1, 2 …).
+
+    turn_id: id of its turn; "" to leave out this and what else only the gateway knows.
+    """
     metadata = message.metadata
     kept = metadata.extra.get("strands", {})
-    own = msgspec.to_builtins(metadata)
+    own: Record = {}
     if turn_id:
-        own["turn"] = turn_id
-    if kept:
-        own["extra"] = {name: value for name, value in metadata.extra.items() if name != "strands"}
-        own["strands"] = True
+        own = {**msgspec.to_builtins(metadata), "turn": turn_id}
+        if kept:
+            own["extra"] = {name: value for name, value in metadata.extra.items() if name != "strands"}
+            own["strands"] = True
     content = [_map_bytes(block, _mark_bytes) for block in message.content]
     shown = {"role": message.role, "content": content, **_with_own(kept.get("message", {}), own)}
     original = kept.get("original")

@@ -51,9 +51,7 @@ def read_state(agent: Path) -> State | None:
     except msgspec.DecodeError as error:
         raise UnreadableSession(f"{path} can't be read: {error}. Restore it from a backup") from error
     if state.version != VERSION:
-        raise UnreadableSession(
-            f"{path} has version {state.version}. Use a gateway that reads it; this reads {VERSION}"
-        )
+        raise UnreadableSession(f"{path} has version {state.version}. This gateway reads version {VERSION}")
     return state
 
 
