@@ -9,8 +9,8 @@ what the other began. Each message that Strands adds is a turn of its own, becau
 
 A store has no place for what Strands keeps besides messages: the agent's state, its conversation manager's, and
 messages that were changed after they were stored, as by a guardrail. They are JSON text in sessions of the same id
-whose owner is ``strands-agent:<agent id>`` or ``strands-multi-agent:<id>``; the newest message there counts. The gateway
-does not look there: it sees a message as it was first stored.
+whose owner is ``strands-agent:<agent id>`` or ``strands-multi-agent:<id>``; the newest message there counts. The
+gateway does not look there: it sees a message as it was first stored.
 
 The package strands-agents is imported when a repository is made. Sessions are never held in memory.
 """
