@@ -122,11 +122,12 @@ def _split(message: Record) -> tuple[Record, Record]:
     own = custom.get("gateway", {})
     if own:
         custom = {name: value for name, value in custom.items() if name != "gateway"}
-        metadata = {name: value for name, value in rest.pop("metadata").items() if name != "custom"}
-        if custom:
-            metadata["custom"] = custom
-        if metadata:
-            rest["metadata"] = metadata
+        metadata = {**rest["metadata"], "custom": custom}
+        if not custom:
+            del metadata["custom"]
+        rest["metadata"] = metadata
+        if not metadata:
+            del rest["metadata"]
     return rest, own
 
 

@@ -6,7 +6,7 @@ import fcntl
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from gateway.memory.store import StoreUnavailable
@@ -55,14 +55,6 @@ def sync_directory(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def make_directories(path: Path) -> None:
-    """Make the directory and its parents, accessible to their owner only."""
-    if not path.is_dir():
-        make_directories(path.parent)
-        with suppress(FileExistsError):
-            path.mkdir(0o700)
 
 
 @contextmanager

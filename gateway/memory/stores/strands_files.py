@@ -19,9 +19,11 @@ from functools import partial
 from pathlib import Path
 from typing import ClassVar, TypeVar
 
+from gateway.config.memory import Memory
 from gateway.memory.model import Owner, Page, Session, SessionKey, SessionPage, Turn
 from gateway.memory.store import NEWEST, StoreUnavailable, UnreadableSession
-from gateway.memory.stores.atomic_files import locked_file, make_directories
+from gateway.memory.stores.atomic_files import locked_file
+from gateway.memory.stores.paths import make_directory, state_directory
 from gateway.memory.stores.strands_paths import find_agents, key_of
 from gateway.memory.stores.strands_session import SessionFiles
 from gateway.memory.stores.strands_state import read_state
@@ -31,6 +33,12 @@ _T = TypeVar("_T")
 SECONDS = 10.0
 """Longest time of an operation, waits for other processes included."""
 _THREADS = 8
+
+
+def build(settings: Memory, upstream_url: str) -> StrandsFilesStore:
+    """Return the store of the settings, not started."""
+    directory = settings.strands_files.directory
+    return StrandsFilesStore(Path(directory) if directory else state_directory() / "sessions")
 
 
 class StrandsFilesStore:
@@ -113,7 +121,7 @@ class StrandsFilesStore:
 
     def _prepare(self) -> None:
         for path in (self._root, self._root / ".locks", self._trash):
-            make_directories(path)
+            make_directory(path)
         for deleted in self._trash.iterdir():
             shutil.rmtree(deleted, ignore_errors=True)
 

@@ -34,7 +34,8 @@ from msgspec.structs import asdict, replace
 
 from gateway.memory.model import Message, Page, Session, SessionKey, StoredMessage, Turn
 from gateway.memory.store import SessionConflict, SessionNotFound, UnreadableSession, Unstorable
-from gateway.memory.stores.atomic_files import make_directories, read_file, replace_file, sync_directory, write_file
+from gateway.memory.stores.atomic_files import read_file, replace_file, sync_directory, write_file
+from gateway.memory.stores.paths import make_directory
 from gateway.memory.stores.strands_paths import agent_directory, session_directory
 from gateway.memory.stores.strands_state import State, read_state, write_state
 from gateway.memory.stores.strands_turns import append_turns, holds_turn, open_turns
@@ -197,7 +198,7 @@ class SessionFiles:
             seq += 1
         if state is None or seq == state.messages:
             return state
-        make_directories(self._pending)
+        make_directory(self._pending)
         append_turns(self._turns, turns, added)
         state = replace(state, turns=turns + len(added), messages=seq)
         write_state(self._agent, state)
@@ -235,7 +236,7 @@ class SessionFiles:
     def _make_directories(self, now: float) -> None:
         """Make the directories, and Strands' own files if it has not made them. Locked."""
         for directory in (self._directory / "multi_agents", self._messages, self._pending):
-            make_directories(directory)
+            make_directory(directory)
         for path, record in (
             (self._directory / "session.json", session_record(self._key.id, now)),
             (self._agent / "agent.json", agent_record(self._key.owner.agent_id, now)),

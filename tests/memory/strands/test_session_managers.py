@@ -14,13 +14,13 @@ import pytest
 
 pytest.importorskip("strands", reason="strands-agents is not installed (make strands)")
 
-from gateway.memory.stores.sqlite import SqliteStore
 from strands.session import FileSessionManager, RepositorySessionManager
 from strands.types.exceptions import SessionException
 from strands.types.session import SessionMessage
 
 from gateway.memory.model import Metadata, Owner, Page, SessionKey, Turn, Usage
 from gateway.memory.store import Store
+from gateway.memory.stores.sqlite import SqliteStore
 from gateway.memory.stores.strands_files import StrandsFilesStore
 from gateway.memory.strands_repository import StrandsRepository
 from tests.memory.conversations import assistant, tool_result, tool_use, turn, user
@@ -155,7 +155,22 @@ def test_both_take_turns(place: Place) -> None:
     model = ScriptedModel([{"text": "six"}])
     last = run(place, model, "6")
     texts = ["".join(block.get("text", "") for block in one.message.content) for one in place.load().messages]
-    assert texts == "1/one/2/two/What is this?/A cat./How many in Köln?/I count.//3 cats./5/five/6/six".split("/")
+    assert texts == [
+        "1",
+        "one",
+        "2",
+        "two",
+        "What is this?",
+        "A cat.",
+        "How many in Köln?",
+        "I count.",
+        "",
+        "3 cats.",
+        "5",
+        "five",
+        "6",
+        "six",
+    ]
     assert last.state.get() == {"mood": "good"}
     assert len(model.received[0]) == 13
     assert session.system == place._do(lambda store: store.session(KEY)).system == "Be kind."
