@@ -40,7 +40,7 @@ def to_record(message: Message, number: int, turn_id: str = "") -> Record:
         own = {**msgspec.to_builtins(metadata), "turn": turn_id}
         if kept:
             own["extra"] = {name: value for name, value in metadata.extra.items() if name != "strands"}
-            own["strands"] = True
+            own["strands"] = "created_at" in kept
     content = [_map_bytes(block, _mark_bytes) for block in message.content]
     shown = {"role": message.role, "content": content, **_with_own(kept.get("message", {}), own)}
     original = kept.get("original")
@@ -150,8 +150,9 @@ def _kept(record: Record, rest: Record, own: Record) -> Record:
 def _metadata(record: Record, rest: Record) -> Metadata:
     """Return the metadata of a message that Strands wrote."""
     usage = rest.get("metadata", {}).get("usage")
-    tokens = usage and Usage(usage.get("inputTokens"), usage.get("outputTokens"), usage.get("totalTokens"))
-    return Metadata(created=_seconds(record.get("created_at", "")), usage=tokens or None)
+    names = {"input": "inputTokens", "output": "outputTokens", "total": "totalTokens"}
+    tokens = {name: usage.get(theirs) for name, theirs in names.items()} if usage else None
+    return Metadata(_seconds(record.get("created_at", "")), usage=msgspec.convert(tokens, Usage | None))
 
 
 def _map_bytes(block: Any, change: Callable[[Any], Any]) -> Block:
