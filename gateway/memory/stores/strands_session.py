@@ -34,7 +34,7 @@ from msgspec.structs import asdict, replace
 
 from gateway.memory.model import Message, Page, Session, SessionKey, StoredMessage, Turn
 from gateway.memory.store import SessionConflict, SessionNotFound, UnreadableSession, Unstorable
-from gateway.memory.stores.atomic_files import read_file, replace_file, sync_directory, write_file
+from gateway.memory.stores.atomic_files import read_file, replace_file, write_file
 from gateway.memory.stores.paths import make_directory
 from gateway.memory.stores.strands_paths import agent_directory, session_directory
 from gateway.memory.stores.strands_state import State, read_state, write_state
@@ -116,7 +116,6 @@ class SessionFiles:
                 self._make_directories(now)
             for seq, data in enumerate(files, state.messages):
                 write_file(self._pending / _file_name(seq), data)
-            sync_directory(self._pending)
             append_turns(self._turns, turns, [(turn.id, state.messages)])
             longer = replace(
                 state,
@@ -190,8 +189,8 @@ class SessionFiles:
         """Count the messages that Strands has added. Locked."""
         turns, seq = (state.turns, state.messages) if state else (0, 0)
         added: list[tuple[str, int]] = []
-        while self._message(seq).exists():
-            message, _ = self._read_message(seq)
+        while (found := self._find_message(seq)) is not None:
+            message, _ = found
             if starts_turn(message) or not turns + len(added):
                 added.append((self._derived_id(seq), seq))
             state = state or State(self._key, created=message.metadata.created)
@@ -225,6 +224,13 @@ class SessionFiles:
             return from_record(record)
         except (ValueError, RecursionError) as error:
             raise UnreadableSession(f"{path} can't be read: {error}. Restore it from a backup") from error
+
+    def _find_message(self, seq: int) -> tuple[Message, str] | None:
+        """Return a message as `_read_message`, or None if there is none."""
+        try:
+            return self._read_message(seq)
+        except FileNotFoundError:
+            return None
 
     def _encode(self, turn: Turn, index: int, seq: int) -> bytes:
         """Return the content of the file of a message."""
