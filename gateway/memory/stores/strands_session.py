@@ -11,8 +11,8 @@
         gateway/pending/message_<seq>.json  a turn that is being written
 
 A turn's messages are written to ``pending``, its line to ``turns``, then ``state.json`` is replaced: now the turn is
-stored. Then the messages are moved to ``messages``, so Strands never sees a turn that was not stored. If the writer was
-killed, the next access moves them, or deletes those that the state does not count.
+stored, also if power is lost. Then the messages are moved to ``messages``, so Strands never sees a turn that was not
+stored. If the writer was killed, the next access moves them, or deletes those that the state does not count.
 
 Messages in ``messages`` that the state does not count are Strands': the next access counts them. A user's message
 begins a turn, unless it is only tool results. Strands does not lock anything: it must not write while the gateway does.
@@ -34,11 +34,11 @@ from msgspec.structs import asdict, replace
 
 from gateway.memory.model import Message, Page, Session, SessionKey, StoredMessage, Turn
 from gateway.memory.store import SessionConflict, SessionNotFound, UnreadableSession, Unstorable
-from gateway.memory.stores.atomic_files import read_file, replace_file, write_file
+from gateway.memory.stores.atomic_files import Write, read_file, replace_file, write_files
 from gateway.memory.stores.paths import make_directory
 from gateway.memory.stores.strands_paths import agent_directory, session_directory
 from gateway.memory.stores.strands_state import State, read_state, write_state
-from gateway.memory.stores.strands_turns import append_turns, holds_turn, open_turns
+from gateway.memory.stores.strands_turns import holds_turn, open_turns, turn_lines
 from gateway.memory.strands import (
     Record,
     agent_record,
@@ -114,16 +114,15 @@ class SessionFiles:
             files = [self._encode(turn, index, state.messages + index) for index in range(len(turn.messages))]
             if not turns:
                 self._make_directories(now)
-            for seq, data in enumerate(files, state.messages):
-                write_file(self._pending / _file_name(seq), data)
-            append_turns(self._turns, turns, [(turn.id, state.messages)])
             longer = replace(
                 state,
                 turns=turns + 1,
                 messages=state.messages + len(files),
                 system=state.system if turn.system is None else turn.system,
             )
-            write_state(self._agent, longer)
+            pending = (Write(self._pending / _file_name(seq), data) for seq, data in enumerate(files, state.messages))
+            line = turn_lines(self._turns, turns, [(turn.id, state.messages)])
+            write_state(self._agent, longer, *pending, line)
             for seq in range(state.messages, longer.messages):
                 (self._pending / _file_name(seq)).rename(self._message(seq))
             os.utime(self._messages, (now, now))
@@ -198,10 +197,9 @@ class SessionFiles:
         if state is None or seq == state.messages:
             return state
         make_directory(self._pending)
-        append_turns(self._turns, turns, added)
-        state = replace(state, turns=turns + len(added), messages=seq)
-        write_state(self._agent, state)
-        return state
+        longer = replace(state, turns=turns + len(added), messages=seq)
+        write_state(self._agent, longer, turn_lines(self._turns, turns, added))
+        return longer
 
     def _derived_id(self, first: int) -> str:
         """Return the id of the turn that begins with Strands' message `first`."""
@@ -248,7 +246,9 @@ class SessionFiles:
             (self._agent / "agent.json", agent_record(self._key.owner.agent_id, now)),
         ):
             if not path.exists():
-                replace_file(path, encode_record(record))
+                new = path.with_suffix(".new")
+                write_files(Write(new, encode_record(record)))
+                replace_file(new, path)
 
 
 def _file_name(seq: int) -> str:

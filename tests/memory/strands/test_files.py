@@ -76,9 +76,7 @@ def kill_at(step: int, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
         return run
 
     for module, name in (
-        (strands_session, "write_file"),
-        (strands_session, "append_turns"),
-        (atomic_files, "write_file"),
+        (atomic_files.os, "pwrite"),
         (strands_session.os, "utime"),
         (Path, "rename"),
         (Path, "replace"),
