@@ -28,7 +28,7 @@ _PAUSE = 0.002
 """Seconds between two tries to lock a file."""
 
 
-def read_file(path: Path) -> bytes:
+def read_file(path: Path | str) -> bytes:
     """Return the content of a file that is not a symbolic link."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:

@@ -29,8 +29,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import msgspec
-from msgspec import Struct
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from gateway.memory.model import Message, Page, Session, SessionKey, StoredMessage, Turn
 from gateway.memory.store import SessionConflict, SessionNotFound, UnreadableSession, Unstorable
@@ -40,7 +39,6 @@ from gateway.memory.stores.strands_paths import agent_directory, session_directo
 from gateway.memory.stores.strands_state import State, read_state, write_state
 from gateway.memory.stores.strands_turns import holds_turn, open_turns, turn_lines
 from gateway.memory.strands import (
-    Record,
     agent_record,
     encode_record,
     from_record,
@@ -53,16 +51,7 @@ Lock = Callable[[Path], AbstractContextManager[None]]
 """Locks a session's directory, which need not exist, for other threads and processes."""
 
 
-class _Record(Struct):
-    """A message file of Strands."""
-
-    message: Record
-    redact_message: Record | None = None
-    created_at: str = ""
-    updated_at: str = ""
-
-
-_RECORD = msgspec.json.Decoder(_Record)
+_RECORD = msgspec.json.Decoder()
 
 
 class SessionFiles:
@@ -212,11 +201,11 @@ class SessionFiles:
 
     def _read_message(self, seq: int) -> tuple[Message, str]:
         """Return a message, and the id of its turn, "" if Strands wrote it."""
-        path = self._message(seq)
+        path = f"{self._messages}/{_file_name(seq)}"  # a Path would take as long as all else
         data = read_file(path)
         try:
             try:
-                record = asdict(_RECORD.decode(data))
+                record = _RECORD.decode(data)
             except msgspec.DecodeError:
                 record = json.loads(data)  # Python's JSON has NaN
             return from_record(record)
