@@ -90,12 +90,15 @@ def _comes_after(values: list[Any], after: list[Any], directions: list[int]) -> 
 class OpenSearchServer:
     """Serves inside its `async with` block. version: of OpenSearch. agentic_memory: the setting of ML Commons.
 
+    searches_lag: searches of containers do not see new documents.
+
     faults, holds: what happens to a request, by its number. A request with a hold sets `held`, and waits for the hold.
     """
 
     def __init__(self, version: str = "3.6.0", agentic_memory: bool = True) -> None:
         self.version = version
         self.agentic_memory = agentic_memory
+        self.searches_lag = False
         self.indices: dict[str, Index] = {}
         self.containers: dict[str, dict[str, Index]] = {}
         self.faults: dict[int, Fault] = {}
@@ -246,10 +249,10 @@ class OpenSearchServer:
                 return _one(indices[type_], method, id_)
         raise AssertionError(request.path)
 
-    @staticmethod
-    def _remember(index: Index, id_: str, body: _JSON, answer: _JSON) -> web.Response:
+    def _remember(self, index: Index, id_: str, body: _JSON, answer: _JSON) -> web.Response:
         index.documents[id_] = _Document(body)
-        index.refresh()
+        if not self.searches_lag:
+            index.refresh()
         return web.json_response(answer)
 
 

@@ -9,7 +9,6 @@ another place.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -20,7 +19,7 @@ import structlog
 from gateway.config.memory import Memory
 from gateway.config.memory import OpenSearchStore as Settings
 from gateway.memory.model import Owner, Page, Session, SessionKey, SessionPage, StoredMessage, Turn
-from gateway.memory.store import NEWEST, SessionConflict, SessionNotFound, StoreUnavailable, UnreadableSession
+from gateway.memory.store import NEWEST, SessionConflict, SessionNotFound, UnreadableSession
 from gateway.memory.stores.opensearch_cluster import Cluster
 from gateway.memory.stores.opensearch_documents import (
     EncodedTurn,
@@ -79,9 +78,10 @@ class OpenSearchStore:
     async def append(self, key: SessionKey, turn: Turn, turns: int) -> Session:
         """Write the turn's documents, then the record that makes them a turn."""
         messages = await self._ready()
-        head, last = await self._head_and_last(key)
-        stored = await self._turns.with_id(head, turn.id) if head else None
-        if head and last and stored:
+        head = await self._live_head(key)
+        held = await self._turns.holds(head, turn.id) if head else False
+        [last] = await self._turns.last([head]) if head else [None]
+        if head and last and held:
             return await self._session(head, last)
         if turns != (last.turn if last else 0):
             raise _conflict(last, turns)
@@ -93,8 +93,7 @@ class OpenSearchStore:
             if head.incarnation != made.incarnation:
                 encoded = encode_turn(head, turn, first, messages.place != INDEX)
         record = self._record(head, turn, last, messages.place)
-        await self._turns.announce(head, record)
-        record = await _write(messages, head, record, encoded)
+        record, _ = await asyncio.gather(_write(messages, head, record, encoded), self._turns.announce(head, record))
         return await self._commit(messages, head, record)
 
     def _record(self, head: Head, turn: Turn, last: Record | None, place: str) -> Record:
@@ -126,9 +125,6 @@ class OpenSearchStore:
             if other is None or last is None or other.turn_id != record.turn_id:
                 raise _conflict(last, record.turn - 1)
             return await self._session(head, last)
-        # The turn exists. Its number in the head only spares readers a look at the records before.
-        with contextlib.suppress(StoreUnavailable):
-            await self._turns.update(head, turns=record.turn, updated=record.updated)
         now = await self._turns.head(head.key)
         if now is None or now.deleted or now.incarnation != head.incarnation:
             await self._sweep(head, {record.place})
@@ -176,9 +172,10 @@ class OpenSearchStore:
     async def delete(self, key: SessionKey) -> bool:
         """Delete the session with all its messages and media. A deletion that was interrupted is finished."""
         await self._ready()
-        head, last = await self._head_and_last(key, deleted=True)
+        head = await self._turns.head(key)
         if head is None:
             return False
+        [last] = await self._turns.last([head])
         await self._turns.mark_deleted(head)
         await self._finish_deletion(head, last)
         return last is not None
@@ -187,8 +184,9 @@ class OpenSearchStore:
         """Keep the session from being deleted by age or number, or no longer."""
         await self._ready()
         found = await self._find(key)
-        if found is None or not await self._turns.update(found[0], pinned=pinned):
+        if found is None:
             raise _not_found(key)
+        await self._turns.pin(found[0], pinned)
         session = await self.session(key)
         if session is None:
             raise _not_found(key)
@@ -210,16 +208,14 @@ class OpenSearchStore:
         [last] = await self._turns.last([head])
         return (head, last) if last else None
 
-    async def _head_and_last(self, key: SessionKey, deleted: bool = False) -> tuple[Head | None, Record | None]:
-        """Return the head and the last record. A deletion that was interrupted is finished, unless `deleted`."""
+    async def _live_head(self, key: SessionKey) -> Head | None:
+        """Return the head of the session, or None. A deletion that was interrupted is finished."""
         head = await self._turns.head(key)
-        if head is None:
-            return None, None
+        if head is None or not head.deleted:
+            return head
         [last] = await self._turns.last([head])
-        if head.deleted and not deleted:
-            await self._finish_deletion(head, last)
-            return None, None
-        return head, last
+        await self._finish_deletion(head, last)
+        return None
 
     async def _finish_deletion(self, head: Head, last: Record | None) -> None:
         await self._sweep(head, {last.place} if last else set())

@@ -11,6 +11,7 @@ import contextlib
 import logging
 import random
 import ssl
+from base64 import b64encode
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -184,24 +185,23 @@ class Cluster:
 
     async def _connect(self) -> AsyncOpenSearch:
         settings = self._settings
-        authentication: Any = None
+        options: dict[str, Any] = {}
         if settings.sigv4_region:
             self._credentials = await asyncio.to_thread(_aws_credentials)
-            authentication = AWSV4SignerAsyncAuth(self._credentials, settings.sigv4_region)
+            options["http_auth"] = AWSV4SignerAsyncAuth(self._credentials, settings.sigv4_region)
         elif settings.username:
-            authentication = (settings.username, settings.password.reveal())
-        tls: dict[str, Any] = {}
+            account = f"{settings.username}:{settings.password.reveal()}".encode()
+            options["headers"] = {"authorization": f"Basic {b64encode(account).decode()}"}
         if self.url.startswith("https:"):
-            tls["ssl_context"] = await asyncio.to_thread(_tls, settings.ca_file)
+            options["ssl_context"] = await asyncio.to_thread(_tls, settings.ca_file)
         self._client = AsyncOpenSearch(
             [self.url],
             connection_class=AsyncHttpConnection,
-            http_auth=authentication,
             serializer=_Json(),
             serializers={"application/json": _Json()},
             timeout=settings.seconds,
             max_retries=0,
-            **tls,
+            **options,
         )
         return self._client
 

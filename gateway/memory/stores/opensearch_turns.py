@@ -88,14 +88,14 @@ class Turns:
             sessions.append(session_of(head, record, with_system.system))
         return sessions
 
-    async def with_id(self, head: Head, turn_id: str) -> Record | None:
-        """Return the record of the turn with this id, or None."""
+    async def holds(self, head: Head, turn_id: str) -> bool:
+        """Return whether the session has a turn with this id."""
         id_ = _number_id(head, turn_id)
         found = await self._cluster.get(self.index, [id_])
         if not found:
-            return None
-        record = (await self.numbered(head, [found[id_]["body"]["turn"]]))[0]
-        return record if record and record.turn_id == turn_id else None
+            return False
+        [record] = await self.numbered(head, [found[id_]["body"]["turn"]])
+        return record is not None and record.turn_id == turn_id
 
     async def numbered(self, head: Head, turns: Sequence[int]) -> list[Record | None]:
         """Return the records of these turns, None for those that do not exist."""
@@ -140,22 +140,27 @@ class Turns:
         await self._cluster.write([({"index": action}, _document(head, "turn_id", {"turn": record.turn}))])
 
     async def commit(self, head: Head, record: Record) -> bool:
-        """Write a record; from now on the turn exists. Return False if the number is taken."""
-        return await self._create(record_id(head.incarnation, record.turn), head, "turn", record)
+        """Write a record; from now on the turn exists. Return False if the number is taken.
 
-    async def update(self, head: Head, **changed: Any) -> bool:
-        """Change fields of the head. Return False if the session was deleted meanwhile."""
-        document: dict[str, Any] = {"body": changed}
-        if "updated" in changed:
-            document |= _times(changed["updated"])
-        action = {"_index": self.index, "_id": head_id(head.key), "retry_on_conflict": 10}
-        [status] = await self._cluster.write([({"update": action}, {"doc": document})])
-        return status != 404
+        The head gets the number in both cases, as it is only where readers begin to look for the last record.
+        """
+        create = {"create": {"_index": self.index, "_id": record_id(head.incarnation, record.turn)}}
+        hint = {"body": {"turns": record.turn, "updated": record.updated}, **_times(record.updated)}
+        statuses = await self._cluster.write([(create, _document(head, "turn", record)), self._update(head, hint)])
+        return statuses[0] != 409
+
+    async def pin(self, head: Head, pinned: bool) -> None:
+        """Pin the session, or no longer."""
+        await self._cluster.write([self._update(head, {"body": {"pinned": pinned}})])
 
     async def mark_deleted(self, head: Head) -> None:
         """Make the session disappear. The mark stays until all its documents are deleted."""
+        await self._cluster.write([self._update(head, {"kind": "deleted", "body": {"deleted": True}})])
+
+    def _update(self, head: Head, changed: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the operation that changes fields of the head, and leaves the others as they are."""
         action = {"update": {"_index": self.index, "_id": head_id(head.key), "retry_on_conflict": 10}}
-        await self._cluster.write([(action, {"doc": {"kind": "deleted", "body": {"deleted": True}}})])
+        return action, {"doc": changed}
 
     async def delete_records(self, head: Head) -> None:
         """Delete the session's records and numbers of turns."""
