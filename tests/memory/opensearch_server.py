@@ -93,6 +93,7 @@ class OpenSearchServer:
     searches_lag: searches of containers do not see new documents.
 
     faults, holds: what happens to a request, by its number. A request with a hold sets `held`, and waits for the hold.
+    alarms: set when the request with this number arrives.
     """
 
     def __init__(self, version: str = "3.6.0", agentic_memory: bool = True) -> None:
@@ -104,6 +105,7 @@ class OpenSearchServer:
         self.faults: dict[int, Fault] = {}
         self.holds: dict[int, asyncio.Event] = {}
         self.held = asyncio.Event()
+        self.alarms: dict[int, asyncio.Event] = {}
         self.requests: list[tuple[str, str]] = []
         self.authorizations: set[str] = set()
         self._ids = count()
@@ -148,6 +150,8 @@ class OpenSearchServer:
     ) -> web.StreamResponse:
         fault = self.faults.pop(len(self.requests), None)
         hold = self.holds.get(len(self.requests))
+        if alarm := self.alarms.pop(len(self.requests), None):
+            alarm.set()
         self.requests.append((request.method, request.path))
         self.authorizations.add(request.headers.get("Authorization", ""))
         await request.read()

@@ -112,11 +112,12 @@ async def make_container(cluster: Cluster, prefix: str) -> str:
     Raises:
         ClusterError: the cluster refuses. `is_disabled` tells whether it has memory containers switched off.
     """
-    body = {
-        "name": prefix,
-        "description": "Sessions of the ML Commons gateway",
-        "configuration": {"index_prefix": prefix, "disable_history": True},
+    configuration = {
+        "index_prefix": prefix,
+        "disable_history": True,
+        "retention_policy": None,  # from 3.8: not the cluster's default policy
     }
+    body = {"name": prefix, "description": "Sessions of the ML Commons gateway", "configuration": configuration}
     answer = await cluster.call("POST", f"{CONTAINERS}/_create", body)
     return str(answer["memory_container_id"])
 
