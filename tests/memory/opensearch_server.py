@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from itertools import count
@@ -96,8 +97,9 @@ class OpenSearchServer:
     alarms: set when the request with this number arrives.
     """
 
-    def __init__(self, version: str = "3.6.0", agentic_memory: bool = True) -> None:
+    def __init__(self, version: str = "3.6.0", agentic_memory: bool = True, tls: ssl.SSLContext | None = None) -> None:
         self.version = version
+        self._tls = tls
         self.agentic_memory = agentic_memory
         self.searches_lag = False
         self.indices: dict[str, Index] = {}
@@ -123,13 +125,17 @@ class OpenSearchServer:
         )
         self._runner = web.AppRunner(application, handler_cancellation=True, shutdown_timeout=0.1)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        site = web.TCPSite(self._runner, "127.0.0.1", 0, ssl_context=self._tls)
         await site.start()
-        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+        self.url = f"http{'s' if self._tls else ''}://127.0.0.1:{self._runner.addresses[0][1]}"
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self._runner.cleanup()
+
+    def switch_off(self) -> None:
+        """Switch agentic memory off."""
+        self.agentic_memory = False
 
     def counted_from_now(self) -> None:
         """Forget the requests: the next one has the number 0."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import ssl
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import msgspec
 import pytest
+import trustme
 
 from gateway.config.memory import Memory
 from gateway.config.memory import OpenSearchStore as Settings
@@ -82,6 +85,15 @@ async def store(request: pytest.FixtureRequest, server: OpenSearchServer) -> Asy
 # Where messages are written
 
 
+@pytest.mark.parametrize(("version", "containers"), [("2.19.0", 0), ("3.2.0", 0), ("3.3.0", 1), ("3.10.0-SNAPSHOT", 1)])
+async def test_auto_goes_by_the_version(version: str, containers: int) -> None:
+    async with OpenSearchServer(version) as server:
+        store = store_on(server)
+        await store.append(key(), turn(), 0)
+        await store.close()
+        assert len(server.containers) == containers
+
+
 async def test_container_is_made_once_for_all_gateways(server: OpenSearchServer) -> None:
     for _ in range(3):
         store = store_on(server)
@@ -99,6 +111,29 @@ async def test_container_that_was_deleted_is_made_again(server: OpenSearchServer
     assert (await again.append(key("new"), turn(), 0)).turns == 1
     assert len(server.containers) == 1
     await again.close()
+
+
+async def test_place_that_is_gone_is_chosen_again_at_the_next_request(server: OpenSearchServer) -> None:
+    store = store_on(server)
+    await store.append(key("one"), turn(), 0)
+    for number, remove in enumerate([server.containers.clear, server.indices.clear, server.switch_off]):
+        remove()
+        with pytest.raises(StoreUnavailable):
+            await store.append(key(f"lost {number}"), turn(), 0)
+        assert (await store.append(key(f"{number}"), turn(), 0)).turns == 1
+        assert len((await store.load(key(f"{number}"))).messages) == 2
+    await store.close()
+
+
+async def test_session_of_a_container_that_is_gone_can_be_deleted(server: OpenSearchServer) -> None:
+    store = store_on(server)
+    await store.append(key(), turn(), 0)
+    server.containers.clear()
+    with pytest.raises(UnreadableSession, match="Delete the session"):
+        await store.load(key())
+    assert await store.delete(key())
+    assert await store.session(key()) is None
+    await store.close()
 
 
 async def test_messages_are_as_the_rfc_has_them(server: OpenSearchServer, store: OpenSearchStore) -> None:
@@ -361,6 +396,25 @@ async def test_requests_are_signed_for_amazon(server: OpenSearchServer, monkeypa
     for authorization in server.authorizations:
         assert authorization.startswith("AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/")
         assert "/eu-central-1/es/aws4_request" in authorization
+
+
+async def test_cluster_with_tls(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    async with OpenSearchServer(tls=context) as server:
+        for ca_file, reason in (
+            ("", "can't be reached: .*certificate"),
+            (str(tmp_path / "none"), "ca_file` can't be read"),
+        ):
+            store = store_on(server, ca_file=ca_file)
+            with pytest.raises(StoreUnavailable, match=reason):
+                await store.start()
+            await store.close()
+        store = store_on(server, ca_file=str(tmp_path / "ca.pem"))
+        assert (await store.append(key(), turn(), 0)).turns == 1
+        await store.close()
 
 
 async def test_missing_aws_credentials(server: OpenSearchServer, monkeypatch: pytest.MonkeyPatch) -> None:

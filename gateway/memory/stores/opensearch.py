@@ -87,11 +87,12 @@ class OpenSearchStore:
             raise _conflict(last, turns)
         made = head or new_head(key, self._clock())
         first = last.end if last else 0
-        encoded = encode_turn(made, turn, first, messages.place != INDEX)
+        # In a thread, as hashing large media takes long.
+        encoded = await asyncio.to_thread(encode_turn, made, turn, first, messages.place != INDEX)
         if head is None:
             head = await self._turns.make_head(made)
             if head.incarnation != made.incarnation:
-                encoded = encode_turn(head, turn, first, messages.place != INDEX)
+                encoded = await asyncio.to_thread(encode_turn, head, turn, first, messages.place != INDEX)
         record = self._record(head, turn, last, messages.place)
         record, _ = await asyncio.gather(_write(messages, head, record, encoded), self._turns.announce(head, record))
         return await self._commit(messages, head, record)
@@ -193,12 +194,12 @@ class OpenSearchStore:
         return session
 
     async def _ready(self) -> Messages:
-        """Return the place for new messages."""
-        if self._messages is None:
-            async with self._starting:
-                if self._messages is None:
-                    self._messages = await self._places.choose()
-        return self._messages
+        """Return the place for new messages. It is chosen again after an error, as somebody may have deleted it."""
+        async with self._starting:
+            if self._messages is None or self._cluster.refused:
+                self._messages = await self._places.choose()
+                self._cluster.refused = False
+            return self._messages
 
     async def _find(self, key: SessionKey) -> tuple[Head, Record] | None:
         """Return the head and the last record of a session, or None."""

@@ -56,12 +56,17 @@ class _Json(JSONSerializer):
 
 
 class Cluster:
-    """A cluster's REST API. url: its address, without credentials."""
+    """A cluster's REST API. url: its address, without credentials.
+
+    refused: it answered with an error, so what it was asked to use may not exist any more.
+    """
 
     def __init__(self, url: str, settings: Settings) -> None:
         self.url = url.rstrip("/")
+        self.refused = False
         self._settings = settings
         self._client: AsyncOpenSearch | None = None
+        self._connecting = asyncio.Lock()
         self._credentials: Any = None
 
     async def close(self) -> None:
@@ -143,7 +148,8 @@ class Cluster:
         yield True
 
     async def _send(self, method: str, path: str, body: Any, params: Mapping[str, str]) -> dict[str, Any]:
-        client = self._client or await self._connect()
+        async with self._connecting:
+            client = self._client = self._client or await self._connect()
         await self._refresh_credentials()
         try:
             answer = await client.transport.perform_request(method, path, params=dict(params), body=body)
@@ -177,6 +183,7 @@ class Cluster:
 
     def _error(self, status: int, error: Any) -> ClusterError:
         """Return the error for an answer's status and its ``error``."""
+        self.refused = True
         type_, reason = "", error
         if isinstance(error, dict):
             type_, reason = str(error.get("type", "")), error.get("reason", "")
@@ -194,7 +201,7 @@ class Cluster:
             options["headers"] = {"authorization": f"Basic {b64encode(account).decode()}"}
         if self.url.startswith("https:"):
             options["ssl_context"] = await asyncio.to_thread(_tls, settings.ca_file)
-        self._client = AsyncOpenSearch(
+        return AsyncOpenSearch(
             [self.url],
             connection_class=AsyncHttpConnection,
             serializer=_Json(),
@@ -203,7 +210,6 @@ class Cluster:
             max_retries=0,
             **options,
         )
-        return self._client
 
     async def _refresh_credentials(self) -> None:
         """Fetch new temporary credentials before the old ones expire, in a thread, because boto3 blocks."""

@@ -20,6 +20,7 @@ from gateway.memory.stores.opensearch_index import batches_of_ids
 
 CONTAINERS = "/_plugins/_ml/memory_containers"
 _AT_A_TIME = 8
+_NOTHING: dict[str, Any] = {"hits": {"hits": []}}
 _DISABLED = "agentic_memory_enabled"
 """In the text of the 403 with which ML Commons answers while `plugins.ml_commons.agentic_memory_enabled` is false."""
 
@@ -75,35 +76,32 @@ class ContainerMessages:
 
     async def _search(self, ids: list[str]) -> dict[str, dict[str, Any]]:
         body = {"query": {"ids": {"values": ids}}, "size": len(ids), "_source": ["structured_data_blob"]}
-        answer = await self._cluster.call("POST", f"{self._memories}/working/_search", body)
+        answer = await self._call("POST", "working/_search", body) or _NOTHING
         return {hit["_id"]: hit["_source"].get("structured_data_blob", {}) for hit in answer["hits"]["hits"]}
 
     async def _get(self, id_: str) -> dict[str, dict[str, Any]]:
-        try:
-            answer = await self._cluster.call("GET", f"{self._memories}/working/{quote(id_, safe='')}")
-        except ClusterError as error:
-            if error.status == 404:
-                return {}
-            raise
-        return {id_: answer.get("structured_data_blob", {})}
+        answer = await self._call("GET", f"working/{quote(id_, safe='')}")
+        return {id_: answer.get("structured_data_blob", {})} if answer else {}
 
     async def discard(self, references: Sequence[Reference]) -> None:
         """See `Messages`."""
         for id_, _ in references:
-            await self._delete(f"working/{quote(id_, safe='')}")
+            await self._call("DELETE", f"working/{quote(id_, safe='')}")
 
     async def delete(self, head: Head) -> None:
         """See `Messages`."""
         query = {"query": {"term": {"tags.incarnation": head.incarnation}}}
-        await self._cluster.call("POST", f"{self._memories}/working/_delete_by_query", query)
-        await self._delete(f"sessions/{quote(head.key.id, safe='')}")
+        await self._call("POST", "working/_delete_by_query", query)
+        await self._call("DELETE", f"sessions/{quote(head.key.id, safe='')}")
 
-    async def _delete(self, path: str) -> None:
+    async def _call(self, method: str, path: str, body: Any = None) -> dict[str, Any] | None:
+        """Send a request to a path below the container's memories. None: the path, or the container, does not exist."""
         try:
-            await self._cluster.call("DELETE", f"{self._memories}/{path}")
+            return await self._cluster.call(method, f"{self._memories}/{path}", body)
         except ClusterError as error:
-            if error.status != 404:
-                raise
+            if error.status == 404:
+                return None
+            raise
 
 
 async def make_container(cluster: Cluster, prefix: str) -> str:
