@@ -16,6 +16,7 @@ from gateway.admin.listener import AdminListener
 from gateway.admin.pages import AdminPages
 from gateway.config.load import ConfigError, ConfigProblem
 from gateway.config.schema import Listen, Secret, Settings
+from gateway.memory.store import Store
 from gateway.observe.logs import Logger, configure, warn_of_payloads
 from gateway.observe.metrics import Metrics
 from gateway.observe.nodes import Nodes
@@ -31,12 +32,16 @@ from gateway.upstream.tls import TlsSource, on_data_port, to_cluster, watch
 
 
 class UseCases(NamedTuple):
-    """The use cases that handle requests. manage: None if registration is off. sessions: None without memory."""
+    """The use cases that handle requests. manage: None if registration is off.
+
+    sessions, store: the gateway's own sessions on the cluster's paths, and where they are kept; None without memory.
+    """
 
     execute: ExecuteHandler
     profiles: ProfileCache
     manage: ManageHandler | None = None
     sessions: SessionHandler | None = None
+    store: Store | None = None
 
 
 UseCase = Callable[[Settings, Upstream, Logger, Metrics], UseCases | tuple[ExecuteHandler, ProfileCache]]
@@ -54,7 +59,7 @@ class _Generation:
         self.log = log
         self.upstream = Upstream(settings.upstream, settings.limits, log)
         cases = UseCases(*use_case(settings, self.upstream, log, metrics))
-        self.profiles, self.manage = cases.profiles, cases.manage
+        self.profiles, self.manage, self.store = cases.profiles, cases.manage, cases.store
         self.port = DataPort(
             settings, self.upstream, cases.execute, cases.profiles, log, metrics, cases.manage, cases.sessions
         )
@@ -87,7 +92,9 @@ class Gateway:
         self._stop_early = asyncio.Event()
         self._retiring: set[asyncio.Task[None]] = set()
         self._tls = on_data_port(settings.listen.tls, log)
-        self._admin_pages = AdminPages(self.upstream, self._now.profiles, self.metrics, _token(settings.listen))
+        self._admin_pages = AdminPages(
+            self.upstream, self._now.profiles, self.metrics, _token(settings.listen), self._now.store
+        )
         listen = settings.listen
         self._data = _listener(self._now.port, settings, log, self._tls.listener_context() if self._tls else None)
         admin = build_application(self._admin_pages, log)
@@ -156,6 +163,7 @@ class Gateway:
         self._data.replace(new.port, settings.listen.shutdown_seconds)
         self._admin_pages.cluster = new.upstream
         self._admin_pages.profiles = new.profiles
+        self._admin_pages.memory.store = new.store
         self._admin_pages.token = _token(settings.listen)
         if settings.logs.payloads:
             warn_of_payloads(log)

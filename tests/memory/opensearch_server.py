@@ -50,6 +50,7 @@ class Index:
 
     def search(self, body: _JSON) -> list[tuple[str, _JSON, list[Any]]]:
         """Return id, source and sort values of the documents that a search finds."""
+        assert body.get("size", 10) <= 10_000
         names = [name for sort in body.get("sort", []) for name in sort]
         directions = [-1 if direction == "desc" else 1 for sort in body.get("sort", []) for direction in sort.values()]
         found = [
@@ -296,7 +297,7 @@ def _hits(index: Index, body: _JSON) -> web.Response:
 
 
 def _delete_by_query(index: Index, query: _JSON) -> web.Response:
-    deleted = [index.documents.pop(id_, None) for id_, _, _ in index.search({"query": query, "size": 10**9})]
+    deleted = [index.documents.pop(id_, None) for id_, _, _ in index.search({"query": query, "size": 10_000})]
     index.refresh()
     return web.json_response({"deleted": len(deleted)})
 

@@ -240,6 +240,12 @@ def turn_of(size: int, first: int) -> Turn:
     return Turn(turn().id, tuple(user(str(first + i)) for i in range(size)))
 
 
+async def test_limits_may_be_large(store: OpenSearchStore) -> None:
+    await store.append(key(), turn(*(user(str(i)) for i in range(1_100))), 0)
+    assert len((await store.load(key(), limit=10**6)).messages) == 1_100
+    assert len((await store.sessions(limit=10**6)).sessions) == 1
+
+
 async def test_session_whose_head_is_behind_is_read_to_its_end(
     server: OpenSearchServer, store: OpenSearchStore
 ) -> None:

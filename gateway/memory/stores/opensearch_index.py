@@ -19,7 +19,8 @@ from gateway.memory.stores.opensearch_documents import Document, Head, Reference
 INDEX = "index"
 """The `Record.place` of messages in the gateway's own index."""
 
-_DELETED_AT_A_TIME = 1_000
+_MOST_DOCUMENTS = 1_000
+"""Most documents in an answer. OpenSearch gives 10,000 at most (`index.max_result_window`)."""
 _KEYWORD = {"type": "keyword"}
 _DATE = {"type": "date", "format": "strict_date_time||epoch_millis"}
 _UNINDEXED = {"type": "object", "enabled": False}
@@ -114,11 +115,11 @@ def _message(head: Head, document: Document) -> dict[str, Any]:
 
 
 def batches_of_ids(references: Sequence[Reference]) -> Iterator[list[str]]:
-    """Yield ids of documents of at most `BATCH` bytes together, or of one."""
+    """Yield ids of documents of at most `BATCH` bytes together, or of one; not too many."""
     ids: list[str] = []
     size = 0
     for id_, bytes_ in dict.fromkeys(references):
-        if ids and size + bytes_ > BATCH:
+        if ids and (size + bytes_ > BATCH or len(ids) == _MOST_DOCUMENTS):
             yield ids
             ids, size = [], 0
         ids.append(id_)
@@ -150,7 +151,7 @@ async def _make(cluster: Cluster, index: str, properties: dict[str, Any]) -> Non
 
 async def delete_incarnation(cluster: Cluster, index: str, incarnation: str) -> None:
     """Delete all documents of an incarnation from an index, so many at a time that no request takes long."""
-    query = {"query": {"term": {"incarnation": incarnation}}, "size": _DELETED_AT_A_TIME, "_source": False}
+    query = {"query": {"term": {"incarnation": incarnation}}, "size": _MOST_DOCUMENTS, "_source": False}
     while True:
         await cluster.call("POST", f"/{index}/_refresh")
         hits = (await cluster.call("POST", f"/{index}/_search", query))["hits"]["hits"]

@@ -27,6 +27,8 @@ from gateway.memory.stores.opensearch_index import delete_incarnation
 _PAGE = 64
 """Records that are read at a time."""
 _PIVOTS = 8
+_MOST_SESSIONS = 1_000
+"""Most sessions on a page of the list, however many are asked for."""
 _MICROS = 1_000_000
 
 
@@ -172,6 +174,7 @@ class Turns:
 
     async def list(self, owner: Owner | None, after: str, limit: int) -> tuple[list[Head], str]:
         """Return a page of heads, the last updated first, and the `after` of the next page."""
+        limit = min(limit, _MOST_SESSIONS)
         await self._cluster.call("POST", f"/{self.index}/_refresh")
         filters = [{"term": {"kind": "session"}}]
         if owner is not None:
