@@ -14,7 +14,6 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 import msgspec
-import structlog
 
 from gateway.config.memory import Memory
 from gateway.config.memory import OpenSearchStore as Settings
@@ -34,7 +33,7 @@ from gateway.memory.stores.opensearch_documents import (
 from gateway.memory.stores.opensearch_index import INDEX, Messages
 from gateway.memory.stores.opensearch_places import Places
 from gateway.memory.stores.opensearch_turns import Turns
-from gateway.observe.logs import Logger
+from gateway.observe.logs import Logger, configure
 
 
 def build(settings: Memory, upstream_url: str) -> OpenSearchStore:
@@ -43,7 +42,11 @@ def build(settings: Memory, upstream_url: str) -> OpenSearchStore:
 
 
 class OpenSearchStore:
-    """Keeps sessions on a cluster. url: the cluster's, if the settings have none. clock: seconds since the epoch."""
+    """Keeps sessions on a cluster.
+
+    url: the cluster's, if the settings have none. log: by default, JSON on standard error. clock: the seconds since the
+    epoch.
+    """
 
     name: ClassVar[str] = "opensearch"
 
@@ -52,7 +55,7 @@ class OpenSearchStore:
     ) -> None:
         self._clock = clock
         self._cluster = Cluster(settings.url or url, settings)
-        self._places = Places(self._cluster, settings, log or structlog.get_logger())
+        self._places = Places(self._cluster, settings, log or configure("warning", "json"))
         self._turns = Turns(self._cluster, self._places.sessions)
         self._messages: Messages | None = None
         self._starting = asyncio.Lock()
