@@ -13,8 +13,6 @@
     │     the caller has no session of this id with this agent
     ├── SessionBusy                  409     SessionBusy
     │     another request of the session is still running
-    ├── MemoryUnavailable            503     MemoryUnavailable
-    │     the store of sessions can't be used
     ├── IdempotencyKeyReused         422     IdempotencyKeyReused
     │     another registration was made under this key
     ├── RegistrationFailed           502     RegistrationFailed
@@ -27,6 +25,8 @@
     │     the gateway has reached its limit of requests
     ├── CredentialsUnavailable       503     CredentialsUnavailable
     │     the gateway must sign requests to the cluster, but has no credentials
+    ├── MemoryUnavailable            503     MemoryUnavailable
+    │     the store of sessions can't be used
     ├── UpstreamUnavailable          502     UpstreamUnavailable
     └── UpstreamTimeout              504     UpstreamTimeout
 
@@ -166,7 +166,7 @@ class SessionBusy(GatewayError):
 
 
 class MemoryUnavailable(GatewayError):
-    """The store of sessions can't be used, and `memory.on_failure` says to refuse. The agent did not run."""
+    """The store of sessions can't be used, or holds what can't be read. An agent that was asked for did not run."""
 
     status = 503
     type = "MemoryUnavailable"

@@ -1,84 +1,74 @@
-"""A store that keeps sessions in this process, for the tests of what uses one."""
+"""A store of sessions that keeps everything in dictionaries. It does what `gateway.memory.store.Store` states."""
 
 from __future__ import annotations
 
-import asyncio
+from itertools import count
 from typing import ClassVar
 
-import msgspec
+from msgspec.structs import replace
 
-from gateway.memory.model import Owner, Page, Session, SessionKey, SessionPage, StoredMessage, Turn
-from gateway.memory.store import NEWEST, SessionConflict, SessionNotFound, StoreUnavailable
+from gateway.memory.model import Message, Owner, Page, Session, SessionKey, SessionPage, StoredMessage, Turn
+from gateway.memory.store import NEWEST, SessionConflict, SessionNotFound
 
 
 class InMemoryStore:
-    """Implements `gateway.memory.store.Store`.
+    """See `Store`. Time is a counter, so that no two writes have the same one."""
 
-    down: every method fails. starts, loads: how often it was opened, and the limits of `load`. gate: awaited by
-    `append`, if there is one.
-    """
-
-    name: ClassVar[str] = "in_memory"
+    name: ClassVar[str] = "in memory"
 
     def __init__(self) -> None:
-        self.held: dict[SessionKey, tuple[Session, list[StoredMessage]]] = {}
-        self.down = False
-        self.starts = self.closes = 0
-        self.loads: list[int] = []
-        self.gate: asyncio.Event | None = None
+        self.open = False
+        self._clock = count(1_750_000_000)
+        self._sessions: dict[SessionKey, Session] = {}
+        self._messages: dict[SessionKey, list[StoredMessage]] = {}
 
     async def start(self) -> None:
-        self._check()
-        self.starts += 1
+        self.open = True
 
     async def close(self) -> None:
-        self.closes += 1
+        self.open = False
 
     async def session(self, key: SessionKey) -> Session | None:
-        self._check()
-        return self.held[key][0] if key in self.held else None
+        return self._sessions.get(key)
 
     async def append(self, key: SessionKey, turn: Turn, turns: int) -> Session:
-        if self.gate is not None:
-            await self.gate.wait()
-        self._check()
-        session, messages = self.held.get(key, (Session(key, 0, 0, 0.0, 0.0), []))
-        if any(stored.turn_id == turn.id for stored in messages):
+        now = float(next(self._clock))
+        session = self._sessions.get(key) or Session(key, 0, 0, now, now)
+        stored = self._messages.get(key, [])
+        if any(message.turn_id == turn.id for message in stored):
             return session
         if session.turns != turns:
-            raise SessionConflict("another turn was added", session.turns)
-        first = len(messages)
-        added = [StoredMessage(first + n, turns + 1, turn.id, message) for n, message in enumerate(turn.messages)]
+            raise SessionConflict("another writer has appended", session.turns)
+        added = [_stored(len(stored) + index, turns + 1, turn.id, one) for index, one in enumerate(turn.messages)]
         system = session.system if turn.system is None else turn.system
-        session = msgspec.structs.replace(session, turns=turns + 1, messages=first + len(added), system=system)
-        self.held[key] = (session, [*messages, *added])
+        self._messages[key] = [*stored, *added]
+        session = replace(session, turns=turns + 1, messages=len(stored) + len(added), updated=now, system=system)
+        self._sessions[key] = session
         return session
 
     async def load(self, key: SessionKey, before: int = NEWEST, limit: int = 100) -> Page:
-        self._check()
-        if key not in self.held:
-            raise SessionNotFound("no such session")
-        self.loads.append(limit)
-        older = [stored for stored in self.held[key][1] if stored.seq < before]
-        return Page(tuple(older[-limit:]), len(older) > limit)
+        if key not in self._sessions:
+            raise SessionNotFound(f"there is no session {key.id}")
+        found = [message for message in self._messages[key] if message.seq < before]
+        return Page(tuple(found[max(len(found) - limit, 0) :]), len(found) > limit)
 
     async def sessions(self, owner: Owner | None = None, after: str = "", limit: int = 100) -> SessionPage:
-        self._check()
-        return SessionPage(tuple(session for key, (session, _) in self.held.items() if owner in (None, key.owner)))
+        found = [session for session in self._sessions.values() if owner in (None, session.key.owner)]
+        found.sort(key=lambda session: session.updated, reverse=True)
+        start = int(after or 0)
+        end = start + limit
+        return SessionPage(tuple(found[start:end]), str(end) if end < len(found) else "")
 
     async def delete(self, key: SessionKey) -> bool:
-        self._check()
-        return self.held.pop(key, None) is not None
+        self._messages.pop(key, None)
+        return self._sessions.pop(key, None) is not None
 
     async def pin(self, key: SessionKey, pinned: bool) -> Session:
-        self._check()
-        if key not in self.held:
-            raise SessionNotFound("no such session")
-        session, messages = self.held[key]
-        session = msgspec.structs.replace(session, pinned=pinned)
-        self.held[key] = (session, messages)
-        return session
+        if key not in self._sessions:
+            raise SessionNotFound(f"there is no session {key.id}")
+        self._sessions[key] = replace(self._sessions[key], pinned=pinned)
+        return self._sessions[key]
 
-    def _check(self) -> None:
-        if self.down:
-            raise StoreUnavailable("the store is down")
+
+def _stored(seq: int, turn: int, turn_id: str, message: Message) -> StoredMessage:
+    return StoredMessage(seq, turn, turn_id, message)
