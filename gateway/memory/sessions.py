@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from gateway.config.memory import Memory
@@ -12,7 +12,6 @@ from gateway.errors import MemoryUnavailable, Problem, SessionBusy, SessionNotFo
 from gateway.memory import store
 from gateway.memory.busy import BusySessions
 from gateway.memory.model import PREFIX, Owner, SessionKey, StoredMessage, Turn
-from gateway.memory.opening import StoreOpener
 from gateway.memory.owner import new_session_id
 from gateway.memory.window import window_start, without_failed
 from gateway.notices import Notice
@@ -78,21 +77,23 @@ class OpenSession:
 
 
 class Sessions:
-    """Opens sessions, and stores their turns. busy: the sessions that requests of this process use."""
+    """Opens sessions, and stores their turns. kept: where. busy: the sessions that requests of this process use."""
 
     def __init__(
         self,
-        opener: StoreOpener,
+        kept: store.Store,
         settings: Memory,
         log: Logger,
         busy: BusySessions | None = None,
         clock: Callable[[], float] = time.time,
+        close: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self.settings = settings
         self.clock = clock
         self.busy = busy or BusySessions()
-        self._opener = opener
+        self._store = kept
         self._log = log
+        self._close = close
         self._running: set[asyncio.Task[Any]] = set()
 
     async def open(self, owner: Owner, given: str) -> OpenSession:
@@ -147,12 +148,17 @@ class Sessions:
         while self._running:
             await asyncio.gather(*self._running, return_exceptions=True)
 
+    async def close(self) -> None:
+        """Release the store."""
+        if self._close is not None:
+            close, self._close = self._close, None
+            await close()
+
     async def _append(self, key: SessionKey, turns: int, turn: Turn) -> tuple[Notice, ...]:
-        found = await self._opener.store()
         notices: tuple[Notice, ...] = ()
         for _ in range(_MOST_CONFLICTS):
             try:
-                await found.append(key, turn, turns)
+                await self._store.append(key, turn, turns)
                 return notices
             except store.SessionConflict as conflict:
                 if turns and not conflict.turns:
@@ -168,7 +174,7 @@ class Sessions:
     async def _begin(self, key: SessionKey) -> OpenSession:
         try:
             async with asyncio.timeout(_STORE_SECONDS):
-                await self._opener.store()
+                await self._store.start()
         except (store.StoreError, TimeoutError) as error:
             return self._without_memory("", error)
         await self.busy.enter(key, 0.0)
@@ -177,11 +183,10 @@ class Sessions:
     async def _load(self, key: SessionKey) -> OpenSession:
         try:
             async with asyncio.timeout(_STORE_SECONDS):
-                found = await self._opener.store()
-                session = await found.session(key)
+                session = await self._store.session(key)
                 if session is None:
                     raise _not_found(key.id, key.owner)
-                turns, history = await self._history(found, key)
+                turns, history = await self._history(key)
         except store.SessionNotFound:
             raise _not_found(key.id, key.owner) from None
         except (store.StoreError, TimeoutError) as error:
@@ -190,12 +195,12 @@ class Sessions:
             return unavailable
         return OpenSession(self, key, key.id, max(turns, session.turns), tuple(history), session.system)
 
-    async def _history(self, found: store.Store, key: SessionKey) -> tuple[int, list[StoredMessage]]:
+    async def _history(self, key: SessionKey) -> tuple[int, list[StoredMessage]]:
         """Load pages, the newest first, until the window is full. Return the last turn's number, and the window."""
         messages: list[StoredMessage] = []
         before = store.NEWEST
         while True:
-            page = await found.load(key, before, _PAGE)
+            page = await self._store.load(key, before, _PAGE)
             messages[:0] = page.messages
             more = page.more and bool(page.messages)
             live = without_failed(messages)
@@ -222,8 +227,8 @@ def _not_found(id: str, owner: Owner) -> SessionNotFound:
         help = "Send no memory_id to begin a new session. Ids are valid for one agent and one caller."
     else:
         help = (
-            "The agent's memory is the gateway's, and this is not an id of it. Send no memory_id to begin a new session, "
-            f"or make sessions of the cluster's conversations: mlc-gateway memory import-cluster --agent {owner.agent_id}"
+            "The agent's memory is the gateway's, which has no such id. Send no memory_id to begin a new session, "
+            f"or take over the cluster's conversations: mlc-gateway memory import-cluster --agent {owner.agent_id}"
         )
     place = Problem("parameters.memory_id", "no such session", f"an id that starts with {PREFIX}", id, repeats=id)
     return SessionNotFound(f"The agent {owner.agent_id} has no session {id} of yours.", [place], help, repeats=id)
