@@ -15,15 +15,23 @@ from functools import partial
 from pathlib import Path
 from typing import ClassVar, TypeVar
 
+from gateway.config.memory import Memory
 from gateway.memory.model import Owner, Page, Session, SessionKey, SessionPage, Turn
 from gateway.memory.store import NEWEST, StoreError, StoreUnavailable, TooLargeForStore, UnreadableSession, Unstorable
 from gateway.memory.stores import sqlite_rows as rows
+from gateway.memory.stores.paths import state_directory
 from gateway.memory.stores.sqlite_database import open_database
 
 _T = TypeVar("_T")
 
 SECONDS = 10.0
 """Longest time of an operation, waits for other processes and for this store's earlier operations included."""
+
+
+def build(settings: Memory, upstream_url: str) -> SqliteStore:
+    """Return the store of the settings, not started."""
+    path = settings.sqlite.path
+    return SqliteStore(Path(path) if path else state_directory() / "memory.sqlite3")
 
 
 class SqliteStore:
