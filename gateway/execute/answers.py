@@ -78,7 +78,7 @@ def decode(body: bytes | str) -> Any:
 
 def _read_unified(document: dict[str, Any]) -> RunAnswer:
     """Read ``{"stop_reason", "message", "memory_id", "metrics"}`` (V2 agents of 3.6 and later)."""
-    blocks = [block for block in objects(member(document, "message", "content")) if block.get("text") != ""]
+    blocks = [block for block in objects(member(document, "message", "content")) if text(block.get("text", "-"))]
     counts = member(document, "metrics", "total_usage")
     values = [_integer(member(counts, name)) for name in ("inputTokens", "outputTokens", "totalTokens")]
     usage = Usage(*values) if any(value is not None for value in values) else None
@@ -139,8 +139,8 @@ class OutputReader:
         for reply, output in zip(values[::2], values[1::2], strict=False):
             response = self.response(reply)
             calls = response.tool_calls if response is not None else self._react_call(reply)
-            if calls:
-                use = self.tool_uses(calls[:1])
+            use = self.tool_uses(calls[:1])
+            if use:
                 shown, usage = (response.text, _usage(response)) if response is not None else ("", None)
                 messages += [*assistant(shown, use, usage), tool_result(use[0]["toolUse"], output)]
         return messages
@@ -171,14 +171,18 @@ class OutputReader:
         results: list[Block] = []
         for name, outputs in info.items():
             for output in outputs if isinstance(outputs, list) and name.endswith(_OUTPUT) else ():
-                uses += self.tool_uses([ToolCall("", name.removesuffix(_OUTPUT), {})])
+                uses += self.tool_uses([ToolCall("", name.removesuffix(_OUTPUT) or _OUTPUT, {})])
                 results += tool_result(uses[-1]["toolUse"], _as_text(output)).content
         unknown = Metadata(extra={"tool_input": "unknown"})
         return [Message("assistant", tuple(uses), unknown), Message("user", tuple(results))] if uses else []
 
     def tool_uses(self, calls: Iterable[ToolCall]) -> list[Block]:
-        """Return a ``toolUse`` block for each call."""
-        return [{"toolUse": {"toolUseId": self._id(call), "name": call.name, "input": _input(call)}} for call in calls]
+        """Return a ``toolUse`` block for each call that names a tool."""
+        return [
+            {"toolUse": {"toolUseId": self._id(call), "name": call.name, "input": _input(call)}}
+            for call in calls
+            if call.name
+        ]
 
     def _id(self, call: ToolCall) -> str:
         self._calls += 1
