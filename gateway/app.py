@@ -19,7 +19,7 @@ from gateway.config.schema import Listen, Secret, Settings
 from gateway.observe.logs import Logger, configure, warn_of_payloads
 from gateway.observe.metrics import Metrics
 from gateway.observe.nodes import Nodes
-from gateway.ports import ExecuteHandler, ManageHandler, ProfileCache
+from gateway.ports import ExecuteHandler, ManageHandler, ProfileCache, SessionHandler, SessionKeeper
 from gateway.proxy.acceptor import UNIX
 from gateway.proxy.aiohttp_listener import AiohttpListener
 from gateway.proxy.application import RUNNER_OPTIONS as RUNNER_OPTIONS
@@ -31,11 +31,13 @@ from gateway.upstream.tls import TlsSource, on_data_port, to_cluster, watch
 
 
 class UseCases(NamedTuple):
-    """The use cases that handle requests. manage: None if registration is off."""
+    """The use cases that handle requests. manage: None if registration is off. sessions, memory: None without them."""
 
     execute: ExecuteHandler
     profiles: ProfileCache
     manage: ManageHandler | None = None
+    sessions: SessionHandler | None = None
+    memory: SessionKeeper | None = None
 
 
 UseCase = Callable[[Settings, Upstream, Logger, Metrics], UseCases | tuple[ExecuteHandler, ProfileCache]]
@@ -52,18 +54,31 @@ class _Generation:
         self.settings = settings
         self.log = log
         self.upstream = Upstream(settings.upstream, settings.limits, log)
-        execute, self.profiles, self.manage = UseCases(*use_case(settings, self.upstream, log, metrics))
-        self.port = DataPort(settings, self.upstream, execute, self.profiles, log, metrics, self.manage)
+        cases = UseCases(*use_case(settings, self.upstream, log, metrics))
+        self.profiles, self.manage, self.memory = cases.profiles, cases.manage, cases.memory
+        self.port = DataPort(
+            settings, self.upstream, cases.execute, cases.profiles, log, metrics, cases.manage, cases.sessions
+        )
 
     async def ended(self) -> None:
-        """Wait until the last request is answered and the last registration is finished or undone."""
+        """Wait until the last request is answered, the last turn stored, the last registration finished or undone."""
         await self.port.lifecycle.ended()
+        if self.memory is not None:
+            await self.memory.ended()
         if self.manage is not None:
             await self.manage.ended()
 
     async def retire(self) -> None:
         """Close once the last request is answered."""
-        await self.ended()
+        try:
+            await self.ended()
+        finally:
+            await self.close()
+
+    async def close(self) -> None:
+        """Close the connections to the cluster, and the store of sessions."""
+        if self.memory is not None:
+            await self.memory.close()
         await self.upstream.close()
 
 
@@ -121,7 +136,7 @@ class Gateway:
             ConfigError: a file that the settings name can't be used. OSError: a port can't be bound.
         """
         async with contextlib.AsyncExitStack() as undo:
-            undo.push_async_callback(self.upstream.close)
+            undo.push_async_callback(self._now.close)
             await self.upstream.start()
             await self._admin.start()
             undo.push_async_callback(self._admin.stop)
@@ -143,7 +158,7 @@ class Gateway:
         try:
             await new.upstream.start()
         except ConfigError:
-            await new.upstream.close()
+            await new.close()
             raise
         new.upstream.nodes.inherit(self.upstream.nodes)
         old, self._now = self._now, new
@@ -172,7 +187,7 @@ class Gateway:
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
-        await self.upstream.close()
+        await self._now.close()
         self.log.info("stopped")
 
     async def _finished(self, until: float) -> None:
@@ -225,7 +240,7 @@ def create_app(settings: Settings, use_case: UseCase | None = None, log: Logger 
 
     async def run(_: web.Application) -> AsyncIterator[None]:
         async with contextlib.AsyncExitStack() as undo:
-            undo.push_async_callback(generation.upstream.close)
+            undo.push_async_callback(generation.close)
             await generation.upstream.start()
             generation.port.lifecycle.start()
             yield
@@ -254,28 +269,41 @@ def build(settings: Settings, use_case: UseCase | None = None, log: Logger | Non
 
 
 def _real_use_case() -> UseCase:
+    from gateway.agents.lookup import Credentials
     from gateway.execute.build import build_handler  # imported here, so that tests of the data port do not need it
     from gateway.media.fetch import Fetcher
+    from gateway.memory.opening import SharedStores
+    from gateway.memory.rest_handler import SessionResources
+    from gateway.memory.sessions import Sessions
     from gateway.register.handler import Manager
 
+    stores = SharedStores()
+
     def use_case(settings: Settings, cluster: Upstream, log: Logger, metrics: Metrics) -> UseCases:
-        execute, profiles = build_handler(settings, cluster, log, metrics, Fetcher(settings.media))
+        shared = stores.use(settings)
+        memory = Sessions(shared.store, settings.memory, log, shared.busy, close=shared.release)
+        execute, profiles = build_handler(settings, cluster, log, metrics, Fetcher(settings.media), memory)
         wanted = settings.registration.enabled
         manage = Manager(settings, cluster, execute, profiles, log, metrics) if wanted else None
-        return UseCases(execute, profiles, manage)
+        resources = SessionResources(settings.memory, shared.store, cluster, Credentials().of)
+        return UseCases(execute, profiles, manage, resources, memory)
 
     return use_case
 
 
 def check(settings: Settings, log: Logger) -> None:
-    """Check the settings against the installed providers and the named files. Blocks on files.
+    """Check the settings against the installed providers, the store of sessions and the named files. Blocks on files.
 
     Raises:
         ConfigError: as `Gateway` and `Gateway.start`.
     """
     from gateway.execute.build import check_rules
+    from gateway.memory.stores.registry import check_store
 
     check_rules(settings)
+    problems = check_store(settings.memory)
+    if problems:
+        raise ConfigError(problems)
     on_data_port(settings.listen.tls, log)
     to_cluster(settings.upstream.tls, log)
 
