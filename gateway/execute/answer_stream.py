@@ -97,15 +97,15 @@ class _Events:
         """Return what was read so far."""
         for id, arguments in self._arguments.items():
             self._uses[id]["toolUse"]["input"] = _arguments(arguments)
-        said = "".join(self._text)
+        reply = "".join(self._text)
         failed = self._failed or not self._ended
-        if said.startswith(_REMOTE_ERROR) and not self._messages:
+        if reply.startswith(_REMOTE_ERROR) and not self._messages:
             failed = True
         if failed:
             return RunAnswer(None, tuple(self._messages), memory_id=self._memory_id, failed=True)
-        final = assistant(said, list(self._uses.values()))
+        final = assistant(reply, list(self._uses.values()))
         reason = "tool_use" if self._uses else ""
-        return RunAnswer(said, (*self._messages, *final), stop_reason=reason, memory_id=self._memory_id)
+        return RunAnswer(reply, (*self._messages, *final), stop_reason=reason, memory_id=self._memory_id)
 
     def _read_content(self, content: str) -> None:
         if self._ag_ui:  # it was sent `input`

@@ -78,7 +78,7 @@ def decode(body: bytes | str) -> Any:
 
 def _read_unified(document: dict[str, Any]) -> RunAnswer:
     """Read ``{"stop_reason", "message", "memory_id", "metrics"}`` (V2 agents of 3.6 and later)."""
-    blocks = [block for block in objects(member(document, "message", "content")) if block.get("text") != ""]
+    blocks = [block for block in objects(member(document, "message", "content")) if text(block.get("text", "-"))]
     counts = member(document, "metrics", "total_usage")
     values = [_integer(member(counts, name)) for name in ("inputTokens", "outputTokens", "totalTokens")]
     usage = Usage(*values) if any(value is not None for value in values) else None
@@ -110,16 +110,16 @@ class OutputReader:
     def read(self, outputs: Sequence[dict[str, Any]]) -> RunAnswer:
         """Read ``inference_results[0].output``."""
         memory_id = next((text(one.get("result")) for one in outputs if one.get("name") == MEMORY_ID), "")
-        shown = [one for one in outputs if one.get("name") not in IDS]
+        shown = [one for one in outputs if text(one.get("name")) not in IDS]
         values = [value for one in shown if (value := _value(one)) is not None]
         if not values:
             return RunAnswer(memory_id=memory_id)
-        said, steps = values[-1], () if self._profile.agent_type in FLOW_TYPES else values[:-1]
+        reply, steps = values[-1], () if self._profile.agent_type in FLOW_TYPES else values[:-1]
         messages = [*self.steps(steps), *self._tool_outputs(member(shown[-1], "dataAsMap", "additional_info"))]
-        response = None if _filters_response(self._profile) else self.response(said)
+        response = None if _filters_response(self._profile) else self.response(reply)
         if response is None:
-            final = assistant(said)
-            return RunAnswer(said, (*messages, *final), memory_id=memory_id)
+            final = assistant(reply)
+            return RunAnswer(reply, (*messages, *final), memory_id=memory_id)
         final = assistant(response.text, self.tool_uses(response.tool_calls), _usage(response))
         whole_run = self._profile.agent_type in FLOW_TYPES and len(self._profile.models) == 1
         return RunAnswer(
@@ -136,26 +136,26 @@ class OutputReader:
         The cluster runs the first call of an answer, so any others are left out.
         """
         messages: list[Message] = []
-        for said, output in zip(values[::2], values[1::2], strict=False):
-            response = self.response(said)
-            calls = response.tool_calls if response is not None else self._react_call(said)
-            if calls:
-                use = self.tool_uses(calls[:1])
+        for reply, output in zip(values[::2], values[1::2], strict=False):
+            response = self.response(reply)
+            calls = response.tool_calls if response is not None else self._react_call(reply)
+            use = self.tool_uses(calls[:1])
+            if use:
                 shown, usage = (response.text, _usage(response)) if response is not None else ("", None)
                 messages += [*assistant(shown, use, usage), tool_result(use[0]["toolUse"], output)]
         return messages
 
-    def response(self, said: str) -> LlmResponse | None:
+    def response(self, reply: str) -> LlmResponse | None:
         """Read an LLM's whole response; None for any other text."""
-        document = decode(said) if said.startswith("{") else None
+        document = decode(reply) if reply.startswith("{") else None
         if not isinstance(document, dict):
             return None
         found = (provider.read_response(document) for provider in self._providers)
         return next((response for response in found if response is not None), None)
 
-    def _react_call(self, said: str) -> tuple[ToolCall, ...]:
+    def _react_call(self, reply: str) -> tuple[ToolCall, ...]:
         """Read ``{"thought", "action", "action_input"}``. An agent runs the first tool whose name the action holds."""
-        document = decode(said)
+        document = decode(reply)
         action = text(member(document, "action"))
         if not action:
             return ()
@@ -171,23 +171,27 @@ class OutputReader:
         results: list[Block] = []
         for name, outputs in info.items():
             for output in outputs if isinstance(outputs, list) and name.endswith(_OUTPUT) else ():
-                uses += self.tool_uses([ToolCall("", name.removesuffix(_OUTPUT), {})])
+                uses += self.tool_uses([ToolCall("", name.removesuffix(_OUTPUT) or _OUTPUT, {})])
                 results += tool_result(uses[-1]["toolUse"], _as_text(output)).content
         unknown = Metadata(extra={"tool_input": "unknown"})
         return [Message("assistant", tuple(uses), unknown), Message("user", tuple(results))] if uses else []
 
     def tool_uses(self, calls: Iterable[ToolCall]) -> list[Block]:
-        """Return a ``toolUse`` block for each call."""
-        return [{"toolUse": {"toolUseId": self._id(call), "name": call.name, "input": _input(call)}} for call in calls]
+        """Return a ``toolUse`` block for each call that names a tool."""
+        return [
+            {"toolUse": {"toolUseId": self._id(call), "name": call.name, "input": _input(call)}}
+            for call in calls
+            if call.name
+        ]
 
     def _id(self, call: ToolCall) -> str:
         self._calls += 1
         return call.id or f"gw_{self._seed}_{self._calls}"
 
 
-def assistant(said: str, uses: Sequence[Block] = (), usage: Usage | None = None) -> tuple[Message, ...]:
+def assistant(reply: str, uses: Sequence[Block] = (), usage: Usage | None = None) -> tuple[Message, ...]:
     """Return the assistant's message; no message if it would be empty."""
-    content = (*([{"text": said}] if said else ()), *uses)
+    content = (*([{"text": reply}] if reply else ()), *uses)
     return (Message("assistant", content, Metadata(usage=usage)),) if content else ()
 
 

@@ -48,7 +48,7 @@ class SessionRuns:
         """Return True if the agent's memory is the gateway's."""
         rule = self.rule(profile.id, profile.name)
         if rule is None or rule.memory == "auto":
-            return bool(getattr(profile, "gateway_memory", False))
+            return profile.gateway_memory
         return rule.memory == "gateway"
 
     async def begin(self, call: ExecuteCall, request: ExecuteRequest, profile: AgentProfile) -> SessionRun:
@@ -214,7 +214,7 @@ class SessionRun:
     def _written(self, run: RunAnswer, body: bytes) -> bytes:
         rule = self._runs.rule(self._profile.id, self._profile.name)
         output = rule.output if rule is not None else "auto"
-        is_unified = output == "unified" or (output == "auto" and getattr(self._profile, "unified_output", False))
+        is_unified = output == "unified" or (output == "auto" and self._profile.unified_output)
         return unified_answer(run, self._session.id) if is_unified else with_memory_id(body, self._session.id)
 
 

@@ -219,6 +219,13 @@ def test_only_the_call_that_the_cluster_ran_is_in_the_conversation() -> None:
     assert answer.messages == (call("a", "ListIndexTool", {}), result("a", "x"), said("end"))
 
 
+@pytest.mark.parametrize("name", ["", None, 7])
+def test_a_call_without_a_name_is_left_out(name: Any) -> None:
+    message = {"role": "assistant", "content": [{"toolUse": {"toolUseId": "a", "name": name, "input": {}}}]}
+    response = json.dumps({"output": {"message": message}})
+    assert read_answer(CALLING, verbose(response, "x", "end")).messages == (said("end"),)
+
+
 def test_outputs_of_tools_in_the_additional_info() -> None:
     data = {"response": "Two.", "additional_info": {"ListIndexTool.output": ["one", "two"], "other": "x"}}
     answer = read_answer(CALLING, legacy({"name": "response", "dataAsMap": data}))
