@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gateway.errors import UnresolvedAgent
+from gateway.errors import GatewayError, UnresolvedAgent
 from gateway.ports import Answer, ExecuteCall, ExecuteHandler, FastHandler, Forward, ManageHandler, SessionHandler
 from gateway.proxy.interfaces import RunningExchange
 from gateway.proxy.routes import RUNS, Intent
@@ -62,7 +62,12 @@ class Dispatcher:
             refuse_rewrite(target, fields.pairs())
             raise
         if forward.body is not None:
-            refuse_rewrite(target, fields.pairs())
+            try:
+                refuse_rewrite(target, fields.pairs())
+            except GatewayError:
+                if forward.abandoned is not None:
+                    forward.abandoned()
+                raise
         return forward
 
     async def _decide_managed(self, intent: Intent, call: ExecuteCall) -> Forward | Answer:
