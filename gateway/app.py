@@ -114,10 +114,10 @@ class Gateway:
         self._stop_early = asyncio.Event()
         self._retiring: set[asyncio.Task[None]] = set()
         self._tls = on_data_port(settings.listen.tls, log)
-        self._admin_pages = AdminPages(
-            self.upstream, self._now.profiles, self.metrics, _token(settings.listen), self._now.store
-        )
         listen = settings.listen
+        self._admin_pages = AdminPages(
+            self.upstream, self._now.profiles, self.metrics, _token(listen), self._now.store, _is_private(listen)
+        )
         self._data = _listener(self._now.port, settings, log, self._tls.listener_context() if self._tls else None)
         admin = build_application(self._admin_pages, log)
         self._admin = AdminListener(admin, listen.admin_host, listen.admin_port, settings.limits, log, _ADMIN_GRACE)
@@ -274,7 +274,11 @@ def create_app(settings: Settings, use_case: UseCase | None = None, log: Logger 
 
 def _token(listen: Listen) -> Secret:
     """Return the admin port's token. A worker needs none: its Unix socket is only for the supervisor."""
-    return Secret() if listen.admin_host.startswith(UNIX) else listen.admin_token
+    return Secret() if _is_private(listen) else listen.admin_token
+
+
+def _is_private(listen: Listen) -> bool:
+    return listen.admin_host.startswith(UNIX)
 
 
 def build(settings: Settings, use_case: UseCase | None = None, log: Logger | None = None) -> Gateway:

@@ -22,6 +22,7 @@ from tests.lifecycle.process import Process
 from tests.sessions.conftest import RULE, Cluster, StartCluster
 
 BOB = {"Authorization": "Basic Ym9iOnNlY3JldA=="}
+TOKEN = {"Authorization": "Bearer t0ken"}
 EVE = {"Authorization": "Basic ZXZlOnNlY3JldA=="}
 MEMORY = "/_plugins/_ml/memory"
 
@@ -30,6 +31,17 @@ async def fetch(port: int, path: str, method: str = "GET", headers: Any = None) 
     url = f"http://127.0.0.1:{port}{path}"
     async with aiohttp.ClientSession() as client, client.request(method, url, headers=headers) as response:
         return response.status, await response.json()
+
+
+async def operated(cluster: Cluster, tmp_path: Path) -> Gateway:
+    """Start another gateway, whose admin port has a token."""
+    return await cluster.start({"listen": {"admin_token": token_in(tmp_path)}})
+
+
+def token_in(tmp_path: Path) -> dict[str, str]:
+    file = tmp_path / "token"
+    file.write_text("t0ken")
+    return {"file": str(file)}
 
 
 async def two_turns(cluster: Cluster, agent: str = "conv-b") -> str:
@@ -72,22 +84,22 @@ async def test_another_caller_reads_nothing_and_deletes_nothing(start_cluster: S
 async def test_a_deleted_session_is_gone_everywhere(start_cluster: StartCluster, tmp_path: Path) -> None:
     cluster = await start_cluster()
     id = await two_turns(cluster)
-    gateway = cluster.gateways[-1]
+    gateway = await operated(cluster, tmp_path)
     assert await fetch(gateway.data_port, f"{MEMORY}/{id}", "DELETE", BOB) == (200, {"success": True})
     assert (await fetch(gateway.data_port, f"{MEMORY}/{id}", headers=BOB))[0] == 404
-    assert (await fetch(gateway.admin_port, f"/memory/sessions/{id}"))[0] == 404
-    assert (await fetch(gateway.admin_port, "/memory/sessions"))[1] == {"sessions": []}
+    assert (await fetch(gateway.admin_port, f"/memory/sessions/{id}", headers=TOKEN))[0] == 404
+    assert (await fetch(gateway.admin_port, "/memory/sessions", headers=TOKEN))[1] == {"sessions": []}
     rows = sqlite3.connect(tmp_path / "sessions.sqlite3").iterdump()
     assert not any("What is this?" in row for row in rows)
 
 
-async def test_the_operator_sees_all_owners(start_cluster: StartCluster) -> None:
+async def test_the_operator_sees_all_owners(start_cluster: StartCluster, tmp_path: Path) -> None:
     cluster = await start_cluster()
     ids = {await two_turns(cluster)}
     cluster.simulator.script(["Hello."])
     ids.add((await cluster.ask("conv-b", {"input": "Hi"}, headers=EVE)).memory_id)
-    port = cluster.gateways[-1].admin_port
-    document = (await fetch(port, f"/memory/sessions?agent={cluster.agents['conv-b']}"))[1]
+    port = (await operated(cluster, tmp_path)).admin_port
+    document = (await fetch(port, f"/memory/sessions?agent={cluster.agents['conv-b']}", headers=TOKEN))[1]
     assert {one["id"] for one in document["sessions"]} == ids
     assert len({one["caller"] for one in document["sessions"]}) == 2
 
@@ -95,9 +107,10 @@ async def test_the_operator_sees_all_owners(start_cluster: StartCluster) -> None
 async def test_a_reload_to_another_store_shows_that_store(start_cluster: StartCluster, tmp_path: Path) -> None:
     cluster = await start_cluster()
     await two_turns(cluster)
-    gateway: Gateway = cluster.gateways[-1]
+    gateway = await operated(cluster, tmp_path)
+    assert len((await fetch(gateway.admin_port, "/memory/sessions", headers=TOKEN))[1]["sessions"]) == 1
     await gateway.reload(_with_store(gateway, tmp_path / "other.sqlite3"), gateway.log)
-    assert (await fetch(gateway.admin_port, "/memory/sessions"))[1] == {"sessions": []}
+    assert (await fetch(gateway.admin_port, "/memory/sessions", headers=TOKEN))[1] == {"sessions": []}
 
 
 def _with_store(gateway: Gateway, path: Path) -> Any:
@@ -112,7 +125,7 @@ async def test_several_workers_show_the_same_sessions(tmp_path: Path) -> None:
     agent_id = seed_core(simulator.core, simulator.llm_url)["conv-b"]
     settings = {
         "upstream": {"url": simulator.url},
-        "listen": {"workers": 2},
+        "listen": {"workers": 2, "admin_token": token_in(tmp_path)},
         "memory": {"sqlite": {"path": str(tmp_path / "sessions.sqlite3")}},
         "agents": {"rules": [RULE]},
     }
@@ -130,11 +143,12 @@ async def test_several_workers_show_the_same_sessions(tmp_path: Path) -> None:
                     ]
                 ids.add(id)
                 assert (await fetch(port, f"{MEMORY}/{id}"))[1]["name"] == str(number)
-            document = (await fetch(admin, "/memory/sessions?limit=10"))[1]
+            document = (await fetch(admin, "/memory/sessions?limit=10", headers=TOKEN))[1]
             assert {one["id"] for one in document["sessions"]} == ids
-            pinned = (await fetch(admin, f"/memory/sessions/{min(ids)}/pin", "PUT"))[1]
+            pinned = (await fetch(admin, f"/memory/sessions/{min(ids)}/pin", "PUT", TOKEN))[1]
             assert (pinned["id"], pinned["pinned"]) == (min(ids), True)
-            assert (await fetch(admin, "/memory/sessions/gws-nope"))[0] == 404
+            assert (await fetch(admin, "/memory/sessions/gws-nope", headers=TOKEN))[0] == 404
+            assert (await fetch(admin, "/memory/sessions"))[0] == 401
     finally:
         await simulator.stop()
 
