@@ -251,6 +251,20 @@ async def test_deleted_session_is_in_no_file(path: Path, store: SqliteStore) -> 
     assert found() == [True, False, False, False]
 
 
+async def test_log_that_another_process_reads_is_emptied_at_the_next_deletion(path: Path, store: SqliteStore) -> None:
+    for name in ("a", "b"):
+        await store.append(key(name), turn(user("SECRET-TEXT")), 0)
+    log = path.with_name(path.name + "-wal")
+    with closing(sqlite3.connect(path, isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        assert reader.execute("SELECT count(*) FROM messages").fetchone() == (2,)
+        assert await store.delete(key("a"))
+        assert await store.session(key("a")) is None
+        assert await asyncio.to_thread(log.read_bytes)
+    assert await store.delete(key("b"))
+    assert await asyncio.to_thread(log.read_bytes) == b""
+
+
 # What can't be stored or read
 
 
@@ -272,6 +286,16 @@ async def test_damaged_message_is_an_error(path: Path, store: SqliteStore, chang
     with pytest.raises(UnreadableSession, match="Message 1 of the session can't be read"):
         await store.load(key())
     assert texts((await store.load(key(), before=1)).messages)
+
+
+async def test_full_disk(store: SqliteStore) -> None:
+    await store.append(key(), turn(), 0)
+    await store._run(lambda connection: connection.execute("PRAGMA max_page_count = 1").fetchall())
+    added = turn(user(image(medium(300_000))))
+    with pytest.raises(StoreUnavailable, match="disk is full"):
+        await store.append(key(), added, 1)
+    assert len((await store.load(key())).messages) == 2
+    assert (await store.append(key(), added, 1)).turns == 2  # the file was opened again, without the limit
 
 
 async def test_after_of_another_store_is_an_error(store: SqliteStore) -> None:

@@ -25,7 +25,7 @@ from gateway.memory.model import (
 )
 from gateway.memory.store import SessionConflict, SessionNotFound, StoreError, UnreadableSession, Unstorable
 from gateway.memory.stores.large import Place, put_back, take_out
-from gateway.memory.stores.sqlite_database import transaction
+from gateway.memory.stores.sqlite_database import empty_log, transaction
 
 _COLUMNS = "agent_id, tenant, caller, id, turns, messages, created, updated, system, pinned, number"
 _ROLES = get_args(Role)
@@ -221,7 +221,7 @@ def delete(connection: sqlite3.Connection, key: SessionKey) -> bool:
         connection.execute("DELETE FROM sessions WHERE number = ?", number)
         unused = "DELETE FROM media WHERE number = ? AND NOT EXISTS (SELECT 1 FROM media_uses WHERE medium = number)"
         connection.executemany(unused, media)
-    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()  # what was deleted is in the log, too
+    empty_log(connection)  # what was deleted is in the log, too
     return True
 
 
