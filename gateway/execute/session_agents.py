@@ -1,4 +1,4 @@
-"""Which legacy requests, those without `input`, run an agent whose memory is the gateway's."""
+"""Which legacy requests, those without `input`, run an agent whose memory or form of answer is the gateway's."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from gateway.agents.resolver import ResolvedAgent, Resolver
 from gateway.errors import GatewayError
+from gateway.execute.output import Outputs
 from gateway.execute.session_request import IDS
 from gateway.execute.session_run import SessionRuns
 from gateway.memory.model import PREFIX
@@ -21,14 +22,23 @@ _MOST = 1000
 class LegacyAgents:
     """Finds the agents of legacy requests. An agent that can't be read has the cluster's memory."""
 
-    def __init__(self, resolver: Resolver, sessions: SessionRuns, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        resolver: Resolver,
+        sessions: SessionRuns,
+        outputs: Outputs,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._resolver = resolver
         self._sessions = sessions
+        self._outputs = outputs
         self._clock = clock
         self._unreadable: dict[tuple[str, bytes], float] = {}
 
     async def find(self, call: ExecuteCall, request: ExecuteRequest) -> ResolvedAgent | None:
-        """Return the agent if its memory is the gateway's; None for any other, and for a request without `question`.
+        """Return the agent if its memory is the gateway's, or its answers are converted.
+
+        None for any other agent, and for a request without `question`.
 
         Raises:
             GatewayError: the request names a session of the gateway, and the agent can't be read.
@@ -36,14 +46,16 @@ class LegacyAgents:
         if not request.has_question:
             return None
         rule = self._sessions.rule(call.agent_id)
-        if rule is not None and rule.memory == "cluster":
+        if rule is not None and rule.memory == "cluster" and rule.output == "legacy":
             return None
         caller = self._resolver.caller(call.headers)
         agent = self._resolver.peek(call.agent_id, caller)
         if agent is None:
             names_session = any(str(request.parameters.get(name, "")).startswith(PREFIX) for name in IDS)
             agent = await self._read(call, (call.agent_id, caller), names_session)
-        return agent if agent is not None and self._sessions.remembers(agent.profile) else None
+        if agent is None or not (self._sessions.remembers(agent.profile) or self._outputs.converts(agent.profile)):
+            return None
+        return agent
 
     async def _read(self, call: ExecuteCall, key: tuple[str, bytes], required: bool) -> ResolvedAgent | None:
         now = self._clock()
