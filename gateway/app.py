@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import NamedTuple
 
 from aiohttp import web
@@ -14,7 +14,8 @@ from aiohttp import web
 from gateway.admin.application import build_application
 from gateway.admin.listener import AdminListener
 from gateway.admin.pages import AdminPages
-from gateway.config.load import ConfigError, ConfigProblem
+from gateway.config.load import ConfigError
+from gateway.config.reload import check_reload
 from gateway.config.schema import Listen, Secret, Settings
 from gateway.observe.logs import Logger, configure, warn_of_payloads
 from gateway.observe.metrics import Metrics
@@ -43,8 +44,6 @@ class UseCases(NamedTuple):
 UseCase = Callable[[Settings, Upstream, Logger, Metrics], UseCases | tuple[ExecuteHandler, ProfileCache]]
 
 _ADMIN_GRACE = 1.0
-_FIXED = ("data_host", "data_port", "admin_host", "admin_port", "workers", "http")
-"""Settings of `listen` that need a restart, as sockets and processes exist already."""
 
 
 class _Generation:
@@ -59,6 +58,16 @@ class _Generation:
         self.port = DataPort(
             settings, self.upstream, cases.execute, cases.profiles, log, metrics, cases.manage, cases.sessions
         )
+
+    async def start(self) -> None:
+        """Open the connection pool.
+
+        Raises:
+            ConfigError: a file that the settings name can't be used.
+        """
+        await self.upstream.start()
+        if self.memory is not None:
+            self.memory.start()
 
     async def ended(self) -> None:
         """Wait until the last request is answered, the last turn stored, the last registration finished or undone."""
@@ -137,7 +146,7 @@ class Gateway:
         """
         async with contextlib.AsyncExitStack() as undo:
             undo.push_async_callback(self._now.close)
-            await self.upstream.start()
+            await self._now.start()
             await self._admin.start()
             undo.push_async_callback(self._admin.stop)
             await self._data.start()
@@ -156,7 +165,7 @@ class Gateway:
         tls = await asyncio.to_thread(on_data_port, settings.listen.tls, log)
         new = _Generation(settings, self._use_case, log, self.metrics)
         try:
-            await new.upstream.start()
+            await new.start()
         except ConfigError:
             await new.close()
             raise
@@ -241,7 +250,7 @@ def create_app(settings: Settings, use_case: UseCase | None = None, log: Logger 
     async def run(_: web.Application) -> AsyncIterator[None]:
         async with contextlib.AsyncExitStack() as undo:
             undo.push_async_callback(generation.close)
-            await generation.upstream.start()
+            await generation.start()
             generation.port.lifecycle.start()
             yield
             await generation.ended()
@@ -306,22 +315,3 @@ def check(settings: Settings, log: Logger) -> None:
         raise ConfigError(problems)
     on_data_port(settings.listen.tls, log)
     to_cluster(settings.upstream.tls, log)
-
-
-def check_reload(old: Settings, new: Settings) -> None:
-    """Compare the settings that need a restart.
-
-    Raises:
-        ConfigError: some differ. Each is a problem.
-    """
-    problems = [ConfigProblem(path, "can't change without a restart") for path in _changed(old, new)]
-    if problems:
-        raise ConfigError(problems)
-
-
-def _changed(old: Settings, new: Settings) -> Iterator[str]:
-    for name in _FIXED:
-        if getattr(old.listen, name) != getattr(new.listen, name):
-            yield f"listen.{name}"
-    if bool(old.listen.tls.cert_file) != bool(new.listen.tls.cert_file):
-        yield "listen.tls.cert_file"

@@ -129,6 +129,9 @@ class SessionHandler(Protocol):
 class SessionKeeper(Protocol):
     """Keeps the gateway's own sessions."""
 
+    def start(self) -> None:
+        """Begin what runs in the background."""
+
     async def ended(self) -> None:
         """Wait until all turns are stored."""
 

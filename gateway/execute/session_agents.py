@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from typing import TypeVar
 
 from gateway.agents.resolver import ResolvedAgent, Resolver
 from gateway.errors import GatewayError
@@ -14,13 +15,18 @@ from gateway.memory.model import PREFIX
 from gateway.ports import ExecuteCall
 from gateway.unified.request import ExecuteRequest
 
-_AGAIN = 60.0
+_KNOWN_SECONDS = 300.0
+"""How long it is known that memory and form of answer of an agent are the cluster's."""
+_UNREADABLE_SECONDS = 60.0
 """Seconds until an agent that a caller can't read is read again."""
-_MOST = 1000
+_MOST = 10_000
 
 
 class LegacyAgents:
-    """Finds the agents of legacy requests. An agent that can't be read has the cluster's memory."""
+    """Finds the agents of legacy requests. An agent that can't be read has the cluster's memory.
+
+    So that requests to other agents don't wait, an agent with neither is read again only after minutes.
+    """
 
     def __init__(
         self,
@@ -33,6 +39,7 @@ class LegacyAgents:
         self._sessions = sessions
         self._outputs = outputs
         self._clock = clock
+        self._others: dict[str, float] = {}
         self._unreadable: dict[tuple[str, bytes], float] = {}
 
     async def find(self, call: ExecuteCall, request: ExecuteRequest) -> ResolvedAgent | None:
@@ -43,33 +50,36 @@ class LegacyAgents:
         Raises:
             GatewayError: the request names a session of the gateway, and the agent can't be read.
         """
-        if not request.has_question:
+        now = self._clock()
+        if not request.has_question or self._others.get(call.agent_id, now) > now:
             return None
         rule = self._sessions.rule(call.agent_id)
         if rule is not None and rule.memory == "cluster" and rule.output == "legacy":
             return None
-        caller = self._resolver.caller(call.headers)
-        agent = self._resolver.peek(call.agent_id, caller)
-        if agent is None:
-            names_session = any(str(request.parameters.get(name, "")).startswith(PREFIX) for name in IDS)
-            agent = await self._read(call, (call.agent_id, caller), names_session)
-        if agent is None or not (self._sessions.remembers(agent.profile) or self._outputs.converts(agent.profile)):
-            return None
-        return agent
-
-    async def _read(self, call: ExecuteCall, key: tuple[str, bytes], required: bool) -> ResolvedAgent | None:
-        now = self._clock()
-        if not required and self._unreadable.get(key, now) > now:
+        caller = (call.agent_id, self._resolver.caller(call.headers))
+        names_session = any(str(request.parameters.get(name, "")).startswith(PREFIX) for name in IDS)
+        if not names_session and self._unreadable.get(caller, now) > now:
             return None
         try:
-            return await self._resolver.agent(call.agent_id, call.headers)
+            agent = await self._resolver.agent(call.agent_id, call.headers)
         except GatewayError:
-            if required:
+            if names_session:
                 raise
-            if len(self._unreadable) >= _MOST:
-                self._unreadable.clear()
-            self._unreadable[key] = now + _AGAIN
+            _note(self._unreadable, caller, now + _UNREADABLE_SECONDS)
             return None
+        if self._sessions.remembers(agent.profile) or self._outputs.converts(agent.profile):
+            return agent
+        _note(self._others, call.agent_id, now + _KNOWN_SECONDS)
+        return None
+
+
+_Key = TypeVar("_Key", bound=Hashable)
+
+
+def _note(known: dict[_Key, float], key: _Key, until: float) -> None:
+    if len(known) >= _MOST:
+        known.clear()
+    known[key] = until
 
 
 def concerns_memory(error: GatewayError) -> bool:

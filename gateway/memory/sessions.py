@@ -13,6 +13,7 @@ from gateway.memory import store
 from gateway.memory.busy import BusySessions
 from gateway.memory.model import PREFIX, Owner, SessionKey, StoredMessage, Turn
 from gateway.memory.owner import new_session_id
+from gateway.memory.retention import run_retention
 from gateway.memory.window import window_start, without_failed
 from gateway.notices import Notice
 from gateway.observe.logs import Logger
@@ -94,6 +95,7 @@ class Sessions:
         self._store = kept
         self._log = log
         self._close = close
+        self._retention: asyncio.Task[None] | None = None
         self._running: set[asyncio.Task[Any]] = set()
 
     async def open(self, owner: Owner, given: str) -> OpenSession:
@@ -143,6 +145,12 @@ class Sessions:
         task.add_done_callback(self._running.discard)
         return task
 
+    def start(self) -> None:
+        """Begin to delete expired sessions, if the settings say which."""
+        limits = self.settings.retention
+        if limits.seconds or limits.sessions:
+            self._retention = asyncio.create_task(run_retention(self._store, limits, self._log, self.clock))
+
     async def ended(self) -> None:
         """Wait until all turns are stored."""
         while self._running:
@@ -150,6 +158,9 @@ class Sessions:
 
     async def close(self) -> None:
         """Release the store."""
+        if self._retention is not None:
+            self._retention.cancel()
+            await asyncio.gather(self._retention, return_exceptions=True)
         if self._close is not None:
             close, self._close = self._close, None
             await close()

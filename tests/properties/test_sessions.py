@@ -80,6 +80,7 @@ class SessionDeployment(Deployment):
 
     def run(self, agent: str, body: Json) -> tuple[Plan | None, Executed | GatewayError, Answer | None]:
         """Run an agent. Return the plan, what became of the request, and the client's answer."""
+        self.cluster.forget()
         agent_id, data = self.cluster.agents[agent], json.dumps(body).encode()
         headers = CIMultiDictProxy(CIMultiDict({"Content-Type": "application/json"}))
         call = ExecuteCall(agent_id, "POST", "/", headers, data, "request", streaming=False)
@@ -206,7 +207,9 @@ class Session(RuleBasedStateMachine):
             assert all(problem.place for problem in became.problems)
             return
         event(f"{became.status}")
-        sent = Sent(self._expected(body, new, has_places, known), _without_limit(plan), None, became)
+        cluster = self.deployment.cluster
+        stored = cluster.stored(cluster.profile(self.name), None)
+        sent = Sent(self._expected(body, new, has_places, known), _without_limit(plan), None, became, stored)
         verdict = self.oracle.judge(self.name, {}, (), sent)
         assert verdict.outcome is Outcome.ARRIVED, (self.version, self.name, verdict)
         assert changed is not None

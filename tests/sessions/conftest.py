@@ -79,7 +79,7 @@ StartCluster = Callable[..., Awaitable[Cluster]]
 
 @pytest.fixture
 async def start_cluster(start_gateway: StartGateway, tmp_path: Path) -> AsyncIterator[StartCluster]:
-    """``await start_cluster("3.6.0", {"concurrent": "refuse"})``: the cluster with one gateway; settings of `memory`."""
+    """``await start_cluster("3.6.0", {"concurrent": "refuse"})``: a cluster and a gateway. memory: its settings."""
     started: list[Simulator] = []
 
     async def start(version: str = "2.19.0", memory: Mapping[str, Any] | None = None) -> Cluster:

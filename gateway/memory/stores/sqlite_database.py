@@ -69,17 +69,23 @@ def open_database(path: Path) -> sqlite3.Connection:
             "journal_size_limit = 67108864",
         ):
             connection.execute(f"PRAGMA {pragma}").fetchall()
-        with transaction(connection, "IMMEDIATE"):
-            _check_origin(connection, path)
-            for statements in MIGRATIONS[_pragma(connection, "user_version") :]:
-                for statement in statements:
-                    connection.execute(statement)
-            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+        if _pragma(connection, "user_version") < len(MIGRATIONS):
+            _migrate(connection, path)
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _migrate(connection: sqlite3.Connection, path: Path) -> None:
+    """Run the missing migrations, all or none. Another process may have done so since the version was read."""
+    with transaction(connection, "IMMEDIATE"):
+        _check_origin(connection, path)
+        for statements in MIGRATIONS[_pragma(connection, "user_version") :]:
+            for statement in statements:
+                connection.execute(statement)
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
 
 
 def _check_origin(connection: sqlite3.Connection, path: Path) -> None:

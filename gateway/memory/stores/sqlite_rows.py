@@ -6,7 +6,7 @@ import hashlib
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -16,6 +16,7 @@ from gateway.memory.model import (
     Metadata,
     Owner,
     Page,
+    Role,
     Session,
     SessionKey,
     SessionPage,
@@ -27,6 +28,7 @@ from gateway.memory.stores.large import Place, put_back, take_out
 from gateway.memory.stores.sqlite_database import transaction
 
 _COLUMNS = "agent_id, tenant, caller, id, turns, messages, created, updated, system, pinned, number"
+_ROLES = get_args(Role)
 _CONTENT = msgspec.json.Decoder(tuple[Block, ...])
 _METADATA = msgspec.json.Decoder(Metadata)
 _PLACE = msgspec.json.Decoder(Place)
@@ -97,18 +99,21 @@ def append(connection: sqlite3.Connection, key: SessionKey, turn: Turn, turns: i
 
 def _encode(message: Message, index: int) -> _Row:
     """Encode a message. Raises Unstorable: a part can't be encoded."""
-    place = f"messages[{index}]"
+    blocks, media = [], []
+    place = ""
     try:
         content, large = take_out(message.content)
-        media = []
+        for number, block in enumerate(content):
+            place = f".content[{number}]"
+            blocks.append(msgspec.Raw(msgspec.json.encode(block)))
         for where, text in large.items():
+            place = f".content[{where[0]}]"
             data = text.encode()
             media.append((msgspec.json.encode(where).decode(), hashlib.sha256(data).digest(), data))
-        encoded = msgspec.json.encode(content)
-        place = f"messages[{index}].metadata"
-        return _Row(message.role, encoded, msgspec.json.encode(message.metadata), media)
+        place = ".metadata"
+        return _Row(message.role, msgspec.json.encode(blocks), msgspec.json.encode(message.metadata), media)
     except (UnicodeEncodeError, TypeError, RecursionError) as error:
-        raise Unstorable(f"This can't be written as JSON: {error}", place) from error
+        raise Unstorable(f"This can't be written as JSON: {error}", f"messages[{index}]{place}") from error
 
 
 def _write_session(connection: sqlite3.Connection, number: int | None, session: Session) -> int:
@@ -167,6 +172,8 @@ def _decode(row: Sequence[Any], media: Sequence[tuple[str, bytes]]) -> StoredMes
     """Return the message of a row. Raises UnreadableSession: it is not as `append` writes it."""
     seq, turn, turn_id, role, content, metadata = row
     try:
+        if role not in _ROLES:
+            raise ValueError(f"its role is {role!r}")
         blocks = _CONTENT.decode(content)
         for place, data in media:
             put_back(blocks, _PLACE.decode(place), data.decode())
