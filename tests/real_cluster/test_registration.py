@@ -221,6 +221,15 @@ def test_the_steps_of_an_agent_are_read_from_its_answer(
     assert (final.content, run.text) == (({"text": ANSWER},), ANSWER)
 
 
+def test_an_agent_that_is_stopped_at_its_limit(gateway_url: str, llm: LLM, through: Send) -> None:
+    body = at_test_llm(rfc_body("openai", "limit"), "openai", llm)
+    status, made = register_py(gateway_url, body | {"type": "conversational_v2", "parameters": {"max_iteration": 2}})
+    assert status == 200, made
+    llm.replies(*[ToolCall("ListIndexTool", {"indices": ["no-such-index"]})] * 3)
+    status, answer = through(made["agent_id"], {"input": "hello"})
+    assert (status, answer["stop_reason"]) == (200, "max_iterations"), answer
+
+
 def test_usage_of_a_flow_without_a_filter(gateway_url: str, api: Api, llm: LLM, through: Send) -> None:
     """The answer of a flow whose LLM tool has no `response_filter` is the LLM's whole response."""
     status, made = register_py(gateway_url, at_test_llm(rfc_body("bedrock", "flow"), "bedrock", llm))
