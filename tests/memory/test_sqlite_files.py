@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -71,11 +72,25 @@ async def test_files_are_of_their_owner_only(tmp_path: Path) -> None:
 async def test_path_that_cannot_be_used(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for path, reason in [
-        (tmp_path / "file" / "memory.sqlite3", "Not a directory|it is not a directory"),
+        (tmp_path / "file" / "memory.sqlite3", f"{tmp_path}/file is not a directory"),
         (tmp_path, "Is a directory"),
+        (tmp_path / ("x" * 300) / "memory.sqlite3", "File name too long"),
+        (Path("~no-such-user/memory.sqlite3"), "the home directory is not known"),
     ]:
         store = SqliteStore(path)
-        with pytest.raises(StoreUnavailable, match=rf"can't be used: ({reason})\. Make it writable"):
+        with pytest.raises(StoreUnavailable) as caught:
+            await store.start()
+        assert f"can't be used: {reason}. Make it writable" in str(caught.value)
+        await store.close()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+@pytest.mark.parametrize("mode", [0o000, 0o500])
+async def test_directory_without_permissions(tmp_path: Path, mode: int) -> None:
+    (tmp_path / "a").mkdir(mode=mode)
+    for path in (tmp_path / "a" / "memory.sqlite3", tmp_path / "a" / "b" / "memory.sqlite3"):
+        store = SqliteStore(path)
+        with pytest.raises(StoreUnavailable, match="can't be used"):
             await store.start()
         await store.close()
 
