@@ -17,7 +17,7 @@ from gateway.proxy import error_responses
 
 _HEALTH = "/health/"
 MEMORY = "/memory/sessions"
-"""Where the gateway's own sessions are."""
+"""The start of the paths of the gateway's own sessions."""
 
 Page = Callable[[], Awaitable[web.StreamResponse]]
 
@@ -39,11 +39,14 @@ class Unauthorized(GatewayError):
 class Pages(Protocol):
     """What an admin port serves. token: asked for on every page but those of health; empty: on none.
 
+    is_private: only the supervisor reaches the port. Any other one shows conversations only if there is a token: local
+    programs and, by DNS rebinding, web pages reach the loopback interface.
     routes: path → the page. actions: path → what a POST does. resources: routes of other methods, with parameters.
     Health pages need no token: they only tell whether the gateway serves, and probes can't hold secrets well.
     """
 
     token: Secret
+    is_private: bool
     routes: Mapping[str, Page]
     actions: Mapping[str, Page]
     resources: Sequence[web.RouteDef]
@@ -73,6 +76,9 @@ def build_application(pages: Pages, log: Logger) -> web.Application:
 
     @web.middleware
     async def require_token(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if not pages.token and not pages.is_private and request.path.startswith(MEMORY):
+            reason = "This page shows conversations and needs a token: set listen.admin_token."
+            return error_responses.respond(Unauthorized(reason), request_id="")
         if pages.token and not request.raw_path.startswith(_HEALTH) and not _knows(request, pages.token):
             refusal = Unauthorized(
                 "This page needs a token: send `Authorization: Bearer <token>` with the value of listen.admin_token."

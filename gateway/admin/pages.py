@@ -35,10 +35,12 @@ class AdminPages:
         metrics: Metrics,
         token: Secret,
         store: Store | None = None,
+        is_private: bool = False,
     ) -> None:
         self.cluster = cluster
         self.profiles = profiles
         self.token = token
+        self.is_private = is_private
         self.draining = False
         self.routes: Mapping[str, Page] = {
             "/health/live": self._live,

@@ -19,6 +19,7 @@ from gateway.cli.output import fail
 from gateway.config.load import ConfigError, load
 from gateway.config.schema import Settings
 from gateway.memory.management import AmbiguousSession, OwnerFilter
+from gateway.memory.opening import first_address
 from gateway.memory.store import SessionNotFound, Store, StoreError
 from gateway.memory.stores.registry import build_store
 
@@ -50,8 +51,7 @@ async def opened(settings: Settings, name: str = "") -> AsyncIterator[Store]:
     Raises:
         ConfigError: its settings are wrong. StoreError: it can't be used.
     """
-    upstream = settings.upstream
-    store = build_store(settings.memory, (upstream.nodes or [upstream.url])[0], name)
+    store = build_store(settings.memory, first_address(settings), name)
     try:
         await store.start()
         yield store

@@ -45,6 +45,7 @@ class SupervisorPages:
 
     def __init__(self, count: int, ask: Ask, token: Secret) -> None:
         self.token = token
+        self.is_private = False
         self.draining = False
         self.routes: Mapping[str, Page] = {
             "/health/live": self._live,

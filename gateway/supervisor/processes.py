@@ -24,6 +24,7 @@ from gateway import app
 from gateway.admin.application import build_application
 from gateway.admin.listener import AdminListener
 from gateway.config.load import ConfigError
+from gateway.config.reload import check_reload
 from gateway.config.schema import Settings
 from gateway.config.source import Source
 from gateway.observe.logs import Logger, configure
@@ -159,7 +160,7 @@ class Supervisor:
         """Make all workers reload, if the settings are valid and can change without a restart; else none."""
         try:
             settings = await asyncio.to_thread(self._source.load)
-            app.check_reload(self._settings, settings)
+            check_reload(self._settings, settings)
             await asyncio.to_thread(app.check, settings, self._log)
         except ConfigError as exc:
             self._log.error("reload failed", problems=[str(problem) for problem in exc.problems])

@@ -24,9 +24,11 @@ from tests.memory.conversations import assistant, image, key, turn, user
 from tests.memory.in_memory_store import InMemoryStore
 from tests.memory.test_rest import WithSessions
 from tests.proxy.use_case import UseCase
+from tests.wire import send_request
 
 UPSTREAM = "http://127.0.0.1:9"
 SESSIONS = "/memory/sessions"
+BEARER = {"Authorization": "Bearer t0ken"}
 Ask = Callable[..., Awaitable[tuple[int, Any]]]
 
 
@@ -40,21 +42,30 @@ async def store() -> InMemoryStore:
 
 
 @pytest.fixture
-async def url(start_gateway: StartGateway, store: InMemoryStore) -> str:
-    """The address of the admin port of a gateway with `store`."""
-    gateway = await start_gateway(UPSTREAM, WithSessions(store))
-    return f"http://127.0.0.1:{gateway.admin_port}"
+def settings(tmp_path: Path) -> dict[str, Any]:
+    """Settings with a token for the admin port."""
+    token = tmp_path / "token"
+    token.write_text("t0ken")
+    return {"listen": {"admin_token": {"file": str(token)}}}
 
 
 @pytest.fixture
-async def ask(url: str) -> AsyncIterator[Ask]:
-    async with ClientSession(url) as client:
+async def client(
+    start_gateway: StartGateway, store: InMemoryStore, settings: dict[str, Any]
+) -> AsyncIterator[ClientSession]:
+    """A client of the admin port of a gateway with `store`."""
+    gateway = await start_gateway(UPSTREAM, WithSessions(store), settings)
+    async with ClientSession(f"http://127.0.0.1:{gateway.admin_port}", headers=BEARER) as client:
+        yield client
 
-        async def send(method: str, path: str, **more: Any) -> tuple[int, Any]:
-            async with client.request(method, SESSIONS + path, **more) as response:
-                return response.status, await response.json()
 
-        yield send
+@pytest.fixture
+def ask(client: ClientSession) -> Ask:
+    async def send(method: str, path: str) -> tuple[int, Any]:
+        async with client.request(method, SESSIONS + path) as response:
+            return response.status, await response.json()
+
+    return send
 
 
 async def test_sessions_are_listed(ask: Ask) -> None:
@@ -107,16 +118,16 @@ async def test_messages_come_in_pages(ask: Ask) -> None:
     assert (first["next"], [one["seq"] for one in second["messages"]], second.get("next")) == (3, [3], None)
 
 
-async def test_export_as_json_lines(url: str) -> None:
-    async with ClientSession(url) as client, client.get(f"{SESSIONS}/gws-one/export") as response:
+async def test_export_as_json_lines(client: ClientSession) -> None:
+    async with client.get(f"{SESSIONS}/gws-one/export") as response:
         lines = [json.loads(line) for line in (await response.text()).splitlines()]
     assert response.headers["Content-Disposition"] == 'attachment; filename="gws-one.jsonl"'
     assert lines[0]["session"]["system"] == "Be brief."
     assert [line["message"]["seq"] for line in lines[1:]] == [0, 1, 2, 3]
 
 
-async def test_export_as_files_of_strands(url: str) -> None:
-    async with ClientSession(url) as client, client.get(f"{SESSIONS}/gws-one/export?format=strands") as response:
+async def test_export_as_files_of_strands(client: ClientSession) -> None:
+    async with client.get(f"{SESSIONS}/gws-one/export?format=strands") as response:
         names = zipfile.ZipFile(io.BytesIO(await response.read())).namelist()
     assert response.content_type == "application/zip"
     assert sum("/messages/message_" in name for name in names) == 4
@@ -171,24 +182,27 @@ async def test_a_store_that_fails_is_a_503(ask: Ask, store: InMemoryStore) -> No
     assert (status, document["error"]["type"]) == (503, "MemoryUnavailable")
 
 
-async def test_a_gateway_without_memory(start_gateway: StartGateway) -> None:
-    gateway = await start_gateway(UPSTREAM, UseCase())
-    async with ClientSession(f"http://127.0.0.1:{gateway.admin_port}") as client, client.get(SESSIONS) as response:
+async def test_a_gateway_without_memory(start_gateway: StartGateway, settings: dict[str, Any]) -> None:
+    gateway = await start_gateway(UPSTREAM, UseCase(), settings)
+    url = f"http://127.0.0.1:{gateway.admin_port}{SESSIONS}"
+    async with ClientSession() as client, client.get(url, headers=BEARER) as response:
         assert (response.status, (await response.json())["error"]["type"]) == (503, "MemoryUnavailable")
 
 
-async def test_the_token_is_asked_for(start_gateway: StartGateway, store: InMemoryStore, tmp_path: Path) -> None:
-    token = tmp_path / "token"
-    token.write_text("t0ken")
-    settings = {"listen": {"admin_token": {"file": str(token)}}}
-    gateway = await start_gateway(UPSTREAM, WithSessions(store), settings)
-    async with ClientSession(f"http://127.0.0.1:{gateway.admin_port}") as client:
-        for path in ("", "/gws-one", "/gws-one/messages", "/gws-one/export", "/gws-one/pin"):
-            for method in ("GET", "PUT", "DELETE"):
-                async with client.request(method, SESSIONS + path) as response:
+@pytest.mark.parametrize("token", [True, False], ids=["another token", "no token is configured"])
+async def test_nobody_without_the_token_sees_a_session(
+    token: bool, start_gateway: StartGateway, store: InMemoryStore, settings: dict[str, Any]
+) -> None:
+    gateway = await start_gateway(UPSTREAM, WithSessions(store), settings if token else None)
+    async with ClientSession(f"http://127.0.0.1:{gateway.admin_port}", headers={"Authorization": "Bearer x"}) as client:
+        for path in ("", "/gws-one", "/gws-one/messages", "/gws-one/export", "/gws-one/pin", "/%67ws-one"):
+            for method in ("GET", "PUT", "DELETE", "HEAD"):
+                async with client.request(method, URL(SESSIONS + path, encoded=True)) as response:
                     assert response.status == 401
-        async with client.get(SESSIONS, headers={"Authorization": "Bearer t0ken"}) as response:
-            assert response.status == 200
+        async with client.get(URL("/%6Demory/sessions", encoded=True)) as response:
+            assert response.status == 401
+    raw = b"GET /health/../memory/sessions HTTP/1.1\r\nHost: a\r\n\r\n"
+    assert b"gws-one" not in (await send_request(gateway.admin_port, raw)).body
     assert await store.session(key("one")) is not None
 
 
@@ -200,11 +214,11 @@ async def test_several_workers_answer_as_one() -> None:
         asked.append((number, method, path))
         return Answer(201, b"body", {"Content-Type": "application/x-ndjson", "Date": "x"}) if number else None
 
-    application = build_application(SupervisorPages(3, answer, Secret()), configure("error", "json"))
+    application = build_application(SupervisorPages(3, answer, Secret("t0ken")), configure("error", "json"))
     path = f"{SESSIONS}/gws-a%2Fb/pin?agent=a%20b"
     async with (
         TestServer(application) as server,
-        ClientSession(server.make_url("/")) as client,
+        ClientSession(server.make_url("/"), headers=BEARER) as client,
         client.put(URL(path, encoded=True)) as response,
     ):
         assert (response.status, await response.read()) == (201, b"body")
@@ -216,10 +230,12 @@ async def test_no_worker_answers() -> None:
     async def silent(*_: Any) -> None:
         return None
 
-    application: web.Application = build_application(SupervisorPages(2, silent, Secret()), configure("error", "json"))
+    application: web.Application = build_application(
+        SupervisorPages(2, silent, Secret("t0ken")), configure("error", "json")
+    )
     async with (
         TestServer(application) as server,
-        ClientSession(server.make_url("/")) as client,
+        ClientSession(server.make_url("/"), headers=BEARER) as client,
         client.get(SESSIONS) as response,
     ):
         assert response.status == 503
