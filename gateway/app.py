@@ -19,7 +19,7 @@ from gateway.config.schema import Listen, Secret, Settings
 from gateway.observe.logs import Logger, configure, warn_of_payloads
 from gateway.observe.metrics import Metrics
 from gateway.observe.nodes import Nodes
-from gateway.ports import ExecuteHandler, ManageHandler, ProfileCache
+from gateway.ports import ExecuteHandler, ManageHandler, ProfileCache, SessionHandler
 from gateway.proxy.acceptor import UNIX
 from gateway.proxy.aiohttp_listener import AiohttpListener
 from gateway.proxy.application import RUNNER_OPTIONS as RUNNER_OPTIONS
@@ -31,11 +31,12 @@ from gateway.upstream.tls import TlsSource, on_data_port, to_cluster, watch
 
 
 class UseCases(NamedTuple):
-    """The use cases that handle requests. manage: None if registration is off."""
+    """The use cases that handle requests. manage: None if registration is off. sessions: None without memory."""
 
     execute: ExecuteHandler
     profiles: ProfileCache
     manage: ManageHandler | None = None
+    sessions: SessionHandler | None = None
 
 
 UseCase = Callable[[Settings, Upstream, Logger, Metrics], UseCases | tuple[ExecuteHandler, ProfileCache]]
@@ -52,8 +53,11 @@ class _Generation:
         self.settings = settings
         self.log = log
         self.upstream = Upstream(settings.upstream, settings.limits, log)
-        execute, self.profiles, self.manage = UseCases(*use_case(settings, self.upstream, log, metrics))
-        self.port = DataPort(settings, self.upstream, execute, self.profiles, log, metrics, self.manage)
+        cases = UseCases(*use_case(settings, self.upstream, log, metrics))
+        self.profiles, self.manage = cases.profiles, cases.manage
+        self.port = DataPort(
+            settings, self.upstream, cases.execute, cases.profiles, log, metrics, cases.manage, cases.sessions
+        )
 
     async def ended(self) -> None:
         """Wait until the last request is answered and the last registration is finished or undone."""

@@ -21,6 +21,8 @@
     │     the gateway has reached its limit of requests
     ├── CredentialsUnavailable       503     CredentialsUnavailable
     │     the gateway must sign requests to the cluster, but has no credentials
+    ├── MemoryUnavailable            503     MemoryUnavailable
+    │     the store of sessions can't be used
     ├── UpstreamUnavailable          502     UpstreamUnavailable
     └── UpstreamTimeout              504     UpstreamTimeout
 
@@ -198,6 +200,13 @@ class CredentialsUnavailable(GatewayError):
 
     status = 503
     type = "CredentialsUnavailable"
+
+
+class MemoryUnavailable(GatewayError):
+    """The store of the gateway's sessions can't be reached, or holds what can't be read."""
+
+    status = 503
+    type = "MemoryUnavailable"
 
 
 class UpstreamUnavailable(GatewayError):

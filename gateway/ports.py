@@ -18,7 +18,7 @@ from gateway.unified.model import Media
 
 @dataclass(frozen=True, slots=True)
 class ExecuteCall:
-    """A request to run, register, change or delete an agent, as the client sent it.
+    """A request to run, register, change or delete an agent, or for a session, as the client sent it.
 
     agent_id: percent-decoded, "" if the path has none. raw_target: path and query, not decoded.
     headers: all of them, including hop-by-hop. body: with its content-encoding removed.
@@ -101,6 +101,19 @@ class ManageHandler(Protocol):
 
     async def ended(self) -> None:
         """Wait until all work has ended. Work that has begun continues after its client disconnects."""
+
+
+class SessionHandler(Protocol):
+    """The use case that shows and deletes the gateway's own sessions on the cluster's memory paths."""
+
+    async def __call__(self, resource: str, id: str, call: ExecuteCall) -> Answer:
+        """Return the response to a request for a resource of the session or message `id`.
+
+        resource: memory, messages, message, traces, session or working (see `gateway.proxy.routes`).
+
+        Raises:
+            GatewayError: the request is refused.
+        """
 
 
 class ProfileCache(Protocol):

@@ -21,14 +21,25 @@ _PASSTHROUGH, _READ_MEMORY = Intent.PASSTHROUGH, Intent.READ_MEMORY
 
 
 class Router:
-    """Makes the exchange for each request. manages: there is a use case that manages agents."""
+    """Makes the exchange for each request. manages, shows_sessions: there is a use case for that."""
 
-    def __init__(self, settings: Settings, forwarding: Forwarding, auth: Authenticator | None, manages: bool) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        forwarding: Forwarding,
+        auth: Authenticator | None,
+        manages: bool,
+        shows_sessions: bool = False,
+    ) -> None:
         self._forwarding = forwarding
         self._auth = auth
         self._shows_memory = settings.memory.readable
         self._aliases = settings.agents.aliases
-        self._handled_intents = (*RUNS, *MANAGED) if manages else RUNS
+        self._handled_intents = (
+            *RUNS,
+            *(MANAGED if manages else ()),
+            *((Intent.SESSION,) if shows_sessions else ()),
+        )
 
     def exchange(self, port: ExchangePort, client: Client, request: Request) -> Exchange:
         """Make the exchange for `request`, whose head is changed as the settings say."""
