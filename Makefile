@@ -13,7 +13,7 @@ SIZE ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all test-thorough test-slow test-cluster check format audit docs bench bench-compare \
-	soak attacks matrix upgrades cluster-ml clean
+	soak attacks matrix upgrades memory-kills cluster-ml clean
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -86,6 +86,9 @@ matrix: $(STAMP) ## agents x templates x inputs: arrived, refused, lost, broken
 
 upgrades: $(STAMP) ## upgrades and rollbacks of a simulated cluster under traffic (ARGS="--tries 20")
 	$(PY) -m tests.migrate.under_traffic $(ARGS)
+
+memory-kills: $(STAMP) ## kill writers of a store of sessions at random (ARGS="--store sqlite --rounds 200")
+	$(PY) -m tests.memory.kills $(ARGS)
 
 cluster-ml: $(STAMP) ## fetch, start and stop a real ML Commons (ARGS=start|stop|…)
 	$(PY) tests/real_cluster/cluster.py $(ARGS)

@@ -272,14 +272,18 @@ def _real_use_case() -> UseCase:
 
 
 def check(settings: Settings, log: Logger) -> None:
-    """Check the settings against the installed providers and the named files. Blocks on files.
+    """Check the settings against the installed providers, the store of sessions and the named files. Blocks on files.
 
     Raises:
         ConfigError: as `Gateway` and `Gateway.start`.
     """
     from gateway.execute.build import check_rules
+    from gateway.memory.stores.registry import check_store
 
     check_rules(settings)
+    problems = check_store(settings.memory)
+    if problems:
+        raise ConfigError(problems)
     on_data_port(settings.listen.tls, log)
     to_cluster(settings.upstream.tls, log)
 

@@ -20,7 +20,7 @@ from tests.docs.pages import GATEWAY, ROOT, page
 _CODE = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)+")
 # modules with branches of the tree of errors
 BRANCHES = ("gateway.agents.errors", "gateway.admin.application", "gateway.proxy.error_responses")
-_VARIABLES = {"MLC_PASSWORD", "MLC_GATEWAYS", "MLC_ADMIN_TOKEN"}  # of the environment: no codes
+_VARIABLES = {"MLC_PASSWORD", "MLC_GATEWAYS", "MLC_ADMIN_TOKEN", "XDG_STATE_HOME"}  # of the environment: no codes
 _OTHERS = ("simulator", "demo")  # their constants belong to providers and clusters
 
 
