@@ -22,8 +22,9 @@ from gateway.memory.store import NEWEST, SessionConflict, SessionNotFound, Store
 from gateway.memory.stores import agentcore_ids as ids
 from gateway.memory.stores import agentcore_media as media
 from gateway.memory.stores.agentcore_chain import Chain, Found
-from gateway.memory.stores.agentcore_client import AgentCoreClient, Connect, NewEvent, Operation, StoredEvent
-from gateway.memory.stores.agentcore_record import REMEMBERED_TURNS, Entry, Pin, Record, read, to_payload
+from gateway.memory.stores.agentcore_client import AgentCoreClient, Connect, Operation
+from gateway.memory.stores.agentcore_log import RecordLog
+from gateway.memory.stores.agentcore_record import Record, read
 from gateway.memory.stores.agentcore_turn import Writer
 
 _LOAD_ATTEMPTS = 4
@@ -50,6 +51,7 @@ class AgentCoreStore:
         self._settings = settings
         self._connect = connect
         self._clock = clock
+        self._log = RecordLog(clock)
         self._pause = pause
         self._client: AgentCoreClient | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -71,12 +73,12 @@ class AgentCoreStore:
 
     async def session(self, key: SessionKey) -> Session | None:
         """See `Store`."""
-        return (await self._record(self._operation(), key)).session
+        return (await self._log.read(self._operation(), key)).session
 
     async def append(self, key: SessionKey, turn: Turn, turns: int) -> Session:
         """See `Store`."""
         call = self._operation()
-        record = await self._record(call, key)
+        record = await self._log.read(call, key)
         live = record.live
         if record.session is not None and live is not None and live.holds(turn.id):
             return record.session
@@ -86,9 +88,9 @@ class AgentCoreStore:
         attempt = uuid4().hex
         writer = Writer(self._settings.mapping, call, key, turn, attempt, live)
         await call.run(writer.prepare)
-        written = await writer.write(self._next_time(record.head))
-        entry = self._entry(key, turn, record.head, attempt, written.last_event_id)
-        record = await self._commit(call, entry)
+        written = await writer.write(self._log.next_time(record.head))
+        entry = self._log.turn_entry(key, turn, record, attempt, written.last_event_id)
+        record = await self._log.commit(call, entry)
         stored, live = record.at(entry.index), record.live
         self._in_background(
             self._purge(key, written.events)
@@ -106,7 +108,7 @@ class AgentCoreStore:
         attempt = 0
         while True:
             attempt += 1
-            head = (await self._record(call, key)).live
+            head = (await self._log.read(call, key)).live
             if head is None:
                 raise SessionNotFound(f"there is no session {key.id}")
             end = min(before, head.messages)
@@ -149,16 +151,14 @@ class AgentCoreStore:
         call = self._operation()
         existed = False
         while not existed:
-            record = await self._record(call, key)
+            record = await self._log.read(call, key)
             if record.head is None:
                 return False
             events = await self._events(call, key, record)
             if record.live is None:
                 break
-            entry = Entry(
-                uuid4().hex, record.head.id, record.head.index + 1, "deleted", key, time=self._next_time(record.head)
-            )
-            record = await self._commit(call, entry)
+            entry = self._log.deleted_entry(key, record.head)
+            record = await self._log.commit(call, entry)
             stored = record.at(entry.index)
             existed = stored is not None and stored.id == entry.id
         purge = self._in_background(self._purge(key, events))
@@ -170,75 +170,16 @@ class AgentCoreStore:
     async def pin(self, key: SessionKey, pinned: bool) -> Session:
         """See `Store`."""
         call = self._operation()
-        attempt = 0
-        record = await self._record(call, key)
-        if record.head is None or record.session is None:
+        record = await self._log.pin(call, key, pinned)
+        if record.session is None:
             raise SessionNotFound(f"there is no session {key.id}")
-        pin = Pin(record.head.first, record.pin.index + 1 if record.pin else 0, pinned)
-        await self._create_in_record(call, key, pin, ids.token(key.id, uuid4().hex))
-        while True:
-            attempt += 1
-            record = await self._record(call, key)
-            if record.session is None:
-                raise SessionNotFound(f"there is no session {key.id}")
-            if record.pin is not None and record.pin.index >= pin.index:
-                self._in_background(self._clean(key, record))
-                return record.session
-            await call.pause(attempt)
-
-    # The record
+        self._in_background(self._clean(key, record))
+        return record.session
 
     def _operation(self) -> Operation:
         if self._client is None:
             raise StoreError("the store is not started")
         return self._client.operation()
-
-    async def _record(self, call: Operation, key: SessionKey) -> Record:
-        return read(await call.events(ids.actor(ids.RECORDS, key.owner), ids.session(key)), key)
-
-    def _next_time(self, head: Entry | None) -> float:
-        """Return now, or just after the entry if its writer's clock is ahead: events are ordered by their time."""
-        now = int(self._clock() * 1000)
-        return max(now, int(head.time * 1000) + 1 if head else 0) / 1000
-
-    def _entry(self, key: SessionKey, turn: Turn, head: Entry | None, attempt: str, last_event_id: str) -> Entry:
-        """Return the entry that makes `turn` the last one."""
-        live = head if head is not None and head.kind == "turn" else None
-        now = self._clock()
-        before = live or Entry(attempt, "", 0, "turn", key, first=attempt, created=now)
-        return msgspec.structs.replace(
-            before,
-            id=attempt,
-            parent=head.id if head else "",
-            index=head.index + 1 if head else 0,
-            turns=before.turns + 1,
-            messages=before.messages + len(turn.messages),
-            updated=now,
-            time=self._next_time(head),
-            system=before.system if turn.system is None else turn.system,
-            branch_name=attempt if before.last_event_id and turn.messages else before.branch_name,
-            last_event_id=last_event_id or before.last_event_id,
-            recent=[*before.recent, ids.short_digest(turn.id)][-REMEMBERED_TURNS:],
-        )
-
-    async def _commit(self, call: Operation, entry: Entry) -> Record:
-        """Write an entry. Return the record once it shows which has this index: this one, or another writer's."""
-        token = ids.token(entry.key.owner, entry.key.id, entry.parent, entry.index)
-        await self._create_in_record(call, entry.key, entry, token, entry.time)
-        attempt = 0
-        while True:
-            attempt += 1
-            record = await self._record(call, entry.key)
-            if record.head is not None and record.head.index >= entry.index:
-                return record
-            await call.pause(attempt)
-
-    async def _create_in_record(
-        self, call: Operation, key: SessionKey, data: Entry | Pin, token: str, timestamp: float | None = None
-    ) -> None:
-        actor = ids.actor(ids.RECORDS, key.owner)
-        when = self._clock() if timestamp is None else timestamp
-        await call.create(NewEvent(actor, ids.session(key), to_payload(data), token, when))
 
     async def _events(self, call: Operation, key: SessionKey, record: Record) -> list[tuple[str, str]]:
         """Return what to delete with the session, as actors and ids: all of it but an entry that says it is deleted."""
@@ -308,7 +249,7 @@ class AgentCoreStore:
 
 
 def _message(found: Found) -> StoredMessage:
-    event: StoredEvent = found.event
+    event = found.event
     messages = from_event(event.payload, event.metadata)
     if len(messages) != 1:
         raise UnreadableSession(f"event {event.id} holds {len(messages)} messages, not one")

@@ -33,6 +33,7 @@ class Entry(Struct, frozen=True, rename="camel", omit_defaults=True):
     id: of this entry, of the attempt to write the turn, and of its branch. parent: the entry before; "" for none.
     index: 0, 1, 2 …. first: the entry that made the session. branch_name, last_event_id: of the last turn with
     messages; None for the main line. time: the latest timestamp of the events. recent: digests of the last turns' ids.
+    pin_index, pinned: of the latest `Pin` then, as AgentCore may remove older events; -1 for none.
     """
 
     id: str
@@ -50,6 +51,8 @@ class Entry(Struct, frozen=True, rename="camel", omit_defaults=True):
     branch_name: str | None = None
     last_event_id: str = ""
     recent: list[str] = []
+    pin_index: int = -1
+    pinned: bool = False
 
     def holds(self, turn_id: str) -> bool:
         """Return whether the session has the turn."""
@@ -89,7 +92,12 @@ class Record(Struct, frozen=True):
     @property
     def pin(self) -> Pin | None:
         """The session's latest pin."""
-        own = [pin for pin in self.pins.values() if self.head is not None and pin.first == self.head.first]
+        head = self.head
+        if head is None:
+            return None
+        own = [pin for pin in self.pins.values() if pin.first == head.first]
+        if head.pin_index >= 0:
+            own.append(Pin(head.first, head.pin_index, head.pinned))
         return max(own, key=lambda pin: (pin.index, pin.pinned), default=None)
 
     @property
@@ -107,7 +115,7 @@ class Record(Struct, frozen=True):
             return []
         oldest, pin = self.head.index - KEPT_ENTRIES + 1, self.pin
         entries = [event for event, entry in self.entries.items() if entry.index < oldest]
-        return entries + [event for event, other in self.pins.items() if other is not pin]
+        return entries + [event for event, other in self.pins.items() if other != pin]
 
 
 def to_payload(kind: Entry | Pin) -> list[dict[str, Any]]:

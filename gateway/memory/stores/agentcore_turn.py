@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
 
 from msgspec import Struct
 
 from gateway.memory.agentcore_mapping import Event, Generation, to_event
-from gateway.memory.agentcore_metadata import MOST_ENTRIES, SEQ, is_allowed
+from gateway.memory.agentcore_metadata import MOST_ENTRIES, PREFIX, is_allowed
 from gateway.memory.model import Message, SessionKey, Turn
-from gateway.memory.store import StoreUnavailable, TooLargeForStore, Unstorable
+from gateway.memory.store import TooLargeForStore, Unstorable
 from gateway.memory.stores import agentcore_ids as ids
 from gateway.memory.stores import agentcore_media as media
-from gateway.memory.stores.agentcore_chain import OWN_ENTRIES, TURN, TURN_ID, labels
+from gateway.memory.stores.agentcore_chain import OWN_ENTRIES, TURN_ID, labels
 from gateway.memory.stores.agentcore_client import NewEvent, Operation
 from gateway.memory.stores.agentcore_record import Entry
 
 LARGEST_EVENT = 5_000_000
 """Characters of the JSON of an event's payload. AWS documents no limit; this one is the gateway's own."""
+
+MEDIUM = PREFIX + "medium"
+"""Event metadata: the attempt, the medium's hash, and the number of the part."""
 
 
 class Written(Struct, frozen=True):
@@ -63,25 +69,11 @@ class Writer:
         if self._media:
             stored = {name: await self._write_medium(name, data, timestamp) for name, data in self._media.items()}
             self._events = await self._call.run(self._mapped, stored)
-        actor, session = ids.actor(ids.MESSAGES, self._key.owner), ids.session(self._key)
-        last, repeated = "", False
+        last = ""
         for seq, event in enumerate(self._events):
-            place = labels(self._number, self._attempt, seq, self._turn.id)
-            last, repeated = await self._call.create(
-                NewEvent(
-                    actor,
-                    session,
-                    event.payload,
-                    ids.token(self._attempt, seq),
-                    timestamp,
-                    {**event.metadata, **place},
-                    self._attempt if self._root else None,
-                    self._root or None,
-                )
-            )
-            self._written.append((actor, last))
-        if repeated:
-            last = await self._find(actor, session, len(self._events) - 1)
+            own = labels(self._number, self._attempt, seq, self._turn.id)
+            branch = (self._attempt, self._root) if self._root else (None, None)
+            last = await self._create(ids.MESSAGES, event.payload, timestamp, own, event.metadata, branch)
         return Written(last, self._written)
 
     def _mapped(self, stored: dict[str, list[str]]) -> list[Event]:
@@ -102,27 +94,39 @@ class Writer:
         return event
 
     async def _write_medium(self, name: str, data: str, timestamp: float) -> list[str]:
-        actor, session = ids.actor(ids.MEDIA, self._key.owner), ids.session(self._key)
         events: list[str] = []
         for number, part in enumerate(media.parts(data)):
-            token = ids.token(self._attempt, name, number)
-            payload = media.payload(name, number, part)
-            event, repeated = await self._call.create(NewEvent(actor, session, payload, token, timestamp))
-            if repeated and await self._call.event(actor, session, event) is None:
-                raise StoreUnavailable("AgentCore Memory does not show a part of a medium that it accepted")
-            events.append(event)
-        self._written += [(actor, event) for event in events]
+            own = {MEDIUM: f"{self._attempt}/{name}/{number}"}
+            events.append(await self._create(ids.MEDIA, media.payload(name, number, part), timestamp, own))
         return events
 
-    async def _find(self, actor: str, session: str, seq: int) -> str:
+    async def _create(
+        self,
+        kind: str,
+        payload: list[dict[str, Any]],
+        timestamp: float,
+        own: dict[str, str],
+        metadata: Mapping[str, str] = MappingProxyType({}),
+        branch: tuple[str | None, str | None] = (None, None),
+    ) -> str:
+        """Create an event. Return its id. own: metadata that no other event has."""
+        actor, session = ids.actor(kind, self._key.owner), ids.session(self._key)
+        token = ids.token(self._attempt, sorted(own.items()))
+        event, repeated = await self._call.create(
+            NewEvent(actor, session, payload, token, timestamp, {**metadata, **own}, *branch)
+        )
+        if repeated:
+            event = await self._find(actor, session, branch[0], own)
+        self._written.append((actor, event))
+        return event
+
+    async def _find(self, actor: str, session: str, branch: str | None, own: dict[str, str]) -> str:
         """Return the id of a written event. The service does not say what it answers to a repeated write."""
         attempt = 0
         while True:
             attempt += 1
-            branch = self._attempt if self._root else None
             async for page in self._call.pages(actor, session, branch, payloads=False):
                 for event in page:
-                    own = event.metadata.get(TURN, "").partition("/")[2] == self._attempt
-                    if own and event.metadata.get(SEQ) == str(seq):
+                    if own.items() <= event.metadata.items():
                         return event.id
             await self._call.pause(attempt)

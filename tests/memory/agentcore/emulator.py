@@ -32,9 +32,9 @@ class Faults:
     """What goes wrong.
 
     shuffle: lists are in random order. tie: all events have the same time. lag: how many of the newest events lists
-    filtered by metadata lack. stale: other lists lack each event once. throttle, fail: every so many requests, or
-    writes, are throttled, or fail, half of the latter after the write. echo: a repeated write answers with an id that
-    does not exist. pages: sizes of pages, in turn. down_after: from so many writes on, every request fails.
+    filtered by metadata lack. stale: other lists lack each event once. throttle: every so many requests are refused.
+    fail: every so many writes fail once, half of them after the event is stored. echo: a repeated write answers with an
+    id that does not exist. pages: sizes of pages, in turn. down_after: from so many writes on, every request fails.
     """
 
     shuffle: bool = False
@@ -56,6 +56,7 @@ class _State:
     lists: dict[str, list[Any]] = field(default_factory=dict)
     requests: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     violations: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
     writes: int = 0
 
 
@@ -165,11 +166,13 @@ class Emulator:
 
     def _create_event(self, parameters: dict[str, Any]) -> dict[str, Any]:
         self.state.writes += 1
-        broken = bool(self.faults.fail) and self.state.writes % self.faults.fail == 0
-        if broken and self.state.writes % (2 * self.faults.fail) == 0:
-            raise _Refused("ServiceException", "not written")
         event = self._event(parameters)
         token = parameters.get("clientToken", event["eventId"])
+        broken = bool(self.faults.fail) and self.state.writes % self.faults.fail == 0 and token not in self.state.failed
+        if broken:
+            self.state.failed.append(token)
+        if broken and len(self.state.failed) % 2:
+            raise _Refused("ServiceException", "not written")
         first = self.state.tokens.setdefault(token, event["eventId"])
         if first == event["eventId"]:
             self.state.events[first] = event

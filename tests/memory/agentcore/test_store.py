@@ -25,7 +25,11 @@ MODES: dict[str, Faults] = {
 }
 
 
-@pytest.fixture(params=MODES)
+ALWAYS = "no fault", "everything"
+_PARAMETERS = [pytest.param(mode, marks=() if mode in ALWAYS else pytest.mark.slow) for mode in MODES]
+
+
+@pytest.fixture(params=_PARAMETERS)
 def mode(request: pytest.FixtureRequest, emulator: Emulator) -> str:
     emulator.reset(MODES[request.param])
     return str(request.param)
@@ -42,6 +46,7 @@ class TestAgentCoreStore(StoreConformance):
         return expected(message, "metadata")
 
 
+@pytest.mark.slow
 class TestNewerGeneration(StoreConformance):
     @pytest.fixture
     def new_store(self, new_agentcore_store: NewAgentCoreStore) -> NewStore:
