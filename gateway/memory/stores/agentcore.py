@@ -16,6 +16,7 @@ from uuid import uuid4
 import msgspec
 
 from gateway.config.memory import AgentCoreStore as Settings
+from gateway.config.memory import Memory
 from gateway.memory.agentcore_mapping import from_event
 from gateway.memory.model import Owner, Page, Session, SessionKey, SessionPage, StoredMessage, Turn
 from gateway.memory.store import NEWEST, SessionConflict, SessionNotFound, StoreError, UnreadableSession
@@ -246,6 +247,11 @@ class AgentCoreStore:
         for result in results:
             if isinstance(result, BaseException):
                 raise result
+
+
+def build(settings: Memory, upstream_url: str) -> AgentCoreStore:
+    """Return the store that the settings describe."""
+    return AgentCoreStore(settings.agentcore)
 
 
 def _message(found: Found) -> StoredMessage:

@@ -120,7 +120,10 @@ class Emulator:
     # One request
 
     async def _handle(self, request: web.Request) -> web.Response:
-        body = await request.read()
+        try:
+            body = await request.read()
+        except ConnectionResetError:  # the client was killed
+            return web.Response(status=400)
         try:
             if len(body) > _LARGEST_BODY:
                 return web.Response(status=413)
