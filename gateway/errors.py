@@ -9,6 +9,10 @@
     │     the agent, its model or its connector can't be read or recognised, so nothing can be proved
     ├── SignatureConflict            400     SignatureConflict
     │     the client signed a request that the gateway changes or signs itself
+    ├── SessionNotFound              404     SessionNotFound
+    │     the caller has no session of this id with this agent
+    ├── SessionBusy                  409     SessionBusy
+    │     another request of the session is still running
     ├── IdempotencyKeyReused         422     IdempotencyKeyReused
     │     another registration was made under this key
     ├── RegistrationFailed           502     RegistrationFailed
@@ -147,6 +151,28 @@ class SignatureConflict(GatewayError):
     type = "SignatureConflict"
 
 
+class SessionNotFound(GatewayError):
+    """The caller has no session of this id with this agent. Another caller's session is not found either."""
+
+    status = 404
+    type = "SessionNotFound"
+
+
+class SessionBusy(GatewayError):
+    """Another request of the session is still running, and `memory.concurrent` says to refuse, or the wait was long."""
+
+    status = 409
+    type = "SessionBusy"
+
+
+class MemoryUnavailable(GatewayError):
+    """The store of sessions can't be used, or holds what can't be read. An agent that was asked for did not run."""
+
+    status = 503
+    type = "MemoryUnavailable"
+    retry_after = 1
+
+
 class IdempotencyKeyReused(GatewayError):
     """The caller registered another agent under the same `Idempotency-Key`."""
 
@@ -200,13 +226,6 @@ class CredentialsUnavailable(GatewayError):
 
     status = 503
     type = "CredentialsUnavailable"
-
-
-class MemoryUnavailable(GatewayError):
-    """The store of the gateway's sessions can't be reached, or holds what can't be read."""
-
-    status = 503
-    type = "MemoryUnavailable"
 
 
 class UpstreamUnavailable(GatewayError):
