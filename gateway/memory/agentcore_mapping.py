@@ -33,6 +33,8 @@ ROLE = metadata_form.PREFIX + "role"
 JOINED = metadata_form.PREFIX + "joined"
 """Event metadata: the payloads that continue the text of the one before, as the bits of a hexadecimal number."""
 
+_NAME = "name"
+"""In `Metadata.extra`, and in an envelope's properties: the user's name."""
 _ROLES: dict[str, Role] = {"USER": "user", "ASSISTANT": "assistant", "TOOL": "user"}
 _EXPLICIT_ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "tool_call_result": "user"}
 
@@ -73,8 +75,11 @@ def to_event(
         if others:
             payload.append({"blob": wrap(BlobType.METADATA, others)})
     else:
-        properties = {"role": explicit} if explicit is not None else None
-        payload.append({"blob": wrap(BlobType.METADATA, metadata_form.to_json(message.metadata, place), properties)})
+        values = metadata_form.to_json(message.metadata, place)
+        properties: dict[str, Any] = {} if explicit is None else {"role": explicit}
+        if message.role == "user" and isinstance(values.get(_NAME), str):
+            properties[_NAME] = values.pop(_NAME)
+        payload.append({"blob": wrap(BlobType.METADATA, values, properties or None)})
     if len(payload) > MOST_PAYLOADS:
         raise TooLargeForStore(
             f"{place} has {len(payload):,} parts; an event of AgentCore has at most {MOST_PAYLOADS} "
@@ -207,8 +212,8 @@ class _Reading:
             case BlobType.METADATA:
                 self.metadata |= envelope.data
                 self.role = envelope.properties.get("role", self.role)
-                if envelope.properties.get("name") is not None:
-                    self.metadata.setdefault("name", envelope.properties["name"])
+                if envelope.properties.get(_NAME) is not None:
+                    self.metadata.setdefault(_NAME, envelope.properties[_NAME])
 
     def content(self) -> tuple[Block, ...]:
         """Return all blocks. Results say what they are; the text of older tool messages is a result without id."""

@@ -229,6 +229,15 @@ def test_newer_metadata_keep_their_types() -> None:
     assert message.metadata == FULL
 
 
+def test_name_of_the_user_is_a_property_in_the_newer_generation() -> None:
+    message = Message("user", (IMAGE,), with_extra(Metadata(), name="Alice", userId="u1"))
+    event = to_event(message, "envelope")
+    assert event.payload[-1] == metadata({"userId": "u1"}, name="Alice", role="user")
+    assert from_event(event.payload, event.metadata) == [message]
+    tool = Message("assistant", (USE,), with_extra(Metadata(), name="search"))
+    assert to_event(tool, "envelope").payload[-1] == metadata({"name": "search"})
+
+
 @pytest.mark.parametrize(
     "extra",
     [{"config": {"temp": 0.7}}, {"name": "Ä"}, {"long": "x" * 257}, {"k" * 129: "x"}, {"ключ": "x"}],
