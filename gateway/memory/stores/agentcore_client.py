@@ -10,6 +10,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any, ParamSpec, TypeVar
 
@@ -106,7 +107,8 @@ class Operation:
 
     async def run(self, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
         """Run `function` in the pool."""
-        return await self._client.run(function, *args, **kwargs)
+        async with self._timed():
+            return await self._client.run(function, *args, **kwargs)
 
     async def create(self, event: NewEvent) -> tuple[str, bool]:
         """Create an event. Return its id, and whether it was repeated, so that the id may not be right."""
@@ -158,16 +160,28 @@ class Operation:
         pages = self._list("list_actors", "actorSummaries", {})
         return [actor["actorId"] async for page in pages for actor in page]
 
-    async def pause(self, attempt: int, reason: str = "it does not show what was written") -> None:
+    async def pause(self, attempt: int) -> None:
         """Wait before attempt number `attempt` + 1.
 
         Raises:
             StoreUnavailable: the deadline would pass.
         """
-        seconds = min(_LONGEST_PAUSE, self._first_pause * 2 ** (attempt - 1)) * random.uniform(0.5, 1)
+        longest = max(_LONGEST_PAUSE, self._first_pause)
+        seconds = min(longest, self._first_pause * 2 ** (attempt - 1)) * random.uniform(0.5, 1)
         if seconds >= self.remaining:
-            raise StoreUnavailable(f"AgentCore Memory did not succeed within {self._seconds:g} s: {reason}")
+            raise StoreUnavailable(f"AgentCore Memory does not show what was written within {self._seconds:g} s")
         await asyncio.sleep(seconds)
+
+    @asynccontextmanager
+    async def _timed(self) -> AsyncIterator[None]:
+        """Raise StoreUnavailable in the block when the deadline is over."""
+        try:
+            async with asyncio.timeout(max(0.0, self.remaining)) as limit:
+                yield
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise StoreUnavailable(f"AgentCore Memory did not respond within {self._seconds:g} s") from None
 
     async def _list(self, method: str, name: str, parameters: dict[str, Any]) -> AsyncIterator[list[dict[str, Any]]]:
         token: dict[str, str] = {}
@@ -193,10 +207,8 @@ class Operation:
         while True:
             attempt += 1
             try:
-                async with asyncio.timeout(max(0.0, self.remaining)):
+                async with self._timed():
                     return await self._client.call(method, parameters), attempt
-            except TimeoutError:
-                raise StoreUnavailable(f"AgentCore Memory did not respond within {self._seconds:g} s") from None
             except StoreError:
                 raise
             except Exception as error:  # botocore, files and networks raise many kinds of errors
@@ -204,7 +216,7 @@ class Operation:
                 if fault.lasting or (attempt >= _ATTEMPTS and not fault.throttled):
                     raise fault.error from error
                 try:
-                    await self.pause(attempt, str(fault.error))
+                    await self.pause(attempt)
                 except StoreUnavailable:
                     raise fault.error from error
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from gateway.memory.store import (
 )
 from gateway.memory.stores import agentcore_media
 from gateway.memory.stores.agentcore import AgentCoreStore
+from gateway.memory.stores.agentcore_client import AgentCoreClient
 from tests.memory.agentcore.conftest import NewAgentCoreStore, connect
 from tests.memory.agentcore.emulator import Emulator, Faults
 from tests.memory.conversations import assistant, image, key, medium, text, texts, tool_result, tool_use, turn, user
@@ -301,15 +303,13 @@ async def test_odd_names_are_kept_apart(new_agentcore_store: NewAgentCoreStore) 
 # Calls that fail
 
 
-async def test_throttled_store_gives_up_at_its_deadline(
-    emulator: Emulator, new_agentcore_store: NewAgentCoreStore
-) -> None:
+async def test_throttled_store_gives_up_rather_than_miss_its_deadline(emulator: Emulator) -> None:
     emulator.reset(Faults(throttle=1))
-    store = new_agentcore_store(seconds=0.3)
+    settings = Settings(memory_id=emulator.memory_id, endpoint=emulator.url, seconds=60)
+    store = AgentCoreStore(settings, connect, pause=1000)
     await store.start()
     with pytest.raises(StoreThrottled, match="too many requests"):
         await store.append(key(), turn(), 0)
-    assert len(emulator.state.requests) > 3
     await store.close()
 
 
@@ -351,6 +351,25 @@ async def test_silent_service_is_not_waited_for() -> None:
     await store.close()
     assert connected.is_set()
     server.close()
+
+
+async def test_occupied_threads_are_not_waited_for() -> None:
+    client = AgentCoreClient(Settings(threads=1))
+    started, release = threading.Event(), threading.Event()
+
+    def occupy() -> None:
+        started.set()
+        release.wait()
+
+    occupied = asyncio.ensure_future(client.run(occupy))
+    await asyncio.to_thread(started.wait)
+    try:
+        with pytest.raises(StoreUnavailable, match=r"0\.05 s"):
+            await client.operation(0.05).run(len, "x")
+    finally:
+        release.set()
+    await occupied
+    await client.close()
 
 
 def _own_client(settings: Settings) -> Any:
