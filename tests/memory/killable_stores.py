@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from gateway.memory.store import Store
 from gateway.memory.stores.sqlite import SqliteStore
+from gateway.memory.stores.strands_files import StrandsFilesStore
 
 
 @asynccontextmanager
@@ -44,6 +46,19 @@ def _check_sqlite(place: str) -> None:
         assert connection.execute(unused).fetchone() == (0,)
 
 
+def _open_strands_files(place: str) -> Store:
+    return StrandsFilesStore(Path(place) / "sessions")
+
+
+def _check_strands_files(place: str) -> None:
+    """Check that Strands finds whole messages, numbered without gaps."""
+    for agent in (Path(place) / "sessions").glob("session_*/agents/agent_*"):
+        found = {path.name: json.loads(path.read_bytes()) for path in (agent / "messages").iterdir()}
+        assert {record["message_id"] for record in found.values()} == set(range(len(found)))
+        assert set(found) == {f"message_{number}.json" for number in range(len(found))}
+
+
 STORES: dict[str, Killable] = {
     "sqlite": Killable(_open_sqlite, check=_check_sqlite),
+    "strands_files": Killable(_open_strands_files, check=_check_strands_files),
 }

@@ -6,17 +6,29 @@ import fcntl
 import os
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from gateway.memory.store import StoreUnavailable
 
+
+class Write(NamedTuple):
+    """What to write to a file. start: at which byte; 0 to write the whole file."""
+
+    path: Path
+    data: bytes
+    start: int = 0
+
+
+_SYNCS = ThreadPoolExecutor(8, "file-sync")
 _BLOCK = 16_384
 _PAUSE = 0.002
 """Seconds between two tries to lock a file."""
 
 
-def read_file(path: Path) -> bytes:
+def read_file(path: Path | str) -> bytes:
     """Return the content of a file that is not a symbolic link."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
@@ -31,19 +43,29 @@ def read_file(path: Path) -> bytes:
         os.close(descriptor)
 
 
-def write_file(path: Path, data: bytes) -> None:
-    """Write a file, readable by its owner only. It may be seen half written: replace another one with it."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fdatasync(descriptor)
+def write_files(*writes: Write) -> None:
+    """Write files, readable by their owner only, and wait until all are on the disk.
+
+    They may be seen half written: make them visible with `replace_file`, which comes after this.
+    """
+    descriptors = []
+    try:
+        for path, data, start in writes:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            descriptor = os.open(path, flags if start else flags | os.O_TRUNC, 0o600)
+            descriptors.append(descriptor)
+            written = 0
+            while written < len(data):
+                written += os.pwrite(descriptor, data[written:] if written else data, start + written)
+        for _ in _SYNCS.map(os.fdatasync, descriptors):  # together, as the disk does them at the same time
+            pass
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
 
 
-def replace_file(path: Path, data: bytes) -> None:
-    """Write a file in place of the one of this name, if there is one. Not by two writers at the same time."""
-    new = path.with_name(path.name + ".new")
-    write_file(new, data)
+def replace_file(new: Path, path: Path) -> None:
+    """Put `new`, a file of the same directory, in place of `path`, and wait until that is on the disk."""
     new.replace(path)
     sync_directory(path.parent)
 

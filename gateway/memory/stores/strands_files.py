@@ -23,7 +23,7 @@ from gateway.config.memory import Memory
 from gateway.memory.model import Owner, Page, Session, SessionKey, SessionPage, Turn
 from gateway.memory.store import NEWEST, StoreUnavailable, UnreadableSession
 from gateway.memory.stores.atomic_files import locked_file
-from gateway.memory.stores.paths import make_directory, state_directory
+from gateway.memory.stores.paths import expand, make_directory, state_directory
 from gateway.memory.stores.strands_paths import find_agents, key_of
 from gateway.memory.stores.strands_session import SessionFiles
 from gateway.memory.stores.strands_state import read_state
@@ -47,7 +47,7 @@ class StrandsFilesStore:
     name: ClassVar[str] = "strands_files"
 
     def __init__(self, directory: Path, clock: Callable[[], float] = time.time, seconds: float = SECONDS) -> None:
-        self._root = directory.expanduser()
+        self._root = expand(directory)
         self._clock = clock
         self._seconds = seconds
         self._threads: ThreadPoolExecutor | None = None

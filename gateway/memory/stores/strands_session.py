@@ -11,8 +11,8 @@
         gateway/pending/message_<seq>.json  a turn that is being written
 
 A turn's messages are written to ``pending``, its line to ``turns``, then ``state.json`` is replaced: now the turn is
-stored. Then the messages are moved to ``messages``, so Strands never sees a turn that was not stored. If the writer was
-killed, the next access moves them, or deletes those that the state does not count.
+stored, also if power is lost. Then the messages are moved to ``messages``, so Strands never sees a turn that was not
+stored. If the writer was killed, the next access moves them, or deletes those that the state does not count.
 
 Messages in ``messages`` that the state does not count are Strands': the next access counts them. A user's message
 begins a turn, unless it is only tool results. Strands does not lock anything: it must not write while the gateway does.
@@ -29,18 +29,16 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import msgspec
-from msgspec import Struct
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from gateway.memory.model import Message, Page, Session, SessionKey, StoredMessage, Turn
 from gateway.memory.store import SessionConflict, SessionNotFound, UnreadableSession, Unstorable
-from gateway.memory.stores.atomic_files import read_file, replace_file, sync_directory, write_file
+from gateway.memory.stores.atomic_files import Write, read_file, replace_file, write_files
 from gateway.memory.stores.paths import make_directory
 from gateway.memory.stores.strands_paths import agent_directory, session_directory
 from gateway.memory.stores.strands_state import State, read_state, write_state
-from gateway.memory.stores.strands_turns import append_turns, holds_turn, open_turns
+from gateway.memory.stores.strands_turns import holds_turn, open_turns, turn_lines
 from gateway.memory.strands import (
-    Record,
     agent_record,
     encode_record,
     from_record,
@@ -53,16 +51,7 @@ Lock = Callable[[Path], AbstractContextManager[None]]
 """Locks a session's directory, which need not exist, for other threads and processes."""
 
 
-class _Record(Struct):
-    """A message file of Strands."""
-
-    message: Record
-    redact_message: Record | None = None
-    created_at: str = ""
-    updated_at: str = ""
-
-
-_RECORD = msgspec.json.Decoder(_Record)
+_RECORD = msgspec.json.Decoder()
 
 
 class SessionFiles:
@@ -114,17 +103,15 @@ class SessionFiles:
             files = [self._encode(turn, index, state.messages + index) for index in range(len(turn.messages))]
             if not turns:
                 self._make_directories(now)
-            for seq, data in enumerate(files, state.messages):
-                write_file(self._pending / _file_name(seq), data)
-            sync_directory(self._pending)
-            append_turns(self._turns, turns, [(turn.id, state.messages)])
             longer = replace(
                 state,
                 turns=turns + 1,
                 messages=state.messages + len(files),
                 system=state.system if turn.system is None else turn.system,
             )
-            write_state(self._agent, longer)
+            pending = (Write(self._pending / _file_name(seq), data) for seq, data in enumerate(files, state.messages))
+            line = turn_lines(self._turns, turns, [(turn.id, state.messages)])
+            write_state(self._agent, longer, *pending, line)
             for seq in range(state.messages, longer.messages):
                 (self._pending / _file_name(seq)).rename(self._message(seq))
             os.utime(self._messages, (now, now))
@@ -190,8 +177,8 @@ class SessionFiles:
         """Count the messages that Strands has added. Locked."""
         turns, seq = (state.turns, state.messages) if state else (0, 0)
         added: list[tuple[str, int]] = []
-        while self._message(seq).exists():
-            message, _ = self._read_message(seq)
+        while (found := self._find_message(seq)) is not None:
+            message, _ = found
             if starts_turn(message) or not turns + len(added):
                 added.append((self._derived_id(seq), seq))
             state = state or State(self._key, created=message.metadata.created)
@@ -199,10 +186,9 @@ class SessionFiles:
         if state is None or seq == state.messages:
             return state
         make_directory(self._pending)
-        append_turns(self._turns, turns, added)
-        state = replace(state, turns=turns + len(added), messages=seq)
-        write_state(self._agent, state)
-        return state
+        longer = replace(state, turns=turns + len(added), messages=seq)
+        write_state(self._agent, longer, turn_lines(self._turns, turns, added))
+        return longer
 
     def _derived_id(self, first: int) -> str:
         """Return the id of the turn that begins with Strands' message `first`."""
@@ -215,16 +201,23 @@ class SessionFiles:
 
     def _read_message(self, seq: int) -> tuple[Message, str]:
         """Return a message, and the id of its turn, "" if Strands wrote it."""
-        path = self._message(seq)
+        path = f"{self._messages}/{_file_name(seq)}"  # a Path would take as long as all else
         data = read_file(path)
         try:
             try:
-                record = asdict(_RECORD.decode(data))
+                record = _RECORD.decode(data)
             except msgspec.DecodeError:
                 record = json.loads(data)  # Python's JSON has NaN
             return from_record(record)
         except (ValueError, RecursionError) as error:
             raise UnreadableSession(f"{path} can't be read: {error}. Restore it from a backup") from error
+
+    def _find_message(self, seq: int) -> tuple[Message, str] | None:
+        """Return a message as `_read_message`, or None if there is none."""
+        try:
+            return self._read_message(seq)
+        except FileNotFoundError:
+            return None
 
     def _encode(self, turn: Turn, index: int, seq: int) -> bytes:
         """Return the content of the file of a message."""
@@ -242,7 +235,9 @@ class SessionFiles:
             (self._agent / "agent.json", agent_record(self._key.owner.agent_id, now)),
         ):
             if not path.exists():
-                replace_file(path, encode_record(record))
+                new = path.with_suffix(".new")
+                write_files(Write(new, encode_record(record)))
+                replace_file(new, path)
 
 
 def _file_name(seq: int) -> str:

@@ -9,9 +9,10 @@ from msgspec import Struct
 
 from gateway.memory.model import SessionKey
 from gateway.memory.store import UnreadableSession
-from gateway.memory.stores.atomic_files import read_file, replace_file
+from gateway.memory.stores.atomic_files import Write, read_file, replace_file, write_files
 
 VERSION = 1
+_FILE = "gateway/state.json"
 
 
 class State(Struct, frozen=True):
@@ -32,18 +33,13 @@ class State(Struct, frozen=True):
 _DECODER = msgspec.json.Decoder(State)
 
 
-def state_file(agent: Path) -> Path:
-    """Return the path of the state in the agent's directory."""
-    return agent / "gateway" / "state.json"
-
-
 def read_state(agent: Path) -> State | None:
     """Return the state of the session in the agent's directory, or None if there is none.
 
     Raises:
         UnreadableSession: it is not what the gateway writes, or of another version.
     """
-    path = state_file(agent)
+    path = agent / _FILE
     try:
         state = _DECODER.decode(read_file(path))
     except FileNotFoundError:
@@ -55,6 +51,8 @@ def read_state(agent: Path) -> State | None:
     return state
 
 
-def write_state(agent: Path, state: State) -> None:
-    """Write the state into the agent's directory, which must be locked."""
-    replace_file(state_file(agent), msgspec.json.encode(state))
+def write_state(agent: Path, state: State, *before: Write) -> None:
+    """Replace the state in the agent's directory, which must be locked, after `before` was written."""
+    new = agent / f"{_FILE}.new"
+    write_files(*before, Write(new, msgspec.json.encode(state)))
+    replace_file(new, agent / _FILE)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gateway.memory.stores.atomic_files import read_file
+from gateway.memory.stores.atomic_files import Write, read_file
 
 _DIGEST = 32
 _LINE = 48
@@ -59,15 +59,10 @@ def open_turns(path: Path, count: int) -> Iterator[TurnLines]:
         os.close(descriptor)
 
 
-def append_turns(path: Path, count: int, turns: Iterable[tuple[str, int]]) -> None:
-    """Write the lines of `turns` (id, number of the first message) after the first `count` lines."""
-    data = b"".join(b"%s %014d\n" % (_digest(id_), first) for id_, first in turns)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    try:
-        os.pwrite(descriptor, data, count * _LINE)
-        os.fdatasync(descriptor)
-    finally:
-        os.close(descriptor)
+def turn_lines(path: Path, count: int, turns: Iterable[tuple[str, int]]) -> Write:
+    """Return what to write to the file for `turns` (id, number of the first message) after the first `count` lines."""
+    lines = b"".join(b"%s %014d\n" % (_digest(id_), first) for id_, first in turns)
+    return Write(path, lines, count * _LINE)
 
 
 def holds_turn(path: Path, count: int, turn_id: str) -> bool:
