@@ -6,6 +6,7 @@ Forms by agent type and version: docs/internals/facts.md, "Answers and memory".
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -31,6 +32,10 @@ IDS = frozenset(
 )
 """Names of the outputs that are no part of the answer."""
 
+_AT_LIMIT = re.compile(
+    r"Agent reached maximum iterations \(\d+\) without completing the task|Max Steps Limit \(\d+\) Reached"
+)
+"""How the answer of a conversational agent, and of a planner, begins that was stopped (3.6.0)."""
 _FAILED_TOOL = "Failed to run the tool "
 _OUTPUT = ".output"
 
@@ -118,8 +123,8 @@ class OutputReader:
         messages = [*self.steps(steps), *self._tool_outputs(member(shown[-1], "dataAsMap", "additional_info"))]
         response = None if _filters_response(self._profile) else self.response(reply)
         if response is None:
-            final = assistant(reply)
-            return RunAnswer(reply, (*messages, *final), memory_id=memory_id)
+            reason = "max_iterations" if _AT_LIMIT.match(reply) else ""
+            return RunAnswer(reply, (*messages, *assistant(reply)), None, reason, memory_id)
         final = assistant(response.text, self.tool_uses(response.tool_calls), _usage(response))
         whole_run = self._profile.agent_type in FLOW_TYPES and len(self._profile.models) == 1
         return RunAnswer(

@@ -14,6 +14,7 @@ from gateway.agents.resolver import ResolvedAgent, Resolver
 from gateway.config.schema import Settings
 from gateway.delivery.plan import Plan
 from gateway.delivery.plan_cache import SPECIMEN_TURN
+from gateway.execute.output import Outputs
 from gateway.execute.reporter import Reporter
 from gateway.execute.response_headers import delivery_headers
 from gateway.execute.rewrite import is_native
@@ -66,6 +67,7 @@ class FastPath:
         resolver: Resolver,
         rewriter: Rewriter,
         reporter: Reporter,
+        outputs: Outputs,
         sessions: SessionRuns | None = None,
     ) -> None:
         self._answers = settings.answers
@@ -74,6 +76,7 @@ class FastPath:
         self._resolver = resolver
         self._rewriter = rewriter
         self._reporter = reporter
+        self._outputs = outputs
         self._sessions = sessions
         self._enabled = settings.logs.level != "debug"  # at debug level, every step of every rewrite is logged
 
@@ -109,6 +112,8 @@ class FastPath:
     def _prepare(self, agent: ResolvedAgent, shaped: ShapedBody) -> Prepared:
         request = read_execute(specimen_body(shaped.shape))
         if request.input is None or is_native(agent.profile, request.input):
+            return _NO_TEMPLATE
+        if self._outputs.converts(agent.profile):
             return _NO_TEMPLATE
         if self._sessions is not None and self._sessions.remembers(agent.profile):
             return _NO_TEMPLATE

@@ -13,6 +13,7 @@ from gateway.errors import GatewayError, UndeliverableContent, UnresolvedAgent
 from gateway.execute.body import is_json
 from gateway.execute.fast_path import FastPath
 from gateway.execute.media import Inliner
+from gateway.execute.output import Outputs
 from gateway.execute.remembered import read_remembered
 from gateway.execute.reporter import Reporter
 from gateway.execute.response_headers import delivery_headers
@@ -50,8 +51,9 @@ class Handler:
         self._rewriter = rewriter
         self._reporter = reporter
         self._sessions = sessions
-        self._legacy = LegacyAgents(resolver, sessions) if sessions is not None else None
-        self._fast = FastPath(settings, resolver, rewriter, reporter, sessions)
+        self._outputs = Outputs(settings)
+        self._legacy = LegacyAgents(resolver, sessions, self._outputs) if sessions is not None else None
+        self._fast = FastPath(settings, resolver, rewriter, reporter, self._outputs, sessions)
 
     def caller(self, lines: Iterable[bytes]) -> bytes:
         """See `gateway.ports.FastHandler`."""
@@ -72,9 +74,10 @@ class Handler:
         request = await run_here_if(is_small(call.body), read_execute, call.body, self._budget)
         if request.kind is RequestKind.LEGACY or request.input is None:
             agent = await self._legacy.find(call, request) if self._legacy is not None else None
-            if agent is not None:
+            if agent is not None and self._remembers(agent):
                 return await self._send_in_session(call, request, agent)
-            return Forward(retry=retry_as_input(request, self._answers))
+            forward = Forward(retry=retry_as_input(request, self._answers))
+            return forward if agent is None else self._convert_answer(call, agent, forward)
         if request.has_question:
             self._reporter.both_sent(call.agent_id)
         self._reporter.decoded(request.input)
@@ -85,9 +88,9 @@ class Handler:
             except UnresolvedAgent as error:
                 return await self._send_unresolved(call, request, request.input, error)
             provider = agent.profile.provider
-            if self._sessions is not None and self._sessions.remembers(agent.profile):
+            if self._remembers(agent):
                 return await self._send_in_session(call, request, agent)
-            return await self._send(call, request, request.input, agent)
+            return self._convert_answer(call, agent, await self._send(call, request, request.input, agent))
         except GatewayError as error:
             self._reporter.refused(call, request.input, provider, error)
             raise
@@ -99,6 +102,13 @@ class Handler:
             agent = await self._resolver.refresh(call.agent_id, call.headers)
         self._reporter.resolved(agent.profile)
         return agent
+
+    def _remembers(self, agent: ResolvedAgent) -> bool:
+        return self._sessions is not None and self._sessions.remembers(agent.profile)
+
+    def _convert_answer(self, call: ExecuteCall, agent: ResolvedAgent, forward: Forward) -> Forward:
+        """Return `forward` with the conversion of the answer, if the agent has one. Event streams keep their form."""
+        return forward if call.streaming else self._outputs.attach(agent.profile, forward)
 
     async def _send_in_session(self, call: ExecuteCall, request: ExecuteRequest, agent: ResolvedAgent) -> Forward:
         """Send the input after the messages of its session."""

@@ -7,8 +7,8 @@ import msgspec
 from gateway.agents.rules import rule_for
 from gateway.config.schema import Rule, Settings
 from gateway.errors import InvalidInput, Problem
-from gateway.execute.answer_output import unified_answer, with_memory_id
 from gateway.execute.answers import RunAnswer, read_answer
+from gateway.execute.output import Outputs
 from gateway.execute.reporter import Reporter
 from gateway.execute.response_headers import NOTICE
 from gateway.execute.rewriter import new_turn_id
@@ -38,6 +38,7 @@ class SessionRuns:
         self.sessions = sessions
         self.settings = settings
         self.reporter = reporter
+        self.outputs = Outputs(settings)
         self._rules = settings.agents.rules
 
     def rule(self, agent_id: str, name: str = "") -> Rule | None:
@@ -212,10 +213,7 @@ class SessionRun:
         return Turn(self._turn_id, messages, self.sent.system)
 
     def _written(self, run: RunAnswer, body: bytes) -> bytes:
-        rule = self._runs.rule(self._profile.id, self._profile.name)
-        output = rule.output if rule is not None else "auto"
-        is_unified = output == "unified" or (output == "auto" and self._profile.unified_output)
-        return unified_answer(run, self._session.id) if is_unified else with_memory_id(body, self._session.id)
+        return self._runs.outputs.write(self._profile, run, body, self._session.id)
 
 
 def read_id(request: ExecuteRequest) -> str:

@@ -237,6 +237,19 @@ def test_outputs_of_tools_in_the_additional_info() -> None:
     assert final == said("Two.")
 
 
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("Agent reached maximum iterations (10) without completing the task. Last thought: hm", "max_iterations"),
+        ("Max Steps Limit (20) Reached. Use memory_id with same task to restart.", "max_iterations"),
+        ("It says: Agent reached maximum iterations (10) without completing the task", ""),
+    ],
+)
+def test_an_agent_that_was_stopped_at_its_limit(text: str, reason: str) -> None:
+    answer = read_answer(CALLING, legacy({"name": "response", "dataAsMap": {"response": text}}))
+    assert (answer.text, answer.stop_reason) == (text, reason)
+
+
 def test_a_flow_whose_llm_calls_a_tool_of_the_client() -> None:
     message = {
         "role": "assistant",

@@ -45,7 +45,7 @@ class WithSessions(UseCase):
     def __call__(self, *args: Any) -> Any:
         settings, cluster = args[:2]
         sessions = SessionResources(settings.memory, self.store, cluster, Credentials().of)
-        return UseCases(self.execute, self, None, sessions)
+        return UseCases(self.execute, self, sessions=sessions, store=self.store)
 
 
 @pytest.fixture
