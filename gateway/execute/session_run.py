@@ -15,7 +15,7 @@ from gateway.execute.rewriter import new_turn_id
 from gateway.execute.session_request import IDS, Earlier, SessionRequest, compose
 from gateway.execute.session_stream import SessionStream
 from gateway.memory.model import Message, Metadata, Turn
-from gateway.memory.owner import owner_of
+from gateway.memory.owner import agent_of, owner_of
 from gateway.memory.sessions import OpenSession, Sessions
 from gateway.mlcommons.profile import AgentProfile
 from gateway.notices import Notice
@@ -59,8 +59,9 @@ class SessionRuns:
             InvalidInput: its parameters don't name one session, or nothing in its input is new.
             GatewayError: as `Sessions.open`.
         """
-        owner = owner_of(call.headers, call.agent_id, self.settings.memory)
-        session = await self.sessions.open(owner, read_id(request))
+        session_id = read_id(request)
+        owner = owner_of(call.headers, self._agent_of(session_id, call.agent_id), self.settings.memory)
+        session = await self.sessions.open(owner, session_id)
         try:
             run = SessionRun(self, call, request, profile, session)
             await run.compose()
@@ -68,6 +69,11 @@ class SessionRuns:
         except BaseException:
             session.release()
             raise
+
+    def _agent_of(self, session_id: str, agent_id: str) -> str:
+        """Return whose session it is: of the agent, or of one that it replaces (`agents.aliases`)."""
+        named = agent_of(session_id)
+        return named if named and self.settings.agents.aliases.get(named) == agent_id else agent_id
 
 
 class SessionRun:
