@@ -185,7 +185,8 @@ class SessionRun:
             return await self._session.commit(self._failed_turn())
         if not run.messages:
             return (ANSWER_MISSING, *await self._session.commit(self._failed_turn()))
-        return await self._session.commit(self._turn((*self.sent.new, *self._answer_messages(run))))
+        messages = (*self.sent.new, *self._answer_messages(run))
+        return await self._session.commit(Turn(self._turn_id, messages, self.sent.system))
 
     def _answer_messages(self, run: RunAnswer) -> list[Message]:
         """Return the answer's messages with what is known about them. The last one has the run's usage if none has."""
@@ -213,10 +214,7 @@ class SessionRun:
             msgspec.structs.replace(message, metadata=msgspec.structs.replace(message.metadata, failed=True))
             for message in self.sent.new
         )
-        return self._turn(tuple(failed))
-
-    def _turn(self, messages: tuple[Message, ...]) -> Turn:
-        return Turn(self._turn_id, messages, self.sent.system)
+        return Turn(self._turn_id, tuple(failed))
 
     def _written(self, run: RunAnswer, body: bytes) -> bytes:
         return self._runs.outputs.write(self._profile, run, body, self._session.id)

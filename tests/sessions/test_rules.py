@@ -195,6 +195,22 @@ async def test_a_failed_turn_is_not_sent_again(cluster: Cluster, has_begun: bool
     assert json.dumps(after.llm).count("Hello.") == 1
 
 
+async def test_system_text_is_kept_until_another_one_comes(cluster: Cluster) -> None:
+    def told(text: str) -> dict[str, Any]:
+        return {"input": [{"role": "system", "content": text}, {"role": "user", "content": "Hi."}]}
+
+    memory_id = (await cluster.ask(AGENT, told("Be brief."))).memory_id
+    second = await cluster.ask(AGENT, {"input": "And?"}, memory_id)
+    assert json.dumps(second.llm).count("Be brief.") == 1
+    cluster.simulator.script([Reply(500, "{}")])
+    assert (await cluster.ask(AGENT, told("Be rude."), memory_id)).status == 500
+    fourth = await cluster.ask(AGENT, told("Be long."), memory_id)
+    fifth = await cluster.ask(AGENT, {"input": "And?"}, memory_id)
+    for answered in (fourth, fifth):
+        sent = json.dumps(answered.llm)
+        assert [sent.count(text) for text in ("Be brief.", "Be rude.", "Be long.")] == [0, 0, 1]
+
+
 async def test_a_client_that_leaves_leaves_a_failed_turn(slow: Any) -> None:
     cluster, started, goes_on = slow
     first = await cluster.ask(AGENT, {"input": "Hello."})
