@@ -17,6 +17,7 @@ from gateway.execute.session_stream import SessionStream
 from gateway.memory.model import Message, Metadata, Turn
 from gateway.memory.owner import agent_of, owner_of
 from gateway.memory.sessions import OpenSession, Sessions
+from gateway.memory.window import measure
 from gateway.mlcommons.profile import AgentProfile
 from gateway.notices import Notice
 from gateway.offload import run_here_if
@@ -60,7 +61,7 @@ class SessionRuns:
             GatewayError: as `Sessions.open`.
         """
         session_id = read_id(request)
-        owner = owner_of(call.headers, self._agent_of(session_id, call.agent_id), self.settings.memory)
+        owner = await owner_of(call.headers, self._agent_of(session_id, call.agent_id), self.settings.memory)
         session = await self.sessions.open(owner, session_id)
         try:
             run = SessionRun(self, call, request, profile, session)
@@ -104,7 +105,8 @@ class SessionRun:
     async def compose(self) -> None:
         """Write the request with the session's messages."""
         roles = self._runs.settings.agents.roles
-        small = self._request.is_small and len(self._call.body) + len(self._earlier.history) * 512 <= _SMALL
+        stored = sum(measure(item.message)[0] for item in self._earlier.history)
+        small = self._request.is_small and len(self._call.body) + stored <= _SMALL
         self.sent = await run_here_if(
             small, compose, self._profile, self._request, self._earlier, self._metadata, roles, self._turn_id
         )

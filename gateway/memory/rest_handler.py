@@ -66,7 +66,8 @@ class SessionResources:
 
     async def _answer(self, resource: str, id: str, call: ExecuteCall) -> Answer:
         session_id, number = (id, 0) if resource in _NOT_FOUND else read_message_id(id) or (id, 0)
-        key = SessionKey(owner_of(call.headers, agent_of(session_id), self._settings), session_id)
+        owner = await owner_of(call.headers, agent_of(session_id), self._settings)
+        key = SessionKey(owner, session_id)
         session = await self._store.session(key) if key.owner.agent_id else None
         document = None
         if session is not None:
