@@ -17,6 +17,7 @@ from gateway.admin.pages import AdminPages
 from gateway.config.load import ConfigError
 from gateway.config.reload import check_reload
 from gateway.config.schema import Listen, Secret, Settings
+from gateway.memory.store import Store
 from gateway.observe.logs import Logger, configure, warn_of_payloads
 from gateway.observe.metrics import Metrics
 from gateway.observe.nodes import Nodes
@@ -32,13 +33,18 @@ from gateway.upstream.tls import TlsSource, on_data_port, to_cluster, watch
 
 
 class UseCases(NamedTuple):
-    """The use cases that handle requests. manage: None if registration is off. sessions, memory: None without them."""
+    """The use cases that handle requests. manage: None if registration is off.
+
+    sessions, memory, store: the gateway's own sessions on the cluster's paths, in use, and where they are kept; None
+    without memory.
+    """
 
     execute: ExecuteHandler
     profiles: ProfileCache
     manage: ManageHandler | None = None
     sessions: SessionHandler | None = None
     memory: SessionKeeper | None = None
+    store: Store | None = None
 
 
 UseCase = Callable[[Settings, Upstream, Logger, Metrics], UseCases | tuple[ExecuteHandler, ProfileCache]]
@@ -54,7 +60,8 @@ class _Generation:
         self.log = log
         self.upstream = Upstream(settings.upstream, settings.limits, log)
         cases = UseCases(*use_case(settings, self.upstream, log, metrics))
-        self.profiles, self.manage, self.memory = cases.profiles, cases.manage, cases.memory
+        self.profiles, self.manage = cases.profiles, cases.manage
+        self.memory, self.store = cases.memory, cases.store
         self.port = DataPort(
             settings, self.upstream, cases.execute, cases.profiles, log, metrics, cases.manage, cases.sessions
         )
@@ -107,8 +114,10 @@ class Gateway:
         self._stop_early = asyncio.Event()
         self._retiring: set[asyncio.Task[None]] = set()
         self._tls = on_data_port(settings.listen.tls, log)
-        self._admin_pages = AdminPages(self.upstream, self._now.profiles, self.metrics, _token(settings.listen))
         listen = settings.listen
+        self._admin_pages = AdminPages(
+            self.upstream, self._now.profiles, self.metrics, _token(listen), self._now.store, _is_private(listen)
+        )
         self._data = _listener(self._now.port, settings, log, self._tls.listener_context() if self._tls else None)
         admin = build_application(self._admin_pages, log)
         self._admin = AdminListener(admin, listen.admin_host, listen.admin_port, settings.limits, log, _ADMIN_GRACE)
@@ -176,6 +185,7 @@ class Gateway:
         self._data.replace(new.port, settings.listen.shutdown_seconds)
         self._admin_pages.cluster = new.upstream
         self._admin_pages.profiles = new.profiles
+        self._admin_pages.memory.store = new.store
         self._admin_pages.token = _token(settings.listen)
         if settings.logs.payloads:
             warn_of_payloads(log)
@@ -264,7 +274,11 @@ def create_app(settings: Settings, use_case: UseCase | None = None, log: Logger 
 
 def _token(listen: Listen) -> Secret:
     """Return the admin port's token. A worker needs none: its Unix socket is only for the supervisor."""
-    return Secret() if listen.admin_host.startswith(UNIX) else listen.admin_token
+    return Secret() if _is_private(listen) else listen.admin_token
+
+
+def _is_private(listen: Listen) -> bool:
+    return listen.admin_host.startswith(UNIX)
 
 
 def build(settings: Settings, use_case: UseCase | None = None, log: Logger | None = None) -> Gateway:
@@ -295,7 +309,7 @@ def _real_use_case() -> UseCase:
         wanted = settings.registration.enabled
         manage = Manager(settings, cluster, execute, profiles, log, metrics) if wanted else None
         resources = SessionResources(settings.memory, shared.store, cluster, Credentials().of)
-        return UseCases(execute, profiles, manage, resources, memory)
+        return UseCases(execute, profiles, manage, resources, memory, shared.store)
 
     return use_case
 

@@ -119,7 +119,8 @@ class SessionHandler(Protocol):
     async def __call__(self, resource: str, id: str, call: ExecuteCall) -> Answer:
         """Return the response to a request for a resource of the session or message `id`.
 
-        resource: memory, messages, message, traces, session or working (see `gateway.proxy.routes`).
+        resource: memory, messages, message, traces, session or working (see `gateway.proxy.routes`); search: the body
+        is a search for the messages of the session.
 
         Raises:
             GatewayError: the request is refused.

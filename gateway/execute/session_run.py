@@ -59,7 +59,7 @@ class SessionRuns:
             InvalidInput: its parameters don't name one session, or nothing in its input is new.
             GatewayError: as `Sessions.open`.
         """
-        owner = owner_of(call.headers, call.agent_id, self.settings.memory)
+        owner = await owner_of(call.headers, call.agent_id, self.settings.memory)
         session = await self.sessions.open(owner, read_id(request))
         try:
             run = SessionRun(self, call, request, profile, session)

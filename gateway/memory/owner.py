@@ -10,10 +10,11 @@ import hashlib
 import re
 import secrets
 from collections.abc import Mapping
-from functools import lru_cache
 
 from gateway.config.memory import Memory
 from gateway.memory.model import PREFIX, Owner
+from gateway.offload import Worker
+from gateway.recent import Recent
 
 _SUBJECTS = ("ssl-client-subject-dn", "x-amzn-mtls-clientcert-subject", "x-ssl-client-s-dn")
 _PROXY_USER = "x-proxy-user"
@@ -22,34 +23,52 @@ _IDENTITY = frozenset({"authorization", _PROXY_USER, _CERTIFICATE, *_SUBJECTS})
 _SUBJECT = re.compile(r'Subject="[^"]*"')
 _ACCESS_KEY = re.compile(r"AWS4-[A-Z0-9-]+ Credential=([^/, ]+)/.*", re.DOTALL)
 _ROUNDS = 20_000
+"""Of the hash of a caller: 10 ms."""
 
 _AGENT_ID = re.compile(r"[A-Za-z0-9_-]{1,70}")
 _SESSION_ID = re.compile(re.escape(PREFIX) + r"([A-Za-z0-9_-]{1,70})-[0-9a-f]{24}")
 _MESSAGE_ID = re.compile(re.escape(PREFIX) + r"[A-Za-z0-9_-]{1,96}-[1-9][0-9]{0,8}")
 
 
-def owner_of(headers: Mapping[str, str], agent_id: str, settings: Memory) -> Owner:
+_HASHING = Worker("hashing")
+_HASHES: Recent[str] = Recent(4096)
+
+
+async def owner_of(headers: Mapping[str, str], agent_id: str, settings: Memory) -> Owner:
     """Return the owner of the sessions that a request with these `headers` makes and reads.
 
-    tenant: the value of `memory.tenant_header`. caller: see `caller_of`; "" without `memory.by_caller`.
+    tenant: the value of `memory.tenant_header`. caller: see `caller_of`; "" without `memory.by_caller`. Credentials
+    that were not seen lately are hashed on a thread of their own, so that other requests do not wait.
     """
     tenant = ", ".join(_values(headers, settings.tenant_header.lower())) if settings.tenant_header else ""
-    return Owner(agent_id, tenant, caller_of(headers) if settings.by_caller else "")
+    digest = _digest(headers) if settings.by_caller else b""
+    if not digest:
+        return Owner(agent_id, tenant)
+    caller = _HASHES.peek(digest)
+    if caller is None:
+        caller = await _HASHING.run(_slow_hash, digest)
+        _HASHES.get(digest, lambda: caller)
+    return Owner(agent_id, tenant, caller)
 
 
 def caller_of(headers: Mapping[str, str]) -> str:
-    """Return a hash of the credentials, equal in all processes; "" for a request without any.
+    """Return a hash of the credentials, equal in all processes; "" for a request without any. It takes 10 ms.
 
     It covers `Authorization` as a whole, since nothing else proves who sent it; what a proxy in front reports
     (`X-Proxy-User`, the subject of a client certificate) is added. Of a SigV4 signature, which differs from request to
     request, only the access key counts: the cluster checks the signature.
     """
+    digest = _digest(headers)
+    return _slow_hash(digest) if digest else ""
+
+
+def _digest(headers: Mapping[str, str]) -> bytes:
     found = sorted(
         f"{name.lower()}:{_identity(name.lower(), value.strip())}"
         for name, value in headers.items()
         if name.lower() in _IDENTITY
     )
-    return _slow_hash(hashlib.sha256("\n".join(found).encode("utf-8", "surrogateescape")).digest()) if found else ""
+    return hashlib.sha256("\n".join(found).encode("utf-8", "surrogateescape")).digest() if found else b""
 
 
 def is_signed(headers: Mapping[str, str]) -> bool:
@@ -97,7 +116,6 @@ def _identity(name: str, value: str) -> str:
     return f"AWS4 {match[1]}" if match else value
 
 
-@lru_cache(4096)
 def _slow_hash(digest: bytes) -> str:
     """Return a hash from which a weak password can't be guessed quickly: stores hold it."""
     return hashlib.pbkdf2_hmac("sha256", digest, b"mlc-gateway caller", _ROUNDS, 16).hex()

@@ -19,8 +19,9 @@ from gateway.config.memory import Memory
 from gateway.errors import InvalidInput, MemoryUnavailable, Problem, SignatureConflict
 from gateway.memory import rest
 from gateway.memory.model import Session, SessionKey, StoredMessage
-from gateway.memory.owner import agent_of, is_signed, owner_of, read_message_id
+from gateway.memory.owner import agent_of, is_signed, message_id, owner_of, read_message_id
 from gateway.memory.reading import read_turns
+from gateway.memory.rest_search import read_search
 from gateway.memory.store import Store, StoreError
 from gateway.ports import Answer, ClusterReader, ExecuteCall
 
@@ -29,7 +30,7 @@ _MOST = 10_000
 _UNKNOWN = "/_plugins/_ml/memory/mlc-gateway"
 """A memory that no cluster has: its ids are chosen by the cluster and 20 characters long."""
 _REFUSED = (401, 403)
-_NOT_FOUND = {"memory": "Memory", "messages": "Memory", "session": "Memory"}
+_NOT_FOUND = {"memory": "Memory", "messages": "Memory", "session": "Memory", "search": "Memory"}
 
 Credentials = Callable[[Mapping[str, str]], Mapping[str, str]]
 """Returns those of a request's headers that identify the caller to the cluster."""
@@ -65,11 +66,14 @@ class SessionResources:
 
     async def _answer(self, resource: str, id: str, call: ExecuteCall) -> Answer:
         session_id, number = (id, 0) if resource in _NOT_FOUND else read_message_id(id) or (id, 0)
-        key = SessionKey(owner_of(call.headers, agent_of(session_id), self._settings), session_id)
+        owner = await owner_of(call.headers, agent_of(session_id), self._settings)
+        key = SessionKey(owner, session_id)
         session = await self._store.session(key) if key.owner.agent_id else None
         document = None
         if session is not None:
             document = await self._document(resource, session, number, call)
+        if document is None and resource == "search":
+            document = rest.search_document((), 0)  # as the cluster answers a search without hits
         if document is None:
             return _json(404, rest.not_found(_NOT_FOUND.get(resource, "Message"), id))
         return _json(200, document)
@@ -85,6 +89,8 @@ class SessionResources:
                 return rest.memory_document(session, await self._turn(session.key, 1) or ())
             case "messages":
                 return await self._messages(session, call.raw_target)
+            case "search":
+                return await self._search(session, container_id, call.body)
             case "session":
                 return rest.session_document(container_id, session)
             case "working":
@@ -109,6 +115,24 @@ class SessionResources:
                     if len(shown) == size:
                         break
         return _listed("messages", shown, start, session.turns)
+
+    async def _search(self, session: Session, container_id: str, body: bytes) -> dict[str, Any]:
+        """Return the messages that a search (`read_search`) asks for."""
+        search = read_search(body)
+        total = session.messages
+        if search is None or search.start >= total or not search.size:
+            return rest.search_document((), total)
+        end = min(search.start + search.size, total)
+        first, before = (total - end, total - search.start) if search.newest_first else (search.start, end)
+        page = await self._store.load(session.key, before=before, limit=before - first)
+        found = reversed(page.messages) if search.newest_first else page.messages
+        return rest.search_document(
+            (
+                (message_id(session.key.id, stored.seq + 1), rest.working_document(container_id, session, stored))
+                for stored in found
+            ),
+            total,
+        )
 
     async def _turn(self, key: SessionKey, number: int) -> tuple[StoredMessage, ...] | None:
         async with aclosing(read_turns(self._store, key, number)) as turns:

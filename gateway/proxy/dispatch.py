@@ -47,8 +47,8 @@ class Dispatcher:
             GatewayError: the request is refused.
         """
         target, fields = exchange.request.target, exchange.request.fields
-        if exchange.route.intent is Intent.SESSION and self._sessions is not None:
-            return await self._sessions(exchange.route.kind, exchange.route.id, call)
+        if exchange.route.intent is Intent.SESSION:
+            return await self.show_session(exchange.route.kind, exchange.route.id, call)
         if exchange.route.intent not in RUNS:
             signed = not self._own_credentials and bool(client_signature(target, fields.pairs()))
             return await self._decide_managed(exchange.route.intent, replace(call, signed=signed))
@@ -69,6 +69,11 @@ class Dispatcher:
                     forward.abandoned()
                 raise
         return forward
+
+    async def show_session(self, resource: str, id: str, call: ExecuteCall) -> Answer:
+        """See `gateway.ports.SessionHandler`. It is called only if there is one."""
+        assert self._sessions is not None
+        return await self._sessions(resource, id, call)
 
     async def _decide_managed(self, intent: Intent, call: ExecuteCall) -> Forward | Answer:
         manage = self._manage

@@ -86,7 +86,7 @@ class Execution(DecidedExchange):
     async def _run_slowly(self, raw: bytes) -> None:
         fields = self.request.fields
         structlog.contextvars.bind_contextvars(request_id=self.request_id, **client_ids(fields))
-        await self._follow(self._decide(raw, _decode_fields(fields)), raw)
+        await self._follow(self._decide(raw, decode_fields(fields)), raw)
 
     async def _follow(self, deciding: Awaitable[Forward | Answer], raw: bytes) -> None:
         """Do what was decided. raw: the client's body."""
@@ -161,6 +161,7 @@ class Execution(DecidedExchange):
         return False
 
 
-def _decode_fields(fields: Fields) -> CIMultiDict[str]:
+def decode_fields(fields: Fields) -> CIMultiDict[str]:
+    """Return all header fields as text."""
     pairs = fields.pairs()
     return CIMultiDict((name.decode("ascii"), value.decode("utf-8", "surrogateescape")) for name, value in pairs)

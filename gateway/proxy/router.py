@@ -13,6 +13,7 @@ from gateway.proxy.forwarded import Forwarding
 from gateway.proxy.interfaces import Client
 from gateway.proxy.max_forwards import LastHop, is_last_hop, with_one_hop_less
 from gateway.proxy.memory_read import MemoryRead
+from gateway.proxy.memory_search import MemorySearch, is_small_search
 from gateway.proxy.routes import MANAGED, RUNS, Intent, Route, intent_of
 from gateway.upstream.auth.authenticator import Authenticator
 
@@ -33,6 +34,7 @@ class Router:
     ) -> None:
         self._forwarding = forwarding
         self._auth = auth
+        self._shows_sessions = shows_sessions
         self._shows_memory = settings.memory.readable
         self._aliases = settings.agents.aliases
         self._handled_intents = (
@@ -55,6 +57,8 @@ class Router:
         handled = route.intent is not _PASSTHROUGH and route.intent in self._handled_intents
         if handled or (self._auth is not None and self._auth.needs_body and request.has_body):
             return Execution(port, client, request, route)
+        if self._shows_sessions and is_small_search(request, route):
+            return MemorySearch(port, client, request, route, self._shows_memory)
         if self._shows_memory and route.intent is _READ_MEMORY:
             return MemoryRead(port, client, request, route)
         return Exchange(port, client, request, route)

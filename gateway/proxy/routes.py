@@ -44,7 +44,7 @@ class Route:
     """A request's intent, and the kind and id of the document it concerns; "" if there is none.
 
     The kinds of SESSION are memory, messages, message and traces (the conversation API), and session and working (the
-    API of memory containers).
+    API of memory containers). READ_MEMORY has the kind search if its body may be a search for messages of a session.
 
     aliased: `agents.aliases` has replaced the id that the client sent.
     """
@@ -72,6 +72,10 @@ def _write(kind: str) -> Make:
 
 def _memory(_: str) -> Route:
     return Route(Intent.READ_MEMORY)
+
+
+def _search(_: str) -> Route:
+    return Route(Intent.READ_MEMORY, "search")
 
 
 def _session(kind: str, other: Intent) -> Make:
@@ -106,6 +110,8 @@ _TABLE: tuple[tuple[str, str, Make], ...] = (
     ("POST", f"{_ML}/memory/{{id}}/_search", _memory),
     ("GET", f"{_ML}/memory/message/{{id}}", _session("message", Intent.READ_MEMORY)),
     ("GET", f"{_ML}/memory/message/{{id}}/traces", _session("traces", Intent.READ_MEMORY)),
+    ("GET", f"{_CONTAINER}/working/_search", _search),
+    ("POST", f"{_CONTAINER}/working/_search", _search),
     ("GET", f"{_MEMORIES}/_search", _memory),
     ("POST", f"{_MEMORIES}/_search", _memory),
     ("GET", f"{_CONTAINER}/sessions/{{id}}", _session("session", Intent.READ_MEMORY)),

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+from yarl import URL
 
 from gateway import app
 from gateway.admin.application import build_application
@@ -40,9 +41,6 @@ _STEADY = 10.0
 
 _GRACE = 5.0
 """Seconds after their own deadlines before workers are killed."""
-
-_ASKED = 2.0
-"""Seconds that a worker has to answer the supervisor."""
 
 
 class Supervisor:
@@ -173,14 +171,14 @@ class Supervisor:
             if self._socket(number).exists():  # a worker that is still starting reads them anyway
                 _signal(process, signal.SIGHUP)
 
-    async def _ask(self, number: int, method: str, path: str) -> Answer | None:
+    async def _ask(self, number: int, method: str, path: str, seconds: float) -> Answer | None:
         """Send a request to the admin port of worker `number`. Return None if it does not answer."""
         connector = aiohttp.UnixConnector(str(self._socket(number)))
-        timeout = aiohttp.ClientTimeout(total=_ASKED)
+        timeout = aiohttp.ClientTimeout(total=seconds)
         try:
             async with aiohttp.ClientSession("http://worker", connector=connector, timeout=timeout) as session:
-                response = await session.request(method, path)
-                return Answer(response.status, await response.read())
+                response = await session.request(method, URL(path, encoded=True))
+                return Answer(response.status, await response.read(), response.headers)
         except (OSError, aiohttp.ClientError, TimeoutError):
             return None
 

@@ -285,3 +285,9 @@ def test_every_setting_has_a_meaning_and_stands_in_the_documentation() -> None:
     assert all(meaning for _, _, _, meaning in rows())
     assert table() in page
     assert updated(page) == page
+
+
+@pytest.mark.parametrize("name", ["Authorization", "cookie", "X-Amz-Security-Token"])
+def test_a_tenant_is_not_a_credential(name: str) -> None:
+    [problem] = _problems(None, {"GATEWAY__MEMORY__TENANT_HEADER": name})
+    assert problem.startswith("memory.tenant_header: holds credentials")

@@ -24,10 +24,12 @@ SIGNED = "AWS4-HMAC-SHA256 Credential=%s/20261122/eu-west-1/es/aws4_request, Sig
 AGENT = "Ym9iOn-lY3_ldA9012xy"
 
 
-def test_callers_with_other_credentials_are_other_owners() -> None:
+async def test_callers_with_other_credentials_are_other_owners() -> None:
     other = {"Authorization": "Basic Ym9iOm90aGVy"}
-    assert owner_of(BASIC, AGENT, Memory()) == owner_of({"authorization": BASIC["Authorization"]}, AGENT, Memory())
-    assert owner_of(BASIC, AGENT, Memory()) != owner_of(other, AGENT, Memory())
+    assert await owner_of(BASIC, AGENT, Memory()) == await owner_of(
+        {"authorization": BASIC["Authorization"]}, AGENT, Memory()
+    )
+    assert await owner_of(BASIC, AGENT, Memory()) != await owner_of(other, AGENT, Memory())
     assert caller_of(BASIC) != caller_of({})
 
 
@@ -35,18 +37,18 @@ def test_the_caller_is_a_hash_that_shows_no_credential() -> None:
     assert re.fullmatch(r"[0-9a-f]{32}", caller_of(BASIC))
 
 
-def test_a_request_without_credentials_has_no_caller() -> None:
-    assert owner_of({"Accept": "*/*", "Cookie": "a=b"}, AGENT, Memory()) == Owner(AGENT)
+async def test_a_request_without_credentials_has_no_caller() -> None:
+    assert await owner_of({"Accept": "*/*", "Cookie": "a=b"}, AGENT, Memory()) == Owner(AGENT)
 
 
-def test_by_caller_off_leaves_agent_and_tenant() -> None:
+async def test_by_caller_off_leaves_agent_and_tenant() -> None:
     settings = Memory(by_caller=False, tenant_header="X-Tenant")
-    assert owner_of({**BASIC, "x-tenant": "blue"}, AGENT, settings) == Owner(AGENT, "blue")
+    assert await owner_of({**BASIC, "x-tenant": "blue"}, AGENT, settings) == Owner(AGENT, "blue")
 
 
-def test_a_repeated_tenant_header_is_neither_tenant() -> None:
+async def test_a_repeated_tenant_header_is_neither_tenant() -> None:
     headers = CIMultiDict([("X-Tenant", "blue"), ("X-Tenant", "green")])
-    assert owner_of(headers, AGENT, Memory(tenant_header="X-Tenant")).tenant == "blue, green"
+    assert (await owner_of(headers, AGENT, Memory(tenant_header="X-Tenant"))).tenant == "blue, green"
 
 
 def test_a_signature_counts_by_its_access_key() -> None:

@@ -52,7 +52,12 @@ PROBLEMS: list[tuple[dict[str, Any], list[str]]] = [
         {"sqlite": {"path": "FILE/memory.sqlite3"}},
         ["memory.sqlite.path: can't be used: FILE is not a directory; got 'FILE/memory.sqlite3'"],
     ),
-    ({"sqlite": {"path": "DIRECTORY"}}, ["memory.sqlite.path: is a directory; got 'DIRECTORY'"]),
+    ({"sqlite": {"path": "DIRECTORY"}}, ["memory.sqlite.path: can't be used: it is a directory; got 'DIRECTORY'"]),
+    (
+        {"sqlite": {"path": "~no-such-user/memory.sqlite3"}},
+        ["memory.sqlite.path: can't be used: the home directory is not known; got '~no-such-user/memory.sqlite3'"],
+    ),
+    ({"sqlite": {"path": "/LONG/x"}}, ["memory.sqlite.path: can't be used: File name too long; got '/LONG/x'"]),
     ({"store": "agentcore"}, ["memory.agentcore.memory_id: is needed for the store agentcore"]),
     (
         {
@@ -79,7 +84,9 @@ def test_settings_that_a_store_cannot_use(
     (tmp_path / "file").touch()
 
     def filled(text: str) -> str:
-        return text.replace("FILE", str(tmp_path / "file")).replace("DIRECTORY", str(tmp_path))
+        return (
+            text.replace("FILE", str(tmp_path / "file")).replace("DIRECTORY", str(tmp_path)).replace("LONG", "x" * 300)
+        )
 
     path = tmp_path / "gateway.yaml"
     path.write_text(filled(yaml.safe_dump({"memory": values})))

@@ -9,9 +9,8 @@ import pytest
 
 from gateway.agents.lookup import Credentials
 from gateway.app import UseCases
-from gateway.config.schema import Settings
-from gateway.memory.model import Metadata, SessionKey
-from gateway.memory.owner import message_id, new_session_id, owner_of
+from gateway.memory.model import Metadata, Owner, SessionKey
+from gateway.memory.owner import caller_of, message_id, new_session_id
 from gateway.memory.rest_handler import SessionResources
 from gateway.memory.store import Store, StoreUnavailable
 from tests.conftest import StartGateway
@@ -32,7 +31,7 @@ FORBIDDEN = b'HTTP/1.1 403 Forbidden\r\nContent-Type: application/json\r\nConten
 
 def bobs_key(session_id: str = SESSION) -> SessionKey:
     name, _, value = BOB.decode().partition(": ")
-    return SessionKey(owner_of({name: value}, AGENT, Settings().memory), session_id)
+    return SessionKey(Owner(AGENT, caller=caller_of({name: value})), session_id)
 
 
 class WithSessions(UseCase):
@@ -45,7 +44,7 @@ class WithSessions(UseCase):
     def __call__(self, *args: Any) -> Any:
         settings, cluster = args[:2]
         sessions = SessionResources(settings.memory, self.store, cluster, Credentials().of)
-        return UseCases(self.execute, self, None, sessions)
+        return UseCases(self.execute, self, sessions=sessions, store=self.store)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.memory.model import Message, SessionKey
+from gateway.memory.model import SessionKey
 from gateway.memory.store import StoreError, StoreUnavailable, UnreadableSession, Unstorable
 from gateway.memory.stores import sqlite_database
 from gateway.memory.stores.sqlite import SqliteStore
@@ -28,9 +28,8 @@ from tests.memory.conversations import (
     turn,
     user,
 )
+from tests.memory.sqlite_query import query
 from tests.memory.store_conformance import NewStore, StoreConformance
-
-VERSION_1 = Path(__file__).parent / "fixtures" / "sqlite_version_1.sql"
 
 
 class TestSqliteStore(StoreConformance):
@@ -50,171 +49,6 @@ async def store(path: Path) -> AsyncIterator[SqliteStore]:
     await store.start()
     yield store
     await store.close()
-
-
-def query(path: Path, statement: str) -> list[tuple[object, ...]]:
-    """Run a statement, and return its rows."""
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        return connection.execute(statement).fetchall()
-
-
-def modes(folder: Path) -> dict[str, str]:
-    """Return the mode of each file below `folder`."""
-    return {path.relative_to(folder).as_posix(): oct(path.stat().st_mode & 0o777) for path in folder.rglob("*")}
-
-
-async def start_fails(path: Path, error: type[StoreError], match: str) -> None:
-    """Check that a store at `path` does not start, and changes nothing."""
-    before = await asyncio.to_thread(path.read_bytes)
-    store = SqliteStore(path)
-    with pytest.raises(error, match=match):
-        await store.start()
-    await store.close()
-    assert await asyncio.to_thread(path.read_bytes) == before
-
-
-# Files
-
-
-async def test_files_are_of_their_owner_only(tmp_path: Path) -> None:
-    folder = tmp_path / "a" / "b"
-    store = SqliteStore(folder / "memory.sqlite3")
-    await store.start()
-    await store.append(key(), turn(), 0)
-    found = modes(tmp_path)
-    await store.close()
-    assert found == {
-        "a": "0o700",
-        "a/b": "0o700",
-        "a/b/memory.sqlite3": "0o600",
-        "a/b/memory.sqlite3-shm": "0o600",
-        "a/b/memory.sqlite3-wal": "0o600",
-    }
-
-
-async def test_path_that_cannot_be_used(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    for path, reason in [
-        (tmp_path / "file" / "memory.sqlite3", "Not a directory|it is not a directory"),
-        (tmp_path, "Is a directory"),
-    ]:
-        store = SqliteStore(path)
-        with pytest.raises(StoreUnavailable, match=rf"can't be used: ({reason})\. Make it writable"):
-            await store.start()
-        await store.close()
-
-
-async def test_store_whose_path_becomes_usable_works(tmp_path: Path) -> None:
-    (tmp_path / "volume").touch()
-    store = SqliteStore(tmp_path / "volume" / "memory.sqlite3")
-    with pytest.raises(StoreUnavailable):
-        await store.start()
-    with pytest.raises(StoreUnavailable):
-        await store.session(key())
-    (tmp_path / "volume").unlink()
-    assert (await store.append(key(), turn(), 0)).turns == 1
-    await store.close()
-
-
-@pytest.mark.parametrize("content", [b"This is no database. " * 100, b"SQLite format 3\0" + bytes(4080)])
-async def test_file_that_is_no_database(path: Path, content: bytes) -> None:
-    await asyncio.to_thread(path.write_bytes, content)
-    await start_fails(path, UnreadableSession, r"can't be read: .*Restore it from a backup")
-
-
-async def test_database_of_another_program_is_left_alone(path: Path) -> None:
-    query(path, "CREATE TABLE sessions (id)")
-    await start_fails(path, UnreadableSession, "made by another program")
-
-
-async def test_many_stores_open_a_new_file_at_once(path: Path) -> None:
-    stores = [SqliteStore(path) for _ in range(8)]
-    await asyncio.gather(*(store.start() for store in stores))
-    await asyncio.gather(*(store.append(key(f"{i}"), turn(), 0) for i, store in enumerate(stores)))
-    assert len((await stores[0].sessions()).sessions) == 8
-    await asyncio.gather(*(store.close() for store in stores))
-
-
-# Migrations
-
-
-def restore(path: Path) -> None:
-    """Make the file that version 1 wrote."""
-    with closing(sqlite3.connect(path)) as connection:
-        connection.executescript(VERSION_1.read_text())
-
-
-async def check_restored(store: SqliteStore) -> None:
-    page = await store.load(key())
-    assert [stored.message for stored in page.messages] == [
-        user("Look:", image(), image()),
-        assistant(tool_use("call-1", query="cats")),
-        user(tool_result("call-1", text("3 cats"), image())),
-        Message("assistant", (text("A cat. Ü"),), METADATA["all"]),
-    ]
-    session = await store.session(key())
-    assert session is not None
-    assert (session.turns, session.messages, session.system) == (2, 4, "Be brief.")
-    assert (session.created, session.updated, session.pinned) == (1000.0, 1001.5, False)
-    other = await store.session(key("two", "other", "tenant", "caller"))
-    assert other is not None
-    assert other.pinned
-    assert await store.append(key(), turn(id_="t1"), 0) == session
-
-
-async def test_file_of_version_1_is_read(path: Path) -> None:
-    restore(path)
-    store = SqliteStore(path)
-    await store.start()
-    await check_restored(store)
-    await store.close()
-
-
-async def test_file_of_version_1_is_migrated_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    restore(path)
-    added = (
-        "ALTER TABLE sessions ADD COLUMN title TEXT NOT NULL DEFAULT ''",
-        "UPDATE sessions SET title = title || 'migrated'",
-    )
-    monkeypatch.setattr(sqlite_database, "MIGRATIONS", (sqlite_database.MIGRATIONS[0], added))
-    stores = [SqliteStore(path) for _ in range(4)]
-    await asyncio.gather(*(store.start() for store in stores))
-    await check_restored(stores[-1])
-    await asyncio.gather(*(store.close() for store in stores))
-    assert query(path, "PRAGMA user_version") == [(2,)]
-    assert query(path, "SELECT title FROM sessions") == [("migrated",)] * 2
-
-
-async def test_migration_that_fails_changes_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    restore(path)
-    migrations = (sqlite_database.MIGRATIONS[0], ("DROP TABLE turns", "DROP TABLE no_such_table"))
-    with monkeypatch.context() as patch:
-        patch.setattr(sqlite_database, "MIGRATIONS", migrations)
-        store = SqliteStore(path)
-        with pytest.raises(StoreUnavailable, match="no such table: no_such_table"):
-            await store.start()
-        await store.close()
-    await (store := SqliteStore(path)).start()
-    await check_restored(store)
-    await store.close()
-
-
-async def test_file_of_a_newer_gateway_is_refused(path: Path, store: SqliteStore) -> None:
-    await store.append(key(), turn(), 0)
-    await store.close()
-    query(path, "PRAGMA user_version = 99")
-    with pytest.raises(
-        UnreadableSession, match="its tables are of version 99, and this gateway knows versions up to 1"
-    ):
-        await store.start()
-
-
-def test_a_new_file_has_the_tables_of_version_1(path: Path, tmp_path: Path) -> None:
-    """A released migration must not change: files that it wrote are not migrated again."""
-    tables = "SELECT sql FROM sqlite_master ORDER BY name"
-    restore(tmp_path / "old")
-    sqlite_database.open_database(path).close()
-    assert query(path, tables) == query(tmp_path / "old", tables)
 
 
 # Large media, and deletion
@@ -251,6 +85,20 @@ async def test_deleted_session_is_in_no_file(path: Path, store: SqliteStore) -> 
     assert found() == [True, False, False, False]
 
 
+async def test_log_that_another_process_reads_is_emptied_at_the_next_deletion(path: Path, store: SqliteStore) -> None:
+    for name in ("a", "b"):
+        await store.append(key(name), turn(user("SECRET-TEXT")), 0)
+    log = path.with_name(path.name + "-wal")
+    with closing(sqlite3.connect(path, isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        assert reader.execute("SELECT count(*) FROM messages").fetchone() == (2,)
+        assert await store.delete(key("a"))
+        assert await store.session(key("a")) is None
+        assert await asyncio.to_thread(log.read_bytes)
+    assert await store.delete(key("b"))
+    assert await asyncio.to_thread(log.read_bytes) == b""
+
+
 # What can't be stored or read
 
 
@@ -274,9 +122,36 @@ async def test_damaged_message_is_an_error(path: Path, store: SqliteStore, chang
     assert texts((await store.load(key(), before=1)).messages)
 
 
-async def test_after_of_another_store_is_an_error(store: SqliteStore) -> None:
+async def test_full_disk(store: SqliteStore) -> None:
+    await store.append(key(), turn(), 0)
+    await store._run(lambda connection: connection.execute("PRAGMA max_page_count = 1").fetchall())
+    added = turn(user(image(medium(300_000))))
+    with pytest.raises(StoreUnavailable, match="disk is full"):
+        await store.append(key(), added, 1)
+    assert len((await store.load(key())).messages) == 2
+    assert (await store.append(key(), added, 1)).turns == 2  # the file was opened again, without the limit
+
+
+@pytest.mark.parametrize("after", ["abc", "1", "1:x", "1:" + "9" * 30])
+async def test_after_of_another_store_is_an_error(store: SqliteStore, after: str) -> None:
     with pytest.raises(StoreError, match="not the `next` of a page"):
-        await store.sessions(after="abc")
+        await store.sessions(after=after)
+
+
+async def test_before_may_be_any_number(store: SqliteStore) -> None:
+    await store.append(key(), turn(), 0)
+    assert len((await store.load(key(), before=2**70)).messages) == 2
+    assert (await store.load(key(), before=-1)).messages == ()
+
+
+async def test_content_that_is_nested_too_deeply_is_refused(store: SqliteStore) -> None:
+    nested: list[object] = []
+    for _ in range(10_000):
+        nested = [nested]
+    with pytest.raises(Unstorable) as caught:
+        await store.append(key(), turn(assistant("before", tool_use("call-1", deep=nested))), 0)
+    assert caught.value.place.startswith("messages[0]")
+    assert await store.session(key()) is None
 
 
 # A file that is locked

@@ -15,22 +15,43 @@ def state_directory(environ: Mapping[str, str] = os.environ) -> Path:
     return (base if base.is_absolute() else Path("~/.local/state")) / "mlc-gateway"
 
 
+def expand(path: Path) -> Path:
+    """Return `path` with ``~`` replaced by the home directory, or as it is if that is not known."""
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        return path
+
+
 def make_directory(path: Path) -> None:
     """Make the directory and its parents if they don't exist; new ones with mode 0700.
 
     Raises:
         StoreUnavailable: it can't be made, or is not a directory that can be written to.
     """
-    missing = [directory for directory in (path, *path.parents) if not directory.exists()]
+    reason = find_fault(path)
+    if reason:
+        raise unusable(path, reason)
     try:
+        missing = [directory for directory in (path, *path.parents) if not directory.exists()]
         for directory in reversed(missing):
             directory.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
         raise unusable(path, error.strerror or str(error)) from error
-    if not path.is_dir():
-        raise unusable(path, "it is not a directory")
-    if not os.access(path, os.W_OK | os.X_OK):
-        raise unusable(path, "it is not writable")
+
+
+def find_fault(directory: Path) -> str:
+    """Return why nothing can be written to `directory`, or why it can't be made; "" if it can."""
+    if str(directory).startswith("~"):
+        return "the home directory is not known"
+    try:
+        while not directory.exists() and directory != directory.parent:
+            directory = directory.parent
+        if not directory.is_dir():
+            return f"{directory} is not a directory"
+    except OSError as error:
+        return error.strerror or str(error)
+    return "" if os.access(directory, os.W_OK | os.X_OK) else f"{directory} is not writable"
 
 
 def make_file(path: Path) -> None:

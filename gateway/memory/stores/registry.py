@@ -14,6 +14,7 @@ from pathlib import Path
 from gateway.config.memory import Memory
 from gateway.config.problems import ConfigError, ConfigProblem
 from gateway.memory.store import Store
+from gateway.memory.stores.paths import expand, find_fault
 
 Problems = Iterator[ConfigProblem]
 
@@ -61,28 +62,22 @@ def describe_store(settings: Memory) -> str:
 
 def _check_sqlite(settings: Memory) -> Problems:
     if settings.sqlite.path:
-        path = Path(settings.sqlite.path).expanduser()
-        reason = "is a directory" if path.is_dir() else _unwritable(path) if path.exists() else _unusable(path.parent)
+        path = expand(Path(settings.sqlite.path))
+        reason = find_fault(path.parent)
+        if not reason and path.is_dir():
+            reason = "it is a directory"
+        if not reason and path.exists() and not os.access(path, os.R_OK | os.W_OK):
+            reason = "it is not writable"
         if reason:
-            yield ConfigProblem("memory.sqlite.path", reason, repr(settings.sqlite.path))
+            yield ConfigProblem("memory.sqlite.path", f"can't be used: {reason}", repr(settings.sqlite.path))
 
 
 def _check_strands_files(settings: Memory) -> Problems:
     if settings.strands_files.directory:
-        reason = _unusable(Path(settings.strands_files.directory).expanduser())
+        reason = find_fault(expand(Path(settings.strands_files.directory)))
         if reason:
-            yield ConfigProblem("memory.strands_files.directory", reason, repr(settings.strands_files.directory))
-
-
-def _unusable(directory: Path) -> str:
-    """Return why nothing can be written to `directory`, or why it can't be made; "" if it can."""
-    while not directory.exists() and directory != directory.parent:
-        directory = directory.parent
-    return _unwritable(directory) if directory.is_dir() else f"can't be used: {directory} is not a directory"
-
-
-def _unwritable(path: Path) -> str:
-    return "" if os.access(path, os.W_OK) else f"can't be used: {path} is not writable"
+            given = repr(settings.strands_files.directory)
+            yield ConfigProblem("memory.strands_files.directory", f"can't be used: {reason}", given)
 
 
 def _check_opensearch(settings: Memory) -> Problems:

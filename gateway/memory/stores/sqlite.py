@@ -19,7 +19,7 @@ from gateway.config.memory import Memory
 from gateway.memory.model import Owner, Page, Session, SessionKey, SessionPage, Turn
 from gateway.memory.store import NEWEST, StoreError, StoreUnavailable, TooLargeForStore, UnreadableSession, Unstorable
 from gateway.memory.stores import sqlite_rows as rows
-from gateway.memory.stores.paths import state_directory
+from gateway.memory.stores.paths import expand, state_directory
 from gateway.memory.stores.sqlite_database import open_database
 
 _T = TypeVar("_T")
@@ -40,7 +40,7 @@ class SqliteStore:
     name: ClassVar[str] = "sqlite"
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.time, seconds: float = SECONDS) -> None:
-        self._path = path.expanduser()
+        self._path = expand(path)
         self._clock = clock
         self._seconds = seconds
         self._thread: ThreadPoolExecutor | None = None

@@ -117,3 +117,10 @@ def transaction(connection: sqlite3.Connection, kind: str) -> Iterator[None]:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
+
+
+def empty_log(connection: sqlite3.Connection) -> None:
+    """Move what is in the log to the file, and empty the log. Waits 0.1 s for others that read, then leaves it."""
+    connection.execute("PRAGMA busy_timeout = 100")
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    connection.execute(f"PRAGMA busy_timeout = {1000 * BUSY_SECONDS:.0f}")

@@ -23,9 +23,9 @@ from gateway.memory.model import (
     StoredMessage,
     Turn,
 )
-from gateway.memory.store import SessionConflict, SessionNotFound, StoreError, UnreadableSession, Unstorable
+from gateway.memory.store import NEWEST, SessionConflict, SessionNotFound, StoreError, UnreadableSession, Unstorable
 from gateway.memory.stores.large import Place, put_back, take_out
-from gateway.memory.stores.sqlite_database import transaction
+from gateway.memory.stores.sqlite_database import empty_log, transaction
 
 _COLUMNS = "agent_id, tenant, caller, id, turns, messages, created, updated, system, pinned, number"
 _ROLES = get_args(Role)
@@ -152,7 +152,7 @@ def load(connection: sqlite3.Connection, key: SessionKey, before: int, limit: in
             "SELECT seq, messages.turn, turns.id, role, content, metadata"
             " FROM messages JOIN turns ON turns.session = messages.session AND turns.turn = messages.turn"
             " WHERE messages.session = ? AND seq < ? ORDER BY seq DESC LIMIT ?",
-            (found[1], before, limit),
+            (found[1], min(before, NEWEST), limit),
         ).fetchall()
         rows.reverse()
         media: dict[int, list[tuple[str, bytes]]] = {}
@@ -203,7 +203,10 @@ def sessions(connection: sqlite3.Connection, owner: Owner | None, after: str, li
 def _position(after: str) -> tuple[float, int]:
     updated, _, number = after.partition(":")
     try:
-        return float(updated), int(number)
+        position = float(updated), int(number)
+        if abs(position[1]) > NEWEST:
+            raise ValueError
+        return position
     except ValueError:
         raise StoreError(f"{after!r} is not the `next` of a page of sessions") from None
 
@@ -221,7 +224,7 @@ def delete(connection: sqlite3.Connection, key: SessionKey) -> bool:
         connection.execute("DELETE FROM sessions WHERE number = ?", number)
         unused = "DELETE FROM media WHERE number = ? AND NOT EXISTS (SELECT 1 FROM media_uses WHERE medium = number)"
         connection.executemany(unused, media)
-    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()  # what was deleted is in the log, too
+    empty_log(connection)  # what was deleted is in the log, too
     return True
 
 

@@ -9,12 +9,7 @@ import pytest
 from gateway.memory.model import Session, Turn
 from gateway.memory.store import SessionConflict, Store
 from tests.memory.conformance.base import OpenStore, StoreTests
-from tests.memory.conversations import (
-    key,
-    texts,
-    turn,
-    user,
-)
+from tests.memory.conversations import assistant, key, texts, tool_result, tool_use, turn, user
 
 
 class WriterTests(StoreTests):
@@ -122,3 +117,43 @@ class WriterTests(StoreTests):
         await asyncio.gather(*map(write, range(6)))
         for number in range(6):
             assert texts((await store.load(key(f"{number}"))).messages) == [f"{number}"] * 3
+
+    async def test_readers_see_whole_turns(self, store: Store, open_store: OpenStore) -> None:
+        async def write() -> None:
+            for seen in range(8):
+                messages = user("1"), assistant(tool_use("call-1")), user(tool_result("call-1")), assistant("4")
+                await store.append(key(), turn(*messages), seen)
+
+        reader = await open_store()
+        writing = asyncio.ensure_future(write())
+        loaded: list[int] = []
+        while not writing.done():
+            await asyncio.sleep(0)
+            if session := await reader.session(key()):
+                page = await reader.load(key())
+                assert session.messages == 4 * session.turns <= len(page.messages)
+                assert [stored.seq for stored in page.messages] == list(range(len(page.messages)))
+                loaded.append(len(page.messages))
+        await writing
+        assert loaded == sorted(loaded)
+        assert all(count % 4 == 0 for count in loaded)
+        assert len((await reader.load(key())).messages) == 32
+
+    async def test_deletion_while_another_writes_leaves_no_session(self, store: Store, open_store: OpenStore) -> None:
+        other = await open_store()
+        for number in range(5):
+            own = key(f"{number}")
+            await store.append(own, turn(), 0)
+            appended, deleted = await asyncio.gather(
+                store.append(own, turn(), 1), other.delete(own), return_exceptions=True
+            )
+            assert deleted is True
+            if isinstance(appended, Session):
+                assert appended.turns == 2
+            else:
+                assert isinstance(appended, SessionConflict), appended
+                assert appended.turns == 0
+            assert await store.session(own) is None
+            assert (await store.sessions(own.owner)).sessions == ()
+            assert (await other.append(own, turn(user("anew")), 0)).messages == 1
+            assert await store.delete(own)
