@@ -215,3 +215,18 @@ def test_a_new_file_has_the_tables_of_version_1(path: Path, tmp_path: Path) -> N
     restore(tmp_path / "old")
     sqlite_database.open_database(path).close()
     assert query(path, tables) == query(tmp_path / "old", tables)
+
+
+def test_another_process_that_opens_the_new_file_too_is_waited_for(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        pauses: list[float] = []
+
+        def sleep(seconds: float) -> None:
+            pauses.append(seconds)
+            other.execute("COMMIT")
+
+        monkeypatch.setattr(sqlite_database.time, "sleep", sleep)
+        with closing(sqlite_database.open_database(path)) as connection:
+            assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        assert len(pauses) == 1

@@ -19,7 +19,14 @@ from gateway.config.memory import AgentCoreStore as Settings
 from gateway.config.memory import Memory
 from gateway.memory.agentcore_mapping import from_event
 from gateway.memory.model import Owner, Page, Session, SessionKey, SessionPage, StoredMessage, Turn
-from gateway.memory.store import NEWEST, SessionConflict, SessionNotFound, StoreError, UnreadableSession
+from gateway.memory.store import (
+    NEWEST,
+    SessionConflict,
+    SessionNotFound,
+    StoreError,
+    StoreUnavailable,
+    UnreadableSession,
+)
 from gateway.memory.stores import agentcore_ids as ids
 from gateway.memory.stores import agentcore_media as media
 from gateway.memory.stores.agentcore_chain import Chain, Found
@@ -89,7 +96,16 @@ class AgentCoreStore:
         attempt = uuid4().hex
         writer = Writer(self._settings.mapping, call, key, turn, attempt, live)
         await call.run(writer.prepare)
-        written = await writer.write(self._log.next_time(record.head))
+        try:
+            written = await writer.write(self._log.next_time(record.head))
+        except StoreUnavailable:
+            raise
+        except StoreError:
+            live = (await self._log.read(call, key)).live
+            if (have := live.turns if live else 0) == turns:
+                raise
+            # The event that the turn follows was deleted with its session.
+            raise SessionConflict(f"the session has {have:,} turns now, not {turns:,}", have) from None
         entry = self._log.turn_entry(key, turn, record, attempt, written.last_event_id)
         record = await self._log.commit(call, entry)
         stored, live = record.at(entry.index), record.live

@@ -7,6 +7,7 @@ Tables: ``sessions``; ``turns``, for the ids of turns that are stored; ``message
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ APPLICATION_ID = int.from_bytes(b"MLCG", "big")
 """Marks SQLite files of the gateway (`PRAGMA application_id`)."""
 BUSY_SECONDS = 5.0
 """How long a process waits for others that write."""
+_PAUSE = 0.01
 
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
@@ -62,12 +64,8 @@ def open_database(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
     try:
         _check_origin(connection, path)
-        for pragma in (
-            "journal_mode = WAL",
-            "synchronous = FULL",
-            "secure_delete = ON",
-            "journal_size_limit = 67108864",
-        ):
+        _use_wal(connection)
+        for pragma in ("synchronous = FULL", "secure_delete = ON", "journal_size_limit = 67108864"):
             connection.execute(f"PRAGMA {pragma}").fetchall()
         if _pragma(connection, "user_version") < len(MIGRATIONS):
             _migrate(connection, path)
@@ -75,6 +73,20 @@ def open_database(path: Path) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def _use_wal(connection: sqlite3.Connection) -> None:
+    """Switch to WAL mode. SQLite itself does not wait here for another process that opens the file too."""
+    until = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL").fetchall()
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= until:
+                raise
+            time.sleep(_PAUSE)
+        else:
+            return
 
 
 def _migrate(connection: sqlite3.Connection, path: Path) -> None:
