@@ -97,27 +97,24 @@ class AgentCoreStore:
         writer = Writer(self._settings.mapping, call, key, turn, attempt, live)
         await call.run(writer.prepare)
         try:
-            written = await writer.write(self._log.next_time(record.head))
+            last_event_id = await writer.write(self._log.next_time(record.head))
         except StoreUnavailable:
             raise
-        except StoreError:
-            live = (await self._log.read(call, key)).live
-            if (have := live.turns if live else 0) == turns:
+        except StoreError:  # such as a branch after an event that was deleted with the session
+            now = await self._log.read(call, key)
+            if now.head == record.head:
                 raise
-            # The event that the turn follows was deleted with its session.
-            raise SessionConflict(f"the session has {have:,} turns now, not {turns:,}", have) from None
-        entry = self._log.turn_entry(key, turn, record, attempt, written.last_event_id)
+            self._in_background(self._purge(key, writer.events))
+            raise _conflict(now) from None
+        entry = self._log.turn_entry(key, turn, record, attempt, last_event_id)
         record = await self._log.commit(call, entry)
         stored, live = record.at(entry.index), record.live
-        self._in_background(
-            self._purge(key, written.events)
-            if stored is not None and stored.id != attempt
-            else self._clean(key, record)
-        )
-        if record.session is not None and live is not None and live.holds(turn.id):
+        holds = live is not None and live.holds(turn.id)
+        lost = stored.id != attempt if stored is not None else not holds
+        self._in_background(self._purge(key, writer.events) if lost else self._clean(key, record))
+        if holds and record.session is not None:
             return record.session
-        have = live.turns if live else 0
-        raise SessionConflict(f"another writer appended to the session; it has {have:,} turns now", have)
+        raise _conflict(record)
 
     async def load(self, key: SessionKey, before: int = NEWEST, limit: int = 100) -> Page:
         """See `Store`."""
@@ -263,6 +260,11 @@ class AgentCoreStore:
         for result in results:
             if isinstance(result, BaseException):
                 raise result
+
+
+def _conflict(record: Record) -> SessionConflict:
+    have = record.live.turns if record.live else 0
+    return SessionConflict(f"another writer changed the session; it has {have:,} turns now", have)
 
 
 def build(settings: Memory, upstream_url: str) -> AgentCoreStore:

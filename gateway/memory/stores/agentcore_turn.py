@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from msgspec import Struct
-
 from gateway.memory.agentcore_mapping import Event, Generation, to_event
 from gateway.memory.agentcore_metadata import MOST_ENTRIES, PREFIX, is_allowed
 from gateway.memory.model import Message, SessionKey, Turn
@@ -26,15 +24,11 @@ MEDIUM = PREFIX + "medium"
 """Event metadata: the attempt, the medium's hash, and the number of the part."""
 
 
-class Written(Struct, frozen=True):
-    """What an attempt wrote. last_event_id: "" if the turn has no messages. events: their actors and ids."""
-
-    last_event_id: str
-    events: list[tuple[str, str]]
-
-
 class Writer:
-    """Writes one turn in one attempt. after: the entry of the turn before; None for the first turn."""
+    """Writes one turn in one attempt. after: the entry of the turn before; None for the first turn.
+
+    events: actors and ids of the events written so far.
+    """
 
     def __init__(
         self, generation: Generation, call: Operation, key: SessionKey, turn: Turn, attempt: str, after: Entry | None
@@ -48,9 +42,9 @@ class Writer:
         self._root = after.last_event_id if after else ""
         uses = [block["toolUse"] for message in turn.messages for block in message.content if "toolUse" in block]
         self._tools = {str(use.get("toolUseId")): str(use.get("name")) for use in uses if isinstance(use, dict)}
-        self._events: list[Event] = []
+        self._mapped_events: list[Event] = []
         self._media: dict[str, str] = {}
-        self._written: list[tuple[str, str]] = []
+        self.events: list[tuple[str, str]] = []
 
     def prepare(self) -> None:
         """Map the messages. Takes long if they are large.
@@ -62,19 +56,19 @@ class Writer:
             raise Unstorable("the turn's id is too long for AgentCore", "id")
         for message in self._turn.messages:
             self._media |= media.large_media(message)
-        self._events = self._mapped({name: [] for name in self._media})
+        self._mapped_events = self._mapped({name: [] for name in self._media})
 
-    async def write(self, timestamp: float) -> Written:
-        """Write all messages, the large media first. Each event has this timestamp."""
+    async def write(self, timestamp: float) -> str:
+        """Write all messages, the large media first, with this timestamp. Return the last one's id; "" for none."""
         if self._media:
             stored = {name: await self._write_medium(name, data, timestamp) for name, data in self._media.items()}
-            self._events = await self._call.run(self._mapped, stored)
+            self._mapped_events = await self._call.run(self._mapped, stored)
         last = ""
-        for seq, event in enumerate(self._events):
+        for seq, event in enumerate(self._mapped_events):
             own = labels(self._number, self._attempt, seq, self._turn.id)
             branch = (self._attempt, self._root) if self._root else (None, None)
             last = await self._create(ids.MESSAGES, event.payload, timestamp, own, event.metadata, branch)
-        return Written(last, self._written)
+        return last
 
     def _mapped(self, stored: dict[str, list[str]]) -> list[Event]:
         return [self._map(number, message, stored) for number, message in enumerate(self._turn.messages)]
@@ -117,7 +111,7 @@ class Writer:
         )
         if repeated:
             event = await self._find(actor, session, branch[0], own)
-        self._written.append((actor, event))
+        self.events.append((actor, event))
         return event
 
     async def _find(self, actor: str, session: str, branch: str | None, own: dict[str, str]) -> str:

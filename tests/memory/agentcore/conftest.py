@@ -35,7 +35,7 @@ def emulator(running_emulator: Emulator) -> Iterator[Emulator]:
 def new_agentcore_store(emulator: Emulator) -> NewAgentCoreStore:
     """A function that returns a store on the emulator. Its arguments are settings."""
 
-    def new(seconds: float = 30.0, **settings: Any) -> AgentCoreStore:
+    def new(seconds: float = 300.0, **settings: Any) -> AgentCoreStore:
         own = Settings(memory_id=emulator.memory_id, endpoint=emulator.url, seconds=seconds, **settings)
         return AgentCoreStore(own, connect, pause=0.001)
 

@@ -12,6 +12,7 @@ import pytest
 from gateway.config.memory import AgentCoreStore as Settings
 from gateway.memory.model import Owner, SessionKey, Turn
 from gateway.memory.store import (
+    SessionConflict,
     SessionNotFound,
     StoreError,
     StoreThrottled,
@@ -177,6 +178,48 @@ async def test_interrupted_deletion_is_finished_by_the_next(
     assert await store.delete(key()) is False
     await store.close()
     assert len([event for event in emulator.state.events.values() if event["sessionId"] == key().id]) == 1
+
+
+class _Held:
+    """A client whose first write waits for `release`."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self.waits, self.release = threading.Event(), threading.Event()
+
+    def create_event(self, **parameters: Any) -> Any:
+        self.waits.set()
+        assert self.release.wait(60)
+        return self._client.create_event(**parameters)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+
+@pytest.mark.parametrize("turns", [0, 1])
+async def test_writer_of_a_session_that_is_deleted_meanwhile_gets_a_conflict(
+    emulator: Emulator, new_agentcore_store: NewAgentCoreStore, turns: int
+) -> None:
+    other = new_agentcore_store()
+    await other.start()
+    await other.append(key(), turn(), 0)
+    if turns == 0:
+        await other.delete(key())
+    held = _Held(connect(other._settings))
+    writer = AgentCoreStore(other._settings, lambda _: held, pause=0.001)
+    await writer.start()
+    writing = asyncio.ensure_future(writer.append(key(), turn(), turns))
+    await asyncio.to_thread(held.waits.wait)
+    if turns == 0:
+        await other.append(key(), turn(), 0)
+    assert await other.delete(key())
+    held.release.set()
+    with pytest.raises(SessionConflict) as caught:
+        await writing
+    assert caught.value.turns == 0
+    await writer.close()
+    await other.close()
+    assert len(emulator.state.events) == 1
 
 
 async def test_records_do_not_grow(emulator: Emulator, new_agentcore_store: NewAgentCoreStore) -> None:
