@@ -69,7 +69,10 @@ class SessionFiles:
     def session(self) -> Session | None:
         """Return the session, or None if there is none."""
         state = self._current()
-        return self._session(state) if state else None
+        try:
+            return self._session(state) if state else None
+        except FileNotFoundError:
+            return None  # deleted meanwhile
 
     def load(self, before: int, limit: int) -> Page:
         """Return a page of messages. Errors as `Store.load`."""

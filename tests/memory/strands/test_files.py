@@ -321,6 +321,13 @@ async def test_content_that_is_not_json(store: StrandsFilesStore, value: Any) ->
     assert await store.session(key()) is None
 
 
+async def test_system_text_that_is_not_text(store: StrandsFilesStore) -> None:
+    with pytest.raises(Unstorable) as caught:
+        await store.append(key(), turn(system="\ud800"), 0)
+    assert caught.value.place == "system"
+    assert await store.session(key()) is None
+
+
 async def test_numbers_that_only_python_has_as_json(store: StrandsFilesStore) -> None:
     added = user(tool_result("1", {"json": [float("inf"), 10**40, 1e-7]}))
     await store.append(key(), turn(added), 0)
