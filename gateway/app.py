@@ -6,8 +6,7 @@ import asyncio
 import contextlib
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
-from typing import NamedTuple
+from collections.abc import AsyncIterator, Coroutine
 
 from aiohttp import web
 
@@ -17,11 +16,10 @@ from gateway.admin.pages import AdminPages
 from gateway.config.load import ConfigError
 from gateway.config.reload import check_reload
 from gateway.config.schema import Listen, Secret, Settings
-from gateway.memory.store import Store
+from gateway.generation import Generation, UseCase, UseCases
 from gateway.observe.logs import Logger, configure, warn_of_payloads
 from gateway.observe.metrics import Metrics
 from gateway.observe.nodes import Nodes
-from gateway.ports import ExecuteHandler, ManageHandler, ProfileCache, SessionHandler, SessionKeeper
 from gateway.proxy.acceptor import UNIX
 from gateway.proxy.aiohttp_listener import AiohttpListener
 from gateway.proxy.application import RUNNER_OPTIONS as RUNNER_OPTIONS
@@ -31,71 +29,7 @@ from gateway.proxy.listener import DataListener
 from gateway.upstream.client import Upstream
 from gateway.upstream.tls import TlsSource, on_data_port, to_cluster, watch
 
-
-class UseCases(NamedTuple):
-    """The use cases that handle requests. manage: None if registration is off.
-
-    sessions, memory, store: the gateway's own sessions on the cluster's paths, in use, and where they are kept; None
-    without memory.
-    """
-
-    execute: ExecuteHandler
-    profiles: ProfileCache
-    manage: ManageHandler | None = None
-    sessions: SessionHandler | None = None
-    memory: SessionKeeper | None = None
-    store: Store | None = None
-
-
-UseCase = Callable[[Settings, Upstream, Logger, Metrics], UseCases | tuple[ExecuteHandler, ProfileCache]]
-
 _ADMIN_GRACE = 1.0
-
-
-class _Generation:
-    """One set of settings, and the parts that serve the requests which began under it."""
-
-    def __init__(self, settings: Settings, use_case: UseCase, log: Logger, metrics: Metrics) -> None:
-        self.settings = settings
-        self.log = log
-        self.upstream = Upstream(settings.upstream, settings.limits, log)
-        cases = UseCases(*use_case(settings, self.upstream, log, metrics))
-        self.profiles, self.manage = cases.profiles, cases.manage
-        self.memory, self.store = cases.memory, cases.store
-        self.port = DataPort(
-            settings, self.upstream, cases.execute, cases.profiles, log, metrics, cases.manage, cases.sessions
-        )
-
-    async def start(self) -> None:
-        """Open the connection pool.
-
-        Raises:
-            ConfigError: a file that the settings name can't be used.
-        """
-        await self.upstream.start()
-        if self.memory is not None:
-            self.memory.start()
-
-    async def ended(self) -> None:
-        """Wait until the last request is answered, the last turn stored, the last registration finished or undone."""
-        await self.port.lifecycle.ended()
-        if self.memory is not None:
-            await self.memory.ended()
-        if self.manage is not None:
-            await self.manage.ended()
-
-    async def retire(self) -> None:
-        """Close once the last request is answered."""
-        try:
-            await self.ended()
-        finally:
-            await self.close()
-
-    async def close(self) -> None:
-        """Close the connections to the cluster, and the store of sessions."""
-        if self.memory is not None:
-            await self.memory.close()
-        await self.upstream.close()
 
 
 class Gateway:
@@ -109,7 +43,7 @@ class Gateway:
         self.metrics = Metrics()
         self.metrics.registry.register(Nodes(lambda: self.upstream.nodes.states()))
         self._use_case = use_case
-        self._now = _Generation(settings, use_case, log, self.metrics)
+        self._now = Generation(settings, use_case, log, self.metrics)
         self._background: set[asyncio.Task[None]] = set()
         self._stop_early = asyncio.Event()
         self._retiring: set[asyncio.Task[None]] = set()
@@ -172,7 +106,7 @@ class Gateway:
         """
         check_reload(self.settings, settings)
         tls = await asyncio.to_thread(on_data_port, settings.listen.tls, log)
-        new = _Generation(settings, self._use_case, log, self.metrics)
+        new = Generation(settings, self._use_case, log, self.metrics)
         try:
             await new.start()
         except ConfigError:
@@ -255,7 +189,7 @@ def create_app(settings: Settings, use_case: UseCase | None = None, log: Logger 
         ConfigError: as `Gateway`; on startup also a file that the settings name can't be used.
     """
     log = log or configure(settings.logs.level, settings.logs.format, payloads=settings.logs.payloads)
-    generation = _Generation(settings, use_case or _real_use_case(), log, Metrics())
+    generation = Generation(settings, use_case or _real_use_case(), log, Metrics())
 
     async def run(_: web.Application) -> AsyncIterator[None]:
         async with contextlib.AsyncExitStack() as undo:

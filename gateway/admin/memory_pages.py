@@ -24,7 +24,7 @@ from gateway.memory.management import (
 )
 from gateway.memory.model import Session
 from gateway.memory.rest_handler import store_errors
-from gateway.memory.store import SessionNotFound, Store
+from gateway.memory.store import SessionNotFound, Store, StoreError
 from gateway.memory.strands_export import zip_session
 
 _LIMIT = 100
@@ -137,13 +137,18 @@ def _download(content_type: str, name: str) -> dict[str, str]:
 async def _stream(
     request: web.Request, lines: AsyncGenerator[bytes, None], headers: dict[str, str]
 ) -> web.StreamResponse:
-    """Send the lines as they are read. If the store fails midway, the response ends without its last chunk."""
+    """Send the lines as they are read. If the store fails midway, the connection is closed within the response."""
     with store_errors():
         first = await anext(lines)
     response = web.StreamResponse(headers=headers)
     await response.prepare(request)
     await response.write(first)
-    async for line in lines:
-        await response.write(line)
+    try:
+        async for line in lines:
+            await response.write(line)
+    except StoreError:
+        if request.transport is not None:
+            request.transport.abort()  # the client must not take what it has got for all of it
+        raise
     await response.write_eof()
     return response

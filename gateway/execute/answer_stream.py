@@ -65,7 +65,7 @@ class StreamReader:
 
 
 class _Events:
-    """The conversation that the events of one run tell."""
+    """The events of one run, as a conversation."""
 
     def __init__(self, reader: OutputReader, ag_ui: bool) -> None:
         self._reader = reader

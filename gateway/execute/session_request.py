@@ -28,6 +28,7 @@ from gateway.unified.request import ExecuteRequest, parameters_as_strings, read_
 
 IDS = ("memory_id", "session_id")
 """Parameters that name the session. The cluster does not get them, nor its own ids of a conversation's parts."""
+_QUESTION = "parameters.question"
 _NOT_SENT = frozenset({*IDS, "parent_interaction_id", "question"})
 _STEPS_LEFT_OUT = Notice(
     "MEMORY_STEPS_LEFT_OUT",
@@ -87,8 +88,8 @@ def read_new_input(request: ExecuteRequest) -> AgentInput:
     if request.input is not None:
         return request.input
     question = parameters_as_strings(request.parameters)["question"]
-    text = Text(question, "parameters.question")
-    return AgentInput(InputType.TEXT, (InputMessage("user", (text,), "parameters.question"),))
+    text = Text(question, _QUESTION)
+    return AgentInput(InputType.TEXT, (InputMessage("user", (text,), _QUESTION),))
 
 
 def compose(
@@ -184,7 +185,7 @@ class _Written:
             case InputType.TEXT:
                 content = [{"type": "text", "text": self._value}]
                 self._items.append(self._raw({"role": "user", "content": content}))
-                self._places.append(lambda _: "parameters.question" if self._request.input is None else "input")
+                self._places.append(lambda _: _QUESTION if self._request.input is None else "input")
 
     def _raw(self, value: Any) -> msgspec.Raw:
         """Return the JSON of a value of the client's, with its long strings."""
@@ -201,16 +202,20 @@ class _Written:
             parameters["message_history_limit"] = "0"
         members = {**self._request.other, "input": self._raw(self._value) if self._whole else self._items}
         body = msgspec.json.encode({**members, **({"parameters": parameters} if parameters else {})})
-        place = place_map(self._places)
+        place = place_map(self._places) if self._places else _question_place
         try:
             merged = read_execute(body, _widened(self._request.extracted.budget, self._stored_bytes))
         except InvalidInput as error:
             problems = [replace(problem, place=place(problem.place)) for problem in error.problems]
             raise InvalidInput(error.reason, problems, _UNREADABLE, error.repeats) from None
         assert merged.input is not None
-        if self._whole:
+        if self._whole and self._request.input is not None:
             return body, merged
         return body, replace(merged, input=relocate(merged.input, place))
+
+
+def _question_place(_: str) -> str:
+    return _QUESTION
 
 
 _COUNT_TURNS = (Generation.TEXT, Generation.FUNCTION_CALLING)

@@ -15,8 +15,9 @@ from gateway.execute.rewriter import new_turn_id
 from gateway.execute.session_request import IDS, Earlier, SessionRequest, compose
 from gateway.execute.session_stream import SessionStream
 from gateway.memory.model import Message, Metadata, Turn
-from gateway.memory.owner import owner_of
+from gateway.memory.owner import agent_of, owner_of
 from gateway.memory.sessions import OpenSession, Sessions
+from gateway.memory.window import measure
 from gateway.mlcommons.profile import AgentProfile
 from gateway.notices import Notice
 from gateway.offload import run_here_if
@@ -59,8 +60,9 @@ class SessionRuns:
             InvalidInput: its parameters don't name one session, or nothing in its input is new.
             GatewayError: as `Sessions.open`.
         """
-        owner = await owner_of(call.headers, call.agent_id, self.settings.memory)
-        session = await self.sessions.open(owner, read_id(request))
+        session_id = read_id(request)
+        owner = await owner_of(call.headers, self._agent_of(session_id, call.agent_id), self.settings.memory)
+        session = await self.sessions.open(owner, session_id)
         try:
             run = SessionRun(self, call, request, profile, session)
             await run.compose()
@@ -68,6 +70,11 @@ class SessionRuns:
         except BaseException:
             session.release()
             raise
+
+    def _agent_of(self, session_id: str, agent_id: str) -> str:
+        """Return whose session it is: of the agent, or of one that it replaces (`agents.aliases`)."""
+        named = agent_of(session_id)
+        return named if named and self.settings.agents.aliases.get(named) == agent_id else agent_id
 
 
 class SessionRun:
@@ -98,7 +105,8 @@ class SessionRun:
     async def compose(self) -> None:
         """Write the request with the session's messages."""
         roles = self._runs.settings.agents.roles
-        small = self._request.is_small and len(self._call.body) + len(self._earlier.history) * 512 <= _SMALL
+        stored = sum(measure(item.message)[0] for item in self._earlier.history)
+        small = self._request.is_small and len(self._call.body) + stored <= _SMALL
         self.sent = await run_here_if(
             small, compose, self._profile, self._request, self._earlier, self._metadata, roles, self._turn_id
         )
@@ -179,7 +187,8 @@ class SessionRun:
             return await self._session.commit(self._failed_turn())
         if not run.messages:
             return (ANSWER_MISSING, *await self._session.commit(self._failed_turn()))
-        return await self._session.commit(self._turn((*self.sent.new, *self._answer_messages(run))))
+        messages = (*self.sent.new, *self._answer_messages(run))
+        return await self._session.commit(Turn(self._turn_id, messages, self.sent.system))
 
     def _answer_messages(self, run: RunAnswer) -> list[Message]:
         """Return the answer's messages with what is known about them. The last one has the run's usage if none has."""
@@ -207,10 +216,7 @@ class SessionRun:
             msgspec.structs.replace(message, metadata=msgspec.structs.replace(message.metadata, failed=True))
             for message in self.sent.new
         )
-        return self._turn(tuple(failed))
-
-    def _turn(self, messages: tuple[Message, ...]) -> Turn:
-        return Turn(self._turn_id, messages, self.sent.system)
+        return Turn(self._turn_id, tuple(failed))
 
     def _written(self, run: RunAnswer, body: bytes) -> bytes:
         return self._runs.outputs.write(self._profile, run, body, self._session.id)

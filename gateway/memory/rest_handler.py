@@ -29,6 +29,8 @@ _PAGE = 10
 _MOST = 10_000
 _UNKNOWN = "/_plugins/_ml/memory/mlc-gateway"
 """A memory that no cluster has: its ids are chosen by the cluster and 20 characters long."""
+_SIGNATURE = "X-Amz-Signature="
+"""The query of a presigned URL has it."""
 _REFUSED = (401, 403)
 _NOT_FOUND = {"memory": "Memory", "messages": "Memory", "session": "Memory", "search": "Memory"}
 
@@ -53,7 +55,7 @@ class SessionResources:
             InvalidInput: `max_results` or `next_token` is not a number.
             MemoryUnavailable, UpstreamUnavailable, UpstreamTimeout: the store or the cluster can't be used.
         """
-        if is_signed(call.headers):
+        if is_signed(call.headers) or _SIGNATURE in call.raw_target:
             raise SignatureConflict(
                 "The gateway answers this request itself and can't check its SigV4 signature.",
                 help="Read sessions at the gateway's admin port, or with `mlc-gateway memory`.",

@@ -9,9 +9,13 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from gateway.config.memory import AgentCoreStore as AgentCoreSettings
 from gateway.memory.store import Store
+from gateway.memory.stores.agentcore import AgentCoreStore
 from gateway.memory.stores.sqlite import SqliteStore
 from gateway.memory.stores.strands_files import StrandsFilesStore
+from tests.memory.agentcore.conftest import connect
+from tests.memory.agentcore.emulator import Emulator
 
 
 @asynccontextmanager
@@ -46,6 +50,16 @@ def _check_sqlite(place: str) -> None:
         assert connection.execute(unused).fetchone() == (0,)
 
 
+@asynccontextmanager
+async def _serve_agentcore(folder: Path) -> AsyncIterator[str]:
+    with Emulator() as emulator:
+        yield emulator.url
+
+
+def _open_agentcore(place: str) -> Store:
+    return AgentCoreStore(AgentCoreSettings(memory_id=Emulator.memory_id, endpoint=place), connect, pause=0.01)
+
+
 def _open_strands_files(place: str) -> Store:
     return StrandsFilesStore(Path(place) / "sessions")
 
@@ -60,5 +74,6 @@ def _check_strands_files(place: str) -> None:
 
 STORES: dict[str, Killable] = {
     "sqlite": Killable(_open_sqlite, check=_check_sqlite),
+    "agentcore": Killable(_open_agentcore, _serve_agentcore),
     "strands_files": Killable(_open_strands_files, check=_check_strands_files),
 }

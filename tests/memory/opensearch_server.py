@@ -29,6 +29,7 @@ forbidden: 403; too large: 413; text: HTML.
 """
 _JSON = dict[str, Any]
 _OPERATIONS = ('{"index"', '{"create"', '{"update"', '{"delete"')
+_SEQUENCE = count()
 _CONTAINERS = "/_plugins/_ml/memory_containers"
 
 
@@ -36,6 +37,7 @@ _CONTAINERS = "/_plugins/_ml/memory_containers"
 class _Document:
     source: _JSON
     version: int = 1
+    seq: int = 0
 
 
 @dataclass
@@ -288,7 +290,9 @@ def _error(status: int, type_: str, reason: str) -> web.Response:
 
 def _got(index: Index, id_: str) -> _JSON:
     document = index.documents.get(id_)
-    return {"_id": id_, "found": False} if document is None else {"_id": id_, "found": True, "_source": document.source}
+    if document is None:
+        return {"_id": id_, "found": False}
+    return {"_id": id_, "found": True, "_seq_no": document.seq, "_primary_term": 1, "_source": document.source}
 
 
 def _hits(index: Index, body: _JSON) -> web.Response:
@@ -319,6 +323,8 @@ def _do(index: Index, operation: str, action: _JSON, body: _JSON | None) -> int:
             return 409
         case "index" if known is not None and action.get("version", known.version) < known.version:
             return 409
+        case "delete" if known is not None and action.get("if_seq_no", known.seq) != known.seq:
+            return 409
         case "delete":
             index.documents.pop(action["_id"], None)
             return 200 if known else 404
@@ -327,9 +333,10 @@ def _do(index: Index, operation: str, action: _JSON, body: _JSON | None) -> int:
                 return 404
             assert body is not None
             known.source = _merged(known.source, body["doc"])
+            known.seq = next(_SEQUENCE)
             return 200
     assert body is not None
-    index.documents[action["_id"]] = _Document(body, action.get("version", 1))
+    index.documents[action["_id"]] = _Document(body, action.get("version", 1), next(_SEQUENCE))
     return 201
 
 

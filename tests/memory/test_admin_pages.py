@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import zipfile
@@ -10,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import ClientSession, web
+from aiohttp import ClientConnectionError, ClientPayloadError, ClientSession, web
 from aiohttp.test_utils import TestServer
 from yarl import URL
 
 from gateway.admin.application import build_application
 from gateway.config.schema import Secret
+from gateway.memory.model import Page, SessionKey
 from gateway.memory.store import StoreUnavailable
 from gateway.observe.logs import configure
 from gateway.supervisor.admin import Answer, SupervisorPages
@@ -24,7 +26,7 @@ from tests.memory.conversations import assistant, image, key, turn, user
 from tests.memory.in_memory_store import InMemoryStore
 from tests.memory.test_rest import WithSessions
 from tests.proxy.use_case import UseCase
-from tests.wire import send_request
+from tests.wire import PATIENCE, send_request
 
 UPSTREAM = "http://127.0.0.1:9"
 SESSIONS = "/memory/sessions"
@@ -124,6 +126,25 @@ async def test_export_as_json_lines(client: ClientSession) -> None:
     assert response.headers["Content-Disposition"] == 'attachment; filename="gws-one.jsonl"'
     assert lines[0]["session"]["system"] == "Be brief."
     assert [line["message"]["seq"] for line in lines[1:]] == [0, 1, 2, 3]
+
+
+async def test_an_export_that_fails_midway_does_not_look_whole(client: ClientSession, store: InMemoryStore) -> None:
+    await store.append(key("long"), turn(*[user("x")] * 150), 0)
+    load = store.load
+
+    async def fail_later(session_key: SessionKey, before: int, limit: int) -> Page:
+        if before > 100:
+            raise StoreUnavailable("the disk is gone")
+        return await load(session_key, before, limit)
+
+    store.load = fail_later  # type: ignore[assignment]
+
+    async def read() -> bytes:
+        async with client.get(f"{SESSIONS}/gws-long/export") as response:
+            return await response.read()
+
+    with pytest.raises((ClientPayloadError, ClientConnectionError)):
+        await asyncio.wait_for(read(), PATIENCE)
 
 
 async def test_export_as_files_of_strands(client: ClientSession) -> None:

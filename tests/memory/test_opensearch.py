@@ -239,18 +239,20 @@ async def test_limits_may_be_large(store: OpenSearchStore) -> None:
     assert len((await store.sessions(limit=10**6)).sessions) == 1
 
 
-async def test_session_whose_head_is_behind_is_read_to_its_end(
-    server: OpenSearchServer, store: OpenSearchStore
+@pytest.mark.parametrize("turns", [0, 1, 4, 6, 7, 1_000])
+async def test_session_whose_head_has_another_number_is_read_to_its_end(
+    server: OpenSearchServer, store: OpenSearchStore, turns: int
 ) -> None:
     for number in range(5):
         await store.append(key(), turn(user(str(number))), number)
     [head] = [document for document in server.documents() if document.get("kind") == "session"]
-    head["body"]["turns"] = 1
+    head["body"]["turns"] = turns
     session = await store.session(key())
     assert session is not None
     assert session.turns == 5
     assert texts((await store.load(key())).messages) == ["0", "1", "2", "3", "4"]
     assert [listed.turns for listed in (await store.sessions()).sessions] == [5]
+    assert (await store.append(key(), turn(), 5)).turns == 6
 
 
 async def test_damaged_session_is_reported(server: OpenSearchServer, store: OpenSearchStore) -> None:

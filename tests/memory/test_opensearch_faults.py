@@ -145,3 +145,40 @@ async def test_append_during_a_deletion_leaves_nothing(server: OpenSearchServer,
         assert await store.session(key()) is None
         await store.delete(key())
         assert server.documents() == []
+
+
+async def test_session_that_is_made_again_survives_a_writer_that_finishes_the_deletion(
+    server: OpenSearchServer, store: OpenSearchStore
+) -> None:
+    other = store_on(server)
+    await other.start()
+    number = 0
+    while True:
+        await store.append(key(), two_messages_with_an_image(), 0)
+        server.counted_from_now()
+        server.faults[3] = "refused"  # after the mark
+        with pytest.raises(StoreUnavailable):
+            await store.delete(key())
+        slow, fast = turn(), turn()
+        server.counted_from_now()
+        server.holds[number] = asyncio.Event()
+        late = asyncio.ensure_future(other.append(key(), slow, 0))
+        held = asyncio.ensure_future(server.held.wait())
+        await asyncio.wait([late, held], return_when=asyncio.FIRST_COMPLETED)
+        if late.done():
+            held.cancel()
+            break
+        try:
+            await store.append(key(), fast, 0)
+        except SessionConflict as conflict:  # `late` is held after it has written its record
+            await store.append(key(), fast, conflict.turns)
+        server.holds.pop(number).set()
+        server.held.clear()
+        with contextlib.suppress(SessionConflict):
+            await late
+        assert fast.id in await ids_of(store, key())
+        await store.delete(key())
+        assert server.documents() == []
+        number += 1
+    assert number > 10
+    await other.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from typing import Any
 
 import pytest
@@ -66,10 +67,11 @@ def test_unindexed_object_comes_back_as_it_was_written(api: Api, index: str) -> 
 
 def test_session_of_a_container_that_exists_is_left_as_it_is(api: Api, container: str) -> None:
     path = f"{CONTAINERS}/{container}/memories/sessions"
+    id_ = uuid.uuid4().hex
     for status, summary in (("created", "first"), ("exists", "second")):
-        answer = api.must("POST", path, {"session_id": "facts", "summary": summary})
-        assert answer == {"session_id": "facts", "status": status}
-    assert api.must("GET", f"{path}/facts")["summary"] == "first"
+        answer = api.must("POST", path, {"session_id": id_, "summary": summary})
+        assert answer == {"session_id": id_, "status": status}
+    assert api.must("GET", f"{path}/{id_}")["summary"] == "first"
 
 
 def test_values_of_a_working_memory_come_back(api: Api, container: str) -> None:

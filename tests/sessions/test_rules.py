@@ -10,8 +10,12 @@ from typing import Any
 
 import pytest
 
+from gateway.memory.model import Owner, SessionKey
+from gateway.memory.repair import INTERRUPTED
+from gateway.memory.stores.registry import build_store
 from gateway.simulator.llm.endpoints import Reply
 from tests.delivery.cases import IMAGE
+from tests.memory.conversations import assistant, tool_use, turn, user
 from tests.sessions.conftest import Cluster, StartCluster
 
 AGENT = "flow-b"
@@ -73,6 +77,31 @@ async def test_the_cluster_does_not_see_the_session(cluster: Cluster) -> None:
     memories = cluster.simulator.core.memory.memories.values()
     assert [len(memory.messages) for memory in memories] == [1, 1]
     assert first.memory_id not in cluster.simulator.core.memory.memories
+
+
+async def test_an_agent_goes_on_with_the_sessions_of_the_one_it_replaces(cluster: Cluster) -> None:
+    first = await cluster.ask(AGENT, {"input": "One."})
+    aliases = {cluster.agents[AGENT]: cluster.agents["conv-b"]}
+    await cluster.start({"agents": {**cluster.settings["agents"], "aliases": aliases}})
+    second = await cluster.ask(AGENT, {"input": "Two."}, first.memory_id)
+    third = await cluster.ask("conv-b", {"input": "Three."}, first.memory_id)
+    assert (second.status, third.status) == (200, 200)
+    assert second.memory_id == first.memory_id
+    assert [json.dumps(third.llm).count(text) for text in ("One.", "Two.", "Three.")] == [1, 1, 1]
+
+
+async def test_a_tool_call_of_a_run_that_was_killed_is_repaired_and_reported(cluster: Cluster) -> None:
+    first = await cluster.ask(AGENT, {"input": "Hello."})
+    store = build_store(cluster.gateways[0].settings.memory)
+    await store.start()
+    key = SessionKey(Owner(cluster.agents[AGENT]), first.memory_id)
+    await store.append(key, turn(user("Zoom."), assistant(tool_use("c1", "zoom"))), 1)
+    await store.close()
+    after = await cluster.ask(AGENT, {"input": "And?"}, first.memory_id)
+    assert (after.status, after.notices) == (200, "TOOL_ERROR_MARKED, MEMORY_REPAIRED")
+    roles = [message["role"] for message in after.llm[0]["messages"]]
+    assert roles == ["user", "assistant", "user", "assistant", "tool", "user"]
+    assert INTERRUPTED in json.dumps(after.llm)
 
 
 async def test_a_stored_block_that_can_not_be_delivered_is_named(cluster: Cluster) -> None:
@@ -166,6 +195,22 @@ async def test_a_failed_turn_is_not_sent_again(cluster: Cluster, has_begun: bool
     assert json.dumps(after.llm).count("Hello.") == 1
 
 
+async def test_system_text_is_kept_until_another_one_comes(cluster: Cluster) -> None:
+    def told(text: str) -> dict[str, Any]:
+        return {"input": [{"role": "system", "content": text}, {"role": "user", "content": "Hi."}]}
+
+    memory_id = (await cluster.ask(AGENT, told("Be brief."))).memory_id
+    second = await cluster.ask(AGENT, {"input": "And?"}, memory_id)
+    assert json.dumps(second.llm).count("Be brief.") == 1
+    cluster.simulator.script([Reply(500, "{}")])
+    assert (await cluster.ask(AGENT, told("Be rude."), memory_id)).status == 500
+    fourth = await cluster.ask(AGENT, told("Be long."), memory_id)
+    fifth = await cluster.ask(AGENT, {"input": "And?"}, memory_id)
+    for answered in (fourth, fifth):
+        sent = json.dumps(answered.llm)
+        assert [sent.count(text) for text in ("Be brief.", "Be rude.", "Be long.")] == [0, 0, 1]
+
+
 async def test_a_client_that_leaves_leaves_a_failed_turn(slow: Any) -> None:
     cluster, started, goes_on = slow
     first = await cluster.ask(AGENT, {"input": "Hello."})
@@ -179,7 +224,7 @@ async def test_a_client_that_leaves_leaves_a_failed_turn(slow: Any) -> None:
         if after.status != 409:
             break
     assert after.status == 200
-    assert "Slowly." not in json.dumps(after.llm)
+    assert "Slowly." not in json.dumps(after.llm[-1])
 
 
 async def test_a_refused_request_leaves_nothing(cluster: Cluster) -> None:

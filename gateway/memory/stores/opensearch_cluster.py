@@ -96,6 +96,10 @@ class Cluster:
 
     async def get(self, index: str, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
         """Return the ``_source`` of the documents that exist, by id."""
+        return {id_: document["_source"] for id_, document in (await self.get_documents(index, ids)).items()}
+
+    async def get_documents(self, index: str, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """Return the documents that exist, by id, with ``_source``, ``_seq_no`` and ``_primary_term``."""
         if not ids:
             return {}
         answer = await self.call("POST", f"/{index}/_mget", {"ids": ids}, preference="_primary")
@@ -104,7 +108,7 @@ class Cluster:
             if "error" in document:
                 raise self._error(document.get("status", 404), document["error"])
             if document["found"]:
-                found[document["_id"]] = document["_source"]
+                found[document["_id"]] = document
         return found
 
     async def write(self, operations: Iterable[tuple[dict[str, Any], Any]]) -> list[int]:

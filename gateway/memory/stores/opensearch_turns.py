@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from gateway.memory.model import Owner, Session, SessionKey
-from gateway.memory.store import StoreError, UnreadableSession
+from gateway.memory.store import StoreError, StoreUnavailable, UnreadableSession
 from gateway.memory.stores.opensearch_cluster import Cluster
 from gateway.memory.stores.opensearch_documents import (
     Head,
@@ -50,11 +50,15 @@ class Turns:
             return head
         found = await self.head(head.key)
         if found is None:
-            raise StoreError(f"The session {head.key.id} was deleted while it was made. Send the request again")
+            raise StoreUnavailable(f"The session {head.key.id} was deleted while it was made. Send the request again")
         return found
 
     async def last(self, heads: Sequence[Head]) -> list[Record | None]:
-        """Return the last record of each session; None for a session without any."""
+        """Return the last record of each session; None for a session without any.
+
+        A head may have another number than its last record: a lower one, if its writer was killed before it wrote the
+        number; or a higher one, if a record was not written or a late writer belongs to a deleted session.
+        """
         last: list[Record | None] = [None] * len(heads)
         steps = {index: max(head.turns, 1) for index, head in enumerate(heads)}
         while steps:
@@ -69,6 +73,8 @@ class Turns:
                     last[index] = record or last[index]
                 if record:
                     following[index] = turn + 1
+                elif last[index] is None and turn > 1:
+                    following[index] = turn // 2
             steps = following
         return last
 
@@ -144,7 +150,7 @@ class Turns:
     async def commit(self, head: Head, record: Record) -> bool:
         """Write a record; from now on the turn exists. Return False if the number is taken.
 
-        The head gets the number in both cases, as it is only where readers begin to look for the last record.
+        The head gets the number in both cases: it says where readers begin to look for the last record.
         """
         create = {"create": {"_index": self.index, "_id": record_id(head.incarnation, record.turn)}}
         hint = {"body": {"turns": record.turn, "updated": record.updated}, **_times(record.updated)}
@@ -169,8 +175,15 @@ class Turns:
         await delete_incarnation(self._cluster, self.index, head.incarnation)
 
     async def delete_head(self, head: Head) -> None:
-        """Delete the head."""
-        await self._cluster.write([({"delete": {"_index": self.index, "_id": head_id(head.key)}}, None)])
+        """Delete the head, unless another writer has deleted it and made the session again."""
+        id_ = head_id(head.key)
+        while found := (await self._cluster.get_documents(self.index, [id_])).get(id_):
+            if read_head(found["_source"]).incarnation != head.incarnation:
+                return
+            condition = {"if_seq_no": found["_seq_no"], "if_primary_term": found["_primary_term"]}
+            [status] = await self._cluster.write([({"delete": {"_index": self.index, "_id": id_, **condition}}, None)])
+            if status != 409:
+                return
 
     async def list(self, owner: Owner | None, after: str, limit: int) -> tuple[list[Head], str]:
         """Return a page of heads, the last updated first, and the `after` of the next page."""
