@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import share
 from tests.memory.killable_stores import STORES
 from tests.memory.kills import kill_rounds
 
-ROUNDS = 5
+ROUNDS = share(12)
 
 
 @pytest.mark.parametrize("name", STORES)
