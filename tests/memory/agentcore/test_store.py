@@ -23,10 +23,7 @@ MODES: dict[str, Faults] = {
     "failing writes, unknown ids": Faults(fail=3, echo=True),
     "everything": Faults(True, True, 5, True, 5, 4, True, (7, 0, 2)),
 }
-
-
-ALWAYS = "no fault", "everything"
-_PARAMETERS = [pytest.param(mode, marks=() if mode in ALWAYS else pytest.mark.slow) for mode in MODES]
+_PARAMETERS = [pytest.param(mode, marks=() if mode == "everything" else pytest.mark.slow) for mode in MODES]
 
 
 @pytest.fixture(params=_PARAMETERS)
