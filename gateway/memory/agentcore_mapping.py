@@ -112,8 +112,8 @@ def _payload(message: Message, tools: Mapping[str, str]) -> tuple[list[Payload],
     payload: list[Payload] = []
     joined = 0
     if results:
-        said = "\n".join(text for block in results for text in content.texts_of_result(block))
-        payload += [_conversational("TOOL", part) for part in _parts(said)]
+        result_text = "\n".join(text for block in results for text in content.texts_of_result(block))
+        payload += [_conversational("TOOL", part) for part in _parts(result_text)]
         data = [content.result_from(block, tools.get(block["toolResult"]["toolUseId"])) for block in results]
         payload.append({"blob": wrap(BlobType.TOOL_RESULTS, data)})
     for block in message.content:

@@ -54,7 +54,7 @@ class OpenSession:
 
     @property
     def notices(self) -> tuple[Notice, ...]:
-        """What the client is told about the session itself."""
+        """Notices for the client about the session itself."""
         return () if self.key is not None else (UNAVAILABLE,)
 
     async def commit(self, turn: Turn) -> tuple[Notice, ...]:

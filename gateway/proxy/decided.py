@@ -25,6 +25,7 @@ HELD_ANSWER = 16 * 1024 * 1024
 """Largest response, in bytes, that is held for the use case to finish."""
 _AGENT = b"X-MLC-Agent"
 _UNCHANGED = Forward()
+_NOTHING: Mapping[str, str] = {}
 _NOT_HELD = {HEADER: "MEMORY_ANSWER_MISSING"}
 
 
@@ -41,7 +42,7 @@ class DecidedExchange(Exchange):
         self._held: list[bytes] = []
         self._held_size = 0
         self._retry = self._relays = False
-        self._added: Mapping[str, str] = {}
+        self._added = _NOTHING
 
     def send_again(self, forward: Forward) -> None:
         """Send another request in place of the one that failed."""
@@ -122,7 +123,8 @@ class DecidedExchange(Exchange):
             self._task = asyncio.get_running_loop().create_task(self._finish_held(finish, head, piece))
         else:
             self._added = _NOT_HELD
-            self._abandon_answer()
+            if self._forward.abandoned is not None:
+                self._forward.abandoned()
             self._begin_unframed(head)
             super().on_body(piece, False)
 
@@ -162,12 +164,9 @@ class DecidedExchange(Exchange):
         self._task = None
         super().on_body(answer.body if answer is not None else b"", True)
 
-    def _abandon_answer(self) -> None:
+    def _finish(self) -> None:
         if self._forward.abandoned is not None:
             self._forward.abandoned()
-
-    def _finish(self) -> None:
-        self._abandon_answer()
         super()._finish()
 
     def _decide_retry(self, head: ResponseHead) -> None:
