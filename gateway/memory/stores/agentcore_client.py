@@ -203,7 +203,7 @@ class Operation:
 
     async def _call(self, method: str, **parameters: Any) -> tuple[dict[str, Any], int]:
         """Call the service until it succeeds. Return its answer and the number of attempts."""
-        attempt = 0
+        attempt = failures = 0
         while True:
             attempt += 1
             try:
@@ -213,7 +213,8 @@ class Operation:
                 raise
             except Exception as error:  # botocore, files and networks raise many kinds of errors
                 fault = _fault(error)
-                if fault.lasting or (attempt >= _ATTEMPTS and not fault.throttled):
+                failures += not fault.throttled
+                if fault.lasting or failures >= _ATTEMPTS:
                     raise fault.error from error
                 try:
                     await self.pause(attempt)

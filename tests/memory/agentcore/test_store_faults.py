@@ -8,6 +8,7 @@ import threading
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 
 from gateway.config.memory import AgentCoreStore as Settings
 from gateway.memory.model import Owner, SessionKey, Turn
@@ -444,3 +445,24 @@ async def test_credentials_must_be_there(monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(StoreUnavailable, match="credentials"):
         await store.session(key())
     await store.close()
+
+
+class RefusingService:
+    """A client of boto3 whose calls end with one error after the other, then succeed."""
+
+    def __init__(self, *codes: str) -> None:
+        self.codes = list(codes)
+
+    def list_actors(self, **parameters: Any) -> dict[str, Any]:
+        if self.codes:
+            error = {"Error": {"Code": self.codes.pop(0), "Message": "not now"}}
+            raise ClientError(error, "ListActors")
+        return {"actorSummaries": []}
+
+
+async def test_throttled_calls_are_no_failed_attempts() -> None:
+    service = RefusingService(*["ThrottledException"] * 6, "ServiceException", "ThrottledException", "ServiceException")
+    client = AgentCoreClient(Settings(), lambda _: service, pause=0.001)
+    assert await client.operation().actors() == []
+    assert service.codes == []
+    await client.close()
