@@ -6,6 +6,7 @@ PYTHON ?= $(shell for version in 3.14 3.13 3.12 3.11; do \
 VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
+STRANDS := .venv-strands
 # Processes that run tests: one more than cores, as many tests wait.
 WORKERS := $$(($$(getconf _NPROCESSORS_ONLN) + 1))
 ARGS ?=
@@ -13,7 +14,7 @@ SIZE ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all test-thorough test-slow test-cluster check format audit docs bench bench-compare \
-	soak attacks matrix upgrades cluster-ml clean
+	soak attacks matrix upgrades memory-kills cluster-ml strands bench-memory clean
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -87,8 +88,25 @@ matrix: $(STAMP) ## agents x templates x inputs: arrived, refused, lost, broken
 upgrades: $(STAMP) ## upgrades and rollbacks of a simulated cluster under traffic (ARGS="--tries 20")
 	$(PY) -m tests.migrate.under_traffic $(ARGS)
 
+memory-kills: $(STAMP) ## kill writers of a store of sessions at random (ARGS="--store sqlite --rounds 200")
+	$(PY) -m tests.memory.kills $(ARGS)
+
 cluster-ml: $(STAMP) ## fetch, start and stop a real ML Commons (ARGS=start|stop|…)
 	$(PY) tests/real_cluster/cluster.py $(ARGS)
 
+# Strands needs other versions than the tools in .venv, so it has a virtual environment of its own.
+$(STRANDS)/.installed: tests/memory/strands/requirements.lock pyproject.toml
+	test -x $(STRANDS)/bin/python || $(or $(PYTHON),python3) -m venv $(STRANDS)
+	$(STRANDS)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes \
+		-r tests/memory/strands/requirements.lock
+	$(STRANDS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	touch $@
+
+strands: $(STRANDS)/.installed ## Strands' own session managers on the gateway's memory
+	$(STRANDS)/bin/python -m pytest tests/memory/strands $(ARGS)
+
+bench-memory: $(STRANDS)/.installed ## what a turn costs in each store, beside Strands' FileSessionManager
+	$(STRANDS)/bin/python -m bench.memory_stores $(ARGS)
+
 clean: ## remove the virtual environment and caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(STRANDS) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -6,20 +6,20 @@ import asyncio
 import contextlib
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from typing import NamedTuple
+from collections.abc import AsyncIterator, Coroutine
 
 from aiohttp import web
 
 from gateway.admin.application import build_application
 from gateway.admin.listener import AdminListener
 from gateway.admin.pages import AdminPages
-from gateway.config.load import ConfigError, ConfigProblem
+from gateway.config.load import ConfigError
+from gateway.config.reload import check_reload
 from gateway.config.schema import Listen, Secret, Settings
+from gateway.generation import Generation, UseCase, UseCases
 from gateway.observe.logs import Logger, configure, warn_of_payloads
 from gateway.observe.metrics import Metrics
 from gateway.observe.nodes import Nodes
-from gateway.ports import ExecuteHandler, ManageHandler, ProfileCache
 from gateway.proxy.acceptor import UNIX
 from gateway.proxy.aiohttp_listener import AiohttpListener
 from gateway.proxy.application import RUNNER_OPTIONS as RUNNER_OPTIONS
@@ -29,42 +29,7 @@ from gateway.proxy.listener import DataListener
 from gateway.upstream.client import Upstream
 from gateway.upstream.tls import TlsSource, on_data_port, to_cluster, watch
 
-
-class UseCases(NamedTuple):
-    """The use cases that handle requests. manage: None if registration is off."""
-
-    execute: ExecuteHandler
-    profiles: ProfileCache
-    manage: ManageHandler | None = None
-
-
-UseCase = Callable[[Settings, Upstream, Logger, Metrics], UseCases | tuple[ExecuteHandler, ProfileCache]]
-
 _ADMIN_GRACE = 1.0
-_FIXED = ("data_host", "data_port", "admin_host", "admin_port", "workers", "http")
-"""Settings of `listen` that need a restart, as sockets and processes exist already."""
-
-
-class _Generation:
-    """One set of settings, and the parts that serve the requests which began under it."""
-
-    def __init__(self, settings: Settings, use_case: UseCase, log: Logger, metrics: Metrics) -> None:
-        self.settings = settings
-        self.log = log
-        self.upstream = Upstream(settings.upstream, settings.limits, log)
-        execute, self.profiles, self.manage = UseCases(*use_case(settings, self.upstream, log, metrics))
-        self.port = DataPort(settings, self.upstream, execute, self.profiles, log, metrics, self.manage)
-
-    async def ended(self) -> None:
-        """Wait until the last request is answered and the last registration is finished or undone."""
-        await self.port.lifecycle.ended()
-        if self.manage is not None:
-            await self.manage.ended()
-
-    async def retire(self) -> None:
-        """Close once the last request is answered."""
-        await self.ended()
-        await self.upstream.close()
 
 
 class Gateway:
@@ -78,13 +43,15 @@ class Gateway:
         self.metrics = Metrics()
         self.metrics.registry.register(Nodes(lambda: self.upstream.nodes.states()))
         self._use_case = use_case
-        self._now = _Generation(settings, use_case, log, self.metrics)
+        self._now = Generation(settings, use_case, log, self.metrics)
         self._background: set[asyncio.Task[None]] = set()
         self._stop_early = asyncio.Event()
         self._retiring: set[asyncio.Task[None]] = set()
         self._tls = on_data_port(settings.listen.tls, log)
-        self._admin_pages = AdminPages(self.upstream, self._now.profiles, self.metrics, _token(settings.listen))
         listen = settings.listen
+        self._admin_pages = AdminPages(
+            self.upstream, self._now.profiles, self.metrics, _token(listen), self._now.store, _is_private(listen)
+        )
         self._data = _listener(self._now.port, settings, log, self._tls.listener_context() if self._tls else None)
         admin = build_application(self._admin_pages, log)
         self._admin = AdminListener(admin, listen.admin_host, listen.admin_port, settings.limits, log, _ADMIN_GRACE)
@@ -121,8 +88,8 @@ class Gateway:
             ConfigError: a file that the settings name can't be used. OSError: a port can't be bound.
         """
         async with contextlib.AsyncExitStack() as undo:
-            undo.push_async_callback(self.upstream.close)
-            await self.upstream.start()
+            undo.push_async_callback(self._now.close)
+            await self._now.start()
             await self._admin.start()
             undo.push_async_callback(self._admin.stop)
             await self._data.start()
@@ -139,11 +106,11 @@ class Gateway:
         """
         check_reload(self.settings, settings)
         tls = await asyncio.to_thread(on_data_port, settings.listen.tls, log)
-        new = _Generation(settings, self._use_case, log, self.metrics)
+        new = Generation(settings, self._use_case, log, self.metrics)
         try:
-            await new.upstream.start()
+            await new.start()
         except ConfigError:
-            await new.upstream.close()
+            await new.close()
             raise
         new.upstream.nodes.inherit(self.upstream.nodes)
         old, self._now = self._now, new
@@ -152,6 +119,7 @@ class Gateway:
         self._data.replace(new.port, settings.listen.shutdown_seconds)
         self._admin_pages.cluster = new.upstream
         self._admin_pages.profiles = new.profiles
+        self._admin_pages.memory.store = new.store
         self._admin_pages.token = _token(settings.listen)
         if settings.logs.payloads:
             warn_of_payloads(log)
@@ -172,7 +140,7 @@ class Gateway:
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
-        await self.upstream.close()
+        await self._now.close()
         self.log.info("stopped")
 
     async def _finished(self, until: float) -> None:
@@ -221,12 +189,12 @@ def create_app(settings: Settings, use_case: UseCase | None = None, log: Logger 
         ConfigError: as `Gateway`; on startup also a file that the settings name can't be used.
     """
     log = log or configure(settings.logs.level, settings.logs.format, payloads=settings.logs.payloads)
-    generation = _Generation(settings, use_case or _real_use_case(), log, Metrics())
+    generation = Generation(settings, use_case or _real_use_case(), log, Metrics())
 
     async def run(_: web.Application) -> AsyncIterator[None]:
         async with contextlib.AsyncExitStack() as undo:
-            undo.push_async_callback(generation.upstream.close)
-            await generation.upstream.start()
+            undo.push_async_callback(generation.close)
+            await generation.start()
             generation.port.lifecycle.start()
             yield
             await generation.ended()
@@ -240,7 +208,11 @@ def create_app(settings: Settings, use_case: UseCase | None = None, log: Logger 
 
 def _token(listen: Listen) -> Secret:
     """Return the admin port's token. A worker needs none: its Unix socket is only for the supervisor."""
-    return Secret() if listen.admin_host.startswith(UNIX) else listen.admin_token
+    return Secret() if _is_private(listen) else listen.admin_token
+
+
+def _is_private(listen: Listen) -> bool:
+    return listen.admin_host.startswith(UNIX)
 
 
 def build(settings: Settings, use_case: UseCase | None = None, log: Logger | None = None) -> Gateway:
@@ -254,46 +226,40 @@ def build(settings: Settings, use_case: UseCase | None = None, log: Logger | Non
 
 
 def _real_use_case() -> UseCase:
+    from gateway.agents.lookup import Credentials
     from gateway.execute.build import build_handler  # imported here, so that tests of the data port do not need it
     from gateway.media.fetch import Fetcher
+    from gateway.memory.opening import SharedStores
+    from gateway.memory.rest_handler import SessionResources
+    from gateway.memory.sessions import Sessions
     from gateway.register.handler import Manager
 
+    stores = SharedStores()
+
     def use_case(settings: Settings, cluster: Upstream, log: Logger, metrics: Metrics) -> UseCases:
-        execute, profiles = build_handler(settings, cluster, log, metrics, Fetcher(settings.media))
+        shared = stores.use(settings)
+        memory = Sessions(shared.store, settings.memory, log, shared.busy, close=shared.release)
+        execute, profiles = build_handler(settings, cluster, log, metrics, Fetcher(settings.media), memory)
         wanted = settings.registration.enabled
         manage = Manager(settings, cluster, execute, profiles, log, metrics) if wanted else None
-        return UseCases(execute, profiles, manage)
+        resources = SessionResources(settings.memory, shared.store, cluster, Credentials().of)
+        return UseCases(execute, profiles, manage, resources, memory, shared.store)
 
     return use_case
 
 
 def check(settings: Settings, log: Logger) -> None:
-    """Check the settings against the installed providers and the named files. Blocks on files.
+    """Check the settings against the installed providers, the store of sessions and the named files. Blocks on files.
 
     Raises:
         ConfigError: as `Gateway` and `Gateway.start`.
     """
     from gateway.execute.build import check_rules
+    from gateway.memory.stores.registry import check_store
 
     check_rules(settings)
-    on_data_port(settings.listen.tls, log)
-    to_cluster(settings.upstream.tls, log)
-
-
-def check_reload(old: Settings, new: Settings) -> None:
-    """Compare the settings that need a restart.
-
-    Raises:
-        ConfigError: some differ. Each is a problem.
-    """
-    problems = [ConfigProblem(path, "can't change without a restart") for path in _changed(old, new)]
+    problems = check_store(settings.memory)
     if problems:
         raise ConfigError(problems)
-
-
-def _changed(old: Settings, new: Settings) -> Iterator[str]:
-    for name in _FIXED:
-        if getattr(old.listen, name) != getattr(new.listen, name):
-            yield f"listen.{name}"
-    if bool(old.listen.tls.cert_file) != bool(new.listen.tls.cert_file):
-        yield "listen.tls.cert_file"
+    on_data_port(settings.listen.tls, log)
+    to_cluster(settings.upstream.tls, log)

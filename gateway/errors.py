@@ -9,6 +9,10 @@
     │     the agent, its model or its connector can't be read or recognised, so nothing can be proved
     ├── SignatureConflict            400     SignatureConflict
     │     the client signed a request that the gateway changes or signs itself
+    ├── SessionNotFound              404     SessionNotFound
+    │     the caller has no session of this id with this agent
+    ├── SessionBusy                  409     SessionBusy
+    │     another request of the session is still running
     ├── IdempotencyKeyReused         422     IdempotencyKeyReused
     │     another registration was made under this key
     ├── RegistrationFailed           502     RegistrationFailed
@@ -21,6 +25,8 @@
     │     the gateway has reached its limit of requests
     ├── CredentialsUnavailable       503     CredentialsUnavailable
     │     the gateway must sign requests to the cluster, but has no credentials
+    ├── MemoryUnavailable            503     MemoryUnavailable
+    │     the store of sessions can't be used
     ├── UpstreamUnavailable          502     UpstreamUnavailable
     └── UpstreamTimeout              504     UpstreamTimeout
 
@@ -143,6 +149,28 @@ class SignatureConflict(GatewayError):
 
     status = 400
     type = "SignatureConflict"
+
+
+class SessionNotFound(GatewayError):
+    """The caller has no session of this id with this agent. Another caller's session is not found either."""
+
+    status = 404
+    type = "SessionNotFound"
+
+
+class SessionBusy(GatewayError):
+    """Another request of the session is still running, and `memory.concurrent` says to refuse, or the wait was long."""
+
+    status = 409
+    type = "SessionBusy"
+
+
+class MemoryUnavailable(GatewayError):
+    """The store of sessions can't be used, or holds what can't be read. An agent that was asked for did not run."""
+
+    status = 503
+    type = "MemoryUnavailable"
+    retry_after = 1
 
 
 class IdempotencyKeyReused(GatewayError):

@@ -18,7 +18,7 @@ from gateway.unified.model import Media
 
 @dataclass(frozen=True, slots=True)
 class ExecuteCall:
-    """A request to run, register, change or delete an agent, as the client sent it.
+    """A request to run, register, change or delete an agent, or for a session, as the client sent it.
 
     agent_id: percent-decoded, "" if the path has none. raw_target: path and query, not decoded.
     headers: all of them, including hop-by-hop. body: with its content-encoding removed.
@@ -37,6 +37,7 @@ class ExecuteCall:
 
 
 Retry = Callable[[int, bytes], "Forward | Answer | Awaitable[Answer] | None"]
+Finish = Callable[[int, bytes], Awaitable["Answer | None"]]
 
 
 class Forward(msgspec.Struct, frozen=True):
@@ -46,11 +47,20 @@ class Forward(msgspec.Struct, frozen=True):
     response_headers: added to the response.
     retry: called once, with status and body, if the cluster responds with 400 or more and a body of at most 64 KiB. If
         it returns a `Forward`, that is sent and its response is final; an `Answer` is sent to the client.
+    finish: called once with status and decoded body of the whole response, which is held for it. If it returns an
+        `Answer`, that body is sent in place of the cluster's, with its headers added; None sends what came.
+    relay: what is sent in place of each piece of an event stream, which is not held. At its end, `finish` is called
+        with an empty body, and the body of its `Answer` is sent last.
+    abandoned: called when `finish` will not be called, or not again: the client has gone, there is no whole response,
+        or it is too large to hold. After `finish` it does nothing.
     """
 
     body: Sequence[bytes | memoryview] | None = None
     response_headers: Mapping[str, str] = msgspec.field(default_factory=dict)
     retry: Retry | None = None
+    finish: Finish | None = None
+    relay: Callable[[bytes], bytes] | None = None
+    abandoned: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +111,33 @@ class ManageHandler(Protocol):
 
     async def ended(self) -> None:
         """Wait until all work has ended. Work that has begun continues after its client disconnects."""
+
+
+class SessionHandler(Protocol):
+    """The use case that shows and deletes the gateway's own sessions on the cluster's memory paths."""
+
+    async def __call__(self, resource: str, id: str, call: ExecuteCall) -> Answer:
+        """Return the response to a request for a resource of the session or message `id`.
+
+        resource: memory, messages, message, traces, session or working (see `gateway.proxy.routes`); search: the body
+        is a search for the messages of the session.
+
+        Raises:
+            GatewayError: the request is refused.
+        """
+
+
+class SessionKeeper(Protocol):
+    """Keeps the gateway's own sessions."""
+
+    def start(self) -> None:
+        """Begin what runs in the background."""
+
+    async def ended(self) -> None:
+        """Wait until all turns are stored."""
+
+    async def close(self) -> None:
+        """Release the store."""
 
 
 class ProfileCache(Protocol):

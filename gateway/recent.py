@@ -47,6 +47,10 @@ class Recent(Generic[_T]):
     def __iter__(self) -> Iterator[_T]:
         return iter(list(self._values.values()))
 
+    def peek(self, key: Hashable) -> _T | None:
+        """Return the value of `key`, or None. It does not count as a use."""
+        return self._values.get(key)
+
     def get(self, key: Hashable, compute: Callable[[], _T]) -> _T:
         """Return the value of `key`, computed with `compute` if there is none. Exceptions are not cached."""
         value = self._values.pop(key, None)

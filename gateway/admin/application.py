@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 import msgspec
 from aiohttp import web
@@ -16,6 +16,8 @@ from gateway.observe.logs import Logger
 from gateway.proxy import error_responses
 
 _HEALTH = "/health/"
+MEMORY = "/memory/sessions"
+"""The start of the paths of the gateway's own sessions."""
 
 Page = Callable[[], Awaitable[web.StreamResponse]]
 
@@ -37,17 +39,21 @@ class Unauthorized(GatewayError):
 class Pages(Protocol):
     """What an admin port serves. token: asked for on every page but those of health; empty: on none.
 
-    routes: path → the page. actions: path → what a POST does. Health pages need no token: they only tell whether the
-    gateway serves, and probes can't hold secrets well.
+    is_private: only the supervisor reaches the port. Any other one shows conversations only if there is a token: local
+    programs and, by DNS rebinding, web pages reach the loopback interface.
+    routes: path → the page. actions: path → what a POST does. resources: routes of other methods, with parameters.
+    Health pages need no token: they only tell whether the gateway serves, and probes can't hold secrets well.
     """
 
     token: Secret
+    is_private: bool
     routes: Mapping[str, Page]
     actions: Mapping[str, Page]
+    resources: Sequence[web.RouteDef]
 
 
 def build_application(pages: Pages, log: Logger) -> web.Application:
-    """Build the application that answers GET and HEAD on the routes of `pages`, and POST on its actions."""
+    """Build the application that answers GET and HEAD on the routes of `pages`, POST on its actions, its resources."""
 
     @web.middleware
     async def report_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -55,8 +61,10 @@ def build_application(pages: Pages, log: Logger) -> web.Application:
             return await handler(request)
         except (web.HTTPNotFound, web.HTTPMethodNotAllowed):
             routes, actions = ", ".join(pages.routes), ", ".join(pages.actions)
-            reason = f"The admin port answers GET on {routes}, and POST on {actions}."
+            reason = f"The admin port answers GET on {routes}, POST on {actions}, and what is below {MEMORY}."
             return error_responses.respond(NotFound(reason), request_id="")
+        except GatewayError as refusal:
+            return error_responses.respond(refusal, request_id="")
         except web.HTTPException:
             raise
         except Exception:
@@ -68,6 +76,9 @@ def build_application(pages: Pages, log: Logger) -> web.Application:
 
     @web.middleware
     async def require_token(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if not pages.token and not pages.is_private and request.path.startswith(MEMORY):
+            reason = "This page shows conversations and needs a token: set listen.admin_token."
+            return error_responses.respond(Unauthorized(reason), request_id="")
         if pages.token and not request.raw_path.startswith(_HEALTH) and not _knows(request, pages.token):
             refusal = Unauthorized(
                 "This page needs a token: send `Authorization: Bearer <token>` with the value of listen.admin_token."
@@ -82,10 +93,11 @@ def build_application(pages: Pages, log: Logger) -> web.Application:
         application.router.add_get(path, _handler(page))
     for path, action in pages.actions.items():
         application.router.add_post(path, _handler(action))
+    application.router.add_routes(pages.resources)
     return application
 
 
-def json_page(status: int, document: dict[str, str]) -> web.Response:
+def json_page(status: int, document: Mapping[str, Any]) -> web.Response:
     """Return a page that is a JSON document."""
     return web.Response(status=status, body=msgspec.json.encode(document), headers={"Content-Type": "application/json"})
 

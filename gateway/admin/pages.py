@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from aiohttp import web
 
 from gateway.admin.application import Page, json_page
+from gateway.admin.memory_pages import MemoryPages
 from gateway.config.schema import Secret
 from gateway.errors import GatewayError
+from gateway.memory.store import Store
 from gateway.observe.metrics import CONTENT_TYPE, Metrics
 from gateway.ports import ClusterReader, ProfileCache
 
@@ -21,12 +23,24 @@ READY_FOR = 2.0
 
 
 class AdminPages:
-    """See `gateway.admin.application.Pages`. draining: the gateway stops and is not ready any more."""
+    """See `gateway.admin.application.Pages`. draining: the gateway stops and is not ready any more.
 
-    def __init__(self, cluster: ClusterReader, profiles: ProfileCache, metrics: Metrics, token: Secret) -> None:
+    memory: the pages of sessions.
+    """
+
+    def __init__(
+        self,
+        cluster: ClusterReader,
+        profiles: ProfileCache,
+        metrics: Metrics,
+        token: Secret,
+        store: Store | None = None,
+        is_private: bool = False,
+    ) -> None:
         self.cluster = cluster
         self.profiles = profiles
         self.token = token
+        self.is_private = is_private
         self.draining = False
         self.routes: Mapping[str, Page] = {
             "/health/live": self._live,
@@ -34,6 +48,8 @@ class AdminPages:
             "/metrics": self._render,
         }
         self.actions: Mapping[str, Page] = {DROP_PROFILES: self._drop_profiles}
+        self.memory = MemoryPages(store)
+        self.resources: Sequence[web.RouteDef] = self.memory.routes()
         self._metrics = metrics
         self._checked = float("-inf")
         self._fault = ""

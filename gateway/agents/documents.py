@@ -15,6 +15,7 @@ from gateway.agents.rules import Rule
 from gateway.errors import Problem, UnresolvedAgent
 from gateway.mlcommons.agent_types import FLOW_TYPES, AgentType
 from gateway.mlcommons.generations import generation_of
+from gateway.mlcommons.marks import has_gateway_memory, has_unified_output
 from gateway.mlcommons.profile import AgentProfile, Connector, Model, Parameters, Tool
 
 Document = Mapping[str, Any]
@@ -96,6 +97,7 @@ class _Reader:
             self._report(f"{self._place}.type", "the agent has no type", "an agent type", _kind(doc.get("type")))
         llm = self._mapping(doc, "llm")
         block = self._mapping(doc, "model")
+        parameters = self._parameters(doc, "parameters", self._place)
         return AgentProfile(
             id=agent_id,
             name=_text(doc.get("name")),
@@ -104,12 +106,14 @@ class _Reader:
             generation=generation_of(version, type_, bool(block)),
             app_type=_text(doc.get("app_type")),
             memory_type=_text(self._mapping(doc, "memory").get("type")),
-            parameters=self._parameters(doc, "parameters", self._place),
+            parameters=parameters,
             llm=None if AgentType.of(type_) in FLOW_TYPES or not type_ else self._llm(llm),
             llm_parameters=self._parameters(llm, "parameters", f"{self._place}.llm"),
             tools=self._tools(doc),
             model_provider=_text(block.get("model_provider")),
             unified_api=unified_api,
+            gateway_memory=has_gateway_memory(parameters),
+            unified_output=has_unified_output(parameters),
         )
 
     def _llm(self, llm: Document) -> Model | None:

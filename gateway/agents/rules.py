@@ -5,6 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import Protocol, TypeVar
+
+
+class ForAgents(Protocol):
+    """A rule for agents. agent: a glob."""
+
+    @property
+    def agent(self) -> str:
+        """The glob on the agent's id and name."""
+
+
+_R = TypeVar("_R", bound=ForAgents)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +33,7 @@ class Rule:
     delivery: str = ""
 
 
-def rule_for(agent_id: str, name: str, rules: Iterable[Rule]) -> Rule | None:
+def rule_for(agent_id: str, name: str, rules: Iterable[_R]) -> _R | None:
     """Return the first rule that matches the agent's id or its name ("" if unknown), or None."""
     for rule in rules:
         if fnmatchcase(agent_id, rule.agent) or (name and fnmatchcase(name, rule.agent)):

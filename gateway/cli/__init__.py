@@ -25,6 +25,7 @@ MODULES = {
     "rollback": "gateway.cli.rollback",
     "promote": "gateway.cli.promote",
     "cleanup": "gateway.cli.cleanup",
+    "memory": "gateway.cli.memory",
 }
 
 _PROGRAM = "mlc-gateway"

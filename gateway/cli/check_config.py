@@ -11,6 +11,7 @@ from gateway.app import check
 from gateway.cli.command import FILE, Command
 from gateway.config.describe import effective
 from gateway.config.load import ConfigError, load
+from gateway.memory.stores.registry import describe_store
 from gateway.observe.logs import configure
 
 _EXAMPLES = """\
@@ -33,6 +34,8 @@ def command(config: Path | None) -> int:
     except ConfigError as error:
         return report(error)
     sys.stdout.write(effective(settings))
+    if note := describe_store(settings.memory):
+        sys.stdout.write(f"# {note}\n")
     return 0
 
 

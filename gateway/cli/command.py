@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from gateway.cli.exit_codes import exit_codes
+from gateway.cli.exit_codes import EXIT_CODES, exit_codes
 
 FILE = click.Path(path_type=Path, readable=False)
 """A file name. The command that opens the file reports what is wrong with it."""
@@ -19,11 +19,15 @@ class ClusterOption(click.Option):
 
 
 class Command(click.Command):
-    """A command of `mlc-gateway`. examples: command lines, one a line, for the help and the documentation."""
+    """A command of `mlc-gateway`. examples: command lines, one a line, for the help and the documentation.
 
-    def __init__(self, *args: Any, examples: str, **attributes: Any) -> None:
+    group: the name of the group that it is in; "" for none.
+    """
+
+    def __init__(self, *args: Any, examples: str, group: str = "", **attributes: Any) -> None:
         super().__init__(*args, **attributes)
         self.examples = examples
+        self.full_name = f"{group} {self.name}".lstrip()
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments; an option may be abbreviated."""
@@ -43,11 +47,36 @@ class Command(click.Command):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the exit codes and the examples."""
-        with formatter.section("Exit codes"):
-            formatter.write_dl([(str(row.code), row.meaning) for row in exit_codes(self.name)])
-        with formatter.section("Examples"):
-            for line in self.examples.splitlines():
-                formatter.write(f"  {line}\n")
+        _write_epilog(formatter, [(str(row.code), row.meaning) for row in exit_codes(self.full_name)], self.examples)
+
+
+class Group(click.Group):
+    """A group of commands of `mlc-gateway`. examples: as for `Command`."""
+
+    def __init__(self, *args: Any, examples: str, **attributes: Any) -> None:
+        super().__init__(*args, **attributes)
+        self.examples = examples
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the commands in the order in which they were added."""
+        return list(self.commands)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the exit codes of the commands, and examples."""
+        rows = [row for row in EXIT_CODES if not row.commands or any(map(self._has, row.commands))]
+        meanings = [(f"{row.code} {', '.join(filter(self._has, row.commands))}".strip(), row.meaning) for row in rows]
+        _write_epilog(formatter, meanings, self.examples)
+
+    def _has(self, command: str) -> bool:
+        return command.startswith(f"{self.name} ")
+
+
+def _write_epilog(formatter: click.HelpFormatter, codes: list[tuple[str, str]], examples: str) -> None:
+    with formatter.section("Exit codes"):
+        formatter.write_dl(codes)
+    with formatter.section("Examples"):
+        for line in examples.splitlines():
+            formatter.write(f"  {line}\n")
 
 
 def expand(params: Iterable[click.Parameter], args: Sequence[str]) -> Iterable[str]:

@@ -10,6 +10,8 @@ from urllib.parse import urlsplit
 from gateway.config.problems import ConfigProblem
 from gateway.config.schema import Account, Listen, ServiceAccount, Settings, Upstream
 
+_SECRET_HEADERS = ("authorization", "cookie", "proxy-authorization", "x-amz-security-token")
+
 
 def check(settings: Settings, url_given: bool) -> list[ConfigProblem]:
     """Return the contradictions. url_given: `upstream.url` is set, not its default."""
@@ -24,6 +26,15 @@ def check(settings: Settings, url_given: bool) -> list[ConfigProblem]:
     if settings.agents.lookup == "service_account":
         account = settings.agents.service_account
         problems += _incomplete("agents.service_account", account, "agents.lookup is service_account")
+    if settings.memory.tenant_header.lower() in _SECRET_HEADERS:
+        problems.append(
+            ConfigProblem(
+                "memory.tenant_header",
+                "holds credentials, and the store shows its value",
+                repr(settings.memory.tenant_header),
+                "a header with the tenant's name",
+            )
+        )
     if settings.upstream.auth.mode == "basic":
         problems += _incomplete("upstream.auth.basic", settings.upstream.auth.basic, "upstream.auth.mode is basic")
     for section, tls in (("listen.tls", settings.listen.tls), ("upstream.tls", settings.upstream.tls)):

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from gateway.config.listen import ClientTimeouts, Listen, ListenTls
+from gateway.config.memory import Memory
 from gateway.config.types import AgentId, Count, HostGlob, Positive, PositiveSeconds, Seconds, Secret
 from gateway.config.upstream import Account, Auth, Ejection, Health, SigV4, Timeouts, Tls, Upstream
 
@@ -120,6 +121,20 @@ class Rule(Struct, frozen=True, forbid_unknown_fields=True):
             "replaces it by a short text note."
         ),
     ] = "auto"
+    memory: Annotated[
+        Literal["auto", "gateway", "cluster"],
+        Meta(
+            description="Whose memory the agent has: the gateway's sessions or the cluster's own. `auto`: as it was "
+            "registered (with `agentic_memory`, on a cluster that has none: the gateway's)."
+        ),
+    ] = "auto"
+    output: Annotated[
+        Literal["auto", "unified", "legacy"],
+        Meta(
+            description='Form of the answer: `unified` is `{"stop_reason", "message", "memory_id", "metrics"}`, '
+            "`legacy` is the cluster's. `auto`: unified for agents that were registered as `conversational_v2`."
+        ),
+    ] = "auto"
 
 
 class Agents(Struct, frozen=True, forbid_unknown_fields=True):
@@ -212,18 +227,6 @@ class Answers(Struct, frozen=True, forbid_unknown_fields=True):
 
     delivery_header: Annotated[bool, Meta(description="Add `X-MLC-Gateway-Delivery`.")] = True
     notice_header: Annotated[bool, Meta(description="Add `X-MLC-Gateway-Notice`.")] = True
-
-
-class Memory(Struct, frozen=True, forbid_unknown_fields=True):
-    """What agents remember, as clients read it through the gateway."""
-
-    readable: Annotated[
-        bool,
-        Meta(
-            description="Show TEXT where a memory's answer of up to 1 MiB holds `${parameters.gw_…:-TEXT}`, with the "
-            "notice `MEMORY_SHOWN_READABLE`. Any other answer passes byte for byte."
-        ),
-    ] = True
 
 
 class Logs(Struct, frozen=True, forbid_unknown_fields=True):

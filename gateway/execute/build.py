@@ -12,6 +12,8 @@ from gateway.execute.handler import Handler
 from gateway.execute.media import Inliner
 from gateway.execute.reporter import Reporter
 from gateway.execute.rewriter import Rewriter, read_rules
+from gateway.execute.session_run import SessionRuns
+from gateway.memory.sessions import Sessions
 from gateway.observe.logs import Logger
 from gateway.observe.metrics import Metrics
 from gateway.ports import ClusterReader, MediaFetcher, ProfileCache
@@ -34,11 +36,16 @@ class ResolverCache:
 
 
 def build_handler(
-    settings: Settings, cluster: ClusterReader, log: Logger, metrics: Metrics, fetch: MediaFetcher | None = None
+    settings: Settings,
+    cluster: ClusterReader,
+    log: Logger,
+    metrics: Metrics,
+    fetch: MediaFetcher | None = None,
+    sessions: Sessions | None = None,
 ) -> tuple[Handler, ProfileCache]:
     """Build the use case and the cache of what it reads.
 
-    fetch: used where the settings allow media to be fetched.
+    fetch: used where the settings allow media to be fetched. sessions: for agents whose memory is the gateway's.
 
     Raises:
         ConfigError: as `check_rules`.
@@ -50,7 +57,9 @@ def build_handler(
     rewriter = Rewriter(settings)
     media = Inliner(rewriter.options, fetch if settings.media.fetch else None, log)
     reporter = Reporter(settings, log, metrics)
-    return Handler(settings, resolver, MemoryReader(cluster), media, rewriter, reporter), ResolverCache(resolver)
+    runs = SessionRuns(sessions, settings, reporter) if sessions is not None else None
+    handler = Handler(settings, resolver, MemoryReader(cluster), media, rewriter, reporter, runs)
+    return handler, ResolverCache(resolver)
 
 
 def check_rules(settings: Settings) -> None:

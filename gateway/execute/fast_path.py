@@ -14,10 +14,12 @@ from gateway.agents.resolver import ResolvedAgent, Resolver
 from gateway.config.schema import Settings
 from gateway.delivery.plan import Plan
 from gateway.delivery.plan_cache import SPECIMEN_TURN
+from gateway.execute.output import Outputs
 from gateway.execute.reporter import Reporter
 from gateway.execute.response_headers import delivery_headers
 from gateway.execute.rewrite import is_native
 from gateway.execute.rewriter import Rewriter, new_turn_id
+from gateway.execute.session_run import SessionRuns
 from gateway.execute.shape import Shape, ShapedBody, ShapedTemplate, read_plain_text, read_shaped, specimen_body
 from gateway.mlcommons.generations import Generation
 from gateway.mlcommons.profile import AgentProfile
@@ -59,13 +61,23 @@ class PreparedShapes:
 class FastPath:
     """Fills templates; the implementation of `gateway.ports.FastHandler`."""
 
-    def __init__(self, settings: Settings, resolver: Resolver, rewriter: Rewriter, reporter: Reporter) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        resolver: Resolver,
+        rewriter: Rewriter,
+        reporter: Reporter,
+        outputs: Outputs,
+        sessions: SessionRuns | None = None,
+    ) -> None:
         self._answers = settings.answers
         self._budget = Budget.from_limits(settings.limits)
         self._longest_text = min(self._budget.text, SMALL_TEXT)
         self._resolver = resolver
         self._rewriter = rewriter
         self._reporter = reporter
+        self._outputs = outputs
+        self._sessions = sessions
         self._enabled = settings.logs.level != "debug"  # at debug level, every step of every rewrite is logged
 
     def caller(self, lines: Iterable[bytes]) -> bytes:
@@ -100,6 +112,10 @@ class FastPath:
     def _prepare(self, agent: ResolvedAgent, shaped: ShapedBody) -> Prepared:
         request = read_execute(specimen_body(shaped.shape))
         if request.input is None or is_native(agent.profile, request.input):
+            return _NO_TEMPLATE
+        if self._outputs.converts(agent.profile):
+            return _NO_TEMPLATE
+        if self._sessions is not None and self._sessions.remembers(agent.profile):
             return _NO_TEMPLATE
         try:
             rewrite = self._rewriter.rewrite(agent, request, request.input, turn_id=SPECIMEN_TURN)

@@ -9,16 +9,19 @@ from gateway.agents.memory import MemoryReader
 from gateway.agents.resolver import ResolvedAgent, Resolver
 from gateway.config.schema import Settings
 from gateway.delivery.native import GUARDS
-from gateway.errors import GatewayError, UnresolvedAgent
+from gateway.errors import GatewayError, UndeliverableContent, UnresolvedAgent
 from gateway.execute.body import is_json
 from gateway.execute.fast_path import FastPath
 from gateway.execute.media import Inliner
+from gateway.execute.output import Outputs
 from gateway.execute.remembered import read_remembered
 from gateway.execute.reporter import Reporter
 from gateway.execute.response_headers import delivery_headers
 from gateway.execute.retry import retry_as_input, retry_native
 from gateway.execute.rewrite import Rewrite, is_native, rewrite_native
 from gateway.execute.rewriter import Rewriter, new_turn_id
+from gateway.execute.session_agents import LegacyAgents, concerns_memory
+from gateway.execute.session_run import SessionRun, SessionRuns
 from gateway.mlcommons.generations import Generation
 from gateway.offload import run_here_if
 from gateway.ports import ExecuteCall, Forward
@@ -38,6 +41,7 @@ class Handler:
         media: Inliner,
         rewriter: Rewriter,
         reporter: Reporter,
+        sessions: SessionRuns | None = None,
     ) -> None:
         self._answers = settings.answers
         self._budget = Budget.from_limits(settings.limits)
@@ -46,7 +50,10 @@ class Handler:
         self._media = media
         self._rewriter = rewriter
         self._reporter = reporter
-        self._fast = FastPath(settings, resolver, rewriter, reporter)
+        self._sessions = sessions
+        self._outputs = Outputs(settings)
+        self._legacy = LegacyAgents(resolver, sessions, self._outputs) if sessions is not None else None
+        self._fast = FastPath(settings, resolver, rewriter, reporter, self._outputs, sessions)
 
     def caller(self, lines: Iterable[bytes]) -> bytes:
         """See `gateway.ports.FastHandler`."""
@@ -66,7 +73,11 @@ class Handler:
             return Forward()
         request = await run_here_if(is_small(call.body), read_execute, call.body, self._budget)
         if request.kind is RequestKind.LEGACY or request.input is None:
-            return Forward(retry=retry_as_input(request, self._answers))
+            agent = await self._legacy.find(call, request) if self._legacy is not None else None
+            if agent is not None and self._remembers(agent):
+                return await self._send_in_session(call, request, agent)
+            forward = Forward(retry=retry_as_input(request, self._answers))
+            return forward if agent is None else self._convert_answer(call, agent, forward)
         if request.has_question:
             self._reporter.both_sent(call.agent_id)
         self._reporter.decoded(request.input)
@@ -77,8 +88,9 @@ class Handler:
             except UnresolvedAgent as error:
                 return await self._send_unresolved(call, request, request.input, error)
             provider = agent.profile.provider
-            send = self._send_native if is_native(agent.profile, request.input) else self._send_rewritten
-            return await send(call, request, request.input, agent)
+            if self._remembers(agent):
+                return await self._send_in_session(call, request, agent)
+            return self._convert_answer(call, agent, await self._send(call, request, request.input, agent))
         except GatewayError as error:
             self._reporter.refused(call, request.input, provider, error)
             raise
@@ -90,6 +102,40 @@ class Handler:
             agent = await self._resolver.refresh(call.agent_id, call.headers)
         self._reporter.resolved(agent.profile)
         return agent
+
+    def _remembers(self, agent: ResolvedAgent) -> bool:
+        return self._sessions is not None and self._sessions.remembers(agent.profile)
+
+    def _convert_answer(self, call: ExecuteCall, agent: ResolvedAgent, forward: Forward) -> Forward:
+        """Return `forward` with the conversion of the answer, if the agent has one. Event streams keep their form."""
+        return forward if call.streaming else self._outputs.attach(agent.profile, forward)
+
+    async def _send_in_session(self, call: ExecuteCall, request: ExecuteRequest, agent: ResolvedAgent) -> Forward:
+        """Send the input after the messages of its session."""
+        assert self._sessions is not None
+        run = await self._sessions.begin(call, request, agent.profile)
+        try:
+            try:
+                forward = await self._send_composed(call, run, agent)
+            except UndeliverableContent as error:
+                if not concerns_memory(error) or not await run.compose_without_steps():
+                    raise
+                forward = await self._send_composed(call, run, agent)
+            return run.attach(forward)
+        except BaseException:
+            run.release()
+            raise
+
+    async def _send_composed(self, call: ExecuteCall, run: SessionRun, agent: ResolvedAgent) -> Forward:
+        request = run.sent.request
+        assert request.input is not None
+        return await self._send(call, request, request.input, agent)
+
+    async def _send(
+        self, call: ExecuteCall, request: ExecuteRequest, agent_input: AgentInput, agent: ResolvedAgent
+    ) -> Forward:
+        send = self._send_native if is_native(agent.profile, agent_input) else self._send_rewritten
+        return await send(call, request, agent_input, agent)
 
     async def _send_native(
         self, call: ExecuteCall, request: ExecuteRequest, agent_input: AgentInput, agent: ResolvedAgent

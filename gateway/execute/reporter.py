@@ -6,6 +6,7 @@ from gateway.config.schema import Settings
 from gateway.delivery.plan import Plan
 from gateway.errors import GatewayError
 from gateway.mlcommons.profile import AgentProfile
+from gateway.notices import Notice
 from gateway.observe.logs import Logger, step
 from gateway.observe.metrics import Metrics
 from gateway.observe.redact import describe_error, mask_place
@@ -56,7 +57,11 @@ class Reporter:
         """Count a delivery and its notices."""
         self._metrics.rewritten(plan.provider, plan.strategy, "sent")
         for notice in plan.notices:
-            self._metrics.notice(notice.code)
+            self.noticed(notice)
+
+    def noticed(self, notice: Notice) -> None:
+        """Count a notice."""
+        self._metrics.notice(notice.code)
 
     def refused(self, call: ExecuteCall, agent_input: AgentInput, provider: str, error: GatewayError) -> None:
         """Count and log a refusal. provider: "" where it was not known yet."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import getpass
 import os
 import sys
+from base64 import b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -78,13 +79,17 @@ class Cluster(Protocol):
 
 @dataclass(frozen=True)
 class Connected:
-    """A cluster that answered `GET /`. It is a `Cluster`. settings: those of the gateway."""
+    """A cluster that answered `GET /`. It is a `Cluster`.
+
+    settings: those of the gateway. authorization: the `Authorization` header of the account of `--user`; "" without it.
+    """
 
     version: tuple[int, ...]
     name: str
     url: str
     settings: Settings
     _sender: Sender = field(repr=False)
+    authorization: str = field(default="", repr=False)
 
     def call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
         """See `Cluster`."""
@@ -102,11 +107,13 @@ def connect(options: ClusterOptions, ask: Callable[[str], str] | None = None) ->
     settings = _settings(options)
     upstream = settings.upstream
     headers = {TENANT: options.tenant} if options.tenant else {}
-    sender = Sender(upstream, _auth(options, upstream, ask), headers)
+    auth = _auth(options, upstream, ask)
+    sender = Sender(upstream, auth, headers)
     url = (upstream.nodes or [upstream.url])[0].rstrip("/")
     status, root = _call(sender, url, "GET", "/")
     version = _version(options.cluster_version, url, status, root)
-    return Connected(version, str(root.get("cluster_name", "")), url, settings, sender)
+    authorization = f"Basic {b64encode(':'.join(auth).encode()).decode()}" if options.user else ""
+    return Connected(version, str(root.get("cluster_name", "")), url, settings, sender, authorization)
 
 
 def answer_of(status: int, answer: Mapping[str, Any]) -> str:

@@ -23,6 +23,7 @@ from gateway.migrate.steps import Call
 from gateway.migrate.upgrade import Documents
 from gateway.mlcommons.agent_types import AgentType
 from gateway.mlcommons.generations import Generation
+from gateway.mlcommons.marks import MARKS
 from gateway.mlcommons.profile import AgentProfile, Connector
 from gateway.mlcommons.template import substitute
 from gateway.providers import registry
@@ -36,7 +37,7 @@ TYPES = (AgentType.CONVERSATIONAL, AgentType.PLANNER)
 V2 = AgentType.CONVERSATIONAL_V2.value
 _ML = "/_plugins/_ml/"
 
-_DROPPED = frozenset({"_llm_interface", "executor_agent_id", "mlc_gateway", "mlc_gateway_registration", PROMOTED})
+_DROPPED = MARKS | {"_llm_interface", "executor_agent_id", "mlc_gateway", "mlc_gateway_registration", PROMOTED}
 _SYSTEM_PROMPT = "system_prompt"
 _ANSWERS = frozenset({"response_filter", "prompt", "messages", "body", _SYSTEM_PROMPT})
 _GEMINI = "gemini/v1beta/generatecontent"
@@ -213,6 +214,10 @@ def _changes(
     new: Mapping[str, Any],
 ) -> Iterator[str]:
     connector = profile.models[0].connector
+    if profile.gateway_memory:
+        yield "the cluster keeps what the agent remembers: the gateway's sessions are not continued"
+    if profile.unified_output and agent_type != V2:
+        yield "answers have the legacy form"
     if not profile.llm_interface:
         yield "tools are called through the LLM's function calling, and no longer explained in a prompt"
     prompt = profile.llm_parameters.get("prompt", profile.parameters.get("prompt", ""))
@@ -239,7 +244,7 @@ def _changes(
         iterations = profile.llm_parameters.get(_ITERATIONS, profile.parameters.get(_ITERATIONS, _V2_ITERATIONS))
         if iterations != _V2_ITERATIONS:
             yield f"{_ITERATIONS} {iterations} is ignored, and {_V2_ITERATIONS} is used: send it with each request"
-    else:
+    elif not profile.gateway_memory:
         yield "old conversations continue: a memory_id is valid for any agent of the cluster"
     if "executor_agent_id" in profile.parameters:
         yield "a new executor agent is created with it"

@@ -65,6 +65,7 @@ class AgentProfile:
     provider: the provider's name, "" if unknown. provider_source: where it is from
         (``model.model_provider``, ``_llm_interface``, ``connector``, ``rule``).
     memory_type: `memory.type`, "" without memory.
+    gateway_memory, unified_output: the marks of a registration (`gateway.mlcommons.marks`).
     unified_api: whether the cluster's unified agent API is on; None if that could not be read. False before 3.5,
         which does not have it.
     """
@@ -84,6 +85,8 @@ class AgentProfile:
     provider: str = ""
     provider_source: str = ""
     unified_api: bool | None = None
+    gateway_memory: bool = False
+    unified_output: bool = False
 
     @property
     def agent_type(self) -> AgentType | None:

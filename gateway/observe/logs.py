@@ -26,7 +26,7 @@ _OWN_FIELDS = frozenset(
     {"address", "again_in", "agent", "base64_bytes", "client_request_id", "codes", "connections"}
     | {"failures", "generation", "input", "intent", "kind", "made", "media", "messages", "method"}
     | {"node", "notices", "opaque_id", "path", "pid", "problems", "provider", "reason", "request_id"}
-    | {"s", "seconds", "setting", "status", "step", "still_valid", "strategy", "tag", "tls"}
+    | {"s", "seconds", "sessions", "setting", "status", "step", "still_valid", "strategy", "tag", "tls"}
     | {"told_by", "type", "worker", "workers"}
 )
 

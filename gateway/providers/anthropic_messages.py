@@ -33,6 +33,7 @@ from gateway.unified.model import Base64, ContentBlock, ConverseBlock, Json, Med
 API_VERSION = "2023-06-01"
 BEDROCK_VERSION = "bedrock-2023-05-31"
 
+_STOP_REASONS = {"refusal": "content_filtered"}
 _INVOKE = re.compile(r"/invoke(-with-response-stream)?\Z")
 
 _MEDIA: MediaTable = {
@@ -169,6 +170,7 @@ class AnthropicMessages(Provider):
             text,
             tuple(responses.tool_call(call.get("id"), call.get("name"), call.get("input")) for call in calls),
             responses.usage(response.get("usage"), counts, ("output_tokens",)),
+            responses.stop_reason(response.get("stop_reason"), _STOP_REASONS),
         )
 
 

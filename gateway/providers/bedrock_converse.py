@@ -165,6 +165,7 @@ class BedrockConverse(Provider):
             text,
             tuple(responses.tool_call(c.get("toolUseId"), c.get("name"), c.get("input")) for c in calls),
             responses.usage(responses.member(response, "usage"), counts, ("outputTokens",)),
+            responses.text(response.get("stopReason")),
         )
 
     def tool_declarations(self, messages: Sequence[Any]) -> Any:

@@ -26,6 +26,10 @@ from gateway.unified.model import (
     ToolUse,
 )
 
+_INPUT_COUNTS = ("promptTokenCount", "toolUsePromptTokenCount")  # [D] the first includes cached tokens
+_OUTPUT_COUNTS = ("candidatesTokenCount", "thoughtsTokenCount")
+_FILTERED = ("SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII")
+_STOP_REASONS = {"STOP": "end_turn", "MAX_TOKENS": "max_tokens", **dict.fromkeys(_FILTERED, "content_filtered")}
 _METHOD = re.compile(r":(streamG|g)enerateContent\Z")
 _HOST = re.compile(r"https?://generativelanguage\.googleapis\.com(:\d+)?(/|\Z)")
 
@@ -146,12 +150,14 @@ class Gemini(Provider):
         if not isinstance(parts, list):
             return None
         text = "".join(responses.text(part.get("text")) for part in responses.objects(parts) if not part.get("thought"))
-        calls = responses.objects([part.get("functionCall") for part in responses.objects(parts)])
-        counts = responses.member(response, "usageMetadata")
+        found = responses.objects([part.get("functionCall") for part in responses.objects(parts)])
+        calls = tuple(responses.tool_call(c.get("id"), c.get("name"), c.get("args", {})) for c in found)
+        reason = responses.stop_reason(responses.member(response, "candidates", 0, "finishReason"), _STOP_REASONS)
         return LlmResponse(
             text,
-            tuple(responses.tool_call(c.get("id"), c.get("name"), c.get("args", {})) for c in calls),
-            responses.usage(counts, ("promptTokenCount",), ("candidatesTokenCount", "thoughtsTokenCount")),
+            calls,
+            responses.usage(response.get("usageMetadata"), _INPUT_COUNTS, _OUTPUT_COUNTS),
+            "tool_use" if calls and reason == "end_turn" else reason,
         )
 
 

@@ -28,6 +28,13 @@ from gateway.unified.model import Base64, ConverseBlock, Json, Media, Text, Tool
 
 # Not response_format, frequency_penalty, presence_penalty or image_url: Cohere's /v2/chat has those, too.
 _OWN_MEMBERS = ("max_completion_tokens", "logit_bias", "stream_options")
+_STOP_REASONS = {
+    "stop": "end_turn",
+    "length": "max_tokens",
+    "tool_calls": "tool_use",
+    "function_call": "tool_use",
+    "content_filter": "content_filtered",
+}
 
 _MEDIA: MediaTable = {
     "image": {"base64": IMAGES, "https": IMAGES},  # [D]
@@ -135,8 +142,9 @@ class OpenAIChat(Provider):
             return None
         text = responses.text(message.get("content")) or responses.text(message.get("refusal"))
         calls = tuple(_read_call(call) for call in responses.objects(message.get("tool_calls")))
-        counts = responses.member(response, "usage")
-        return LlmResponse(text, calls, responses.usage(counts, ("prompt_tokens",), ("completion_tokens",)))
+        counts = responses.usage(response.get("usage"), ("prompt_tokens",), ("completion_tokens",))
+        reason = responses.member(response, "choices", 0, "finish_reason")
+        return LlmResponse(text, calls, counts, responses.stop_reason(reason, _STOP_REASONS))
 
 
 class _Writer:

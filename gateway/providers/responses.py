@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gateway.providers.values import ToolCall, Usage
@@ -35,12 +35,26 @@ def tool_call(id: Any, name: Any, input: Any) -> ToolCall:
     return ToolCall(text(id), text(name), input)
 
 
+def stop_reason(reason: Any, names: Mapping[str, str]) -> str:
+    """Return the reason's name in `names`, the reason itself if it is not there, "" for what is no string."""
+    return names.get(reason, reason) if isinstance(reason, str) else ""
+
+
 def usage(counts: Any, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> Usage | None:
-    """Return the sums of the named counts; None if `counts` is no object with the first of each."""
-    if not isinstance(counts, dict) or not isinstance(counts.get(inputs[0]), int):
+    """Return the sums of the named counts; None if `counts` is no object with the first of each.
+
+    A cluster writes the counts of an answer that it passes on as 11.0 (2.19.0 ``flow_raw``).
+    """
+    if not isinstance(counts, dict) or _count(counts.get(inputs[0])) is None:
         return None
 
     def total(names: tuple[str, ...]) -> int:
-        return sum(count for name in names if isinstance(count := counts.get(name), int))
+        return sum(_count(counts.get(name)) or 0 for name in names)
 
     return Usage(total(inputs), total(outputs))
+
+
+def _count(value: Any) -> int | None:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -90,11 +90,16 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class LlmResponse:
-    """An LLM's response. text: its text parts joined, without reasoning. usage: None where it has none."""
+    """An LLM's response. text: its text parts joined, without reasoning. usage: None where it has none.
+
+    stop_reason: as Bedrock Converse names it (``end_turn``, ``tool_use``, ``max_tokens``, ``content_filtered``, …), the
+    API's own word for any other reason, "" where it has none.
+    """
 
     text: str
     tool_calls: tuple[ToolCall, ...] = ()
     usage: Usage | None = None
+    stop_reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,6 +67,18 @@ def response_content(head: ResponseHead, body: bytes, decoded: bool, limit: int)
         return body
 
 
+async def decode_response(head: ResponseHead, body: bytes, limit: int) -> bytes:
+    """Return the body of a response, which came without chunk lines, without its codings; b"" if it can't be decoded.
+
+    limit: of the content, in bytes.
+    """
+    codings = [value.decode("latin-1") for name, value in head.pairs() if name.lower() == b"content-encoding"]
+    try:
+        return await decompress(body, codings, limit)
+    except GatewayError:
+        return b""
+
+
 def _codings(encodings: Sequence[str]) -> list[str]:
     """Return the codings, in the order in which they were applied.
 

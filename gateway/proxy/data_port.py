@@ -7,7 +7,7 @@ from gateway.errors import GatewayError
 from gateway.http1.request_heads import Request, RequestReader
 from gateway.observe.logs import Logger
 from gateway.observe.metrics import Metrics
-from gateway.ports import ExecuteHandler, ManageHandler, ProfileCache
+from gateway.ports import ExecuteHandler, ManageHandler, ProfileCache, SessionHandler
 from gateway.proxy.admission import Admission, per_client_limit
 from gateway.proxy.backlog import Backlog
 from gateway.proxy.client_connection import ClientConnection
@@ -32,6 +32,7 @@ class DataPort:
         log: Logger,
         metrics: Metrics,
         manage: ManageHandler | None = None,
+        sessions: SessionHandler | None = None,
     ) -> None:
         self.upstream = upstream
         self.profiles = profiles
@@ -43,9 +44,9 @@ class DataPort:
         self.log = RequestLog(log, metrics, settings.logs.payloads)
         self.lifecycle = Lifecycle(self.timeouts)
         metrics.watch(self.lifecycle)
-        self.dispatcher = Dispatcher(execute, manage, upstream.auth is not None)
+        self.dispatcher = Dispatcher(execute, manage, upstream.auth is not None, sessions)
         self._forwarding = Forwarding(settings.listen)
-        self._router = Router(settings, self._forwarding, upstream.auth, manage is not None)
+        self._router = Router(settings, self._forwarding, upstream.auth, manage is not None, sessions is not None)
         self._admission = Admission(settings.admission, per_client_limit(settings))
         self._client_header = settings.admission.client_header.lower().encode("ascii")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gateway.errors import UnresolvedAgent
-from gateway.ports import Answer, ExecuteCall, ExecuteHandler, FastHandler, Forward, ManageHandler
+from gateway.errors import GatewayError, UnresolvedAgent
+from gateway.ports import Answer, ExecuteCall, ExecuteHandler, FastHandler, Forward, ManageHandler, SessionHandler
 from gateway.proxy.interfaces import RunningExchange
 from gateway.proxy.routes import RUNS, Intent
 from gateway.upstream.auth.authenticator import client_signature, refuse_rewrite
@@ -17,10 +17,17 @@ _QUERY = ord("?")
 class Dispatcher:
     """Calls the use cases. own_credentials: the gateway's credentials replace the client's, and its signature."""
 
-    def __init__(self, execute: ExecuteHandler, manage: ManageHandler | None, own_credentials: bool) -> None:
+    def __init__(
+        self,
+        execute: ExecuteHandler,
+        manage: ManageHandler | None,
+        own_credentials: bool,
+        sessions: SessionHandler | None = None,
+    ) -> None:
         self._execute = execute
         self._fast = execute if isinstance(execute, FastHandler) else None
         self._manage = manage
+        self._sessions = sessions
         self._own_credentials = own_credentials
 
     def try_fast(self, exchange: RunningExchange, body: bytes) -> Forward | None:
@@ -40,6 +47,8 @@ class Dispatcher:
             GatewayError: the request is refused.
         """
         target, fields = exchange.request.target, exchange.request.fields
+        if exchange.route.intent is Intent.SESSION:
+            return await self.show_session(exchange.route.kind, exchange.route.id, call)
         if exchange.route.intent not in RUNS:
             signed = not self._own_credentials and bool(client_signature(target, fields.pairs()))
             return await self._decide_managed(exchange.route.intent, replace(call, signed=signed))
@@ -53,8 +62,18 @@ class Dispatcher:
             refuse_rewrite(target, fields.pairs())
             raise
         if forward.body is not None:
-            refuse_rewrite(target, fields.pairs())
+            try:
+                refuse_rewrite(target, fields.pairs())
+            except GatewayError:
+                if forward.abandoned is not None:
+                    forward.abandoned()
+                raise
         return forward
+
+    async def show_session(self, resource: str, id: str, call: ExecuteCall) -> Answer:
+        """See `gateway.ports.SessionHandler`. It is called only if there is one."""
+        assert self._sessions is not None
+        return await self._sessions(resource, id, call)
 
     async def _decide_managed(self, intent: Intent, call: ExecuteCall) -> Forward | Answer:
         manage = self._manage

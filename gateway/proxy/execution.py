@@ -5,34 +5,29 @@ from __future__ import annotations
 import asyncio
 import io
 from collections.abc import Awaitable
-from urllib.parse import quote
 
 import structlog
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from gateway.errors import GatewayError, release_frames
-from gateway.http1.fields import encode_fields
 from gateway.http1.request_heads import Fields, Request
-from gateway.http1.response_heads import ResponseHead
 from gateway.ports import Answer, ExecuteCall, Forward
 from gateway.proxy import content_coding
-from gateway.proxy.exchange import SEND, Exchange, ExchangePort
+from gateway.proxy.decided import DecidedExchange
+from gateway.proxy.exchange import SEND, ExchangePort
 from gateway.proxy.interfaces import Client
 from gateway.proxy.request_log import client_ids
 from gateway.proxy.routes import MANAGED, RUNS, Intent, Route
 from gateway.upstream.outbound import Buffers
 
-RETRY_BODY = 64 * 1024
-"""Largest error response, in bytes, that the use case is shown."""
 _UNCHANGED = Forward()
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-_AGENT = b"X-MLC-Agent"
 
 
-class Execution(Exchange):
+class Execution(DecidedExchange):
     """An exchange whose request's body is buffered, and may be replaced before it is sent."""
 
-    __slots__ = ("_forward", "_held", "_held_head", "_held_size", "_raw", "_read", "_retry", "_task")
+    __slots__ = ("_raw", "_read")
 
     reads_body = True
 
@@ -43,12 +38,6 @@ class Execution(Exchange):
         self.outbound.expects = False  # the gateway reads the body itself
         self._read: io.BytesIO | None = None
         self._raw = b""
-        self._forward = _UNCHANGED
-        self._task: asyncio.Task[None] | None = None
-        self._held_head: ResponseHead | None = None
-        self._held: list[bytes] = []
-        self._held_size = 0
-        self._retry = False
 
     def start(self) -> None:
         """See `Exchange`: read the body first."""
@@ -94,17 +83,10 @@ class Execution(Exchange):
         else:
             self._task = asyncio.get_running_loop().create_task(self._run_slowly(raw))
 
-    def abandon(self) -> None:
-        """See `Exchange`."""
-        if self._task is not None:
-            self._task.cancel()
-            self._task = None
-        super().abandon()
-
     async def _run_slowly(self, raw: bytes) -> None:
         fields = self.request.fields
         structlog.contextvars.bind_contextvars(request_id=self.request_id, **client_ids(fields))
-        await self._follow(self._decide(raw, _decode_fields(fields)), raw)
+        await self._follow(self._decide(raw, decode_fields(fields)), raw)
 
     async def _follow(self, deciding: Awaitable[Forward | Answer], raw: bytes) -> None:
         """Do what was decided. raw: the client's body."""
@@ -124,6 +106,14 @@ class Execution(Exchange):
             else:
                 self._retry = decision.retry is not None
                 self._send(decision, raw)
+
+    def send_again(self, forward: Forward) -> None:
+        """See `DecidedExchange`."""
+        self._send(forward, self._raw)
+
+    def follow(self, deciding: Awaitable[Answer]) -> None:
+        """See `DecidedExchange`."""
+        self._task = asyncio.get_running_loop().create_task(self._follow(deciding, self._raw))
 
     async def _decide(self, raw: bytes, names: CIMultiDict[str]) -> Forward | Answer:
         """Return the use case's decision.
@@ -152,6 +142,8 @@ class Execution(Exchange):
     def _send(self, forward: Forward, raw: bytes) -> None:
         self._forward = forward
         self._raw = raw
+        if forward.finish is not None:
+            self.outbound.decode = True
         self._state = SEND[self._state]
         self._port.upstream.send(self.outbound)
 
@@ -168,75 +160,8 @@ class Execution(Exchange):
         """See `RequestOwner`: an agent's tools may have acted."""
         return False
 
-    def added_lines(self) -> bytes:
-        """See `Exchange`."""
-        headers = self._forward.response_headers
-        lines = encode_fields(headers) if headers else b""
-        if self.route.aliased:
-            lines += b"%b: %b\r\n" % (_AGENT, quote(self.route.id).encode("ascii"))
-        return lines
 
-    def on_head(self, head: ResponseHead, piece: bytes, complete: bool) -> None:
-        """See `RequestOwner`: an error response is held back until the use case has decided whether to send again."""
-        if self._retry and head.status >= 400:
-            self._held_head = head
-            self._hold(piece, complete)
-        else:
-            super().on_head(head, piece, complete)
-
-    def on_body(self, piece: bytes, complete: bool) -> None:
-        """See `RequestOwner`."""
-        if self._held_head is not None:
-            self._hold(piece, complete)
-        else:
-            super().on_body(piece, complete)
-
-    def _hold(self, piece: bytes, complete: bool) -> None:
-        head = self._held_head
-        assert head is not None
-        self._held.append(piece)
-        self._held_size += len(piece)
-        if complete:
-            self._decide_retry(head)
-        elif self._held_size > RETRY_BODY:
-            self._release(head, False)
-
-    def _release(self, head: ResponseHead, complete: bool) -> None:
-        piece = b"".join(self._held)
-        self._held.clear()
-        self._held_head = None
-        self._retry = False
-        super().on_head(head, piece, complete)
-
-    def _decide_retry(self, head: ResponseHead) -> None:
-        """Ask the use case whether to send another request after an error response. It is asked once."""
-        retry = self._forward.retry
-        assert retry is not None
-        piece = b"".join(self._held)
-        if len(piece) > RETRY_BODY:
-            self._release(head, True)
-            return
-        try:
-            again = retry(head.status, content_coding.response_content(head, piece, self.outbound.decode, RETRY_BODY))
-        except GatewayError as exc:
-            self.refuse(exc)
-        except Exception:
-            self.refuse(self._port.log.internal_error(self))
-        else:
-            if again is None:
-                self._release(head, True)
-                return
-            self._held.clear()
-            self._held_head = None
-            self._retry = False
-            if isinstance(again, Answer):
-                self.reply(again)
-            elif isinstance(again, Forward):
-                self._send(again, self._raw)
-            else:
-                self._task = asyncio.get_running_loop().create_task(self._follow(again, self._raw))
-
-
-def _decode_fields(fields: Fields) -> CIMultiDict[str]:
+def decode_fields(fields: Fields) -> CIMultiDict[str]:
+    """Return all header fields as text."""
     pairs = fields.pairs()
     return CIMultiDict((name.decode("ascii"), value.decode("utf-8", "surrogateescape")) for name, value in pairs)

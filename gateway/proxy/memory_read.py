@@ -6,7 +6,6 @@ readable text. An answer without such a form passes byte for byte, and so does o
 
 from __future__ import annotations
 
-from gateway.http1.fields import without
 from gateway.http1.request_heads import Request
 from gateway.http1.response_heads import ResponseHead
 from gateway.mlcommons.memory_form import show_readable_json
@@ -14,12 +13,12 @@ from gateway.notices import HEADER
 from gateway.proxy import content_coding
 from gateway.proxy.exchange import Exchange, ExchangePort
 from gateway.proxy.interfaces import Client
+from gateway.proxy.relayed_head import head_with_length
 from gateway.proxy.routes import Route
 from gateway.upstream.client import head_limits
 
 MOST = 1 << 20
 """Largest answer that is changed, in bytes."""
-_REPLACED = frozenset({b"content-length", b"content-encoding", b"transfer-encoding", b"etag"})
 _CODE = "MEMORY_SHOWN_READABLE"
 _NOTICE = f"{HEADER}: {_CODE}\r\n".encode("ascii")
 
@@ -68,9 +67,5 @@ class MemoryRead(Exchange):
             shown = show_readable_json(content)
             if shown != content:
                 self._is_changed = True
-                head, body = self._with_length(head, len(shown)), shown
+                head, body = head_with_length(head, len(shown), head_limits(self._port.limits)), shown
         super().on_head(head, body, complete)
-
-    def _with_length(self, head: ResponseHead, length: int) -> ResponseHead:
-        lines = (head.first_line()[:-2], *without(head.end_to_end(), _REPLACED), b"Content-Length: %d" % length)
-        return ResponseHead(b"\r\n".join((*lines, b"", b"")), head_limits(self._port.limits))

@@ -5,10 +5,14 @@ RFC 9112, sections 6 and 9.
 
 from __future__ import annotations
 
+from gateway.http1.fields import without
 from gateway.http1.request_heads import Request
 from gateway.http1.response_heads import BODYLESS, ResponseHead
+from gateway.http1.rules import HeadLimits
 
 _LAST_CHUNK = b"0\r\n\r\n"
+_FRAMING = frozenset({b"content-length", b"transfer-encoding"})
+_OF_THE_BODY = _FRAMING | {b"content-encoding", b"etag"}
 
 
 def relayed_head(head: ResponseHead, request: Request, own: bytes, keep: bool) -> tuple[bytes, bool, bool]:
@@ -34,6 +38,13 @@ def relayed_head(head: ResponseHead, request: Request, own: bytes, keep: bool) -
     verbatim = head.no_hop_headers and head.minor == 1 and (not head.chunked or (modern and not bodyless))
     lines = head.raw[:-2] if verbatim else head.first_line() + b"".join(line + b"\r\n" for line in head.end_to_end())
     return b"%b%b\r\n" % (lines, own), chunk, keep
+
+
+def head_with_length(head: ResponseHead, length: int, limits: HeadLimits, changed: bool = True) -> ResponseHead:
+    """Return the head for a whole body of `length` bytes. changed: the body is another one than the cluster's."""
+    dropped = _OF_THE_BODY if changed else _FRAMING
+    lines = (head.first_line()[:-2], *without(head.end_to_end(), dropped), b"Content-Length: %d" % length)
+    return ResponseHead(b"\r\n".join((*lines, b"", b"")), limits)
 
 
 def encode_chunk(piece: bytes, complete: bool) -> bytes:

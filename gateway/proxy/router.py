@@ -13,6 +13,7 @@ from gateway.proxy.forwarded import Forwarding
 from gateway.proxy.interfaces import Client
 from gateway.proxy.max_forwards import LastHop, is_last_hop, with_one_hop_less
 from gateway.proxy.memory_read import MemoryRead
+from gateway.proxy.memory_search import MemorySearch, is_small_search
 from gateway.proxy.routes import MANAGED, RUNS, Intent, Route, intent_of
 from gateway.upstream.auth.authenticator import Authenticator
 
@@ -21,14 +22,26 @@ _PASSTHROUGH, _READ_MEMORY = Intent.PASSTHROUGH, Intent.READ_MEMORY
 
 
 class Router:
-    """Makes the exchange for each request. manages: there is a use case that manages agents."""
+    """Makes the exchange for each request. manages, shows_sessions: there is a use case for that."""
 
-    def __init__(self, settings: Settings, forwarding: Forwarding, auth: Authenticator | None, manages: bool) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        forwarding: Forwarding,
+        auth: Authenticator | None,
+        manages: bool,
+        shows_sessions: bool = False,
+    ) -> None:
         self._forwarding = forwarding
         self._auth = auth
+        self._shows_sessions = shows_sessions
         self._shows_memory = settings.memory.readable
         self._aliases = settings.agents.aliases
-        self._handled_intents = (*RUNS, *MANAGED) if manages else RUNS
+        self._handled_intents = (
+            *RUNS,
+            *(MANAGED if manages else ()),
+            *((Intent.SESSION,) if shows_sessions else ()),
+        )
 
     def exchange(self, port: ExchangePort, client: Client, request: Request) -> Exchange:
         """Make the exchange for `request`, whose head is changed as the settings say."""
@@ -44,6 +57,8 @@ class Router:
         handled = route.intent is not _PASSTHROUGH and route.intent in self._handled_intents
         if handled or (self._auth is not None and self._auth.needs_body and request.has_body):
             return Execution(port, client, request, route)
+        if self._shows_sessions and is_small_search(request, route):
+            return MemorySearch(port, client, request, route, self._shows_memory)
         if self._shows_memory and route.intent is _READ_MEMORY:
             return MemoryRead(port, client, request, route)
         return Exchange(port, client, request, route)

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 
+from gateway.memory.model import PREFIX
+
 
 class Intent(StrEnum):
     """What the gateway does with a request.
@@ -21,6 +23,7 @@ class Intent(StrEnum):
     use case, treat it as WRITE.
     WRITE: pass it through, and remove its subject from the cache.
     READ_MEMORY: pass it through, and show the answer readable (`memory.readable`).
+    SESSION: a session of the gateway's own: ask the use case that shows and deletes them; without it, pass it through.
     PASSTHROUGH: pass it through unchanged.
     """
 
@@ -32,12 +35,16 @@ class Intent(StrEnum):
     DELETE_AGENT = "delete_agent"
     WRITE = "write"
     READ_MEMORY = "read_memory"
+    SESSION = "session"
     PASSTHROUGH = "passthrough"
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
     """A request's intent, and the kind and id of the document it concerns; "" if there is none.
+
+    The kinds of SESSION are memory, messages, message and traces (the conversation API), and session and working (the
+    API of memory containers). READ_MEMORY has the kind search if its body may be a search for messages of a session.
 
     aliased: `agents.aliases` has replaced the id that the client sent.
     """
@@ -67,8 +74,18 @@ def _memory(_: str) -> Route:
     return Route(Intent.READ_MEMORY)
 
 
+def _search(_: str) -> Route:
+    return Route(Intent.READ_MEMORY, "search")
+
+
+def _session(kind: str, other: Intent) -> Make:
+    """Return the route of the gateway's own sessions, which their ids tell. other: the intent for any other id."""
+    return lambda id: Route(Intent.SESSION, kind, id) if id.startswith(PREFIX) else Route(other)
+
+
 _ML = "/_plugins/_ml"
-_MEMORIES = f"{_ML}/memory_containers/{{id}}/memories/{{id}}"
+_CONTAINER = f"{_ML}/memory_containers/{{id}}/memories"
+_MEMORIES = f"{_CONTAINER}/{{id}}"
 _TABLE: tuple[tuple[str, str, Make], ...] = (
     ("POST", f"{_ML}/agents/{{id}}/_execute", _agent(Intent.EXECUTE)),
     ("POST", f"{_ML}/agents/{{id}}/_execute/stream", _agent(Intent.EXECUTE_STREAM)),
@@ -86,14 +103,20 @@ _TABLE: tuple[tuple[str, str, Make], ...] = (
     ("GET", f"{_ML}/memory", _memory),
     ("GET", f"{_ML}/memory/_search", _memory),
     ("POST", f"{_ML}/memory/_search", _memory),
-    ("GET", f"{_ML}/memory/{{id}}", _memory),
-    ("GET", f"{_ML}/memory/{{id}}/messages", _memory),
+    ("GET", f"{_ML}/memory/{{id}}", _session("memory", Intent.READ_MEMORY)),
+    ("DELETE", f"{_ML}/memory/{{id}}", _session("memory", Intent.PASSTHROUGH)),
+    ("GET", f"{_ML}/memory/{{id}}/messages", _session("messages", Intent.READ_MEMORY)),
     ("GET", f"{_ML}/memory/{{id}}/_search", _memory),
     ("POST", f"{_ML}/memory/{{id}}/_search", _memory),
-    ("GET", f"{_ML}/memory/message/{{id}}", _memory),
-    ("GET", f"{_ML}/memory/message/{{id}}/traces", _memory),
+    ("GET", f"{_ML}/memory/message/{{id}}", _session("message", Intent.READ_MEMORY)),
+    ("GET", f"{_ML}/memory/message/{{id}}/traces", _session("traces", Intent.READ_MEMORY)),
+    ("GET", f"{_CONTAINER}/working/_search", _search),
+    ("POST", f"{_CONTAINER}/working/_search", _search),
     ("GET", f"{_MEMORIES}/_search", _memory),
     ("POST", f"{_MEMORIES}/_search", _memory),
+    ("GET", f"{_CONTAINER}/sessions/{{id}}", _session("session", Intent.READ_MEMORY)),
+    ("DELETE", f"{_CONTAINER}/sessions/{{id}}", _session("session", Intent.PASSTHROUGH)),
+    ("GET", f"{_CONTAINER}/working/{{id}}", _session("working", Intent.READ_MEMORY)),
     ("GET", f"{_MEMORIES}/{{id}}", _memory),
     # A cluster setting decides whether agents take the unified input.
     ("PUT", "/_cluster/settings", _write("cluster")),

@@ -8,7 +8,8 @@ from typing import Any
 from gateway.notices import Notice
 from gateway.providers import registry
 from gateway.providers.connector import ModelSpec
-from gateway.register.documents import made_members, memory_changed, needs_placeholder, wants_model
+from gateway.register.documents import made_members, needs_placeholder, wants_model
+from gateway.register.marks import answers_unified, keeps_sessions
 from gateway.register.native import native_notices
 from gateway.register.specs import Registration
 from gateway.register.target import FLOWS, Target, makes_model
@@ -26,7 +27,7 @@ def _notices(registration: Registration, target: Target) -> Iterator[Notice]:
         return
     members = made_members(registration, target)
     yield from _of_type(registration, members)
-    yield from _of_memory(registration, members)
+    yield from _of_memory(registration, target, members)
     yield from _of_tools(registration, target, members)
     if spec is not None:
         yield from _of_model(spec, members)
@@ -34,16 +35,16 @@ def _notices(registration: Registration, target: Target) -> Iterator[Notice]:
 
 def _of_type(registration: Registration, members: Mapping[str, Any]) -> Iterator[Notice]:
     if members["type"] != registration.type:
-        reason = f"the cluster has no {registration.type} agents; this one is {members['type']}, and answers as such"
-        yield Notice("V2_AS_LEGACY", reason, "type")
+        reason = f"the cluster has no {registration.type} agents: this one is {members['type']}"
+        yield Notice("V2_AS_LEGACY", f"{reason}, and the gateway answers for it in the unified form", "type")
 
 
-def _of_memory(registration: Registration, members: Mapping[str, Any]) -> Iterator[Notice]:
+def _of_memory(registration: Registration, target: Target, members: Mapping[str, Any]) -> Iterator[Notice]:
     document = registration.document
-    asked = document.get("memory")
-    if asked and memory_changed(asked, members.get("memory")):
-        reason = f"the cluster has no {asked['type']}; the agent remembers in a conversation_index"
-        yield Notice("MEMORY_AS_CONVERSATION_INDEX", reason, "memory.type")
+    if keeps_sessions(registration, target):
+        missing = f"{registration.type} agents" if answers_unified(registration, target) else registration.memory_type
+        reason = f"the cluster has no {missing}, so the gateway keeps this agent's sessions"
+        yield Notice("GATEWAY_MEMORY", reason, "memory")
     for name in ("app_type", "memory"):
         if "app_type" in members and name not in document:
             reason = f"a conversational_flow remembers only with `app_type` and `memory`, so `{name}` was set"

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.mlcommons.agent_types import AgentType
-from gateway.register.target import FLOWS, V2, Target
+from gateway.register.marks import keeps_sessions
+from gateway.register.specs import Registration
+from gateway.register.target import CONVERSATION_INDEX, FLOWS, V2, Target
 
-MEMORY = "conversation_index"
 _TOOLS = ("ListIndexTool", "IndexMappingTool", "SearchIndexTool")
 _LISTER = {False: "CatIndexTool", True: "ListIndexTool"}
 """The tool that lists indices, before and from 3.0, which renamed it (sources of 2.19.0.0 and 3.0.0.0)."""
@@ -49,15 +50,20 @@ def made_type(agent_type: str, target: Target) -> str:
     return agent_type if agent_type != V2 or target.has_type(V2) else AgentType.CONVERSATIONAL.value
 
 
-def made_memory(agent_type: str, asked: Mapping[str, Any] | None, target: Target) -> dict[str, Any] | None:
-    """Return the agent's `memory`: `conversation_index` by default and for an unknown type; None for a flow."""
+def made_memory(registration: Registration, target: Target) -> dict[str, Any] | None:
+    """Return the agent's `memory` on the cluster: `conversation_index` by default; None for a flow.
+
+    An agent whose sessions the gateway keeps has a `conversation_index` too, because a conversational agent does not
+    run without a memory (docs/internals/facts.md, "Agents without tools, and registrations at once").
+    """
+    asked: Mapping[str, Any] | None = registration.document.get("memory")
     if asked is None:
-        return None if agent_type == AgentType.FLOW else {"type": MEMORY}
-    type_ = str(asked.get("type") or MEMORY)
-    if target.has_memory(type_.lower()):
+        return None if registration.type == AgentType.FLOW else {"type": CONVERSATION_INDEX}
+    type_ = str(asked.get("type") or CONVERSATION_INDEX)
+    if target.has_memory(type_.lower()) and not keeps_sessions(registration, target):
         return {**asked, "type": type_}
     options = {name: asked[name] for name in ("window_size", "session_id") if name in asked}
-    return {"type": MEMORY, **options}
+    return {"type": CONVERSATION_INDEX, **options}
 
 
 def has_default_tools(agent_type: str) -> bool:

@@ -21,6 +21,7 @@ from gateway.register.defaults import (
     made_type,
     named_tools,
 )
+from gateway.register.marks import keeps_sessions, marks
 from gateway.register.native import native_edits
 from gateway.register.specs import McpServer, Registration, own_mcp_connectors
 from gateway.register.target import FLOWS, PLAN, Target, makes_model
@@ -34,6 +35,8 @@ METADATA_PARAMETER = "mlc_gateway"
 
 _LLM_TOOL = "MLModelTool"
 _MEMORY_MEMBERS = {"app_type", "memory"}
+_MEMORY_OPTIONS = ("type", "memory_container_id", "session_id", "window_size")
+"""Members of a requested memory that are kept. One in another cluster may hold a credential too."""
 _QUESTION = "${parameters.question}"
 _PROMPTS = {
     AgentType.FLOW.value: _QUESTION,
@@ -125,8 +128,8 @@ def agent_body(
         metadata["type"] = registration.type
     asked = registration.document.get("memory")
     if asked and memory_changed(asked, document.get("memory")):
-        metadata["memory"] = asked
-    parameters |= {REGISTRATION_PARAMETER: tag, METADATA_PARAMETER: compact(metadata)}
+        metadata["memory"] = {name: asked[name] for name in _MEMORY_OPTIONS if name in asked}
+    parameters |= {REGISTRATION_PARAMETER: tag, METADATA_PARAMETER: compact(metadata), **marks(registration, target)}
     return {**document, "parameters": parameters}
 
 
@@ -157,13 +160,14 @@ def made_members(registration: Registration, target: Target) -> dict[str, Any]:
     """Return the members of an agent that are adapted to the cluster.
 
     Those of an agent with a `model` block have defaults. An agent that names its own LLM gets none, but a
-    conversational_flow with an `app_type` or a `memory` gets the other one.
+    conversational_flow with an `app_type` or a `memory` gets the other one, and an agent whose sessions the gateway
+    keeps the memory that the cluster requires.
     """
     members = _members(registration, target)
     if registration.model is not None:
         return members
     kept = {"type", *registration.document}
-    if _MEMORY_MEMBERS & kept:
+    if _MEMORY_MEMBERS & kept or keeps_sessions(registration, target):
         kept |= _MEMORY_MEMBERS
     return {name: value for name, value in members.items() if name in kept}
 
@@ -177,7 +181,7 @@ def _members(registration: Registration, target: Target) -> dict[str, Any]:
     elif needs_placeholder(registration, target):
         tools = [PLACEHOLDER_TOOL]
     members: dict[str, Any] = {"type": type_, "tools": named_tools(tools, target)}
-    memory = made_memory(type_, document.get("memory"), target)
+    memory = made_memory(registration, target)
     if memory is not None:
         members["memory"] = memory
     if type_ == AgentType.CONVERSATIONAL_FLOW:

@@ -26,10 +26,11 @@ from gateway.register.calls import Calls
 from gateway.register.cascade import CLEANUP, delete_agent, read_cascade
 from gateway.register.changes import notices
 from gateway.register.making import finish_other, make_agent, read_target, secrets_of
+from gateway.register.marks import marks
 from gateway.register.native import as_native
 from gateway.register.parts import LEFT_BEHIND, left_text
 from gateway.register.quick import QuickRun, check_query, parts_of
-from gateway.register.registration import concerns_gateway, read_registration
+from gateway.register.registration import concerns_gateway, read_newer, read_registration, read_without_parts
 from gateway.register.reuse import BODY_PARAMETER, KEY, Identity, Reuse, identify
 from gateway.register.shared_tasks import SharedTasks
 from gateway.register.specs import Registration
@@ -85,13 +86,29 @@ class Manager:
             return Forward()
         registration = await self._read(_read_concerned, call.body)
         if registration is None:
-            return Forward()
+            return await self._register_without_parts(call)
         target = await self._target(call, registration)
         if target is None:
             return Forward()
         if takes(target, registration):
             return self._forward(call, registration, target)
         self._refuse_signed(call)
+        check(registration, target)
+        return await self._make(call, registration, target)
+
+    async def _register_without_parts(self, call: ExecuteCall) -> Forward | Answer:
+        """Make an agent whose sessions the gateway keeps, as the cluster can't; forward any other registration."""
+        asked = await self._read(read_newer, call.body)
+        if asked is None or call.signed:
+            return Forward()
+        try:
+            target = await self._target(call, asked)
+        except FailedLookup:
+            return Forward()
+        if target is None or not marks(asked, target):
+            return Forward()
+        registration = await self._read(read_without_parts, call.body)
+        assert registration is not None
         check(registration, target)
         return await self._make(call, registration, target)
 
@@ -201,7 +218,7 @@ class Manager:
         if target is None:
             return Forward()
         # The gateway always makes it itself, so that it knows what to remove.
-        target = replace(target, unified_api=False)
+        target = replace(target, unified_api=False, keeps_sessions=False)
         check(registration, target)
         run = QuickRun(self._calls(call, registration), self._execute, call, self._run_seconds, self._turns)
         task = self._shared_tasks.start(self._quick(run, registration, target, parts[1]))

@@ -123,6 +123,13 @@ class QuickRun:
         query = self._call.raw_target.partition("?")[2]
         target = document_path("agents", agent_id, "/_execute" + (f"?{query}" if query else ""))
         forward = await self._execute(replace(self._call, agent_id=agent_id, raw_target=target, body=body))
+        try:
+            return await self._answer(target, forward, body)
+        finally:
+            if forward.abandoned is not None:
+                forward.abandoned()
+
+    async def _answer(self, target: str, forward: Forward, body: bytes) -> Answer:
         reply = await self._send(target, forward, body)
         if reply.status >= 400 and forward.retry is not None:
             again = forward.retry(reply.status, reply.body)
@@ -132,6 +139,9 @@ class QuickRun:
                 return again
             if again is not None:
                 forward, reply = again, await self._send(target, again, body)
+        finished = await forward.finish(reply.status, reply.body) if forward.finish is not None else None
+        if finished is not None:
+            return replace(finished, headers={**forward.response_headers, **finished.headers})
         return replace(reply, headers=forward.response_headers)
 
     async def _send(self, target: str, forward: Forward, body: bytes) -> Answer:

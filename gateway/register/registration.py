@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from gateway.errors import InvalidInput
+from gateway.mlcommons.agent_types import AgentType
 from gateway.providers.connector import ModelSpec
 from gateway.register.specs import McpServer, Registration
+from gateway.register.target import CONVERSATION_INDEX, MEMORIES, V2
 from gateway.register.validate import read_document
 from gateway.unified.budget import Budget
 from gateway.unified.jsonstrings import find
@@ -15,7 +19,18 @@ from gateway.unified.jsontext import check, parse
 from gateway.unified.payloads import extract
 from gateway.unified.validate import Problems, Reading
 
-__all__ = ["McpServer", "ModelSpec", "Registration", "concerns_gateway", "read_registration"]
+__all__ = [
+    "McpServer",
+    "ModelSpec",
+    "Registration",
+    "concerns_gateway",
+    "read_newer",
+    "read_registration",
+    "read_without_parts",
+]
+
+_NEWER = re.compile(rb"agentic_memory|conversational(_|\\?/)v2|\\u", re.IGNORECASE)
+"""What the body of every registration has that `read_newer` finds."""
 
 
 def concerns_gateway(body: bytes, budget: Budget | None = None) -> bool:
@@ -24,15 +39,28 @@ def concerns_gateway(body: bytes, budget: Budget | None = None) -> bool:
     Raises:
         InvalidInput, BodyTooLarge: it may have one, but reading it costs more than the budget allows.
     """
-    if not _may_concern(body):
-        return False
-    try:
-        document = parse(extract(body, budget=budget))
-    except InvalidInput as error:
-        if any(problem.code for problem in error.problems):
-            raise
-        return False
-    return not (document.get("model") is None and document.get("mcp") is None)
+    document = _parse(body, budget) if _may_concern(body) else None
+    return document is not None and _has_parts(document)
+
+
+def read_newer(body: bytes, budget: Budget | None = None) -> Registration | None:
+    """Read type and memory of a registration without `model` and `mcp` that asks for what older clusters lack.
+
+    That is the type `conversational_v2`, or another memory than a `conversation_index`. None for any other body.
+
+    Raises:
+        InvalidInput, BodyTooLarge: it may be one, but reading it costs more than the budget allows.
+    """
+    document = _parse(body, budget) if _NEWER.search(body) else None
+    if document is None or _has_parts(document):
+        return None
+    given, memory = document.get("type"), document.get("memory")
+    type_ = AgentType.of(given) if isinstance(given, str) else None
+    asked = memory.get("type") if isinstance(memory, dict) else None
+    asked = asked.lower() if isinstance(asked, str) else ""
+    if type_ is None or not (type_ == V2 or (asked in MEMORIES and asked != CONVERSATION_INDEX)):
+        return None
+    return Registration({"memory": {"type": asked}}, type=type_.value)
 
 
 def read_registration(body: bytes, budget: Budget | None = None) -> Registration | None:
@@ -44,14 +72,26 @@ def read_registration(body: bytes, budget: Budget | None = None) -> Registration
         BodyTooLarge: it has more text than the budget allows.
         InvalidInput: the body is not strict JSON, or invalid. Every problem has its place, and none shows a credential.
     """
-    if not _may_concern(body):
-        return None
+    return _read(body, budget, _has_parts) if _may_concern(body) else None
+
+
+def read_without_parts(body: bytes, budget: Budget | None = None) -> Registration | None:
+    """Read a registration without `model` and `mcp`; None if it has one of them.
+
+    Raises:
+        BodyTooLarge, InvalidInput: as `read_registration`.
+    """
+    return _read(body, budget, lambda document: not _has_parts(document))
+
+
+def _read(body: bytes, budget: Budget | None, concerns: Callable[[Mapping[str, Any]], bool]) -> Registration | None:
+    """Read a registration strictly; None if its document, as it was parsed, does not concern the caller."""
     budget = budget or Budget()
     extracted = extract(body, budget=budget)
     problems = Problems(budget.problems)
     try:
         document = parse(extracted)
-        if document.get("model") is None and document.get("mcp") is None:
+        if not concerns(document):
             return None
         check(document, problems, budget.depth)
         problems.check()
@@ -62,6 +102,24 @@ def read_registration(body: bytes, budget: Budget | None = None) -> Registration
     registration = read_document(reading, plain)
     reading.problems.check()
     return registration
+
+
+def _parse(body: bytes, budget: Budget | None) -> dict[str, Any] | None:
+    """Return the document; None if it is not JSON.
+
+    Raises:
+        InvalidInput, BodyTooLarge: reading it costs more than the budget allows.
+    """
+    try:
+        return parse(extract(body, budget=budget))
+    except InvalidInput as error:
+        if any(problem.code for problem in error.problems):
+            raise
+        return None
+
+
+def _has_parts(document: Mapping[str, Any]) -> bool:
+    return not (document.get("model") is None and document.get("mcp") is None)
 
 
 def _may_concern(body: bytes) -> bool:

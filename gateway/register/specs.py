@@ -46,6 +46,11 @@ class Registration:
     type_given: str = ""
 
     @property
+    def memory_type(self) -> str:
+        """`memory.type`, lower case; "" if it is not given."""
+        return str((self.document.get("memory") or {}).get("type") or "").lower()
+
+    @property
     def has_mcp(self) -> bool:
         """True if the agent has tools of MCP servers."""
         return bool(self.mcp or own_mcp_connectors(self.document.get("parameters") or {}))

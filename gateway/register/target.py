@@ -39,8 +39,9 @@ MCP_PROTOCOLS = tuple(_MCP)
 _SSE_ENDPOINT: Release = (3, 1)
 _FLOW_MCP: Release = (3, 8)
 
+CONVERSATION_INDEX = "conversation_index"
 _MEMORIES: dict[str, Release] = {
-    "conversation_index": (2, 0),
+    CONVERSATION_INDEX: (2, 0),
     "agentic_memory": (3, 5),
     "remote_agentic_memory": (3, 5),
 }
@@ -57,12 +58,14 @@ class Target:
     """The cluster a registration goes to.
 
     version: (2, 19, 0). unified_api, mcp_enabled: the settings `plugins.ml_commons.unified_agent_api_enabled` and
-    `plugins.ml_commons.mcp_connector_enabled`; None if they could not be read.
+    `plugins.ml_commons.mcp_connector_enabled`; None if they could not be read. keeps_sessions: the gateway can keep
+    the agent's sessions; False for an agent of one run, which nobody could continue.
     """
 
     version: tuple[int, ...]
     unified_api: bool | None = None
     mcp_enabled: bool | None = None
+    keeps_sessions: bool = True
 
     def since(self, release: Release) -> bool:
         """Return True if the cluster has this release or a later one."""

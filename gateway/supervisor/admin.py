@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from aiohttp import web
@@ -13,10 +13,15 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-from gateway.admin.application import Page, json_page
+from gateway.admin.application import MEMORY, Page, json_page
 from gateway.admin.pages import DROP_PROFILES
 from gateway.config.schema import Secret
 from gateway.observe.metrics import CONTENT_TYPE
+
+_ASKED, _RELAYED = 2.0, 60.0
+"""Seconds to wait for a worker's health or metrics, and for what it reads from the store of sessions."""
+_KEPT = ("Content-Type", "Content-Disposition")
+"""Headers of a worker's answer that the client gets."""
 
 
 class Answer(NamedTuple):
@@ -24,10 +29,11 @@ class Answer(NamedTuple):
 
     status: int
     body: bytes
+    headers: Mapping[str, str] = {}
 
 
-Ask = Callable[[int, str, str], Awaitable[Answer | None]]
-"""Sends a worker, by its number, a method and a path; None: it did not answer."""
+Ask = Callable[[int, str, str, float], Awaitable[Answer | None]]
+"""Sends a worker, by its number, a method and a path with its query, and waits so many seconds; None: no answer."""
 
 
 class SupervisorPages:
@@ -39,6 +45,7 @@ class SupervisorPages:
 
     def __init__(self, count: int, ask: Ask, token: Secret) -> None:
         self.token = token
+        self.is_private = False
         self.draining = False
         self.routes: Mapping[str, Page] = {
             "/health/live": self._live,
@@ -46,6 +53,9 @@ class SupervisorPages:
             "/metrics": self._metrics,
         }
         self.actions: Mapping[str, Page] = {DROP_PROFILES: self._drop_profiles}
+        self.resources: Sequence[web.RouteDef] = [
+            web.route("*", path, self._relay) for path in (MEMORY, MEMORY + "/{rest:.*}")
+        ]
         self._count = count
         self._ask = ask
         self._registry = CollectorRegistry()
@@ -80,6 +90,15 @@ class SupervisorPages:
         status = {"status": "dropped", "workers": f"{dropped} of {self._count}"}
         return json_page(200 if dropped == self._count else 503, status)
 
+    async def _relay(self, request: web.Request) -> web.Response:
+        """Let a worker answer: all of them use the same store."""
+        for number in range(self._count):
+            answer = await self._ask(number, request.method, request.raw_path, _RELAYED)
+            if answer is not None:
+                kept = {name: value for name, value in answer.headers.items() if name in _KEPT}
+                return web.Response(status=answer.status, body=answer.body, headers=kept)
+        return json_page(503, {"status": "no worker answers"})
+
     async def _metrics(self) -> web.Response:
         pages = {}
         for number, answer in enumerate(await self._ask_all("/metrics")):
@@ -91,7 +110,7 @@ class SupervisorPages:
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
 
     async def _ask_all(self, path: str, method: str = "GET") -> list[Answer | None]:
-        return await asyncio.gather(*(self._ask(number, method, path) for number in range(self._count)))
+        return await asyncio.gather(*(self._ask(number, method, path, _ASKED) for number in range(self._count)))
 
 
 def merge_metrics(pages: Mapping[str, str]) -> bytes:

@@ -18,11 +18,13 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+from yarl import URL
 
 from gateway import app
 from gateway.admin.application import build_application
 from gateway.admin.listener import AdminListener
 from gateway.config.load import ConfigError
+from gateway.config.reload import check_reload
 from gateway.config.schema import Settings
 from gateway.config.source import Source
 from gateway.observe.logs import Logger, configure
@@ -39,9 +41,6 @@ _STEADY = 10.0
 
 _GRACE = 5.0
 """Seconds after their own deadlines before workers are killed."""
-
-_ASKED = 2.0
-"""Seconds that a worker has to answer the supervisor."""
 
 
 class Supervisor:
@@ -161,7 +160,7 @@ class Supervisor:
         """Make all workers reload, if the settings are valid and can change without a restart; else none."""
         try:
             settings = await asyncio.to_thread(self._source.load)
-            app.check_reload(self._settings, settings)
+            check_reload(self._settings, settings)
             await asyncio.to_thread(app.check, settings, self._log)
         except ConfigError as exc:
             self._log.error("reload failed", problems=[str(problem) for problem in exc.problems])
@@ -172,14 +171,14 @@ class Supervisor:
             if self._socket(number).exists():  # a worker that is still starting reads them anyway
                 _signal(process, signal.SIGHUP)
 
-    async def _ask(self, number: int, method: str, path: str) -> Answer | None:
+    async def _ask(self, number: int, method: str, path: str, seconds: float) -> Answer | None:
         """Send a request to the admin port of worker `number`. Return None if it does not answer."""
         connector = aiohttp.UnixConnector(str(self._socket(number)))
-        timeout = aiohttp.ClientTimeout(total=_ASKED)
+        timeout = aiohttp.ClientTimeout(total=seconds)
         try:
             async with aiohttp.ClientSession("http://worker", connector=connector, timeout=timeout) as session:
-                response = await session.request(method, path)
-                return Answer(response.status, await response.read())
+                response = await session.request(method, URL(path, encoded=True))
+                return Answer(response.status, await response.read(), response.headers)
         except (OSError, aiohttp.ClientError, TimeoutError):
             return None
 

@@ -2,6 +2,7 @@
 
 {"type": "base64"|"url", "format", "data"}            the RFC's spelling
 {"bytes": …}, {"s3Location": …}, {"location": …}      Bedrock Converse and Strands, `format` one level up
+{"url": …}                                            the same, for media by any URL, as sessions are stored
 {"type": "base64", "media_type", "data"}, {"type": "url", "url"}     Anthropic
 image_url, input_audio, file                          OpenAI content parts
 """
@@ -125,8 +126,10 @@ def _document_name(body: Fields) -> str | None:
 def _read_source(kind: MediaKind, source: Fields, body: Fields) -> _Found:
     if source.has("type"):
         return _read_source_of_type(kind, source, body)
-    member = source.one_of(("bytes", "s3Location", "location"))
+    member = source.one_of(("bytes", "s3Location", "location", "url"))
     match member:
+        case "url":
+            return _read_url(kind, source, body, urls.SCHEMES)
         case "bytes":
             return _read_base64(kind, source, "bytes", body)
         case "s3Location" | "location":

@@ -45,25 +45,31 @@ Commands:
   rollback      Undo upgrades from their backup files.
   promote       Register a legacy agent as a unified one.
   cleanup       Remove what unfinished registrations left behind.
+  memory        Manage the sessions that the gateway keeps.
 
 Exit codes:
-  0                             Success.
-  1 serve                       A port can't be opened.
-  1 demo                        Part of an input was lost, or the demo can't
-                                start.
-  1 rewrite                     The gateway would refuse the request.
-  1 agents                      An agent does not accept a kind of input that
-                                --require names.
-  1 upgrade                     A connector that limits its agents can't be
-                                upgraded.
-  1 promote                     The agent can't be promoted.
-  1 cleanup                     Something can't be removed.
-  2                             An option, a setting or a file is wrong, or
-                                the cluster can't be used.
-  3 agents                      An agent can't be read, and --require was not
-                                given.
-  3 upgrade, promote            A change failed and was undone.
-  4 upgrade, rollback, promote  A change could not be undone.
+  0                               Success.
+  1 serve                         A port can't be opened.
+  1 demo                          Part of an input was lost, or the demo can't
+                                  start.
+  1 rewrite                       The gateway would refuse the request.
+  1 agents                        An agent does not accept a kind of input
+                                  that --require names.
+  1 upgrade                       A connector that limits its agents can't be
+                                  upgraded.
+  1 promote                       The agent can't be promoted.
+  1 cleanup                       Something can't be removed.
+  1 memory show, memory export, memory delete, memory pin, memory unpin
+                                  There is no such session, or several owners
+                                  have one.
+  1 memory copy, memory import-cluster
+                                  A session can't be copied or imported.
+  2                               An option, a setting or a file is wrong, or
+                                  the cluster or the store can't be used.
+  3 agents                        An agent can't be read, and --require was
+                                  not given.
+  3 upgrade, promote              A change failed and was undone.
+  4 upgrade, rollback, promote    A change could not be undone.
 
 Run `mlc-gateway COMMAND --help` for the options and examples of a command.
 """
@@ -84,8 +90,9 @@ def test_no_command_shows_the_help_and_ends_with_2(capsys: pytest.CaptureFixture
 def test_each_command_has_help_with_exit_codes_and_examples(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([name, "--help"]) == 0
     shown = capsys.readouterr().out
-    assert "\nExit codes:\n  0  Success.\n" in shown
-    assert "  2  An option, a setting or a file is wrong, or the cluster can't be used.\n" in shown
+    words = " ".join(shown.partition("\nExit codes:\n")[2].split())
+    assert words.startswith("0 Success. ")
+    assert " 2 An option, a setting or a file is wrong, or the cluster or the store can't be used. " in words
     assert f"mlc-gateway {name}" in shown.partition("\nExamples:\n  ")[2]
 
 

@@ -87,7 +87,7 @@ def test_every_problem_is_told_with_its_path(tmp_path: Path) -> None:
         "upstream.url: is not allowed here; got 'http://***@x'; allowed: text like ^https?://[^/?#@\\s]+/?$",
         "upstream.timeouts.connect: is not allowed here; got 'soon'; allowed: a number from 0 to 31536000",
         "agents.lookup: is not allowed here; got 'me'; allowed: caller or service_account",
-        "agents.rules[1].agnt: unknown key; did you mean `agent`?; allowed: agent, provider, delivery",
+        "agents.rules[1].agnt: unknown key; did you mean `agent`?; allowed: agent, provider, delivery, memory, output",
         "agents.rules[1].agent: is missing; allowed: text, not empty",
         "agents.roles.a: is not allowed here; got 'b'; allowed: system or user or assistant or tool",
         "logs.level: is not allowed here; got 'loud'; allowed: debug or info or warning or error; "
@@ -285,3 +285,9 @@ def test_every_setting_has_a_meaning_and_stands_in_the_documentation() -> None:
     assert all(meaning for _, _, _, meaning in rows())
     assert table() in page
     assert updated(page) == page
+
+
+@pytest.mark.parametrize("name", ["Authorization", "cookie", "X-Amz-Security-Token"])
+def test_a_tenant_is_not_a_credential(name: str) -> None:
+    [problem] = _problems(None, {"GATEWAY__MEMORY__TENANT_HEADER": name})
+    assert problem.startswith("memory.tenant_header: holds credentials")

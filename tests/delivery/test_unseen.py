@@ -10,6 +10,8 @@ from tests import matrix
 from tests.matrix import VERSIONS, Cell
 from tests.oracle import Outcome
 
+pytestmark = pytest.mark.slow
+
 # How many of a hundred cells arrive at least: untouched, and after the upgrades. The rest is text endpoints, media in
 # templates of text on 2.x, and what the providers do not take.
 SHARES = {"2.19.0": (69, 94), "3.4.0": (87, 94)}

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import click
 
 from gateway.cli import MODULES, commands
-from gateway.cli.command import ClusterOption, Command
+from gateway.cli.command import ClusterOption, Command, Group
 from gateway.cli.exit_codes import EXIT_CODES
 from tests.docs.pages import DOCS
 
@@ -37,20 +37,22 @@ _MLC_GATEWAY_COMPLETE=fish_source mlc-gateway | source    # fish: ~/.config/fish
 
 def render() -> str:
     """Return the whole page."""
-    found = [(name, _command(name)) for name in MODULES]
+    found = [pair for name in MODULES for pair in _commands(name)]
     sections = "".join(_section(name, command) for name, command in found)
     cluster = _options(next(command for name, command in found if name == "agents"), of_cluster=True)
     return _HEAD + _overview(found) + _exit_codes() + _COMPLETION + sections + _CLUSTER + cluster
 
 
-def _command(name: str) -> Command:
+def _commands(name: str) -> Iterator[tuple[str, Command]]:
+    """Yield a command with its name, or those of a group."""
     command = commands.get_command(click.Context(commands), name)
-    assert isinstance(command, Command)
-    return command
+    for one in command.commands.values() if isinstance(command, Group) else [command]:
+        assert isinstance(one, Command)
+        yield one.full_name, one
 
 
 def _overview(found: list[tuple[str, Command]]) -> str:
-    rows = "".join(f"| [`{name}`](#{name}) | {command.short_help} |\n" for name, command in found)
+    rows = "".join(f"| [`{name}`](#{name.replace(' ', '-')}) | {command.short_help} |\n" for name, command in found)
     return f"\n| command | what it does |\n|---|---|\n{rows}"
 
 

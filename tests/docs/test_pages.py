@@ -20,7 +20,12 @@ from tests.docs.pages import GATEWAY, ROOT, page
 _CODE = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)+")
 # modules with branches of the tree of errors
 BRANCHES = ("gateway.agents.errors", "gateway.admin.application", "gateway.proxy.error_responses")
-_VARIABLES = {"MLC_PASSWORD", "MLC_GATEWAYS", "MLC_ADMIN_TOKEN"}  # of the environment: no codes
+_VARIABLES = {"MLC_PASSWORD", "MLC_GATEWAYS", "MLC_ADMIN_TOKEN", "XDG_STATE_HOME"}  # of the environment: no codes
+_EVENTS = {  # types of AG-UI events
+    *("RUN_ERROR", "RUN_FINISHED", "TEXT_MESSAGE_CONTENT"),
+    *("TOOL_CALL_ARGS", "TOOL_CALL_RESULT", "TOOL_CALL_START"),
+}
+_REASONS = {"MAX_TOKENS", "PROHIBITED_CONTENT"}  # why Gemini stopped
 _OTHERS = ("simulator", "demo")  # their constants belong to providers and clusters
 
 
@@ -33,7 +38,7 @@ def codes_in_use() -> set[str]:
         for node in ast.walk(ast.parse(file.read_text()))
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and _CODE.fullmatch(node.value)
     }
-    return found - _VARIABLES
+    return found - _VARIABLES - _EVENTS - _REASONS
 
 
 def documented() -> dict[str, str]:

@@ -16,6 +16,7 @@ from gateway.admin import pages
 from gateway.config.describe import rows
 from gateway.config.schema import Settings
 from gateway.proxy import client_connection, disconnects, exchange, listener
+from gateway.supervisor import admin as supervisor_admin
 from gateway.supervisor import processes
 from gateway.upstream import client, tls
 from gateway.upstream.auth import authenticator
@@ -161,7 +162,7 @@ SECONDS = [
     ("operate/operations.md", "has closed, too, or for {} s", f"{client_connection._LINGER:g}"),
     ("operate/operations.md", "after {} s the first time", f"{processes._FIRST:g}"),
     ("operate/operations.md", "up to {} s if it keeps ending", f"{processes._LONGEST:g}"),
-    ("operate/operations.md", "answer within {} seconds is missing", {2.0: "two"}.get(processes._ASKED, "")),
+    ("operate/operations.md", "answer within {} seconds is missing", {2.0: "two"}.get(supervisor_admin._ASKED, "")),
     ("operate/operations.md", "every `health.interval` ({} s)", f"{DEFAULTS.upstream.health.interval:g}"),
     ("operate/operations.md", "`ejection.seconds` ({})", f"{DEFAULTS.upstream.ejection.seconds:g}"),
     ("operate/operations.md", "`health.failures` ({})", f"{DEFAULTS.upstream.health.failures}"),

@@ -28,6 +28,7 @@ from gateway.migrate.promote import (
 from gateway.migrate.promote_diff import QUESTION, differences
 from gateway.migrate.steps import Call
 from gateway.migrate.upgrade import Documents
+from gateway.mlcommons.marks import MARKS
 from gateway.providers import registry
 from gateway.simulator.core import ClusterCore
 from gateway.simulator.fixtures import seed_core
@@ -136,6 +137,19 @@ def test_what_a_react_agent_and_later_versions_change() -> None:
         "old conversations continue: a memory_id is valid for any agent of the cluster",
     )
     assert "response_filter" not in found.body["model"]["model_parameters"]
+
+
+@pytest.mark.parametrize("agent_type", ["", V2])
+def test_what_the_gateway_did_for_the_agent_ends(agent_type: str) -> None:
+    documents, ids = _documents()
+    agent_id = ids["fc-bedrock_tutorial"]
+    agent = dict(documents.agents[agent_id])
+    agent["parameters"] = {**agent["parameters"], "gw_memory": "sessions", "gw_output": "unified"}
+    found = promotion(replace(documents, agents={agent_id: agent}), agent_id, agent_type, "container")
+    assert not MARKS & found.body["parameters"].keys()
+    assert "the cluster keeps what the agent remembers: the gateway's sessions are not continued" in found.changes
+    assert ("answers have the legacy form" in found.changes) is (agent_type == "")
+    assert not any("old conversations continue" in change for change in found.changes)
 
 
 def test_members_of_the_template_that_are_lost_are_named() -> None:

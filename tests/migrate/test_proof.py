@@ -21,9 +21,11 @@ AGENTS = [
     for name in cluster.agents
     if not name.startswith(("flow-c", "cflow-c", "conv-c"))
 ]
+MOST_SLOW = [pytest.param(*agent, marks=pytest.mark.slow if number % 6 else ()) for number, agent in enumerate(AGENTS)]
+"""All agents; those that `make test` leaves out run in CI."""
 
 
-def _mended(profile: AgentProfile, change: Callable[[Connector], Connector]) -> AgentProfile:
+def _with_connectors(profile: AgentProfile, change: Callable[[Connector], Connector]) -> AgentProfile:
     def model(old: Model) -> Model:
         return replace(old, connector=change(old.connector))
 
@@ -40,7 +42,7 @@ def _upgrade(connector: Connector) -> Connector:
     )
 
 
-@pytest.mark.parametrize(("version", "name"), AGENTS)
+@pytest.mark.parametrize(("version", "name"), MOST_SLOW)
 def test_every_offered_upgrade_of_the_fixtures_renders_legacy_calls_alike(version: str, name: str) -> None:
     profile = WORLDS[version].profile(name)
     if not profile.models or not profile.provider:
@@ -70,7 +72,7 @@ def test_a_wrong_default_is_found(name: str, spoil: Callable[[str], str]) -> Non
         (added,) = new.parameters.keys() - connector.parameters.keys() - {"tools_member"}
         return replace(new, parameters={**new.parameters, added: spoil(new.parameters[added])})
 
-    assert agent_proof(profile, _mended(profile, change)).differing
+    assert agent_proof(profile, _with_connectors(profile, change)).differing
 
 
 def test_an_agent_whose_own_parameter_was_ignored_until_now_is_found() -> None:
@@ -78,7 +80,7 @@ def test_an_agent_whose_own_parameter_was_ignored_until_now_is_found() -> None:
     tool = profile.tools[0]
     own = replace(tool, parameters={**tool.parameters, "messages": '[{"role":"user","content":[{"text":"other"}]}]'})
     profile = replace(profile, tools=(own,))
-    assert agent_proof(profile, _mended(profile, _upgrade)).differing
+    assert agent_proof(profile, _with_connectors(profile, _upgrade)).differing
 
 
 def test_a_later_tool_of_a_flow_counts_too() -> None:
@@ -86,7 +88,7 @@ def test_a_later_tool_of_a_flow_counts_too() -> None:
     first = profile.tools[0]
     second = replace(first, name="second", parameters={**first.parameters, "messages": "[]"})
     profile = replace(profile, tools=(first, second))
-    assert agent_proof(profile, _mended(profile, _upgrade)).differing
+    assert agent_proof(profile, _with_connectors(profile, _upgrade)).differing
 
 
 def test_a_tool_of_a_conversational_agent_counts_too() -> None:
@@ -99,7 +101,7 @@ def test_a_tool_of_a_conversational_agent_counts_too() -> None:
     def change(connector: Connector) -> Connector:
         return _upgrade(connector) if model is not None and connector == model.connector else connector
 
-    assert agent_proof(profile, _mended(profile, change)).differing
+    assert agent_proof(profile, _with_connectors(profile, change)).differing
 
 
 def test_both_ways_of_an_ambiguous_question_are_rendered() -> None:

@@ -93,6 +93,17 @@ CASES = {
         ),
         LlmResponse("Let me see.", (RAIN,), Usage(7, 5)),
     ),
+    "counts that a cluster wrote as 3.0": (
+        OPENAI,
+        chat({"prompt_tokens": 3.0, "completion_tokens": 5.0}, content="a"),
+        LlmResponse("a", (), Usage(3, 5)),
+    ),
+    "counts of another type": (OPENAI, chat({"prompt_tokens": True}, content="a"), LlmResponse("a")),
+    "gemini counts of its own tools": (
+        GEMINI,
+        gemini({"text": "a"}, promptTokenCount=3, toolUsePromptTokenCount=2, candidatesTokenCount=4),
+        LlmResponse("a", (), Usage(5, 4)),
+    ),
     "anthropic error": (ANTHROPIC, {"type": "error", "error": {"type": "overloaded_error"}}, None),
     "gemini blocked": (GEMINI, {"promptFeedback": {"blockReason": "SAFETY"}}, None),
     "bedrock error": (BEDROCK, {"message": "Too many requests"}, None),
@@ -104,6 +115,38 @@ CASES = {
 def test_a_response(case: str) -> None:
     name, response, expected = CASES[case]
     assert provider(name).read_response(response) == expected
+
+
+def stopped(name: str, reason: Any, *parts: Any) -> str | None:
+    """Return the stop reason that is read of a response of text, or of `parts`."""
+    response: Any = {
+        BEDROCK: {**converse(*(parts or [{"text": "a"}])), "stopReason": reason},
+        OPENAI: {"choices": [{"message": {"role": "assistant", "content": "a"}, "finish_reason": reason}]},
+        GEMINI: {"candidates": [{"content": {"parts": list(parts or [{"text": "a"}])}, "finishReason": reason}]},
+        ANTHROPIC: {**message({"type": "text", "text": "a"}), "stop_reason": reason},
+    }[name]
+    found = provider(name).read_response(response)
+    assert found is not None
+    return found.stop_reason
+
+
+@pytest.mark.parametrize(
+    ("name", "reasons"),
+    [
+        (BEDROCK, {"end_turn": "end_turn", "tool_use": "tool_use", "guardrail_intervened": "guardrail_intervened"}),
+        (OPENAI, {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use", "function_call": "tool_use"}),
+        (OPENAI, {"content_filter": "content_filtered", "new": "new"}),
+        (GEMINI, {"STOP": "end_turn", "MAX_TOKENS": "max_tokens", "SAFETY": "content_filtered", "OTHER": "OTHER"}),
+        (ANTHROPIC, {"end_turn": "end_turn", "stop_sequence": "stop_sequence", "refusal": "content_filtered"}),
+        *((name, {None: "", 7: ""}) for name in (BEDROCK, OPENAI, GEMINI, ANTHROPIC)),
+    ],
+)
+def test_stop_reasons_have_the_names_of_bedrock(name: str, reasons: dict[Any, str]) -> None:
+    assert {reason: stopped(name, reason) for reason in reasons} == reasons
+
+
+def test_gemini_stops_for_a_tool_without_saying_so() -> None:
+    assert stopped(GEMINI, "STOP", {"functionCall": {"name": "rain"}}) == "tool_use"
 
 
 def test_no_provider_reads_another_ones_response() -> None:

@@ -19,11 +19,14 @@ import urllib3
 from opensearchpy import OpenSearch
 from opensearchpy.exceptions import TransportError
 
+from gateway.agents.documents import read_profile
+from gateway.execute.answers import read_answer
 from gateway.execute.response_headers import NOTICE
+from gateway.memory.model import Usage
 
 from .agents import WIRES, Api
 from .delivered import INPUTS, Send, canonical, mapping
-from .llm import LLM, PLAN
+from .llm import ANSWER, LLM, PLAN, ToolCall
 from .speech import tool_names, turns
 from .unified import MODELS, redirect
 
@@ -163,20 +166,82 @@ def v2_body(provider: str, container: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("provider", MODELS)
-def test_v2_with_the_api_off_answers_as_a_legacy_agent(
+def test_v2_with_the_api_off_has_memory_and_answers_of_the_gateway(
     gateway_url: str, api: Api, llm: LLM, through: Send, container: str, provider: str
 ) -> None:
     agent_id, notices = noticed(gateway_url, at_test_llm(v2_body(provider, container), provider, llm))
-    assert notices == ["V2_AS_LEGACY"]
+    assert notices == ["V2_AS_LEGACY", "GATEWAY_MEMORY"]
     agent = api.must("GET", f"/_plugins/_ml/agents/{agent_id}")
-    assert agent["type"].lower() == "conversational"
-    assert agent["memory"]["memory_container_id"] == container  # 3.6 has that memory, whatever the setting
-    assert json.loads(agent["parameters"]["mlc_gateway"])["type"] == "conversational_v2"
+    assert (agent["type"].lower(), agent["memory"]["type"]) == ("conversational", "conversation_index")
+    noted = json.loads(agent["parameters"]["mlc_gateway"])
+    assert (noted["type"], noted["memory"]["memory_container_id"]) == ("conversational_v2", container)
     for kind in KINDS:
         arrives(through, llm, agent_id, provider, kind)
+    assert "gw_" not in json.dumps(llm.taken())
     status, answer = through(agent_id, {"input": "hello"})
-    assert status == 200
-    assert "inference_results" in answer
+    assert (status, answer) == (200, unified_form(answer["memory_id"]))
+    assert answer["memory_id"].startswith("gws-")
+    again = {"input": "and now?", "parameters": {"memory_id": answer["memory_id"]}}
+    assert through(agent_id, again) == (200, unified_form(answer["memory_id"]))
+    received = json.dumps(llm.taken()[-1])
+    assert [received.count(text) for text in ("hello", ANSWER, "and now?")] == [1, 1, 1]
+
+
+def unified_form(memory_id: str) -> dict[str, Any]:
+    return {
+        "stop_reason": "end_turn",
+        "message": {"role": "assistant", "content": [{"text": ANSWER}]},
+        "memory_id": memory_id,
+        "metrics": {"total_usage": {}},
+    }
+
+
+@pytest.mark.parametrize("provider", MODELS)
+def test_the_steps_of_an_agent_are_read_from_its_answer(
+    gateway_url: str, api: Api, llm: LLM, direct: Send, provider: str
+) -> None:
+    body = at_test_llm(rfc_body(provider, "steps"), provider, llm)
+    status, registered = register_py(gateway_url, body)
+    assert status == 200, registered
+    agent_id = registered["agent_id"]
+    agent = api.must("GET", f"/_plugins/_ml/agents/{agent_id}")
+    model_id = agent["llm"]["model_id"]
+    model = api.must("GET", f"/_plugins/_ml/models/{model_id}")
+    profile = read_profile(agent_id, agent, {model_id: model}, {}, (3, 6, 0))
+    llm.taken()
+    llm.replies(ToolCall("ListIndexTool", {"indices": ["no-such-index"]}))
+    status, answer = direct(agent_id, {"parameters": {"question": "which indices?", "verbose": True}})
+    assert status == 200, answer
+    run = read_answer(profile, json.dumps(answer).encode())
+    call, result, final = run.messages
+    [use], [output] = call.content, result.content
+    assert (use["toolUse"]["name"], use["toolUse"]["input"]) == ("ListIndexTool", {"indices": ["no-such-index"]})
+    assert output["toolResult"]["toolUseId"] == use["toolUse"]["toolUseId"]
+    assert call.metadata.usage == Usage(11, 7, 18)
+    assert (final.content, run.text) == (({"text": ANSWER},), ANSWER)
+
+
+def test_an_agent_that_is_stopped_at_its_limit(gateway_url: str, llm: LLM, through: Send) -> None:
+    body = at_test_llm(rfc_body("openai", "limit"), "openai", llm)
+    status, made = register_py(gateway_url, body | {"type": "conversational_v2", "parameters": {"max_iteration": 2}})
+    assert status == 200, made
+    llm.replies(*[ToolCall("ListIndexTool", {"indices": ["no-such-index"]})] * 3)
+    status, answer = through(made["agent_id"], {"input": "hello"})
+    assert (status, answer["stop_reason"]) == (200, "max_iterations"), answer
+
+
+def test_usage_of_a_flow_without_a_filter(gateway_url: str, api: Api, llm: LLM, through: Send) -> None:
+    """The answer of a flow whose LLM tool has no `response_filter` is the LLM's whole response."""
+    status, made = register_py(gateway_url, at_test_llm(rfc_body("bedrock", "flow"), "bedrock", llm))
+    assert status == 200, made
+    model_id = api.must("GET", f"/_plugins/_ml/agents/{made['agent_id']}")["llm"]["model_id"]
+    tool = {"type": "MLModelTool", "parameters": {"model_id": model_id, "prompt": "${parameters.question}"}}
+    flow = {"name": "raw flow", "type": "flow", "tools": [tool], "parameters": {"gw_output": "unified"}}
+    agent_id = api.must("POST", "/_plugins/_ml/agents/_register", flow)["agent_id"]
+    status, answer = through(agent_id, {"input": "hello"})
+    assert status == 200, answer
+    counts = {"inputTokens": 11, "outputTokens": 7, "totalTokens": 18}
+    assert answer == unified_form("") | {"metrics": {"total_usage": counts}}
 
 
 @pytest.mark.parametrize("provider", ["bedrock", "openai"])

@@ -44,7 +44,8 @@ async def test_the_old_id_runs_the_new_agent(
 
 async def test_only_the_id_in_the_target_differs(start_gateway: Any) -> None:
     async with RecordingUpstream() as upstream:
-        over = {"agents": {"aliases": {"old": "a/new?id"}}}
+        rule = {"agent": "*", "memory": "cluster", "output": "legacy"}
+        over = {"agents": {"aliases": {"old": "a/new?id"}, "rules": [rule]}}
         gateway = await start_gateway(upstream.url, None, over)
         async with aiohttp.ClientSession(f"http://127.0.0.1:{gateway.data_port}") as client:
             body = {"parameters": {"question": "q"}}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gateway.mlcommons.marks import MARKS
 from gateway.notices import Notice
 from gateway.register.changes import notices
 from gateway.register.documents import agent_body, mcp_connector_body, model_body
@@ -168,9 +170,54 @@ def test_v2_and_its_memory_where_there_are_none() -> None:
     assert (body["type"], body["memory"]) == ("conversational", {"type": "conversation_index", "window_size": 3})
     asked = {"type": "conversational_v2", "memory": memory}
     assert body["parameters"]["mlc_gateway"] == {**METADATA, **asked}
-    assert codes(document) == [("V2_AS_LEGACY", "type"), ("MEMORY_AS_CONVERSATION_INDEX", "memory.type")]
-    assert codes(document, V3_6) == [("V2_AS_LEGACY", "type")]
-    assert made(document, V3_6)["memory"] == memory
+    assert {name: body["parameters"].get(name) for name in MARKS} == {"gw_memory": "sessions", "gw_output": "unified"}
+    for target in (V2_19, V3_6):  # 3.6 has that memory, but no V2 agents unless its API is on
+        assert codes(document, target) == [("V2_AS_LEGACY", "type"), ("GATEWAY_MEMORY", "memory")]
+        assert made(document, target)["memory"] == {"type": "conversation_index", "window_size": 3}
+
+
+ONE_RUN = dataclasses.replace(V2_19, keeps_sessions=False)
+V3_5 = Target((3, 5, 0), unified_api=False)
+SESSIONS, UNIFIED = {"gw_memory": "sessions"}, {"gw_output": "unified"}
+AGENTIC = {"type": "agentic_memory"}
+
+
+@pytest.mark.parametrize(
+    ("target", "more", "expected"),
+    [
+        (V2_19, {}, {}),
+        (V2_19, {"memory": {"type": "conversation_index"}}, {}),
+        (V2_19, {"type": "conversational_v2"}, {**SESSIONS, **UNIFIED}),
+        (V2_19, {"type": "conversational_v2", "memory": {"type": "conversation_index"}}, UNIFIED),
+        (V2_19, {"type": "conversational_v2", "memory": {"window_size": 3}}, {**SESSIONS, **UNIFIED}),
+        (V2_19, {"memory": AGENTIC}, SESSIONS),
+        (V2_19, {"memory": {"type": "REMOTE_AGENTIC_MEMORY"}}, SESSIONS),
+        (V2_19, {"type": "flow", "memory": AGENTIC}, SESSIONS),
+        (V2_19, {"type": "conversational_flow", "memory": AGENTIC}, SESSIONS),
+        (V3_4, {"memory": AGENTIC}, SESSIONS),
+        (V3_5, {"memory": AGENTIC}, {}),
+        (V3_5, {"type": "conversational_v2", "memory": AGENTIC}, {**SESSIONS, **UNIFIED}),
+        (V3_6, {"type": "conversational_v2", "memory": AGENTIC}, {**SESSIONS, **UNIFIED}),
+        (NATIVE, {"type": "conversational_v2", "memory": AGENTIC}, {}),
+        (NATIVE, {"memory": AGENTIC}, {}),
+        (ONE_RUN, {"type": "conversational_v2", "memory": AGENTIC}, UNIFIED),
+    ],
+)
+def test_what_the_gateway_does_for_an_agent_is_in_its_parameters(
+    target: Target, more: dict[str, Any], expected: dict[str, str]
+) -> None:
+    body = made({"name": "x", "model": block(OPENAI), **more}, target)
+    assert {name: value for name, value in body["parameters"].items() if name in MARKS} == expected
+    if "gw_memory" in expected:
+        assert body["memory"]["type"] == "conversation_index"
+
+
+def test_a_credential_of_a_memory_in_another_cluster_is_not_kept() -> None:
+    memory = {"type": "remote_agentic_memory", "memory_container_id": "c1", "credential": {"basic_auth_key": "secret"}}
+    body = made({"name": "x", "model": block(OPENAI), "memory": {**memory, "endpoint": "https://other.example.org"}})
+    kept = {"type": "remote_agentic_memory", "memory_container_id": "c1"}
+    assert body["parameters"]["mlc_gateway"]["memory"] == kept
+    assert "secret" not in json.dumps(body)
 
 
 def test_a_parameter_that_is_not_sent_is_told() -> None:

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.errors import InvalidInput
-from gateway.register.registration import McpServer, Registration, read_registration
+from gateway.register.registration import McpServer, Registration, read_newer, read_registration
 from tests.register.simulated_cluster import ANTHROPIC, BEDROCK, GEMINI, INVOKE, OPENAI, block, read
 from tests.register.test_documents import RFC
 from tests.strategies import json_values
@@ -75,6 +75,33 @@ def test_a_key_written_with_escapes_is_still_the_key() -> None:
 
 def test_a_body_that_only_speaks_of_models_passes_even_where_it_is_not_strict() -> None:
     assert read_registration(b'{"name":"x","llm":{"model":1,"model":NaN}}') is None
+
+
+OWN = {"name": "x", "llm": {"model_id": "m"}}
+
+
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        ({**OWN, "type": "conversational_v2"}, ("conversational_v2", "")),
+        ({**OWN, "type": "Conversational/V2"}, ("conversational_v2", "")),
+        ({**OWN, "type": "flow", "memory": {"type": "Agentic_Memory"}}, ("flow", "agentic_memory")),
+        ({**OWN, "type": "flow", "memory": {"type": "remote_agentic_memory"}}, ("flow", "remote_agentic_memory")),
+        ({**OWN, "type": "conversational"}, None),
+        ({**OWN, "type": "conversational", "memory": {"type": "conversation_index"}}, None),
+        ({**OWN, "type": "mine", "memory": {"type": "agentic_memory"}}, None),
+        ({**OWN, "memory": {"type": "agentic_memory"}}, None),
+        ({**OWN, "type": "flow", "description": "no agentic_memory"}, None),
+        ({**OWN, "type": ["conversational_v2"], "memory": ["agentic_memory"]}, None),
+        ({"name": "x", "type": "conversational_v2", "model": block(OPENAI)}, None),
+        (["conversational_v2"], None),
+    ],
+)
+def test_a_registration_that_asks_for_what_older_clusters_lack(document: Any, expected: Any) -> None:
+    for body in (json.dumps(document).encode(), json.dumps(document).replace("_", "\\u005f").encode()):
+        asked = read_newer(body)
+        assert (asked and (asked.type, asked.memory_type)) == expected
+    assert read_newer(b'{"type":"conversational_v2"') is None
 
 
 @pytest.mark.parametrize("body", [b'{"model":', b'{"model":{},"model":{}}', b'["model"]', b'{"model":"\xff"}'])

@@ -1,0 +1,154 @@
+"""The admin port's pages of the gateway's own sessions, of all owners: list, show, export, pin, delete.
+
+The query's `agent`, `tenant` and `caller` say which owner is meant (`gateway.memory.management.OwnerFilter`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
+from aiohttp import web
+
+from gateway.admin.application import MEMORY, NotFound, json_page
+from gateway.errors import InvalidInput, MemoryUnavailable, Problem
+from gateway.memory.management import (
+    AmbiguousSession,
+    OwnerFilter,
+    export_lines,
+    find_session,
+    list_sessions,
+    session_as_json,
+    stored_as_json,
+)
+from gateway.memory.model import Session
+from gateway.memory.rest_handler import store_errors
+from gateway.memory.store import SessionNotFound, Store, StoreError
+from gateway.memory.strands_export import zip_session
+
+_LIMIT = 100
+_MOST = 1000
+
+
+class MemoryPages:
+    """The pages of `store`; None: the gateway has no memory."""
+
+    def __init__(self, store: Store | None) -> None:
+        self.store = store
+
+    def routes(self) -> list[web.RouteDef]:
+        """Return the routes of all pages."""
+        one = MEMORY + "/{id}"
+        return [
+            web.get(MEMORY, self._list),
+            web.get(one, self._show),
+            web.delete(one, self._delete),
+            web.get(f"{one}/messages", self._messages),
+            web.get(f"{one}/export", self._export),
+            web.put(f"{one}/pin", self._pin),
+            web.delete(f"{one}/pin", self._pin),
+        ]
+
+    async def _list(self, request: web.Request) -> web.Response:
+        after, limit = request.query.get("after", ""), _number(request, "limit", _LIMIT)
+        with store_errors():
+            page = await list_sessions(self._store(), _wanted(request), after, min(limit, _MOST))
+        document: dict[str, Any] = {"sessions": [session_as_json(one) for one in page.sessions]}
+        return json_page(200, {**document, "next": page.next} if page.next else document)
+
+    async def _show(self, request: web.Request) -> web.Response:
+        return json_page(200, session_as_json(await self._session(request)))
+
+    async def _messages(self, request: web.Request) -> web.Response:
+        """Answer with the messages from seq `start` on, and the `next` start if there are more."""
+        start, limit = _number(request, "start", 0), min(_number(request, "limit", _LIMIT), _MOST)
+        session = await self._session(request)
+        with store_errors():
+            page = await self._store().load(session.key, before=start + limit, limit=limit)
+        shown = [stored_as_json(stored) for stored in page.messages if stored.seq >= start]
+        following = start + limit
+        more = {"next": following} if limit and following < session.messages else {}
+        return json_page(200, {"messages": shown, **more})
+
+    async def _export(self, request: web.Request) -> web.StreamResponse:
+        kind = request.query.get("format", "jsonl")
+        if kind not in ("jsonl", "strands"):
+            problem = Problem("format", "there is no such format", "jsonl or strands", kind[:100])
+            raise InvalidInput("[format] There is no such format.", [problem])
+        session = await self._session(request)
+        if kind == "strands":
+            with store_errors():
+                body = await zip_session(self._store(), session)
+            return web.Response(body=body, headers=_download("application/zip", f"{session.key.id}.zip"))
+        async with aclosing(export_lines(self._store(), session)) as lines:
+            return await _stream(request, lines, _download("application/x-ndjson", f"{session.key.id}.jsonl"))
+
+    async def _delete(self, request: web.Request) -> web.Response:
+        session = await self._session(request)
+        with store_errors():
+            await self._store().delete(session.key)
+        return json_page(200, {"status": "deleted"})
+
+    async def _pin(self, request: web.Request) -> web.Response:
+        session = await self._session(request)
+        with store_errors():
+            session = await self._store().pin(session.key, request.method == "PUT")
+        return json_page(200, session_as_json(session))
+
+    async def _session(self, request: web.Request) -> Session:
+        """Return the session that the path names.
+
+        Raises:
+            NotFound: there is none. InvalidInput: several owners have one. MemoryUnavailable: the store failed.
+        """
+        try:
+            with store_errors():
+                return await find_session(self._store(), request.match_info["id"], _wanted(request))
+        except MemoryUnavailable as error:
+            if isinstance(error.__cause__, SessionNotFound):
+                raise NotFound(str(error.__cause__)) from None
+            if isinstance(error.__cause__, AmbiguousSession):
+                raise InvalidInput(str(error.__cause__)) from None
+            raise
+
+    def _store(self) -> Store:
+        if self.store is None:
+            raise MemoryUnavailable("This gateway keeps no sessions.")
+        return self.store
+
+
+def _wanted(request: web.Request) -> OwnerFilter:
+    query = request.query
+    return OwnerFilter(query.get("agent"), query.get("tenant"), query.get("caller"))
+
+
+def _number(request: web.Request, name: str, default: int) -> int:
+    value = request.query.get(name, str(default))
+    if not (value.isascii() and value.isdigit() and len(value) < 10):
+        raise InvalidInput(f"[{name}] is not a number of 0 or more.", [Problem(name, "is not a number")])
+    return int(value)
+
+
+def _download(content_type: str, name: str) -> dict[str, str]:
+    return {"Content-Type": content_type, "Content-Disposition": f'attachment; filename="{name}"'}
+
+
+async def _stream(
+    request: web.Request, lines: AsyncGenerator[bytes, None], headers: dict[str, str]
+) -> web.StreamResponse:
+    """Send the lines as they are read. If the store fails midway, the connection is closed within the response."""
+    with store_errors():
+        first = await anext(lines)
+    response = web.StreamResponse(headers=headers)
+    await response.prepare(request)
+    await response.write(first)
+    try:
+        async for line in lines:
+            await response.write(line)
+    except StoreError:
+        if request.transport is not None:
+            request.transport.abort()  # the client must not take what it has got for all of it
+        raise
+    await response.write_eof()
+    return response

@@ -1,0 +1,121 @@
+"""``mlc-gateway memory import-cluster``: bring conversations of the cluster's own memory in as sessions."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncGenerator, Sequence
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from gateway.cli.cluster import cluster_options
+from gateway.cli.command import Command
+from gateway.cli.memory_copy import Summary
+from gateway.cli.memory_store import bar, json_option, opened, run_reporting
+from gateway.cli.output import fail
+from gateway.config.schema import Settings
+from gateway.memory.copying import append_missing
+from gateway.memory.model import Message, Metadata, Owner, SessionKey, Turn
+from gateway.memory.owner import caller_of, new_session_id
+from gateway.memory.store import Store, StoreError
+from gateway.migrate.connection import ClusterError, ClusterOptions, Connected, connect
+from gateway.migrate.conversations import Exchange, list_conversations, read_conversation
+
+_EXAMPLES = """\
+mlc-gateway memory import-cluster -c config/gateway.yaml --agent my-agent-id --user bob
+mlc-gateway memory import-cluster --url http://127.0.0.1:9200 --agent my-agent-id k3Xx_6EBm8w0PCMjLWNL"""
+
+
+@click.command(
+    "import-cluster",
+    cls=Command,
+    group="memory",
+    short_help="Import an agent's conversations from the cluster's memory.",
+    examples=_EXAMPLES,
+)
+@click.argument("ids", nargs=-1, metavar="[MEMORY]...", help="Ids of conversations (default: all of the account).")
+@click.option("--agent", required=True, metavar="ID", help="Agent whose sessions they become.")
+@click.option("--to-tenant", default="", metavar="TENANT", help="Tenant whose sessions they become.")
+@click.option(
+    "--to-caller",
+    metavar="HASH",
+    help="Caller whose sessions they become, as `memory list` shows it (default: the account of --user, unless "
+    "memory.by_caller is off).",
+)
+@json_option
+@cluster_options
+def import_cluster(
+    cluster: ClusterOptions, ids: tuple[str, ...], agent: str, to_tenant: str, to_caller: str | None, as_json: bool
+) -> int:
+    """Import conversations of the cluster's own memory (`/_plugins/_ml/memory`) as sessions of an agent.
+
+    Questions and answers become messages with their times. The cluster does not record which agent a conversation
+    belongs to: without ids, all conversations of the account are imported. The new id of each is printed. It is safe to
+    run this again: only what is new is imported.
+    """
+    try:
+        connected = connect(cluster)
+        found = list(ids or list_conversations(connected))
+    except ClusterError as error:
+        return fail("memory import-cluster", 2, str(error))
+    if to_caller is None:
+        known = connected.settings.memory.by_caller and connected.authorization
+        to_caller = caller_of({"Authorization": connected.authorization}) if known else ""
+    owner = Owner(agent, to_tenant, to_caller)
+
+    async def work(settings: Settings) -> int:
+        async with opened(settings) as store:
+            summary, new_ids = await _import_all(connected, store, owner, found)
+        if not as_json and sys.stdout.isatty():
+            _show(new_ids)
+        return summary.report(as_json, "imported", {"sessions": new_ids})
+
+    return run_reporting("memory import-cluster", connected.settings, work)
+
+
+async def _import_all(
+    cluster: Connected, store: Store, owner: Owner, ids: Sequence[str]
+) -> tuple[Summary, dict[str, str]]:
+    """Import the conversations, the last updated one last; return what was done, and the new id of each old one."""
+    summary, new_ids = Summary(), {}
+    with bar("importing conversations", len(ids)) as done:
+        for id in reversed(ids):
+            key = SessionKey(owner, new_session_id(owner.agent_id, f"{id} {owner.tenant} {owner.caller}"))
+            try:
+                turns = await _import(store, key, read_conversation(cluster, id))
+            except (ClusterError, StoreError) as error:
+                summary.failed[id] = str(error)
+            else:
+                new_ids[id] = key.id
+                summary.turns += turns
+                summary.copied += turns > 0
+                summary.present += turns == 0
+            done()
+    return summary, new_ids
+
+
+async def _import(store: Store, key: SessionKey, exchanges: Sequence[Exchange]) -> int:
+    async def turns(first: int) -> AsyncGenerator[Turn, None]:
+        for exchange in exchanges[first - 1 :]:
+            yield turn_of(key.owner.agent_id, exchange)
+
+    return await append_missing(store, key, turns)
+
+
+def turn_of(agent_id: str, exchange: Exchange) -> Turn:
+    """Return a question and its answer as a turn, whose id is made of the message's."""
+    failed = not exchange.answer
+    metadata = Metadata(created=exchange.created, input_type="text", agent_id=agent_id, failed=failed)
+    messages = [Message("user", ({"text": exchange.question},), metadata)]
+    if exchange.answer:
+        answered = Metadata(created=exchange.created, agent_id=agent_id)
+        messages.append(Message("assistant", ({"text": exchange.answer},), answered))
+    return Turn(f"cluster-{exchange.id}", tuple(messages))
+
+
+def _show(new_ids: dict[str, str]) -> None:
+    table = Table("conversation", "session", pad_edge=False)
+    for old, new in new_ids.items():
+        table.add_row(old, new)
+    Console(highlight=False, markup=False).print(table)

@@ -1,0 +1,238 @@
+"""``mlc-gateway memory list``, ``show``, ``export``, ``delete``, ``pin`` and ``unpin``."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from gateway.cli.command import FILE, Command
+from gateway.cli.memory_store import bar, config_option, json_option, owner_options, run_on_store
+from gateway.cli.output import print_json
+from gateway.memory.management import (
+    OwnerFilter,
+    export_lines,
+    find_session,
+    select_sessions,
+    session_as_json,
+    stored_as_json,
+)
+from gateway.memory.model import Session, StoredMessage
+from gateway.memory.reading import read_messages
+from gateway.memory.store import SessionNotFound, Store
+from gateway.memory.strands_export import export_session
+
+_ID = "gws-my-agent-id-0123456789abcdef01234567"
+_LONGEST = 200
+_ids = click.argument("ids", nargs=-1, required=True, metavar="SESSION...", help="Session ids.")
+
+
+@click.command(
+    "list",
+    cls=Command,
+    group="memory",
+    short_help="List sessions, the last updated first.",
+    examples="mlc-gateway memory list -c config/gateway.yaml\nmlc-gateway memory list --agent my-agent-id --limit 10",
+)
+@click.option("--limit", type=click.IntRange(1), default=100, metavar="N", help="Most sessions (default: 100).")
+@json_option
+@owner_options
+@config_option
+def list_(config: Path | None, wanted: OwnerFilter, limit: int, as_json: bool) -> int:
+    """List the sessions of the store, the last updated first.
+
+    Print a table on a terminal, and JSON to a pipe or a file.
+    """
+
+    async def work(store: Store) -> int:
+        found: list[Session] = []
+        async for session in select_sessions(store, wanted):
+            found.append(session)
+            if len(found) == limit:
+                break
+        if as_json or not sys.stdout.isatty():
+            print_json({"store": store.name, "sessions": [session_as_json(session) for session in found]})
+        else:
+            _show_list(found)
+        return 0
+
+    return run_on_store("memory list", config, work)
+
+
+@click.command(
+    "show",
+    cls=Command,
+    group="memory",
+    short_help="Show a session and its messages.",
+    examples=f"mlc-gateway memory show -c config/gateway.yaml {_ID}\nmlc-gateway memory show {_ID} | jq .messages[0]",
+)
+@click.argument("id", metavar="SESSION", help="Session id.")
+@json_option
+@owner_options
+@config_option
+def show(config: Path | None, id: str, wanted: OwnerFilter, as_json: bool) -> int:
+    """Show a session and its messages, oldest first.
+
+    Print text on a terminal, with long texts shortened, and JSON with whole messages to a pipe or a file.
+    """
+
+    async def work(store: Store) -> int:
+        session = await find_session(store, id, wanted)
+        messages = [stored async for stored in read_messages(store, session.key)]
+        if as_json or not sys.stdout.isatty():
+            print_json({**session_as_json(session), "messages": [stored_as_json(stored) for stored in messages]})
+        else:
+            _show_session(session, messages)
+        return 0
+
+    return run_on_store("memory show", config, work)
+
+
+@click.command(
+    "export",
+    cls=Command,
+    group="memory",
+    short_help="Export sessions as JSON lines or files of Strands.",
+    examples=f"mlc-gateway memory export -c config/gateway.yaml {_ID} > session.jsonl\n"
+    "mlc-gateway memory export --agent my-agent-id --out sessions.jsonl\n"
+    f"mlc-gateway memory export --format strands --out sessions/ {_ID}",
+)
+@click.argument("ids", nargs=-1, metavar="[SESSION]...", help="Session ids (default: all sessions).")
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(["jsonl", "strands"]),
+    default="jsonl",
+    help="JSON lines (the default): the session, then each message. Or the layout of Strands' FileSessionManager.",
+)
+@click.option("--out", type=FILE, metavar="PATH", help="File for the JSON lines; directory for the files of Strands.")
+@owner_options
+@config_option
+def export(config: Path | None, ids: tuple[str, ...], wanted: OwnerFilter, format_: str, out: Path | None) -> int:
+    """Export sessions with all their messages as JSON lines, or as files of Strands."""
+    if format_ == "strands" and out is None:
+        raise click.UsageError("--format strands needs a directory: --out DIRECTORY.")
+
+    async def work(store: Store) -> int:
+        found = [await find_session(store, id, wanted) for id in ids]
+        found = found or [session async for session in select_sessions(store, wanted)]
+        lines: AbstractContextManager[BinaryIO] = nullcontext(sys.stdout.buffer)
+        if out is not None and format_ == "jsonl":
+            lines = out.open("wb")
+        with lines as file, bar("exporting sessions", len(found)) as done:
+            for session in found:
+                if format_ == "strands" and out is not None:
+                    await export_session(store, session, out)
+                else:
+                    async for line in export_lines(store, session):
+                        file.write(line)
+                done()
+        return 0
+
+    return run_on_store("memory export", config, work)
+
+
+@click.command(
+    "delete",
+    cls=Command,
+    group="memory",
+    short_help="Delete sessions.",
+    examples=f"mlc-gateway memory delete -c config/gateway.yaml {_ID}",
+)
+@_ids
+@owner_options
+@config_option
+def delete(config: Path | None, ids: tuple[str, ...], wanted: OwnerFilter) -> int:
+    """Delete sessions with all their messages and media. They can't be restored."""
+
+    async def work(store: Store) -> int:
+        for session in [await find_session(store, id, wanted) for id in ids]:
+            if not await store.delete(session.key):
+                raise SessionNotFound(f"There is no session {session.key.id}.")
+            sys.stdout.write(f"{session.key.id}: deleted\n")
+        return 0
+
+    return run_on_store("memory delete", config, work)
+
+
+def _pin(command: str, config: Path | None, ids: tuple[str, ...], wanted: OwnerFilter, pinned: bool) -> int:
+    async def work(store: Store) -> int:
+        for session in [await find_session(store, id, wanted) for id in ids]:
+            await store.pin(session.key, pinned)
+            sys.stdout.write(f"{session.key.id}: {'pinned' if pinned else 'not pinned'}\n")
+        return 0
+
+    return run_on_store(command, config, work)
+
+
+@click.command(
+    "pin",
+    cls=Command,
+    group="memory",
+    short_help="Keep sessions from being deleted by age or number.",
+    examples=f"mlc-gateway memory pin -c config/gateway.yaml {_ID}",
+)
+@_ids
+@owner_options
+@config_option
+def pin(config: Path | None, ids: tuple[str, ...], wanted: OwnerFilter) -> int:
+    """Keep sessions from being deleted by `memory.retention`."""
+    return _pin("memory pin", config, ids, wanted, True)
+
+
+@click.command(
+    "unpin",
+    cls=Command,
+    group="memory",
+    short_help="Undo `memory pin`.",
+    examples=f"mlc-gateway memory unpin -c config/gateway.yaml {_ID}",
+)
+@_ids
+@owner_options
+@config_option
+def unpin(config: Path | None, ids: tuple[str, ...], wanted: OwnerFilter) -> int:
+    """Let sessions be deleted by `memory.retention` again."""
+    return _pin("memory unpin", config, ids, wanted, False)
+
+
+def _show_list(found: list[Session]) -> None:
+    console = Console(highlight=False, markup=False)
+    if not found:
+        console.print("There are no sessions.")
+        return
+    table = Table("session", "agent", "tenant", "caller", "turns", "updated", "pinned", pad_edge=False)
+    for session in found:
+        shown = session_as_json(session)
+        pinned = "yes" if session.pinned else ""
+        table.add_row(
+            *(str(shown[name]) for name in ("id", "agent_id", "tenant", "caller", "turns", "updated")), pinned
+        )
+    console.print(table)
+
+
+def _show_session(session: Session, messages: list[StoredMessage]) -> None:
+    console = Console(highlight=False, markup=False)
+    for name, value in session_as_json(session).items():
+        console.print(f"{name:10}{value}")
+    for stored in messages:
+        failed = " (the run failed)" if stored.message.metadata.failed else ""
+        console.print(Text(f"\n{stored.turn}. {stored.message.role}{failed}", style="bold"))
+        for block in stored.message.content:
+            console.print(_shortened(block))
+
+
+def _shortened(block: dict[str, Any]) -> str:
+    """Return a block's text, or the kind of block it is, in one line or a few."""
+    text = block.get("text")
+    if not isinstance(text, str):
+        kind = next(iter(block), "")
+        value = block.get(kind)
+        what = [str(value[name]) for name in ("format", "name", "toolUseId") if name in value] if value else []
+        return f"[{' '.join((kind, *what))}]"
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}… ({len(text)} characters)"

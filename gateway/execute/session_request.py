@@ -1,0 +1,240 @@
+"""The request that runs an agent with its session: the messages so far, then the new input. Pure.
+
+It is written as if the client had sent the whole conversation, and read again, so that it is delivered like any other.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+
+from gateway.errors import InvalidInput, Problem
+from gateway.memory.conversion import NewInput, Place, as_cluster_input, as_input, convert, place_map, relocate
+from gateway.memory.model import Message, Metadata, StoredMessage
+from gateway.memory.prefix import count_known
+from gateway.memory.repair import Placed, repair
+from gateway.mlcommons.generations import Generation
+from gateway.mlcommons.profile import AgentProfile
+from gateway.notices import Notice
+from gateway.unified.budget import Budget
+from gateway.unified.model import AgentInput, InputType, Text
+from gateway.unified.model import Message as InputMessage
+from gateway.unified.payloads import insert
+from gateway.unified.request import ExecuteRequest, parameters_as_strings, read_execute
+
+IDS = ("memory_id", "session_id")
+"""Parameters that name the session. The cluster does not get them, nor its own ids of a conversation's parts."""
+_QUESTION = "parameters.question"
+_NOT_SENT = frozenset({*IDS, "parent_interaction_id", "question"})
+_STEPS_LEFT_OUT = Notice(
+    "MEMORY_STEPS_LEFT_OUT",
+    "the tool calls and the reasoning in earlier answers can't be delivered to this agent and are left out",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRequest:
+    """A request with its session. body: its bytes. request: the same, read. new: the messages that the turn adds."""
+
+    body: bytes
+    request: ExecuteRequest
+    new: tuple[Message, ...]
+    system: str | None
+    notices: tuple[Notice, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """What the session holds: the messages to send, and its system text. notices: what was changed in them."""
+
+    history: Sequence[StoredMessage] = ()
+    system: str = ""
+    notices: tuple[Notice, ...] = ()
+
+    @property
+    def has_steps(self) -> bool:
+        """True if an answer of the agent brought tool calls, results or reasoning."""
+        return any(_is_step(block) for item in self.history if _is_answer(item) for block in item.message.content)
+
+    def without_steps(self) -> Earlier:
+        """Return the same without the tool calls, results and reasoning of the agent's answers."""
+        kept = []
+        for item in self.history:
+            content = tuple(block for block in item.message.content if not (_is_answer(item) and _is_step(block)))
+            if content:
+                kept.append(
+                    msgspec.structs.replace(item, message=msgspec.structs.replace(item.message, content=content))
+                )
+        return Earlier(kept, self.system, (_STEPS_LEFT_OUT,))
+
+
+def _is_answer(item: StoredMessage) -> bool:
+    return not item.message.metadata.input_type
+
+
+def _is_step(block: Mapping[str, Any]) -> bool:
+    return not block.keys().isdisjoint(_STEPS)
+
+
+_STEPS = ("toolUse", "toolResult", "reasoningContent")
+
+
+def read_new_input(request: ExecuteRequest) -> AgentInput:
+    """Return the new input: `input`, or the `question` of a legacy request."""
+    if request.input is not None:
+        return request.input
+    question = parameters_as_strings(request.parameters)["question"]
+    text = Text(question, _QUESTION)
+    return AgentInput(InputType.TEXT, (InputMessage("user", (text,), _QUESTION),))
+
+
+def compose(
+    profile: AgentProfile,
+    request: ExecuteRequest,
+    earlier: Earlier,
+    metadata: Metadata,
+    roles: Mapping[str, str],
+    turn_id: str,
+) -> SessionRequest:
+    """Return the request with the session's messages before the new input, and what the turn adds to the session.
+
+    metadata: of the new messages, but for the input's type. roles: the operator's table.
+
+    Raises:
+        InvalidInput: nothing in the input is new, or the session holds what the gateway can't read.
+    """
+    agent_input = read_new_input(request)
+    metadata = msgspec.structs.replace(metadata, input_type=agent_input.type.value)
+    new = convert(agent_input, metadata, roles, turn_id)
+    known = 0
+    if agent_input.type is InputType.MESSAGES and earlier.history:
+        known = count_known([item.message for item in new.messages], earlier.history)
+    added = tuple(item.message for item in new.messages[known:])
+    if not added:
+        raise _nothing_new()
+    placed = [Placed(item.message, f"memory[{item.seq}]") for item in earlier.history]
+    repaired, notices = repair(placed, added)
+    written = _Written(profile, request, agent_input)
+    if not repaired and not (earlier.system and new.system is None):
+        written.add_all_new()
+    else:
+        _write(written, new, known, earlier, repaired)
+    body, merged = written.read()
+    return SessionRequest(body, merged, added, new.system, (*earlier.notices, *notices))
+
+
+def _write(written: _Written, new: NewInput, known: int, earlier: Earlier, repaired: Sequence[Placed]) -> None:
+    """Write system text, the session's messages, and what is new, in this order."""
+    first = new.messages[known].index
+    if new.system is None and earlier.system:
+        written.add_stored(Placed(Message("user", ({"text": earlier.system},)), "memory.system"), role="system")
+    for index in new.system_indexes:
+        if index < first:
+            written.add_new(index)
+    for placed in repaired:
+        written.add_stored(placed)
+    for index in range(first, written.count):
+        written.add_new(index)
+
+
+class _Written:
+    """The `input` as it is written: messages, and for each its place in the client's eyes."""
+
+    def __init__(self, profile: AgentProfile, request: ExecuteRequest, agent_input: AgentInput) -> None:
+        self._native = profile.generation is Generation.UNIFIED_V2
+        self._limits_history = bool(profile.memory_type) and profile.generation in _COUNT_TURNS
+        self._request = request
+        self._type = agent_input.type
+        self.count = len(agent_input.messages)
+        self._value = self._client_value()
+        self._items: list[Any] = []
+        self._places: list[Place] = []
+        self._stored_bytes = 0
+        self._whole = False
+
+    def _client_value(self) -> Any:
+        if self._request.input is None:
+            return parameters_as_strings(self._request.parameters)["question"]
+        return json.loads(self._request.extracted.text)["input"]
+
+    def add_all_new(self) -> None:
+        """Leave the input as the client wrote it."""
+        self._whole = True
+
+    def add_stored(self, placed: Placed, role: str = "") -> None:
+        """Add a message of the session. role: in place of its own."""
+        for item in (as_cluster_input if self._native else as_input)(placed.message):
+            raw = msgspec.json.encode({**item, "role": role} if role else item)
+            self._stored_bytes += len(raw)
+            self._items.append(msgspec.Raw(raw))
+            self._places.append(lambda rest, at=placed.at: f"{at}{rest}")  # type: ignore[misc]
+
+    def add_new(self, index: int) -> None:
+        """Add a message of the client's input."""
+        match self._type:
+            case InputType.MESSAGES:
+                self._items.append(self._raw(self._value[index]))
+                self._places.append(lambda rest: f"input[{index}]{rest}")
+            case InputType.CONTENT_BLOCKS:
+                self._items.append(self._raw({"role": "user", "content": self._value}))
+                self._places.append(lambda rest: "input" + rest.removeprefix(".content"))
+            case InputType.TEXT:
+                content = [{"type": "text", "text": self._value}]
+                self._items.append(self._raw({"role": "user", "content": content}))
+                self._places.append(lambda _: _QUESTION if self._request.input is None else "input")
+
+    def _raw(self, value: Any) -> msgspec.Raw:
+        """Return the JSON of a value of the client's, with its long strings."""
+        return msgspec.Raw(b"".join(insert(msgspec.json.encode(value), self._request.extracted.blobs)))
+
+    def read(self) -> tuple[bytes, ExecuteRequest]:
+        """Return the request's body, and the request read from it, with the client's places.
+
+        Raises:
+            InvalidInput: the session holds what the gateway can't read.
+        """
+        parameters = {name: value for name, value in self._request.parameters.items() if name not in _NOT_SENT}
+        if self._limits_history:
+            parameters["message_history_limit"] = "0"
+        members = {**self._request.other, "input": self._raw(self._value) if self._whole else self._items}
+        body = msgspec.json.encode({**members, **({"parameters": parameters} if parameters else {})})
+        place = place_map(self._places) if self._places else _question_place
+        try:
+            merged = read_execute(body, _widened(self._request.extracted.budget, self._stored_bytes))
+        except InvalidInput as error:
+            problems = [replace(problem, place=place(problem.place)) for problem in error.problems]
+            raise InvalidInput(error.reason, problems, _UNREADABLE, error.repeats) from None
+        assert merged.input is not None
+        if self._whole and self._request.input is not None:
+            return body, merged
+        return body, replace(merged, input=relocate(merged.input, place))
+
+
+def _question_place(_: str) -> str:
+    return _QUESTION
+
+
+_COUNT_TURNS = (Generation.TEXT, Generation.FUNCTION_CALLING)
+"""Generations whose `message_history_limit` counts turns, so that 0 is no history (docs/internals/facts.md)."""
+_UNREADABLE = "Correct what is named, or send no memory_id to begin a new session."
+
+
+def _widened(budget: Budget, stored: int) -> Budget:
+    """Return the budget of the client's request with room for `stored` bytes of the session."""
+    return budget._replace(
+        text=budget.text + 2 * stored + 4096,
+        values=budget.values + stored + 100,
+        items=budget.items + stored + 1,
+        depth=budget.depth + 4,
+    )
+
+
+def _nothing_new() -> InvalidInput:
+    reason = "The session already holds all of these messages"
+    error = InvalidInput.of([Problem("input", reason, "at least one new message", help="Send what is new.")])
+    assert isinstance(error, InvalidInput)
+    return error

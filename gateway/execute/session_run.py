@@ -1,0 +1,236 @@
+"""A run of an agent whose memory is the gateway's: its session is opened, sent along, and gets the turn."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gateway.agents.rules import rule_for
+from gateway.config.schema import Rule, Settings
+from gateway.errors import InvalidInput, Problem
+from gateway.execute.answers import RunAnswer, read_answer
+from gateway.execute.output import Outputs
+from gateway.execute.reporter import Reporter
+from gateway.execute.response_headers import NOTICE
+from gateway.execute.rewriter import new_turn_id
+from gateway.execute.session_request import IDS, Earlier, SessionRequest, compose
+from gateway.execute.session_stream import SessionStream
+from gateway.memory.model import Message, Metadata, Turn
+from gateway.memory.owner import agent_of, owner_of
+from gateway.memory.sessions import OpenSession, Sessions
+from gateway.memory.window import measure
+from gateway.mlcommons.profile import AgentProfile
+from gateway.notices import Notice
+from gateway.offload import run_here_if
+from gateway.ports import Answer, ExecuteCall, Forward, Retry
+from gateway.unified.request import ExecuteRequest
+
+ANSWER_MISSING = Notice(
+    "MEMORY_ANSWER_MISSING", "the answer could not be read, so the session holds this turn as one that failed"
+)
+_REFUSED = frozenset({401, 403})
+"""Statuses of a caller whose credentials the cluster did not accept. Nothing of the request is stored."""
+_SMALL = 64 * 1024
+
+
+class SessionRuns:
+    """Begins the runs of agents with gateway memory."""
+
+    def __init__(self, sessions: Sessions, settings: Settings, reporter: Reporter) -> None:
+        self.sessions = sessions
+        self.settings = settings
+        self.reporter = reporter
+        self.outputs = Outputs(settings)
+        self._rules = settings.agents.rules
+
+    def rule(self, agent_id: str, name: str = "") -> Rule | None:
+        """Return the operator's rule for an agent."""
+        return rule_for(agent_id, name, self._rules)
+
+    def remembers(self, profile: AgentProfile) -> bool:
+        """Return True if the agent's memory is the gateway's."""
+        rule = self.rule(profile.id, profile.name)
+        if rule is None or rule.memory == "auto":
+            return profile.gateway_memory
+        return rule.memory == "gateway"
+
+    async def begin(self, call: ExecuteCall, request: ExecuteRequest, profile: AgentProfile) -> SessionRun:
+        """Open the session that the request names, or a new one.
+
+        Raises:
+            InvalidInput: its parameters don't name one session, or nothing in its input is new.
+            GatewayError: as `Sessions.open`.
+        """
+        session_id = read_id(request)
+        owner = await owner_of(call.headers, self._agent_of(session_id, call.agent_id), self.settings.memory)
+        session = await self.sessions.open(owner, session_id)
+        try:
+            run = SessionRun(self, call, request, profile, session)
+            await run.compose()
+            return run
+        except BaseException:
+            session.release()
+            raise
+
+    def _agent_of(self, session_id: str, agent_id: str) -> str:
+        """Return whose session it is: of the agent, or of one that it replaces (`agents.aliases`)."""
+        named = agent_of(session_id)
+        return named if named and self.settings.agents.aliases.get(named) == agent_id else agent_id
+
+
+class SessionRun:
+    """One run. sent: the request to deliver in place of the client's."""
+
+    sent: SessionRequest
+
+    def __init__(
+        self,
+        runs: SessionRuns,
+        call: ExecuteCall,
+        request: ExecuteRequest,
+        profile: AgentProfile,
+        session: OpenSession,
+    ) -> None:
+        self._runs = runs
+        self._call = call
+        self._request = request
+        self._profile = profile
+        self._session = session
+        self._turn_id = new_turn_id()
+        self._earlier = Earlier(session.history, session.system)
+        model = profile.models[0].id if profile.models else ""
+        self._metadata = Metadata(runs.sessions.clock(), "", profile.id, profile.provider, model)
+        self._stream = SessionStream(profile, session.id) if call.streaming else None
+        self._done = False
+
+    async def compose(self) -> None:
+        """Write the request with the session's messages."""
+        roles = self._runs.settings.agents.roles
+        stored = sum(measure(item.message)[0] for item in self._earlier.history)
+        small = self._request.is_small and len(self._call.body) + stored <= _SMALL
+        self.sent = await run_here_if(
+            small, compose, self._profile, self._request, self._earlier, self._metadata, roles, self._turn_id
+        )
+
+    async def compose_without_steps(self) -> bool:
+        """Write it again without the tool calls and reasoning in earlier answers. Return False if there are none."""
+        if not self._earlier.has_steps:
+            return False
+        self._earlier = self._earlier.without_steps()
+        await self.compose()
+        return True
+
+    def release(self) -> None:
+        """End the run, which was not sent."""
+        self._done = True
+        self._session.release()
+
+    def attach(self, forward: Forward) -> Forward:
+        """Return the request to send, with what is done with its response."""
+        notices = (*self._session.notices, *self.sent.notices)
+        return msgspec.structs.replace(
+            forward,
+            body=[self.sent.body] if forward.body is None else forward.body,
+            response_headers={**forward.response_headers, **self._notices(notices, forward)},
+            retry=self._retry(forward.retry) if forward.retry is not None else None,
+            finish=self.finish,
+            relay=self._stream.feed if self._stream is not None else None,
+            abandoned=self.abandoned,
+        )
+
+    def _retry(self, retry: Retry) -> Retry:
+        def retry_with(status: int, answer: bytes) -> Forward | Answer | None:
+            again = retry(status, answer)
+            assert again is None or isinstance(again, Forward), "an execute request is not answered by the gateway"
+            return self.attach(again) if again is not None else None
+
+        return retry_with
+
+    def _notices(self, notices: tuple[Notice, ...], forward: Forward | None = None) -> dict[str, str]:
+        """Return the header that reports `notices`, with those of `forward`; and count them."""
+        for notice in notices:
+            self._runs.reporter.noticed(notice)
+        if not notices or not self._runs.settings.answers.notice_header:
+            return {}
+        known = forward.response_headers.get(NOTICE) if forward is not None else None
+        codes = [*([known] if known else []), *(notice.code for notice in notices)]
+        return {NOTICE: ", ".join(dict.fromkeys(codes))}
+
+    # The response
+
+    async def finish(self, status: int, body: bytes) -> Answer | None:
+        """Store the turn and return the answer with the session's id; see `gateway.ports.Forward`."""
+        if self._done:
+            return None
+        self._done = True
+        if status in _REFUSED:
+            self._session.release()
+            return None
+        if status >= 400:
+            await self._session.commit(self._failed_turn())
+            return None
+        streamed = self._stream is not None and not body
+        run = self._stream.answer() if self._stream is not None and streamed else read_answer(self._profile, body)
+        notices = await self._store(run)
+        headers = self._notices(notices)
+        if self._stream is not None and streamed:
+            return Answer(status, headers, self._stream.end())
+        return Answer(status, headers, self._written(run, body))
+
+    def abandoned(self) -> None:
+        """Store the turn as a failed one; see `gateway.ports.Forward`."""
+        if not self._done:
+            self._done = True
+            self._session.commit_later(self._failed_turn())
+
+    async def _store(self, run: RunAnswer) -> tuple[Notice, ...]:
+        if run.failed:
+            return await self._session.commit(self._failed_turn())
+        if not run.messages:
+            return (ANSWER_MISSING, *await self._session.commit(self._failed_turn()))
+        messages = (*self.sent.new, *self._answer_messages(run))
+        return await self._session.commit(Turn(self._turn_id, messages, self.sent.system))
+
+    def _answer_messages(self, run: RunAnswer) -> list[Message]:
+        """Return the answer's messages with what is known about them. The last one has the run's usage if none has."""
+        now = self._runs.sessions.clock()
+        known = self._metadata
+        has_usage = any(message.metadata.usage is not None for message in run.messages)
+        messages = []
+        for message in run.messages:
+            usage = message.metadata.usage
+            if not has_usage and message is run.messages[-1]:
+                usage = run.usage
+            metadata = msgspec.structs.replace(
+                message.metadata,
+                created=now,
+                agent_id=known.agent_id,
+                provider=known.provider,
+                model=known.model,
+                usage=usage,
+            )
+            messages.append(msgspec.structs.replace(message, metadata=metadata))
+        return messages
+
+    def _failed_turn(self) -> Turn:
+        failed = (
+            msgspec.structs.replace(message, metadata=msgspec.structs.replace(message.metadata, failed=True))
+            for message in self.sent.new
+        )
+        return Turn(self._turn_id, tuple(failed))
+
+    def _written(self, run: RunAnswer, body: bytes) -> bytes:
+        return self._runs.outputs.write(self._profile, run, body, self._session.id)
+
+
+def read_id(request: ExecuteRequest) -> str:
+    """Return the id of the session that the request names; "" for none.
+
+    Raises:
+        InvalidInput: it is not a string, or the request names two.
+    """
+    named = [(name, request.parameters[name]) for name in IDS if request.parameters.get(name) not in (None, "")]
+    for name, value in named:
+        if not isinstance(value, str) or value != named[0][1]:
+            place = f"parameters.{name}"
+            raise InvalidInput.of([Problem(place, "The request does not name one session", "one id, as a string")])
+    return named[0][1] if named else ""

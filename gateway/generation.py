@@ -1,0 +1,78 @@
+"""The parts of the gateway that are made from one set of settings, and replaced together when it is reloaded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from gateway.config.schema import Settings
+from gateway.memory.store import Store
+from gateway.observe.logs import Logger
+from gateway.observe.metrics import Metrics
+from gateway.ports import ExecuteHandler, ManageHandler, ProfileCache, SessionHandler, SessionKeeper
+from gateway.proxy.data_port import DataPort
+from gateway.upstream.client import Upstream
+
+
+class UseCases(NamedTuple):
+    """The use cases that handle requests. manage: None if registration is off.
+
+    sessions, memory, store: the gateway's own sessions on the cluster's paths, in use, and where they are kept; None
+    without memory.
+    """
+
+    execute: ExecuteHandler
+    profiles: ProfileCache
+    manage: ManageHandler | None = None
+    sessions: SessionHandler | None = None
+    memory: SessionKeeper | None = None
+    store: Store | None = None
+
+
+UseCase = Callable[[Settings, Upstream, Logger, Metrics], UseCases | tuple[ExecuteHandler, ProfileCache]]
+
+
+class Generation:
+    """One set of settings, and the parts that serve the requests which began under it."""
+
+    def __init__(self, settings: Settings, use_case: UseCase, log: Logger, metrics: Metrics) -> None:
+        self.settings = settings
+        self.log = log
+        self.upstream = Upstream(settings.upstream, settings.limits, log)
+        cases = UseCases(*use_case(settings, self.upstream, log, metrics))
+        self.profiles, self.manage = cases.profiles, cases.manage
+        self.memory, self.store = cases.memory, cases.store
+        self.port = DataPort(
+            settings, self.upstream, cases.execute, cases.profiles, log, metrics, cases.manage, cases.sessions
+        )
+
+    async def start(self) -> None:
+        """Open the connection pool.
+
+        Raises:
+            ConfigError: a file that the settings name can't be used.
+        """
+        await self.upstream.start()
+        if self.memory is not None:
+            self.memory.start()
+
+    async def ended(self) -> None:
+        """Wait until the last request is answered, the last turn stored, the last registration finished or undone."""
+        await self.port.lifecycle.ended()
+        if self.memory is not None:
+            await self.memory.ended()
+        if self.manage is not None:
+            await self.manage.ended()
+
+    async def retire(self) -> None:
+        """Close once the last request is answered."""
+        try:
+            await self.ended()
+        finally:
+            await self.close()
+
+    async def close(self) -> None:
+        """Close the connections to the cluster, and the store of sessions."""
+        if self.memory is not None:
+            await self.memory.close()
+        await self.upstream.close()

@@ -1,0 +1,138 @@
+"""The store of sessions: opened when it is used first, and kept when the settings are reloaded."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import ClassVar
+
+from gateway.config.problems import ConfigError
+from gateway.config.schema import Settings
+from gateway.memory.busy import BusySessions
+from gateway.memory.model import Owner, Page, Session, SessionKey, SessionPage, Turn
+from gateway.memory.store import NEWEST, Store, StoreUnavailable
+from gateway.memory.stores.registry import build_store
+
+
+class LazyStore:
+    """Opens a store on first use, and again on the next use if that failed. make: builds the store, not started."""
+
+    name: ClassVar[str] = "lazy"
+
+    def __init__(self, make: Callable[[], Store]) -> None:
+        self._make = make
+        self._store: Store | None = None
+        self._lock = asyncio.Lock()
+        self._closed = False
+
+    async def start(self) -> None:
+        """Open the store, unless it is open.
+
+        Raises:
+            StoreError: it can't be opened.
+        """
+        await self._open()
+
+    async def _open(self) -> Store:
+        if self._store is not None:
+            return self._store
+        async with self._lock:
+            if self._closed:
+                raise StoreUnavailable("the gateway is stopping")
+            if self._store is None:
+                try:
+                    opened = self._make()
+                except ConfigError as error:
+                    raise StoreUnavailable(f"the settings of the store can't be used: {error}") from error
+                try:
+                    await opened.start()
+                except BaseException:
+                    await opened.close()
+                    raise
+                self._store = opened
+            return self._store
+
+    async def close(self) -> None:
+        """Close the store. It is not opened again."""
+        async with self._lock:
+            self._closed = True
+            if self._store is not None:
+                await self._store.close()
+                self._store = None
+
+    async def session(self, key: SessionKey) -> Session | None:
+        """See `Store`."""
+        return await (await self._open()).session(key)
+
+    async def append(self, key: SessionKey, turn: Turn, turns: int) -> Session:
+        """See `Store`."""
+        return await (await self._open()).append(key, turn, turns)
+
+    async def load(self, key: SessionKey, before: int = NEWEST, limit: int = 100) -> Page:
+        """See `Store`."""
+        return await (await self._open()).load(key, before, limit)
+
+    async def sessions(self, owner: Owner | None = None, after: str = "", limit: int = 100) -> SessionPage:
+        """See `Store`."""
+        return await (await self._open()).sessions(owner, after, limit)
+
+    async def delete(self, key: SessionKey) -> bool:
+        """See `Store`."""
+        return await (await self._open()).delete(key)
+
+    async def pin(self, key: SessionKey, pinned: bool) -> Session:
+        """See `Store`."""
+        return await (await self._open()).pin(key, pinned)
+
+
+class SharedStore:
+    """A store, and the sessions in use, of all sets of settings that name this store. users: how many there are."""
+
+    def __init__(self, settings: Settings, build: Callable[[Settings], Store]) -> None:
+        self.store = LazyStore(lambda: build(settings))
+        self.busy = BusySessions()
+        self.settings = _store_settings(settings)
+        self.users = 1
+
+    async def release(self) -> None:
+        """End one use; the last one closes the store."""
+        self.users -= 1
+        if not self.users:
+            await self.store.close()
+
+
+class SharedStores:
+    """Keeps the store from one set of settings to the next, if they name the same one. build: `build_configured`."""
+
+    def __init__(self, build: Callable[[Settings], Store] | None = None) -> None:
+        self._build = build or build_configured
+        self._last: SharedStore | None = None
+
+    def use(self, settings: Settings) -> SharedStore:
+        """Return the store that `settings` name. Release it in the end."""
+        last = self._last
+        if last is not None and last.users and last.settings == _store_settings(settings):
+            last.users += 1
+            return last
+        self._last = SharedStore(settings, self._build)
+        return self._last
+
+
+def build_configured(settings: Settings) -> Store:
+    """Build the store that `settings` name, not started.
+
+    Raises:
+        ConfigError: its settings can't be used.
+    """
+    return build_store(settings.memory, first_address(settings))
+
+
+def _store_settings(settings: Settings) -> tuple[object, ...]:
+    memory = settings.memory
+    own = getattr(memory, memory.store)
+    return memory.store, own, first_address(settings)
+
+
+def first_address(settings: Settings) -> str:
+    """Return the URL of the cluster's first node, for a store that names no other."""
+    return settings.upstream.nodes[0] if settings.upstream.nodes else settings.upstream.url

@@ -1,0 +1,121 @@
+"""Whom a session belongs to, and the ids of sessions and their turns.
+
+A session id names its agent, so that a request without an agent id (``GET …/memory/{id}``) finds the session with one
+lookup, and only among those of its own caller.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+from collections.abc import Mapping
+
+from gateway.config.memory import Memory
+from gateway.memory.model import PREFIX, Owner
+from gateway.offload import Worker
+from gateway.recent import Recent
+
+_SUBJECTS = ("ssl-client-subject-dn", "x-amzn-mtls-clientcert-subject", "x-ssl-client-s-dn")
+_PROXY_USER = "x-proxy-user"
+_CERTIFICATE = "x-forwarded-client-cert"
+_IDENTITY = frozenset({"authorization", _PROXY_USER, _CERTIFICATE, *_SUBJECTS})
+_SUBJECT = re.compile(r'Subject="[^"]*"')
+_ACCESS_KEY = re.compile(r"AWS4-[A-Z0-9-]+ Credential=([^/, ]+)/.*", re.DOTALL)
+_ROUNDS = 20_000
+"""Of the hash of a caller: 10 ms."""
+
+_AGENT_ID = re.compile(r"[A-Za-z0-9_-]{1,70}")
+_SESSION_ID = re.compile(re.escape(PREFIX) + r"([A-Za-z0-9_-]{1,70})-[0-9a-f]{24}")
+_MESSAGE_ID = re.compile(re.escape(PREFIX) + r"[A-Za-z0-9_-]{1,96}-[1-9][0-9]{0,8}")
+
+
+_HASHING = Worker("hashing")
+_HASHES: Recent[str] = Recent(4096)
+
+
+async def owner_of(headers: Mapping[str, str], agent_id: str, settings: Memory) -> Owner:
+    """Return the owner of the sessions that a request with these `headers` makes and reads.
+
+    tenant: the value of `memory.tenant_header`. caller: see `caller_of`; "" without `memory.by_caller`. Credentials
+    that were not seen lately are hashed on a thread of their own, so that other requests do not wait.
+    """
+    tenant = ", ".join(_values(headers, settings.tenant_header.lower())) if settings.tenant_header else ""
+    digest = _digest(headers) if settings.by_caller else b""
+    if not digest:
+        return Owner(agent_id, tenant)
+    caller = _HASHES.peek(digest)
+    if caller is None:
+        caller = await _HASHING.run(_slow_hash, digest)
+        _HASHES.get(digest, lambda: caller)
+    return Owner(agent_id, tenant, caller)
+
+
+def caller_of(headers: Mapping[str, str]) -> str:
+    """Return a hash of the credentials, equal in all processes; "" for a request without any. It takes 10 ms.
+
+    It covers `Authorization` as a whole, since nothing else proves who sent it; what a proxy in front reports
+    (`X-Proxy-User`, the subject of a client certificate) is added. Of a SigV4 signature, which differs from request to
+    request, only the access key counts: the cluster checks the signature.
+    """
+    digest = _digest(headers)
+    return _slow_hash(digest) if digest else ""
+
+
+def _digest(headers: Mapping[str, str]) -> bytes:
+    found = sorted(
+        f"{name.lower()}:{_identity(name.lower(), value.strip())}"
+        for name, value in headers.items()
+        if name.lower() in _IDENTITY
+    )
+    return hashlib.sha256("\n".join(found).encode("utf-8", "surrogateescape")).digest() if found else b""
+
+
+def is_signed(headers: Mapping[str, str]) -> bool:
+    """Return True for a request that the client signed with SigV4: only the cluster can check who sent it."""
+    return any(_ACCESS_KEY.match(value.strip()) for value in _values(headers, "authorization"))
+
+
+def new_session_id(agent_id: str, seed: str = "") -> str:
+    """Return an id for a session of the agent: random, or always the same one for a `seed`.
+
+    It is at most 99 characters long. An agent id that does not fit is left out; the cluster's are 20 characters long.
+    """
+    end = hashlib.sha256(seed.encode()).hexdigest()[:24] if seed else secrets.token_hex(12)
+    return f"{PREFIX}{agent_id}-{end}" if _AGENT_ID.fullmatch(agent_id) else f"{PREFIX}{end}"
+
+
+def agent_of(session_id: str) -> str:
+    """Return the agent id in an id of `new_session_id`; "" if there is none."""
+    match = _SESSION_ID.fullmatch(session_id)
+    return match[1] if match else ""
+
+
+def message_id(session_id: str, turn: int) -> str:
+    """Return the id under which clients read a turn's question and answer. turn: 1, 2, 3 …"""
+    return f"{session_id}-{turn}"
+
+
+def read_message_id(id: str) -> tuple[str, int] | None:
+    """Return session id and turn of an id of `message_id`; None if it is not one."""
+    if _MESSAGE_ID.fullmatch(id) is None:
+        return None
+    session_id, _, turn = id.rpartition("-")
+    return session_id, int(turn)
+
+
+def _values(headers: Mapping[str, str], wanted: str) -> list[str]:
+    return [value for name, value in headers.items() if name.lower() == wanted]
+
+
+def _identity(name: str, value: str) -> str:
+    """Return the part of a header that stays the same from request to request."""
+    if name == _CERTIFICATE:
+        return ",".join(_SUBJECT.findall(value)) or value
+    match = _ACCESS_KEY.match(value) if name == "authorization" else None
+    return f"AWS4 {match[1]}" if match else value
+
+
+def _slow_hash(digest: bytes) -> str:
+    """Return a hash from which a weak password can't be guessed quickly: stores hold it."""
+    return hashlib.pbkdf2_hmac("sha256", digest, b"mlc-gateway caller", _ROUNDS, 16).hex()

@@ -1,0 +1,94 @@
+"""Tool calls without a result and results without a call, as a run that was killed leaves them. Pure.
+
+A call without a result gets one, of status ``error``, that says that the run was interrupted. All providers accept
+that. They would refuse the call alone, and without the call the model would not know that the tool may have acted. A
+result without its call can't be sent to any provider, so it is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from gateway.memory.model import Block, Message
+from gateway.notices import Notice
+
+INTERRUPTED = "The run was interrupted before this tool's result was recorded. It is not known whether the tool ran."
+_CODE = "MEMORY_REPAIRED"
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A message and its place, ``memory[3]``."""
+
+    message: Message
+    at: str
+
+
+def repair(stored: Sequence[Placed], following: Sequence[Message]) -> tuple[list[Placed], tuple[Notice, ...]]:
+    """Return the stored messages with each tool call answered once in the turn after it, and what was changed.
+
+    following: the new messages, which may answer the last calls.
+    """
+    repaired: list[Placed] = []
+    notices: list[Notice] = []
+    position = 0
+    while position < len(stored):
+        start, position = position, _end_of_run(stored, position, assistant=True)
+        calls = stored[start:position]
+        start, position = position, _end_of_run(stored, position, assistant=False)
+        open_calls = {id: placed.at for placed in calls for id in _ids(placed.message, "toolUse")}
+        results: list[Placed] = []
+        for placed in stored[start:position]:
+            kept = _without_orphans(placed, open_calls, notices)
+            if kept.message.content:
+                results.append(kept)
+        if position == len(stored):
+            for id in _answered(following):
+                open_calls.pop(id, None)
+        repaired += calls
+        if open_calls:
+            at = next(reversed(open_calls.values()))
+            blocks = tuple(_interrupted(id) for id in open_calls)
+            repaired.append(Placed(Message("user", blocks), at))
+            reason = "a tool call of the session has no result, and is sent with one that says so"
+            notices += (Notice(_CODE, reason, at) for at in dict.fromkeys(open_calls.values()))
+        repaired += results
+    return repaired, tuple(notices)
+
+
+def _end_of_run(stored: Sequence[Placed], position: int, assistant: bool) -> int:
+    while position < len(stored) and (stored[position].message.role == "assistant") == assistant:
+        position += 1
+    return position
+
+
+def _ids(message: Message, kind: str) -> list[str]:
+    return [block[kind].get("toolUseId", "") for block in message.content if kind in block]
+
+
+def _without_orphans(placed: Placed, open_calls: dict[str, str], notices: list[Notice]) -> Placed:
+    """Return a message without the results that answer no open call; take the calls that it answers from the open."""
+    kept: list[Block] = []
+    for block in placed.message.content:
+        if "toolResult" not in block or open_calls.pop(block["toolResult"].get("toolUseId", ""), None) is not None:
+            kept.append(block)
+        else:
+            notices.append(Notice(_CODE, "a tool result of the session answers no call, and is left out", placed.at))
+    message = placed.message
+    changed = Message(message.role, tuple(kept), message.metadata)
+    return placed if len(kept) == len(message.content) else replace(placed, message=changed)
+
+
+def _answered(following: Sequence[Message]) -> list[str]:
+    """Return the ids of the calls that the messages before the next assistant's answer."""
+    ids: list[str] = []
+    for message in following:
+        if message.role == "assistant":
+            break
+        ids += _ids(message, "toolResult")
+    return ids
+
+
+def _interrupted(id: str) -> Block:
+    return {"toolResult": {"toolUseId": id, "status": "error", "content": [{"text": INTERRUPTED}]}}

@@ -1,0 +1,207 @@
+"""The documents of ML Commons' memory APIs for sessions of the gateway: plain values in, plain values out.
+
+A session is a memory of the conversation API, whose messages are the session's turns: question and answer as text, and
+all messages of the turn, in Strands' form, in ``additional_info.messages``. Tool calls are the turn's traces.
+In the API of memory containers (OpenSearch 3.3 and later), a session is a session and each message a working memory.
+
+The cluster's documents are in docs/internals/facts.md, "Answers and memory" and "Memory containers".
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from gateway.memory.model import Block, Message, Session, StoredMessage
+from gateway.memory.owner import message_id
+
+Json = dict[str, Any]
+_LONGEST_NAME = 256
+_MEDIA = ("image", "document", "video", "audio")
+
+
+def memory_document(session: Session, first: Sequence[StoredMessage]) -> Json:
+    """Return the memory. first: the messages of the first turn, whose question is its name, as on the cluster."""
+    return {
+        "memory_id": session.key.id,
+        "create_time": timestamp(session.created),
+        "updated_time": timestamp(session.updated),
+        "name": question_of(first)[:_LONGEST_NAME],
+    }
+
+
+def message_document(session_id: str, turn: Sequence[StoredMessage]) -> Json:
+    """Return a turn as a message of the conversation API. It has no `response` if the run failed, as on the cluster."""
+    document: Json = {
+        "memory_id": session_id,
+        "message_id": message_id(session_id, turn[0].turn),
+        "create_time": timestamp(_created(turn)),
+        "input": question_of(turn),
+    }
+    if answer := answer_of(turn):
+        document["response"] = answer
+    document["additional_info"] = {"messages": [message_as_json(stored.message) for stored in turn]}
+    return document
+
+
+def trace_documents(session_id: str, turn: Sequence[StoredMessage]) -> list[Json]:
+    """Return the tool calls of a turn with their results, in their order, as traces of the turn's message."""
+    results = {result["toolUseId"]: result for stored in turn for result in _blocks(stored.message, "toolResult")}
+    parent = message_id(session_id, turn[0].turn)
+    traces: list[Json] = []
+    for stored in turn:
+        for use in _blocks(stored.message, "toolUse"):
+            trace = {
+                "memory_id": session_id,
+                "message_id": f"{parent}-{len(traces) + 1}",
+                "create_time": timestamp(stored.message.metadata.created),
+                "input": json.dumps(use.get("input"), ensure_ascii=False),
+                "origin": use.get("name", ""),
+                "parent_message_id": parent,
+                "trace_number": len(traces) + 1,
+            }
+            if (result := results.get(use.get("toolUseId"))) is not None:
+                trace["response"] = _result_text(result)
+            traces.append(trace)
+    return traces
+
+
+def session_document(container_id: str, session: Session) -> Json:
+    """Return the session as a memory container's; times are milliseconds."""
+    return {
+        "memory_container_id": container_id,
+        "created_time": round(session.created * 1000),
+        "last_updated_time": round(session.updated * 1000),
+        "namespace": {"agent_id": session.key.owner.agent_id},
+    }
+
+
+def working_document(container_id: str, session: Session, stored: StoredMessage) -> Json:
+    """Return a message as a memory container's working memory, as agents of type ``conversational_v2`` store it.
+
+    Blocks for which those agents have no form are in Strands'.
+    """
+    created = round(stored.message.metadata.created * 1000)
+    shown = _structured(stored.message)
+    return {
+        "memory_container_id": container_id,
+        "payload_type": "conversational",
+        "message_id": stored.seq,
+        "structured_data_blob": {"message": shown},
+        "namespace": {"agent_id": session.key.owner.agent_id, "session_id": session.key.id},
+        "namespace_size": 2,
+        "infer": False,
+        "metadata": {"role": shown["role"], "type": "structured_message"},
+        "created_time": created,
+        "last_updated_time": created,
+    }
+
+
+def search_document(hits: Iterable[tuple[str, Json]], total: int) -> Json:
+    """Return a search's answer. hits: id and source of each document that is shown. total: of all that match."""
+    return {
+        "took": 0,
+        "timed_out": False,
+        "_shards": {"total": 1, "successful": 1, "skipped": 0, "failed": 0},
+        "hits": {
+            "total": {"value": total, "relation": "eq"},
+            "max_score": None,
+            "hits": [
+                {"_index": "mlc-gateway", "_id": id, "_score": None, "_source": source, "sort": [source["message_id"]]}
+                for id, source in hits
+            ],
+        },
+    }
+
+
+def not_found(kind: str, id: str) -> Json:
+    """Return the cluster's error for a memory or message that it does not have. kind: Memory or Message."""
+    cause = {"type": "resource_not_found_exception", "reason": f"{kind} [{id}] not found"}
+    return {"error": {"root_cause": [cause], **cause}, "status": 404}
+
+
+def question_of(turn: Sequence[StoredMessage]) -> str:
+    """Return the texts of the user's messages, without those of tool results, a line for each."""
+    texts = (text for stored in turn if stored.message.role == "user" for text in _texts(stored.message.content))
+    return "\n".join(texts)
+
+
+def answer_of(turn: Sequence[StoredMessage]) -> str:
+    """Return the texts of the turn's last message if that is the assistant's, a line for each; "" if it is not."""
+    last = turn[-1].message
+    return "\n".join(_texts(last.content)) if last.role == "assistant" and not last.metadata.failed else ""
+
+
+def message_as_json(message: Message) -> Json:
+    """Return role, content and what is known of a message."""
+    document: Json = {"role": message.role, "content": list(message.content)}
+    if metadata := msgspec.to_builtins(message.metadata):
+        document["metadata"] = metadata
+    return document
+
+
+def timestamp(seconds: float) -> str:
+    """Return the time as the cluster writes it: ISO 8601, UTC."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def _created(turn: Sequence[StoredMessage]) -> float:
+    return turn[0].message.metadata.created
+
+
+def _texts(content: Iterable[Block]) -> list[str]:
+    return [block["text"] for block in content if isinstance(block.get("text"), str) and block["text"]]
+
+
+def _blocks(message: Message, kind: str) -> list[Json]:
+    return [block[kind] for block in message.content if isinstance(block.get(kind), dict)]
+
+
+def _result_text(result: Json) -> str:
+    """Return a tool result's texts, and its JSON as text."""
+    content = result.get("content") or []
+    shown = [json.dumps(part["json"], ensure_ascii=False) if "json" in part else part.get("text") for part in content]
+    return "\n".join(text for text in shown if text)
+
+
+def _structured(message: Message) -> Json:
+    """Return a message in the form of ``structured_data_blob.message`` (3.6.0, ``v2mem.search_working_by_session``)."""
+    results = _blocks(message, "toolResult")
+    if len(results) == len(message.content) == 1:
+        content = [_typed(block) for block in results[0].get("content") or []]
+        return {"role": "tool", "toolCallId": results[0].get("toolUseId", ""), "content": content}
+    shown: Json = {
+        "role": message.role,
+        "content": [_typed(block) for block in message.content if "toolUse" not in block],
+    }
+    if uses := _blocks(message, "toolUse"):
+        shown["toolCalls"] = [
+            {
+                "id": use.get("toolUseId", ""),
+                "type": "function",
+                "function": {
+                    "name": use.get("name", ""),
+                    "arguments": json.dumps(use.get("input"), ensure_ascii=False),
+                },
+            }
+            for use in uses
+        ]
+    return shown
+
+
+def _typed(block: Block) -> Block:
+    """Return a block with its `type`, as the cluster stores it."""
+    if isinstance(block.get("text"), str):
+        return {"text": block["text"], "type": "TEXT"}
+    for kind in _MEDIA:
+        if isinstance(block.get(kind), dict):
+            medium = block[kind]
+            source = medium.get("source") or {}
+            form = {"type": "URL", "data": source["url"]} if "url" in source else None
+            form = form or {"type": "BASE64", "data": source.get("bytes", "")}
+            return {kind: {"format": medium.get("format", ""), **form}, "type": kind.upper()}
+    return block

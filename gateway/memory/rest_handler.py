@@ -1,0 +1,203 @@
+"""The use case that shows and deletes sessions on the cluster's memory paths, to the callers that they belong to.
+
+Before it answers, it sends the cluster a read of a memory with the caller's credentials: who may not read memories
+there gets the cluster's refusal. A session is looked up among the caller's own, so that a foreign one is as unknown as
+one that does not exist.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import aclosing
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import msgspec
+
+from gateway.config.memory import Memory
+from gateway.errors import InvalidInput, MemoryUnavailable, Problem, SignatureConflict
+from gateway.memory import rest
+from gateway.memory.model import Session, SessionKey, StoredMessage
+from gateway.memory.owner import agent_of, is_signed, message_id, owner_of, read_message_id
+from gateway.memory.reading import read_turns
+from gateway.memory.rest_search import read_search
+from gateway.memory.store import Store, StoreError
+from gateway.ports import Answer, ClusterReader, ExecuteCall
+
+_PAGE = 10
+_MOST = 10_000
+_UNKNOWN = "/_plugins/_ml/memory/mlc-gateway"
+"""A memory that no cluster has: its ids are chosen by the cluster and 20 characters long."""
+_SIGNATURE = "X-Amz-Signature="
+"""The query of a presigned URL has it."""
+_REFUSED = (401, 403)
+_NOT_FOUND = {"memory": "Memory", "messages": "Memory", "session": "Memory", "search": "Memory"}
+
+Credentials = Callable[[Mapping[str, str]], Mapping[str, str]]
+"""Returns those of a request's headers that identify the caller to the cluster."""
+
+
+class SessionResources:
+    """The implementation of `gateway.ports.SessionHandler` on a store."""
+
+    def __init__(self, settings: Memory, store: Store, cluster: ClusterReader, credentials: Credentials) -> None:
+        self._settings = settings
+        self._store = store
+        self._cluster = cluster
+        self._credentials = credentials
+
+    async def __call__(self, resource: str, id: str, call: ExecuteCall) -> Answer:
+        """See `gateway.ports.SessionHandler`.
+
+        Raises:
+            SignatureConflict: the client signed the request, so only the cluster can tell who sent it.
+            InvalidInput: `max_results` or `next_token` is not a number.
+            MemoryUnavailable, UpstreamUnavailable, UpstreamTimeout: the store or the cluster can't be used.
+        """
+        if is_signed(call.headers) or _SIGNATURE in call.raw_target:
+            raise SignatureConflict(
+                "The gateway answers this request itself and can't check its SigV4 signature.",
+                help="Read sessions at the gateway's admin port, or with `mlc-gateway memory`.",
+            )
+        refusal = await self._refusal(call)
+        if refusal is not None:
+            return refusal
+        with store_errors():
+            return await self._answer(resource, id, call)
+
+    async def _answer(self, resource: str, id: str, call: ExecuteCall) -> Answer:
+        session_id, number = (id, 0) if resource in _NOT_FOUND else read_message_id(id) or (id, 0)
+        owner = await owner_of(call.headers, agent_of(session_id), self._settings)
+        key = SessionKey(owner, session_id)
+        session = await self._store.session(key) if key.owner.agent_id else None
+        document = None
+        if session is not None:
+            document = await self._document(resource, session, number, call)
+        if document is None and resource == "search":
+            document = rest.search_document((), 0)  # as the cluster answers a search without hits
+        if document is None:
+            return _json(404, rest.not_found(_NOT_FOUND.get(resource, "Message"), id))
+        return _json(200, document)
+
+    async def _document(self, resource: str, session: Session, number: int, call: ExecuteCall) -> Any:
+        """Return the response's body; None if there is no such message."""
+        container_id = call.raw_target.split("/")[4]
+        match resource:
+            case "memory" | "session" if call.method == "DELETE":
+                await self._store.delete(session.key)
+                return {"success": True} if resource == "memory" else _deleted(session.key.id)
+            case "memory":
+                return rest.memory_document(session, await self._turn(session.key, 1) or ())
+            case "messages":
+                return await self._messages(session, call.raw_target)
+            case "search":
+                return await self._search(session, container_id, call.body)
+            case "session":
+                return rest.session_document(container_id, session)
+            case "working":
+                stored = await self._message(session, number)
+                return None if stored is None else rest.working_document(container_id, session, stored)
+        turn = await self._turn(session.key, number)
+        if turn is None:
+            return None
+        if resource == "message":
+            return rest.message_document(session.key.id, turn)
+        start, size = _page(call.raw_target)
+        traces = rest.trace_documents(session.key.id, turn)
+        return _listed("traces", traces[start : start + size], start, len(traces))
+
+    async def _messages(self, session: Session, target: str) -> dict[str, Any]:
+        start, size = _page(target)
+        shown: list[dict[str, Any]] = []
+        if size and start < session.turns:
+            async with aclosing(read_turns(self._store, session.key, start + 1)) as turns:
+                async for turn in turns:
+                    shown.append(rest.message_document(session.key.id, turn))
+                    if len(shown) == size:
+                        break
+        return _listed("messages", shown, start, session.turns)
+
+    async def _search(self, session: Session, container_id: str, body: bytes) -> dict[str, Any]:
+        """Return the messages that a search (`read_search`) asks for."""
+        search = read_search(body)
+        total = session.messages
+        if search is None or search.start >= total or not search.size:
+            return rest.search_document((), total)
+        end = min(search.start + search.size, total)
+        first, before = (total - end, total - search.start) if search.newest_first else (search.start, end)
+        page = await self._store.load(session.key, before=before, limit=before - first)
+        found = reversed(page.messages) if search.newest_first else page.messages
+        return rest.search_document(
+            (
+                (message_id(session.key.id, stored.seq + 1), rest.working_document(container_id, session, stored))
+                for stored in found
+            ),
+            total,
+        )
+
+    async def _turn(self, key: SessionKey, number: int) -> tuple[StoredMessage, ...] | None:
+        async with aclosing(read_turns(self._store, key, number)) as turns:
+            async for turn in turns:
+                return turn if turn[0].turn == number else None
+        return None
+
+    async def _message(self, session: Session, number: int) -> StoredMessage | None:
+        """Return message number `number`, from 1."""
+        if not 0 < number <= session.messages:
+            return None
+        page = await self._store.load(session.key, before=number, limit=1)
+        return page.messages[0] if page.messages else None
+
+    async def _refusal(self, call: ExecuteCall) -> Answer | None:
+        """Return the cluster's answer to a read of a memory if it refuses the caller; None if it does not."""
+        response = await self._cluster.exchange("GET", _UNKNOWN, self._credentials(call.headers))
+        if response.status not in _REFUSED:
+            return None
+        names = ("Content-Type", "WWW-Authenticate")
+        headers = {name: response.headers[name] for name in names if name in response.headers}
+        return Answer(response.status, headers, response.body)
+
+
+@contextlib.contextmanager
+def store_errors() -> Iterator[None]:
+    """Turn a store's errors into a response.
+
+    Raises:
+        MemoryUnavailable: the store raised a `StoreError`.
+    """
+    try:
+        yield
+    except StoreError as error:
+        raise MemoryUnavailable(f"The store of sessions can't be used: {error}") from error
+
+
+def _page(target: str) -> tuple[int, int]:
+    """Return `next_token` and `max_results` of a target's query; by default 0 and 10, as on the cluster.
+
+    Raises:
+        InvalidInput: one is not a number, or too large.
+    """
+    query = parse_qs(urlsplit(target).query)
+    found = []
+    for name, default in (("next_token", 0), ("max_results", _PAGE)):
+        value = query.get(name, [str(default)])[-1]
+        if not (value.isascii() and value.isdigit() and len(value) < 10):
+            problem = Problem(name, "is not a number", "0 or more", value[:100])
+            raise InvalidInput(f"[{name}] is not a number of 0 or more.", [problem])
+        found.append(int(value))
+    return found[0], min(found[1], _MOST)
+
+
+def _listed(name: str, shown: list[dict[str, Any]], start: int, total: int) -> dict[str, Any]:
+    """Return a page of documents, and the `next_token` if there are more."""
+    end = start + len(shown)
+    return {name: shown, "next_token": end} if shown and end < total else {name: shown}
+
+
+def _deleted(id: str) -> dict[str, Any]:
+    return {"_index": "mlc-gateway", "_id": id, "result": "deleted"}
+
+
+def _json(status: int, document: Any) -> Answer:
+    return Answer(status, {}, msgspec.json.encode(document))

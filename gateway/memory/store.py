@@ -1,0 +1,103 @@
+"""The interface of a store of sessions, and its errors. `gateway.memory.stores` holds the implementations.
+
+Several processes may use a store at the same time. Whoever appends says how many turns it has seen, so that of two
+writers only one succeeds and the other reads again.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Protocol
+
+from gateway.memory.model import Owner, Page, Session, SessionKey, SessionPage, Turn
+
+NEWEST = 2**62
+"""The `before` of `Store.load` that begins with the newest message."""
+
+
+class StoreError(Exception):
+    """A store did not do what it was asked. The text says what happened and what to do, without any secret."""
+
+
+class StoreUnavailable(StoreError):
+    """The store can't be reached, or did not respond in time. Whether a turn was written is not known."""
+
+
+class StoreThrottled(StoreUnavailable):
+    """The store accepts no more requests at present, and did not until the deadline."""
+
+
+class SessionConflict(StoreError):
+    """Another writer has appended to the session. turns: how many it has now."""
+
+    def __init__(self, reason: str, turns: int) -> None:
+        super().__init__(reason)
+        self.turns = turns
+
+
+class SessionNotFound(StoreError):
+    """The owner has no session of this id."""
+
+
+class TooLargeForStore(StoreError):
+    """The store can't keep a message of this size, or so many. Nothing was written."""
+
+
+class Unstorable(StoreError):
+    """The store can't keep this content. Nothing was written. place: where in the turn (``messages[0].content[1]``)."""
+
+    def __init__(self, reason: str, place: str) -> None:
+        super().__init__(reason)
+        self.place = place
+
+
+class UnreadableSession(StoreError):
+    """What the store holds is not what the gateway writes, or of a version that it does not know."""
+
+
+class Store(Protocol):
+    """Keeps sessions. Every method may raise `StoreUnavailable`.
+
+    A turn is stored whole or not at all: a reader never sees a part of it, also if the writer is killed.
+    """
+
+    name: ClassVar[str]
+
+    async def start(self) -> None:
+        """Open the store; make what it needs if that does not exist."""
+
+    async def close(self) -> None:
+        """Finish what was begun, and release everything."""
+
+    async def session(self, key: SessionKey) -> Session | None:
+        """Return the session, or None if its owner has none of this id."""
+
+    async def append(self, key: SessionKey, turn: Turn, turns: int) -> Session:
+        """Append `turn`, as turn number ``turns + 1``. ``turns=0`` makes the session. Return it as it is now.
+
+        A turn whose id the session already holds is not stored again; that is no error.
+
+        Raises:
+            SessionConflict: the session does not have `turns` turns. Nothing was written.
+            TooLargeForStore, Unstorable: nothing was written.
+        """
+
+    async def load(self, key: SessionKey, before: int = NEWEST, limit: int = 100) -> Page:
+        """Return the newest `limit` messages with a seq below `before`, oldest first. All are of finished writes.
+
+        Raises:
+            SessionNotFound: there is no such session.
+            UnreadableSession: a message can't be read.
+        """
+
+    async def sessions(self, owner: Owner | None = None, after: str = "", limit: int = 100) -> SessionPage:
+        """Return the sessions of `owner`, or all of the store, the last updated first. after: `SessionPage.next`."""
+
+    async def delete(self, key: SessionKey) -> bool:
+        """Delete the session with all its messages and media. Return whether it existed."""
+
+    async def pin(self, key: SessionKey, pinned: bool) -> Session:
+        """Keep the session from being deleted by age or number, or no longer.
+
+        Raises:
+            SessionNotFound: there is no such session.
+        """

@@ -1,0 +1,1 @@
+"""The stores of sessions, one per file. Each implements `gateway.memory.store.Store`."""

@@ -1,0 +1,285 @@
+"""Sessions in AWS Bedrock AgentCore Memory: `AgentCoreStore`.
+
+The first turn is on the main line of events, each other one on a branch of its own that begins after the last event of
+the turn before. A turn counts from when the session's record (`agentcore_record`) has an entry for it, which is written
+last. How this holds with what AgentCore does and does not promise: docs/internals/agentcore-mapping.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any, ClassVar
+from uuid import uuid4
+
+import msgspec
+
+from gateway.config.memory import AgentCoreStore as Settings
+from gateway.config.memory import Memory
+from gateway.memory.agentcore_mapping import from_event
+from gateway.memory.model import Owner, Page, Session, SessionKey, SessionPage, StoredMessage, Turn
+from gateway.memory.store import (
+    NEWEST,
+    SessionConflict,
+    SessionNotFound,
+    StoreError,
+    StoreUnavailable,
+    UnreadableSession,
+)
+from gateway.memory.stores import agentcore_ids as ids
+from gateway.memory.stores import agentcore_media as media
+from gateway.memory.stores.agentcore_chain import Chain, Found
+from gateway.memory.stores.agentcore_client import AgentCoreClient, Connect, Operation
+from gateway.memory.stores.agentcore_log import RecordLog
+from gateway.memory.stores.agentcore_record import Record, read
+from gateway.memory.stores.agentcore_turn import Writer
+
+_LOAD_ATTEMPTS = 4
+_PURGE_SECONDS = 600.0
+_SHORTEST_EXPIRY = 3 * 86_400
+"""Seconds for which AgentCore keeps an event at least."""
+
+
+class AgentCoreStore:
+    """Keeps sessions in a memory of AgentCore. Settings: `memory.agentcore`.
+
+    connect: makes boto3's client. clock: seconds since the epoch. pause: seconds before the first repetition of a call.
+    """
+
+    name: ClassVar[str] = "agentcore"
+
+    def __init__(
+        self,
+        settings: Settings,
+        connect: Connect | None = None,
+        clock: Callable[[], float] = time.time,
+        pause: float = 0.2,
+    ) -> None:
+        self._settings = settings
+        self._connect = connect
+        self._clock = clock
+        self._log = RecordLog(clock)
+        self._pause = pause
+        self._client: AgentCoreClient | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        """See `Store`. Nothing is called yet, so that a gateway starts without AWS."""
+        if not self._settings.memory_id:
+            raise StoreError("memory.agentcore.memory_id is not set: set it to the id of the memory")
+        self._client = AgentCoreClient(self._settings, self._connect, self._pause)
+
+    async def close(self) -> None:
+        """See `Store`. Deletions that are under way end, within the time of one operation."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=self._settings.seconds)
+        for task in self._tasks:
+            task.cancel()
+        if self._client is not None:
+            await self._client.close()
+
+    async def session(self, key: SessionKey) -> Session | None:
+        """See `Store`."""
+        return (await self._log.read(self._operation(), key)).session
+
+    async def append(self, key: SessionKey, turn: Turn, turns: int) -> Session:
+        """See `Store`."""
+        call = self._operation()
+        record = await self._log.read(call, key)
+        live = record.live
+        if record.session is not None and live is not None and live.holds(turn.id):
+            return record.session
+        have = live.turns if live else 0
+        if have != turns:
+            raise SessionConflict(f"the session has {have:,} turns, not {turns:,}", have)
+        attempt = uuid4().hex
+        writer = Writer(self._settings.mapping, call, key, turn, attempt, live)
+        await call.run(writer.prepare)
+        try:
+            last_event_id = await writer.write(self._log.next_time(record.head))
+        except StoreUnavailable:
+            raise
+        except StoreError:  # such as a branch after an event that was deleted with the session
+            now = await self._log.read(call, key)
+            if now.head == record.head:
+                raise
+            self._in_background(self._purge(key, writer.events))
+            raise _conflict(now) from None
+        entry = self._log.turn_entry(key, turn, record, attempt, last_event_id)
+        record = await self._log.commit(call, entry)
+        stored, live = record.at(entry.index), record.live
+        holds = live is not None and live.holds(turn.id)
+        lost = stored.id != attempt if stored is not None else not holds
+        self._in_background(self._purge(key, writer.events) if lost else self._clean(key, record))
+        if holds and record.session is not None:
+            return record.session
+        raise _conflict(record)
+
+    async def load(self, key: SessionKey, before: int = NEWEST, limit: int = 100) -> Page:
+        """See `Store`."""
+        call = self._operation()
+        attempt = 0
+        while True:
+            attempt += 1
+            head = (await self._log.read(call, key)).live
+            if head is None:
+                raise SessionNotFound(f"there is no session {key.id}")
+            end = min(before, head.messages)
+            start = max(0, end - limit)
+            if end <= 0 or start >= end:
+                return Page((), start > 0)
+            chain = Chain(head, start)
+            async for page in call.pages(ids.actor(ids.MESSAGES, key.owner), ids.session(key), head.branch_name):
+                chain.add(page)
+                if chain.complete:
+                    break
+            if chain.complete or self._has_expired(chain):
+                wanted = [found for found in chain.found if start <= found.seq < end]
+                return Page(tuple(await self._messages(call, key, wanted)), start > 0 and chain.complete)
+            if attempt == _LOAD_ATTEMPTS:
+                raise UnreadableSession(
+                    f"AgentCore does not show event {chain.missing or 'before the first'} of {key.id}"
+                )
+            await call.pause(attempt)
+
+    async def sessions(self, owner: Owner | None = None, after: str = "", limit: int = 100) -> SessionPage:
+        """See `Store`. Reads the record of each session: AgentCore has no list by time."""
+        call = self._operation()
+        prefix = f"{ids.RECORDS}-"
+        if owner is not None:
+            actors = [ids.actor(ids.RECORDS, owner)]
+        else:
+            actors = [actor for actor in await call.actors() if actor.startswith(prefix)]
+        named = await asyncio.gather(*map(call.sessions, actors))
+        pairs = [(actor, session) for actor, found in zip(actors, named, strict=True) for session in found]
+        records = await asyncio.gather(*(call.events(actor, session) for actor, session in pairs))
+        found = [session for events in records if (session := read(events).session) is not None]
+        found = [session for session in found if owner is None or session.key.owner == owner]
+        found.sort(key=_cursor)
+        rest = [session for session in found if not after or _cursor(session) > after]
+        return SessionPage(tuple(rest[:limit]), _cursor(rest[limit - 1]) if len(rest) > limit else "")
+
+    async def delete(self, key: SessionKey) -> bool:
+        """See `Store`. A deletion that AgentCore throttles goes on in the background; the session is gone at once."""
+        call = self._operation()
+        existed = False
+        while not existed:
+            record = await self._log.read(call, key)
+            if record.head is None:
+                return False
+            events = await self._events(call, key, record)
+            if record.live is None:
+                break
+            entry = self._log.deleted_entry(key, record.head)
+            record = await self._log.commit(call, entry)
+            stored = record.at(entry.index)
+            existed = stored is not None and stored.id == entry.id
+        purge = self._in_background(self._purge(key, events))
+        await asyncio.wait([purge], timeout=max(0.0, call.remaining))
+        if purge.done():
+            purge.result()
+        return existed
+
+    async def pin(self, key: SessionKey, pinned: bool) -> Session:
+        """See `Store`."""
+        call = self._operation()
+        record = await self._log.pin(call, key, pinned)
+        if record.session is None:
+            raise SessionNotFound(f"there is no session {key.id}")
+        self._in_background(self._clean(key, record))
+        return record.session
+
+    def _operation(self) -> Operation:
+        if self._client is None:
+            raise StoreError("the store is not started")
+        return self._client.operation()
+
+    async def _events(self, call: Operation, key: SessionKey, record: Record) -> list[tuple[str, str]]:
+        """Return what to delete with the session, as actors and ids: all of it but an entry that says it is deleted."""
+        head = record.head
+        assert head is not None
+        found = [
+            (actor, event.id)
+            for actor in (ids.actor(ids.MESSAGES, key.owner), ids.actor(ids.MEDIA, key.owner))
+            for event in await call.events(actor, ids.session(key), payloads=False)
+            if head.kind == "turn" or event.timestamp <= head.time  # later ones are of a new session of the same id
+        ]
+        entries = [event for event, entry in record.entries.items() if entry is not head or head.kind == "turn"]
+        return found + [(ids.actor(ids.RECORDS, key.owner), event) for event in (*entries, *record.pins)]
+
+    # Messages
+
+    async def _messages(self, call: Operation, key: SessionKey, found: list[Found]) -> list[StoredMessage]:
+        messages = await call.run(lambda: [_message(item) for item in found])
+        wanted = {name: events for stored in messages for name, events in media.references(stored.message).items()}
+        if not wanted:
+            return messages
+        data = await asyncio.gather(*(self._medium(call, key, name, events) for name, events in wanted.items()))
+        whole = dict(zip(wanted, data, strict=True))
+        return [msgspec.structs.replace(s, message=media.with_media(s.message, whole)) for s in messages]
+
+    async def _medium(self, call: Operation, key: SessionKey, name: str, events: list[str]) -> str:
+        actor, session = ids.actor(ids.MEDIA, key.owner), ids.session(key)
+        found = await asyncio.gather(*(call.event(actor, session, event) for event in events))
+        parts = [media.part_of(event.payload if event else [], name, number) for number, event in enumerate(found)]
+        return "".join(parts)
+
+    def _has_expired(self, chain: Chain) -> bool:
+        """Whether the events that are missing may be too old: AgentCore removes each event when its time is over."""
+        milliseconds = chain.missing.partition("#")[0]
+        return bool(
+            chain.found and milliseconds.isdecimal() and int(milliseconds) / 1000 < self._clock() - _SHORTEST_EXPIRY
+        )
+
+    # In the background
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._on_done)
+        return task
+
+    def _on_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # what remains is not read by anyone, and is deleted with the session
+
+    async def _clean(self, key: SessionKey, record: Record) -> None:
+        """Delete entries that no reader needs any more."""
+        await self._purge(key, [(ids.actor(ids.RECORDS, key.owner), event) for event in record.superseded()])
+
+    async def _purge(self, key: SessionKey, events: list[tuple[str, str]]) -> None:
+        """Delete events, given as actors and ids."""
+        if self._client is None:
+            return
+        call, session = self._client.operation(_PURGE_SECONDS), ids.session(key)
+        results = await asyncio.gather(
+            *(call.delete(actor, session, event) for actor, event in events), return_exceptions=True
+        )
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+
+
+def _conflict(record: Record) -> SessionConflict:
+    have = record.live.turns if record.live else 0
+    return SessionConflict(f"another writer changed the session; it has {have:,} turns now", have)
+
+
+def build(settings: Memory, upstream_url: str) -> AgentCoreStore:
+    """Return the store that the settings describe."""
+    return AgentCoreStore(settings.agentcore)
+
+
+def _message(found: Found) -> StoredMessage:
+    event = found.event
+    messages = from_event(event.payload, event.metadata)
+    if len(messages) != 1:
+        raise UnreadableSession(f"event {event.id} holds {len(messages)} messages, not one")
+    return StoredMessage(found.seq, found.place.turn, found.place.turn_id, messages[0])
+
+
+def _cursor(session: Session) -> str:
+    """Return a text by which sessions sort, the last updated first."""
+    return f"{10**14 - session.updated * 1000:018.3f} {session.key.owner!r} {session.key.id}"

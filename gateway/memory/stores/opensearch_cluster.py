@@ -1,0 +1,272 @@
+"""Requests of a store to an OpenSearch cluster, with an account of the store's own.
+
+Writes go through ``_bulk`` and reads by id through ``_mget``, because these answer for each document. A read by id sees
+every finished write; a search sees it only after a refresh.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import ssl
+from base64 import b64encode
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from opensearchpy import AsyncHttpConnection, AsyncOpenSearch, AWSV4SignerAsyncAuth
+from opensearchpy.exceptions import ConnectionError as NoConnection
+from opensearchpy.exceptions import ConnectionTimeout, SerializationError, TransportError
+from opensearchpy.serializer import JSONSerializer
+
+from gateway.config.memory import OpenSearchStore as Settings
+from gateway.memory.store import StoreThrottled, StoreUnavailable, TooLargeForStore
+
+BATCH = 8_000_000
+"""Most bytes of documents in a request. Smaller domains of Amazon OpenSearch Service take 10 MiB."""
+_ERROR_TEXT = 300
+_FIRST_WAIT = 0.1
+
+# opensearch-py logs every failure with its traceback. Without a handler, Python prints it.
+logging.getLogger("opensearch").addHandler(logging.NullHandler())
+
+
+class ClusterError(StoreUnavailable):
+    """The cluster answered with an error. status: of the answer. type: OpenSearch's name of the error."""
+
+    def __init__(self, reason: str, status: int, type_: str) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.type = type_
+
+
+class _Json(JSONSerializer):
+    """JSON by msgspec. Bytes are JSON already."""
+
+    def dumps(self, data: Any) -> Any:
+        return data if isinstance(data, bytes | str) else msgspec.json.encode(data)
+
+    def loads(self, s: str) -> Any:
+        try:
+            return msgspec.json.decode(s)
+        except msgspec.DecodeError as error:
+            raise SerializationError(error) from error
+
+
+class Cluster:
+    """A cluster's REST API. url: its address, without credentials.
+
+    refused: it answered with an error, so what it was asked to use may not exist any more.
+    """
+
+    def __init__(self, url: str, settings: Settings) -> None:
+        self.url = url.rstrip("/")
+        self.refused = False
+        self._settings = settings
+        self._client: AsyncOpenSearch | None = None
+        self._connecting = asyncio.Lock()
+        self._credentials: Any = None
+
+    async def close(self) -> None:
+        """Close the connections."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
+
+    async def call(self, method: str, path: str, body: Any = None, **params: str) -> dict[str, Any]:
+        """Send a request and return the answer's JSON object. body: JSON values, or JSON as bytes.
+
+        An answer 429 is a reason to wait and to send the request again, for `seconds` in all.
+
+        Raises:
+            ClusterError: the cluster answered with an error.
+            StoreThrottled: it still answered 429 at the deadline.
+            StoreUnavailable: it can't be reached, or did not answer in time.
+            TooLargeForStore: it does not take a request of this size.
+        """
+        async for last in self._attempts():
+            try:
+                return await self._send(method, path, body, params)
+            except StoreThrottled:
+                if last:
+                    raise
+        raise AssertionError("unreachable")
+
+    async def get(self, index: str, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """Return the ``_source`` of the documents that exist, by id."""
+        return {id_: document["_source"] for id_, document in (await self.get_documents(index, ids)).items()}
+
+    async def get_documents(self, index: str, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """Return the documents that exist, by id, with ``_source``, ``_seq_no`` and ``_primary_term``."""
+        if not ids:
+            return {}
+        answer = await self.call("POST", f"/{index}/_mget", {"ids": ids}, preference="_primary")
+        found = {}
+        for document in answer["docs"]:
+            if "error" in document:
+                raise self._error(document.get("status", 404), document["error"])
+            if document["found"]:
+                found[document["_id"]] = document
+        return found
+
+    async def write(self, operations: Iterable[tuple[dict[str, Any], Any]]) -> list[int]:
+        """Send operations of ``_bulk``, each an action with its document (None: it has none). Return their statuses.
+
+        Raises:
+            ClusterError: the status of an operation is neither a success, nor 404 or 409.
+        """
+        statuses: list[int] = []
+        for batch in _batches([_lines(action, document) for action, document in operations]):
+            statuses += await self._write(batch)
+        return statuses
+
+    async def _write(self, batch: list[bytes]) -> list[int]:
+        statuses = [0] * len(batch)
+        waiting = list(range(len(batch)))
+        async for last in self._attempts():
+            answer = await self.call("POST", "/_bulk", b"".join(batch[i] for i in waiting))
+            throttled = []
+            for i, item in zip(waiting, answer["items"], strict=True):
+                [result] = item.values()
+                statuses[i] = result["status"]
+                if result["status"] == 429:
+                    throttled.append(i)
+                elif result["status"] >= 400 and result["status"] not in (404, 409):
+                    raise self._error(result["status"], result["error"])
+            waiting = throttled
+            if not waiting:
+                return statuses
+            if last:
+                raise StoreThrottled(self._throttled())
+        raise AssertionError("unreachable")
+
+    async def _attempts(self) -> AsyncIterator[bool]:
+        """Yield for each attempt whether it is the last. The waits between them double, and last `seconds` in all."""
+        left, wait = self._settings.seconds, _FIRST_WAIT
+        while left > wait:
+            yield False
+            await asyncio.sleep(wait * random.uniform(0.5, 1.0))
+            left, wait = left - wait, wait * 2
+        yield True
+
+    async def _send(self, method: str, path: str, body: Any, params: Mapping[str, str]) -> dict[str, Any]:
+        async with self._connecting:
+            client = self._client = self._client or await self._connect()
+        await self._refresh_credentials()
+        try:
+            answer = await client.transport.perform_request(method, path, params=dict(params), body=body)
+        except ConnectionTimeout:
+            reason = f"{self.url} did not answer within {self._settings.seconds:g} s. Is the cluster overloaded?"
+            raise StoreUnavailable(reason) from None
+        except NoConnection as error:
+            reason = f"{self.url} can't be reached: {error.error}. Check `memory.opensearch` and the cluster"
+            raise StoreUnavailable(reason) from None
+        except TransportError as error:
+            raise self._refusal(error) from None
+        except SerializationError:
+            raise StoreUnavailable(f"{self.url} did not answer with JSON. Is it an OpenSearch cluster?") from None
+        if not isinstance(answer, dict):
+            raise StoreUnavailable(f"{self.url} did not answer with a JSON object. Is it an OpenSearch cluster?")
+        return answer
+
+    def _refusal(self, error: TransportError) -> Exception:
+        """Return the store's error for an answer that is an error."""
+        status = int(error.status_code)
+        if status == 429:
+            return StoreThrottled(self._throttled())
+        if status == 413:
+            return TooLargeForStore(f"{self.url} does not take a request of this size (413)")
+        with contextlib.suppress(msgspec.DecodeError, TypeError, KeyError):
+            return self._error(status, msgspec.json.decode(error.error)["error"])
+        return self._error(status, error.error)
+
+    def _throttled(self) -> str:
+        return f"{self.url} takes no more requests at present (429). Try again later, or give the cluster more capacity"
+
+    def _error(self, status: int, error: Any) -> ClusterError:
+        """Return the error for an answer's status and its ``error``."""
+        self.refused = True
+        type_, reason = "", error
+        if isinstance(error, dict):
+            type_, reason = str(error.get("type", "")), error.get("reason", "")
+        text = " ".join(f"{type_} {reason}".split())[:_ERROR_TEXT]
+        return ClusterError(f"{self.url} answered {status}: {text}{_ADVICE.get(status, '')}", status, type_)
+
+    async def _connect(self) -> AsyncOpenSearch:
+        settings = self._settings
+        options: dict[str, Any] = {}
+        if settings.sigv4_region:
+            self._credentials = await asyncio.to_thread(_aws_credentials)
+            options["http_auth"] = AWSV4SignerAsyncAuth(self._credentials, settings.sigv4_region)
+        elif settings.username:
+            account = f"{settings.username}:{settings.password.reveal()}".encode()
+            options["headers"] = {"authorization": f"Basic {b64encode(account).decode()}"}
+        if self.url.startswith("https:"):
+            options["ssl_context"] = await asyncio.to_thread(_tls, settings.ca_file)
+        return AsyncOpenSearch(
+            [self.url],
+            connection_class=AsyncHttpConnection,
+            serializer=_Json(),
+            serializers={"application/json": _Json()},
+            timeout=settings.seconds,
+            max_retries=0,
+            **options,
+        )
+
+    async def _refresh_credentials(self) -> None:
+        """Fetch new temporary credentials before the old ones expire, in a thread, because boto3 blocks."""
+        credentials = self._credentials
+        if credentials is not None and getattr(credentials, "refresh_needed", lambda: False)():
+            await asyncio.to_thread(credentials.get_frozen_credentials)
+
+
+_ADVICE = {
+    401: ". Check `username` and `password` of `memory.opensearch`, or its AWS credentials",
+    403: ". Give the account of `memory.opensearch` the permissions that docs/operate/memory.md lists",
+}
+
+
+def _tls(ca_file: str) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=ca_file or None)
+    except (OSError, ssl.SSLError) as error:
+        raise StoreUnavailable(f"`memory.opensearch.ca_file` can't be read: {error}") from None
+
+
+def _aws_credentials() -> Any:
+    """Return boto3's credentials."""
+    import boto3  # type: ignore[import-untyped]  # here, as it is slow to load
+    from botocore.exceptions import BotoCoreError  # type: ignore[import-untyped]
+
+    try:
+        credentials = boto3.Session().get_credentials()
+    except BotoCoreError as error:
+        raise StoreUnavailable(f"AWS credentials can't be loaded: {error}") from None
+    if credentials is None:
+        raise StoreUnavailable(
+            "boto3 finds no AWS credentials for `memory.opensearch`: run with a role, or name a profile"
+        )
+    return credentials
+
+
+def _lines(action: dict[str, Any], document: Any) -> bytes:
+    """Return the lines of an operation of ``_bulk``. document: JSON values, JSON as bytes, or None."""
+    line = msgspec.json.encode(action) + b"\n"
+    if document is None:
+        return line
+    return line + (document if isinstance(document, bytes) else msgspec.json.encode(document)) + b"\n"
+
+
+def _batches(operations: list[bytes]) -> list[list[bytes]]:
+    """Divide operations into requests of at most `BATCH` bytes each, or one operation."""
+    batches: list[list[bytes]] = []
+    size = BATCH
+    for operation in operations:
+        if size + len(operation) > BATCH:
+            batches.append([])
+            size = 0
+        batches[-1].append(operation)
+        size += len(operation)
+    return batches

@@ -1,0 +1,258 @@
+"""The documents of sessions on an OpenSearch cluster. Pure.
+
+A session has these documents, beside those of its messages:
+
+- the `Head`, whose id follows from owner and session id. It names the session's *incarnation*, a random word with which
+  the ids of all its other documents start, so that a session that is deleted and made again shares none with the old;
+- a `Record` for each turn, ``<incarnation>.<number>``, only ever created. Of two writers of the same turn number,
+  OpenSearch lets one create it, and a turn exists if and only if its record does;
+- the number of each turn by its id, ``<incarnation>.id.<hash>``, written before the record. With it a turn that is sent
+  again is found; it counts only if the record of that number names the same turn.
+
+Messages and large texts are written before the record, which lists them. Without a record nobody sees them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from gateway.memory.model import Block, Message, Metadata, Role, Session, SessionKey, StoredMessage, Turn
+from gateway.memory.store import TooLargeForStore, UnreadableSession, Unstorable
+from gateway.memory.stores.large import Place, put_back, take_out
+
+VERSION = 1
+PART = 2_000_000
+"""Characters of a large text in one document."""
+MOST_BYTES = 8_000_000
+"""Most bytes of a message's JSON without its large texts."""
+_PLAIN = frozenset({"text", "image", "document", "video", "audio"})
+"""Blocks without JSON of the user's own, whose keys could come in an order that matters."""
+
+Reference = tuple[str, int]
+"""Id of a document, and the bytes of its content."""
+
+
+class Head(Struct, frozen=True):
+    """A session. turns, updated: may be behind the records. deleted: it is being deleted, and nobody sees it."""
+
+    key: SessionKey
+    incarnation: str
+    created: float
+    updated: float
+    turns: int = 0
+    pinned: bool = False
+    deleted: bool = False
+    version: int = VERSION
+
+
+class Record(Struct, frozen=True):
+    """A turn that is stored. first: the seq of its first message.
+
+    place: "index", or the id of the memory container that holds the documents. parts: the pieces of each large text, by
+    the text's SHA-256. system: the system text from now on, if this is turn number `system_turn`.
+    """
+
+    turn: int
+    turn_id: str
+    first: int
+    updated: float
+    place: str
+    messages: list[Reference]
+    parts: dict[str, list[Reference]] = {}
+    system_turn: int = 0
+    system: str = ""
+    version: int = VERSION
+
+    @property
+    def end(self) -> int:
+        """The seq after the turn's last message."""
+        return self.first + len(self.messages)
+
+
+class _Taken(Struct):
+    """A large text: where it was in the content, and its SHA-256."""
+
+    place: Place
+    sha256: str
+
+
+class Content(Struct, omit_defaults=True):
+    """What a message's ``structured_data_blob`` holds. json: the content, where the cluster could reorder its keys."""
+
+    message: dict[str, Any]
+    about: Metadata = Metadata()
+    large: list[_Taken] = []
+    json: str = ""
+
+
+class Document(Struct, frozen=True):
+    """A document to write. id: where the writer may choose it. seq: None for a piece of a large text."""
+
+    id: str
+    blob: bytes
+    seq: int | None = None
+    metadata: dict[str, str] = {}
+
+
+class EncodedTurn(Struct, frozen=True):
+    """The documents of a turn. parts: the pieces of each large text, by its SHA-256."""
+
+    messages: list[Document]
+    parts: dict[str, list[Document]]
+
+
+def head_id(key: SessionKey) -> str:
+    """Return the id of a session's head."""
+    owner = key.owner
+    return "session." + _digest(json.dumps([owner.agent_id, owner.tenant, owner.caller, key.id]))
+
+
+def owner_hash(key: SessionKey) -> str:
+    """Return a word for the session's owner."""
+    return _digest(json.dumps([key.owner.agent_id, key.owner.tenant, key.owner.caller]))
+
+
+def new_head(key: SessionKey, now: float) -> Head:
+    """Return the head of a new session."""
+    return Head(key, secrets.token_hex(10), now, now)
+
+
+def record_id(incarnation: str, turn: int) -> str:
+    """Return the id of the record of turn number `turn`."""
+    return f"{incarnation}.{turn}"
+
+
+def turn_hash(turn_id: str) -> str:
+    """Return a word of letters and digits for a turn's id."""
+    return _digest(turn_id)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:40]
+
+
+def session_of(head: Head, record: Record, system: str) -> Session:
+    """Return the session whose last turn is `record`."""
+    updated = max(record.updated, head.created)
+    return Session(head.key, record.turn, record.end, head.created, updated, system, head.pinned)
+
+
+def encode_turn(head: Head, turn: Turn, first: int, reordered: bool) -> EncodedTurn:
+    """Encode a turn whose first message has the seq `first`. reordered: keys of JSON objects lose their order.
+
+    Raises:
+        Unstorable: a part can't be written as JSON.
+        TooLargeForStore: a message has more than `MOST_BYTES` without its large texts.
+    """
+    prefix = f"{head.incarnation}.{turn_hash(turn.id)}"
+    messages: list[Document] = []
+    parts: dict[str, list[Document]] = {}
+    place = "system"
+    try:
+        _check_size(msgspec.json.encode((head.key, turn.id, turn.system)), place)
+        for index, message in enumerate(turn.messages):
+            place = f"messages[{index}]"
+            blob = _encode(head.incarnation, message, parts, reordered)
+            _check_size(blob, place)
+            messages.append(Document(f"{prefix}.{index}", blob, first + index, _searchable(message)))
+    except (UnicodeEncodeError, TypeError, RecursionError) as error:
+        raise Unstorable(f"This can't be written as JSON: {error}", place) from error
+    return EncodedTurn(messages, parts)
+
+
+def _encode(incarnation: str, message: Message, parts: dict[str, list[Document]], reordered: bool) -> bytes:
+    """Return the ``structured_data_blob`` of a message; add the pieces of its large texts to `parts`."""
+    content, large = take_out(message.content)
+    taken = []
+    for place, text in large.items():
+        sha256 = hashlib.sha256(text.encode()).hexdigest()
+        taken.append(_Taken(place, sha256))
+        if sha256 not in parts:
+            parts[sha256] = _parts(incarnation, sha256, text)
+    exact = reordered and any(set(block) - _PLAIN for block in message.content)
+    as_was = msgspec.json.encode(content).decode() if exact else ""
+    return msgspec.json.encode(Content({"role": message.role, "content": content}, message.metadata, taken, as_was))
+
+
+def _check_size(data: bytes, place: str) -> None:
+    if len(data) > MOST_BYTES:
+        raise TooLargeForStore(f"Text and structure of {place} have {len(data)} bytes; the store takes {MOST_BYTES}")
+
+
+def _parts(incarnation: str, sha256: str, text: str) -> list[Document]:
+    pieces = [text[start : start + PART] for start in range(0, len(text), PART)]
+    return [
+        Document(f"{incarnation}.part.{sha256}.{number}", msgspec.json.encode({"part": piece}))
+        for number, piece in enumerate(pieces)
+    ]
+
+
+def _searchable(message: Message) -> dict[str, str]:
+    """Return what others may search for, as in the RFC: texts only."""
+    about = message.metadata
+    values = {
+        "type": "structured_message",
+        "role": message.role,
+        "input_type": about.input_type,
+        "provider": about.provider,
+        "model": about.model,
+    }
+    return {name: value[:1_000] for name, value in values.items() if value}
+
+
+def decode_message(record: Record, index: int, blobs: dict[str, dict[str, Any]]) -> StoredMessage:
+    """Return message number `index` of a turn. blobs: ``structured_data_blob`` by the id of the document.
+
+    Raises:
+        UnreadableSession: a document is missing, or is not as `encode_turn` writes it.
+    """
+    try:
+        stored = msgspec.convert(blobs[record.messages[index][0]], Content)
+        role = msgspec.convert(stored.message["role"], Role)
+        content = msgspec.json.decode(stored.json) if stored.json else stored.message["content"]
+        for large in stored.large:
+            pieces = [blobs[id_]["part"] for id_, _ in record.parts[large.sha256]]
+            put_back(content, large.place, "".join(pieces))
+        message = Message(role, tuple(msgspec.convert(content, list[Block])), stored.about)
+    except (msgspec.MsgspecError, LookupError, TypeError) as error:
+        reason = f"Message {record.first + index} of the session can't be read ({error!r}). Delete the session"
+        raise UnreadableSession(reason) from error
+    return StoredMessage(record.first + index, record.turn, record.turn_id, message)
+
+
+def read_head(source: dict[str, Any]) -> Head:
+    """Return the head in a document. Raises UnreadableSession."""
+    head: Head = _read(source, Head)
+    return head
+
+
+def read_record(source: dict[str, Any]) -> Record:
+    """Return the record in a document. Raises UnreadableSession."""
+    record: Record = _read(source, Record)
+    return record
+
+
+def _read(source: dict[str, Any], type_: Any) -> Any:
+    try:
+        found = msgspec.convert(source["body"], type_)
+    except (msgspec.ValidationError, KeyError) as error:
+        raise UnreadableSession(f"A document of the session can't be read ({error}). Delete the session") from error
+    if found.version != VERSION:
+        raise UnreadableSession(f"The session was written by a newer gateway (version {found.version})")
+    return found
+
+
+def references(records: Sequence[Record], low: int, high: int) -> list[Reference]:
+    """Return the documents of the messages with seqs from `low` to below `high`, and all large texts of their turns."""
+    found = []
+    for record in records:
+        found += record.messages[max(low - record.first, 0) : max(high - record.first, 0)]
+        found += [part for parts in record.parts.values() for part in parts]
+    return found

@@ -1,0 +1,72 @@
+"""Where stores of files are, and how their directories and files are made: readable by their owner only."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from gateway.memory.store import StoreUnavailable
+
+
+def state_directory(environ: Mapping[str, str] = os.environ) -> Path:
+    """Return ``mlc-gateway`` in the user's directory for state, as the XDG Base Directory Specification names it."""
+    base = Path(environ.get("XDG_STATE_HOME", ""))
+    return (base if base.is_absolute() else Path("~/.local/state")) / "mlc-gateway"
+
+
+def expand(path: Path) -> Path:
+    """Return `path` with ``~`` replaced by the home directory, or as it is if that is not known."""
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        return path
+
+
+def make_directory(path: Path) -> None:
+    """Make the directory and its parents if they don't exist; new ones with mode 0700.
+
+    Raises:
+        StoreUnavailable: it can't be made, or is not a directory that can be written to.
+    """
+    reason = find_fault(path)
+    if reason:
+        raise unusable(path, reason)
+    try:
+        missing = [directory for directory in (path, *path.parents) if not directory.exists()]
+        for directory in reversed(missing):
+            directory.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise unusable(path, error.strerror or str(error)) from error
+
+
+def find_fault(directory: Path) -> str:
+    """Return why nothing can be written to `directory`, or why it can't be made; "" if it can."""
+    if str(directory).startswith("~"):
+        return "the home directory is not known"
+    try:
+        while not directory.exists() and directory != directory.parent:
+            directory = directory.parent
+        if not directory.is_dir():
+            return f"{directory} is not a directory"
+    except OSError as error:
+        return error.strerror or str(error)
+    return "" if os.access(directory, os.W_OK | os.X_OK) else f"{directory} is not writable"
+
+
+def make_file(path: Path) -> None:
+    """Make an empty file with mode 0600, and its directory, if they don't exist.
+
+    Raises:
+        StoreUnavailable: it can't be made, or can't be written to.
+    """
+    make_directory(path.parent)
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    except OSError as error:
+        raise unusable(path, error.strerror or str(error)) from error
+
+
+def unusable(path: Path, reason: str) -> StoreUnavailable:
+    """Return the error for a path that can't be used."""
+    return StoreUnavailable(f"{path} can't be used: {reason}. Make it writable for this user, or name another path")

@@ -1,0 +1,243 @@
+"""The statements of the SQLite store. Each function is one transaction."""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, get_args
+
+import msgspec
+
+from gateway.memory.model import (
+    Block,
+    Message,
+    Metadata,
+    Owner,
+    Page,
+    Role,
+    Session,
+    SessionKey,
+    SessionPage,
+    StoredMessage,
+    Turn,
+)
+from gateway.memory.store import NEWEST, SessionConflict, SessionNotFound, StoreError, UnreadableSession, Unstorable
+from gateway.memory.stores.large import Place, put_back, take_out
+from gateway.memory.stores.sqlite_database import empty_log, transaction
+
+_COLUMNS = "agent_id, tenant, caller, id, turns, messages, created, updated, system, pinned, number"
+_ROLES = get_args(Role)
+_CONTENT = msgspec.json.Decoder(tuple[Block, ...])
+_METADATA = msgspec.json.Decoder(Metadata)
+_PLACE = msgspec.json.Decoder(Place)
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A message as it is written. media: large texts by their place in the content, as JSON."""
+
+    role: str
+    content: bytes
+    metadata: bytes
+    media: Sequence[tuple[str, bytes, bytes]]
+
+
+def find(connection: sqlite3.Connection, key: SessionKey) -> Session | None:
+    """Return the session, or None."""
+    found = _find(connection, key)
+    return found and found[0]
+
+
+def _find(connection: sqlite3.Connection, key: SessionKey) -> tuple[Session, int] | None:
+    """Return the session and its number, or None."""
+    row = connection.execute(
+        f"SELECT {_COLUMNS} FROM sessions WHERE agent_id = ? AND tenant = ? AND caller = ? AND id = ?",
+        (*_owner(key.owner), key.id),
+    ).fetchone()
+    return row and (_session(row), row[-1])
+
+
+def _owner(owner: Owner) -> tuple[str, str, str]:
+    return owner.agent_id, owner.tenant, owner.caller
+
+
+def _session(row: Sequence[Any]) -> Session:
+    """Return the session of a row of `_COLUMNS`."""
+    agent_id, tenant, caller, id_, turns, messages, created, updated, system, pinned, _ = row
+    key = SessionKey(Owner(agent_id, tenant, caller), id_)
+    return Session(key, turns, messages, created, updated, system, bool(pinned))
+
+
+def append(connection: sqlite3.Connection, key: SessionKey, turn: Turn, turns: int, now: float) -> Session:
+    """Append the turn. Errors as `Store.append`."""
+    rows = [_encode(message, index) for index, message in enumerate(turn.messages)]  # before others are locked out
+    with transaction(connection, "IMMEDIATE"):
+        found = _find(connection, key)
+        session, number = found or (Session(key, 0, 0, now, now), None)
+        known = "SELECT 1 FROM turns WHERE session = ? AND id = ?"
+        if number is not None and connection.execute(known, (number, turn.id)).fetchone():
+            return session
+        if session.turns != turns:
+            raise SessionConflict(f"The session has {session.turns} turns, not {turns}", session.turns)
+        longer = Session(
+            key,
+            turns + 1,
+            session.messages + len(rows),
+            session.created,
+            max(now, session.updated),
+            session.system if turn.system is None else turn.system,
+            session.pinned,
+        )
+        number = _write_session(connection, number, longer)
+        connection.execute("INSERT INTO turns VALUES (?, ?, ?)", (number, longer.turns, turn.id))
+        for seq, row in enumerate(rows, session.messages):
+            _write_message(connection, number, seq, longer.turns, row)
+        return longer
+
+
+def _encode(message: Message, index: int) -> _Row:
+    """Encode a message. Raises Unstorable: a part can't be encoded."""
+    blocks, media = [], []
+    place = ""
+    try:
+        content, large = take_out(message.content)
+        for number, block in enumerate(content):
+            place = f".content[{number}]"
+            blocks.append(msgspec.Raw(msgspec.json.encode(block)))
+        for where, text in large.items():
+            place = f".content[{where[0]}]"
+            data = text.encode()
+            media.append((msgspec.json.encode(where).decode(), hashlib.sha256(data).digest(), data))
+        place = ".metadata"
+        return _Row(message.role, msgspec.json.encode(blocks), msgspec.json.encode(message.metadata), media)
+    except (UnicodeEncodeError, TypeError, RecursionError) as error:
+        raise Unstorable(f"This can't be written as JSON: {error}", f"messages[{index}]{place}") from error
+
+
+def _write_session(connection: sqlite3.Connection, number: int | None, session: Session) -> int:
+    """Write the session's row, and return its number. number: None to make it."""
+    values = (session.turns, session.messages, session.updated, session.system)
+    if number is not None:
+        statement = "UPDATE sessions SET turns = ?, messages = ?, updated = ?, system = ? WHERE number = ?"
+        connection.execute(statement, (*values, number))
+        return number
+    made = connection.execute(
+        "INSERT INTO sessions (turns, messages, updated, system, agent_id, tenant, caller, id, created, pinned)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 0)",
+        (*values, *_owner(session.key.owner), session.key.id, session.created),
+    ).lastrowid
+    assert made is not None
+    return made
+
+
+def _write_message(connection: sqlite3.Connection, number: int, seq: int, turn: int, row: _Row) -> None:
+    values = (number, seq, turn, row.role, row.content, row.metadata)
+    connection.execute("INSERT INTO messages VALUES (?, ?, ?, ?, ?, ?)", values)
+    for place, sha256, data in row.media:
+        found = connection.execute("SELECT number FROM media WHERE sha256 = ?", (sha256,)).fetchone()
+        if found is None:
+            found = (connection.execute("INSERT INTO media (sha256, data) VALUES (?, ?)", (sha256, data)).lastrowid,)
+        connection.execute("INSERT INTO media_uses VALUES (?, ?, ?, ?)", (number, seq, place, found[0]))
+
+
+def load(connection: sqlite3.Connection, key: SessionKey, before: int, limit: int) -> Page:
+    """Return a page of messages. Errors as `Store.load`."""
+    with transaction(connection, "DEFERRED"):
+        found = _find(connection, key)
+        if found is None:
+            raise not_found(key)
+        rows = connection.execute(
+            "SELECT seq, messages.turn, turns.id, role, content, metadata"
+            " FROM messages JOIN turns ON turns.session = messages.session AND turns.turn = messages.turn"
+            " WHERE messages.session = ? AND seq < ? ORDER BY seq DESC LIMIT ?",
+            (found[1], min(before, NEWEST), limit),
+        ).fetchall()
+        rows.reverse()
+        media: dict[int, list[tuple[str, bytes]]] = {}
+        if rows:
+            uses = connection.execute(
+                "SELECT seq, place, data FROM media_uses JOIN media ON number = medium"
+                " WHERE session = ? AND seq BETWEEN ? AND ?",
+                (found[1], rows[0][0], rows[-1][0]),
+            )
+            for seq, place, data in uses:
+                media.setdefault(seq, []).append((place, data))
+    messages = tuple(_decode(row, media.get(row[0], ())) for row in rows)
+    return Page(messages, bool(messages) and messages[0].seq > 0)
+
+
+def _decode(row: Sequence[Any], media: Sequence[tuple[str, bytes]]) -> StoredMessage:
+    """Return the message of a row. Raises UnreadableSession: it is not as `append` writes it."""
+    seq, turn, turn_id, role, content, metadata = row
+    try:
+        if role not in _ROLES:
+            raise ValueError(f"its role is {role!r}")
+        blocks = _CONTENT.decode(content)
+        for place, data in media:
+            put_back(blocks, _PLACE.decode(place), data.decode())
+        return StoredMessage(seq, turn, turn_id, Message(role, blocks, _METADATA.decode(metadata)))
+    except (ValueError, LookupError, TypeError) as error:
+        raise UnreadableSession(f"Message {seq} of the session can't be read: {error}. Delete the session") from error
+
+
+def sessions(connection: sqlite3.Connection, owner: Owner | None, after: str, limit: int) -> SessionPage:
+    """Return a page of sessions, the last updated first. after: ``updated:number`` of the last one before it."""
+    where: list[str] = ["1"]
+    values: list[Any] = []
+    if owner is not None:
+        where.append("agent_id = ? AND tenant = ? AND caller = ?")
+        values += _owner(owner)
+    if after:
+        where.append("(updated, number) < (?, ?)")
+        values += _position(after)
+    rows = connection.execute(
+        f"SELECT {_COLUMNS} FROM sessions WHERE {' AND '.join(where)} ORDER BY updated DESC, number DESC LIMIT ?",
+        (*values, limit + 1),
+    ).fetchall()
+    found = tuple(map(_session, rows[:limit]))
+    return SessionPage(found, f"{found[-1].updated!r}:{rows[limit - 1][-1]}" if len(rows) > limit else "")
+
+
+def _position(after: str) -> tuple[float, int]:
+    updated, _, number = after.partition(":")
+    try:
+        position = float(updated), int(number)
+        if abs(position[1]) > NEWEST:
+            raise ValueError
+        return position
+    except ValueError:
+        raise StoreError(f"{after!r} is not the `next` of a page of sessions") from None
+
+
+def delete(connection: sqlite3.Connection, key: SessionKey) -> bool:
+    """Delete the session, and the media that no other session uses. Return whether it existed."""
+    with transaction(connection, "IMMEDIATE"):
+        found = _find(connection, key)
+        if found is None:
+            return False
+        number = (found[1],)
+        media = connection.execute("SELECT DISTINCT medium FROM media_uses WHERE session = ?", number).fetchall()
+        for table in ("media_uses", "messages", "turns"):
+            connection.execute(f"DELETE FROM {table} WHERE session = ?", number)
+        connection.execute("DELETE FROM sessions WHERE number = ?", number)
+        unused = "DELETE FROM media WHERE number = ? AND NOT EXISTS (SELECT 1 FROM media_uses WHERE medium = number)"
+        connection.executemany(unused, media)
+    empty_log(connection)  # what was deleted is in the log, too
+    return True
+
+
+def pin(connection: sqlite3.Connection, key: SessionKey, pinned: bool) -> Session:
+    """Pin the session, or no longer. Errors as `Store.pin`."""
+    with transaction(connection, "IMMEDIATE"):
+        found = _find(connection, key)
+        if found is None:
+            raise not_found(key)
+        connection.execute("UPDATE sessions SET pinned = ? WHERE number = ?", (pinned, found[1]))
+        return msgspec.structs.replace(found[0], pinned=pinned)
+
+
+def not_found(key: SessionKey) -> SessionNotFound:
+    """Return the error for a session that does not exist."""
+    return SessionNotFound(f"There is no session {key.id}")

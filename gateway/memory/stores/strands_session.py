@@ -1,0 +1,255 @@
+"""One session in the files of Strands' `FileSessionManager`, and how a turn becomes visible at once.
+
+::
+
+    session_<id>/session.json               as Strands writes it
+    session_<id>/agents/agent_<agent id>/
+        agent.json                          as Strands writes it
+        messages/message_<seq>.json         as Strands writes them
+        gateway/state.json                  `State`
+        gateway/turns                       a line for each turn (`strands_turns`)
+        gateway/pending/message_<seq>.json  a turn that is being written
+
+A turn's messages are written to ``pending``, its line to ``turns``, then ``state.json`` is replaced: now the turn is
+stored, also if power is lost. Then the messages are moved to ``messages``, so Strands never sees a turn that was not
+stored. If the writer was killed, the next access moves them, or deletes those that the state does not count.
+
+Messages in ``messages`` that the state does not count are Strands': the next access counts them. A user's message
+begins a turn, unless it is only tool results. Strands does not lock anything: it must not write while the gateway does.
+
+All functions block. Those whose docstring ends with "Locked." run while the session is locked for other processes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
+
+from gateway.memory.model import Message, Page, Session, SessionKey, StoredMessage, Turn
+from gateway.memory.store import SessionConflict, SessionNotFound, UnreadableSession, Unstorable
+from gateway.memory.stores.atomic_files import Write, read_file, replace_file, write_files
+from gateway.memory.stores.paths import make_directory
+from gateway.memory.stores.strands_paths import agent_directory, session_directory
+from gateway.memory.stores.strands_state import State, read_state, write_state
+from gateway.memory.stores.strands_turns import holds_turn, open_turns, turn_lines
+from gateway.memory.strands import (
+    agent_record,
+    encode_record,
+    from_record,
+    session_record,
+    starts_turn,
+    to_record,
+)
+
+Lock = Callable[[Path], AbstractContextManager[None]]
+"""Locks a session's directory, which need not exist, for other threads and processes."""
+
+
+_RECORD = msgspec.json.Decoder()
+
+
+class SessionFiles:
+    """The files of the session `key` below `root`."""
+
+    def __init__(self, root: Path, key: SessionKey, lock: Lock) -> None:
+        self._key = key
+        self._directory = session_directory(root, key)
+        self._agent = agent_directory(root, key)
+        self._messages = self._agent / "messages"
+        self._pending = self._agent / "gateway" / "pending"
+        self._turns = self._agent / "gateway" / "turns"
+        self._lock = lock
+
+    def session(self) -> Session | None:
+        """Return the session, or None if there is none."""
+        state = self._current()
+        try:
+            return self._session(state) if state else None
+        except FileNotFoundError:
+            return None  # deleted meanwhile
+
+    def load(self, before: int, limit: int) -> Page:
+        """Return a page of messages. Errors as `Store.load`."""
+        state = self._current()
+        if state is None:
+            raise self._not_found()
+        high = max(0, min(before, state.messages))
+        low = max(0, high - limit)
+        try:
+            with open_turns(self._turns, state.turns) as turns:
+                numbers = turns.numbered(low, high)
+            found = []
+            for seq, (turn, first) in enumerate(numbers, low):
+                message, turn_id = self._read_message(seq)
+                found.append(StoredMessage(seq, turn, turn_id or self._derived_id(first), message))
+            return Page(tuple(found), more=low > 0)
+        except FileNotFoundError as error:
+            if read_state(self._agent) is None:
+                raise self._not_found() from None
+            raise UnreadableSession(f"{error.filename} is missing. Restore it from a backup") from error
+
+    def append(self, turn: Turn, turns: int, now: float) -> Session:
+        """Append the turn. Errors as `Store.append`."""
+        with self._lock(self._directory):
+            state = self._settle()
+            if state and holds_turn(self._turns, state.turns, turn.id):
+                return self._session(state)
+            state = state or State(self._key, created=now)
+            if state.turns != turns:
+                raise SessionConflict(f"The session has {state.turns} turns, not {turns}", state.turns)
+            files = [self._encode(turn, index, state.messages + index) for index in range(len(turn.messages))]
+            if not turns:
+                self._make_directories(now)
+            longer = replace(
+                state,
+                turns=turns + 1,
+                messages=state.messages + len(files),
+                system=state.system if turn.system is None else turn.system,
+            )
+            pending = (Write(self._pending / _file_name(seq), data) for seq, data in enumerate(files, state.messages))
+            line = turn_lines(self._turns, turns, [(turn.id, state.messages)])
+            write_state(self._agent, longer, *pending, line)
+            for seq in range(state.messages, longer.messages):
+                (self._pending / _file_name(seq)).rename(self._message(seq))
+            os.utime(self._messages, (now, now))
+            return self._session(longer)
+
+    def pin(self, pinned: bool) -> Session:
+        """Pin the session, or no longer. Errors as `Store.pin`."""
+        with self._lock(self._directory):
+            state = self._settle()
+            if state is None:
+                raise self._not_found()
+            state = replace(state, pinned=pinned)
+            write_state(self._agent, state)
+            return self._session(state)
+
+    def delete(self, trash: Path) -> bool:
+        """Move the session to `trash`, which must not exist. Return whether there was one.
+
+        Strands' directory of the session stays if other agents have a part in it.
+        """
+        with self._lock(self._directory):
+            if self._settle() is None:
+                return False
+            parts = [part for kind in ("agents", "multi_agents") for part in (self._directory / kind).glob("*")]
+            (self._directory if parts == [self._agent] else self._agent).rename(trash)
+            return True
+
+    def _session(self, state: State) -> Session:
+        updated = max(state.created, self._messages.stat().st_mtime_ns / 1e9)
+        return Session(self._key, state.turns, state.messages, state.created, updated, state.system, state.pinned)
+
+    def _not_found(self) -> SessionNotFound:
+        return SessionNotFound(f"There is no session {self._key.id} of this agent and caller")
+
+    # Which messages there are
+
+    def _current(self) -> State | None:
+        """Return the state, after what a killed writer has left was finished and what Strands has added was counted."""
+        state = read_state(self._agent)
+        count = state.messages if state else 0
+        if not (self._pending / _file_name(count - 1)).exists() and not self._message(count).exists():
+            return state
+        with self._lock(self._directory):
+            return self._settle()
+
+    def _settle(self) -> State | None:
+        """Finish what a killed writer has left, and count what Strands has added. Locked."""
+        state = read_state(self._agent)
+        for seq in _numbers(self._pending):
+            pending = self._pending / _file_name(seq)
+            if state is None or seq >= state.messages:
+                pending.unlink()
+            elif self._message(seq).exists():  # Strands has gone on without the turn
+                with open_turns(self._turns, state.turns) as turns:
+                    state = replace(state, messages=seq, turns=turns.turns_before(seq))
+                write_state(self._agent, state)
+                pending.unlink()
+            else:
+                pending.rename(self._message(seq))
+        return self._count_added(state)
+
+    def _count_added(self, state: State | None) -> State | None:
+        """Count the messages that Strands has added. Locked."""
+        turns, seq = (state.turns, state.messages) if state else (0, 0)
+        added: list[tuple[str, int]] = []
+        while (found := self._find_message(seq)) is not None:
+            message, _ = found
+            if starts_turn(message) or not turns + len(added):
+                added.append((self._derived_id(seq), seq))
+            state = state or State(self._key, created=message.metadata.created)
+            seq += 1
+        if state is None or seq == state.messages:
+            return state
+        make_directory(self._pending)
+        longer = replace(state, turns=turns + len(added), messages=seq)
+        write_state(self._agent, longer, turn_lines(self._turns, turns, added))
+        return longer
+
+    def _derived_id(self, first: int) -> str:
+        """Return the id of the turn that begins with Strands' message `first`."""
+        return f"strands-{self._key.id}-{first}"
+
+    # Files
+
+    def _message(self, seq: int) -> Path:
+        return self._messages / _file_name(seq)
+
+    def _read_message(self, seq: int) -> tuple[Message, str]:
+        """Return a message, and the id of its turn, "" if Strands wrote it."""
+        path = f"{self._messages}/{_file_name(seq)}"  # a Path would take as long as all else
+        data = read_file(path)
+        try:
+            try:
+                record = _RECORD.decode(data)
+            except msgspec.DecodeError:
+                record = json.loads(data)  # Python's JSON has NaN
+            return from_record(record)
+        except (ValueError, RecursionError) as error:
+            raise UnreadableSession(f"{path} can't be read: {error}. Restore it from a backup") from error
+
+    def _find_message(self, seq: int) -> tuple[Message, str] | None:
+        """Return a message as `_read_message`, or None if there is none."""
+        try:
+            return self._read_message(seq)
+        except FileNotFoundError:
+            return None
+
+    def _encode(self, turn: Turn, index: int, seq: int) -> bytes:
+        """Return the content of the file of a message."""
+        try:
+            return encode_record(to_record(turn.messages[index], seq, turn.id))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise Unstorable(f"This can't be written as JSON: {error}", f"messages[{index}]") from error
+
+    def _make_directories(self, now: float) -> None:
+        """Make the directories, and Strands' own files if it has not made them. Locked."""
+        for directory in (self._directory / "multi_agents", self._messages, self._pending):
+            make_directory(directory)
+        for path, record in (
+            (self._directory / "session.json", session_record(self._key.id, now)),
+            (self._agent / "agent.json", agent_record(self._key.owner.agent_id, now)),
+        ):
+            if not path.exists():
+                new = path.with_suffix(".new")
+                write_files(Write(new, encode_record(record)))
+                replace_file(new, path)
+
+
+def _file_name(seq: int) -> str:
+    return f"message_{seq}.json"
+
+
+def _numbers(directory: Path) -> list[int]:
+    """Return the numbers of the message files in `directory`, which need not exist, in ascending order."""
+    try:
+        return sorted(int(path.stem.removeprefix("message_")) for path in directory.iterdir())
+    except FileNotFoundError:
+        return []

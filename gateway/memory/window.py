@@ -1,0 +1,98 @@
+"""How much of a session is sent with a request: the newest messages that fit the operator's limits. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from gateway.config.memory import Window
+from gateway.memory.model import Block, Message, StoredMessage
+
+_MEDIUM_TOKENS = 1500
+_MEDIA = frozenset({"image", "video", "document", "audio"})
+_FRAME = 64
+"""Bytes of JSON around the data of a medium."""
+
+
+def without_failed(messages: Sequence[StoredMessage]) -> list[StoredMessage]:
+    """Return the messages without those of failed turns, which are not sent again.
+
+    ML Commons leaves out a turn without an answer as well (docs/internals/facts.md, "Answers and memory").
+    """
+    failed = {stored.turn for stored in messages if stored.message.metadata.failed}
+    return [stored for stored in messages if stored.turn not in failed]
+
+
+def window_start(messages: Sequence[StoredMessage], limits: Window, more: bool = False) -> int | None:
+    """Return the position of the first message to send; ``len(messages)`` if not even the last turn fits.
+
+    A window begins with a user's message that is not a tool's result, and never between a tool call and its result.
+    more: the session has older messages. The result is None if those may fit as well.
+    """
+    best = len(messages)
+    tokens = size = 0
+    turns: set[int] = set()
+    possible = set(_starts([stored.message for stored in messages]))
+    if not more and messages:
+        possible.add(0)
+    for position in range(len(messages) - 1, -1, -1):
+        stored = messages[position]
+        more_size, more_tokens = measure(stored.message)
+        size += more_size
+        tokens += more_tokens
+        turns.add(stored.turn)
+        if _exceeds(len(turns), limits.turns) or _exceeds(tokens, limits.tokens) or _exceeds(size, limits.bytes):
+            return best
+        if position in possible:
+            best = position
+    return None if more else best
+
+
+def _exceeds(count: int, limit: int) -> bool:
+    return 0 < limit < count
+
+
+def _starts(messages: Sequence[Message]) -> Iterator[int]:
+    """Yield the positions where a window can begin, the last one first."""
+    earliest_call = len(messages)
+    calls = _calls_of_results(messages)
+    for position in range(len(messages) - 1, -1, -1):
+        earliest_call = min(earliest_call, calls.get(position, earliest_call))
+        message = messages[position]
+        has_result = any("toolResult" in block for block in message.content)
+        if message.role == "user" and not has_result and position <= earliest_call:
+            yield position
+
+
+def _calls_of_results(messages: Sequence[Message]) -> dict[int, int]:
+    """Return, for each message with tool results, the position of the first call that they answer; -1 if unknown."""
+    last_call: dict[str, int] = {}
+    found: dict[int, int] = {}
+    for position, message in enumerate(messages):
+        for block in message.content:
+            if "toolUse" in block:
+                last_call[block["toolUse"].get("toolUseId", "")] = position
+            elif "toolResult" in block:
+                call = last_call.get(block["toolResult"].get("toolUseId", ""), -1)
+                found[position] = min(call, found.get(position, call))
+    return found
+
+
+def measure(message: Message) -> tuple[int, int]:
+    """Return a message's bytes of JSON and its estimated tokens: one for each 4 bytes of text, 1,500 for a medium."""
+    parts = [_measure_block(block) for block in message.content]
+    return sum(size for size, _ in parts), sum(tokens for _, tokens in parts)
+
+
+def _measure_block(block: Block) -> tuple[int, int]:
+    for kind, value in block.items():
+        if kind in _MEDIA and isinstance(value, dict):
+            source = value.get("source")
+            data = source.get("bytes", "") if isinstance(source, dict) else ""
+            return len(data) + _FRAME, _MEDIUM_TOKENS
+        if kind == "toolResult" and isinstance(value, dict):
+            inner = [_measure_block(part) for part in value.get("content") or () if isinstance(part, dict)]
+            return sum(size for size, _ in inner) + _FRAME, sum(tokens for _, tokens in inner)
+    size = len(msgspec.json.encode(block))
+    return size, size // 4

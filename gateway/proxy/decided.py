@@ -1,0 +1,205 @@
+"""The response to a request that a use case has decided on: it may be held, for a retry or to be finished."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Mapping
+from urllib.parse import quote
+
+from gateway.errors import GatewayError
+from gateway.http1.fields import encode_fields
+from gateway.http1.request_heads import Request
+from gateway.http1.response_heads import ResponseHead
+from gateway.notices import HEADER
+from gateway.ports import Answer, Finish, Forward
+from gateway.proxy import content_coding
+from gateway.proxy.exchange import Exchange, ExchangePort
+from gateway.proxy.interfaces import Client
+from gateway.proxy.relayed_head import head_with_length
+from gateway.proxy.routes import Route
+from gateway.upstream.client import head_limits
+
+RETRY_BODY = 64 * 1024
+"""Largest error response, in bytes, that the use case is shown."""
+HELD_ANSWER = 16 * 1024 * 1024
+"""Largest response, in bytes, that is held for the use case to finish."""
+_AGENT = b"X-MLC-Agent"
+_UNCHANGED = Forward()
+_NOTHING: Mapping[str, str] = {}
+_NOT_HELD = {HEADER: "MEMORY_ANSWER_MISSING"}
+
+
+class DecidedExchange(Exchange):
+    """An exchange whose response goes back to the use case, if that has asked for it; see `gateway.ports.Forward`."""
+
+    __slots__ = ("_added", "_forward", "_held", "_held_head", "_held_size", "_relays", "_retry", "_task")
+
+    def __init__(self, port: ExchangePort, client: Client, request: Request, route: Route) -> None:
+        super().__init__(port, client, request, route)
+        self._forward = _UNCHANGED
+        self._task: asyncio.Task[None] | None = None
+        self._held_head: ResponseHead | None = None
+        self._held: list[bytes] = []
+        self._held_size = 0
+        self._retry = self._relays = False
+        self._added = _NOTHING
+
+    def send_again(self, forward: Forward) -> None:
+        """Send another request in place of the one that failed."""
+        raise NotImplementedError
+
+    def follow(self, deciding: Awaitable[Answer]) -> None:
+        """Send the response that is being decided on."""
+        raise NotImplementedError
+
+    def abandon(self) -> None:
+        """See `Exchange`."""
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+        super().abandon()
+
+    def added_lines(self) -> bytes:
+        """See `Exchange`."""
+        headers = self._forward.response_headers
+        lines = encode_fields(headers) if headers else b""
+        if self._added:
+            lines += encode_fields(self._added)
+        if self.route.aliased:
+            lines += b"%b: %b\r\n" % (_AGENT, quote(self.route.id).encode("ascii"))
+        return lines
+
+    def on_head(self, head: ResponseHead, piece: bytes, complete: bool) -> None:
+        """See `RequestOwner`: a response is held back until the use case has decided what to do with it."""
+        if self._retry and head.status >= 400:
+            self._held_head = head
+            self._hold(piece, complete)
+        elif self._forward.finish is None:
+            super().on_head(head, piece, complete)
+        elif self._forward.relay is not None and is_event_stream(head):
+            self._relays = True
+            self._begin_unframed(head)
+            self.on_body(piece, complete)
+        else:
+            self._held_head = head
+            self._hold(piece, complete)
+
+    def on_body(self, piece: bytes, complete: bool) -> None:
+        """See `RequestOwner`."""
+        if self._held_head is not None:
+            self._hold(piece, complete)
+        elif self._relays:
+            self._relay(piece, complete)
+        else:
+            super().on_body(piece, complete)
+
+    def _begin_unframed(self, head: ResponseHead) -> None:
+        """Send the head of a response whose body arrives without its chunk lines."""
+        super().on_head(head, b"", False)
+        self._chunk = self._chunk or (head.chunked and self.request.minor == 1)
+
+    def _hold(self, piece: bytes, complete: bool) -> None:
+        head = self._held_head
+        assert head is not None
+        self._held.append(piece)
+        self._held_size += len(piece)
+        if complete and self._retry and head.status >= 400:
+            self._decide_retry(head)
+        elif complete:
+            self._release(head, True)
+        elif self._held_size > (RETRY_BODY if self._forward.finish is None else HELD_ANSWER):
+            self._release(head, False)
+
+    def _release(self, head: ResponseHead, complete: bool) -> None:
+        """Send on what was held. complete: it is the whole response, which the use case may finish first."""
+        piece = b"".join(self._held)
+        self._held.clear()
+        self._held_head = None
+        self._retry = False
+        finish = self._forward.finish
+        if finish is None:
+            super().on_head(head, piece, complete)
+        elif complete:
+            self._task = asyncio.get_running_loop().create_task(self._finish_held(finish, head, piece))
+        else:
+            self._added = _NOT_HELD
+            if self._forward.abandoned is not None:
+                self._forward.abandoned()
+            self._begin_unframed(head)
+            super().on_body(piece, False)
+
+    async def _finish_held(self, finish: Finish, head: ResponseHead, body: bytes) -> None:
+        """Send a whole response as the use case finishes it."""
+        limits = head_limits(self._port.limits)
+        try:
+            answer = await finish(head.status, await content_coding.decode_response(head, body, HELD_ANSWER))
+        except Exception:
+            self._task = None
+            self.refuse(self._port.log.internal_error(self))
+            return
+        self._task = None
+        if answer is None:
+            head = head_with_length(head, len(body), limits, changed=False)
+        else:
+            self._added, body = answer.headers, answer.body
+            head = head_with_length(head, len(body), limits)
+        super().on_head(head, body, True)
+
+    def _relay(self, piece: bytes, complete: bool) -> None:
+        relay, finish = self._forward.relay, self._forward.finish
+        assert relay is not None
+        assert finish is not None
+        super().on_body(relay(piece), False)
+        if complete:
+            self._task = asyncio.get_running_loop().create_task(self._finish_relayed(finish))
+
+    async def _finish_relayed(self, finish: Finish) -> None:
+        """Send the end of an event stream once the use case has finished it."""
+        try:
+            answer = await finish(self.status, b"")
+        except Exception:
+            self._task = None
+            self._fail(self._port.log.internal_error(self))
+            return
+        self._task = None
+        super().on_body(answer.body if answer is not None else b"", True)
+
+    def _finish(self) -> None:
+        if self._forward.abandoned is not None:
+            self._forward.abandoned()
+        super()._finish()
+
+    def _decide_retry(self, head: ResponseHead) -> None:
+        """Ask the use case whether to send another request after an error response. It is asked once."""
+        retry = self._forward.retry
+        assert retry is not None
+        piece = b"".join(self._held)
+        if len(piece) > RETRY_BODY:
+            self._release(head, True)
+            return
+        try:
+            again = retry(head.status, content_coding.response_content(head, piece, self.outbound.decode, RETRY_BODY))
+        except GatewayError as exc:
+            self.refuse(exc)
+        except Exception:
+            self.refuse(self._port.log.internal_error(self))
+        else:
+            if again is None:
+                self._release(head, True)
+                return
+            self._held.clear()
+            self._held_head = None
+            self._retry = False
+            if isinstance(again, Answer):
+                self.reply(again)
+            elif isinstance(again, Forward):
+                self.send_again(again)
+            else:
+                self.follow(again)
+
+
+def is_event_stream(head: ResponseHead) -> bool:
+    """Return True for server-sent events without a length and without a content coding."""
+    fields = {name.lower(): value for name, value in head.pairs()}
+    kind = fields.get(b"content-type", b"").partition(b";")[0].strip().lower()
+    return kind == b"text/event-stream" and head.length is None and b"content-encoding" not in fields

@@ -1,0 +1,106 @@
+"""The request that is sent with a session: its messages, its places, and what is left out."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from gateway.errors import InvalidInput
+from gateway.execute.session_request import Earlier, SessionRequest, compose
+from gateway.memory.model import Message, Metadata, StoredMessage
+from gateway.mlcommons.generations import Generation
+from gateway.mlcommons.profile import AgentProfile
+from gateway.unified.budget import Budget
+from gateway.unified.request import read_execute
+from tests.memory.conversations import assistant, image, text, tool_result, tool_use, user
+
+PROFILE = AgentProfile("a", "name", "flow", (2, 19, 0), Generation.TEXT)
+WITH_MEMORY = AgentProfile("a", "name", "conversational", (2, 19, 0), Generation.TEXT, memory_type="conversation_index")
+SENT = Metadata(input_type="text")
+
+
+def earlier(*messages: Message, system: str = "") -> Earlier:
+    stored = [StoredMessage(7 + seq, 3, "t", message) for seq, message in enumerate(messages)]
+    return Earlier(stored, system)
+
+
+ONE = earlier(user("See:", image(), metadata=SENT), assistant("A dot."))
+
+
+def composed(body: Any, before: Earlier = ONE, profile: AgentProfile = PROFILE, **budget: Any) -> SessionRequest:
+    request = read_execute(json.dumps(body).encode(), Budget(**budget))
+    return compose(profile, request, before, Metadata(), {}, "turn")
+
+
+def places(request: SessionRequest) -> list[str]:
+    assert request.request.input is not None
+    return [block.at for message in request.request.input.messages for block in message.content]
+
+
+STORED = ["memory[7].content[0]", "memory[7].content[1]", "memory[8].content[0]"]
+
+
+MESSAGES = [{"role": "user", "content": "a"}, {"role": "user", "content": [text("b")]}]
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ({"input": "And?"}, ["input"]),
+        ({"parameters": {"question": "And?"}}, ["parameters.question"]),
+        ({"input": [text("And?"), image()]}, ["input[0]", "input[1]"]),
+        ({"input": MESSAGES}, ["input[0].content", "input[1].content[0]"]),
+    ],
+)
+def test_the_client_knows_every_place(body: Any, expected: list[str]) -> None:
+    assert places(composed(body)) == [*STORED, *expected]
+    assert places(composed(body, Earlier())) == expected
+
+
+def test_system_text_comes_first_and_the_requests_own_replaces_the_sessions() -> None:
+    before = Earlier(ONE.history, "Be brief.")
+    assert places(composed({"input": "And?"}, before)) == ["memory.system.content[0]", *STORED, "input"]
+    own = [{"role": "user", "content": "Hm."}, {"role": "system", "content": "Be long."}]
+    assert places(composed({"input": own[::-1]}, before)) == ["input[0].content", *STORED, "input[1].content"]
+
+
+def test_the_cluster_gets_no_id_and_replays_nothing() -> None:
+    parameters = {"memory_id": "gws-a", "session_id": "gws-a", "parent_interaction_id": "p", "own": 1}
+    sent = json.loads(composed({"input": "And?", "parameters": parameters}, profile=WITH_MEMORY).body)
+    assert sent["parameters"] == {"own": 1, "message_history_limit": "0"}
+    assert json.loads(composed({"input": "And?"}).body).keys() == {"input"}
+
+
+def test_a_sessions_size_does_not_count_as_the_requests() -> None:
+    before = earlier(user("x" * 50_000, metadata=SENT), *(assistant("y") for _ in range(50)))
+    sent = composed({"input": "And?"}, before, text=1000, items=2, values=50)
+    assert len(places(sent)) == 52
+
+
+def test_a_stored_text_is_not_taken_for_a_payload() -> None:
+    """The token that stood for a payload of an equal request is a text of the session."""
+    body = {"input": [text("See:"), image("QUJD" * 1000)]}
+    (token,) = read_execute(json.dumps(body).encode()).extracted.blobs
+    sent = composed(body, earlier(user(token, metadata=SENT), assistant("Hm.")))
+    assert json.loads(sent.body)["input"][0]["content"] == [{"text": token}]
+    assert token not in sent.request.extracted.blobs
+
+
+def test_steps_of_answers_can_be_left_out_but_not_those_of_clients() -> None:
+    own = [user("a", metadata=SENT), assistant(tool_use("1"), metadata=SENT), user(tool_result("1"), metadata=SENT)]
+    steps = [assistant("So.", tool_use("2")), user(tool_result("2")), assistant("Done.")]
+    before = earlier(*own, *steps)
+    assert before.has_steps
+    less = before.without_steps()
+    assert not less.has_steps
+    kept = [item.message.content for item in less.history]
+    assert kept == [*(message.content for message in own), (text("So."),), (text("Done."),)]
+    assert [notice.code for notice in composed({"input": "?"}, less).notices] == ["MEMORY_STEPS_LEFT_OUT"]
+
+
+def test_what_the_store_holds_but_the_gateway_can_not_read_is_named() -> None:
+    with pytest.raises(InvalidInput) as caught:
+        composed({"input": "And?"}, earlier(user({"riddle": {}}, metadata=SENT)))
+    assert caught.value.problems[0].place.startswith("memory[7].content[0]")

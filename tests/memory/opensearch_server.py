@@ -1,0 +1,345 @@
+"""A small OpenSearch on loopback for the tests of stores: documents, and the API of memory containers.
+
+As a cluster, it answers reads by id with the newest write, and searches with what the last refresh has seen. As
+ML Commons, it chooses the ids of working memories, refreshes after each write, loses the order of keys in
+``structured_data_blob`` and, before 3.6, overwrites a session that exists. `tests/real_cluster/test_memory_stores.py`
+runs the same tests on a real cluster.
+
+    async with OpenSearchServer("2.19.0") as server:
+        server.faults[3] = "lost"      # the fourth request from now on
+        …                              # send to server.url
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, Literal, Self
+
+from aiohttp import web
+
+Fault = Literal["refused", "lost", "stall", "throttled", "item throttled", "forbidden", "too large", "text"]
+"""What happens to a request. refused: cut off, without effect; lost: done, cut off before the answer; stall: never
+answered, without effect; throttled: 429; item throttled: all operations of a ``_bulk`` get 429, without effect;
+forbidden: 403; too large: 413; text: HTML.
+"""
+_JSON = dict[str, Any]
+_OPERATIONS = ('{"index"', '{"create"', '{"update"', '{"delete"')
+_SEQUENCE = count()
+_CONTAINERS = "/_plugins/_ml/memory_containers"
+
+
+@dataclass
+class _Document:
+    source: _JSON
+    version: int = 1
+    seq: int = 0
+
+
+@dataclass
+class Index:
+    """Documents by id, and those that searches see."""
+
+    documents: dict[str, _Document] = field(default_factory=dict)
+    visible: dict[str, _JSON] = field(default_factory=dict)
+
+    def refresh(self) -> None:
+        self.visible = {id_: document.source for id_, document in self.documents.items()}
+
+    def search(self, body: _JSON) -> list[tuple[str, _JSON, list[Any]]]:
+        """Return id, source and sort values of the documents that a search finds."""
+        assert body.get("size", 10) <= 10_000
+        names = [name for sort in body.get("sort", []) for name in sort]
+        directions = [-1 if direction == "desc" else 1 for sort in body.get("sort", []) for direction in sort.values()]
+        found = [
+            (id_, source, [source.get(name) for name in names])
+            for id_, source in self.visible.items()
+            if _matches(body["query"], id_, source)
+        ]
+        for position, direction in reversed(list(enumerate(directions))):
+            found.sort(key=lambda hit: hit[2][position], reverse=direction < 0)
+        if "search_after" in body:
+            found = [hit for hit in found if _comes_after(hit[2], body["search_after"], directions)]
+        return found[: body.get("size", 10)]
+
+
+def _matches(query: _JSON, id_: str, source: _JSON) -> bool:
+    [(kind, value)] = query.items()
+    match kind:
+        case "match_all":
+            return True
+        case "ids":
+            return id_ in value["values"]
+        case "term":
+            [(path, wanted)] = value.items()
+            for name in path.split("."):
+                source = source.get(name, {})
+            return source == wanted
+        case "bool":
+            return all(_matches(each, id_, source) for each in value["filter"])
+    raise AssertionError(query)
+
+
+def _comes_after(values: list[Any], after: list[Any], directions: list[int]) -> bool:
+    for value, last, direction in zip(values, after, directions, strict=True):
+        if value != last:
+            return bool((value > last) == (direction > 0))
+    return False
+
+
+class OpenSearchServer:
+    """Serves inside its `async with` block. version: of OpenSearch. agentic_memory: the setting of ML Commons.
+
+    searches_lag: searches of containers do not see new documents.
+
+    faults, holds: what happens to a request, by its number. A request with a hold sets `held`, and waits for the hold.
+    alarms: set when the request with this number arrives.
+    """
+
+    def __init__(self, version: str = "3.6.0", agentic_memory: bool = True, tls: ssl.SSLContext | None = None) -> None:
+        self.version = version
+        self._tls = tls
+        self.agentic_memory = agentic_memory
+        self.searches_lag = False
+        self.indices: dict[str, Index] = {}
+        self.containers: dict[str, dict[str, Index]] = {}
+        self.faults: dict[int, Fault] = {}
+        self.holds: dict[int, asyncio.Event] = {}
+        self.held = asyncio.Event()
+        self.alarms: dict[int, asyncio.Event] = {}
+        self.requests: list[tuple[str, str]] = []
+        self.authorizations: set[str] = set()
+        self._ids = count()
+
+    async def __aenter__(self) -> Self:
+        application = web.Application(middlewares=[self._misbehave], client_max_size=100_000_000)
+        application.add_routes(
+            [
+                web.get("/", self._root),
+                web.post("/_bulk", self._bulk),
+                web.route("*", _CONTAINERS + "/{rest:.*}", self._container),
+                web.put("/{index}", self._create_index),
+                web.post("/{index}/{action}", self._on_index),
+            ]
+        )
+        self._runner = web.AppRunner(application, handler_cancellation=True, shutdown_timeout=0.1)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0, ssl_context=self._tls)
+        await site.start()
+        self.url = f"http{'s' if self._tls else ''}://127.0.0.1:{self._runner.addresses[0][1]}"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._runner.cleanup()
+
+    def switch_off(self) -> None:
+        """Switch agentic memory off."""
+        self.agentic_memory = False
+
+    def counted_from_now(self) -> None:
+        """Forget the requests: the next one has the number 0."""
+        self.requests.clear()
+
+    def documents(self) -> list[_JSON]:
+        """Return all documents of sessions and messages."""
+        indices = [
+            *self.indices.values(),
+            *(index for indices in self.containers.values() for index in indices.values()),
+        ]
+        found = [document.source for index in indices for document in index.documents.values()]
+        return [source for source in found if source.get("kind") != "container"]
+
+    @web.middleware
+    async def _misbehave(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        fault = self.faults.pop(len(self.requests), None)
+        hold = self.holds.get(len(self.requests))
+        if alarm := self.alarms.pop(len(self.requests), None):
+            alarm.set()
+        self.requests.append((request.method, request.path))
+        self.authorizations.add(request.headers.get("Authorization", ""))
+        await request.read()
+        if hold:
+            self.held.set()
+            await hold.wait()
+        match fault:
+            case "refused":
+                _cut(request)
+            case "stall":
+                await asyncio.Event().wait()
+            case "throttled":
+                return _error(429, "rejected_execution_exception", "too many requests")
+            case "item throttled" if request.path == "/_bulk":
+                error = {"type": "rejected_execution_exception", "reason": "queue is full"}
+                lines = (await request.text()).split("\n")
+                operations = sum(line.startswith(_OPERATIONS) for line in lines)
+                return web.json_response({"items": [{"index": {"status": 429, "error": error}}] * operations})
+            case "forbidden":
+                return _error(403, "security_exception", "no permissions for [indices:data/read/mget]")
+            case "too large":
+                return web.Response(status=413)
+            case "text":
+                return web.Response(text="<html>a portal</html>", content_type="text/html")
+        response = await handler(request)
+        if fault == "lost":
+            _cut(request)
+        return response
+
+    async def _root(self, request: web.Request) -> web.Response:
+        return web.json_response({"version": {"number": self.version, "distribution": "opensearch"}})
+
+    async def _create_index(self, request: web.Request) -> web.Response:
+        name = request.match_info["index"]
+        if name in self.indices:
+            return _error(400, "resource_already_exists_exception", f"index [{name}/uuid] already exists")
+        assert (await request.json())["mappings"]["dynamic"] is False
+        self.indices[name] = Index()
+        return web.json_response({"acknowledged": True, "index": name})
+
+    async def _on_index(self, request: web.Request) -> web.Response:
+        index = self.indices.get(request.match_info["index"])
+        if index is None:
+            return _error(404, "index_not_found_exception", "no such index")
+        match request.match_info["action"]:
+            case "_refresh":
+                index.refresh()
+                return web.json_response({})
+            case "_mget":
+                return web.json_response({"docs": [_got(index, id_) for id_ in (await request.json())["ids"]]})
+            case "_search":
+                return _hits(index, await request.json())
+            case "_delete_by_query":
+                return _delete_by_query(index, (await request.json())["query"])
+        raise AssertionError(request.path)
+
+    async def _bulk(self, request: web.Request) -> web.Response:
+        lines = iter((await request.text()).rstrip("\n").split("\n"))
+        items = []
+        for line in lines:
+            [(operation, action)] = json.loads(line).items()
+            body = None if operation == "delete" else json.loads(next(lines))
+            status = _do(self.indices[action["_index"]], operation, action, body)
+            error = {"error": {"type": "version_conflict_engine_exception", "reason": ""}} if status >= 400 else {}
+            items.append({operation: {"_id": action["_id"], "status": status, **error}})
+        return web.json_response({"items": items})
+
+    async def _container(self, request: web.Request) -> web.Response:
+        if not self.agentic_memory:
+            reason = "The Agentic Memory APIs are not enabled. To enable, please update the setting "
+            return _error(403, "status_exception", reason + "plugins.ml_commons.agentic_memory_enabled")
+        container, *rest = request.match_info["rest"].split("/")
+        if container == "_create":
+            made = f"container{next(self._ids)}"
+            self.containers[made] = {"sessions": Index(), "working": Index()}
+            return web.json_response({"memory_container_id": made, "status": "created"})
+        indices = self.containers.get(container)
+        if indices is None:
+            return _error(404, "status_exception", "Memory container not found")
+        if not rest:
+            if request.method == "DELETE":
+                del self.containers[container]
+            return web.json_response({"name": container})
+        body = json.loads(json.dumps(await request.json(), sort_keys=True)) if request.body_exists else {}
+        match request.method, *rest[1:]:
+            case ("POST",):
+                id_ = f"memory-{next(self._ids)}"
+                return self._remember(indices["working"], id_, body, {"working_memory_id": id_})
+            case "POST", "sessions":
+                exists = body["session_id"] in indices["sessions"].documents and self.version >= "3.6"
+                if exists:
+                    return web.json_response({"session_id": body["session_id"], "status": "exists"})
+                return self._remember(indices["sessions"], body["session_id"], body, {"status": "created"})
+            case "POST", type_, "_search":
+                return _hits(indices[type_], body)
+            case "POST", type_, "_delete_by_query":
+                return _delete_by_query(indices[type_], body["query"])
+            case method, type_, id_:
+                return _one(indices[type_], method, id_)
+        raise AssertionError(request.path)
+
+    def _remember(self, index: Index, id_: str, body: _JSON, answer: _JSON) -> web.Response:
+        index.documents[id_] = _Document(body)
+        if not self.searches_lag:
+            index.refresh()
+        return web.json_response(answer)
+
+
+def _cut(request: web.Request) -> None:
+    assert request.transport is not None
+    request.transport.abort()
+    raise asyncio.CancelledError
+
+
+def _operations(request: web.Request) -> int:
+    assert request._read_bytes is not None
+    return sum(
+        line.startswith((b'{"index"', b'{"create"', b'{"update"', b'{"delete"'))
+        for line in request._read_bytes.splitlines()
+    )
+
+
+def _error(status: int, type_: str, reason: str) -> web.Response:
+    error = {"type": type_, "reason": reason}
+    return web.json_response({"error": {"root_cause": [error], **error}, "status": status}, status=status)
+
+
+def _got(index: Index, id_: str) -> _JSON:
+    document = index.documents.get(id_)
+    if document is None:
+        return {"_id": id_, "found": False}
+    return {"_id": id_, "found": True, "_seq_no": document.seq, "_primary_term": 1, "_source": document.source}
+
+
+def _hits(index: Index, body: _JSON) -> web.Response:
+    hits = [{"_id": id_, "_source": source, "sort": values} for id_, source, values in index.search(body)]
+    return web.json_response({"hits": {"hits": hits}})
+
+
+def _delete_by_query(index: Index, query: _JSON) -> web.Response:
+    deleted = [index.documents.pop(id_, None) for id_, _, _ in index.search({"query": query, "size": 10_000})]
+    index.refresh()
+    return web.json_response({"deleted": len(deleted)})
+
+
+def _one(index: Index, method: str, id_: str) -> web.Response:
+    document = index.documents.get(id_)
+    if document is None:
+        return _error(404, "status_exception", "Memory not found")
+    if method == "DELETE":
+        del index.documents[id_]
+    return web.json_response(document.source)
+
+
+def _do(index: Index, operation: str, action: _JSON, body: _JSON | None) -> int:
+    """Do an operation of ``_bulk`` and return its status."""
+    known = index.documents.get(action["_id"])
+    match operation:
+        case "create" if known is not None:
+            return 409
+        case "index" if known is not None and action.get("version", known.version) < known.version:
+            return 409
+        case "delete" if known is not None and action.get("if_seq_no", known.seq) != known.seq:
+            return 409
+        case "delete":
+            index.documents.pop(action["_id"], None)
+            return 200 if known else 404
+        case "update":
+            if known is None:
+                return 404
+            assert body is not None
+            known.source = _merged(known.source, body["doc"])
+            known.seq = next(_SEQUENCE)
+            return 200
+    assert body is not None
+    index.documents[action["_id"]] = _Document(body, action.get("version", 1), next(_SEQUENCE))
+    return 201
+
+
+def _merged(old: _JSON, new: _JSON) -> _JSON:
+    both = {name: _merged(old[name], new[name]) for name in old.keys() & new.keys() if isinstance(new[name], dict)}
+    return old | new | both

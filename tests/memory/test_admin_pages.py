@@ -1,0 +1,262 @@
+"""The admin port's pages of sessions."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import zipfile
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import ClientConnectionError, ClientPayloadError, ClientSession, web
+from aiohttp.test_utils import TestServer
+from yarl import URL
+
+from gateway.admin.application import build_application
+from gateway.config.schema import Secret
+from gateway.memory.model import Page, SessionKey
+from gateway.memory.store import StoreUnavailable
+from gateway.observe.logs import configure
+from gateway.supervisor.admin import Answer, SupervisorPages
+from tests.conftest import StartGateway
+from tests.memory.conversations import assistant, image, key, turn, user
+from tests.memory.in_memory_store import InMemoryStore
+from tests.memory.test_rest import WithSessions
+from tests.proxy.use_case import UseCase
+from tests.wire import PATIENCE, send_request
+
+UPSTREAM = "http://127.0.0.1:9"
+SESSIONS = "/memory/sessions"
+BEARER = {"Authorization": "Bearer t0ken"}
+Ask = Callable[..., Awaitable[tuple[int, Any]]]
+
+
+@pytest.fixture
+async def store() -> InMemoryStore:
+    store = InMemoryStore()
+    await store.append(key("one"), turn(user("Look:", image()), assistant("A dot."), system="Be brief."), 0)
+    await store.append(key("one"), turn(), 1)
+    await store.append(key("two", "other", "blue", "bob"), turn(), 0)
+    return store
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> dict[str, Any]:
+    """Settings with a token for the admin port."""
+    token = tmp_path / "token"
+    token.write_text("t0ken")
+    return {"listen": {"admin_token": {"file": str(token)}}}
+
+
+@pytest.fixture
+async def client(
+    start_gateway: StartGateway, store: InMemoryStore, settings: dict[str, Any]
+) -> AsyncIterator[ClientSession]:
+    """A client of the admin port of a gateway with `store`."""
+    gateway = await start_gateway(UPSTREAM, WithSessions(store), settings)
+    async with ClientSession(f"http://127.0.0.1:{gateway.admin_port}", headers=BEARER) as client:
+        yield client
+
+
+@pytest.fixture
+def ask(client: ClientSession) -> Ask:
+    async def send(method: str, path: str) -> tuple[int, Any]:
+        async with client.request(method, SESSIONS + path) as response:
+            return response.status, await response.json()
+
+    return send
+
+
+async def test_sessions_are_listed(ask: Ask) -> None:
+    status, document = await ask("GET", "")
+    assert status == 200
+    assert document == {
+        "sessions": [
+            {
+                "id": "gws-two",
+                "agent_id": "other",
+                "tenant": "blue",
+                "caller": "bob",
+                "turns": 1,
+                "messages": 2,
+                "created": "2025-06-15T15:06:42.000000Z",
+                "updated": "2025-06-15T15:06:42.000000Z",
+                "pinned": False,
+                "system": "",
+            },
+            (await ask("GET", "/gws-one"))[1],
+        ]
+    }
+
+
+@pytest.mark.parametrize(
+    ("query", "ids"),
+    [
+        ("?agent=agent", ["gws-one"]),
+        ("?tenant=blue&caller=bob", ["gws-two"]),
+        ("?agent=other&tenant=&caller=", []),
+        ("?tenant=", ["gws-one"]),
+    ],
+)
+async def test_sessions_of_an_owner(query: str, ids: list[str], ask: Ask) -> None:
+    assert [one["id"] for one in (await ask("GET", query))[1]["sessions"]] == ids
+
+
+async def test_pages_of_sessions(ask: Ask) -> None:
+    _, first = await ask("GET", "?limit=1")
+    _, second = await ask("GET", f"?limit=1&after={first['next']}")
+    assert [one["id"] for page in (first, second) for one in page["sessions"]] == ["gws-two", "gws-one"]
+    assert "next" not in second
+
+
+async def test_messages_come_in_pages(ask: Ask) -> None:
+    _, first = await ask("GET", "/gws-one/messages?limit=3")
+    _, second = await ask("GET", "/gws-one/messages?limit=3&start=3")
+    assert [one["seq"] for one in first["messages"]] == [0, 1, 2]
+    assert first["messages"][0]["content"] == [{"text": "Look:"}, image()]
+    assert (first["next"], [one["seq"] for one in second["messages"]], second.get("next")) == (3, [3], None)
+
+
+async def test_export_as_json_lines(client: ClientSession) -> None:
+    async with client.get(f"{SESSIONS}/gws-one/export") as response:
+        lines = [json.loads(line) for line in (await response.text()).splitlines()]
+    assert response.headers["Content-Disposition"] == 'attachment; filename="gws-one.jsonl"'
+    assert lines[0]["session"]["system"] == "Be brief."
+    assert [line["message"]["seq"] for line in lines[1:]] == [0, 1, 2, 3]
+
+
+async def test_an_export_that_fails_midway_does_not_look_whole(client: ClientSession, store: InMemoryStore) -> None:
+    await store.append(key("long"), turn(*[user("x")] * 150), 0)
+    load = store.load
+
+    async def fail_later(session_key: SessionKey, before: int, limit: int) -> Page:
+        if before > 100:
+            raise StoreUnavailable("the disk is gone")
+        return await load(session_key, before, limit)
+
+    store.load = fail_later  # type: ignore[assignment]
+
+    async def read() -> bytes:
+        async with client.get(f"{SESSIONS}/gws-long/export") as response:
+            return await response.read()
+
+    with pytest.raises((ClientPayloadError, ClientConnectionError)):
+        await asyncio.wait_for(read(), PATIENCE)
+
+
+async def test_export_as_files_of_strands(client: ClientSession) -> None:
+    async with client.get(f"{SESSIONS}/gws-one/export?format=strands") as response:
+        names = zipfile.ZipFile(io.BytesIO(await response.read())).namelist()
+    assert response.content_type == "application/zip"
+    assert sum("/messages/message_" in name for name in names) == 4
+    assert any(name.endswith("session.json") for name in names)
+
+
+async def test_pin_and_unpin(ask: Ask, store: InMemoryStore) -> None:
+    assert (await ask("PUT", "/gws-one/pin"))[1]["pinned"] is True
+    assert (await ask("DELETE", "/gws-one/pin"))[1]["pinned"] is False
+    assert await store.session(key("one")) is not None
+
+
+async def test_deletion(ask: Ask, store: InMemoryStore) -> None:
+    assert await ask("DELETE", "/gws-one") == (200, {"status": "deleted"})
+    assert await store.session(key("one")) is None
+    status, document = await ask("DELETE", "/gws-one")
+    assert (status, document["error"]["reason"]) == (404, "There is no session gws-one.")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "type"),
+    [
+        ("GET", "/gws-nope", 404, "NotFound"),
+        ("GET", "/gws-one?agent=other", 404, "NotFound"),
+        ("GET", "/gws-nope/export?format=strands", 404, "NotFound"),
+        ("PUT", "/gws-nope/pin", 404, "NotFound"),
+        ("POST", "/gws-one", 404, "NotFound"),
+        ("GET", "/gws-one/nothing", 404, "NotFound"),
+        ("GET", "?limit=x", 400, "ValidationException"),
+        ("GET", "/gws-one/messages?start=-1", 400, "ValidationException"),
+        ("GET", "/gws-one/export?format=xml", 400, "ValidationException"),
+    ],
+)
+async def test_errors(method: str, path: str, status: int, type: str, ask: Ask) -> None:
+    found, document = await ask(method, path)
+    assert (found, document["error"]["type"]) == (status, type)
+
+
+async def test_an_id_of_several_owners_is_a_400(ask: Ask, store: InMemoryStore) -> None:
+    await store.append(key("one", "other"), turn(), 0)
+    assert (await ask("DELETE", "/gws-one"))[0] == 400
+    assert (await ask("DELETE", "/gws-one?agent=other"))[0] == 200
+    assert await store.session(key("one")) is not None
+
+
+async def test_a_store_that_fails_is_a_503(ask: Ask, store: InMemoryStore) -> None:
+    async def fail(*_: Any) -> None:
+        raise StoreUnavailable("the disk is full")
+
+    store.sessions = fail  # type: ignore[assignment]
+    status, document = await ask("GET", "")
+    assert (status, document["error"]["type"]) == (503, "MemoryUnavailable")
+
+
+async def test_a_gateway_without_memory(start_gateway: StartGateway, settings: dict[str, Any]) -> None:
+    gateway = await start_gateway(UPSTREAM, UseCase(), settings)
+    url = f"http://127.0.0.1:{gateway.admin_port}{SESSIONS}"
+    async with ClientSession() as client, client.get(url, headers=BEARER) as response:
+        assert (response.status, (await response.json())["error"]["type"]) == (503, "MemoryUnavailable")
+
+
+@pytest.mark.parametrize("token", [True, False], ids=["another token", "no token is configured"])
+async def test_nobody_without_the_token_sees_a_session(
+    token: bool, start_gateway: StartGateway, store: InMemoryStore, settings: dict[str, Any]
+) -> None:
+    gateway = await start_gateway(UPSTREAM, WithSessions(store), settings if token else None)
+    async with ClientSession(f"http://127.0.0.1:{gateway.admin_port}", headers={"Authorization": "Bearer x"}) as client:
+        for path in ("", "/gws-one", "/gws-one/messages", "/gws-one/export", "/gws-one/pin", "/%67ws-one"):
+            for method in ("GET", "PUT", "DELETE", "HEAD"):
+                async with client.request(method, URL(SESSIONS + path, encoded=True)) as response:
+                    assert response.status == 401
+        async with client.get(URL("/%6Demory/sessions", encoded=True)) as response:
+            assert response.status == 401
+    raw = b"GET /health/../memory/sessions HTTP/1.1\r\nHost: a\r\n\r\n"
+    assert b"gws-one" not in (await send_request(gateway.admin_port, raw)).body
+    assert await store.session(key("one")) is not None
+
+
+async def test_several_workers_answer_as_one() -> None:
+    """The supervisor passes a request on to a worker that answers."""
+    asked: list[tuple[int, str, str]] = []
+
+    async def answer(number: int, method: str, path: str, _: float) -> Answer | None:
+        asked.append((number, method, path))
+        return Answer(201, b"body", {"Content-Type": "application/x-ndjson", "Date": "x"}) if number else None
+
+    application = build_application(SupervisorPages(3, answer, Secret("t0ken")), configure("error", "json"))
+    path = f"{SESSIONS}/gws-a%2Fb/pin?agent=a%20b"
+    async with (
+        TestServer(application) as server,
+        ClientSession(server.make_url("/"), headers=BEARER) as client,
+        client.put(URL(path, encoded=True)) as response,
+    ):
+        assert (response.status, await response.read()) == (201, b"body")
+        assert response.content_type == "application/x-ndjson"
+    assert asked == [(0, "PUT", path), (1, "PUT", path)]
+
+
+async def test_no_worker_answers() -> None:
+    async def silent(*_: Any) -> None:
+        return None
+
+    application: web.Application = build_application(
+        SupervisorPages(2, silent, Secret("t0ken")), configure("error", "json")
+    )
+    async with (
+        TestServer(application) as server,
+        ClientSession(server.make_url("/"), headers=BEARER) as client,
+        client.get(SESSIONS) as response,
+    ):
+        assert response.status == 503

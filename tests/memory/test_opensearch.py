@@ -1,0 +1,435 @@
+"""The stores on OpenSearch: the tests of every store, and what a cluster may do to their requests."""
+
+from __future__ import annotations
+
+import json
+import ssl
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import msgspec
+import pytest
+import trustme
+
+from gateway.config.memory import Memory
+from gateway.config.memory import OpenSearchStore as Settings
+from gateway.config.types import Secret
+from gateway.memory.model import Message, Owner, SessionKey, Turn
+from gateway.memory.store import (
+    Store,
+    StoreError,
+    StoreThrottled,
+    StoreUnavailable,
+    TooLargeForStore,
+    UnreadableSession,
+    Unstorable,
+)
+from gateway.memory.stores.opensearch import OpenSearchStore, build
+from tests.memory.conversations import assistant, image, key, medium, text, texts, tool_use, turn, user
+from tests.memory.opensearch_server import Fault, OpenSearchServer
+from tests.memory.store_conformance import NewStore, StoreConformance
+
+Kind = Literal["auto", "container", "index"]
+
+
+def store_on(server: OpenSearchServer, kind: Kind = "auto", **settings: Any) -> OpenSearchStore:
+    return OpenSearchStore(Settings(kind=kind, **{"seconds": 5.0} | settings), server.url)
+
+
+class OnServer(StoreConformance):
+    version: ClassVar[str]
+
+    @pytest.fixture
+    async def server(self) -> AsyncIterator[OpenSearchServer]:
+        async with OpenSearchServer(self.version) as server:
+            yield server
+
+    @pytest.fixture
+    def new_store(self, server: OpenSearchServer) -> NewStore:
+        return lambda: store_on(server)
+
+
+class TestIndex(OnServer):
+    """Indices of the gateway's own, on a cluster without memory containers."""
+
+    version = "2.19.0"
+
+
+class TestContainer(OnServer):
+    """A memory container."""
+
+    version = "3.6.0"
+
+
+class TestEarlyContainer(OnServer):
+    """A memory container of a cluster that overwrites sessions."""
+
+    version = "3.3.0"
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[OpenSearchServer]:
+    async with OpenSearchServer() as server:
+        yield server
+
+
+@pytest.fixture(params=["index", "container"])
+async def store(request: pytest.FixtureRequest, server: OpenSearchServer) -> AsyncIterator[OpenSearchStore]:
+    store = store_on(server, request.param)
+    await store.start()
+    yield store
+    await store.close()
+
+
+# Where messages are written
+
+
+@pytest.mark.parametrize(("version", "containers"), [("2.19.0", 0), ("3.2.0", 0), ("3.3.0", 1), ("3.10.0-SNAPSHOT", 1)])
+async def test_auto_goes_by_the_version(version: str, containers: int) -> None:
+    async with OpenSearchServer(version) as server:
+        store = store_on(server)
+        await store.append(key(), turn(), 0)
+        await store.close()
+        assert len(server.containers) == containers
+
+
+async def test_container_is_made_once_for_all_gateways(server: OpenSearchServer) -> None:
+    for _ in range(3):
+        store = store_on(server)
+        await store.start()
+        await store.close()
+    assert len(server.containers) == 1
+
+
+async def test_container_that_was_deleted_is_made_again(server: OpenSearchServer) -> None:
+    store = store_on(server)
+    await store.append(key("old"), turn(), 0)
+    await store.close()
+    server.containers.clear()
+    again = store_on(server)
+    assert (await again.append(key("new"), turn(), 0)).turns == 1
+    assert len(server.containers) == 1
+    await again.close()
+
+
+async def test_place_that_is_gone_is_chosen_again_at_the_next_request(server: OpenSearchServer) -> None:
+    store = store_on(server)
+    await store.append(key("one"), turn(), 0)
+    for number, remove in enumerate([server.containers.clear, server.indices.clear, server.switch_off]):
+        remove()
+        with pytest.raises(StoreUnavailable):
+            await store.append(key(f"lost {number}"), turn(), 0)
+        assert (await store.append(key(f"{number}"), turn(), 0)).turns == 1
+        assert len((await store.load(key(f"{number}"))).messages) == 2
+    await store.close()
+
+
+async def test_session_of_a_container_that_is_gone_can_be_deleted(server: OpenSearchServer) -> None:
+    store = store_on(server)
+    await store.append(key(), turn(), 0)
+    server.containers.clear()
+    with pytest.raises(UnreadableSession, match="Delete the session"):
+        await store.load(key())
+    assert await store.delete(key())
+    assert await store.session(key()) is None
+    await store.close()
+
+
+async def test_messages_are_as_the_rfc_has_them(server: OpenSearchServer, store: OpenSearchStore) -> None:
+    message = msgspec.structs.replace(user("What is this?", image()), metadata=METADATA)
+    await store.append(key("one", "agent-1"), turn(message), 0)
+    [document] = [document for document in server.documents() if "message_id" in document]
+    assert document["payload_type"] == "conversational"
+    assert document["message_id"] == 0
+    assert document["namespace"] == {"agent_id": "agent-1", "session_id": "gws-one"}
+    assert document["metadata"] == {"type": "structured_message", "role": "user", "input_type": "content_blocks"}
+    assert document["structured_data_blob"]["message"] == {
+        "role": "user",
+        "content": [{"text": "What is this?"}, image()],
+    }
+
+
+METADATA = msgspec.structs.replace(user().metadata, input_type="content_blocks", created=1.0)
+
+
+async def test_auto_says_that_it_uses_the_index_where_agentic_memory_is_off(
+    server: OpenSearchServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.agentic_memory = False
+    store = store_on(server)
+    assert (await store.append(key(), turn(), 0)).turns == 1
+    await store.close()
+    [line] = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert (line["event"], line["level"]) == ("memory_kept_in_index", "warning")
+    assert "agentic_memory_enabled" in line["reason"]
+
+
+@pytest.mark.parametrize(("version", "agentic_memory"), [("2.19.0", False), ("3.6.0", False)])
+async def test_container_where_there_can_be_none_is_refused(version: str, agentic_memory: bool) -> None:
+    async with OpenSearchServer(version, agentic_memory) as server:
+        store = store_on(server, "container")
+        with pytest.raises(StoreUnavailable, match=r"needs ML Commons 3\.3"):
+            await store.start()
+        await store.close()
+
+
+async def test_sessions_go_on_when_the_cluster_is_upgraded(server: OpenSearchServer) -> None:
+    added = [turn(user(image(medium(100_000)))) for _ in range(4)]
+    for number, (version, agentic_memory) in enumerate(
+        [("2.19.0", False), ("3.6.0", True), ("3.6.0", False), ("3.6.0", True)]
+    ):
+        server.version, server.agentic_memory = version, agentic_memory
+        store = store_on(server)
+        await store.append(key(), added[number], number)
+        await store.close()
+    store = store_on(server)
+    page = await store.load(key())
+    assert [stored.message for stored in page.messages] == [one.messages[0] for one in added]
+    assert await store.delete(key())
+    assert server.documents() == []
+    await store.close()
+
+
+# Reads
+
+
+async def test_newest_messages_are_read_where_searches_do_not_find_them(server: OpenSearchServer) -> None:
+    server.searches_lag = True
+    store = store_on(server, "container")
+    await store.append(key(), turn(user("one", image(medium(100_000)))), 0)
+    await store.append(key(), turn(user("two")), 1)
+    assert texts((await store.load(key())).messages) == ["one", "two"]
+    await store.close()
+
+
+async def test_order_of_keys_in_tool_calls_is_kept(store: OpenSearchStore) -> None:
+    message = assistant(tool_use("call", zebra=1, ant={"z": [{"y": 1, "b": 2}], "a": 3}))
+    await store.append(key(), turn(message), 0)
+    [stored] = (await store.load(key())).messages
+    assert json.dumps(stored.message.content) == json.dumps(message.content)
+
+
+async def test_every_page_of_a_long_session(server: OpenSearchServer) -> None:
+    store = store_on(server, "index")
+    sizes = [1, 3, 2, 0, 5] * 40
+    seq = 0
+    for number, size in enumerate(sizes):
+        await store.append(key(), turn_of(size, seq), number)
+        seq += size
+    expected = [str(i) for i in range(seq)]
+    assert seq == 440
+    for limit in (1, 7, 100, 1000):
+        for before in (seq + 5, seq, seq - 1, 301, 17, 1):
+            page = await store.load(key(), before, limit)
+            high = min(before, seq)
+            assert texts(page.messages) == expected[max(high - limit, 0) : high]
+            assert page.more == (high > limit)
+    await store.close()
+
+
+def turn_of(size: int, first: int) -> Turn:
+    """Return a turn of `size` messages, numbered from `first`."""
+    return Turn(turn().id, tuple(user(str(first + i)) for i in range(size)))
+
+
+async def test_limits_may_be_large(store: OpenSearchStore) -> None:
+    await store.append(key(), turn(*(user(str(i)) for i in range(1_100))), 0)
+    assert len((await store.load(key(), limit=10**6)).messages) == 1_100
+    assert len((await store.sessions(limit=10**6)).sessions) == 1
+
+
+@pytest.mark.parametrize("turns", [0, 1, 4, 6, 7, 1_000])
+async def test_session_whose_head_has_another_number_is_read_to_its_end(
+    server: OpenSearchServer, store: OpenSearchStore, turns: int
+) -> None:
+    for number in range(5):
+        await store.append(key(), turn(user(str(number))), number)
+    [head] = [document for document in server.documents() if document.get("kind") == "session"]
+    head["body"]["turns"] = turns
+    session = await store.session(key())
+    assert session is not None
+    assert session.turns == 5
+    assert texts((await store.load(key())).messages) == ["0", "1", "2", "3", "4"]
+    assert [listed.turns for listed in (await store.sessions()).sessions] == [5]
+    assert (await store.append(key(), turn(), 5)).turns == 6
+
+
+async def test_damaged_session_is_reported(server: OpenSearchServer, store: OpenSearchStore) -> None:
+    await store.append(key(), turn(user("one"), assistant("two")), 0)
+    damaged = next(document for document in server.documents() if document.get("message_id") == 1)
+    damaged["structured_data_blob"]["message"]["role"] = "system"
+    with pytest.raises(UnreadableSession, match="Message 1 of the session can't be read"):
+        await store.load(key())
+
+
+async def test_session_of_a_newer_gateway_is_not_read(server: OpenSearchServer, store: OpenSearchStore) -> None:
+    await store.append(key(), turn(), 0)
+    next(document for document in server.documents() if document.get("kind") == "session")["body"]["version"] = 2
+    with pytest.raises(UnreadableSession, match="newer gateway"):
+        await store.session(key())
+
+
+async def test_place_in_the_list_that_is_no_place(store: OpenSearchStore) -> None:
+    with pytest.raises(StoreError, match="is not the `next` of a page"):
+        await store.sessions(after="nonsense")
+
+
+# Sizes
+
+
+async def test_medium_of_many_documents(store: OpenSearchStore, server: OpenSearchServer) -> None:
+    large = medium(9_000_000)
+    await store.append(key(), turn(user(image(large), image(large))), 0)
+    [stored] = (await store.load(key())).messages
+    assert stored.message.content == (image(large), image(large))
+    pieces = [document for document in server.documents() if document.get("payload_type") == "data"]
+    assert len(pieces) == 5
+
+
+async def test_message_that_is_too_large_is_refused(store: OpenSearchStore) -> None:
+    long = user(*(text("x" * 60_000) for _ in range(200)))
+    with pytest.raises(TooLargeForStore, match=r"messages\[0\] have 120\d+ bytes; the store takes 8000000"):
+        await store.append(key(), turn(long), 0)
+    assert await store.session(key()) is None
+
+
+@pytest.mark.parametrize(
+    ("message", "system", "place"),
+    [
+        (user("\ud83d"), None, "messages[0]"),
+        (user("\ud83d" * 100_000), None, "messages[0]"),
+        (assistant(tool_use("call", value=object())), None, "messages[0]"),
+        (user("one"), "\ud83d", "system"),
+    ],
+)
+async def test_what_is_not_json_is_refused(
+    store: OpenSearchStore, message: Message, system: str | None, place: str
+) -> None:
+    with pytest.raises(Unstorable) as caught:
+        await store.append(key(), turn(message, system=system), 0)
+    assert caught.value.place == place
+    assert await store.session(key()) is None
+
+
+async def test_owner_that_is_not_unicode(store: OpenSearchStore) -> None:
+    own = SessionKey(Owner("agent", caller="\udcff"), "gws-one")
+    assert await store.session(own) is None
+    with pytest.raises(Unstorable):
+        await store.append(own, turn(), 0)
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    ("fault", "error", "reason"),
+    [
+        ("refused", StoreUnavailable, "can't be reached"),
+        ("stall", StoreUnavailable, "did not answer within 0.2 s"),
+        ("forbidden", StoreUnavailable, "answered 403: security_exception no permissions .* the permissions that docs"),
+        ("too large", TooLargeForStore, "does not take a request of this size"),
+        ("text", StoreUnavailable, "did not answer with JSON"),
+    ],
+)
+async def test_faults_have_an_error_of_their_own(
+    server: OpenSearchServer, fault: Fault, error: type[StoreError], reason: str
+) -> None:
+    store = store_on(server, "index", seconds=0.2, username="gateway", password=Secret("hunter2"))
+    await store.start()
+    server.counted_from_now()
+    server.faults[0] = fault
+    with pytest.raises(error, match=reason) as caught:
+        await store.append(key(), turn(), 0)
+    assert "hunter2" not in str(caught.value)
+    assert (await store.append(key(), turn(), 0)).turns == 1
+    await store.close()
+
+
+async def test_cluster_that_is_down_at_the_start_is_used_when_it_is_up(server: OpenSearchServer) -> None:
+    server.faults |= dict.fromkeys(range(4), "refused")  # aiohttp sends a PUT twice
+    store = store_on(server)
+    with pytest.raises(StoreUnavailable, match="can't be reached"):
+        await store.start()
+    assert (await store.append(key(), turn(), 0)).turns == 1
+    await store.close()
+
+
+@pytest.mark.parametrize("fault", ["throttled", "item throttled"])
+async def test_throttled_requests_are_sent_again(
+    server: OpenSearchServer, store: OpenSearchStore, fault: Fault
+) -> None:
+    server.counted_from_now()
+    server.faults |= dict.fromkeys(range(0, 40, 2), fault)
+    for number in range(3):
+        assert (await store.append(key(), turn(), number)).turns == number + 1
+    assert len((await store.load(key())).messages) == 6
+
+
+async def test_throttling_that_does_not_end(server: OpenSearchServer) -> None:
+    store = store_on(server, "index", seconds=0.5)
+    await store.start()
+    server.counted_from_now()
+    server.faults = dict.fromkeys(range(100), "throttled")
+    with pytest.raises(StoreThrottled, match="takes no more requests at present"):
+        await store.append(key(), turn(), 0)
+    await store.close()
+
+
+# Accounts
+
+
+async def test_account_of_the_settings_is_used(server: OpenSearchServer) -> None:
+    memory = Memory(opensearch=Settings(username="gateway", password=Secret("hunter2")))
+    store = build(memory, server.url)
+    assert isinstance(store, OpenSearchStore)
+    await store.append(key(), turn(), 0)
+    await store.close()
+    assert server.authorizations == {"Basic Z2F0ZXdheTpodW50ZXIy"}
+
+
+async def test_requests_are_signed_for_amazon(server: OpenSearchServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    store = store_on(server, sigv4_region="eu-central-1")
+    await store.append(key(), turn(), 0)
+    await store.close()
+    for authorization in server.authorizations:
+        assert authorization.startswith("AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/")
+        assert "/eu-central-1/es/aws4_request" in authorization
+
+
+async def test_cluster_with_tls(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    async with OpenSearchServer(tls=context) as server:
+        for ca_file, reason in (
+            ("", "can't be reached: .*certificate"),
+            (str(tmp_path / "none"), "ca_file` can't be read"),
+        ):
+            store = store_on(server, ca_file=ca_file)
+            with pytest.raises(StoreUnavailable, match=reason):
+                await store.start()
+            await store.close()
+        store = store_on(server, ca_file=str(tmp_path / "ca.pem"))
+        assert (await store.append(key(), turn(), 0)).turns == 1
+        await store.close()
+
+
+async def test_missing_aws_credentials(server: OpenSearchServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/dev/null")
+    store = store_on(server, sigv4_region="eu-central-1")
+    with pytest.raises(StoreUnavailable, match="finds no AWS credentials"):
+        await store.start()
+    await store.close()
+
+
+def test_store_is_a_store() -> None:
+    store: Store = OpenSearchStore(Settings(), "http://127.0.0.1:9")
+    assert store.name == "opensearch"

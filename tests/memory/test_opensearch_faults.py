@@ -1,0 +1,184 @@
+"""The stores on OpenSearch when requests fail, writers are killed, and sessions are deleted under a writer."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import pytest
+
+from gateway.memory.model import SessionKey, Turn
+from gateway.memory.store import SessionConflict, Store, StoreUnavailable
+from gateway.memory.stores.opensearch import OpenSearchStore
+from tests.memory.conversations import assistant, image, key, medium, texts, turn, user
+from tests.memory.opensearch_server import Fault, OpenSearchServer
+from tests.memory.test_opensearch import store_on
+
+
+@pytest.fixture(params=["2.19.0", "3.6.0"])
+async def server(request: pytest.FixtureRequest) -> AsyncIterator[OpenSearchServer]:
+    async with OpenSearchServer(request.param) as server:
+        yield server
+
+
+@pytest.fixture
+async def store(server: OpenSearchServer) -> AsyncIterator[OpenSearchStore]:
+    store = store_on(server)
+    await store.start()
+    yield store
+    await store.close()
+
+
+async def ids_of(store: Store, key_: SessionKey) -> list[str]:
+    return [stored.turn_id for stored in (await store.load(key_)).messages]
+
+
+async def requests_of_append(server: OpenSearchServer, store: OpenSearchStore, name: str, turns: int) -> int:
+    """Return how many requests an append takes to a session that has `turns` turns."""
+    for number in range(turns):
+        await store.append(key(name), turn(), number)
+    server.counted_from_now()
+    await store.append(key(name), two_messages_with_an_image(), turns)
+    return len(server.requests)
+
+
+def two_messages_with_an_image() -> Turn:
+    return turn(user(image(medium(100_000))), assistant("a cat"))
+
+
+@pytest.mark.parametrize("fault", ["refused", "lost"])
+@pytest.mark.parametrize("turns", [0, 2])
+async def test_append_that_failed_at_any_request_is_invisible_or_whole_and_can_be_sent_again(
+    server: OpenSearchServer, store: OpenSearchStore, fault: Fault, turns: int
+) -> None:
+    for number in range(await requests_of_append(server, store, "counted", turns)):
+        own = key(f"{number}")
+        earlier = [turn() for _ in range(turns)]
+        for seen, added in enumerate(earlier):
+            await store.append(own, added, seen)
+        before = [added.id for added in earlier for _ in range(2)]
+        added = two_messages_with_an_image()
+        server.counted_from_now()
+        server.faults[number] = fault
+        try:
+            await store.append(own, added, turns)
+        except StoreUnavailable:
+            session = await store.session(own)
+            stored = session is not None and session.turns > turns
+            if session is None:
+                assert turns == 0
+            else:
+                assert await ids_of(store, own) == before + [added.id] * 2 * stored
+        else:
+            assert await ids_of(store, own) == before + [added.id] * 2
+        assert (await store.append(own, added, turns)).turns == turns + 1
+        assert await ids_of(store, own) == before + [added.id] * 2
+        assert (await store.append(own, turn(), turns + 1)).turns == turns + 2
+
+
+async def test_writer_that_was_overtaken_at_any_request_loses_and_leaves_nothing(
+    server: OpenSearchServer, store: OpenSearchStore
+) -> None:
+    count = await requests_of_append(server, store, "counted", 1)
+    for number in range(count):
+        own = key(f"{number}")
+        await store.append(own, turn(), 0)
+        slow, fast = two_messages_with_an_image(), turn()
+        server.counted_from_now()
+        server.faults[number] = "refused"
+        with contextlib.suppress(StoreUnavailable):
+            await store.append(own, slow, 1)
+        session = await store.session(own)
+        assert session is not None
+        if session.turns == 1:
+            assert (await store.append(own, fast, 1)).turns == 2
+            with pytest.raises(SessionConflict) as caught:
+                await store.append(own, slow, 1)
+            assert caught.value.turns == 2
+            assert (await store.append(own, slow, 2)).turns == 3
+        assert (await ids_of(store, own)).count(slow.id) == 2
+
+
+@pytest.mark.parametrize("fault", ["refused", "lost"])
+async def test_interrupted_deletion_is_invisible_and_can_be_finished(
+    server: OpenSearchServer, store: OpenSearchStore, fault: Fault
+) -> None:
+    await store.append(key("counted"), two_messages_with_an_image(), 0)
+    server.counted_from_now()
+    assert await store.delete(key("counted"))
+    for number in range(len(server.requests)):
+        await store.append(key(), two_messages_with_an_image(), 0)
+        server.counted_from_now()
+        server.faults[number] = fault
+        with contextlib.suppress(StoreUnavailable):
+            await store.delete(key())
+        found = await store.session(key())
+        if found is not None:
+            assert len(await ids_of(store, key())) == 2
+        assert [session.key for session in (await store.sessions()).sessions] == ([key()] if found else [])
+        if number % 2:
+            await store.delete(key())
+        else:
+            await store.append(key(), turn(user("anew")), 1 if found else 0)
+            assert texts((await store.load(key())).messages)[-1] == "anew"
+            await store.delete(key())
+        assert await store.session(key()) is None
+        assert server.documents() == []
+
+
+async def test_append_during_a_deletion_leaves_nothing(server: OpenSearchServer, store: OpenSearchStore) -> None:
+    count = await requests_of_append(server, store, "counted", 1)
+    await store.delete(key("counted"))
+    for number in range(count):
+        await store.append(key(), turn(), 0)
+        server.counted_from_now()
+        server.holds[number] = asyncio.Event()
+        late = asyncio.ensure_future(store.append(key(), two_messages_with_an_image(), 1))
+        await server.held.wait()
+        assert await store.delete(key())
+        server.holds.pop(number).set()
+        server.held.clear()
+        with pytest.raises(SessionConflict) as caught:
+            await late
+        assert caught.value.turns == 0
+        assert await store.session(key()) is None
+        await store.delete(key())
+        assert server.documents() == []
+
+
+async def test_session_that_is_made_again_survives_a_writer_that_finishes_the_deletion(
+    server: OpenSearchServer, store: OpenSearchStore
+) -> None:
+    other = store_on(server)
+    await other.start()
+    number = 0
+    while True:
+        await store.append(key(), two_messages_with_an_image(), 0)
+        server.counted_from_now()
+        server.faults[3] = "refused"  # after the mark
+        with pytest.raises(StoreUnavailable):
+            await store.delete(key())
+        slow, fast = turn(), turn()
+        server.counted_from_now()
+        server.holds[number] = asyncio.Event()
+        late = asyncio.ensure_future(other.append(key(), slow, 0))
+        held = asyncio.ensure_future(server.held.wait())
+        await asyncio.wait([late, held], return_when=asyncio.FIRST_COMPLETED)
+        if late.done():
+            held.cancel()
+            break
+        try:
+            await store.append(key(), fast, 0)
+        except SessionConflict as conflict:  # `late` is held after it has written its record
+            await store.append(key(), fast, conflict.turns)
+        server.holds.pop(number).set()
+        server.held.clear()
+        with contextlib.suppress(SessionConflict):
+            await late
+        assert fast.id in await ids_of(store, key())
+        await store.delete(key())
+        assert server.documents() == []
+        number += 1
+    assert number > 10
+    await other.close()

@@ -1,0 +1,93 @@
+"""Whom a session belongs to, and what its id tells."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from multidict import CIMultiDict
+
+from gateway.config.memory import Memory
+from gateway.memory.model import PREFIX, Owner
+from gateway.memory.owner import (
+    agent_of,
+    caller_of,
+    is_signed,
+    message_id,
+    new_session_id,
+    owner_of,
+    read_message_id,
+)
+
+BASIC = {"Authorization": "Basic Ym9iOnNlY3JldA=="}
+SIGNED = "AWS4-HMAC-SHA256 Credential=%s/20261122/eu-west-1/es/aws4_request, SignedHeaders=host, Signature=%s"
+AGENT = "Ym9iOn-lY3_ldA9012xy"
+
+
+async def test_callers_with_other_credentials_are_other_owners() -> None:
+    other = {"Authorization": "Basic Ym9iOm90aGVy"}
+    assert await owner_of(BASIC, AGENT, Memory()) == await owner_of(
+        {"authorization": BASIC["Authorization"]}, AGENT, Memory()
+    )
+    assert await owner_of(BASIC, AGENT, Memory()) != await owner_of(other, AGENT, Memory())
+    assert caller_of(BASIC) != caller_of({})
+
+
+def test_the_caller_is_a_hash_that_shows_no_credential() -> None:
+    assert re.fullmatch(r"[0-9a-f]{32}", caller_of(BASIC))
+
+
+async def test_a_request_without_credentials_has_no_caller() -> None:
+    assert await owner_of({"Accept": "*/*", "Cookie": "a=b"}, AGENT, Memory()) == Owner(AGENT)
+
+
+async def test_by_caller_off_leaves_agent_and_tenant() -> None:
+    settings = Memory(by_caller=False, tenant_header="X-Tenant")
+    assert await owner_of({**BASIC, "x-tenant": "blue"}, AGENT, settings) == Owner(AGENT, "blue")
+
+
+async def test_a_repeated_tenant_header_is_neither_tenant() -> None:
+    headers = CIMultiDict([("X-Tenant", "blue"), ("X-Tenant", "green")])
+    assert (await owner_of(headers, AGENT, Memory(tenant_header="X-Tenant"))).tenant == "blue, green"
+
+
+def test_a_signature_counts_by_its_access_key() -> None:
+    first, second = (caller_of({"Authorization": SIGNED % ("AKIA1", end)}) for end in ("00", "11"))
+    assert first == second != caller_of({"Authorization": SIGNED % ("AKIA2", "00")})
+    assert is_signed({"authorization": SIGNED % ("AKIA1", "00")})
+    assert not is_signed(BASIC)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "same"),
+    [
+        ("X-Forwarded-Client-Cert", 'Hash=aa;Subject="CN=bob"', 'Hash=bb;Subject="CN=bob"'),
+        ("X-SSL-Client-S-DN", "CN=bob", "CN=bob"),
+    ],
+)
+def test_a_certificate_counts_by_its_subject(name: str, value: str, same: str) -> None:
+    assert caller_of({name: value}) == caller_of({name: same}) != caller_of({name: value.replace("bob", "eve")})
+    assert caller_of({name: value, **BASIC}) != caller_of(BASIC)
+
+
+@pytest.mark.parametrize("agent_id", [AGENT, "a", "a-b--c-", "x" * 70])
+def test_a_session_id_tells_its_agent(agent_id: str) -> None:
+    session_id = new_session_id(agent_id)
+    assert agent_of(session_id) == agent_id
+    assert session_id.startswith(PREFIX)
+    assert re.fullmatch(r"[A-Za-z0-9_-]{1,100}", session_id)
+    assert new_session_id(agent_id) != session_id
+
+
+def test_an_agent_id_that_does_not_fit_is_left_out() -> None:
+    assert agent_of(new_session_id("a b")) == agent_of(new_session_id("x" * 71)) == agent_of("gws-other") == ""
+
+
+def test_a_seed_gives_the_same_id_again() -> None:
+    assert new_session_id(AGENT, "old") == new_session_id(AGENT, "old") != new_session_id(AGENT, "other")
+
+
+def test_a_message_id_tells_session_and_turn() -> None:
+    session_id = new_session_id("x" * 70)
+    assert read_message_id(message_id(session_id, 12)) == (session_id, 12)
+    assert read_message_id("gws-x-0") is read_message_id("abc-1") is read_message_id(session_id + "-") is None

@@ -1,0 +1,259 @@
+"""Sessions in use: opened, waited for, and what becomes of a turn when the store fails or another process was first."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from gateway.config.memory import Memory, Retention, Window
+from gateway.errors import MemoryUnavailable, SessionBusy, SessionNotFound
+from gateway.memory.busy import BusySessions
+from gateway.memory.model import Metadata, Owner, Session, SessionKey, Turn
+from gateway.memory.opening import LazyStore, SharedStores
+from gateway.memory.sessions import Sessions
+from gateway.memory.store import NEWEST, StoreUnavailable, TooLargeForStore
+from gateway.observe.logs import configure
+from tests.conftest import settings_for
+from tests.memory.conversations import assistant, texts, turn, user
+from tests.memory.in_memory_store import InMemoryStore
+
+OWNER = Owner("agent")
+LOG = configure("error", "json")
+
+
+class FaultyStore(InMemoryStore):
+    """error: raised by every method. loads: the `before` of every `load`. gate: `append` waits for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.error: Exception | None = None
+        self.loads: list[int] = []
+        self.gate: asyncio.Event | None = None
+
+    async def start(self) -> None:
+        self._fail()
+        await super().start()
+
+    async def session(self, key: SessionKey) -> Session | None:
+        self._fail()
+        return await super().session(key)
+
+    async def load(self, key: SessionKey, before: int = NEWEST, limit: int = 100) -> Any:
+        self._fail()
+        self.loads.append(before)
+        return await super().load(key, before, limit)
+
+    async def append(self, key: SessionKey, turn: Turn, turns: int) -> Session:
+        if self.gate is not None:
+            await self.gate.wait()
+        self._fail()
+        return await super().append(key, turn, turns)
+
+    def _fail(self) -> None:
+        if self.error is not None:
+            raise self.error
+
+
+def sessions(store: InMemoryStore, **settings: Any) -> Sessions:
+    return Sessions(store, Memory(**settings), LOG, BusySessions())
+
+
+async def begun(used: Sessions, *turns: Turn) -> str:
+    """Begin a session with `turns`, and return its id."""
+    id_ = ""
+    for one in turns or (turn(),):
+        opened = await used.open(OWNER, id_)
+        assert await opened.commit(one) == ()
+        id_ = opened.id
+    return id_
+
+
+async def test_a_session_has_its_turns_in_order() -> None:
+    used = sessions(InMemoryStore())
+    id_ = await begun(used, turn(user("1"), assistant("2"), system="Be brief."), turn(user("3"), assistant("4")))
+    opened = await used.open(OWNER, id_)
+    assert (opened.turns, opened.system, texts(opened.history)) == (2, "Be brief.", ["1", "2", "3", "4"])
+    opened.release()
+    assert not len(used.busy)
+
+
+@pytest.mark.parametrize("id_", ["gws-unknown", "cluster-id"])
+async def test_an_unknown_session(id_: str) -> None:
+    used = sessions(InMemoryStore())
+    with pytest.raises(SessionNotFound):
+        await used.open(OWNER, id_)
+    assert not len(used.busy)
+
+
+async def test_only_pages_that_may_fit_are_loaded() -> None:
+    store = FaultyStore()
+    used = sessions(store, window=Window(turns=30))
+    id_ = await begun(used, *(turn() for _ in range(100)))
+    store.loads.clear()
+    opened = await used.open(OWNER, id_)
+    assert len(opened.history) == 60
+    assert len(store.loads) == 2
+
+
+async def test_failed_turns_are_counted_but_not_sent() -> None:
+    used = sessions(InMemoryStore())
+    failed = user("lost", metadata=Metadata(failed=True))
+    id_ = await begun(used, turn(user("1"), assistant("2")), turn(failed))
+    opened = await used.open(OWNER, id_)
+    assert (opened.turns, texts(opened.history)) == (2, ["1", "2"])
+
+
+async def test_requests_enter_in_order_and_one_may_give_up() -> None:
+    used = sessions(InMemoryStore())
+    id_ = await begun(used)
+    first = await used.open(OWNER, id_)
+    order: list[int] = []
+
+    async def enter(number: int) -> None:
+        opened = await used.open(OWNER, id_)
+        order.append(number)
+        opened.release()
+
+    waiting = [asyncio.create_task(enter(number)) for number in range(4)]
+    await asyncio.sleep(0)
+    waiting[1].cancel()
+    await asyncio.sleep(0)
+    first.release()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    assert order == [0, 2, 3]
+    assert not len(used.busy)
+
+
+async def test_a_wait_ends() -> None:
+    used = sessions(InMemoryStore(), wait_seconds=0.01)
+    id_ = await begun(used)
+    opened = await used.open(OWNER, id_)
+    with pytest.raises(SessionBusy):
+        await used.open(OWNER, id_)
+    opened.release()
+    (await used.open(OWNER, id_)).release()
+
+
+async def test_a_turn_that_is_late_comes_after_the_others() -> None:
+    store = InMemoryStore()
+    used, other_process = sessions(store), sessions(store)
+    id_ = await begun(used)
+    late = await used.open(OWNER, id_)
+    await (await other_process.open(OWNER, id_)).commit(turn(user("first"), assistant("1")))
+    (notice,) = await late.commit(turn(user("second"), assistant("2")))
+    assert notice.code == "MEMORY_CONCURRENT"
+    opened = await used.open(OWNER, id_)
+    assert texts(opened.history)[2:] == ["first", "1", "second", "2"]
+
+
+async def test_a_deleted_session_does_not_come_back() -> None:
+    store = InMemoryStore()
+    used = sessions(store)
+    id_ = await begun(used)
+    opened = await used.open(OWNER, id_)
+    await store.delete(SessionKey(OWNER, id_))
+    (notice,) = await opened.commit(turn())
+    assert notice.code == "MEMORY_NOT_STORED"
+    assert await store.session(SessionKey(OWNER, id_)) is None
+
+
+async def test_a_turn_is_stored_although_the_request_is_cancelled() -> None:
+    store = FaultyStore()
+    store.gate = asyncio.Event()
+    used = sessions(store)
+    opened = await used.open(OWNER, "")
+    request = asyncio.create_task(opened.commit(turn()))
+    await asyncio.sleep(0)
+    request.cancel()
+    await asyncio.gather(request, return_exceptions=True)
+    store.gate.set()
+    await used.ended()
+    assert await store.session(SessionKey(OWNER, opened.id)) is not None
+    assert not len(used.busy)
+
+
+@pytest.mark.parametrize("given", ["", "known"])
+async def test_a_store_that_is_down_refuses_or_is_done_without(given: str) -> None:
+    store = FaultyStore()
+    id_ = await begun(sessions(store)) if given else ""
+    store.error = StoreUnavailable("down")
+    strict, lenient = sessions(store), sessions(store, on_failure="answer")
+    with pytest.raises(MemoryUnavailable):
+        await strict.open(OWNER, id_)
+    opened = await lenient.open(OWNER, id_)
+    assert (opened.id, opened.history) == (id_, ())
+    assert [notice.code for notice in opened.notices] == ["MEMORY_UNAVAILABLE"]
+    assert await opened.commit(turn()) == ()
+    assert not len(strict.busy)
+    assert not len(lenient.busy)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (StoreUnavailable("down"), "MEMORY_UNAVAILABLE"),
+        (TooLargeForStore("too large"), "MEMORY_NOT_STORED"),
+        (RuntimeError("fault"), "MEMORY_UNAVAILABLE"),
+    ],
+)
+async def test_an_answer_is_given_although_its_turn_is_not_stored(error: Exception, code: str) -> None:
+    store = FaultyStore()
+    used = sessions(store)
+    opened = await used.open(OWNER, "")
+    store.error = error
+    (notice,) = await opened.commit(turn())
+    assert notice.code == code
+    assert not len(used.busy)
+
+
+async def test_a_lazy_store_is_opened_once_and_again_after_a_failure() -> None:
+    made: list[FaultyStore] = []
+
+    def make() -> FaultyStore:
+        made.append(FaultyStore())
+        made[-1].error = StoreUnavailable("down") if len(made) == 1 else None
+        return made[-1]
+
+    lazy = LazyStore(make)
+    with pytest.raises(StoreUnavailable):
+        await lazy.sessions()
+    await asyncio.gather(*(lazy.sessions() for _ in range(3)))
+    assert len(made) == 2
+    await lazy.close()
+    assert not made[1].open
+    with pytest.raises(StoreUnavailable):
+        await lazy.start()
+
+
+async def test_a_reload_keeps_the_store_unless_it_is_another_one() -> None:
+    made: list[InMemoryStore] = []
+
+    def build(_: Any) -> InMemoryStore:
+        made.append(InMemoryStore())
+        return made[-1]
+
+    stores = SharedStores(build)
+    one = stores.use(settings_for("http://a", {"memory": {"wait_seconds": 1}}))
+    same = stores.use(settings_for("http://a", {"memory": {"wait_seconds": 2}}))
+    other = stores.use(settings_for("http://a", {"memory": {"sqlite": {"path": "/other"}}}))
+    await asyncio.gather(*(shared.store.start() for shared in (one, same, other)))
+    assert same is one
+    assert len(made) == 2
+    await one.release()
+    assert made[0].open
+    await same.release()
+    await other.release()
+    assert not made[0].open
+    assert not made[1].open
+
+
+async def test_expired_sessions_are_deleted_in_the_background() -> None:
+    store = InMemoryStore()
+    used = Sessions(store, Memory(retention=Retention(seconds=1.0)), LOG, clock=lambda: 2e9)
+    id_ = await begun(used)
+    used.start()
+    while await store.session(SessionKey(OWNER, id_)) is not None:  # noqa: ASYNC110  # the store has no event
+        await asyncio.sleep(0)
+    await used.close()

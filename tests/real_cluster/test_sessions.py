@@ -1,0 +1,160 @@
+"""The gateway's sessions before a real 3.6.0: conversations, imports, and reads beside the cluster's own memory."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from gateway.memory.model import Owner, SessionKey
+from gateway.memory.owner import new_session_id
+from tests.conftest import StartGateway
+from tests.lifecycle.process import Process
+from tests.memory.cli_place import Commands, Place
+from tests.memory.conversations import assistant, image, turn, user
+from tests.sessions.test_conversations import IN_ORDER, TURNS, texts_in_order
+
+from .agents import WIRES, Agent, Api
+from .llm import LLM
+
+pytestmark = pytest.mark.real_cluster
+
+AGENT = "Ym9iOn-lY3_ldA9012xy"
+MEMORY = "/_plugins/_ml/memory"
+
+
+def converse(api: Api, *exchanges: tuple[str, str]) -> str:
+    memory_id: str = api.must("POST", f"{MEMORY}/", {"name": "a conversation"})["memory_id"]
+    for question, answer in exchanges:
+        body = {"input": question, "response": answer, "origin": "test", "prompt_template": ""}
+        api.must("POST", f"{MEMORY}/{memory_id}/messages", body)
+    return memory_id
+
+
+def test_conversations_of_the_cluster_are_imported(
+    api: Api, real_cluster: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = Place(tmp_path)
+    commands = Commands(place, capsys)
+    old = converse(api, ("My name is Bob.", "Hello Bob"), ("What is my name?", "Bob"))
+    arguments = ("--url", real_cluster, "--agent", AGENT, old)
+    first = commands.json("import-cluster", *arguments)
+    assert (first["imported"], first["turns"], first["failed"]) == (1, 2, {})
+    session_key = SessionKey(Owner(AGENT), first["sessions"][old])
+    assert place.texts(session_key) == ["My name is Bob.", "Hello Bob", "What is my name?", "Bob"]
+    assert commands.json("import-cluster", *arguments)["present"] == 1
+    assert old in commands.json("import-cluster", "--url", real_cluster, "--agent", AGENT)["sessions"]
+
+
+async def fetch(url: str, method: str = "GET", body: Any = None) -> tuple[int, Any]:
+    async with aiohttp.ClientSession() as client, client.request(method, url, json=body) as response:
+        return response.status, await response.json()
+
+
+async def test_both_memories_are_read_through_one_gateway(
+    api: Api, real_cluster: str, start_gateway: StartGateway, tmp_path: Path
+) -> None:
+    place = Place(tmp_path)
+    own, old = new_session_id(AGENT), converse(api, ("Hi", "Hello"))
+    session_key = SessionKey(Owner(AGENT), own)
+    await asyncio.to_thread(place.append, session_key, turn(user("Look:", image()), assistant("A dot.")))
+    settings = json.loads(place.config.read_text())["memory"]
+    gateway = await start_gateway(real_cluster, None, {"memory": settings})
+    base = f"http://127.0.0.1:{gateway.data_port}"
+    status, document = await fetch(f"{base}{MEMORY}/{own}/messages")
+    assert (status, [one["response"] for one in document["messages"]]) == (200, ["A dot."])
+    status, document = await fetch(f"{base}{MEMORY}/{old}/messages")
+    assert (status, [one["response"] for one in document["messages"]]) == (200, ["Hello"])
+    unknown = new_session_id(AGENT)
+    direct = await fetch(f"{real_cluster}{MEMORY}/{unknown}")
+    assert await fetch(f"{base}{MEMORY}/{unknown}") == direct
+    assert direct[0] == 404
+    search = {"query": {"term": {"namespace.session_id": own}}}
+    _, document = await fetch(f"{base}/_plugins/_ml/memory_containers/any/memories/working/_search", "POST", search)
+    assert document["hits"]["total"]["value"] == 2
+    assert await fetch(f"{base}{MEMORY}/{own}", "DELETE") == (200, {"success": True})
+    assert (await fetch(f"{base}{MEMORY}/{own}"))[0] == 404
+
+
+# Conversations
+
+AGENTS = [f"{provider}_{type_}_upgraded" for provider in WIRES for type_ in ("flow", "cflow", "conv_tools")]
+
+
+def settings_for(real_cluster: str, folder: Path) -> dict[str, Any]:
+    """Return settings by which every agent has the gateway's memory, in a file of `folder`."""
+    return {
+        "upstream": {"url": real_cluster},
+        "memory": {"sqlite": {"path": str(folder / "sessions.sqlite3")}},
+        "agents": {"rules": [{"agent": "*", "memory": "gateway"}]},
+    }
+
+
+async def ask(gateway: Process, agent_id: str, input: Any, memory_id: str) -> Any:
+    """Run the agent through `gateway`, and return the answer."""
+    data_port, _ = await gateway.ports()
+    body = {"input": input, "parameters": {"memory_id": memory_id}}
+    url = f"http://127.0.0.1:{data_port}/_plugins/_ml/agents/{agent_id}/_execute"
+    status, answer = await fetch(url, "POST", body)
+    assert status == 200, answer
+    return answer
+
+
+@pytest.mark.parametrize("name", AGENTS)
+async def test_three_turns_through_gateways_that_are_killed_in_between(
+    real_cluster: str, agents: dict[str, Agent], llm: LLM, tmp_path: Path, name: str
+) -> None:
+    settings, memory_id = settings_for(real_cluster, tmp_path), ""
+    for turn_input, reply in zip(TURNS, ("First answer.", "Second answer.", "Third answer."), strict=True):
+        llm.taken()
+        llm.replies(reply)
+        async with Process(tmp_path, settings) as gateway:
+            answer = await ask(gateway, agents[name].agent_id, turn_input, memory_id)
+            gateway.process.kill()
+            await gateway.process.wait()
+        outputs = answer["inference_results"][0]["output"]
+        memory_id = next(output["result"] for output in outputs if output["name"] == "memory_id")
+    assert texts_in_order(llm.taken()[0]) == IN_ORDER
+
+
+async def test_two_gateway_processes_share_a_session(
+    real_cluster: str, agents: dict[str, Agent], llm: LLM, tmp_path: Path
+) -> None:
+    settings, memory_id = settings_for(real_cluster, tmp_path), ""
+    for folder in ("first", "second"):
+        (tmp_path / folder).mkdir()
+    async with Process(tmp_path / "first", settings) as first, Process(tmp_path / "second", settings) as second:
+        for gateway, turn_input, reply in zip(
+            (first, second, first), TURNS, ("First answer.", "Second answer.", "Third answer."), strict=True
+        ):
+            llm.taken()
+            llm.replies(reply)
+            answer = await ask(gateway, agents["bedrock_flow_upgraded"].agent_id, turn_input, memory_id)
+            outputs = answer["inference_results"][0]["output"]
+            memory_id = next(output["result"] for output in outputs if output["name"] == "memory_id")
+    assert texts_in_order(llm.taken()[0]) == IN_ORDER
+
+
+@pytest.mark.usefixtures("unified_on")
+@pytest.mark.parametrize("name", ["v2_bedrock", "v2_openai"])
+async def test_a_v2_agent_doubles_no_message_of_a_client_that_sends_all(
+    real_cluster: str, unified_agents: dict[str, str], llm: LLM, tmp_path: Path, name: str
+) -> None:
+    conversation: list[Any] = []
+    memory_id = ""
+    async with Process(tmp_path, settings_for(real_cluster, tmp_path)) as gateway:
+        for number in range(3):
+            conversation.append({"role": "user", "content": [{"type": "text", "text": f"Question {number}?"}]})
+            llm.taken()
+            llm.replies(f"Answer {number}.")
+            answer = await ask(gateway, unified_agents[name], conversation, memory_id)
+            memory_id = answer["memory_id"]
+            conversation.append(answer["message"])
+            sent = json.dumps(llm.taken()[0])
+            parts = [f"{kind} {n}" for n in range(number + 1) for kind in ("Question", "Answer")][:-1]
+            assert [sent.count(part) for part in parts] == [1] * len(parts)
+            assert sorted(parts, key=sent.index) == parts
