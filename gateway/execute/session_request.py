@@ -13,7 +13,16 @@ from typing import Any
 import msgspec
 
 from gateway.errors import InvalidInput, Problem
-from gateway.memory.conversion import NewInput, Place, as_cluster_input, as_input, convert, place_map, relocate
+from gateway.memory.conversion import (
+    NewInput,
+    Place,
+    as_cluster_input,
+    as_input,
+    convert,
+    has_converse_blocks,
+    place_map,
+    relocate,
+)
 from gateway.memory.model import Message, Metadata, StoredMessage
 from gateway.memory.prefix import count_known
 from gateway.memory.repair import Placed, repair
@@ -34,6 +43,7 @@ _STEPS_LEFT_OUT = Notice(
     "MEMORY_STEPS_LEFT_OUT",
     "the tool calls and the reasoning in earlier answers can't be delivered to this agent and are left out",
 )
+_BLOCKS_LEFT_OUT = "reasoning and other blocks that only Bedrock Converse has can't be delivered, and are left out"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +134,9 @@ def compose(
     else:
         _write(written, new, known, earlier, repaired)
     body, merged = written.read()
+    if profile.generation is Generation.UNIFIED_V2:
+        left_out = (placed.at for placed in repaired if has_converse_blocks(placed.message))
+        notices += tuple(Notice(_STEPS_LEFT_OUT.code, _BLOCKS_LEFT_OUT, at) for at in left_out)
     return SessionRequest(body, merged, added, new.system, (*earlier.notices, *notices))
 
 

@@ -119,7 +119,8 @@ def _with_content(block: Block) -> Block:
 def as_cluster_input(message: Message) -> list[Written]:
     """Return a stored message for an `input` that the cluster reads itself (`conversational_v2`).
 
-    Each tool result is a message of its own, of role tool. Blocks that only Bedrock Converse has are left out.
+    Each tool result is a message of its own, of role tool. Blocks that only Bedrock Converse has are left out; see
+    `has_converse_blocks`.
     """
     written: list[Written] = []
     content: list[Block] = []
@@ -140,6 +141,20 @@ def as_cluster_input(message: Message) -> list[Written]:
     if content or calls:
         written.append({"role": message.role, "content": content, **({"toolCalls": calls} if calls else {})})
     return written
+
+
+def has_converse_blocks(message: Message) -> bool:
+    """Return True if the message has blocks that only Bedrock Converse has, such as reasoning and cache points."""
+    return any(_is_converse_block(block) for block in message.content)
+
+
+def _is_converse_block(block: Block) -> bool:
+    match block:
+        case {"toolUse": _}:
+            return False
+        case {"toolResult": result}:
+            return any(_typed(item) is None for item in result.get("content") or ())
+    return _typed(block) is None
 
 
 def _typed(block: Block) -> Block | None:

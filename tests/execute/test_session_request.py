@@ -18,6 +18,7 @@ from tests.memory.conversations import assistant, image, text, tool_result, tool
 
 PROFILE = AgentProfile("a", "name", "flow", (2, 19, 0), Generation.TEXT)
 WITH_MEMORY = AgentProfile("a", "name", "conversational", (2, 19, 0), Generation.TEXT, memory_type="conversation_index")
+V2 = AgentProfile("a", "name", "conversational_v2", (3, 6, 0), Generation.UNIFIED_V2, unified_api=True)
 SENT = Metadata(input_type="text")
 
 
@@ -98,6 +99,14 @@ def test_steps_of_answers_can_be_left_out_but_not_those_of_clients() -> None:
     kept = [item.message.content for item in less.history]
     assert kept == [*(message.content for message in own), (text("So."),), (text("Done."),)]
     assert [notice.code for notice in composed({"input": "?"}, less).notices] == ["MEMORY_STEPS_LEFT_OUT"]
+
+
+def test_what_a_cluster_that_reads_the_input_does_not_know_is_left_out_and_reported() -> None:
+    reasoning = {"reasoningContent": {"reasoningText": {"text": "Hm."}}}
+    sent = composed({"input": "And?"}, earlier(user("Hi"), assistant(reasoning, "Hello.")), profile=V2)
+    assert [(notice.code, notice.place) for notice in sent.notices] == [("MEMORY_STEPS_LEFT_OUT", "memory[8]")]
+    assert "reasoning" not in sent.body.decode()
+    assert composed({"input": "And?"}, profile=V2).notices == ()
 
 
 def test_what_the_store_holds_but_the_gateway_can_not_read_is_named() -> None:
