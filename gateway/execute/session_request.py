@@ -19,7 +19,7 @@ from gateway.memory.conversion import (
     as_cluster_input,
     as_input,
     convert,
-    has_converse_blocks,
+    find_left_out,
     place_map,
     relocate,
 )
@@ -43,7 +43,6 @@ _STEPS_LEFT_OUT = Notice(
     "MEMORY_STEPS_LEFT_OUT",
     "the tool calls and the reasoning in earlier answers can't be delivered to this agent and are left out",
 )
-_BLOCKS_LEFT_OUT = "reasoning and other blocks that only Bedrock Converse has can't be delivered, and are left out"
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +134,9 @@ def compose(
         _write(written, new, known, earlier, repaired)
     body, merged = written.read()
     if profile.generation is Generation.UNIFIED_V2:
-        left_out = (placed.at for placed in repaired if has_converse_blocks(placed.message))
-        notices += tuple(Notice(_STEPS_LEFT_OUT.code, _BLOCKS_LEFT_OUT, at) for at in left_out)
+        notices += tuple(
+            Notice(code, reason, placed.at) for placed in repaired for code, reason in find_left_out(placed.message)
+        )
     return SessionRequest(body, merged, added, new.system, (*earlier.notices, *notices))
 
 

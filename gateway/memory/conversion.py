@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, assert_never
 
@@ -119,8 +119,7 @@ def _with_content(block: Block) -> Block:
 def as_cluster_input(message: Message) -> list[Written]:
     """Return a stored message for an `input` that the cluster reads itself (`conversational_v2`).
 
-    Each tool result is a message of its own, of role tool. Blocks that only Bedrock Converse has are left out; see
-    `has_converse_blocks`.
+    Each tool result is a message of its own, of role tool. See `find_left_out` for what it does not hold.
     """
     written: list[Written] = []
     content: list[Block] = []
@@ -143,18 +142,22 @@ def as_cluster_input(message: Message) -> list[Written]:
     return written
 
 
-def has_converse_blocks(message: Message) -> bool:
-    """Return True if the message has blocks that only Bedrock Converse has, such as reasoning and cache points."""
-    return any(_is_converse_block(block) for block in message.content)
-
-
-def _is_converse_block(block: Block) -> bool:
-    match block:
-        case {"toolUse": _}:
-            return False
-        case {"toolResult": result}:
-            return any(_typed(item) is None for item in result.get("content") or ())
-    return _typed(block) is None
+def find_left_out(message: Message) -> Iterator[tuple[str, str]]:
+    """Yield the code and the reason of each kind of content that `as_cluster_input` leaves out of the message."""
+    blocks = [
+        item
+        for block in message.content
+        for item in (block["toolResult"].get("content") or () if "toolResult" in block else [block])
+        if "toolUse" not in item
+    ]
+    if any(_typed(block) is None for block in blocks):
+        reason = "reasoning and other blocks that only Bedrock Converse has can't be delivered, and are left out"
+        yield "MEMORY_STEPS_LEFT_OUT", reason
+    media = [block[kind] for block in blocks for kind in model.MEDIA_KINDS if kind in block]
+    if any(medium.get("name") for medium in media):
+        yield "DOCUMENT_NAME_DROPPED", "the cluster takes documents without their names"
+    if any("bucketOwner" in medium["source"].get("s3Location", {}) for medium in media):
+        yield "BUCKET_OWNER_DROPPED", "the cluster takes S3 addresses without the bucket's account"
 
 
 def _typed(block: Block) -> Block | None:

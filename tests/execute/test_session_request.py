@@ -107,6 +107,10 @@ def test_what_a_cluster_that_reads_the_input_does_not_know_is_left_out_and_repor
     assert [(notice.code, notice.place) for notice in sent.notices] == [("MEMORY_STEPS_LEFT_OUT", "memory[8]")]
     assert "reasoning" not in sent.body.decode()
     assert composed({"input": "And?"}, profile=V2).notices == ()
+    source = {"s3Location": {"uri": "s3://b/k", "bucketOwner": "123456789012"}}
+    document = {"document": {"format": "pdf", "name": "plan", "source": source}}
+    sent = composed({"input": "And?"}, earlier(user("Hi", document)), profile=V2)
+    assert [notice.code for notice in sent.notices] == ["DOCUMENT_NAME_DROPPED", "BUCKET_OWNER_DROPPED"]
 
 
 def test_what_the_store_holds_but_the_gateway_can_not_read_is_named() -> None:
