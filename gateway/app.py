@@ -16,7 +16,6 @@ from gateway.admin.pages import AdminPages
 from gateway.config.load import ConfigError
 from gateway.config.reload import check_reload
 from gateway.config.schema import Listen, Secret, Settings
-from gateway.generation import Generation, UseCase, UseCases
 from gateway.observe.logs import Logger, configure, warn_of_payloads
 from gateway.observe.metrics import Metrics
 from gateway.observe.nodes import Nodes
@@ -26,6 +25,7 @@ from gateway.proxy.application import RUNNER_OPTIONS as RUNNER_OPTIONS
 from gateway.proxy.application import Application
 from gateway.proxy.data_port import DataPort
 from gateway.proxy.listener import DataListener
+from gateway.runtime import Runtime, UseCase, UseCases
 from gateway.upstream.client import Upstream
 from gateway.upstream.tls import TlsSource, on_data_port, to_cluster, watch
 
@@ -43,7 +43,7 @@ class Gateway:
         self.metrics = Metrics()
         self.metrics.registry.register(Nodes(lambda: self.upstream.nodes.states()))
         self._use_case = use_case
-        self._now = Generation(settings, use_case, log, self.metrics)
+        self._now = Runtime(settings, use_case, log, self.metrics)
         self._background: set[asyncio.Task[None]] = set()
         self._stop_early = asyncio.Event()
         self._retiring: set[asyncio.Task[None]] = set()
@@ -106,7 +106,7 @@ class Gateway:
         """
         check_reload(self.settings, settings)
         tls = await asyncio.to_thread(on_data_port, settings.listen.tls, log)
-        new = Generation(settings, self._use_case, log, self.metrics)
+        new = Runtime(settings, self._use_case, log, self.metrics)
         try:
             await new.start()
         except ConfigError:
@@ -189,19 +189,19 @@ def create_app(settings: Settings, use_case: UseCase | None = None, log: Logger 
         ConfigError: as `Gateway`; on startup also a file that the settings name can't be used.
     """
     log = log or configure(settings.logs.level, settings.logs.format, payloads=settings.logs.payloads)
-    generation = Generation(settings, use_case or _real_use_case(), log, Metrics())
+    runtime = Runtime(settings, use_case or _real_use_case(), log, Metrics())
 
     async def run(_: web.Application) -> AsyncIterator[None]:
         async with contextlib.AsyncExitStack() as undo:
-            undo.push_async_callback(generation.close)
-            await generation.start()
-            generation.port.lifecycle.start()
+            undo.push_async_callback(runtime.close)
+            await runtime.start()
+            runtime.port.lifecycle.start()
             yield
-            await generation.ended()
-            generation.port.lifecycle.stop()
+            await runtime.ended()
+            runtime.port.lifecycle.stop()
 
     app = web.Application()
-    Application(generation.port).add_to(app)
+    Application(runtime.port).add_to(app)
     app.cleanup_ctx.append(run)
     return app
 

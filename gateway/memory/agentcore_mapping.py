@@ -21,7 +21,7 @@ from gateway.memory.agentcore_envelope import BlobType, MalformedBlob, UnknownMe
 from gateway.memory.model import Block, Message, Metadata, Role
 from gateway.memory.store import TooLargeForStore, Unstorable
 
-Generation = Literal["metadata", "envelope"]
+MappingForm = Literal["metadata", "envelope"]
 Payload = dict[str, Any]
 
 LONGEST_TEXT = 100_000
@@ -48,7 +48,7 @@ class Event(Struct, frozen=True):
 
 def to_event(
     message: Message,
-    generation: Generation = "metadata",
+    form: MappingForm = "metadata",
     place: str = "message",
     tools: Mapping[str, str] | None = None,
     room: int = metadata_form.MOST_ENTRIES,
@@ -66,7 +66,7 @@ def to_event(
     payload, joined = _payload(message, tools or {})
     own = {JOINED: format(joined, "x")} if joined else {}
     explicit = None if _inferred_role(payload) == message.role else message.role
-    if generation == "metadata":
+    if form == "metadata":
         if explicit is not None:
             own[ROLE] = explicit
         strings = metadata_form.to_strings(message.metadata, place)

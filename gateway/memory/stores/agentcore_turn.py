@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from gateway.memory.agentcore_mapping import Event, Generation, to_event
+from gateway.memory.agentcore_mapping import Event, MappingForm, to_event
 from gateway.memory.agentcore_metadata import MOST_ENTRIES, PREFIX, is_allowed
 from gateway.memory.model import Message, SessionKey, Turn
 from gateway.memory.store import TooLargeForStore, Unstorable
@@ -31,9 +31,9 @@ class Writer:
     """
 
     def __init__(
-        self, generation: Generation, call: Operation, key: SessionKey, turn: Turn, attempt: str, after: Entry | None
+        self, form: MappingForm, call: Operation, key: SessionKey, turn: Turn, attempt: str, after: Entry | None
     ) -> None:
-        self._generation = generation
+        self._form = form
         self._call = call
         self._key = key
         self._turn = turn
@@ -78,7 +78,7 @@ class Writer:
         if media.references(message):
             raise Unstorable("a source has the reserved member `gatewayMedia`", place)
         kept = media.with_references(message, stored) if stored else message
-        event = to_event(kept, self._generation, place, self._tools, MOST_ENTRIES - OWN_ENTRIES)
+        event = to_event(kept, self._form, place, self._tools, MOST_ENTRIES - OWN_ENTRIES)
         size = len(json.dumps(event.payload))
         if size > LARGEST_EVENT:
             raise TooLargeForStore(

@@ -1,4 +1,4 @@
-"""Messages become the events that the mapping describes, and events of every known writer become messages."""
+"""Messages become the events that the mapping describes, and come back from them."""
 
 from __future__ import annotations
 
@@ -7,74 +7,42 @@ from typing import Any
 
 import pytest
 
-from gateway.memory.agentcore_envelope import (
-    MalformedBlob,
-    UnknownBlobType,
-    UnknownBlobVersion,
-    UnknownContentType,
-    UnknownMessageType,
-    UnreadableEvent,
-)
-from gateway.memory.agentcore_mapping import LONGEST_TEXT, Event, Generation, from_event, to_event
+from gateway.memory.agentcore_mapping import LONGEST_TEXT, Event, MappingForm, from_event, to_event
 from gateway.memory.model import Block, Message, Metadata, Usage
 from gateway.memory.store import TooLargeForStore, Unstorable
+from tests.memory.agentcore.payloads import (
+    CALL,
+    DOCUMENT,
+    IMAGE,
+    JSON_RESULT,
+    MARK,
+    RESULT,
+    STORED_JSON_RESULT,
+    STORED_RESULT,
+    USE,
+    calls,
+    content,
+    metadata,
+    results,
+    spoken,
+    wrapped,
+)
 from tests.memory.agentcore.service_model import input_problems
 
-IMAGE: Block = {"image": {"format": "png", "source": {"bytes": "iVBORw0KGgo="}}}
-DOCUMENT: Block = {"document": {"format": "pdf", "name": "Report", "source": {"bytes": "JVBERg=="}}}
-USE: Block = {"toolUse": {"toolUseId": "1", "name": "search", "input": {"query": "cats", "most": None}}}
-RESULT: Block = {"toolResult": {"toolUseId": "1", "status": "success", "content": [{"text": "3 cats"}]}}
-JSON_RESULT: Block = {"toolResult": {"toolUseId": "2", "content": [{"json": {"cats": 3}}, IMAGE]}}
-MARK = {"format": "strands"}
-
-
-def said(role: str, text: str) -> dict[str, Any]:
-    return {"conversational": {"role": role, "content": {"text": text}}}
-
-
-def content(value: dict[str, Any]) -> dict[str, Any]:
-    return {"blob": {"blobType": "camunda.messageContent", "version": 1, "content": value}}
-
-
-def wrapped(block: Block) -> dict[str, Any]:
-    return content({"type": "object", "object": block, "metadata": MARK})
-
-
-def calls(*data: dict[str, Any]) -> dict[str, Any]:
-    return {"blob": {"blobType": "camunda.toolCalls", "version": 1, "toolCalls": list(data)}}
-
-
-def results(*data: dict[str, Any]) -> dict[str, Any]:
-    return {"blob": {"blobType": "camunda.toolCallResults", "version": 1, "results": list(data)}}
-
-
-def metadata(data: dict[str, Any], **properties: Any) -> dict[str, Any]:
-    envelope = {"blobType": "camunda.messageMetadata", "version": 1, "metadata": data}
-    return {"blob": {**envelope, "properties": properties} if properties else envelope}
-
-
-CALL = {"id": "1", "name": "search", "arguments": {"query": "cats", "most": None}}
-STORED_RESULT = {"id": "1", "content": "3 cats", "properties": {"status": "success"}}
-STORED_JSON_RESULT = {
-    "id": "2",
-    "content": [{"json": {"cats": 3}}, IMAGE],
-    "properties": {"contentFormat": "strands"},
-}
-
 ROUND_TRIPS: dict[str, tuple[Message, list[dict[str, Any]], str]] = {
-    "text of the user": (Message("user", ({"text": "Hello"},)), [said("USER", "Hello")], ""),
-    "text of the assistant": (Message("assistant", ({"text": "Hi"},)), [said("ASSISTANT", "Hi")], ""),
+    "text of the user": (Message("user", ({"text": "Hello"},)), [spoken("USER", "Hello")], ""),
+    "text of the assistant": (Message("assistant", ({"text": "Hi"},)), [spoken("ASSISTANT", "Hi")], ""),
     "several texts": (
         Message("user", ({"text": "a"}, {"text": "b"})),
-        [said("USER", "a"), said("USER", "b")],
+        [spoken("USER", "a"), spoken("USER", "b")],
         "",
     ),
     "text between media": (
         Message("user", ({"text": "a"}, IMAGE, {"text": "b"}, DOCUMENT)),
         [
-            said("USER", "a"),
+            spoken("USER", "a"),
             wrapped(IMAGE),
-            said("USER", "b"),
+            spoken("USER", "b"),
             content({"type": "document", "document": DOCUMENT["document"], "metadata": MARK}),
         ],
         "",
@@ -90,7 +58,7 @@ ROUND_TRIPS: dict[str, tuple[Message, list[dict[str, Any]], str]] = {
     "nothing": (Message("assistant", ()), [], "assistant"),
     "text and tool call": (
         Message("assistant", ({"text": "I look."}, USE)),
-        [said("ASSISTANT", "I look."), calls(CALL)],
+        [spoken("ASSISTANT", "I look."), calls(CALL)],
         "",
     ),
     "tool call alone": (Message("assistant", (USE,)), [calls(CALL)], ""),
@@ -105,10 +73,10 @@ ROUND_TRIPS: dict[str, tuple[Message, list[dict[str, Any]], str]] = {
         [wrapped({"toolUse": {"name": "search"}})],
         "assistant",
     ),
-    "tool result": (Message("user", (RESULT,)), [said("TOOL", "3 cats"), results(STORED_RESULT)], ""),
+    "tool result": (Message("user", (RESULT,)), [spoken("TOOL", "3 cats"), results(STORED_RESULT)], ""),
     "tool results": (
         Message("user", (RESULT, JSON_RESULT)),
-        [said("TOOL", '3 cats\n{"cats":3}'), results(STORED_RESULT, STORED_JSON_RESULT)],
+        [spoken("TOOL", '3 cats\n{"cats":3}'), results(STORED_RESULT, STORED_JSON_RESULT)],
         "",
     ),
     "tool result without text": (
@@ -118,7 +86,7 @@ ROUND_TRIPS: dict[str, tuple[Message, list[dict[str, Any]], str]] = {
     ),
     "tool result and a question": (
         Message("user", (RESULT, {"text": "And dogs?"})),
-        [said("TOOL", "3 cats"), results(STORED_RESULT), said("USER", "And dogs?")],
+        [spoken("TOOL", "3 cats"), results(STORED_RESULT), spoken("USER", "And dogs?")],
         "",
     ),
     "reasoning": (
@@ -206,7 +174,7 @@ def with_extra(known: Metadata, **extra: Any) -> Metadata:
 
 def test_older_metadata_are_strings_without_nulls() -> None:
     event = to_event(Message("user", ({"text": "a"},), FULL))
-    assert event == Event([said("USER", "a")], STRINGS)
+    assert event == Event([spoken("USER", "a")], STRINGS)
     assert_accepted(event)
     [message] = from_event(event.payload, event.metadata)
     assert message.metadata == with_extra(FULL, userId="u1", tokens="150")
@@ -247,7 +215,7 @@ def test_older_metadata_that_the_service_refuses_are_strings_in_an_envelope(extr
     [(name, value)] = extra.items()
     kept = value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
     event = to_event(Message("user", ({"text": "a"},), with_extra(Metadata(), fits="yes", **extra)))
-    assert event == Event([said("USER", "a"), metadata({name: kept})], {"fits": "yes"})
+    assert event == Event([spoken("USER", "a"), metadata({name: kept})], {"fits": "yes"})
     assert_accepted(event)
     [message] = from_event(event.payload, event.metadata)
     assert message.metadata.extra == {"fits": "yes", name: kept}
@@ -261,18 +229,18 @@ def test_older_metadata_beyond_the_greatest_number_are_in_an_envelope() -> None:
     assert from_event(event.payload, {**event.metadata, "seq": "3", "mlc.turn": "1/x"}) == [message]
 
 
-@pytest.mark.parametrize("generation", ["metadata", "envelope"])
+@pytest.mark.parametrize("form", ["metadata", "envelope"])
 @pytest.mark.parametrize("name", ["", "seq", "mlc.created", "mlc."])
-def test_reserved_names_of_metadata_are_refused(name: str, generation: Generation) -> None:
+def test_reserved_names_of_metadata_are_refused(name: str, form: MappingForm) -> None:
     with pytest.raises(Unstorable, match="reserved") as caught:
-        to_event(Message("user", (), with_extra(Metadata(), **{name: "x"})), generation, "messages[2]")
+        to_event(Message("user", (), with_extra(Metadata(), **{name: "x"})), form, "messages[2]")
     assert caught.value.place == "messages[2].metadata.extra"
 
 
 # Limits
 
 
-@pytest.mark.parametrize("generation", ["metadata", "envelope"])
+@pytest.mark.parametrize("form", ["metadata", "envelope"])
 @pytest.mark.parametrize(
     ("text", "parts"),
     [
@@ -284,9 +252,9 @@ def test_reserved_names_of_metadata_are_refused(name: str, generation: Generatio
     ],
     ids=["longest", "one more", "three times", "longest of two units", "one more of two units"],
 )
-def test_long_texts_are_stored_in_parts(text: str, parts: int, generation: Generation) -> None:
+def test_long_texts_are_stored_in_parts(text: str, parts: int, form: MappingForm) -> None:
     message = Message("user", ({"text": "before"}, {"text": text}, {"text": text}, IMAGE, {"text": "after"}))
-    event = to_event(message, generation)
+    event = to_event(message, form)
     assert sum("conversational" in item for item in event.payload) == 2 + 2 * parts
     assert_accepted(event)
     assert from_event(event.payload, event.metadata) == [message]
@@ -313,198 +281,3 @@ def test_what_json_does_not_hold_is_refused(block: Block) -> None:
     with pytest.raises(Unstorable) as caught:
         to_event(Message("user", ({"text": "a"}, block)), "metadata", "messages[1]")
     assert caught.value.place == "messages[1].content[1]"
-
-
-# Events of other writers
-
-FOREIGN: dict[str, tuple[list[dict[str, Any]], dict[str, str], list[Message]]] = {
-    "calls in an array": (
-        [said("ASSISTANT", "I look."), {"blob": [CALL]}],
-        {},
-        [Message("assistant", ({"text": "I look."}, USE))],
-    ),
-    "calls in the text of an array": ([{"blob": json.dumps([CALL])}], {}, [Message("assistant", (USE,))]),
-    "call without arguments": (
-        [calls({"id": "1", "name": "now"})],
-        {},
-        [Message("assistant", ({"toolUse": {"toolUseId": "1", "name": "now", "input": {}}},))],
-    ),
-    "tool text without a blob": (
-        [said("TOOL", "3 cats")],
-        {},
-        [Message("user", ({"toolResult": {"toolUseId": "", "content": [{"text": "3 cats"}]}},))],
-    ),
-    "the blob counts, not the tool text": (
-        [said("TOOL", "other"), results({"id": "1", "name": "search", "content": "3 cats"})],
-        {},
-        [Message("user", ({"toolResult": {"toolUseId": "1", "content": [{"text": "3 cats"}]}},))],
-    ),
-    "result that is an object": (
-        [results({"id": "1", "name": "search", "content": {"cats": 3}, "properties": {"status": "error"}})],
-        {},
-        [Message("user", ({"toolResult": {"toolUseId": "1", "status": "error", "content": [{"json": {"cats": 3}}]}},))],
-    ),
-    "result without content": (
-        [results({"id": "1", "content": None})],
-        {},
-        [Message("user", ({"toolResult": {"toolUseId": "1", "content": []}},))],
-    ),
-    "texts only": (
-        [said("USER", "a"), said("USER", "b")],
-        {"userId": "u1", "seq": "0"},
-        [Message("user", ({"text": "a"}, {"text": "b"}), Metadata(extra={"userId": "u1"}))],
-    ),
-    "document of Camunda": (
-        [said("USER", "a"), content({"type": "document", "document": {"id": "d"}, "metadata": {}})],
-        {},
-        [Message("user", ({"text": "a"}, {"text": '{"id":"d"}'}))],
-    ),
-    "object of Camunda": (
-        [said("USER", "a"), content({"type": "object", "content": {"b": 1}})],
-        {},
-        [Message("user", ({"text": "a"}, {"text": '{"b":1}'}))],
-    ),
-    "image of Camunda": (
-        [said("USER", "a"), content({"type": "blob", "blob": "iVBORw0KGgo=", "mimeType": "image/png"})],
-        {},
-        [Message("user", ({"text": "a"}, IMAGE))],
-    ),
-    "reasoning of Camunda": (
-        [said("ASSISTANT", "a"), content({"type": "reasoning", "text": "Hm.", "signature": "s", "redacted": False})],
-        {},
-        [
-            Message(
-                "assistant",
-                ({"text": "a"}, {"reasoningContent": {"reasoningText": {"text": "Hm.", "signature": "s"}}}),
-            )
-        ],
-    ),
-    "name and role of Camunda": (
-        [wrapped(IMAGE), metadata({"userId": {"id": 1}}, name="Alice", role="user")],
-        {"seq": "0"},
-        [Message("user", (IMAGE,), Metadata(extra={"userId": {"id": 1}, "name": "Alice"}))],
-    ),
-    "role of a tool message": (
-        [metadata({}, role="tool_call_result"), results({"id": "1", "content": "x"})],
-        {},
-        [Message("user", ({"toolResult": {"toolUseId": "1", "content": [{"text": "x"}]}},))],
-    ),
-    "no payload": ([], {}, []),
-}
-
-
-@pytest.mark.parametrize("name", FOREIGN)
-def test_events_of_other_writers(name: str) -> None:
-    payload, values, expected = FOREIGN[name]
-    assert from_event(payload, values) == expected
-
-
-UNREADABLE: dict[str, tuple[list[dict[str, Any]], dict[str, str], type[UnreadableEvent], str]] = {
-    "later version": (
-        [{"blob": {"blobType": "camunda.toolCalls", "version": 2, "toolCalls": []}}],
-        {},
-        UnknownBlobVersion,
-        "payload[0].blob.version",
-    ),
-    "unknown blob": (
-        [said("USER", "a"), {"blob": {"blobType": "x", "version": 1}}],
-        {},
-        UnknownBlobType,
-        "payload[1].blob.blobType",
-    ),
-    "malformed blob": ([said("USER", "a"), {"blob": "text"}], {}, MalformedBlob, "payload[1].blob"),
-    "unknown content": ([content({"type": "x"})], {}, UnknownContentType, "payload[0].blob.content.type"),
-    "unknown media type": (
-        [content({"type": "blob", "blob": "AA==", "mimeType": "font/woff"})],
-        {},
-        UnknownContentType,
-        "payload[0].blob.content.mimeType",
-    ),
-    "content without text": ([content({"type": "text"})], {}, MalformedBlob, "payload[0].blob.content.text"),
-    "call without a name": ([calls({"id": "1"})], {}, MalformedBlob, "payload[0].blob.toolCalls[0]"),
-    "role OTHER": ([said("OTHER", "a")], {}, UnknownMessageType, "payload[0].conversational.role"),
-    "image without a role": ([wrapped(IMAGE)], {}, UnknownMessageType, "payload"),
-    "two roles": ([said("USER", "a"), said("ASSISTANT", "b")], {}, UnknownMessageType, "payload"),
-    "unknown role": ([wrapped(IMAGE)], {"mlc.role": "system"}, UnknownMessageType, "metadata"),
-    "other payload": ([{"json": {"content": {}}}], {}, UnknownMessageType, "payload[0]"),
-    "part of no text": (
-        [wrapped(IMAGE), said("USER", "a")],
-        {"mlc.joined": "2"},
-        MalformedBlob,
-        "payload[1]",
-    ),
-    "parts that are no number": ([said("USER", "a")], {"mlc.joined": "x"}, MalformedBlob, "metadata.mlc.joined"),
-    "time that is none": ([said("USER", "a")], {"mlc.created": "now"}, MalformedBlob, "metadata"),
-    "usage that is none": ([said("USER", "a")], {"mlc.usage": "much"}, MalformedBlob, "metadata"),
-}
-
-
-@pytest.mark.parametrize("name", UNREADABLE)
-def test_unreadable_events_are_refused_with_their_place(name: str) -> None:
-    payload, values, error, place = UNREADABLE[name]
-    with pytest.raises(UnreadableEvent) as caught:
-        from_event(payload, values)
-    assert (type(caught.value), caught.value.place) == (error, place)
-
-
-# The plug-in of AWS for Strands
-
-
-def record(role: str, *blocks: Any, **more: Any) -> str:
-    message = {"role": role, "content": list(blocks)}
-    return json.dumps({"message": message, "message_id": 0, "created_at": "2026-01-02T03:04:05+00:00", **more})
-
-
-AT = Metadata(created=1_767_323_045.0)
-BYTES = {"image": {"format": "png", "source": {"bytes": {"__bytes_encoded__": True, "data": "iVBORw0KGgo="}}}}
-
-PLUGIN: dict[str, tuple[list[dict[str, Any]], dict[str, str], list[Message]]] = {
-    "text": ([said("USER", record("user", {"text": "a"}))], {}, [Message("user", ({"text": "a"},), AT)]),
-    "bytes": ([said("USER", record("user", BYTES))], {}, [Message("user", (IMAGE,), AT)]),
-    "several messages": (
-        [said("ASSISTANT", record("assistant", USE)), said("USER", record("user", RESULT))],
-        {},
-        [Message("assistant", (USE,), AT), Message("user", (RESULT,), AT)],
-    ),
-    "long message": (
-        [{"blob": json.dumps([record("user", {"text": "a"}), "user"])}],
-        {},
-        [Message("user", ({"text": "a"},), AT)],
-    ),
-    "long message, newer form": (
-        [{"blob": json.dumps({"_type": "message", "data": [record("user", {"text": "a"}), "user"]})}],
-        {},
-        [Message("user", ({"text": "a"},), AT)],
-    ),
-    "redacted": (
-        [
-            said(
-                "USER",
-                record("user", {"text": "a"}, redact_message={"role": "user", "content": [{"text": "[hidden]"}]}),
-            )
-        ],
-        {},
-        [Message("user", ({"text": "[hidden]"},), AT)],
-    ),
-    "state of an agent": ([{"blob": json.dumps({"_type": "agent_state", "x": 1})}], {}, []),
-    "session": ([{"blob": json.dumps({"session_id": "s", "session_type": "AGENT"})}], {}, []),
-    "agent, newer form": ([{"blob": json.dumps({"agent_id": "a"})}], {"stateType": "AGENT"}, []),
-}
-
-
-@pytest.mark.parametrize("name", PLUGIN)
-def test_events_of_the_plugin(name: str) -> None:
-    payload, values, expected = PLUGIN[name]
-    assert from_event(payload, values) == expected
-
-
-def test_text_of_our_own_that_looks_like_the_plugins_is_a_text() -> None:
-    text = record("assistant", {"text": "a"})
-    for generation, values in (("metadata", {"seq": "0"}), ("envelope", {})):
-        event = to_event(Message("user", ({"text": text},)), generation)  # type: ignore[arg-type]
-        assert from_event(event.payload, {**event.metadata, **values}) == [Message("user", ({"text": text},))]
-
-
-def test_malformed_record_of_the_plugin_is_refused() -> None:
-    with pytest.raises(MalformedBlob):
-        from_event([said("USER", record("system", {"text": "a"}))])

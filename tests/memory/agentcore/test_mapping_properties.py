@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.memory.agentcore_mapping import Generation, from_event, to_event
+from gateway.memory.agentcore_mapping import MappingForm, from_event, to_event
 from gateway.memory.agentcore_metadata import MOST_ENTRIES
 from gateway.memory.model import Block, Message, Metadata, Usage
 from tests.conftest import share
 from tests.memory.agentcore.service_model import input_problems
 
 EXAMPLES = 10_000 if share(100) == 100 else share(300)
-"""Conversations of each generation: all of them in a thorough run."""
+"""Conversations in each form: all of them in a thorough run."""
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 NUMBER = st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False)
@@ -106,21 +106,21 @@ def as_strings(extra: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def expected(message: Message, generation: Generation) -> Message:
+def expected(message: Message, form: MappingForm) -> Message:
     known = {name: getattr(message.metadata, name) for name in Metadata.__struct_fields__}
-    if generation == "metadata":
+    if form == "metadata":
         known["extra"] = as_strings(message.metadata.extra)
     return Message(message.role, in_order(message.content), Metadata(**known))
 
 
-@pytest.mark.parametrize("generation", ["metadata", "envelope"])
+@pytest.mark.parametrize("form", ["metadata", "envelope"])
 @settings(max_examples=EXAMPLES)
 @given(conversation=CONVERSATION)
-def test_conversations_come_back(generation: Generation, conversation: list[Message]) -> None:
+def test_conversations_come_back(form: MappingForm, conversation: list[Message]) -> None:
     found = []
     for seq, message in enumerate(conversation):
         own = {"seq": str(seq), "mlc.turn": "1/x", "mlc.turn_id": "t"}
-        event = to_event(message, generation, f"messages[{seq}]", room=MOST_ENTRIES - len(own))
+        event = to_event(message, form, f"messages[{seq}]", room=MOST_ENTRIES - len(own))
         values = {**event.metadata, **own}
         parameters = {
             "memoryId": "memory-abcdefghij",
@@ -132,4 +132,4 @@ def test_conversations_come_back(generation: Generation, conversation: list[Mess
         }
         assert input_problems("CreateEvent", parameters) == []
         found += from_event(json.loads(json.dumps(event.payload)), values)
-    assert found == [expected(message, generation) for message in conversation]
+    assert found == [expected(message, form) for message in conversation]

@@ -32,7 +32,7 @@ class UseCases(NamedTuple):
 UseCase = Callable[[Settings, Upstream, Logger, Metrics], UseCases | tuple[ExecuteHandler, ProfileCache]]
 
 
-class Generation:
+class Runtime:
     """One set of settings, and the parts that serve the requests which began under it."""
 
     def __init__(self, settings: Settings, use_case: UseCase, log: Logger, metrics: Metrics) -> None:
