@@ -24,7 +24,7 @@ from gateway.memory.management import (
 )
 from gateway.memory.model import Session
 from gateway.memory.rest_handler import store_errors
-from gateway.memory.store import SessionNotFound, Store, StoreError
+from gateway.memory.store import SessionNotFound, Store, StoreError, UnknownPosition
 from gateway.memory.strands_export import zip_session
 
 _LIMIT = 100
@@ -51,9 +51,14 @@ class MemoryPages:
         ]
 
     async def _list(self, request: web.Request) -> web.Response:
-        after, limit = request.query.get("after", ""), _number(request, "limit", _LIMIT)
-        with store_errors():
-            page = await list_sessions(self._store(), _wanted(request), after, min(limit, _MOST))
+        after, limit = request.query.get("after", ""), max(1, _number(request, "limit", _LIMIT))
+        try:
+            with store_errors():
+                page = await list_sessions(self._store(), _wanted(request), after, min(limit, _MOST))
+        except MemoryUnavailable as error:
+            if isinstance(error.__cause__, UnknownPosition):
+                raise InvalidInput(str(error.__cause__)) from None
+            raise
         document: dict[str, Any] = {"sessions": [session_as_json(one) for one in page.sessions]}
         return json_page(200, {**document, "next": page.next} if page.next else document)
 

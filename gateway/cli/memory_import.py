@@ -100,7 +100,7 @@ async def _import(store: Store, key: SessionKey, exchanges: Sequence[Exchange]) 
         for exchange in exchanges[first - 1 :]:
             yield turn_of(key.owner.agent_id, exchange)
 
-    return await append_missing(store, key, turns)
+    return await append_missing(store, key, turns, len(exchanges))
 
 
 def turn_of(agent_id: str, exchange: Exchange) -> Turn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -211,7 +212,7 @@ def _show_list(found: list[Session]) -> None:
         shown = session_as_json(session)
         pinned = "yes" if session.pinned else ""
         table.add_row(
-            *(str(shown[name]) for name in ("id", "agent_id", "tenant", "caller", "turns", "updated")), pinned
+            *(_printable(shown[name]) for name in ("id", "agent_id", "tenant", "caller", "turns", "updated")), pinned
         )
     console.print(table)
 
@@ -219,12 +220,20 @@ def _show_list(found: list[Session]) -> None:
 def _show_session(session: Session, messages: list[StoredMessage]) -> None:
     console = Console(highlight=False, markup=False)
     for name, value in session_as_json(session).items():
-        console.print(f"{name:10}{value}")
+        console.print(f"{name:10}{_printable(value)}")
     for stored in messages:
         failed = " (the run failed)" if stored.message.metadata.failed else ""
         console.print(Text(f"\n{stored.turn}. {stored.message.role}{failed}", style="bold"))
         for block in stored.message.content:
-            console.print(_shortened(block))
+            console.print(_printable(_shortened(block)))
+
+
+def _printable(value: Any) -> str:
+    """Return a value as text whose control characters, which could steer the terminal, are replaced."""
+    return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", str(value))
+
+
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def _shortened(block: dict[str, Any]) -> str:

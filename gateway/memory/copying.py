@@ -6,8 +6,8 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
 from gateway.memory.model import Session, SessionKey, Turn
-from gateway.memory.reading import read_turns
-from gateway.memory.store import Store, StoreError
+from gateway.memory.reading import read_turn, read_turns
+from gateway.memory.store import SessionNotFound, Store, StoreError
 
 TurnsFrom = Callable[[int], AsyncGenerator[Turn, None]]
 """Returns a session's turns from a number on; the first one is 1."""
@@ -24,39 +24,46 @@ async def copy_session(source: Store, target: Store, session: Session) -> int:
     session itself; those of the messages are kept.
 
     Raises:
-        OtherSession: the target's session is not a beginning of this one.
+        OtherSession: neither of the two sessions is a beginning of the other.
+        SessionNotFound: the session was deleted.
         StoreError: as `Store.append` and `Store.load`.
     """
     key = session.key
+    now = await source.session(key)  # the system text of the last turn is that of this moment
+    if now is None:
+        raise SessionNotFound(f"there is no session {key.id} any more")
+    total, last_system = now.turns, now.system or None
 
     async def turns(first: int) -> AsyncGenerator[Turn, None]:
         async for messages in read_turns(source, key, first):
             number = messages[0].turn
-            system = session.system or None if number == session.turns else None
+            if number > total:
+                return
+            system = last_system if number == total else None
             yield Turn(messages[0].turn_id, tuple(stored.message for stored in messages), system)
 
-    written = await append_missing(target, key, turns)
+    written = await append_missing(target, key, turns, total)
     if session.pinned:
         await target.pin(key, True)
     return written
 
 
-async def append_missing(target: Store, key: SessionKey, turns: TurnsFrom) -> int:
-    """Append the turns that the target's session does not have yet; return how many.
+async def append_missing(target: Store, key: SessionKey, turns: TurnsFrom, total: int) -> int:
+    """Append the turns that the target's session does not have yet; return how many. total: how many turns there are.
+
+    None are appended if the target's session has them all, and perhaps went on after them.
 
     Raises:
-        OtherSession: the last turn of the target's session has another id, or there are fewer turns than it has.
+        OtherSession: the last turn that both should have has another id in the target.
         StoreError: as `Store.append`.
     """
     present = await target.session(key)
     count = present.turns if present is not None else 0
-    if count:
-        held = (await target.load(key, limit=1)).messages
-        expected = await _first(turns(count))
-        if not held or expected is None or held[-1].turn_id != expected.id:
-            raise OtherSession(
-                f"The target has a session {key.id} whose turns are others. Delete it there to copy this one."
-            )
+    if common := min(count, total):
+        held = await read_turn(target, key, common)
+        expected = await _first(turns(common))
+        if held is None or expected is None or held[0].turn_id != expected.id:
+            raise OtherSession(f"The target has a session {key.id} whose turns are others.")
     written = 0
     async for turn in turns(count + 1):
         await target.append(key, turn, count + written)

@@ -3,37 +3,56 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 from gateway.memory.model import Owner, Session, SessionKey, StoredMessage
 from gateway.memory.store import Store
 
 PAGE = 100
+_TURN = 4
+"""Messages that are loaded at a time where one turn is read; most turns have two."""
 
 
-async def read_messages(store: Store, key: SessionKey, start: int = 0) -> AsyncGenerator[StoredMessage, None]:
-    """Yield the messages with a seq of `start` and more, oldest first.
+async def read_messages(
+    store: Store, key: SessionKey, start: int = 0, page_size: int = PAGE
+) -> AsyncGenerator[StoredMessage, None]:
+    """Yield the messages with a seq of `start` and more, oldest first. page_size: messages that are loaded at a time.
 
     Raises:
         SessionNotFound, UnreadableSession: as `Store.load`.
     """
     while True:
-        page = await store.load(key, before=start + PAGE, limit=PAGE)
+        page = await store.load(key, before=start + page_size, limit=page_size)
         found = [message for message in page.messages if message.seq >= start]
         for message in found:
             yield message
-        if len(found) < PAGE:
+        if len(found) < page_size:
             return
-        start += PAGE
+        start += page_size
 
 
-async def read_turns(store: Store, key: SessionKey, first: int = 1) -> AsyncGenerator[tuple[StoredMessage, ...], None]:
-    """Yield the messages of turn `first`, then of each later turn.
+async def read_turn(store: Store, key: SessionKey, number: int) -> tuple[StoredMessage, ...] | None:
+    """Return the messages of turn `number`; None if the session has no such turn.
+
+    Raises:
+        SessionNotFound, UnreadableSession: as `Store.load`.
+    """
+    async with aclosing(read_turns(store, key, number, _TURN)) as turns:
+        async for turn in turns:
+            return turn if turn[0].turn == number else None
+    return None
+
+
+async def read_turns(
+    store: Store, key: SessionKey, first: int = 1, page_size: int = PAGE
+) -> AsyncGenerator[tuple[StoredMessage, ...], None]:
+    """Yield the messages of turn `first`, then of each later turn. page_size: see `read_messages`.
 
     Raises:
         SessionNotFound, UnreadableSession: as `Store.load`.
     """
     turn: list[StoredMessage] = []
-    async for message in read_messages(store, key, await _first_seq(store, key, first)):
+    async for message in read_messages(store, key, await _first_seq(store, key, first), page_size):
         if turn and message.turn != turn[0].turn:
             yield tuple(turn)
             turn = []

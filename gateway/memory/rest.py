@@ -50,7 +50,7 @@ def message_document(session_id: str, turn: Sequence[StoredMessage]) -> Json:
 
 def trace_documents(session_id: str, turn: Sequence[StoredMessage]) -> list[Json]:
     """Return the tool calls of a turn with their results, in their order, as traces of the turn's message."""
-    results = {result["toolUseId"]: result for stored in turn for result in _blocks(stored.message, "toolResult")}
+    results = {result.get("toolUseId"): result for stored in turn for result in _blocks(stored.message, "toolResult")}
     parent = message_id(session_id, turn[0].turn)
     traces: list[Json] = []
     for stored in turn:
@@ -194,14 +194,13 @@ def _structured(message: Message) -> Json:
 
 
 def _typed(block: Block) -> Block:
-    """Return a block with its `type`, as the cluster stores it."""
+    """Return a block with its `type`, as the cluster stores it; one for which the cluster has no form as it is."""
     if isinstance(block.get("text"), str):
         return {"text": block["text"], "type": "TEXT"}
     for kind in _MEDIA:
-        if isinstance(block.get(kind), dict):
-            medium = block[kind]
-            source = medium.get("source") or {}
-            form = {"type": "URL", "data": source["url"]} if "url" in source else None
-            form = form or {"type": "BASE64", "data": source.get("bytes", "")}
-            return {kind: {"format": medium.get("format", ""), **form}, "type": kind.upper()}
+        match block.get(kind):
+            case {"format": format, "source": {"url": data} | {"bytes": data} as source, **rest}:
+                if not rest and len(source) == 1:
+                    type_ = "URL" if "url" in source else "BASE64"
+                    return {kind: {"format": format, "type": type_, "data": data}, "type": kind.upper()}
     return block

@@ -20,9 +20,9 @@ from gateway.errors import InvalidInput, MemoryUnavailable, Problem, SignatureCo
 from gateway.memory import rest
 from gateway.memory.model import Session, SessionKey, StoredMessage
 from gateway.memory.owner import agent_of, is_signed, message_id, owner_of, read_message_id
-from gateway.memory.reading import read_turns
+from gateway.memory.reading import PAGE, read_turn, read_turns
 from gateway.memory.rest_search import read_search
-from gateway.memory.store import Store, StoreError
+from gateway.memory.store import SessionNotFound, Store, StoreError
 from gateway.ports import Answer, ClusterReader, ExecuteCall
 
 _PAGE = 10
@@ -64,7 +64,10 @@ class SessionResources:
         if refusal is not None:
             return refusal
         with store_errors():
-            return await self._answer(resource, id, call)
+            try:
+                return await self._answer(resource, id, call)
+            except SessionNotFound:  # deleted meanwhile
+                return _json(404, rest.not_found(_NOT_FOUND.get(resource, "Message"), id))
 
     async def _answer(self, resource: str, id: str, call: ExecuteCall) -> Answer:
         session_id, number = (id, 0) if resource in _NOT_FOUND else read_message_id(id) or (id, 0)
@@ -88,7 +91,7 @@ class SessionResources:
                 await self._store.delete(session.key)
                 return {"success": True} if resource == "memory" else _deleted(session.key.id)
             case "memory":
-                return rest.memory_document(session, await self._turn(session.key, 1) or ())
+                return rest.memory_document(session, await read_turn(self._store, session.key, 1) or ())
             case "messages":
                 return await self._messages(session, call.raw_target)
             case "search":
@@ -98,7 +101,7 @@ class SessionResources:
             case "working":
                 stored = await self._message(session, number)
                 return None if stored is None else rest.working_document(container_id, session, stored)
-        turn = await self._turn(session.key, number)
+        turn = await read_turn(self._store, session.key, number)
         if turn is None:
             return None
         if resource == "message":
@@ -111,7 +114,7 @@ class SessionResources:
         start, size = _page(target)
         shown: list[dict[str, Any]] = []
         if size and start < session.turns:
-            async with aclosing(read_turns(self._store, session.key, start + 1)) as turns:
+            async with aclosing(read_turns(self._store, session.key, start + 1, min(2 * size, PAGE))) as turns:
                 async for turn in turns:
                     shown.append(rest.message_document(session.key.id, turn))
                     if len(shown) == size:
@@ -136,12 +139,6 @@ class SessionResources:
             total,
         )
 
-    async def _turn(self, key: SessionKey, number: int) -> tuple[StoredMessage, ...] | None:
-        async with aclosing(read_turns(self._store, key, number)) as turns:
-            async for turn in turns:
-                return turn if turn[0].turn == number else None
-        return None
-
     async def _message(self, session: Session, number: int) -> StoredMessage | None:
         """Return message number `number`, from 1."""
         if not 0 < number <= session.messages:
@@ -150,8 +147,14 @@ class SessionResources:
         return page.messages[0] if page.messages else None
 
     async def _refusal(self, call: ExecuteCall) -> Answer | None:
-        """Return the cluster's answer to a read of a memory if it refuses the caller; None if it does not."""
+        """Return the cluster's answer to a read of a memory if it refuses the caller; None if it does not.
+
+        Raises:
+            MemoryUnavailable: the answer does not tell, as the cluster is overloaded or fails.
+        """
         response = await self._cluster.exchange("GET", _UNKNOWN, self._credentials(call.headers))
+        if response.status >= 500 or response.status == 429:
+            raise MemoryUnavailable(f"The cluster can't check who sends this request: it answers {response.status}.")
         if response.status not in _REFUSED:
             return None
         names = ("Content-Type", "WWW-Authenticate")

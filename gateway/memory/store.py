@@ -38,6 +38,10 @@ class SessionNotFound(StoreError):
     """The owner has no session of this id."""
 
 
+class UnknownPosition(StoreError):
+    """The `after` of a list of sessions is not the `next` of a page."""
+
+
 class TooLargeForStore(StoreError):
     """The store can't keep a message of this size, or so many. Nothing was written."""
 
@@ -90,7 +94,11 @@ class Store(Protocol):
         """
 
     async def sessions(self, owner: Owner | None = None, after: str = "", limit: int = 100) -> SessionPage:
-        """Return the sessions of `owner`, or all of the store, the last updated first. after: `SessionPage.next`."""
+        """Return the sessions of `owner`, or all of the store, the last updated first. after: `SessionPage.next`.
+
+        Raises:
+            UnknownPosition: it is not one.
+        """
 
     async def delete(self, key: SessionKey) -> bool:
         """Delete the session with all its messages and media. Return whether it existed."""

@@ -155,10 +155,17 @@ async def test_a_store_that_fails_midway_loses_and_doubles_nothing() -> None:
     assert await _contents(target) == await _contents(source)
 
 
-@pytest.mark.parametrize("others", [(turn(),), (*TURNS, turn()), (TURNS[1],)])
+@pytest.mark.parametrize("others", [(turn(),), (TURNS[0], turn()), (TURNS[1],)])
 async def test_other_turns_under_the_same_id_are_left_alone(others: tuple[Turn, ...]) -> None:
     source, target = await _filled(*TURNS), await _filled(*others)
     before = await _contents(target)
     with pytest.raises(OtherSession):
         await copy_session(source, target, await find_session(source, key().id))
+    assert await _contents(target) == before
+
+
+async def test_a_session_that_went_on_in_the_target_is_left_as_it_is() -> None:
+    source, target = await _filled(*TURNS), await _filled(*TURNS, turn())
+    before = await _contents(target)
+    assert await copy_session(source, target, await find_session(source, key().id)) == 0
     assert await _contents(target) == before

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from gateway.memory.model import Owner, Session, SessionKey
-from gateway.memory.store import StoreError, StoreUnavailable, UnreadableSession
+from gateway.memory.store import StoreUnavailable, UnknownPosition, UnreadableSession
 from gateway.memory.stores.opensearch_cluster import Cluster
 from gateway.memory.stores.opensearch_documents import (
     Head,
@@ -238,5 +238,5 @@ def _times(updated: float) -> dict[str, int]:
 def _position(after: str) -> list[Any]:
     micros, _, session = after.partition(":")
     if not micros.isdecimal():
-        raise StoreError(f"{after!r} is not the `next` of a page of sessions")
+        raise UnknownPosition(f"{after!r} is not the `next` of a page of sessions")
     return [int(micros), session]

@@ -23,7 +23,14 @@ from gateway.memory.model import (
     StoredMessage,
     Turn,
 )
-from gateway.memory.store import NEWEST, SessionConflict, SessionNotFound, StoreError, UnreadableSession, Unstorable
+from gateway.memory.store import (
+    NEWEST,
+    SessionConflict,
+    SessionNotFound,
+    UnknownPosition,
+    UnreadableSession,
+    Unstorable,
+)
 from gateway.memory.stores.large import Place, put_back, take_out
 from gateway.memory.stores.sqlite_database import empty_log, transaction
 
@@ -208,7 +215,7 @@ def _position(after: str) -> tuple[float, int]:
             raise ValueError
         return position
     except ValueError:
-        raise StoreError(f"{after!r} is not the `next` of a page of sessions") from None
+        raise UnknownPosition(f"{after!r} is not the `next` of a page of sessions") from None
 
 
 def delete(connection: sqlite3.Connection, key: SessionKey) -> bool:
