@@ -13,7 +13,24 @@ from typing import Any, Protocol, runtime_checkable
 import msgspec
 from multidict import CIMultiDict, CIMultiDictProxy
 
+from gateway.observe.record import Delivery
 from gateway.unified.model import Media
+
+
+class Steps:
+    """The steps of handling one request, in the order in which they ended."""
+
+    __slots__ = ("_last", "taken")
+
+    def __init__(self, now: float) -> None:
+        self._last = now
+        self.taken: list[tuple[str, float, float]] = []
+        """Name, beginning and end of each, in seconds of `time.monotonic`."""
+
+    def end(self, name: str, now: float) -> None:
+        """Note a step that began when the one before it ended, and ends now."""
+        self.taken.append((name, self._last, now))
+        self._last = now
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +39,8 @@ class ExecuteCall:
 
     agent_id: percent-decoded, "" if the path has none. raw_target: path and query, not decoded.
     headers: all of them, including hop-by-hop. body: with its content-encoding removed.
-    streaming: the path is ``_execute/stream``. signed: it has the client's own signature (SigV4), which would be
+    streaming: the path is ``_execute/stream``. steps: where the use case notes its steps; None if nobody asks.
+    signed: it has the client's own signature (SigV4), which would be
     forwarded, so the gateway can't send other requests with it.
     """
 
@@ -34,10 +52,12 @@ class ExecuteCall:
     request_id: str
     streaming: bool
     signed: bool = False
+    steps: Steps | None = None
 
 
 Retry = Callable[[int, bytes], "Forward | Answer | Awaitable[Answer] | None"]
 Finish = Callable[[int, bytes], Awaitable["Answer | None"]]
+Answered = Callable[[int, bytes], None]
 
 
 class Forward(msgspec.Struct, frozen=True):
@@ -53,6 +73,9 @@ class Forward(msgspec.Struct, frozen=True):
         with an empty body, and the body of its `Answer` is sent last.
     abandoned: called when `finish` will not be called, or not again: the client has gone, there is no whole response,
         or it is too large to hold. After `finish` it does nothing.
+    delivery: how the input is delivered, for logs, traces and the inspector; one object for all requests of a plan.
+    answered: called once with status and decoded body of the cluster's whole response (an event stream's too), after it
+        was sent on, if it is small enough to hold; with b"" if it is too large, incomplete or can't be decoded.
     """
 
     body: Sequence[bytes | memoryview] | None = None
@@ -61,6 +84,8 @@ class Forward(msgspec.Struct, frozen=True):
     finish: Finish | None = None
     relay: Callable[[bytes], bytes] | None = None
     abandoned: Callable[[], None] | None = None
+    delivery: Delivery | None = None
+    answered: Answered | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,11 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from gateway.config.inspector import Inspector
 from gateway.config.listen import ClientTimeouts, Listen, ListenTls
 from gateway.config.memory import Memory
+from gateway.config.policy import Policy
+from gateway.config.telemetry import Telemetry
 from gateway.config.types import AgentId, Count, HostGlob, Positive, PositiveSeconds, Seconds, Secret
 from gateway.config.upstream import Account, Auth, Ejection, Health, SigV4, Timeouts, Tls, Upstream
 
@@ -260,4 +263,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     media: MediaByUrl = MediaByUrl()
     answers: Answers = Answers()
     memory: Memory = Memory()
+    policy: Policy = Policy()
+    inspector: Inspector = Inspector()
+    telemetry: Telemetry = Telemetry()
     logs: Logs = Logs()

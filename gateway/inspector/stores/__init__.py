@@ -1,0 +1,1 @@
+"""Where exchanges are recorded; one store per file."""

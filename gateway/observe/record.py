@@ -1,0 +1,123 @@
+"""What is recorded of an exchange, as plain values: redacted, so that it may be stored, shown and exported."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from msgspec import Struct
+
+
+class Body(Struct, frozen=True, omit_defaults=True):
+    """A body. size: its bytes as they were sent, in its content coding.
+
+    text: the content without its content coding, redacted, each medium replaced by `gateway.observe.redaction`; None if
+    it was not recorded. encoding: base64 if `text` is the base64 text of bytes that are no UTF-8.
+    omitted: why `text` is None or cut, as a sentence; "" if it is whole.
+    """
+
+    size: int = 0
+    text: str | None = None
+    encoding: Literal["", "base64"] = ""
+    omitted: str = ""
+
+
+class HttpMessage(Struct, frozen=True, omit_defaults=True):
+    """A request or a response. headers: names as they were sent, values redacted, in their order."""
+
+    headers: tuple[tuple[str, str], ...] = ()
+    body: Body = Body()
+
+
+class Step(Struct, frozen=True):
+    """A step of handling a request: decode, resolve, fetch, plan, upstream, answer. In seconds; start is since the
+    beginning of the exchange.
+    """
+
+    name: str
+    start: float
+    seconds: float
+
+
+class Usage(Struct, frozen=True, omit_defaults=True):
+    """Tokens that the cluster or the LLM reported, of all LLM calls of a run; None: unknown. cost: by the settings."""
+
+    input: int | None = None
+    output: int | None = None
+    cost: float | None = None
+    currency: str = ""
+
+
+class Delivery(Struct, frozen=True, omit_defaults=True):
+    """How an agent's input was delivered. Empty for what is not known.
+
+    type, generation: the agent's. provider, model: of the agent's LLM. strategy: the plan's; "" if the request was not
+    rewritten. input_type: text, content_blocks, messages, or question for a legacy request. notices: codes.
+    proved: False if the agent could not be read.
+    """
+
+    agent_name: str = ""
+    type: str = ""
+    generation: str = ""
+    provider: str = ""
+    model: str = ""
+    strategy: str = ""
+    input_type: str = ""
+    notices: tuple[str, ...] = ()
+    proved: bool = True
+
+
+class RecordedProblem(Struct, frozen=True, omit_defaults=True):
+    """One problem of a refusal."""
+
+    code: str
+    place: str
+    reason: str
+
+
+class RecordedError(Struct, frozen=True, omit_defaults=True):
+    """Why the gateway refused or failed a request. The texts are redacted as in the log."""
+
+    type: str
+    reason: str
+    problems: tuple[RecordedProblem, ...] = ()
+
+
+class ExchangeRecord(Struct, frozen=True, omit_defaults=True):
+    """An exchange. `id` is the request id of logs and errors, unique over all gateways.
+
+    started: seconds since the epoch. seconds: until its end. worker: the process. connection: a number of the client's
+    connection within the process, so that a replay keeps its order. client: address.
+    target: path and query, redacted. intent: see `gateway.proxy.routes.Intent`. agent_id: "" if the path has none.
+    status: 0 if the response was cut, or the client was gone.
+    waited: seconds from the request to the head of the cluster's response; None without one.
+    request: what the client sent. forwarded: what the cluster got, None if that was the same, or nothing.
+    rendered: the first LLM call's body as planned, as JSON text; "" if it is not known.
+    response: what the cluster sent. answered: what the client got, None if that was the same.
+    conversation: the memory or session id. trace_id: 32 hexadecimal digits of the W3C trace, "" without one.
+    """
+
+    id: str
+    started: float
+    seconds: float
+    method: str
+    target: str
+    intent: str
+    status: int
+    worker: int = 0
+    connection: int = 0
+    client: str = ""
+    user_agent: str = ""
+    agent_id: str = ""
+    waited: float | None = None
+    delivery: Delivery | None = None
+    error: RecordedError | None = None
+    usage: Usage | None = None
+    conversation: str = ""
+    trace_id: str = ""
+    steps: tuple[Step, ...] = ()
+    request: HttpMessage = HttpMessage()
+    forwarded: HttpMessage | None = None
+    rendered: str = ""
+    response: HttpMessage | None = None
+    answered: HttpMessage | None = None
+    guardrails: tuple[dict[str, Any], ...] = ()
