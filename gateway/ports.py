@@ -75,7 +75,8 @@ class Forward(msgspec.Struct, frozen=True):
         or it is too large to hold. After `finish` it does nothing.
     delivery: how the input is delivered, for logs, traces and the inspector; one object for all requests of a plan.
     answered: called once with status and decoded body of the cluster's whole response (an event stream's too), after it
-        was sent on, if it is small enough to hold; with b"" if it is too large, incomplete or can't be decoded.
+        was sent on. The body is b"" if it has more than 16 MiB, is incomplete or can't be decoded; the status is 0 if
+        there was no response. A `Forward` of `retry` without one keeps that of the first.
     """
 
     body: Sequence[bytes | memoryview] | None = None
