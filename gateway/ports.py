@@ -18,12 +18,16 @@ from gateway.unified.model import Media
 
 
 class Steps:
-    """The steps of handling one request, in the order in which they ended."""
+    """The steps of handling one request, in the order in which they ended.
 
-    __slots__ = ("_last", "taken")
+    delivery: what is known of the agent and the input so far, for a request that is refused.
+    """
+
+    __slots__ = ("_last", "delivery", "taken")
 
     def __init__(self, now: float) -> None:
         self._last = now
+        self.delivery: Delivery | None = None
         self.taken: list[tuple[str, float, float]] = []
         """Name, beginning and end of each, in seconds of `time.monotonic`."""
 
