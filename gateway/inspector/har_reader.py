@@ -66,7 +66,7 @@ def _foreign(entry: dict[str, Any], sent: HttpMessage, got: HttpMessage, place: 
     target = parts.path + (f"?{parts.query}" if parts.query else "") or "/"
     found = route(method, parts.path)
     return ExchangeRecord(
-        id=hashlib.sha256(msgspec.json.encode(entry)).hexdigest()[:16],
+        id=hashlib.sha256(msgspec.json.encode([place, entry])).hexdigest()[:16],
         started=_started(entry, place),
         seconds=_number(entry, "time", place) / 1000,
         method=method,
