@@ -29,6 +29,7 @@ from tests.memory.agentcore.payloads import (
     spoken,
     wrapped,
 )
+from tests.memory.conversations import nested
 
 # Events of other writers
 
@@ -170,6 +171,11 @@ def test_unreadable_events_are_refused_with_their_place(name: str) -> None:
     assert (type(caught.value), caught.value.place) == (error, place)
 
 
+def test_content_that_is_nested_too_deeply_is_refused() -> None:
+    with pytest.raises(MalformedBlob, match="nested too deeply"):
+        from_event([spoken("USER", "a"), content({"type": "object", "object": nested()})])
+
+
 # The plug-in of AWS for Strands
 
 
@@ -228,6 +234,21 @@ def test_text_of_our_own_that_looks_like_the_plugins_is_a_text() -> None:
         assert from_event(event.payload, {**event.metadata, **values}) == [Message("user", ({"text": text},))]
 
 
-def test_malformed_record_of_the_plugin_is_refused() -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        record("system", {"text": "a"}),
+        record("user", {"text": "a"}, redact_message="b"),
+        record("user", "a"),
+        record("user", {"text": "a"}, created_at="today"),
+    ],
+    ids=["role", "redacted", "content", "time"],
+)
+def test_malformed_record_of_the_plugin_is_refused(text: str) -> None:
     with pytest.raises(MalformedBlob):
-        from_event([spoken("USER", record("system", {"text": "a"}))])
+        from_event([spoken("USER", text)])
+
+
+def test_text_that_only_begins_like_a_record_is_a_text() -> None:
+    text = '{"message":' + "[" * 200_000
+    assert from_event([spoken("USER", text)]) == [Message("user", ({"text": text},))]
