@@ -60,6 +60,21 @@ FOREIGN: dict[str, tuple[list[dict[str, Any]], dict[str, str], list[Message]]] =
         {},
         [Message("user", ({"toolResult": {"toolUseId": "1", "status": "error", "content": [{"json": {"cats": 3}}]}},))],
     ),
+    "result with members of its own": (
+        [results({"id": "1", "content": "x", "status": "error", "elementId": "e", "properties": {"toolUseId": "2"}})],
+        {},
+        [
+            Message(
+                "user",
+                ({"toolResult": {"toolUseId": "1", "status": "error", "elementId": "e", "content": [{"text": "x"}]}},),
+            )
+        ],
+    ),
+    "call with members of its own": (
+        [calls({"id": "1", "name": "now", "arguments": {}, "type": "t", "properties": {"name": "other", "input": 1}})],
+        {},
+        [Message("assistant", ({"toolUse": {"toolUseId": "1", "name": "now", "input": {}, "type": "t"}},))],
+    ),
     "result without content": (
         [results({"id": "1", "content": None})],
         {},
