@@ -80,7 +80,7 @@ def from_record(record: Record) -> tuple[Message, str]:
         if kept:
             metadata = msgspec.structs.replace(metadata, extra={**metadata.extra, "strands": kept})
         blocks = tuple(_map_bytes(block, _unmark_bytes) for block in content)
-        return Message(role, blocks, metadata), own.get("turn", "")
+        return Message(role, blocks, metadata), msgspec.convert(own.get("turn", ""), str)
     except (LookupError, TypeError, AttributeError, msgspec.ValidationError) as error:
         raise ValueError(f"it is not a message of Strands ({error!r})") from error
 

@@ -159,13 +159,14 @@ async def test_deletion_that_the_end_of_the_gateway_interrupts_is_logged(emulato
         await deleting
 
 
-async def test_messages_of_a_turn_whose_record_is_refused_are_deleted(emulator: Emulator) -> None:
+@pytest.mark.parametrize("error", [refusal("CreateEvent"), RecursionError("too deep")], ids=["service", "boto3"])
+async def test_messages_of_a_turn_whose_record_is_refused_are_deleted(emulator: Emulator, error: Exception) -> None:
     def refuse(name: str, parameters: dict[str, Any]) -> None:
         if name == "create_event" and parameters["actorId"].startswith("mlcrec-"):
-            raise refusal("CreateEvent")
+            raise error
 
     async with Opened(emulator, refuse) as opened:
-        with pytest.raises(StoreError, match="refuses CreateEvent"):
+        with pytest.raises(StoreError, match=r"AgentCore Memory (refuses|does not take)"):
             await opened.store.append(key(), turn(), 0)
     assert emulator.state.events == {}
 
@@ -203,6 +204,25 @@ async def test_all_pages_of_a_list_read_each_record_once(emulator: Emulator) -> 
         assert [len(page.sessions) for page in (first, second, third)] == [2, 2, 1]
         assert [name for name, _ in emulator.state.requests].count("ListEvents") == 5
         assert await opened.store.sessions(after=second.next, limit=2) == third  # once more
+
+
+async def test_each_record_of_a_list_has_the_time_of_an_operation(
+    emulator: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = asyncio.get_running_loop()
+    now, passed, listing = loop.time, [0.0], threading.Event()
+    monkeypatch.setattr(loop, "time", lambda: now() + passed[0])
+
+    def take_40_seconds(name: str, _: dict[str, Any]) -> None:
+        if name == "list_events" and listing.is_set():
+            passed[0] += 40
+
+    async with Opened(emulator, take_40_seconds, threads=2, seconds=60) as opened:
+        for number in range(3):
+            await opened.store.append(key(f"{number}"), turn(), 0)
+        listing.set()
+        assert len((await opened.store.sessions()).sessions) == 3
+        listing.clear()
 
 
 @pytest.mark.parametrize("after", ["abc", "1", "1:x", "00098249999999.999"])
