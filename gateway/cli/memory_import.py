@@ -88,14 +88,11 @@ async def import_all(
             seed = " ".join(filter(None, (origin, id))) + f" {owner.tenant} {owner.caller}"
             key = SessionKey(owner, new_session_id(owner.agent_id, seed))
             try:
-                turns = await _import(store, key, await read(id))
+                if turns := await read(id):  # an empty conversation becomes no session
+                    summary.add(await _import(store, key, turns))
+                    new_ids[id] = key.id
             except (ClusterError, StoreError) as error:
                 summary.failed[id] = str(error)
-            else:
-                new_ids[id] = key.id
-                summary.turns += turns
-                summary.copied += turns > 0
-                summary.present += turns == 0
             done()
     return summary, new_ids
 

@@ -109,7 +109,9 @@ def test_sessions_of_the_plugin_that_go_on(emulator: Emulator, memory: Commands,
     assert (second["imported"], second["turns"], second["sessions"]["s1"]) == (2, 2, first["sessions"]["s1"])
     found = messages(place, first["sessions"]["s1"])
     assert [one.content[0]["text"] for one in found] == ["Hi", "Hello", "And?", "No."]
-    assert import_(memory)["present"] == 2
+    write(emulator, "s3", 0, {"blob": json.dumps({"_type": "agent_state"})})
+    third = import_(memory)
+    assert (third["present"], third["sessions"]) == (2, second["sessions"])
 
 
 def test_sessions_that_can_not_be_imported(emulator: Emulator, memory: Commands) -> None:
