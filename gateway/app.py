@@ -19,6 +19,7 @@ from gateway.config.schema import Listen, Secret, Settings
 from gateway.observe.logs import Logger, configure, warn_of_payloads
 from gateway.observe.metrics import Metrics
 from gateway.observe.nodes import Nodes
+from gateway.observe.sizes import Sizes
 from gateway.proxy.acceptor import UNIX
 from gateway.proxy.aiohttp_listener import AiohttpListener
 from gateway.proxy.application import RUNNER_OPTIONS as RUNNER_OPTIONS
@@ -41,7 +42,8 @@ class Gateway:
 
     def __init__(self, settings: Settings, use_case: UseCase, log: Logger) -> None:
         self.metrics = Metrics()
-        self.metrics.registry.register(Nodes(lambda: self.upstream.nodes.states()))
+        self.metrics.registry.register(Nodes(lambda: self.upstream.node_states()))
+        self.metrics.registry.register(Sizes(lambda: self._now.cached_profiles, lambda: self._now.session_runs))
         self._use_case = use_case
         self._now = Runtime(settings, use_case, log, self.metrics)
         self._background: set[asyncio.Task[None]] = set()
@@ -238,7 +240,7 @@ def _real_use_case() -> UseCase:
 
     def use_case(settings: Settings, cluster: Upstream, log: Logger, metrics: Metrics) -> UseCases:
         shared = stores.use(settings)
-        memory = Sessions(shared.store, settings.memory, log, shared.busy, close=shared.release)
+        memory = Sessions(shared.store, settings.memory, log, shared.busy, close=shared.release, count=metrics.turn)
         execute, profiles = build_handler(settings, cluster, log, metrics, Fetcher(settings.media), memory)
         wanted = settings.registration.enabled
         manage = Manager(settings, cluster, execute, profiles, log, metrics) if wanted else None

@@ -64,8 +64,22 @@ class Exchange:
     """
 
     __slots__ = (
-        "_chunk", "_half_open", "_id", "_keep", "_pending", "_pending_size", "_port", "_state", "client", "outbound",
-        "request", "route", "started", "status", "ticket",
+        "_chunk",
+        "_half_open",
+        "_id",
+        "_keep",
+        "_pending",
+        "_pending_size",
+        "_port",
+        "_state",
+        "arrived",
+        "client",
+        "outbound",
+        "request",
+        "route",
+        "started",
+        "status",
+        "ticket",
     )  # fmt: skip
 
     reads_body = False
@@ -79,7 +93,7 @@ class Exchange:
         self.client = client
         self.request = request
         self.route = route
-        self.started = time.monotonic()
+        self.started = self.arrived = time.monotonic()
         self.status = 0
         self.ticket: Ticket | None = None
         self._port = port
@@ -129,6 +143,8 @@ class Exchange:
         """Relay more of the request's body, or of a tunnel."""
         outbound = self.outbound
         outbound.complete = complete
+        if complete:
+            self.arrived = time.monotonic()
         if outbound.connection is not None:
             outbound.connection.write([piece])
             return

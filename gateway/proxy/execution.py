@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import time
 from collections.abc import Awaitable
 
 import msgspec
@@ -29,7 +30,7 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 class Execution(DecidedExchange):
     """An exchange whose request's body is buffered, and may be replaced before it is sent."""
 
-    __slots__ = ("_raw", "_read")
+    __slots__ = ("_raw", "_read", "_read_at")
 
     reads_body = True
 
@@ -40,6 +41,7 @@ class Execution(DecidedExchange):
         self.outbound.expects = False  # the gateway reads the body itself
         self._read: io.BytesIO | None = None
         self._raw = b""
+        self._read_at = 0.0
 
     def start(self) -> None:
         """See `Exchange`: read the body first."""
@@ -61,6 +63,8 @@ class Execution(DecidedExchange):
     def upload(self, piece: bytes, complete: bool) -> None:
         """See `Exchange`."""
         self.outbound.complete = complete
+        if complete and self.arrived == self.started:  # not if it waited to be admitted
+            self.arrived = time.monotonic()
         if self.ticket is not None and not self.ticket.admitted:
             self._pending.append(piece)
             return
@@ -78,8 +82,10 @@ class Execution(DecidedExchange):
     def _run(self, raw: bytes) -> None:
         """Ask the use case; the body is complete."""
         self._read = None
+        self._read_at = time.monotonic()
         forward = self._port.dispatcher.try_fast(self, raw)
         if forward is not None:
+            self._port.log.rewrote("prepared", time.monotonic() - self._read_at)
             self._retry = forward.retry is not None
             self._send(forward, raw)
         else:
@@ -107,6 +113,8 @@ class Execution(DecidedExchange):
                 self.reply(decision)
             else:
                 self._retry = decision.retry is not None
+                if decision.body is not None and self.route.intent in RUNS:
+                    self._port.log.rewrote("decided", time.monotonic() - self._read_at)
                 self._send(decision, raw)
 
     def send_again(self, forward: Forward) -> None:
