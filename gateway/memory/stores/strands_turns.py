@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gateway.memory.stores.atomic_files import Write, read_file
+from gateway.storage.atomic_files import Write, read_file
 
 _DIGEST = 32
 _LINE = 48
