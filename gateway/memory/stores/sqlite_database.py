@@ -64,7 +64,7 @@ def open_database(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
     try:
         _check_origin(connection, path)
-        _use_wal(connection)
+        use_wal(connection)
         for pragma in ("synchronous = FULL", "secure_delete = ON", "journal_size_limit = 67108864"):
             connection.execute(f"PRAGMA {pragma}").fetchall()
         if _pragma(connection, "user_version") < len(MIGRATIONS):
@@ -75,7 +75,7 @@ def open_database(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _use_wal(connection: sqlite3.Connection) -> None:
+def use_wal(connection: sqlite3.Connection) -> None:
     """Switch to WAL mode. SQLite itself does not wait here for another process that opens the file too."""
     until = time.monotonic() + BUSY_SECONDS
     while True:
