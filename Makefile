@@ -7,6 +7,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 STRANDS := .venv-strands
+MITMPROXY := .venv-mitmproxy
 # Processes that run tests: one more than cores, as many tests wait.
 WORKERS := $$(($$(getconf _NPROCESSORS_ONLN) + 1))
 ARGS ?=
@@ -14,7 +15,7 @@ SIZE ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all test-thorough test-slow test-cluster check format audit docs bench bench-compare \
-	soak attacks matrix upgrades memory-kills cluster-ml strands bench-memory clean
+	soak attacks matrix upgrades memory-kills cluster-ml strands bench-memory mitmproxy clean
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -108,5 +109,15 @@ strands: $(STRANDS)/.installed ## Strands' own session managers on the gateway's
 bench-memory: $(STRANDS)/.installed ## what a turn costs in each store, beside Strands' FileSessionManager
 	$(STRANDS)/bin/python -m bench.memory_stores $(ARGS)
 
+# mitmproxy needs other versions than the tools in .venv.
+$(MITMPROXY)/.installed: tests/inspector/mitmproxy/requirements.lock
+	test -x $(MITMPROXY)/bin/python || $(or $(PYTHON),python3) -m venv $(MITMPROXY)
+	$(MITMPROXY)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes \
+		-r tests/inspector/mitmproxy/requirements.lock
+	touch $@
+
+mitmproxy: $(STAMP) $(MITMPROXY)/.installed ## mitmproxy reads our HAR files
+	$(PY) -m pytest tests/inspector/test_mitmproxy.py $(ARGS)
+
 clean: ## remove the virtual environment and caches
-	rm -rf $(VENV) $(STRANDS) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(STRANDS) $(MITMPROXY) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -19,12 +19,16 @@ from gateway.unified.model import Media
 
 
 class Steps:
-    """The steps of handling one request, in the order in which they ended."""
+    """The steps of handling one request, in the order in which they ended.
 
-    __slots__ = ("_last", "taken")
+    delivery: what is known of the agent and the input so far, for a request that is refused.
+    """
+
+    __slots__ = ("_last", "delivery", "taken")
 
     def __init__(self, now: float) -> None:
         self._last = now
+        self.delivery: Delivery | None = None
         self.taken: list[tuple[str, float, float]] = []
         """Name, beginning and end of each, in seconds of `time.monotonic`."""
 
@@ -77,8 +81,9 @@ class Forward(msgspec.Struct, frozen=True):
         or it is too large to hold. After `finish` it does nothing.
     delivery: how the input is delivered, for logs, traces and the inspector; one object for all requests of a plan.
     answered: called once with status and decoded body of the cluster's whole response (an event stream's too), after it
-        was sent on, if it is small enough to hold; with b"" if it is too large, incomplete or can't be decoded, and
-        status 0 if there is none. It returns what the run used, None if that is not known.
+        was sent on. The body is b"" if it has more than 16 MiB, is incomplete or can't be decoded; the status is 0 if
+        there was no response. A `Forward` of `retry` without one keeps that of the first. It returns what the run used,
+        None if that is not known.
     unheld: sent in place of a response that is too large for `finish`; None: that is sent as it came.
     guardrails: what guardrails did, see `ExchangeRecord`; those that check the response are added before it is sent.
     """

@@ -26,6 +26,7 @@ MODULES = {
     "promote": "gateway.cli.promote",
     "cleanup": "gateway.cli.cleanup",
     "memory": "gateway.cli.memory",
+    "replay": "gateway.cli.replay",
 }
 
 _PROGRAM = "mlc-gateway"

@@ -14,15 +14,18 @@ from gateway.agents.resolver import ResolvedAgent, Resolver
 from gateway.config.schema import Settings
 from gateway.delivery.plan import Plan
 from gateway.delivery.plan_cache import SPECIMEN_TURN
+from gateway.execute.deliveries import describe_delivery
 from gateway.execute.output import Outputs
 from gateway.execute.reporter import Reporter
 from gateway.execute.response_headers import delivery_headers
 from gateway.execute.rewrite import is_native
 from gateway.execute.rewriter import Rewriter, new_turn_id
 from gateway.execute.session_run import SessionRuns
-from gateway.execute.shape import Shape, ShapedBody, ShapedTemplate, read_plain_text, read_shaped, specimen_body
+from gateway.execute.shape import Shape, ShapedBody, read_plain_text, read_shaped
+from gateway.execute.shaped_template import ShapedTemplate, specimen_body
 from gateway.mlcommons.generations import Generation
 from gateway.mlcommons.profile import AgentProfile
+from gateway.observe.record import Delivery
 from gateway.ports import Forward
 from gateway.recent import Recent
 from gateway.unified.budget import SMALL_TEXT, Budget
@@ -40,6 +43,7 @@ class Prepared:
     plan: Plan | None = None
     template: ShapedTemplate | None = None
     response_headers: Mapping[str, str] | None = None
+    delivery: Delivery | None = None
     around_text: Sequence[bytes] = ()
     """What is around each place of the text, if there is one text and nothing else."""
 
@@ -107,7 +111,7 @@ class FastPath:
     def _forward(self, prepared: Prepared, body: list[Payload]) -> Forward:
         assert prepared.plan is not None
         self._reporter.count(prepared.plan)
-        return Forward(body, prepared.response_headers or {})
+        return Forward(body, prepared.response_headers or {}, delivery=prepared.delivery)
 
     def _prepare(self, agent: ResolvedAgent, shaped: ShapedBody) -> Prepared:
         request = read_execute(specimen_body(shaped.shape))
@@ -122,8 +126,11 @@ class FastPath:
         except Exception:
             return _NO_TEMPLATE  # a refusal, or a fault, is reported for the client's own body
         template = ShapedTemplate.of(b"".join(rewrite.body or ()), shaped)
-        headers = delivery_headers(self._answers, rewrite.plan, request.input.type.value, both_sent=False)
-        return Prepared(rewrite.plan, template, headers, template.around_text if template is not None else ())
+        input_type = request.input.type.value
+        headers = delivery_headers(self._answers, rewrite.plan, input_type, both_sent=False)
+        delivery = describe_delivery(agent.profile, input_type, rewrite.plan)
+        around_text = template.around_text if template is not None else ()
+        return Prepared(rewrite.plan, template, headers, delivery, around_text)
 
 
 def read_headers(lines: Iterable[bytes], wanted: Collection[bytes]) -> dict[str, str] | None:

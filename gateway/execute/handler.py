@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
+
 from gateway.agents.errors import AgentNotFound, FailedLookup
 from gateway.agents.memory import MemoryReader
 from gateway.agents.resolver import ResolvedAgent, Resolver
@@ -11,6 +13,7 @@ from gateway.config.schema import Settings
 from gateway.delivery.native import GUARDS
 from gateway.errors import GatewayError, UndeliverableContent, UnresolvedAgent
 from gateway.execute.body import is_json
+from gateway.execute.deliveries import QUESTION, describe_delivery, end_step, note_delivery, with_plan
 from gateway.execute.fast_path import FastPath
 from gateway.execute.media import Inliner
 from gateway.execute.output import Outputs
@@ -23,6 +26,8 @@ from gateway.execute.rewriter import Rewriter, new_turn_id
 from gateway.execute.session_agents import LegacyAgents, concerns_memory
 from gateway.execute.session_run import SessionRun, SessionRuns
 from gateway.mlcommons.generations import Generation
+from gateway.mlcommons.profile import AgentProfile
+from gateway.observe.record import Delivery
 from gateway.offload import run_here_if
 from gateway.ports import ExecuteCall, Forward
 from gateway.unified.budget import Budget, is_small
@@ -72,15 +77,18 @@ class Handler:
         if not is_json(call.headers.get("Content-Type", "")):
             return Forward()
         request = await run_here_if(is_small(call.body), read_execute, call.body, self._budget)
+        end_step(call, "decode")
         if request.kind is RequestKind.LEGACY or request.input is None:
             agent = await self._legacy.find(call, request) if self._legacy is not None else None
             if agent is not None and self._remembers(agent):
                 return await self._send_in_session(call, request, agent)
-            forward = Forward(retry=retry_as_input(request, self._answers))
+            delivery = self._describe_legacy(call, request)
+            forward = Forward(retry=retry_as_input(request, self._answers, delivery), delivery=delivery)
             return forward if agent is None else self._convert_answer(call, agent, forward)
         if request.has_question:
             self._reporter.both_sent(call.agent_id)
         self._reporter.decoded(request.input)
+        note_delivery(call, Delivery(input_type=request.input.type.value))
         provider = ""
         try:
             try:
@@ -88,6 +96,7 @@ class Handler:
             except UnresolvedAgent as error:
                 return await self._send_unresolved(call, request, request.input, error)
             provider = agent.profile.provider
+            note_delivery(call, describe_delivery(agent.profile, request.input.type.value))
             if self._remembers(agent):
                 return await self._send_in_session(call, request, agent)
             return self._convert_answer(call, agent, await self._send(call, request, request.input, agent))
@@ -101,7 +110,14 @@ class Handler:
             # The request would be refused with the call that turns the API on. It may have been made since.
             agent = await self._resolver.refresh(call.agent_id, call.headers)
         self._reporter.resolved(agent.profile)
+        end_step(call, "resolve")
         return agent
+
+    def _describe_legacy(self, call: ExecuteCall, request: ExecuteRequest) -> Delivery:
+        """Return what is known of a legacy request without reading the agent."""
+        agent = self._resolver.peek(call.agent_id, self._resolver.caller(call.headers))
+        input_type = QUESTION if request.has_question else ""
+        return Delivery(input_type=input_type) if agent is None else describe_delivery(agent.profile, input_type)
 
     def _remembers(self, agent: ResolvedAgent) -> bool:
         return self._sessions is not None and self._sessions.remembers(agent.profile)
@@ -146,19 +162,20 @@ class Handler:
 
         def with_guards() -> Forward:
             rewrite = rewrite_native(profile, request, agent_input, call.streaming, new_turn_id(), GUARDS)
-            return self._forward(request, agent_input, rewrite)
+            return self._forward(request, agent_input, rewrite, profile)
 
         def as_question() -> Forward:
             rewrite = self._rewriter.rewrite(agent, request, agent_input, remembered, notices)
-            return self._forward(request, agent_input, rewrite)
+            return self._forward(request, agent_input, rewrite, profile)
 
         rewrite = await run_here_if(
             request.is_small, rewrite_native, profile, request, agent_input, call.streaming, new_turn_id()
         )
-        forward = self._forward(request, agent_input, rewrite)
+        forward = self._forward(request, agent_input, rewrite, profile)
+        end_step(call, "plan")
         needs_input = profile.generation is Generation.UNIFIED_V2
         retry = retry_native(with_guards, None if needs_input else as_question)
-        return Forward(forward.body, forward.response_headers, retry)
+        return msgspec.structs.replace(forward, retry=retry)
 
     async def _send_rewritten(
         self, call: ExecuteCall, request: ExecuteRequest, agent_input: AgentInput, agent: ResolvedAgent
@@ -173,10 +190,13 @@ class Handler:
         agent_input, fetched = await self._media.inline(
             profile.provider, request, agent_input, check, rewriter.describes(profile)
         )
+        if fetched:
+            end_step(call, "fetch")
         rewrite = await run_here_if(
             request.is_small, rewriter.rewrite, agent, request, agent_input, remembered, (*notices, *fetched)
         )
-        return self._forward(request, agent_input, rewrite)
+        end_step(call, "plan")
+        return self._forward(request, agent_input, rewrite, profile)
 
     async def _send_unresolved(
         self, call: ExecuteCall, request: ExecuteRequest, agent_input: AgentInput, error: UnresolvedAgent
@@ -194,12 +214,20 @@ class Handler:
             rewriter.rewrite_unproved(provider, request, with_media)
 
         agent_input, fetched = await self._media.inline(provider, request, agent_input, check)
+        if fetched:
+            end_step(call, "fetch")
         rewrite = await run_here_if(
             request.is_small, rewriter.rewrite_unproved, provider, request, agent_input, fetched
         )
+        end_step(call, "plan")
         return self._forward(request, agent_input, rewrite)
 
-    def _forward(self, request: ExecuteRequest, agent_input: AgentInput, rewrite: Rewrite) -> Forward:
-        self._reporter.planned(rewrite.plan)
-        headers = delivery_headers(self._answers, rewrite.plan, agent_input.type.value, request.has_question)
-        return Forward(rewrite.body, headers)
+    def _forward(
+        self, request: ExecuteRequest, agent_input: AgentInput, rewrite: Rewrite, profile: AgentProfile | None = None
+    ) -> Forward:
+        """Return what to send. profile: None if the agent can't be read."""
+        plan, input_type = rewrite.plan, agent_input.type.value
+        self._reporter.planned(plan)
+        headers = delivery_headers(self._answers, plan, input_type, request.has_question)
+        known = Delivery(input_type=input_type) if profile is None else describe_delivery(profile, input_type)
+        return Forward(rewrite.body, headers, delivery=with_plan(known, plan))

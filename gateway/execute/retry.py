@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from msgspec import structs
+
 from gateway.config.schema import Answers
 from gateway.execute import response_headers
 from gateway.execute.rewrite import move_question_to_input
+from gateway.observe.record import Delivery
 from gateway.ports import Forward, Retry
 from gateway.unified.request import ExecuteRequest
 
@@ -32,8 +35,11 @@ def retry_native(with_guards: Callable[[], Forward], as_question: Callable[[], F
     return retry_with
 
 
-def retry_as_input(request: ExecuteRequest, answers: Answers) -> Retry | None:
-    """Return the retry for a legacy request: its question as `input`, for an agent that takes nothing else."""
+def retry_as_input(request: ExecuteRequest, answers: Answers, delivery: Delivery) -> Retry | None:
+    """Return the retry for a legacy request: its question as `input`, for an agent that takes nothing else.
+
+    delivery: what is known of the request.
+    """
     if not request.has_question:
         return None
 
@@ -43,6 +49,7 @@ def retry_as_input(request: ExecuteRequest, answers: Answers) -> Retry | None:
         headers: dict[str, str] = {}
         if answers.delivery_header:
             headers[response_headers.DELIVERY] = response_headers.delivery_value("native", "", "question")
-        return Forward(move_question_to_input(request), headers)
+        native = structs.replace(delivery, strategy="native")
+        return Forward(move_question_to_input(request), headers, delivery=native)
 
     return retry_with

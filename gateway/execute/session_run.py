@@ -8,6 +8,7 @@ from gateway.agents.rules import rule_for
 from gateway.config.schema import Rule, Settings
 from gateway.errors import InvalidInput, Problem
 from gateway.execute.answers import RunAnswer, read_answer
+from gateway.execute.deliveries import QUESTION, with_notices
 from gateway.execute.output import Outputs
 from gateway.execute.reporter import Reporter
 from gateway.execute.response_headers import NOTICE
@@ -20,6 +21,7 @@ from gateway.memory.sessions import OpenSession, Sessions
 from gateway.memory.window import measure
 from gateway.mlcommons.profile import AgentProfile
 from gateway.notices import Notice
+from gateway.observe.record import Delivery
 from gateway.offload import run_here_if
 from gateway.ports import Answer, ExecuteCall, Forward, Retry
 from gateway.unified.request import ExecuteRequest
@@ -135,7 +137,16 @@ class SessionRun:
             finish=self.finish,
             relay=self._stream.feed if self._stream is not None else None,
             abandoned=self.abandoned,
+            delivery=self._describe(forward.delivery, notices),
         )
+
+    def _describe(self, delivery: Delivery | None, notices: tuple[Notice, ...]) -> Delivery | None:
+        """Return the delivery of the client's own input: what is sent has the session's messages, too."""
+        if delivery is None:
+            return None
+        client_input = self._request.input
+        input_type = QUESTION if client_input is None else client_input.type.value
+        return msgspec.structs.replace(with_notices(delivery, notices), input_type=input_type)
 
     def _retry(self, retry: Retry) -> Retry:
         def retry_with(status: int, answer: bytes) -> Forward | Answer | None:

@@ -60,9 +60,8 @@ def response_content(head: ResponseHead, body: bytes, decoded: bool, limit: int)
     """
     if head.chunked and not decoded:
         body = Chunked(decode=True).feed(body)
-    codings = [value.decode("latin-1") for name, value in head.pairs() if name.lower() == b"content-encoding"]
     try:
-        return decompress_small(body, codings, limit)
+        return decompress_small(body, response_codings(head), limit)
     except GatewayError:
         return body
 
@@ -72,11 +71,23 @@ async def decode_response(head: ResponseHead, body: bytes, limit: int) -> bytes:
 
     limit: of the content, in bytes.
     """
-    codings = [value.decode("latin-1") for name, value in head.pairs() if name.lower() == b"content-encoding"]
     try:
-        return await decompress(body, codings, limit)
+        return await decompress(body, response_codings(head), limit)
     except GatewayError:
         return b""
+
+
+def whole_content(head: ResponseHead, body: bytes, limit: int) -> bytes:
+    """As `decode_response`, in the caller's thread."""
+    try:
+        return decompress_whole(body, response_codings(head), limit)
+    except GatewayError:
+        return b""
+
+
+def response_codings(head: ResponseHead) -> list[str]:
+    """Return the values of a response's Content-Encoding fields."""
+    return [value.decode("latin-1") for name, value in head.pairs() if name.lower() == b"content-encoding"]
 
 
 def _codings(encodings: Sequence[str]) -> list[str]:

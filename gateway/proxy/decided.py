@@ -11,11 +11,13 @@ from gateway.http1.fields import encode_fields
 from gateway.http1.request_heads import Request
 from gateway.http1.response_heads import ResponseHead
 from gateway.notices import HEADER
-from gateway.ports import Answer, Finish, Forward
+from gateway.offload import READING
+from gateway.ports import Answer, Answered, Finish, Forward
 from gateway.proxy import content_coding
 from gateway.proxy.exchange import Exchange, ExchangePort
 from gateway.proxy.interfaces import Client
 from gateway.proxy.relayed_head import head_with_length
+from gateway.proxy.response_copy import ResponseCopy
 from gateway.proxy.routes import Route
 from gateway.upstream.client import head_limits
 
@@ -27,16 +29,19 @@ _AGENT = b"X-MLC-Agent"
 _UNCHANGED = Forward()
 _NOTHING: Mapping[str, str] = {}
 _NOT_HELD = {HEADER: "MEMORY_ANSWER_MISSING"}
+_reporting: set[asyncio.Task[None]] = set()
+"""Tasks that report responses to the use case after their exchanges have ended."""
 
 
 class DecidedExchange(Exchange):
     """An exchange whose response goes back to the use case, if that has asked for it; see `gateway.ports.Forward`."""
 
-    __slots__ = ("_added", "_forward", "_held", "_held_head", "_held_size", "_relays", "_retry", "_task")
+    __slots__ = ("_added", "_copy", "_forward", "_held", "_held_head", "_held_size", "_relays", "_retry", "_task")
 
     def __init__(self, port: ExchangePort, client: Client, request: Request, route: Route) -> None:
         super().__init__(port, client, request, route)
         self._forward = _UNCHANGED
+        self._copy: ResponseCopy | None = None
         self._task: asyncio.Task[None] | None = None
         self._held_head: ResponseHead | None = None
         self._held: list[bytes] = []
@@ -71,6 +76,9 @@ class DecidedExchange(Exchange):
 
     def on_head(self, head: ResponseHead, piece: bytes, complete: bool) -> None:
         """See `RequestOwner`: a response is held back until the use case has decided what to do with it."""
+        if self._copy is not None:
+            self._copy.begin(head, self.outbound.decode)
+            self._copy.add(piece, complete)
         if self._retry and head.status >= 400:
             self._held_head = head
             self._hold(piece, complete)
@@ -79,13 +87,15 @@ class DecidedExchange(Exchange):
         elif self._forward.relay is not None and is_event_stream(head):
             self._relays = True
             self._begin_unframed(head)
-            self.on_body(piece, complete)
+            self._relay(piece, complete)
         else:
             self._held_head = head
             self._hold(piece, complete)
 
     def on_body(self, piece: bytes, complete: bool) -> None:
         """See `RequestOwner`."""
+        if self._copy is not None:
+            self._copy.add(piece, complete)
         if self._held_head is not None:
             self._hold(piece, complete)
         elif self._relays:
@@ -175,6 +185,28 @@ class DecidedExchange(Exchange):
         if self._forward.abandoned is not None:
             self._forward.abandoned()
         super()._finish()
+        if self._forward.answered is not None:
+            self._report(self._forward.answered, self._copy)
+
+    def _report(self, answered: Answered, copy: ResponseCopy | None) -> None:
+        """Show the use case the cluster's response, which the exchange is done with."""
+        if copy is None or copy.head is None:
+            self._call(answered, 0, b"")
+        elif copy.is_small:
+            self._call(answered, copy.head.status, copy.content())
+        else:
+            task = asyncio.get_running_loop().create_task(self._report_large(answered, copy.head.status, copy))
+            _reporting.add(task)
+            task.add_done_callback(_reporting.discard)
+
+    async def _report_large(self, answered: Answered, status: int, copy: ResponseCopy) -> None:
+        self._call(answered, status, await READING.run(copy.content))
+
+    def _call(self, answered: Answered, status: int, content: bytes) -> None:
+        try:
+            answered(status, content)
+        except Exception:
+            self._port.log.internal_error(self)
 
     def _decide_retry(self, head: ResponseHead) -> None:
         """Ask the use case whether to send another request after an error response. It is asked once."""

@@ -67,6 +67,8 @@ class Dispatcher:
             except GatewayError:
                 if forward.abandoned is not None:
                     forward.abandoned()
+                if forward.answered is not None:
+                    forward.answered(0, b"")
                 raise
         return forward
 

@@ -6,6 +6,7 @@ import asyncio
 import io
 from collections.abc import Awaitable
 
+import msgspec
 import structlog
 from multidict import CIMultiDict, CIMultiDictProxy
 
@@ -13,10 +14,11 @@ from gateway.errors import GatewayError, release_frames
 from gateway.http1.request_heads import Fields, Request
 from gateway.ports import Answer, ExecuteCall, Forward
 from gateway.proxy import content_coding
-from gateway.proxy.decided import DecidedExchange
+from gateway.proxy.decided import HELD_ANSWER, DecidedExchange
 from gateway.proxy.exchange import SEND, ExchangePort
 from gateway.proxy.interfaces import Client
 from gateway.proxy.request_log import client_ids
+from gateway.proxy.response_copy import ResponseCopy
 from gateway.proxy.routes import MANAGED, RUNS, Intent, Route
 from gateway.upstream.outbound import Buffers
 
@@ -109,6 +111,8 @@ class Execution(DecidedExchange):
 
     def send_again(self, forward: Forward) -> None:
         """See `DecidedExchange`."""
+        if forward.answered is None and self._forward.answered is not None:
+            forward = msgspec.structs.replace(forward, answered=self._forward.answered)
         self._send(forward, self._raw)
 
     def follow(self, deciding: Awaitable[Answer]) -> None:
@@ -144,6 +148,8 @@ class Execution(DecidedExchange):
         self._raw = raw
         if forward.finish is not None:
             self.outbound.decode = True
+        if forward.answered is not None:
+            self._copy = ResponseCopy(HELD_ANSWER)
         self._state = SEND[self._state]
         self._port.upstream.send(self.outbound)
 

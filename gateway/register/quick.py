@@ -13,6 +13,7 @@ import msgspec
 
 from gateway.agents.lookup import document_path
 from gateway.errors import InvalidInput, Problem
+from gateway.execute.deliveries import note_delivery
 from gateway.ports import Answer, ExecuteCall, ExecuteHandler, Forward
 from gateway.register.calls import Calls
 from gateway.register.cascade import CLEANUP
@@ -123,14 +124,19 @@ class QuickRun:
         query = self._call.raw_target.partition("?")[2]
         target = document_path("agents", agent_id, "/_execute" + (f"?{query}" if query else ""))
         forward = await self._execute(replace(self._call, agent_id=agent_id, raw_target=target, body=body))
+        if forward.delivery is not None:
+            note_delivery(self._call, forward.delivery)
+        reply = Answer(0, {}, b"")
         try:
-            return await self._answer(target, forward, body)
+            reply = await self._send(target, forward, body)
+            return await self._answer(target, forward, body, reply)
         finally:
             if forward.abandoned is not None:
                 forward.abandoned()
+            if forward.answered is not None:
+                forward.answered(reply.status, reply.body)
 
-    async def _answer(self, target: str, forward: Forward, body: bytes) -> Answer:
-        reply = await self._send(target, forward, body)
+    async def _answer(self, target: str, forward: Forward, body: bytes, reply: Answer) -> Answer:
         if reply.status >= 400 and forward.retry is not None:
             again = forward.retry(reply.status, reply.body)
             if isinstance(again, Awaitable):
