@@ -13,6 +13,7 @@ from gateway.agents.resolver import ResolvedAgent
 from gateway.errors import InvalidInput
 from gateway.execute.answers import decode
 from gateway.execute.body import is_json, replace_members
+from gateway.execute.deliveries import model_name
 from gateway.notices import Notice
 from gateway.offload import run_here_if
 from gateway.policy.content import NoContent, answer_content, input_content, write_changes
@@ -96,8 +97,8 @@ def _in_background(target: str) -> bool:
 def _about(call: ExecuteCall, agent: ResolvedAgent | None) -> dict[str, Any]:
     about = {"id": call.agent_id, "name": "", "type": "", "provider": "", "model": ""}
     if agent is not None:
-        profile = agent.profile
-        about |= {"name": profile.name, "type": profile.type, "provider": profile.provider, "model": profile.model_name}
+        known = agent.profile
+        about |= {"name": known.name, "type": known.type, "provider": known.provider, "model": model_name(known)}
     return {"request_id": call.request_id, "agent": about}
 
 

@@ -9,6 +9,7 @@ import msgspec
 from gateway.agents.resolver import ResolvedAgent
 from gateway.errors import GatewayError, GuardrailUnavailable
 from gateway.execute.answer_stream import StreamReader
+from gateway.execute.deliveries import model_name, with_notices
 from gateway.execute.guarded import GuardedCall
 from gateway.execute.response_headers import NOTICE
 from gateway.execute.run_usage import NOT_READ, read_usage
@@ -46,7 +47,7 @@ class PolicyRun:
     ) -> None:
         self._policies = policies
         self._profile = agent.profile if agent is not None else None
-        self._llm = Llm(self._profile.provider, self._profile.model_name) if self._profile is not None else Llm()
+        self._llm = Llm(self._profile.provider, model_name(self._profile)) if self._profile is not None else Llm()
         self._charges = charges
         self._streaming = streaming
         self._guarded = guarded
@@ -66,6 +67,8 @@ class PolicyRun:
         if self._notices and self._policies.notice_header:
             codes = _codes(forward.response_headers.get(NOTICE, ""), self._notices)
             changes["response_headers"] = {**forward.response_headers, NOTICE: codes}
+        if self._notices and forward.delivery is not None:
+            changes["delivery"] = with_notices(forward.delivery, self._notices)
         if self._guarded is not None:
             changes["guardrails"] = self._guarded.checks
         if self._must_store or self._checks_answer or (self._policies.usage_header and not self._streaming):

@@ -99,11 +99,6 @@ class AgentProfile:
         return self.parameters.get("_llm_interface", "")
 
     @property
-    def model_name(self) -> str:
-        """The LLM's name: `model` of its connector's parameters; "" if it has none."""
-        return self.models[0].connector.parameters.get("model", "") if self.models else ""
-
-    @property
     def models(self) -> tuple[Model, ...]:
         """All models of this agent: its LLM, then those of its tools."""
         found = (self.llm, *(tool.model for tool in self.tools))

@@ -146,8 +146,6 @@ class QuickRun:
             if again is not None:
                 forward, reply = again, await self._send(target, again, body)
         finished = await forward.finish(reply.status, reply.body) if forward.finish is not None else None
-        if forward.answered is not None:
-            forward.answered(reply.status, reply.body)
         if finished is not None:
             return replace(finished, headers={**forward.response_headers, **finished.headers})
         return replace(reply, headers=forward.response_headers)
