@@ -8,6 +8,8 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from gateway.observe.histogram import SHORT, WAITS, Histogram
 from gateway.observe.traffic_metrics import Lookups, Received, Running, TrafficMetrics
 
+from gateway.observe.usage_metrics import UsageMetrics
+
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
 
@@ -18,6 +20,8 @@ class Metrics:
         self.registry = CollectorRegistry()
         self._traffic = TrafficMetrics()
         self.registry.register(self._traffic)
+        self.usage = UsageMetrics()
+        self.registry.register(self.usage)
         self._notices = Counter(
             "mlc_gateway_notices",
             "Limitations reported to clients, by code.",
