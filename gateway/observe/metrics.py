@@ -7,7 +7,6 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from gateway.observe.histogram import SHORT, WAITS, Histogram
 from gateway.observe.traffic_metrics import Lookups, Received, Running, TrafficMetrics
-
 from gateway.observe.usage_metrics import UsageMetrics
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
