@@ -48,11 +48,13 @@ class Forward(msgspec.Struct, frozen=True):
     retry: called once, with status and body, if the cluster responds with 400 or more and a body of at most 64 KiB. If
         it returns a `Forward`, that is sent and its response is final; an `Answer` is sent to the client.
     finish: called once with status and decoded body of the whole response, which is held for it. If it returns an
-        `Answer`, that body is sent in place of the cluster's, with its headers added; None sends what came.
+        `Answer`, that body is sent in place of the cluster's, with its headers added; None sends what came. The body of
+        an error that can't be decoded is empty.
     relay: what is sent in place of each piece of an event stream, which is not held. At its end, `finish` is called
         with an empty body, and the body of its `Answer` is sent last.
     abandoned: called when `finish` will not be called, or not again: the client has gone, there is no whole response,
-        or it is too large to hold. After `finish` it does nothing.
+        or it is too large to hold or can't be decoded. After a `finish` that returned it does nothing.
+    unread_headers: added to a response that is sent as it came because it is too large to hold or can't be decoded.
     """
 
     body: Sequence[bytes | memoryview] | None = None
@@ -61,6 +63,7 @@ class Forward(msgspec.Struct, frozen=True):
     finish: Finish | None = None
     relay: Callable[[bytes], bytes] | None = None
     abandoned: Callable[[], None] | None = None
+    unread_headers: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
