@@ -29,6 +29,10 @@ from gateway.unified.request import ExecuteRequest
 ANSWER_MISSING = Notice(
     "MEMORY_ANSWER_MISSING", "the answer could not be read, so the session holds this turn as one that failed"
 )
+BLOCK_UNKNOWN = Notice(
+    "MEMORY_BLOCK_UNKNOWN",
+    "the answer has a content block of a kind that is not known, which the session does not hold",
+)
 _REFUSED = frozenset({401, 403})
 """Statuses of a caller whose credentials the cluster did not accept. Nothing of the request is stored."""
 _SMALL = 64 * 1024
@@ -197,7 +201,8 @@ class SessionRun:
         if not run.messages:
             return (ANSWER_MISSING, *await self._session.commit(self._failed_turn()))
         messages = (*self.sent.new, *self._answer_messages(run))
-        return await self._session.commit(Turn(self._turn_id, messages, self.sent.system))
+        notices = (BLOCK_UNKNOWN,) if run.unknown else ()
+        return (*notices, *await self._session.commit(Turn(self._turn_id, messages, self.sent.system)))
 
     def _answer_messages(self, run: RunAnswer) -> list[Message]:
         """Return the answer's messages with what is known about them. The last one has the run's usage if none has."""

@@ -236,3 +236,28 @@ async def test_a_signed_request_is_refused_before_its_session_is_opened(chat: Ch
     await store.start()
     assert len((await store.sessions()).sessions) == 1
     await store.close()
+
+
+USE = {"toolUse": {"toolUseId": "c1", "name": "zoom", "input": {}}}
+WITHOUT_CONTENT: list[Any] = [{}, {"image": None}, {"toolUse": {}}, {"toolResult": None}, {"text": ""}]
+
+
+@pytest.mark.parametrize("size", [1, 100_000])
+async def test_blocks_without_content_are_not_stored(chat: Chat, size: int) -> None:
+    await chat.begin(V2)
+    content = [{"text": "x" * size}, *WITHOUT_CONTENT, {"text": None, **USE}]
+    assert (await chat.ask("What?", unified(*content), V2))[0] == 200
+    assert chat.notices == ""
+    assert [block for message in (await chat.stored(V2))[3:] for block in message.content] == [content[0], USE]
+    await goes_on(chat, V2)
+
+
+@pytest.mark.parametrize(
+    ("content", "notice"),
+    [(WITHOUT_CONTENT, "MEMORY_ANSWER_MISSING"), ([{"text": "Yes."}, {"new": {"a": 1}}], "MEMORY_BLOCK_UNKNOWN")],
+)
+async def test_what_the_session_does_not_hold_of_an_answer_is_reported(chat: Chat, content: Any, notice: str) -> None:
+    await chat.begin(V2)
+    assert (await chat.ask("What?", unified(*content), V2))[0] == 200
+    assert chat.notices == notice
+    await goes_on(chat, V2)
