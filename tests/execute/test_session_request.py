@@ -128,7 +128,7 @@ def test_what_the_store_holds_but_the_gateway_can_not_read_is_named(block: Any, 
 
 @pytest.mark.parametrize("profile", [PROFILE, V2], ids=["rewritten", "native"])
 def test_members_without_a_value_are_no_content(profile: AgentProfile) -> None:
-    call, result = {**tool_use("c1"), "text": None}, {**tool_result("c1", text("sunny")), "toolUse": None}
+    call, result = {**tool_use("c1"), "toolResult": None}, tool_result("c1", text("sunny"))
     sent = composed({"input": "And?"}, earlier(user("Hi"), assistant(call), user(result), assistant("Sun.")), profile)
     assert sent.notices == ()
     assert sent.body.count(b"c1") == 2
