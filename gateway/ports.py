@@ -74,17 +74,19 @@ class Forward(msgspec.Struct, frozen=True):
         it returns a `Forward`, that is sent and its response is final; an `Answer` is sent to the client.
     finish: called once with status and decoded body of the whole response, which is held for it. If it returns an
         `Answer`, that body is sent in place of the cluster's, with its headers added; None sends what came. A
-        `GatewayError` that it raises is sent as the response, unless that is an event stream.
+        `GatewayError` that it raises is sent as the response, unless that is an event stream. The body of an error that
+        can't be decoded is empty.
     relay: what is sent in place of each piece of an event stream, which is not held. At its end, `finish` is called
         with an empty body, and the body of its `Answer` is sent last.
     abandoned: called when `finish` will not be called, or not again: the client has gone, there is no whole response,
-        or it is too large to hold. After `finish` it does nothing.
+        or it is too large to hold or can't be decoded. After a `finish` that returned it does nothing.
+    unread: sent in place of a response that is too large to hold or can't be decoded. None: that is sent as it came,
+        with `unread_headers` added.
     delivery: how the input is delivered, for logs, traces and the inspector; one object for all requests of a plan.
     answered: called once with status and decoded body of the cluster's whole response (an event stream's too), after it
         was sent on. The body is b"" if it has more than 16 MiB, is incomplete or can't be decoded; the status is 0 if
         there was no response. A `Forward` of `retry` without one keeps that of the first. It returns what the run used,
         None if that is not known.
-    unheld: sent in place of a response that is too large for `finish`; None: that is sent as it came.
     guardrails: what guardrails did, see `ExchangeRecord`; those that check the response are added before it is sent.
     """
 
@@ -94,9 +96,10 @@ class Forward(msgspec.Struct, frozen=True):
     finish: Finish | None = None
     relay: Callable[[bytes], bytes] | None = None
     abandoned: Callable[[], None] | None = None
+    unread: GatewayError | None = None
+    unread_headers: Mapping[str, str] = msgspec.field(default_factory=dict)
     delivery: Delivery | None = None
     answered: Answered | None = None
-    unheld: GatewayError | None = None
     guardrails: Sequence[dict[str, Any]] = ()
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from gateway.memory.model import Block, Message
 from gateway.notices import Notice
+from gateway.providers.responses import member, text
 
 INTERRUPTED = "The run was interrupted before this tool's result was recorded. It is not known whether the tool ran."
 _CODE = "MEMORY_REPAIRED"
@@ -64,14 +65,18 @@ def _end_of_run(stored: Sequence[Placed], position: int, assistant: bool) -> int
 
 
 def _ids(message: Message, kind: str) -> list[str]:
-    return [block[kind].get("toolUseId", "") for block in message.content if kind in block]
+    return [_id(block, kind) for block in message.content if block.get(kind) is not None]
+
+
+def _id(block: Block, kind: str) -> str:
+    return text(member(block, kind, "toolUseId"))
 
 
 def _without_orphans(placed: Placed, open_calls: dict[str, str], notices: list[Notice]) -> Placed:
     """Return a message without the results that answer no open call; take the calls that it answers from the open."""
     kept: list[Block] = []
     for block in placed.message.content:
-        if "toolResult" not in block or open_calls.pop(block["toolResult"].get("toolUseId", ""), None) is not None:
+        if block.get("toolResult") is None or open_calls.pop(_id(block, "toolResult"), None) is not None:
             kept.append(block)
         else:
             notices.append(Notice(_CODE, "a tool result of the session answers no call, and is left out", placed.at))

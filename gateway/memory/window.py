@@ -8,6 +8,7 @@ import msgspec
 
 from gateway.config.memory import Window
 from gateway.memory.model import Block, Message, StoredMessage
+from gateway.providers.responses import member, text
 
 _MEDIUM_TOKENS = 1500
 _MEDIA = frozenset({"image", "video", "document", "audio"})
@@ -60,7 +61,7 @@ def _starts(messages: Sequence[Message]) -> Iterator[int]:
     for position in range(len(messages) - 1, -1, -1):
         earliest_call = min(earliest_call, calls.get(position, earliest_call))
         message = messages[position]
-        has_result = any("toolResult" in block for block in message.content)
+        has_result = any(block.get("toolResult") is not None for block in message.content)
         if message.role == "user" and not has_result and position <= earliest_call:
             yield position
 
@@ -71,10 +72,10 @@ def _calls_of_results(messages: Sequence[Message]) -> dict[int, int]:
     found: dict[int, int] = {}
     for position, message in enumerate(messages):
         for block in message.content:
-            if "toolUse" in block:
-                last_call[block["toolUse"].get("toolUseId", "")] = position
-            elif "toolResult" in block:
-                call = last_call.get(block["toolResult"].get("toolUseId", ""), -1)
+            if block.get("toolUse") is not None:
+                last_call[text(member(block, "toolUse", "toolUseId"))] = position
+            elif block.get("toolResult") is not None:
+                call = last_call.get(text(member(block, "toolResult", "toolUseId")), -1)
                 found[position] = min(call, found.get(position, call))
     return found
 

@@ -111,3 +111,8 @@ def _call_ids(message: Message) -> set[str]:
 
 def _result_ids(message: Message) -> set[str]:
     return {block["toolResult"]["toolUseId"] for block in message.content if "toolResult" in block}
+
+
+def test_members_without_a_value_are_no_calls_and_no_results() -> None:
+    turn = [user({"text": "?", "toolResult": None}), assistant({"toolUse": None}), user("and?")]
+    assert start([QUESTION, turn], Window(turns=1)) == 2
