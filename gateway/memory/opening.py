@@ -86,36 +86,40 @@ class LazyStore:
 
 
 class SharedStore:
-    """A store, and the sessions in use, of all sets of settings that name this store. users: how many there are."""
+    """A store of all sets of settings that name it. users: how many there are."""
 
-    def __init__(self, settings: Settings, build: Callable[[Settings], Store]) -> None:
-        self.store = LazyStore(lambda: build(settings))
-        self.busy = BusySessions()
-        self.settings = _store_settings(settings)
-        self.users = 1
+    def __init__(self, store: LazyStore, forget: Callable[[], object]) -> None:
+        self.store = store
+        self.users = 0
+        self._forget = forget
 
     async def release(self) -> None:
         """End one use; the last one closes the store."""
         self.users -= 1
         if not self.users:
+            self._forget()
             await self.store.close()
 
 
 class SharedStores:
-    """Keeps the store from one set of settings to the next, if they name the same one. build: `build_configured`."""
+    """Keeps stores from one set of settings to the next, if they name the same one. build: `build_configured`.
+
+    busy: the sessions that requests of this process use, under any settings.
+    """
 
     def __init__(self, build: Callable[[Settings], Store] | None = None) -> None:
+        self.busy = BusySessions()
         self._build = build or build_configured
-        self._last: SharedStore | None = None
+        self._open: dict[tuple[object, ...], SharedStore] = {}
 
     def use(self, settings: Settings) -> SharedStore:
         """Return the store that `settings` name. Release it in the end."""
-        last = self._last
-        if last is not None and last.users and last.settings == _store_settings(settings):
-            last.users += 1
-            return last
-        self._last = SharedStore(settings, self._build)
-        return self._last
+        name = _store_settings(settings)
+        if name not in self._open:
+            self._open[name] = SharedStore(LazyStore(lambda: self._build(settings)), lambda: self._open.pop(name))
+        shared = self._open[name]
+        shared.users += 1
+        return shared
 
 
 def build_configured(settings: Settings) -> Store:

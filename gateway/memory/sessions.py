@@ -91,7 +91,7 @@ class Sessions:
     ) -> None:
         self.settings = settings
         self.clock = clock
-        self.busy = busy or BusySessions()
+        self.busy = BusySessions() if busy is None else busy
         self._store = kept
         self._log = log
         self._close = close
@@ -151,6 +151,11 @@ class Sessions:
         if limits.seconds or limits.sessions:
             self._retention = asyncio.create_task(run_retention(self._store, limits, self._log, self.clock))
 
+    def stop(self) -> None:
+        """Delete no more expired sessions: other settings say which, or nobody is left to be served."""
+        if self._retention is not None:
+            self._retention.cancel()
+
     async def ended(self) -> None:
         """Wait until all turns are stored."""
         while self._running:
@@ -158,8 +163,8 @@ class Sessions:
 
     async def close(self) -> None:
         """Release the store."""
+        self.stop()
         if self._retention is not None:
-            self._retention.cancel()
             await asyncio.gather(self._retention, return_exceptions=True)
         if self._close is not None:
             close, self._close = self._close, None

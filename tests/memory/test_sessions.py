@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from gateway.config.memory import Memory, Retention, Window
+from gateway.app import _real_use_case
+from gateway.config.load import ConfigError
+from gateway.config.memory import Memory, OpenSearchStore, Retention, Window
+from gateway.config.types import Secret
 from gateway.errors import MemoryUnavailable, SessionBusy, SessionNotFound
 from gateway.memory.busy import BusySessions
 from gateway.memory.model import Metadata, Owner, Session, SessionKey, Turn
-from gateway.memory.opening import LazyStore, SharedStores
+from gateway.memory.opening import LazyStore, SharedStore, SharedStores
 from gateway.memory.sessions import Sessions
 from gateway.memory.store import NEWEST, StoreUnavailable, TooLargeForStore
 from gateway.observe.logs import configure
+from gateway.observe.metrics import Metrics
+from gateway.runtime import Runtime
 from tests.conftest import settings_for
 from tests.memory.conversations import assistant, texts, turn, user
 from tests.memory.in_memory_store import InMemoryStore
@@ -241,12 +248,63 @@ async def test_a_reload_keeps_the_store_unless_it_is_another_one() -> None:
     await asyncio.gather(*(shared.store.start() for shared in (one, same, other)))
     assert same is one
     assert len(made) == 2
-    await one.release()
+    assert stores.use(settings_for("http://a")) is one
+    for _ in range(2):
+        await one.release()
     assert made[0].open
     await same.release()
     await other.release()
     assert not made[0].open
     assert not made[1].open
+
+
+async def test_settings_that_are_refused_do_not_use_the_store(tmp_path: Path) -> None:
+    memory = {"memory": {"sqlite": {"path": str(tmp_path / "memory.sqlite3")}}}
+    use_case = _real_use_case()
+    runtime = Runtime(settings_for("http://a", memory), use_case, LOG, Metrics())
+    rules = {"agents": {"rules": [{"agent": "a", "provider": "unknown"}]}}
+    with pytest.raises(ConfigError):
+        Runtime(settings_for("http://a", {**memory, **rules}), use_case, LOG, Metrics())
+    assert runtime.store is not None
+    await runtime.store.start()
+    await runtime.close()
+    with pytest.raises(StoreUnavailable):
+        await runtime.store.start()
+
+
+def test_a_store_is_the_same_if_its_secrets_are() -> None:
+    stores = SharedStores()
+
+    def use(password: str) -> SharedStore:
+        settings = settings_for("http://a")
+        account = OpenSearchStore(username="gateway", password=Secret(password))
+        memory = Memory(store="opensearch", opensearch=account)
+        return stores.use(msgspec.structs.replace(settings, memory=memory))
+
+    assert use("one") is use("one")
+    assert use("one") is not use("other")
+
+
+async def test_requests_under_other_settings_wait_for_each_other_too() -> None:
+    store, busy = InMemoryStore(), BusySessions()
+    before, after = (Sessions(store, Memory(concurrent="refuse"), LOG, busy) for _ in range(2))
+    running = await before.open(OWNER, "")
+    await running.commit(turn())
+    running = await before.open(OWNER, running.id)
+    with pytest.raises(SessionBusy):
+        await after.open(OWNER, running.id)
+    running.release()
+    (await after.open(OWNER, running.id)).release()
+
+
+async def test_settings_that_are_replaced_delete_no_sessions() -> None:
+    store = InMemoryStore()
+    used = Sessions(store, Memory(retention=Retention(seconds=1.0)), LOG, clock=lambda: 2e9)
+    id_ = await begun(used)
+    used.start()
+    used.stop()
+    await used.close()
+    assert await store.session(SessionKey(OWNER, id_)) is not None
 
 
 async def test_expired_sessions_are_deleted_in_the_background() -> None:
