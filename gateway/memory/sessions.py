@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
 from gateway.config.memory import Memory
@@ -32,7 +32,8 @@ class OpenSession:
     """A session that a request uses. It is released once its turn is stored, or with `release`.
 
     key: None if the store can't be used and the request is answered without memory. id: for the client.
-    turns: how many the session has. history: the messages to send, oldest first. system: the session's system text.
+    turns: how many the session has. history: the messages to send, oldest first. recent: these, and older ones that do
+    not fit, to know again what a client repeats. system: the session's system text.
     """
 
     def __init__(
@@ -41,13 +42,15 @@ class OpenSession:
         key: SessionKey | None,
         id: str = "",
         turns: int = 0,
-        history: tuple[StoredMessage, ...] = (),
+        history: Sequence[StoredMessage] = (),
+        recent: Sequence[StoredMessage] = (),
         system: str = "",
     ) -> None:
         self.key = key
         self.id = id
         self.turns = turns
         self.history = history
+        self.recent = recent
         self.system = system
         self._sessions = sessions
         self._in_use = key is not None
@@ -202,17 +205,20 @@ class Sessions:
                 session = await self._store.session(key)
                 if session is None:
                     raise _not_found(key.id, key.owner)
-                turns, history = await self._history(key)
+                turns, recent, start = await self._recent(key)
         except store.SessionNotFound:
             raise _not_found(key.id, key.owner) from None
         except (store.StoreError, TimeoutError) as error:
             unavailable = self._without_memory(key.id, error)
             self.busy.release(key)
             return unavailable
-        return OpenSession(self, key, key.id, max(turns, session.turns), tuple(history), session.system)
+        return OpenSession(self, key, key.id, max(turns, session.turns), recent[start:], recent, session.system)
 
-    async def _history(self, key: SessionKey) -> tuple[int, list[StoredMessage]]:
-        """Load pages, the newest first, until the window is full. Return the last turn's number, and the window."""
+    async def _recent(self, key: SessionKey) -> tuple[int, list[StoredMessage], int]:
+        """Load pages, the newest first, until the window is full.
+
+        Return the last turn's number, the messages without those of failed turns, and where in them the window begins.
+        """
         messages: list[StoredMessage] = []
         before = store.NEWEST
         while True:
@@ -222,7 +228,7 @@ class Sessions:
             live = without_failed(messages)
             start = window_start(live, self.settings.window, more)
             if start is not None:
-                return (messages[-1].turn if messages else 0), live[start:]
+                return (messages[-1].turn if messages else 0), live, start
             before = messages[0].seq
 
     def _without_memory(self, id: str, error: Exception) -> OpenSession:

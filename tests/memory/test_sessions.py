@@ -104,6 +104,14 @@ async def test_only_pages_that_may_fit_are_loaded() -> None:
     assert len(store.loads) == 2
 
 
+async def test_what_does_not_fit_is_known() -> None:
+    used = sessions(InMemoryStore(), window=Window(bytes=100))
+    id_ = await begun(used, turn(user("1" * 100), assistant("2")))
+    opened = await used.open(OWNER, id_)
+    assert texts(opened.history) == []
+    assert texts(opened.recent) == ["1" * 100, "2"]
+
+
 async def test_failed_turns_are_counted_but_not_sent() -> None:
     used = sessions(InMemoryStore())
     failed = user("lost", metadata=Metadata(failed=True))
