@@ -323,7 +323,7 @@ def _do(index: Index, operation: str, action: _JSON, body: _JSON | None) -> int:
             return 409
         case "index" if known is not None and action.get("version", known.version) < known.version:
             return 409
-        case "delete" if known is not None and action.get("if_seq_no", known.seq) != known.seq:
+        case "index" | "delete" if known is not None and action.get("if_seq_no", known.seq) != known.seq:
             return 409
         case "delete":
             index.documents.pop(action["_id"], None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import ssl
 from collections.abc import AsyncIterator
@@ -111,6 +112,25 @@ async def test_container_that_was_deleted_is_made_again(server: OpenSearchServer
     assert (await again.append(key("new"), turn(), 0)).turns == 1
     assert len(server.containers) == 1
     await again.close()
+
+
+async def test_container_that_was_deleted_is_made_again_once_by_all_gateways(server: OpenSearchServer) -> None:
+    store = store_on(server)
+    await store.append(key(), turn(), 0)
+    await store.close()
+    server.containers.clear()
+    server.counted_from_now()
+    slow, fast = store_on(server), store_on(server)
+    server.holds[5] = asyncio.Event()
+    starting = asyncio.create_task(slow.start())
+    await server.held.wait()
+    assert server.requests[5] == ("POST", "/_plugins/_ml/memory_containers/_create")
+    await fast.start()
+    server.holds[5].set()
+    await starting
+    assert len(server.containers) == 1
+    assert (await slow.append(key("new"), turn(), 0)).turns == 1
+    await asyncio.gather(slow.close(), fast.close())
 
 
 async def test_place_that_is_gone_is_chosen_again_at_the_next_request(server: OpenSearchServer) -> None:
@@ -239,7 +259,7 @@ async def test_limits_may_be_large(store: OpenSearchStore) -> None:
     assert len((await store.sessions(limit=10**6)).sessions) == 1
 
 
-@pytest.mark.parametrize("turns", [0, 1, 4, 6, 7, 1_000])
+@pytest.mark.parametrize("turns", [0, 1, 4, 6, 7, 100_000])
 async def test_session_whose_head_has_another_number_is_read_to_its_end(
     server: OpenSearchServer, store: OpenSearchStore, turns: int
 ) -> None:
@@ -247,9 +267,11 @@ async def test_session_whose_head_has_another_number_is_read_to_its_end(
         await store.append(key(), turn(user(str(number))), number)
     [head] = [document for document in server.documents() if document.get("kind") == "session"]
     head["body"]["turns"] = turns
+    server.counted_from_now()
     session = await store.session(key())
     assert session is not None
     assert session.turns == 5
+    assert len(server.requests) < 10
     assert texts((await store.load(key())).messages) == ["0", "1", "2", "3", "4"]
     assert [listed.turns for listed in (await store.sessions()).sessions] == [5]
     assert (await store.append(key(), turn(), 5)).turns == 6
