@@ -25,6 +25,7 @@ _STORE_SECONDS = 30.0
 
 UNAVAILABLE = Notice("MEMORY_UNAVAILABLE", "the store of sessions could not be used, so this turn is not remembered")
 _NOT_STORED = "MEMORY_NOT_STORED"
+_UNREADABLE = "The gateway can't read what its store holds of this session. Send no memory_id to begin a new session."
 _CONCURRENT = Notice("MEMORY_CONCURRENT", "another request added a turn to the session while this one ran")
 
 
@@ -174,11 +175,23 @@ class Sessions:
             await close()
 
     async def _append(self, key: SessionKey, turns: int, turn: Turn) -> tuple[Notice, ...]:
+        """Append the turn, after those that others were faster with.
+
+        If it is not known whether the turn was written, such as after a lost connection, it is sent once more. The
+        turn's id prevents that it is stored twice.
+        """
         notices: tuple[Notice, ...] = ()
+        is_repeated = False
         for _ in range(_MOST_CONFLICTS):
             try:
                 await self._store.append(key, turn, turns)
                 return notices
+            except store.StoreThrottled:
+                raise
+            except store.StoreUnavailable:
+                if is_repeated:
+                    raise
+                is_repeated = True
             except store.SessionConflict as conflict:
                 if turns and not conflict.turns:
                     return (Notice(_NOT_STORED, "this turn is not remembered: the session was deleted meanwhile"),)
@@ -239,6 +252,8 @@ class Sessions:
         """
         self._log.error("store unavailable", reason=str(error) or "too slow", type=type(error).__name__)
         if self.settings.on_failure == "refuse":
+            if isinstance(error, store.UnreadableSession):
+                raise MemoryUnavailable(_UNREADABLE)
             raise MemoryUnavailable("The session can't be read: the gateway's store of sessions is not available.")
         return OpenSession(self, None, id)
 

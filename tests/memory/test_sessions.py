@@ -18,7 +18,7 @@ from gateway.memory.busy import BusySessions
 from gateway.memory.model import Metadata, Owner, Session, SessionKey, Turn
 from gateway.memory.opening import LazyStore, SharedStore, SharedStores
 from gateway.memory.sessions import Sessions
-from gateway.memory.store import NEWEST, StoreUnavailable, TooLargeForStore
+from gateway.memory.store import NEWEST, StoreUnavailable, TooLargeForStore, UnreadableSession
 from gateway.observe.logs import configure
 from gateway.observe.metrics import Metrics
 from gateway.runtime import Runtime
@@ -31,13 +31,17 @@ LOG = configure("error", "json")
 
 
 class FaultyStore(InMemoryStore):
-    """error: raised by every method. loads: the `before` of every `load`. gate: `append` waits for it."""
+    """error: raised by every method. loads: the `before` of every `load`. gate: `append` waits for it.
+
+    lost: how many times the connection is lost after `append`.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.error: Exception | None = None
         self.loads: list[int] = []
         self.gate: asyncio.Event | None = None
+        self.lost = 0
 
     async def start(self) -> None:
         self._fail()
@@ -56,7 +60,11 @@ class FaultyStore(InMemoryStore):
         if self.gate is not None:
             await self.gate.wait()
         self._fail()
-        return await super().append(key, turn, turns)
+        session = await super().append(key, turn, turns)
+        if self.lost:
+            self.lost -= 1
+            raise StoreUnavailable("the connection was lost")
+        return session
 
     def _fail(self) -> None:
         if self.error is not None:
@@ -221,6 +229,26 @@ async def test_an_answer_is_given_although_its_turn_is_not_stored(error: Excepti
     (notice,) = await opened.commit(turn())
     assert notice.code == code
     assert not len(used.busy)
+
+
+@pytest.mark.parametrize(("lost", "codes"), [(1, []), (2, ["MEMORY_UNAVAILABLE"])])
+async def test_a_turn_is_sent_once_more_if_the_connection_is_lost(lost: int, codes: list[str]) -> None:
+    store = FaultyStore()
+    used = sessions(store)
+    id_ = await begun(used)
+    opened = await used.open(OWNER, id_)
+    store.lost = lost
+    assert [notice.code for notice in await opened.commit(turn(user("3"), assistant("4")))] == codes
+    assert texts((await used.open(OWNER, id_)).history)[2:] == ["3", "4"]
+
+
+async def test_a_damaged_session_is_reported_as_such() -> None:
+    store = FaultyStore()
+    used = sessions(store)
+    id_ = await begun(used)
+    store.error = UnreadableSession("message 1 is missing")
+    with pytest.raises(MemoryUnavailable, match="begin a new session"):
+        await used.open(OWNER, id_)
 
 
 async def test_a_lazy_store_is_opened_once_and_again_after_a_failure() -> None:
