@@ -13,6 +13,8 @@ from gateway.memory.model import Owner, Page, Session, SessionKey, SessionPage, 
 from gateway.memory.store import NEWEST, Store, StoreUnavailable
 from gateway.memory.stores.registry import build_store
 
+_STOPPING = "the gateway is stopping"
+
 
 class LazyStore:
     """Opens a store on first use, and again on the next use if that failed. make: builds the store, not started."""
@@ -22,7 +24,7 @@ class LazyStore:
     def __init__(self, make: Callable[[], Store]) -> None:
         self._make = make
         self._store: Store | None = None
-        self._lock = asyncio.Lock()
+        self._opening: asyncio.Task[Store] | None = None
         self._closed = False
 
     async def start(self) -> None:
@@ -34,31 +36,43 @@ class LazyStore:
         await self._open()
 
     async def _open(self) -> Store:
+        """Return the open store. Requests that come while it is opened share the attempt, and its failure."""
         if self._store is not None:
             return self._store
-        async with self._lock:
-            if self._closed:
-                raise StoreUnavailable("the gateway is stopping")
-            if self._store is None:
-                try:
-                    opened = self._make()
-                except ConfigError as error:
-                    raise StoreUnavailable(f"the settings of the store can't be used: {error}") from error
-                try:
-                    await opened.start()
-                except BaseException:
-                    await opened.close()
-                    raise
-                self._store = opened
-            return self._store
+        if self._closed:
+            raise StoreUnavailable(_STOPPING)
+        opening = self._opening = self._opening or asyncio.create_task(self._start())
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            if opening.cancelled():
+                raise StoreUnavailable(_STOPPING) from None
+            raise
+
+    async def _start(self) -> Store:
+        try:
+            opened = self._make()
+            try:
+                await opened.start()
+            except BaseException:
+                await opened.close()
+                raise
+            self._store = opened
+            return opened
+        except ConfigError as error:
+            raise StoreUnavailable(f"the settings of the store can't be used: {error}") from error
+        finally:
+            self._opening = None
 
     async def close(self) -> None:
         """Close the store. It is not opened again."""
-        async with self._lock:
-            self._closed = True
-            if self._store is not None:
-                await self._store.close()
-                self._store = None
+        self._closed = True
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.wait((self._opening,))
+        store, self._store = self._store, None
+        if store is not None:
+            await store.close()
 
     async def session(self, key: SessionKey) -> Session | None:
         """See `Store`."""

@@ -270,6 +270,44 @@ async def test_a_lazy_store_is_opened_once_and_again_after_a_failure() -> None:
         await lazy.start()
 
 
+async def test_requests_share_an_attempt_to_open_a_store_and_its_failure() -> None:
+    opened, made = asyncio.Event(), []
+
+    class StalledStore(InMemoryStore):
+        async def start(self) -> None:
+            made.append(self)
+            await opened.wait()
+            raise StoreUnavailable("too slow")
+
+    lazy = LazyStore(StalledStore)
+    requests = [asyncio.create_task(lazy.sessions()) for _ in range(4)]
+    await asyncio.sleep(0)
+    requests[0].cancel()
+    opened.set()
+    results = await asyncio.gather(*requests, return_exceptions=True)
+    assert [type(result) for result in results] == [asyncio.CancelledError, *[StoreUnavailable] * 3]
+    assert len(made) == 1
+
+
+async def test_a_store_that_is_being_opened_is_closed() -> None:
+    stores = []
+
+    class StalledStore(InMemoryStore):
+        async def start(self) -> None:
+            await super().start()
+            stores.append(self)
+            await asyncio.Event().wait()
+
+    lazy = LazyStore(StalledStore)
+    request = asyncio.create_task(lazy.start())
+    while not stores:  # noqa: ASYNC110  # the store has no event
+        await asyncio.sleep(0)
+    await lazy.close()
+    assert not stores[0].open
+    with pytest.raises(StoreUnavailable):
+        await request
+
+
 async def test_a_reload_keeps_the_store_unless_it_is_another_one() -> None:
     made: list[InMemoryStore] = []
 
