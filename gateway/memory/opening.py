@@ -82,9 +82,9 @@ class LazyStore:
         """See `Store`."""
         return await (await self._open()).append(key, turn, turns)
 
-    async def load(self, key: SessionKey, before: int = NEWEST, limit: int = 100) -> Page:
+    async def load(self, key: SessionKey, before: int = NEWEST, limit: int = 100, most_bytes: int = 0) -> Page:
         """See `Store`."""
-        return await (await self._open()).load(key, before, limit)
+        return await (await self._open()).load(key, before, limit, most_bytes)
 
     async def sessions(self, owner: Owner | None = None, after: str = "", limit: int = 100) -> SessionPage:
         """See `Store`."""

@@ -232,17 +232,17 @@ class Sessions:
 
         Return the last turn's number, the messages without those of failed turns, and where in them the window begins.
         """
-        messages: list[StoredMessage] = []
-        before = store.NEWEST
+        live: list[StoredMessage] = []
+        turns, before = 0, store.NEWEST
         while True:
-            page = await self._store.load(key, before, _PAGE)
-            messages[:0] = page.messages
+            page = await self._store.load(key, before, _PAGE, self.settings.window.bytes)
+            turns = max(turns, *(stored.turn for stored in page.messages), 0)
+            live = without_failed([*page.messages, *live])
             more = page.more and bool(page.messages)
-            live = without_failed(messages)
             start = window_start(live, self.settings.window, more)
             if start is not None:
-                return (messages[-1].turn if messages else 0), live, start
-            before = messages[0].seq
+                return turns, live, start
+            before = page.messages[0].seq
 
     def _without_memory(self, id: str, error: Exception) -> OpenSession:
         """Answer without memory, if the settings allow it.

@@ -16,7 +16,7 @@ import trustme
 from gateway.config.memory import Memory
 from gateway.config.memory import OpenSearchStore as Settings
 from gateway.config.types import Secret
-from gateway.memory.model import Message, Owner, SessionKey, Turn
+from gateway.memory.model import Message, Owner, Page, SessionKey, Turn
 from gateway.memory.store import (
     Store,
     StoreError,
@@ -251,6 +251,11 @@ async def test_every_page_of_a_long_session(server: OpenSearchServer) -> None:
 def turn_of(size: int, first: int) -> Turn:
     """Return a turn of `size` messages, numbered from `first`."""
     return Turn(turn().id, tuple(user(str(first + i)) for i in range(size)))
+
+
+async def test_page_of_no_messages(store: OpenSearchStore) -> None:
+    await store.append(key(), turn(), 0)
+    assert await store.load(key(), limit=0) == Page((), True)
 
 
 async def test_limits_may_be_large(store: OpenSearchStore) -> None:

@@ -51,10 +51,10 @@ class FaultyStore(InMemoryStore):
         self._fail()
         return await super().session(key)
 
-    async def load(self, key: SessionKey, before: int = NEWEST, limit: int = 100) -> Any:
+    async def load(self, key: SessionKey, before: int = NEWEST, limit: int = 100, most_bytes: int = 0) -> Any:
         self._fail()
         self.loads.append(before)
-        return await super().load(key, before, limit)
+        return await super().load(key, before, limit, most_bytes)
 
     async def append(self, key: SessionKey, turn: Turn, turns: int) -> Session:
         if self.gate is not None:
