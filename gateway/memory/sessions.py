@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
@@ -22,6 +23,7 @@ _PAGE = 40
 _MOST_CONFLICTS = 10
 _STORE_SECONDS = 30.0
 """For one use of the store; longer than any store's own time limits."""
+_CLOSE_SECONDS = 5.0
 
 UNAVAILABLE = Notice("MEMORY_UNAVAILABLE", "the store of sessions could not be used, so this turn is not remembered")
 _NOT_STORED = "MEMORY_NOT_STORED"
@@ -163,11 +165,14 @@ class Sessions:
     async def ended(self) -> None:
         """Wait until all turns are stored."""
         while self._running:
-            await asyncio.gather(*self._running, return_exceptions=True)
+            await asyncio.wait(self._running)  # which, if cancelled, does not cancel them
 
     async def close(self) -> None:
-        """Release the store."""
+        """Release the store once the turns are stored that requests have just left, but not later than some seconds."""
         self.stop()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                await self.ended()
         if self._retention is not None:
             await asyncio.gather(self._retention, return_exceptions=True)
         if self._close is not None:

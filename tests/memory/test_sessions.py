@@ -197,6 +197,26 @@ async def test_a_turn_is_stored_although_the_request_is_cancelled() -> None:
     assert not len(used.busy)
 
 
+async def test_turns_that_requests_have_just_left_are_stored_before_the_store_is_closed() -> None:
+    store = FaultyStore()
+    store.gate = asyncio.Event()
+    used = Sessions(store, Memory(), LOG, close=store.close)
+    await store.start()
+    opened = await used.open(OWNER, "")
+    opened.commit_later(turn())
+    deadline = asyncio.create_task(used.ended())
+    await asyncio.sleep(0)
+    deadline.cancel()
+    await asyncio.wait((deadline,))
+    closing = asyncio.create_task(used.close())
+    await asyncio.sleep(0)
+    assert store.open
+    store.gate.set()
+    await closing
+    assert not store.open
+    assert await store.session(SessionKey(OWNER, opened.id)) is not None
+
+
 @pytest.mark.parametrize("given", ["", "known"])
 async def test_a_store_that_is_down_refuses_or_is_done_without(given: str) -> None:
     store = FaultyStore()
