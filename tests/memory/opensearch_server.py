@@ -93,6 +93,7 @@ def _comes_after(values: list[Any], after: list[Any], directions: list[int]) -> 
 
 class OpenSearchServer:
     """Serves inside its `async with` block. version: of OpenSearch. agentic_memory: the setting of ML Commons.
+    ml_commons: whether it is installed.
 
     searches_lag: searches of containers do not see new documents.
 
@@ -104,6 +105,7 @@ class OpenSearchServer:
         self.version = version
         self._tls = tls
         self.agentic_memory = agentic_memory
+        self.ml_commons = True
         self.searches_lag = False
         self.indices: dict[str, Index] = {}
         self.containers: dict[str, dict[str, Index]] = {}
@@ -229,6 +231,9 @@ class OpenSearchServer:
         return web.json_response({"items": items})
 
     async def _container(self, request: web.Request) -> web.Response:
+        if not self.ml_commons:
+            error = f"no handler found for uri [{request.path}] and method [{request.method}]"
+            return web.json_response({"error": error}, status=400)
         if not self.agentic_memory:
             reason = "The Agentic Memory APIs are not enabled. To enable, please update the setting "
             return _error(403, "status_exception", reason + "plugins.ml_commons.agentic_memory_enabled")

@@ -173,16 +173,19 @@ async def test_messages_are_as_the_rfc_has_them(server: OpenSearchServer, store:
 METADATA = msgspec.structs.replace(user().metadata, input_type="content_blocks", created=1.0)
 
 
-async def test_auto_says_that_it_uses_the_index_where_agentic_memory_is_off(
-    server: OpenSearchServer, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("missing", "reason"), [("agentic_memory", "agentic_memory_enabled"), ("ml_commons", "no handler found")]
+)
+async def test_auto_says_that_it_uses_the_index_where_there_are_no_containers(
+    server: OpenSearchServer, missing: str, reason: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    server.agentic_memory = False
+    setattr(server, missing, False)
     store = store_on(server)
     assert (await store.append(key(), turn(), 0)).turns == 1
     await store.close()
     [line] = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     assert (line["event"], line["level"]) == ("memory_kept_in_index", "warning")
-    assert "agentic_memory_enabled" in line["reason"]
+    assert reason in line["reason"]
 
 
 @pytest.mark.parametrize(("version", "agentic_memory"), [("2.19.0", False), ("3.6.0", False)])

@@ -24,6 +24,9 @@ _NOTHING: dict[str, Any] = {"hits": {"hits": []}}
 _DISABLED = "agentic_memory_enabled"
 """In the text of the 403 with which ML Commons answers while `plugins.ml_commons.agentic_memory_enabled` is false."""
 
+_NO_HANDLER = "no handler found"
+"""In the text of the 400 with which OpenSearch answers for a path that no plugin has."""
+
 
 class ContainerMessages:
     """Messages in the container with the id `place`."""
@@ -108,7 +111,7 @@ async def make_container(cluster: Cluster, prefix: str) -> str:
     """Create a memory container, and return its id. It needs neither an LLM nor an embedding model.
 
     Raises:
-        ClusterError: the cluster refuses. `is_disabled` tells whether it has memory containers switched off.
+        ClusterError: the cluster refuses. `lacks_containers` tells whether it has none.
     """
     configuration = {
         "index_prefix": prefix,
@@ -136,6 +139,7 @@ async def delete_container(cluster: Cluster, container: str) -> None:
     await cluster.call("DELETE", f"{CONTAINERS}/{quote(container, safe='')}")
 
 
-def is_disabled(error: ClusterError) -> bool:
-    """Return whether the cluster has memory containers, but switched off."""
-    return error.status == 403 and _DISABLED in str(error)
+def lacks_containers(error: ClusterError) -> bool:
+    """Return whether the cluster has memory containers switched off, or ML Commons is not installed."""
+    marks = {403: _DISABLED, 400: _NO_HANDLER}
+    return error.status in marks and marks[error.status] in str(error)

@@ -13,7 +13,7 @@ from gateway.memory.stores.opensearch_container import (
     ContainerMessages,
     container_exists,
     delete_container,
-    is_disabled,
+    lacks_containers,
     make_container,
 )
 from gateway.memory.stores.opensearch_index import INDEX, IndexMessages, Messages, make_indices
@@ -52,7 +52,7 @@ class Places:
                     f"{error}. `memory.opensearch.kind: container` needs ML Commons 3.3 or later with "
                     "`plugins.ml_commons.agentic_memory_enabled`; `index` needs neither"
                 ) from None
-            if not is_disabled(error):
+            if not lacks_containers(error):
                 raise
             self._log.warning("memory_kept_in_index", reason=str(error))
             return self.at(INDEX)
