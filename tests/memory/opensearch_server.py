@@ -22,10 +22,10 @@ from typing import Any, Literal, Self
 
 from aiohttp import web
 
-Fault = Literal["refused", "lost", "stall", "throttled", "item throttled", "forbidden", "too large", "text"]
+Fault = Literal["refused", "lost", "stall", "throttled", "item throttled", "forbidden", "too large", "text", "other"]
 """What happens to a request. refused: cut off, without effect; lost: done, cut off before the answer; stall: never
 answered, without effect; throttled: 429; item throttled: all operations of a ``_bulk`` get 429, without effect;
-forbidden: 403; too large: 413; text: HTML.
+forbidden: 403; too large: 413; text: HTML; other: JSON that is not OpenSearch's.
 """
 _JSON = dict[str, Any]
 _OPERATIONS = ('{"index"', '{"create"', '{"update"', '{"delete"')
@@ -187,6 +187,8 @@ class OpenSearchServer:
                 return web.Response(status=413)
             case "text":
                 return web.Response(text="<html>a portal</html>", content_type="text/html")
+            case "other":
+                return web.json_response({"status": "ok"})
         response = await handler(request)
         if fault == "lost":
             _cut(request)

@@ -360,6 +360,7 @@ async def test_owner_that_is_not_unicode(store: OpenSearchStore) -> None:
         ("forbidden", StoreUnavailable, "answered 403: security_exception no permissions .* the permissions that docs"),
         ("too large", TooLargeForStore, "does not take a request of this size"),
         ("text", StoreUnavailable, "did not answer with JSON"),
+        ("other", StoreUnavailable, "did not answer as OpenSearch does"),
     ],
 )
 async def test_faults_have_an_error_of_their_own(

@@ -64,7 +64,7 @@ class ContainerMessages:
         if document.seq is not None:
             body["message_id"] = document.seq
         async with self._slots:
-            answer = await self._cluster.call("POST", self._memories, msgspec.json.encode(body))
+            answer = await self._cluster.call("POST", self._memories, msgspec.json.encode(body), "working_memory_id")
         return answer["working_memory_id"], len(document.blob)
 
     async def read(self, references: Sequence[Reference]) -> dict[str, dict[str, Any]]:
@@ -79,7 +79,7 @@ class ContainerMessages:
 
     async def _search(self, ids: list[str]) -> dict[str, dict[str, Any]]:
         body = {"query": {"ids": {"values": ids}}, "size": len(ids), "_source": ["structured_data_blob"]}
-        answer = await self._call("POST", "working/_search", body) or _NOTHING
+        answer = await self._call("POST", "working/_search", body, "hits") or _NOTHING
         return {hit["_id"]: hit["_source"].get("structured_data_blob", {}) for hit in answer["hits"]["hits"]}
 
     async def _get(self, id_: str) -> dict[str, dict[str, Any]]:
@@ -97,10 +97,10 @@ class ContainerMessages:
         await self._call("POST", "working/_delete_by_query", query)
         await self._call("DELETE", f"sessions/{quote(head.key.id, safe='')}")
 
-    async def _call(self, method: str, path: str, body: Any = None) -> dict[str, Any] | None:
+    async def _call(self, method: str, path: str, body: Any = None, wanted: str = "") -> dict[str, Any] | None:
         """Send a request to a path below the container's memories. None: the path, or the container, does not exist."""
         try:
-            return await self._cluster.call(method, f"{self._memories}/{path}", body)
+            return await self._cluster.call(method, f"{self._memories}/{path}", body, wanted)
         except ClusterError as error:
             if error.status == 404:
                 return None
@@ -119,7 +119,7 @@ async def make_container(cluster: Cluster, prefix: str) -> str:
         "retention_policy": None,  # from 3.8: not the cluster's default policy
     }
     body = {"name": prefix, "description": "Sessions of the ML Commons gateway", "configuration": configuration}
-    answer = await cluster.call("POST", f"{CONTAINERS}/_create", body)
+    answer = await cluster.call("POST", f"{CONTAINERS}/_create", body, "memory_container_id")
     return str(answer["memory_container_id"])
 
 

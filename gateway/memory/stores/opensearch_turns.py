@@ -206,7 +206,7 @@ class Turns:
         }
         if after:
             query["search_after"] = _position(after)
-        hits = (await self._cluster.call("POST", f"/{self.index}/_search", query))["hits"]["hits"]
+        hits = (await self._cluster.call("POST", f"/{self.index}/_search", query, "hits"))["hits"]["hits"]
         heads = [read_head(hit["_source"]) for hit in hits[:limit]]
         return heads, "{}:{}".format(*hits[limit - 1]["sort"]) if len(hits) > limit else ""
 
