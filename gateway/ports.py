@@ -173,6 +173,9 @@ class SessionKeeper(Protocol):
     def start(self) -> None:
         """Begin what runs in the background."""
 
+    def stop(self) -> None:
+        """End what runs in the background."""
+
     async def ended(self) -> None:
         """Wait until all turns are stored."""
 

@@ -58,9 +58,14 @@ class SessionRequest:
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """What the session holds: the messages to send, and its system text. notices: what was changed in them."""
+    """What the session holds.
+
+    history: the messages to send. recent: all that are known, some of which may not fit; among them, those that the
+    client repeats are found. system: the system text. notices: what was changed in `history`.
+    """
 
     history: Sequence[StoredMessage] = ()
+    recent: Sequence[StoredMessage] = ()
     system: str = ""
     notices: tuple[Notice, ...] = ()
 
@@ -78,7 +83,7 @@ class Earlier:
                 kept.append(
                     msgspec.structs.replace(item, message=msgspec.structs.replace(item.message, content=content))
                 )
-        return Earlier(kept, self.system, (_STEPS_LEFT_OUT,))
+        return replace(self, history=kept, notices=(_STEPS_LEFT_OUT,))
 
 
 def _is_answer(item: StoredMessage) -> bool:
@@ -120,8 +125,8 @@ def compose(
     metadata = msgspec.structs.replace(metadata, input_type=agent_input.type.value)
     new = convert(agent_input, metadata, roles, turn_id)
     known = 0
-    if agent_input.type is InputType.MESSAGES and earlier.history:
-        known = count_known([item.message for item in new.messages], earlier.history)
+    if agent_input.type is InputType.MESSAGES and earlier.recent:
+        known = count_known([item.message for item in new.messages], earlier.recent)
     added = tuple(item.message for item in new.messages[known:])
     if not added:
         raise _nothing_new()
@@ -130,7 +135,7 @@ def compose(
     if profile.generation is Generation.UNIFIED_V2:
         repaired = _read_stored(repaired, request.extracted.budget)
     written = _Written(profile, request, agent_input)
-    if not repaired and not (earlier.system and new.system is None):
+    if not known and not repaired and not (earlier.system and new.system is None):
         written.add_all_new()
     else:
         _write(written, new, known, earlier, repaired)

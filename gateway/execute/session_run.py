@@ -108,7 +108,7 @@ class SessionRun:
         self._profile = profile
         self._session = session
         self._turn_id = new_turn_id()
-        self._earlier = Earlier(session.history, session.system)
+        self._earlier = Earlier(session.history, session.recent, session.system)
         model = profile.models[0].id if profile.models else ""
         self._metadata = Metadata(runs.sessions.clock(), "", profile.id, profile.provider, model)
         self._stream = SessionStream(profile, session.id) if call.streaming else None

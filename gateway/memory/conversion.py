@@ -201,8 +201,10 @@ def _typed(block: Block) -> Block | None:
             source = {"type": "base64", "format": value["format"], "data": data}
         case {"s3Location": {"uri": uri}}:
             source = {"type": "url", "format": value["format"], "data": uri}
-        case other:
-            source = {"type": "url", "format": value["format"], "data": other["url"]}
+        case {"url": url}:
+            source = {"type": "url", "format": value["format"], "data": url}
+        case _:
+            return None
     return {"type": kind, "source": source}
 
 

@@ -1,8 +1,9 @@
-"""Tool calls without a result and results without a call, as a run that was killed leaves them. Pure.
+"""Stored messages that can't be sent as they are. Pure.
 
-A call without a result gets one, of status ``error``, that says that the run was interrupted. All providers accept
-that. They would refuse the call alone, and without the call the model would not know that the tool may have acted. A
-result without its call can't be sent to any provider, so it is left out.
+A run that was killed leaves tool calls without a result and results without a call. A call without a result gets one,
+of status ``error``, that says that the run was interrupted. All providers accept that. They would refuse the call
+alone, and without the call the model would not know that the tool may have acted. A result without its call can't be
+sent to any provider, so it is left out. `make_readable` says which content is replaced.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from gateway.memory.model import Block, Message
+from gateway.memory.readable import make_readable
 from gateway.notices import Notice
 from gateway.providers.responses import member, text
 
@@ -29,10 +31,11 @@ class Placed:
 def repair(stored: Sequence[Placed], following: Sequence[Message]) -> tuple[list[Placed], tuple[Notice, ...]]:
     """Return the stored messages with each tool call answered once in the turn after it, and what was changed.
 
-    following: the new messages, which may answer the last calls.
+    Messages without content are left out. following: the new messages, which may answer the last calls.
     """
     repaired: list[Placed] = []
     notices: list[Notice] = []
+    stored = [_readable(placed, notices) for placed in stored if placed.message.content]
     position = 0
     while position < len(stored):
         start, position = position, _end_of_run(stored, position, assistant=True)
@@ -56,6 +59,14 @@ def repair(stored: Sequence[Placed], following: Sequence[Message]) -> tuple[list
             notices += (Notice(_CODE, reason, at) for at in dict.fromkeys(open_calls.values()))
         repaired += results
     return repaired, tuple(notices)
+
+
+def _readable(placed: Placed, notices: list[Notice]) -> Placed:
+    message = make_readable(placed.message)
+    if message is placed.message:
+        return placed
+    notices.append(Notice(_CODE, "content of the session that can't be sent is replaced", placed.at))
+    return replace(placed, message=message)
 
 
 def _end_of_run(stored: Sequence[Placed], position: int, assistant: bool) -> int:

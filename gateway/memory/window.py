@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -95,5 +96,8 @@ def _measure_block(block: Block) -> tuple[int, int]:
         if kind == "toolResult" and isinstance(value, dict):
             inner = [_measure_block(part) for part in value.get("content") or () if isinstance(part, dict)]
             return sum(size for size, _ in inner) + _FRAME, sum(tokens for _, tokens in inner)
-    size = len(msgspec.json.encode(block))
+    try:
+        size = len(msgspec.json.encode(block))
+    except UnicodeEncodeError:  # other programs store lone surrogates
+        size = len(json.dumps(block))
     return size, size // 4

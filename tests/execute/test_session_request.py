@@ -24,7 +24,7 @@ SENT = Metadata(input_type="text")
 
 def earlier(*messages: Message, system: str = "") -> Earlier:
     stored = [StoredMessage(7 + seq, 3, "t", message) for seq, message in enumerate(messages)]
-    return Earlier(stored, system)
+    return Earlier(stored, stored, system)
 
 
 ONE = earlier(user("See:", image(), metadata=SENT), assistant("A dot."))
@@ -61,7 +61,7 @@ def test_the_client_knows_every_place(body: Any, expected: list[str]) -> None:
 
 
 def test_system_text_comes_first_and_the_requests_own_replaces_the_sessions() -> None:
-    before = Earlier(ONE.history, "Be brief.")
+    before = Earlier(ONE.history, ONE.recent, "Be brief.")
     assert places(composed({"input": "And?"}, before)) == ["memory.system.content[0]", *STORED, "input"]
     own = [{"role": "user", "content": "Hm."}, {"role": "system", "content": "Be long."}]
     assert places(composed({"input": own[::-1]}, before)) == ["input[0].content", *STORED, "input[1].content"]
@@ -99,6 +99,20 @@ def test_steps_of_answers_can_be_left_out_but_not_those_of_clients() -> None:
     kept = [item.message.content for item in less.history]
     assert kept == [*(message.content for message in own), (text("So."),), (text("Done."),)]
     assert [notice.code for notice in composed({"input": "?"}, less).notices] == ["MEMORY_STEPS_LEFT_OUT"]
+
+
+def test_a_client_that_repeats_what_is_not_sent_adds_only_what_is_new() -> None:
+    call, result = tool_use("c1"), tool_result("c1", text("sunny"))
+    asked = user("weather?", metadata=Metadata(input_type="messages"))
+    before = earlier(asked, assistant(call), user(result), assistant("Sunny."))
+    roles = ("user", "assistant", "user", "assistant", "user")
+    contents = ([text("weather?")], [call], [result], [text("Sunny.")], [text("And now?")])
+    body = {"input": [{"role": role, "content": content} for role, content in zip(roles, contents, strict=True)]}
+    does_not_fit = Earlier((), before.recent)
+    for held, sent in ((before, 5), (before.without_steps(), 3), (does_not_fit, 1)):
+        request = composed(body, held)
+        assert [message.content for message in request.new] == [(text("And now?"),)]
+        assert len(json.loads(request.body)["input"]) == sent
 
 
 def test_what_a_cluster_that_reads_the_input_does_not_know_is_left_out_and_reported() -> None:

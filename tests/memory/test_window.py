@@ -65,6 +65,10 @@ def test_older_messages_are_asked_for_only_if_they_may_fit() -> None:
     assert window_start(messages[1:], Window(turns=2), more=True) == 1
 
 
+def test_lone_surrogates_are_measured() -> None:
+    assert measure(user("\ud83d")) == (len('{"text": "\\ud83d"}'), 4)
+
+
 def test_failed_turns_are_left_out() -> None:
     failed = user("nobody answers", metadata=Metadata(failed=True))
     messages = stored([QUESTION, [user("part of it"), failed], QUESTION])

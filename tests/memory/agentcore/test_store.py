@@ -34,6 +34,7 @@ def mode(request: pytest.FixtureRequest, emulator: Emulator) -> str:
 
 class TestAgentCoreStore(StoreConformance):
     media_size: ClassVar[int] = 1_100_000
+    limits_bytes: ClassVar[bool] = False
 
     @pytest.fixture
     def new_store(self, mode: str, new_agentcore_store: NewAgentCoreStore) -> NewStore:
@@ -45,6 +46,8 @@ class TestAgentCoreStore(StoreConformance):
 
 @pytest.mark.slow
 class TestNewerGeneration(StoreConformance):
+    limits_bytes: ClassVar[bool] = False
+
     @pytest.fixture
     def new_store(self, new_agentcore_store: NewAgentCoreStore) -> NewStore:
         return lambda: new_agentcore_store(mapping="envelope")
