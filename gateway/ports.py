@@ -23,7 +23,7 @@ class ExecuteCall:
     agent_id: percent-decoded, "" if the path has none. raw_target: path and query, not decoded.
     headers: all of them, including hop-by-hop. body: with its content-encoding removed.
     streaming: the path is ``_execute/stream``. signed: it has the client's own signature (SigV4), which would be
-    forwarded, so the gateway can't send other requests with it.
+    forwarded, so the gateway can't send other requests with it. temporary: the agent is removed after this run.
     """
 
     agent_id: str
@@ -34,6 +34,7 @@ class ExecuteCall:
     request_id: str
     streaming: bool
     signed: bool = False
+    temporary: bool = False
 
 
 Retry = Callable[[int, bytes], "Forward | Answer | Awaitable[Answer] | None"]

@@ -74,7 +74,7 @@ class Handler:
         request = await run_here_if(is_small(call.body), read_execute, call.body, self._budget)
         if request.kind is RequestKind.LEGACY or request.input is None:
             agent = await self._legacy.find(call, request) if self._legacy is not None else None
-            if agent is not None and self._remembers(agent):
+            if agent is not None and self._remembers(call, agent):
                 return await self._send_in_session(call, request, agent)
             forward = Forward(retry=retry_as_input(request, self._answers))
             return forward if agent is None else self._convert_answer(call, agent, forward)
@@ -88,7 +88,7 @@ class Handler:
             except UnresolvedAgent as error:
                 return await self._send_unresolved(call, request, request.input, error)
             provider = agent.profile.provider
-            if self._remembers(agent):
+            if self._remembers(call, agent):
                 return await self._send_in_session(call, request, agent)
             return self._convert_answer(call, agent, await self._send(call, request, request.input, agent))
         except GatewayError as error:
@@ -103,8 +103,8 @@ class Handler:
         self._reporter.resolved(agent.profile)
         return agent
 
-    def _remembers(self, agent: ResolvedAgent) -> bool:
-        return self._sessions is not None and self._sessions.remembers(agent.profile)
+    def _remembers(self, call: ExecuteCall, agent: ResolvedAgent) -> bool:
+        return self._sessions is not None and not call.temporary and self._sessions.remembers(agent.profile)
 
     def _convert_answer(self, call: ExecuteCall, agent: ResolvedAgent, forward: Forward) -> Forward:
         """Return `forward` with the conversion of the answer, if the agent has one. Event streams keep their form."""
