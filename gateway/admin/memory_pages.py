@@ -83,11 +83,12 @@ class MemoryPages:
             raise InvalidInput("[format] There is no such format.", [problem])
         session = await self._session(request)
         if kind == "strands":
-            with store_errors():
-                body = await zip_session(self._store(), session)
-            return web.Response(body=body, headers=_download("application/zip", f"{session.key.id}.zip"))
-        async with aclosing(export_lines(self._store(), session)) as lines:
-            return await _stream(request, lines, _download("application/x-ndjson", f"{session.key.id}.jsonl"))
+            pieces, headers = zip_session(self._store(), session), _download("application/zip", f"{session.key.id}.zip")
+        else:
+            pieces = export_lines(self._store(), session)
+            headers = _download("application/x-ndjson", f"{session.key.id}.jsonl")
+        async with aclosing(pieces):
+            return await _stream(request, pieces, headers)
 
     async def _delete(self, request: web.Request) -> web.Response:
         session = await self._session(request)
@@ -140,17 +141,17 @@ def _download(content_type: str, name: str) -> dict[str, str]:
 
 
 async def _stream(
-    request: web.Request, lines: AsyncGenerator[bytes, None], headers: dict[str, str]
+    request: web.Request, pieces: AsyncGenerator[bytes, None], headers: dict[str, str]
 ) -> web.StreamResponse:
-    """Send the lines as they are read. If the store fails midway, the connection is closed within the response."""
+    """Send the pieces as they are read. If the store fails midway, the connection is closed within the response."""
     with store_errors():
-        first = await anext(lines)
+        first = await anext(pieces)
     response = web.StreamResponse(headers=headers)
     await response.prepare(request)
     await response.write(first)
     try:
-        async for line in lines:
-            await response.write(line)
+        async for piece in pieces:
+            await response.write(piece)
     except StoreError:
         if request.transport is not None:
             request.transport.abort()  # the client must not take what it has got for all of it
