@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import aclosing
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 import msgspec
 
@@ -181,7 +181,7 @@ def _page(target: str) -> tuple[int, int]:
     Raises:
         InvalidInput: one is not a number, or too large.
     """
-    query = parse_qs(urlsplit(target).query)
+    query = parse_qs(target.partition("?")[2])
     found = []
     for name, default in (("next_token", 0), ("max_results", _PAGE)):
         value = query.get(name, [str(default)])[-1]

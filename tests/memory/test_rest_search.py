@@ -64,8 +64,12 @@ def test_any_other_search(document: Any) -> None:
     assert read_search(json.dumps(document).encode()) is None
 
 
-def test_what_is_not_json_is_no_search() -> None:
-    assert read_search(b'{"query": gws-') is None
+NOT_READABLE = {"not JSON": b'{"query": gws-', "not UTF-8": b'{"query": "gws-\xff"}', "too deep": b'{"gws-":' * 20_000}
+
+
+@pytest.mark.parametrize("body", NOT_READABLE.values(), ids=NOT_READABLE)
+def test_what_cannot_be_read_is_no_search(body: bytes) -> None:
+    assert read_search(body) is None
 
 
 async def search(
