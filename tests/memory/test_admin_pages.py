@@ -9,6 +9,7 @@ import socket
 import zipfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -182,6 +183,8 @@ async def test_deletion(ask: Ask, store: InMemoryStore) -> None:
         ("POST", "/gws-one", 404, "NotFound"),
         ("GET", "/gws-one/nothing", 404, "NotFound"),
         ("GET", "?limit=x", 400, "ValidationException"),
+        ("GET", "?limit=-1", 400, "ValidationException"),
+        ("GET", "?after=x", 400, "ValidationException"),
         ("GET", "/gws-one/messages?start=-1", 400, "ValidationException"),
         ("GET", "/gws-one/export?format=xml", 400, "ValidationException"),
     ],
@@ -189,6 +192,23 @@ async def test_deletion(ask: Ask, store: InMemoryStore) -> None:
 async def test_errors(method: str, path: str, status: int, type: str, ask: Ask) -> None:
     found, document = await ask(method, path)
     assert (found, document["error"]["type"]) == (status, type)
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("GET", "/messages"), ("GET", "/export?format=strands"), ("PUT", "/pin"), ("DELETE", "/pin")],
+)
+async def test_a_session_that_is_deleted_meanwhile_is_a_404(
+    method: str, path: str, ask: Ask, store: InMemoryStore
+) -> None:
+    async def delete_first(name: str, *args: Any, **values: Any) -> Any:
+        await store.delete(key("one"))
+        return await getattr(InMemoryStore, name)(store, *args, **values)
+
+    for name in ("load", "pin"):
+        setattr(store, name, partial(delete_first, name))
+    status, document = await ask(method, f"/gws-one{path}")
+    assert (status, document["error"]["type"]) == (404, "NotFound")
 
 
 async def test_an_id_of_several_owners_is_a_400(ask: Ask, store: InMemoryStore) -> None:
