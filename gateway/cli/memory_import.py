@@ -83,14 +83,11 @@ async def _import_all(
         for id in reversed(ids):
             key = SessionKey(owner, new_session_id(owner.agent_id, f"{id} {owner.tenant} {owner.caller}"))
             try:
-                turns = await _import(store, key, read_conversation(cluster, id))
+                if exchanges := read_conversation(cluster, id):  # an empty conversation becomes no session
+                    summary.add(await _import(store, key, exchanges))
+                    new_ids[id] = key.id
             except (ClusterError, StoreError) as error:
                 summary.failed[id] = str(error)
-            else:
-                new_ids[id] = key.id
-                summary.turns += turns
-                summary.copied += turns > 0
-                summary.present += turns == 0
             done()
     return summary, new_ids
 

@@ -64,10 +64,7 @@ class SessionResources:
         if refusal is not None:
             return refusal
         with store_errors():
-            try:
-                return await self._answer(resource, id, call)
-            except SessionNotFound:  # deleted meanwhile
-                return _json(404, rest.not_found(_NOT_FOUND.get(resource, "Message"), id))
+            return await self._answer(resource, id, call)
 
     async def _answer(self, resource: str, id: str, call: ExecuteCall) -> Answer:
         session_id, number = (id, 0) if resource in _NOT_FOUND else read_message_id(id) or (id, 0)
@@ -76,7 +73,8 @@ class SessionResources:
         session = await self._store.session(key) if key.owner.agent_id else None
         document = None
         if session is not None:
-            document = await self._document(resource, session, number, call)
+            with contextlib.suppress(SessionNotFound):  # it was deleted meanwhile
+                document = await self._document(resource, session, number, call)
         if document is None and resource == "search":
             document = rest.search_document((), 0)  # as the cluster answers a search without hits
         if document is None:

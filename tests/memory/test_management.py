@@ -18,9 +18,9 @@ from gateway.memory.management import (
     list_sessions,
     select_sessions,
 )
-from gateway.memory.model import SessionKey, StoredMessage, Turn
-from gateway.memory.reading import PAGE, read_messages, read_turns
-from gateway.memory.store import SessionNotFound, Store, StoreUnavailable
+from gateway.memory.model import Page, SessionKey, StoredMessage, Turn
+from gateway.memory.reading import PAGE, read_messages, read_turn, read_turns
+from gateway.memory.store import NEWEST, SessionNotFound, Store, StoreUnavailable
 from tests.memory.conversations import assistant, image, key, texts, turn, user
 from tests.memory.in_memory_store import InMemoryStore
 
@@ -90,6 +90,28 @@ async def test_turns_from_any_number_on() -> None:
         assert found == list(range(first, 121))
 
 
+async def test_one_turn_is_read_by_small_pages() -> None:
+    class Counting(InMemoryStore):
+        loaded = 0
+
+        async def load(self, key: SessionKey, before: int = NEWEST, limit: int = 100) -> Page:
+            page = await super().load(key, before, limit)
+            self.loaded += len(page.messages)
+            return page
+
+    store = Counting()
+    for number in range(1, 101):
+        await store.append(key(), turn(*[user(str(number))] * (number % 10 + 1)), number - 1)
+    for number in range(1, 101):
+        store.loaded = 0
+        found = await read_turn(store, key(), number)
+        assert found is not None
+        assert texts(found) == [str(number)] * (number % 10 + 1)
+        assert {stored.turn for stored in found} == {number}
+        assert store.loaded <= 10 + 8 + len(found)  # the search for the turn, then pages of 4 and what follows it
+    assert await read_turn(store, key(), 101) is None
+
+
 async def _collect(messages: AsyncIterator[StoredMessage]) -> tuple[StoredMessage, ...]:
     return tuple([message async for message in messages])
 
@@ -128,6 +150,28 @@ async def test_a_copy_is_equal() -> None:
     assert await copy_session(source, target, await find_session(source, key().id)) == 3
     assert await _contents(target) == await _contents(source)
     assert await copy_session(source, target, await find_session(source, key().id)) == 0
+
+
+async def test_a_copy_is_of_the_moment_while_the_source_grows() -> None:
+    class Growing(InMemoryStore):
+        async def load(self, session_key: SessionKey, before: int = NEWEST, limit: int = 100) -> Page:
+            session = await self.session(session_key)
+            assert session is not None
+            await self.append(session_key, turn(system=f"system {session.turns + 1}"), session.turns)
+            return await super().load(session_key, before, limit)
+
+    source, target = Growing(), InMemoryStore()
+    await source.append(key(), turn(system="system 1"), 0)
+    listed = await find_session(source, key().id)
+    await source.append(key(), turn(system="system 2"), 1)
+    await source.append(key(), turn(system="system 3"), 2)
+    assert await copy_session(source, target, listed) == 3
+    system, _, copied = await _contents(target)
+    assert system == "system 3"
+    assert copied == (await InMemoryStore.load(source, key(), 6)).messages
+    assert await copy_session(source, target, listed) > 0
+    system, _, copied = await _contents(target)
+    assert system == f"system {copied[-1].turn}"
 
 
 @pytest.mark.parametrize("present", [1, 2])

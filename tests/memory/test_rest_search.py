@@ -11,8 +11,19 @@ import pytest
 from gateway.memory.owner import message_id
 from gateway.memory.rest_search import Search, read_search
 from tests.conftest import StartGateway
+from tests.memory.conversations import turn
 from tests.memory.in_memory_store import InMemoryStore
-from tests.memory.test_rest import BOB, CONTAINER, EVE, FORBIDDEN, NOT_FOUND, SESSION, WithSessions
+from tests.memory.test_rest import (
+    BOB,
+    CONTAINER,
+    EVE,
+    FORBIDDEN,
+    NOT_FOUND,
+    SESSION,
+    DeletedMeanwhile,
+    WithSessions,
+    bobs_key,
+)
 from tests.memory.test_rest import store as store  # a fixture
 from tests.wire import RecordingUpstream, read_message, send_request
 
@@ -112,6 +123,13 @@ async def test_the_messages_of_a_session_are_found(
 async def test_a_foreign_session_has_no_hits(start_gateway: StartGateway, store: InMemoryStore) -> None:
     status, document = await search(start_gateway, store, {"query": QUERY}, EVE)
     assert (status, document["hits"]["total"]["value"], document["hits"]["hits"]) == (200, 0, [])
+
+
+async def test_a_session_that_is_deleted_during_a_search_has_no_hits(start_gateway: StartGateway) -> None:
+    store = DeletedMeanwhile()
+    await store.append(bobs_key(), turn(), 0)
+    status, document = await search(start_gateway, store, {"query": QUERY})
+    assert (status, document["hits"]["hits"]) == (200, [])
 
 
 async def test_whom_the_cluster_refuses_gets_its_answer(start_gateway: StartGateway, store: InMemoryStore) -> None:
