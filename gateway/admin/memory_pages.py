@@ -153,6 +153,8 @@ async def _stream(
         first = await anext(pieces)
     response = web.StreamResponse(headers=headers)
     await response.prepare(request)
+    if request.method == "HEAD":  # aiohttp would send what is written
+        return response
     await response.write(first)
     try:
         async for piece in pieces:

@@ -132,6 +132,21 @@ async def test_export_as_json_lines(client: ClientSession) -> None:
     assert [line["message"]["seq"] for line in lines[1:]] == [0, 1, 2, 3]
 
 
+async def test_a_head_request_for_an_export_has_no_body(
+    start_gateway: StartGateway, store: InMemoryStore, settings: dict[str, Any]
+) -> None:
+    gateway = await start_gateway(UPSTREAM, WithSessions(store), settings)
+    reader, writer = await asyncio.open_connection("127.0.0.1", gateway.admin_port)
+    path = f"{SESSIONS}/gws-one/export"
+    for method in ("HEAD", "GET"):
+        close = "Connection: close\r\n" if method == "GET" else ""
+        writer.write(f"{method} {path} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer t0ken\r\n{close}\r\n".encode())
+    heads, _, rest = (await reader.read()).partition(b"\r\n\r\n")
+    writer.close()
+    assert heads.startswith(b"HTTP/1.1 200 OK")
+    assert rest.startswith(b"HTTP/1.1 200 OK")
+
+
 async def test_an_export_that_fails_midway_does_not_look_whole(client: ClientSession, store: InMemoryStore) -> None:
     await store.append(key("long"), turn(*[user("x")] * 150), 0)
     load = store.load
