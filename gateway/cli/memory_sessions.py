@@ -27,7 +27,7 @@ from gateway.memory.management import (
 )
 from gateway.memory.model import Session, StoredMessage
 from gateway.memory.reading import read_messages
-from gateway.memory.store import SessionNotFound, Store, StoreError
+from gateway.memory.store import SessionNotFound, Store, StoreError, StoreUnavailable
 from gateway.memory.strands_export import export_session
 
 _ID = "gws-my-agent-id-0123456789abcdef01234567"
@@ -141,6 +141,8 @@ def export(config: Path | None, ids: tuple[str, ...], wanted: OwnerFilter, forma
                     else:
                         async for line in export_lines(store, session):
                             file.write(line)
+                except StoreUnavailable:
+                    raise
                 except StoreError as error:
                     failed = True
                     sys.stderr.write(f"{session.key.id}: {error}\n")

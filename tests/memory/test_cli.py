@@ -118,6 +118,9 @@ def test_export_as_json_lines(memory: Commands, tmp_path: Path) -> None:
 def test_export_as_files_of_strands(memory: Commands, tmp_path: Path) -> None:
     assert memory("export", "--format", "strands", "--out", str(tmp_path / "out"), "gws-a") == (0, "")
     assert len(list((tmp_path / "out").rglob("message_*.json"))) == 4
+    (tmp_path / "file").touch()
+    assert memory("export", "--format", "strands", "--out", str(tmp_path / "file")) == (2, "")
+    assert len(memory.err.splitlines()) == 1
     code, _ = memory("export", "--format", "strands", "gws-a")
     assert (code, memory.err.splitlines()[-1]) == (2, "Error: --format strands needs a directory: --out DIRECTORY.")
 
