@@ -57,9 +57,10 @@ def list_(config: Path | None, wanted: OwnerFilter, limit: int, as_json: bool) -
     async def work(store: Store) -> int:
         found: list[Session] = []
         async for session in select_sessions(store, wanted):
-            found.append(session)
             if len(found) == limit:
+                sys.stderr.write(f"There are more than {limit} sessions: set --limit to see more.\n")
                 break
+            found.append(session)
         if as_json or not sys.stdout.isatty():
             print_json({"store": store.name, "sessions": [session_as_json(session) for session in found]})
         else:
