@@ -20,13 +20,18 @@ from gateway.errors import InvalidInput, MemoryUnavailable, Problem, SignatureCo
 from gateway.memory import rest
 from gateway.memory.model import Session, SessionKey, StoredMessage
 from gateway.memory.owner import agent_of, is_signed, message_id, owner_of, read_message_id
-from gateway.memory.reading import PAGE, read_turn, read_turns
+from gateway.memory.reading import read_messages, read_turn, read_turns
 from gateway.memory.rest_search import read_search
 from gateway.memory.store import SessionNotFound, Store, StoreError
+from gateway.memory.window import measure
 from gateway.ports import Answer, ClusterReader, ExecuteCall
 
 _PAGE = 10
 _MOST = 10_000
+_LARGEST = 16 * 1024 * 1024
+"""Bytes of messages after which a page ends, so that media of a long session are not all in memory at once."""
+_AT_ONCE = 20
+"""Messages that are loaded at a time."""
 _UNKNOWN = "/_plugins/_ml/memory/mlc-gateway"
 """A memory that no cluster has: its ids are chosen by the cluster and 20 characters long."""
 _SIGNATURE = "X-Amz-Signature="
@@ -52,7 +57,7 @@ class SessionResources:
 
         Raises:
             SignatureConflict: the client signed the request, so only the cluster can tell who sent it.
-            InvalidInput: `max_results` or `next_token` is not a number.
+            InvalidInput: `max_results` or `next_token` is not a number, or a search is for too large messages.
             MemoryUnavailable, UpstreamUnavailable, UpstreamTimeout: the store or the cluster can't be used.
         """
         if is_signed(call.headers) or _SIGNATURE in call.raw_target:
@@ -111,24 +116,31 @@ class SessionResources:
     async def _messages(self, session: Session, target: str) -> dict[str, Any]:
         start, size = _page(target)
         shown: list[dict[str, Any]] = []
+        held = 0
         if size and start < session.turns:
-            async with aclosing(read_turns(self._store, session.key, start + 1, min(2 * size, PAGE))) as turns:
+            async with aclosing(read_turns(self._store, session.key, start + 1, min(2 * size, _AT_ONCE))) as turns:
                 async for turn in turns:
                     shown.append(rest.message_document(session.key.id, turn))
-                    if len(shown) == size:
+                    held += sum(measure(stored.message)[0] for stored in turn)
+                    if len(shown) == size or held > _LARGEST:
                         break
         return _listed("messages", shown, start, session.turns)
 
     async def _search(self, session: Session, container_id: str, body: bytes) -> dict[str, Any]:
-        """Return the messages that a search (`read_search`) asks for."""
+        """Return the messages that a search (`read_search`) asks for.
+
+        Raises:
+            InvalidInput: they are larger than 16 MiB.
+        """
         search = read_search(body)
         total = session.messages
         if search is None or search.start >= total or not search.size:
             return rest.search_document((), total)
         end = min(search.start + search.size, total)
         first, before = (total - end, total - search.start) if search.newest_first else (search.start, end)
-        page = await self._store.load(session.key, before=before, limit=before - first)
-        found = reversed(page.messages) if search.newest_first else page.messages
+        found = await self._between(session.key, first, before)
+        if search.newest_first:
+            found.reverse()
         return rest.search_document(
             (
                 (message_id(session.key.id, stored.seq + 1), rest.working_document(container_id, session, stored))
@@ -136,6 +148,25 @@ class SessionResources:
             ),
             total,
         )
+
+    async def _between(self, key: SessionKey, start: int, end: int) -> list[StoredMessage]:
+        """Return the messages with a seq of `start` and more, and below `end`.
+
+        Raises:
+            InvalidInput: they are larger than 16 MiB.
+        """
+        found: list[StoredMessage] = []
+        held = 0
+        async with aclosing(read_messages(self._store, key, start, min(end - start, _AT_ONCE))) as messages:
+            async for stored in messages:
+                held += measure(stored.message)[0]
+                if found and held > _LARGEST:
+                    problem = Problem("size", "the messages are larger than 16 MiB", f"at most {len(found)}")
+                    raise InvalidInput("[size] These messages are larger than 16 MiB: search for fewer.", [problem])
+                found.append(stored)
+                if len(found) == end - start:
+                    break
+        return found
 
     async def _message(self, session: Session, number: int) -> StoredMessage | None:
         """Return message number `number`, from 1."""

@@ -9,6 +9,7 @@ import pytest
 
 from gateway.agents.lookup import Credentials
 from gateway.app import UseCases
+from gateway.memory import rest_handler
 from gateway.memory.model import Block, Metadata, Owner, Session, SessionKey, StoredMessage
 from gateway.memory.owner import caller_of, message_id, new_session_id
 from gateway.memory.rest import working_document
@@ -152,6 +153,19 @@ async def test_every_page_of_a_long_session_is_found(start_gateway: StartGateway
         _, document, _ = await ask(start_gateway, store, "GET", path)
         expected = [(f"q{number}", f"a{number}") for number in range(start, min(start + 2, 150))]
         assert [(one["input"], one["response"]) for one in document["messages"]] == expected
+
+
+async def test_a_page_ends_when_its_messages_are_large(
+    start_gateway: StartGateway, store: InMemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rest_handler, "_LARGEST", 400)  # only the first turn is larger
+    found, token = [], 0
+    while token is not None:
+        path = f"{ML}/memory/{SESSION}/messages?max_results=50&next_token={token}"
+        _, document, _ = await ask(start_gateway, store, "GET", path)
+        found.append([one["input"] for one in document["messages"]])
+        token = document.get("next_token")
+    assert found == [["What is\nin it?"], ["How many cats?", "And now?"]]
 
 
 @pytest.mark.parametrize("query", ["max_results=x", "next_token=-1", "max_results=99999999999"])

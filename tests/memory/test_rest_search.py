@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from gateway.memory import rest_handler
 from gateway.memory.owner import message_id
 from gateway.memory.rest_search import Search, read_search
 from tests.conftest import StartGateway
@@ -118,6 +119,15 @@ async def test_the_messages_of_a_session_are_found(
     assert (status, hits["total"]) == (200, {"value": 7, "relation": "eq"})
     assert [hit["_id"] for hit in hits["hits"]] == [message_id(SESSION, number) for number in numbers]
     assert [hit["_source"]["message_id"] for hit in hits["hits"]] == [number - 1 for number in numbers]
+
+
+async def test_a_search_for_too_large_messages_is_a_400(
+    start_gateway: StartGateway, store: InMemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rest_handler, "_LARGEST", 200)
+    status, document = await search(start_gateway, store, {"query": QUERY, "size": 7})
+    assert (status, document["error"]["details"]["field"]) == (400, "size")
+    assert (await search(start_gateway, store, {"query": QUERY, "size": 1}))[0] == 200  # however large it is
 
 
 async def test_a_foreign_session_has_no_hits(start_gateway: StartGateway, store: InMemoryStore) -> None:
