@@ -111,7 +111,7 @@ class SessionResources:
             return rest.message_document(session.key.id, turn)
         start, size = _page(call.raw_target)
         traces = rest.trace_documents(session.key.id, turn)
-        return _listed("traces", traces[start : start + size], start, len(traces))
+        return _listed("traces", traces[start : start + size], start + size, len(traces))
 
     async def _messages(self, session: Session, target: str) -> dict[str, Any]:
         start, size = _page(target)
@@ -124,7 +124,7 @@ class SessionResources:
                     held += sum(measure(stored.message)[0] for stored in turn)
                     if len(shown) == size or held > _LARGEST:
                         break
-        return _listed("messages", shown, start, session.turns)
+        return _listed("messages", shown, turn[0].turn if shown else start, session.turns)
 
     async def _search(self, session: Session, container_id: str, body: bytes) -> dict[str, Any]:
         """Return the messages that a search (`read_search`) asks for.
@@ -221,9 +221,8 @@ def _page(target: str) -> tuple[int, int]:
     return found[0], min(found[1], _MOST)
 
 
-def _listed(name: str, shown: list[dict[str, Any]], start: int, total: int) -> dict[str, Any]:
-    """Return a page of documents, and the `next_token` if there are more."""
-    end = start + len(shown)
+def _listed(name: str, shown: list[dict[str, Any]], end: int, total: int) -> dict[str, Any]:
+    """Return a page of documents, and the `next_token` if there are more. end: where the next page begins."""
     return {name: shown, "next_token": end} if shown and end < total else {name: shown}
 
 

@@ -112,6 +112,29 @@ async def test_one_turn_is_read_by_small_pages() -> None:
     assert await read_turn(store, key(), 101) is None
 
 
+class Expiring(InMemoryStore):
+    """A store that has lost the messages before seq `oldest`."""
+
+    oldest = 0
+
+    async def load(self, key: SessionKey, before: int = NEWEST, limit: int = 100) -> Page:
+        page = await super().load(key, before, limit)
+        return Page(tuple(message for message in page.messages if message.seq >= self.oldest), page.more)
+
+
+@pytest.mark.parametrize("lost", [1, 60, 110, 149])
+async def test_a_session_whose_oldest_turns_are_missing(lost: int) -> None:
+    store = Expiring()
+    for number in range(150):
+        await store.append(key(), turn(), number)
+    store.oldest = 2 * lost
+    assert [stored.seq for stored in await _collect(read_messages(store, key()))] == list(range(2 * lost, 300))
+    for first in (1, lost, lost + 1, 150):
+        found = [messages[0].turn async for messages in read_turns(store, key(), first)]
+        assert found == list(range(max(first, lost + 1), 151))
+    assert await read_turn(store, key(), lost) is None
+
+
 async def _collect(messages: AsyncIterator[StoredMessage]) -> tuple[StoredMessage, ...]:
     return tuple([message async for message in messages])
 

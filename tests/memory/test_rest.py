@@ -18,6 +18,7 @@ from gateway.memory.store import Store, StoreUnavailable
 from tests.conftest import StartGateway
 from tests.memory.conversations import assistant, image, tool_result, tool_use, turn, user
 from tests.memory.in_memory_store import InMemoryStore
+from tests.memory.test_management import Expiring
 from tests.proxy.use_case import UseCase
 from tests.wire import Parsed, RecordingUpstream, send_request
 
@@ -141,6 +142,20 @@ async def test_messages_come_in_pages(
     _, document, _ = await ask(start_gateway, store, "GET", f"{ML}/memory/{SESSION}/messages?{query}")
     assert [one["message_id"] for one in document["messages"]] == [message_id(SESSION, number) for number in numbers]
     assert document.get("next_token") == following
+
+
+async def test_every_turn_is_on_one_page_if_the_oldest_are_missing(start_gateway: StartGateway) -> None:
+    store = Expiring()
+    for number in range(7):
+        await store.append(bobs_key(), turn(), number)
+    store.oldest = 6
+    found, token = [], 0
+    while token is not None:
+        path = f"{ML}/memory/{SESSION}/messages?max_results=3&next_token={token}"
+        _, document, _ = await ask(start_gateway, store, "GET", path)
+        found.append([one["message_id"].rpartition("-")[2] for one in document["messages"]])
+        token = document.get("next_token")
+    assert found == [["4", "5", "6"], ["7"]]
 
 
 async def test_every_page_of_a_long_session_is_found(start_gateway: StartGateway) -> None:
