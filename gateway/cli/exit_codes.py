@@ -29,7 +29,7 @@ EXIT_CODES = (
     ),
     ExitCode(
         1,
-        ("memory export", "memory copy", "memory import-cluster"),
+        ("memory export", "memory copy", "memory import-cluster", "memory import-agentcore"),
         "A session can't be exported, copied or imported.",
     ),
     ExitCode(2, (), "An option, a setting or a file is wrong, or the cluster or the store can't be used."),

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -52,6 +53,7 @@ Lock = Callable[[Path], AbstractContextManager[None]]
 
 
 _RECORD = msgspec.json.Decoder()
+_MESSAGE = re.compile(r"message_([0-9]{1,18})\.json")
 
 
 class SessionFiles:
@@ -226,8 +228,9 @@ class SessionFiles:
         """Return the content of the file of a message."""
         try:
             return encode_record(to_record(turn.messages[index], seq, turn.id))
-        except (TypeError, ValueError, RecursionError) as error:
-            raise Unstorable(f"This can't be written as JSON: {error}", f"messages[{index}]") from error
+        except (TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
+            reason = f"This can't be written as a message of Strands: {error}"
+            raise Unstorable(reason, f"messages[{index}]") from error
 
     def _make_directories(self, now: float) -> None:
         """Make the directories, and Strands' own files if it has not made them. Locked."""
@@ -250,6 +253,7 @@ def _file_name(seq: int) -> str:
 def _numbers(directory: Path) -> list[int]:
     """Return the numbers of the message files in `directory`, which need not exist, in ascending order."""
     try:
-        return sorted(int(path.stem.removeprefix("message_")) for path in directory.iterdir())
+        names = (_MESSAGE.fullmatch(path.name) for path in directory.iterdir())
+        return sorted(int(name[1]) for name in names if name)
     except FileNotFoundError:
         return []
