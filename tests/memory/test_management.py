@@ -20,7 +20,7 @@ from gateway.memory.management import (
 )
 from gateway.memory.model import Page, SessionKey, StoredMessage, Turn
 from gateway.memory.reading import PAGE, read_messages, read_turn, read_turns
-from gateway.memory.store import NEWEST, SessionNotFound, Store, StoreUnavailable
+from gateway.memory.store import SessionNotFound, Store, StoreUnavailable
 from tests.memory.conversations import assistant, image, key, texts, turn, user
 from tests.memory.in_memory_store import InMemoryStore
 
@@ -94,8 +94,8 @@ async def test_one_turn_is_read_by_small_pages() -> None:
     class Counting(InMemoryStore):
         loaded = 0
 
-        async def load(self, key: SessionKey, before: int = NEWEST, limit: int = 100) -> Page:
-            page = await super().load(key, before, limit)
+        async def load(self, *args: Any, **values: Any) -> Page:
+            page = await super().load(*args, **values)
             self.loaded += len(page.messages)
             return page
 
@@ -117,8 +117,8 @@ class Expiring(InMemoryStore):
 
     oldest = 0
 
-    async def load(self, key: SessionKey, before: int = NEWEST, limit: int = 100) -> Page:
-        page = await super().load(key, before, limit)
+    async def load(self, *args: Any, **values: Any) -> Page:
+        page = await super().load(*args, **values)
         return Page(tuple(message for message in page.messages if message.seq >= self.oldest), page.more)
 
 
@@ -177,11 +177,11 @@ async def test_a_copy_is_equal() -> None:
 
 async def test_a_copy_is_of_the_moment_while_the_source_grows() -> None:
     class Growing(InMemoryStore):
-        async def load(self, session_key: SessionKey, before: int = NEWEST, limit: int = 100) -> Page:
-            session = await self.session(session_key)
+        async def load(self, *args: Any, **values: Any) -> Page:
+            session = await self.session(key())
             assert session is not None
-            await self.append(session_key, turn(system=f"system {session.turns + 1}"), session.turns)
-            return await super().load(session_key, before, limit)
+            await self.append(key(), turn(system=f"system {session.turns + 1}"), session.turns)
+            return await super().load(*args, **values)
 
     source, target = Growing(), InMemoryStore()
     await source.append(key(), turn(system="system 1"), 0)
