@@ -44,9 +44,9 @@ class ExecuteCall:
 
     agent_id: percent-decoded, "" if the path has none. raw_target: path and query, not decoded.
     headers: all of them, including hop-by-hop. body: with its content-encoding removed.
-    streaming: the path is ``_execute/stream``. steps: where the use case notes its steps; None if nobody asks.
-    signed: it has the client's own signature (SigV4), which would be
-    forwarded, so the gateway can't send other requests with it.
+    streaming: the path is ``_execute/stream``. signed: it has the client's own signature (SigV4), which would be
+    forwarded, so the gateway can't send other requests with it. temporary: the agent is removed after this run.
+    steps: where the use case notes its steps; None if nobody asks.
     """
 
     agent_id: str
@@ -57,6 +57,7 @@ class ExecuteCall:
     request_id: str
     streaming: bool
     signed: bool = False
+    temporary: bool = False
     steps: Steps | None = None
 
 

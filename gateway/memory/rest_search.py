@@ -44,7 +44,7 @@ def read_search(body: bytes) -> Search | None:
     """
     try:
         document = msgspec.json.decode(body)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None
     if not isinstance(document, dict) or not document.keys() <= _MEMBERS:
         return None

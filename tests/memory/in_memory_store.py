@@ -8,7 +8,7 @@ from typing import ClassVar
 from msgspec.structs import replace
 
 from gateway.memory.model import Message, Owner, Page, Session, SessionKey, SessionPage, StoredMessage, Turn
-from gateway.memory.store import NEWEST, SessionConflict, SessionNotFound
+from gateway.memory.store import NEWEST, SessionConflict, SessionNotFound, UnknownPosition
 from gateway.memory.window import measure
 
 
@@ -59,6 +59,8 @@ class InMemoryStore:
     async def sessions(self, owner: Owner | None = None, after: str = "", limit: int = 100) -> SessionPage:
         found = [session for session in self._sessions.values() if owner in (None, session.key.owner)]
         found.sort(key=lambda session: session.updated, reverse=True)
+        if after and not after.isdecimal():
+            raise UnknownPosition(f"{after!r} is not the `next` of a page of sessions")
         start = int(after or 0)
         end = start + limit
         return SessionPage(tuple(found[start:end]), str(end) if end < len(found) else "")

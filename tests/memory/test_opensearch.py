@@ -23,6 +23,7 @@ from gateway.memory.store import (
     StoreThrottled,
     StoreUnavailable,
     TooLargeForStore,
+    UnknownPosition,
     UnreadableSession,
     Unstorable,
 )
@@ -300,9 +301,10 @@ async def test_session_of_a_newer_gateway_is_not_read(server: OpenSearchServer, 
         await store.session(key())
 
 
-async def test_place_in_the_list_that_is_no_place(store: OpenSearchStore) -> None:
-    with pytest.raises(StoreError, match="is not the `next` of a page"):
-        await store.sessions(after="nonsense")
+@pytest.mark.parametrize("after", ["nonsense", "9" * 5000 + ":id"], ids=["a word", "too many digits"])
+async def test_place_in_the_list_that_is_no_place(store: OpenSearchStore, after: str) -> None:
+    with pytest.raises(UnknownPosition, match="is not the `next` of a page"):
+        await store.sessions(after=after)
 
 
 # Sizes

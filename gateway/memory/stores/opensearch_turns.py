@@ -30,6 +30,8 @@ _PIVOTS = 8
 _MOST_SESSIONS = 1_000
 """Most sessions on a page of the list, however many are asked for."""
 _MICROS = 1_000_000
+_DIGITS = 18
+"""Most digits of a time in microseconds that OpenSearch holds as a `long`."""
 
 
 class Turns:
@@ -244,6 +246,6 @@ def _times(updated: float) -> dict[str, int]:
 
 def _position(after: str) -> list[Any]:
     micros, _, session = after.partition(":")
-    if not micros.isdecimal():
+    if not (micros.isascii() and micros.isdecimal() and len(micros) <= _DIGITS):
         raise UnknownPosition(f"{after!r} is not the `next` of a page of sessions")
     return [int(micros), session]

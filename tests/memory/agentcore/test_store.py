@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import pytest
 
-from gateway.memory.model import Message, Metadata
+from gateway.memory.model import Message
 from tests.memory.agentcore.conftest import NewAgentCoreStore
 from tests.memory.agentcore.emulator import Emulator, Faults
 from tests.memory.agentcore.test_mapping_properties import expected
@@ -51,8 +51,3 @@ class TestNewerGeneration(StoreConformance):
     @pytest.fixture
     def new_store(self, new_agentcore_store: NewAgentCoreStore) -> NewStore:
         return lambda: new_agentcore_store(mapping="envelope")
-
-
-def test_names_of_losses_are_applied() -> None:
-    message = Message("user", (), Metadata(extra={"a": [1], "b": None}))
-    assert expected(message, "metadata").metadata.extra == {"a": "[1]"}
