@@ -21,7 +21,7 @@ from opensearchpy.exceptions import ConnectionError as NoConnection
 from opensearchpy.exceptions import ConnectionTimeout, SerializationError, TransportError
 from opensearchpy.serializer import JSONSerializer
 
-from gateway.config.memory import OpenSearchStore as Settings
+from gateway.config.opensearch import OpenSearchAccount
 from gateway.memory.store import StoreThrottled, StoreUnavailable, TooLargeForStore
 
 BATCH = 8_000_000
@@ -56,13 +56,14 @@ class _Json(JSONSerializer):
 
 
 class Cluster:
-    """A cluster's REST API. url: its address, without credentials.
+    """A cluster's REST API. url: its address, without credentials. part: the part of the settings, memory or inspector.
 
     refused: it answered with an error, so what it was asked to use may not exist any more.
     """
 
-    def __init__(self, url: str, settings: Settings) -> None:
+    def __init__(self, url: str, settings: OpenSearchAccount, part: str = "memory") -> None:
         self.url = url.rstrip("/")
+        self._part = part
         self.refused = False
         self._settings = settings
         self._client: AsyncOpenSearch | None = None
@@ -86,7 +87,7 @@ class Cluster:
             StoreUnavailable: it can't be reached, or did not answer in time.
             TooLargeForStore: it does not take a request of this size.
         """
-        async for last in self._attempts():
+        async for last in self.attempts():
             try:
                 answer = await self._send(method, path, body, params)
             except StoreThrottled:
@@ -122,14 +123,14 @@ class Cluster:
             ClusterError: the status of an operation is neither a success, nor 404 or 409.
         """
         statuses: list[int] = []
-        for batch in _batches([_lines(action, document) for action, document in operations]):
+        for batch in batches([operation_lines(action, document) for action, document in operations]):
             statuses += await self._write(batch)
         return statuses
 
     async def _write(self, batch: list[bytes]) -> list[int]:
         statuses = [0] * len(batch)
         waiting = list(range(len(batch)))
-        async for last in self._attempts():
+        async for last in self.attempts():
             answer = await self.call("POST", "/_bulk", b"".join(batch[i] for i in waiting), "items")
             throttled = []
             for i, item in zip(waiting, answer["items"], strict=True):
@@ -146,7 +147,7 @@ class Cluster:
                 raise StoreThrottled(self._throttled())
         raise AssertionError("unreachable")
 
-    async def _attempts(self) -> AsyncIterator[bool]:
+    async def attempts(self) -> AsyncIterator[bool]:
         """Yield for each attempt whether it is the last. The waits between them double, and last `seconds` in all."""
         left, wait = self._settings.seconds, _FIRST_WAIT
         while left > wait:
@@ -165,7 +166,7 @@ class Cluster:
             reason = f"{self.url} did not answer within {self._settings.seconds:g} s. Is the cluster overloaded?"
             raise StoreUnavailable(reason) from None
         except NoConnection as error:
-            reason = f"{self.url} can't be reached: {error.error}. Check `memory.opensearch` and the cluster"
+            reason = f"{self.url} can't be reached: {error.error}. Check `{self._part}.opensearch` and the cluster"
             raise StoreUnavailable(reason) from None
         except TransportError as error:
             raise self._refusal(error) from None
@@ -193,19 +194,21 @@ class Cluster:
         if isinstance(error, dict):
             type_, reason = str(error.get("type", "")), error.get("reason", "")
         text = " ".join(f"{type_} {reason}".split())[:_ERROR_TEXT]
-        return ClusterError(f"{self.url} answered {status}: {text}{_ADVICE.get(status, '')}", status, type_)
+        return ClusterError(
+            f"{self.url} answered {status}: {text}{_ADVICE.get(status, '').format(self._part)}", status, type_
+        )
 
     async def _connect(self) -> AsyncOpenSearch:
         settings = self._settings
         options: dict[str, Any] = {}
         if settings.sigv4_region:
-            self._credentials = await asyncio.to_thread(_aws_credentials)
+            self._credentials = await asyncio.to_thread(_aws_credentials, self._part)
             options["http_auth"] = AWSV4SignerAsyncAuth(self._credentials, settings.sigv4_region)
         elif settings.username:
             account = f"{settings.username}:{settings.password.reveal()}".encode()
             options["headers"] = {"authorization": f"Basic {b64encode(account).decode()}"}
         if self.url.startswith("https:"):
-            options["ssl_context"] = await asyncio.to_thread(_tls, settings.ca_file)
+            options["ssl_context"] = await asyncio.to_thread(_tls, settings.ca_file, self._part)
         return AsyncOpenSearch(
             [self.url],
             connection_class=AsyncHttpConnection,
@@ -224,19 +227,19 @@ class Cluster:
 
 
 _ADVICE = {
-    401: ". Check `username` and `password` of `memory.opensearch`, or its AWS credentials",
-    403: ". Give the account of `memory.opensearch` the permissions that docs/operate/memory.md lists",
+    401: ". Check `username` and `password` of `{0}.opensearch`, or its AWS credentials",
+    403: ". Give the account of `{0}.opensearch` the permissions that docs/operate/{0}.md lists",
 }
 
 
-def _tls(ca_file: str) -> ssl.SSLContext:
+def _tls(ca_file: str, part: str) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=ca_file or None)
     except (OSError, ssl.SSLError) as error:
-        raise StoreUnavailable(f"`memory.opensearch.ca_file` can't be read: {error}") from None
+        raise StoreUnavailable(f"`{part}.opensearch.ca_file` can't be read: {error}") from None
 
 
-def _aws_credentials() -> Any:
+def _aws_credentials(part: str) -> Any:
     """Return boto3's credentials."""
     import boto3  # type: ignore[import-untyped]  # here, as it is slow to load
     from botocore.exceptions import BotoCoreError  # type: ignore[import-untyped]
@@ -247,12 +250,12 @@ def _aws_credentials() -> Any:
         raise StoreUnavailable(f"AWS credentials can't be loaded: {error}") from None
     if credentials is None:
         raise StoreUnavailable(
-            "boto3 finds no AWS credentials for `memory.opensearch`: run with a role, or name a profile"
+            f"boto3 finds no AWS credentials for `{part}.opensearch`: run with a role, or name a profile"
         )
     return credentials
 
 
-def _lines(action: dict[str, Any], document: Any) -> bytes:
+def operation_lines(action: dict[str, Any], document: Any) -> bytes:
     """Return the lines of an operation of ``_bulk``. document: JSON values, JSON as bytes, or None."""
     line = msgspec.json.encode(action) + b"\n"
     if document is None:
@@ -260,7 +263,7 @@ def _lines(action: dict[str, Any], document: Any) -> bytes:
     return line + (document if isinstance(document, bytes) else msgspec.json.encode(document)) + b"\n"
 
 
-def _batches(operations: list[bytes]) -> list[list[bytes]]:
+def batches(operations: list[bytes]) -> list[list[bytes]]:
     """Divide operations into requests of at most `BATCH` bytes each, or one operation."""
     batches: list[list[bytes]] = []
     size = BATCH
