@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import ssl
 import time
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 
 from aiohttp import web
 
@@ -16,6 +16,10 @@ from gateway.admin.pages import AdminPages
 from gateway.config.load import ConfigError
 from gateway.config.reload import check_reload
 from gateway.config.schema import Listen, Secret, Settings
+from gateway.inspector.recorder import Recorder
+from gateway.inspector.records import make_redactor
+from gateway.inspector.store import RecordSink
+from gateway.inspector.stores import registry
 from gateway.observe.logs import Logger, configure, warn_of_payloads
 from gateway.observe.metrics import Metrics
 from gateway.observe.nodes import Nodes
@@ -30,20 +34,29 @@ from gateway.upstream.client import Upstream
 from gateway.upstream.tls import TlsSource, on_data_port, to_cluster, watch
 
 _ADMIN_GRACE = 1.0
+_RECORDING_GRACE = 5.0
+"""Seconds in which the exchanges that wait are recorded when the gateway stops."""
+OpenSinks = Callable[[Settings, Logger], Sequence[RecordSink]]
 
 
 class Gateway:
     """A gateway: `start` it, `reload` it, `stop` it.
 
+    sinks: opens the sinks of records, if exchanges are recorded.
+
     Raises:
         ConfigError: a provider or a file that the settings name can't be used.
     """
 
-    def __init__(self, settings: Settings, use_case: UseCase, log: Logger) -> None:
+    def __init__(
+        self, settings: Settings, use_case: UseCase, log: Logger, sinks: OpenSinks = registry.open_sinks
+    ) -> None:
         self.metrics = Metrics()
         self.metrics.registry.register(Nodes(lambda: self.upstream.nodes.states()))
         self._use_case = use_case
-        self._now = Runtime(settings, use_case, log, self.metrics)
+        self._open_sinks = sinks
+        self._recorder = _recorder(settings, sinks, log, self.metrics)
+        self._now = Runtime(settings, use_case, log, self.metrics, self._recorder)
         self._background: set[asyncio.Task[None]] = set()
         self._stop_early = asyncio.Event()
         self._retiring: set[asyncio.Task[None]] = set()
@@ -86,8 +99,12 @@ class Gateway:
 
         Raises:
             ConfigError: a file that the settings name can't be used. OSError: a port can't be bound.
+            StoreError: a store of exchanges can't be opened.
         """
         async with contextlib.AsyncExitStack() as undo:
+            undo.push_async_callback(_stop_recording, self._recorder)
+            if self._recorder is not None:
+                await self._recorder.start()
             undo.push_async_callback(self._now.close)
             await self._now.start()
             await self._admin.start()
@@ -102,16 +119,22 @@ class Gateway:
         """Apply `settings` to new requests; running requests finish under the old ones.
 
         Raises:
-            ConfigError: nothing was changed: a setting needs a restart, or a file or provider can't be used.
+            ConfigError, StoreError: nothing was changed: a setting needs a restart, or a file, a provider or a store
+                can't be used.
         """
         check_reload(self.settings, settings)
         tls = await asyncio.to_thread(on_data_port, settings.listen.tls, log)
-        new = Runtime(settings, self._use_case, log, self.metrics)
-        try:
+        recorder = self._recorder
+        if settings.inspector != self.settings.inspector:
+            recorder = _recorder(settings, self._open_sinks, log, self.metrics)
+        new = Runtime(settings, self._use_case, log, self.metrics, recorder)
+        async with contextlib.AsyncExitStack() as undo:
+            if recorder is not None and recorder is not self._recorder:
+                undo.push_async_callback(_stop_recording, recorder)
+                await recorder.start()
+            undo.push_async_callback(new.close)
             await new.start()
-        except ConfigError:
-            await new.close()
-            raise
+            undo.pop_all()
         new.upstream.nodes.inherit(self.upstream.nodes)
         old, self._now = self._now, new
         if self._tls is not None and tls is not None:
@@ -123,7 +146,8 @@ class Gateway:
         self._admin_pages.token = _token(settings.listen)
         if settings.logs.payloads:
             warn_of_payloads(log)
-        retiring = self._do(old.retire())
+        old_recorder, self._recorder = self._recorder, recorder
+        retiring = self._do(_retire(old, old_recorder if old_recorder is not recorder else None))
         self._retiring.add(retiring)
         retiring.add_done_callback(self._retiring.discard)
 
@@ -141,6 +165,7 @@ class Gateway:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
         await self._now.close()
+        await _stop_recording(self._recorder)
         self.log.info("stopped")
 
     async def _finished(self, until: float) -> None:
@@ -178,6 +203,26 @@ def _listener(
     return DataListener(*where) if listen.http == "builtin" else AiohttpListener(*where, settings.limits)
 
 
+def _recorder(settings: Settings, sinks: OpenSinks, log: Logger, metrics: Metrics) -> Recorder | None:
+    """Make the recorder; None if exchanges are not recorded."""
+    if not settings.inspector.enabled:
+        return None
+    return Recorder(settings.inspector, lambda: sinks(settings, log), log, metrics)
+
+
+async def _stop_recording(recorder: Recorder | None) -> None:
+    if recorder is not None:
+        await recorder.stop(_RECORDING_GRACE)
+
+
+async def _retire(runtime: Runtime, recorder: Recorder | None) -> None:
+    """Close what was replaced, once the last request is answered."""
+    try:
+        await runtime.retire()
+    finally:
+        await _stop_recording(recorder)
+
+
 def create_app(settings: Settings, use_case: UseCase | None = None, log: Logger | None = None) -> web.Application:
     """Make an aiohttp application that is the gateway, to be run, nested or given middlewares.
 
@@ -189,10 +234,15 @@ def create_app(settings: Settings, use_case: UseCase | None = None, log: Logger 
         ConfigError: as `Gateway`; on startup also a file that the settings name can't be used.
     """
     log = log or configure(settings.logs.level, settings.logs.format, payloads=settings.logs.payloads)
-    runtime = Runtime(settings, use_case or _real_use_case(), log, Metrics())
+    metrics = Metrics()
+    recorder = _recorder(settings, registry.open_sinks, log, metrics)
+    runtime = Runtime(settings, use_case or _real_use_case(), log, metrics, recorder)
 
     async def run(_: web.Application) -> AsyncIterator[None]:
         async with contextlib.AsyncExitStack() as undo:
+            undo.push_async_callback(_stop_recording, recorder)
+            if recorder is not None:
+                await recorder.start()
             undo.push_async_callback(runtime.close)
             await runtime.start()
             runtime.port.lifecycle.start()
@@ -215,14 +265,19 @@ def _is_private(listen: Listen) -> bool:
     return listen.admin_host.startswith(UNIX)
 
 
-def build(settings: Settings, use_case: UseCase | None = None, log: Logger | None = None) -> Gateway:
-    """Build a gateway, not started. use_case: handles execute requests; by default the real one.
+def build(
+    settings: Settings,
+    use_case: UseCase | None = None,
+    log: Logger | None = None,
+    sinks: OpenSinks = registry.open_sinks,
+) -> Gateway:
+    """Build a gateway, not started. use_case: handles execute requests; by default the real one. sinks: see `Gateway`.
 
     Raises:
         ConfigError: as `Gateway`.
     """
     log = log or configure(settings.logs.level, settings.logs.format, payloads=settings.logs.payloads)
-    return Gateway(settings, use_case or _real_use_case(), log)
+    return Gateway(settings, use_case or _real_use_case(), log, sinks)
 
 
 def _real_use_case() -> UseCase:
@@ -261,5 +316,6 @@ def check(settings: Settings, log: Logger) -> None:
     problems = check_store(settings.memory)
     if problems:
         raise ConfigError(problems)
+    make_redactor(settings.inspector)
     on_data_port(settings.listen.tls, log)
     to_cluster(settings.upstream.tls, log)

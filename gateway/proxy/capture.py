@@ -1,0 +1,82 @@
+"""What an exchange leaves for the recorder: references, from which another thread makes a record."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from gateway.errors import GatewayError
+from gateway.http1.request_heads import Request
+from gateway.http1.response_heads import ResponseHead
+from gateway.observe.record import Delivery
+from gateway.ports import Answer
+from gateway.proxy.body_copy import BodyCopy, ResponseCopy
+from gateway.proxy.routes import Route
+
+Times = tuple[str, float, float]
+"""A step's name, its beginning and its end, in seconds of `time.monotonic`."""
+
+
+class Bodies(Struct, gc=False):
+    """The bodies of an exchange.
+
+    request: as it arrived, with its chunk lines if `chunk_lines`. sent_head: the head lines that were sent to the
+    cluster in place of the client's, b"" if those were sent. sent: the body that was sent in place of the client's, in
+    pieces. response: the cluster's. relayed: what was sent to the client in place of an event stream's pieces.
+    """
+
+    request: bytes | BodyCopy
+    chunk_lines: bool = False
+    sent_head: bytes = b""
+    sent: Sequence[bytes | memoryview] | None = None
+    response: ResponseCopy | None = None
+    relayed: list[bytes] | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes that are held. Pieces of `sent` that are part of `request` count twice."""
+        held = len(self.request) if isinstance(self.request, bytes) else self.request.held
+        held += sum(map(len, self.sent or ()))
+        return held + (self.response.held if self.response is not None else 0) + sum(map(len, self.relayed or ()))
+
+
+class Captured(Struct, gc=False):
+    """An exchange that is over. Times are in seconds of `time.monotonic`.
+
+    connection, client: number and address of the client's connection. answered_at: when the head of the cluster's
+    response arrived; 0 without one. head: that head. status: see `ExchangeRecord`. answer: the gateway's own response,
+    or the body in place of the cluster's. error: why the gateway refused or failed it. bodies: None if they are not
+    recorded.
+    """
+
+    id: str
+    request: Request
+    route: Route
+    connection: int
+    client: str
+    started: float
+    ended: float
+    status: int
+    answered_at: float = 0.0
+    head: ResponseHead | None = None
+    answer: Answer | None = None
+    error: GatewayError | None = None
+    bodies: Bodies | None = None
+    delivery: Delivery | None = None
+    steps: Sequence[Times] = ()
+
+
+class Capture(Protocol):
+    """Takes exchanges that are over. passthrough: also those that passed unchanged; bodies: with their bodies.
+
+    body_limit: most bytes of each body of an exchange that passed unchanged.
+    """
+
+    passthrough: bool
+    bodies: bool
+    body_limit: int
+
+    def add(self, captured: Captured) -> None:
+        """Take an exchange. It never waits and never fails."""
