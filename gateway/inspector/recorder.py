@@ -124,11 +124,12 @@ class Recorder:
         """Make the records of the next exchanges: some hundred, or one that is large."""
         records: list[ExchangeRecord] = []
         total = 0
+        offset = time.time() - time.monotonic()
         while self._queue and len(records) < _BATCH and total < _LARGE:
             captured, size = self._queue.popleft()
             total += size
             try:
-                records.append(self._maker.make(captured))
+                records.append(self._maker.make(captured, offset))
             except Exception:
                 self._log.exception("internal error", request_id=captured.id)
                 self._drop("fault")

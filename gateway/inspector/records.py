@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import msgspec
@@ -14,33 +12,24 @@ from gateway.config.problems import ConfigError, ConfigProblem
 from gateway.errors import GatewayError
 from gateway.http1.request_heads import Fields
 from gateway.http1.response_heads import ResponseHead
+from gateway.inspector.bodies import BodyMaker
 from gateway.observe.json_path import read_path
-from gateway.observe.media import Keep, shorten_media
+from gateway.observe.media import Keep
 from gateway.observe.patterns import BadPattern, Pattern
-from gateway.observe.record import (
-    Body,
-    ExchangeRecord,
-    HttpMessage,
-    RecordedError,
-    RecordedProblem,
-    Step,
-    Usage,
-)
+from gateway.observe.record import Body, ExchangeRecord, HttpMessage, RecordedError, RecordedProblem, Step, Usage
 from gateway.observe.redact import describe_error
 from gateway.observe.redaction import Redactor
 from gateway.observe.secrets import Secrets
 from gateway.ports import Answer
-from gateway.proxy import content_coding
-from gateway.proxy.body_copy import BodyCopy, without_chunk_lines
 from gateway.proxy.capture import Bodies, Captured
 from gateway.recent import Recent
 
 ReadUsage = Callable[[Captured, bytes], Usage | None]
 """Returns the usage that a cluster's answer reports. bytes: its content; b"" if it is not known."""
-_CONTENT = 256 * 1024 * 1024
-"""Most bytes of a content that is decoded to be recorded."""
 _NOT_RECORDED = "Not recorded (inspector.passthrough)."
 _JSON = (("Content-Type", "application/json; charset=UTF-8"),)
+_LINES = 2048
+"""Most redacted header lines that are kept: clients and clusters repeat them."""
 
 
 class _Head(NamedTuple):
@@ -49,7 +38,7 @@ class _Head(NamedTuple):
     headers: tuple[tuple[str, str], ...]
     secrets: tuple[str, ...]
     user_agent: str
-    codings: list[str]
+    codings: tuple[str, ...]
 
 
 class RecordMaker:
@@ -67,172 +56,183 @@ class RecordMaker:
         read_usage: ReadUsage | None = None,
     ) -> None:
         self._redactor = make_redactor(settings)
+        self._bodies = BodyMaker(self._redactor, keep)
         self._worker = worker
-        self._keep = keep
         self._read_usage = read_usage
         self._heads: Recent[_Head] = Recent(512)
+        self._lines: dict[bytes, tuple[tuple[str, str], tuple[str, ...]]] = {}
 
-    def make(self, captured: Captured) -> ExchangeRecord:
-        """Return the record of an exchange."""
+    def make(self, captured: Captured, offset: float) -> ExchangeRecord:
+        """Return the record of an exchange. offset: seconds from `time.monotonic` to the time since the epoch."""
+        bodies = captured.bodies
         found = Secrets()
-        request, bodies = captured.request, captured.bodies
-        head = self._request_head(request.fields)
-        found.update(head.secrets)
-        record = ExchangeRecord(
-            id=captured.id,
-            started=time.time() - time.monotonic() + captured.started,
-            seconds=captured.ended - captured.started,
-            method=request.method.decode("ascii"),
-            target=self._redactor.target(request.target, found),
-            intent=captured.route.intent.value,
-            status=captured.status,
-            worker=self._worker,
-            connection=captured.connection,
-            client=captured.client,
-            user_agent=head.user_agent,
-            agent_id=captured.route.id if captured.route.kind == "agents" else "",
-            waited=captured.answered_at - captured.started if captured.answered_at else None,
-            delivery=captured.delivery,
-            error=describe(captured.error) if captured.error is not None else None,
-            steps=tuple([Step(name, begun - captured.started, end - begun) for name, begun, end in captured.steps]),
-            request=HttpMessage(head.headers, Body(request.fields.length or 0, omitted=_NOT_RECORDED)),
-            response=self._response_line(captured, found),
-        )
+        head = self._request_head(captured.request.fields, found)
         if bodies is None:
-            return record
-        return _without_secrets(self._with_bodies(record, captured, bodies, head, found), found)
+            size = captured.request.fields.length or 0
+            request = HttpMessage(head.headers, Body(size, omitted=_NOT_RECORDED))
+            return self._record(captured, offset, head, found, request, self._response_line(captured, found))
+        request = HttpMessage(head.headers, self._request_body(bodies, head, found))
+        forwarded = None
+        if bodies.sent is not None and bodies.sent_head:
+            lines = self._headers(bodies.sent_head[:-4].split(b"\r\n"), found)
+            forwarded = HttpMessage(lines, self._bodies.make(bodies.sent, (), found))
+        response = self._response(captured, bodies, found)
+        answered = self._answered(captured, bodies, found)
+        record = self._record(captured, offset, head, found, request, response, forwarded, answered)
+        return _without_secrets(record, found) if found else record
+
+    def _record(
+        self,
+        captured: Captured,
+        offset: float,
+        head: _Head,
+        found: Secrets,
+        request: HttpMessage,
+        response: HttpMessage | None,
+        forwarded: HttpMessage | None = None,
+        answered: HttpMessage | None = None,
+    ) -> ExchangeRecord:
+        route, started, bodies = captured.route, captured.started, captured.bodies
+        error = captured.error
+        return ExchangeRecord(  # by position, because names take seven times as long
+            captured.id,
+            offset + started,
+            captured.ended - started,
+            captured.request.method.decode("ascii"),
+            self._redactor.target(captured.request.target, found),
+            route.intent.value,
+            captured.status,
+            self._worker,
+            captured.connection,
+            captured.client,
+            head.user_agent,
+            route.id if route.kind == "agents" else "",
+            captured.answered_at - started if captured.answered_at else None,
+            None if bodies is None else bodies.delivery,
+            None if error is None else describe(error),
+            self._usage(captured),
+            "",
+            "",
+            () if bodies is None or not bodies.read_at else _steps(captured, bodies),
+            request,
+            forwarded,
+            "",
+            response,
+            answered,
+        )
+
+    def _usage(self, captured: Captured) -> Usage | None:
+        if self._read_usage is None or captured.bodies is None or captured.bodies.delivery is None:
+            return None
+        copy = captured.bodies.response
+        return self._read_usage(captured, copy.content() if copy is not None else b"")
+
+    def _request_body(self, bodies: Bodies, head: _Head, found: Secrets) -> Body:
+        if isinstance(bodies.request, bytes):
+            return self._bodies.make((bodies.request,), head.codings, found)
+        return self._bodies.copied(bodies.request, bodies.chunk_lines, head.codings, found)
 
     def _response_line(self, captured: Captured, found: Secrets) -> HttpMessage | None:
         """Return the cluster's response without its body."""
         if captured.head is None:
             return None
-        head = self._response_head(captured.head)
-        found.update(head.secrets)
+        head = self._response_head(captured.head, found)
         return HttpMessage(head.headers, Body(captured.head.length or 0, omitted=_NOT_RECORDED))
 
-    def _with_bodies(
-        self, record: ExchangeRecord, captured: Captured, bodies: Bodies, head: _Head, found: Secrets
-    ) -> ExchangeRecord:
-        if isinstance(bodies.request, bytes):
-            request = self._body([bodies.request], head.codings, found)
-        else:
-            request = self._copied(bodies.request, bodies.chunk_lines, head.codings, found)
-        forwarded = None
-        if bodies.sent is not None and bodies.sent_head:
-            lines = bodies.sent_head[:-4].split(b"\r\n")
-            forwarded = HttpMessage(self._redactor.headers(lines, found), self._body(bodies.sent, [], found))
-        response, usage = record.response, None
+    def _response(self, captured: Captured, bodies: Bodies, found: Secrets) -> HttpMessage | None:
         copy = bodies.response
-        if copy is not None and copy.head is not None:
-            kept = self._response_head(copy.head)
-            response = HttpMessage(kept.headers, self._copied(copy, not copy.decoded, kept.codings, found))
-        if self._read_usage is not None:
-            usage = self._read_usage(captured, copy.content() if copy is not None else b"")
-        return msgspec.structs.replace(
-            record,
-            request=HttpMessage(head.headers, request),
-            forwarded=forwarded,
-            response=response,
-            answered=self._answered(captured, bodies, found),
-            usage=usage,
-        )
+        if copy is None or copy.head is None:
+            return self._response_line(captured, found)
+        head = self._response_head(copy.head, found)
+        return HttpMessage(head.headers, self._bodies.copied(copy, not copy.decoded, head.codings, found))
 
     def _answered(self, captured: Captured, bodies: Bodies, found: Secrets) -> HttpMessage | None:
         """Return what the client got, if it is not the cluster's response."""
-        if bodies.relayed is not None and captured.answer is None and captured.error is None:
-            return HttpMessage((), self._body(bodies.relayed, [], found))
-        answer = captured.answer
-        if captured.error is not None:
-            answer = Answer(captured.error.status, {}, msgspec.json.encode(captured.error.body()))
-        if answer is None:
-            return None
-        headers = [(name, self._redactor.header(name, value, found)) for name, value in answer.headers.items()]
-        return HttpMessage(tuple(headers) or _JSON, self._body([answer.body], [], found))
+        answer, error = captured.answer, captured.error
+        if answer is None and error is None:
+            return None if bodies.relayed is None else HttpMessage((), self._bodies.make(bodies.relayed, (), found))
+        if error is not None:
+            answer = Answer(error.status, {}, msgspec.json.encode(error.body()))
+        assert answer is not None
+        headers = tuple((name, self._redactor.header(name, value, found)) for name, value in answer.headers.items())
+        return HttpMessage(headers or _JSON, self._bodies.make((answer.body,), (), found))
 
-    def _copied(self, copy: BodyCopy, chunk_lines: bool, codings: list[str], found: Secrets) -> Body:
-        pieces: Sequence[bytes] = [without_chunk_lines(copy.pieces)] if chunk_lines else copy.pieces
-        body = self._body(pieces, codings, found, cut=copy.size > copy.limit)
-        omitted = body.omitted
-        if not omitted and copy.size > copy.limit:
-            omitted = f"Cut: {copy.size} bytes came, and the first {copy.limit} were recorded."
-        elif not omitted and not copy.complete:
-            omitted = "Cut: the rest did not arrive."
-        return msgspec.structs.replace(body, size=copy.size, omitted=omitted)
+    # Heads
 
-    def _body(
-        self, pieces: Iterable[bytes | memoryview], codings: list[str], found: Secrets, cut: bool = False
-    ) -> Body:
-        """Return a body, decoded, without media and secrets. pieces: of the body in its content coding."""
-        pieces = list(pieces)
-        size = sum(map(len, pieces))
-        if codings and size:
-            try:
-                pieces = [content_coding.decompress_whole(b"".join(pieces), codings, _CONTENT)]
-            except GatewayError:
-                return Body(size, omitted="Not recorded: its content coding can't be decoded" + ", as it is cut." * cut)
-        content = self._without_media(pieces)
-        try:
-            text = content.decode()
-        except UnicodeDecodeError as error:
-            if not (cut and error.end == len(content)):
-                return self._binary(content, size, found)
-            text = content[: error.start].decode()
-        return Body(size, self._redactor.text(text, found))
+    def _request_head(self, fields: Fields, found: Secrets) -> _Head:
+        head = self._heads.get(fields, lambda: self._read_head(fields.lines))
+        found.update(head.secrets)
+        return head
 
-    def _without_media(self, pieces: Sequence[bytes | memoryview]) -> bytes:
-        if len(pieces) == 1:
-            return shorten_media(pieces[0], keep=self._keep)
-        out: list[bytes] = []
-        for piece in pieces:
-            out.append(shorten_media(piece, out[-1] if out else b"", self._keep))
-        return b"".join(out)
-
-    def _binary(self, content: bytes, size: int, found: Secrets) -> Body:
-        """Return a body that is no text, unless it may hold a secret: there is no way to remove that."""
-        text = content.decode("latin-1")
-        if self._redactor.text(text, found) != text or found.hide(text) != text:
-            return Body(size, omitted="Not recorded: it is no text, and may hold a secret.")
-        return Body(size, base64.b64encode(content).decode("ascii"), "base64")
-
-    def _request_head(self, fields: Fields) -> _Head:
-        return self._heads.get(fields, lambda: self._read_head(fields.lines))
-
-    def _response_head(self, head: ResponseHead) -> _Head:
-        return self._heads.get(head, lambda: self._read_head(head.lines))
+    def _response_head(self, response: ResponseHead, found: Secrets) -> _Head:
+        head = self._heads.get(response, lambda: self._read_head(response.lines))
+        found.update(head.secrets)
+        return head
 
     def _read_head(self, lines: Iterable[bytes]) -> _Head:
         found = Secrets()
-        headers = self._redactor.headers(lines, found)
+        headers = self._headers(lines, found)
         agent = next((value for name, value in headers if name.lower() == "user-agent"), "")
-        codings = [value for name, value in headers if name.lower() == "content-encoding"]
+        codings = tuple(value for name, value in headers if name.lower() == "content-encoding")
         return _Head(headers, tuple(found), agent, codings)
+
+    def _headers(self, lines: Iterable[bytes], found: Secrets) -> tuple[tuple[str, str], ...]:
+        known = self._lines
+        headers = []
+        for line in lines:
+            entry = known.get(line)
+            if entry is None:
+                secrets = Secrets()
+                entry = self._redactor.headers((line,), secrets)[0], tuple(secrets)
+                if len(known) >= _LINES:
+                    known.clear()
+                known[line] = entry
+            headers.append(entry[0])
+            if entry[1]:
+                found.update(entry[1])
+        return tuple(headers)
+
+
+def _steps(captured: Captured, bodies: Bodies) -> tuple[Step, ...]:
+    """Return the steps of an exchange whose request was read."""
+    started, read_at, sent_at = captured.started, bodies.read_at, bodies.sent_at
+    steps = [Step("read", 0.0, read_at - started)]
+    if bodies.steps is not None:
+        steps += [Step(name, begun - started, end - begun) for name, begun, end in bodies.steps.taken]
+    elif sent_at:
+        steps.append(Step("plan", read_at - started, sent_at - read_at))
+    if sent_at:
+        answered_at = captured.answered_at
+        steps.append(Step("upstream", sent_at - started, (answered_at or captured.ended) - sent_at))
+        if answered_at:
+            steps.append(Step("answer", answered_at - started, captured.ended - answered_at))
+    return tuple(steps)
 
 
 def describe(error: GatewayError) -> RecordedError:
     """Return an error as the log shows it."""
     shown = describe_error(error, payloads=False)
-    problems = [RecordedProblem(one.get("code", ""), one["field"], one["reason"]) for one in _full(shown["problems"])]
-    return RecordedError(shown["type"], shown["reason"], tuple(problems))
-
-
-def _full(problems: list[dict[str, str]]) -> Iterable[dict[str, str]]:
-    return ({"field": "", "reason": "", **problem} for problem in problems)
+    problems = tuple(
+        RecordedProblem(problem.get("code", ""), problem.get("field", ""), problem.get("reason", ""))
+        for problem in shown["problems"]
+    )
+    return RecordedError(shown["type"], shown["reason"], problems)
 
 
 def _without_secrets(record: ExchangeRecord, found: Secrets) -> ExchangeRecord:
     """Return the record without the secrets of any of its texts in any other."""
-    messages = {
-        name: HttpMessage(
-            tuple([(key, found.hide(value)) for key, value in message.headers]), _hide(message.body, found)
-        )
-        for name in ("request", "forwarded", "response", "answered")
-        if (message := getattr(record, name)) is not None
-    }
-    error = record.error
-    if error is not None:
-        problems = [RecordedProblem(one.code, found.hide(one.place), found.hide(one.reason)) for one in error.problems]
-        error = RecordedError(error.type, found.hide(error.reason), tuple(problems))
-    return msgspec.structs.replace(record, target=found.hide(record.target), error=error, **messages)
+    changes: dict[str, HttpMessage | str] = {}
+    for name in ("request", "forwarded", "response", "answered"):
+        message: HttpMessage | None = getattr(record, name)
+        if message is not None:
+            headers = tuple([(key, found.hide(value)) for key, value in message.headers])
+            body = _hide(message.body, found)
+            if body is not message.body or headers != message.headers:
+                changes[name] = HttpMessage(headers, body)
+    target = found.hide(record.target)
+    if target != record.target:
+        changes["target"] = target
+    return msgspec.structs.replace(record, **changes) if changes else record
 
 
 def _hide(body: Body, found: Secrets) -> Body:

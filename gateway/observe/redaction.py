@@ -39,11 +39,15 @@ _Replacement = tuple[int, int, str]
 
 
 class Redactor:
-    """Redacts headers, targets and bodies. paths, patterns: what the operator wants to have hidden besides secrets."""
+    """Redacts headers, targets and bodies. paths, patterns: what the operator wants to have hidden besides secrets.
+
+    has_rules: there are some.
+    """
 
     def __init__(self, paths: Sequence[Path] = (), patterns: Sequence[Pattern] = ()) -> None:
         self._paths = tuple(paths)
         self._patterns = tuple(patterns)
+        self.has_rules = bool(self._paths or self._patterns)
 
     def headers(self, lines: Iterable[bytes], found: Secrets) -> tuple[tuple[str, str], ...]:
         """Return names and values of header lines. found: gets the secrets."""
@@ -66,7 +70,10 @@ class Redactor:
 
     def target(self, target: bytes, found: Secrets) -> str:
         """Return path and query of a request."""
-        path, mark, query = target.decode("utf-8", "replace").partition("?")
+        text = target.decode("utf-8", "replace")
+        if "?" not in text and not self._patterns:
+            return text
+        path, mark, query = text.partition("?")
         parts = [self._parameter(part, found) for part in query.split("&")] if mark else []
         return self._hide_patterns(path, found) + mark + "&".join(parts)
 

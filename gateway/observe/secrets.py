@@ -60,7 +60,10 @@ class Secrets:
     __slots__ = ("_found",)
 
     def __init__(self, found: Iterable[str] = ()) -> None:
-        self._found = set(found)
+        self._found: set[str] = set(found)
+
+    def __bool__(self) -> bool:
+        return bool(self._found)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._found)

@@ -11,20 +11,19 @@ from gateway.errors import GatewayError
 from gateway.http1.request_heads import Request
 from gateway.http1.response_heads import ResponseHead
 from gateway.observe.record import Delivery
-from gateway.ports import Answer
+from gateway.ports import Answer, Steps
 from gateway.proxy.body_copy import BodyCopy, ResponseCopy
 from gateway.proxy.routes import Route
 
-Times = tuple[str, float, float]
-"""A step's name, its beginning and its end, in seconds of `time.monotonic`."""
-
 
 class Bodies(Struct, gc=False):
-    """The bodies of an exchange.
+    """The bodies of an exchange, and how they came about.
 
     request: as it arrived, with its chunk lines if `chunk_lines`. sent_head: the head lines that were sent to the
     cluster in place of the client's, b"" if those were sent. sent: the body that was sent in place of the client's, in
     pieces. response: the cluster's. relayed: what was sent to the client in place of an event stream's pieces.
+    read_at, sent_at: when the request's body was complete, and when the request was sent; 0 if it was not. steps: what
+    the use case noted.
     """
 
     request: bytes | BodyCopy
@@ -33,13 +32,21 @@ class Bodies(Struct, gc=False):
     sent: Sequence[bytes | memoryview] | None = None
     response: ResponseCopy | None = None
     relayed: list[bytes] | None = None
+    delivery: Delivery | None = None
+    read_at: float = 0.0
+    sent_at: float = 0.0
+    steps: Steps | None = None
 
     @property
     def size(self) -> int:
         """Bytes that are held. Pieces of `sent` that are part of `request` count twice."""
-        held = len(self.request) if isinstance(self.request, bytes) else self.request.held
-        held += sum(map(len, self.sent or ()))
-        return held + (self.response.held if self.response is not None else 0) + sum(map(len, self.relayed or ()))
+        request, response = self.request, self.response
+        held = len(request) if isinstance(request, bytes) else request.held
+        if self.sent is not None:
+            held += sum(map(len, self.sent))
+        if self.relayed is not None:
+            held += sum(map(len, self.relayed))
+        return held if response is None else held + response.held
 
 
 class Captured(Struct, gc=False):
@@ -64,8 +71,6 @@ class Captured(Struct, gc=False):
     answer: Answer | None = None
     error: GatewayError | None = None
     bodies: Bodies | None = None
-    delivery: Delivery | None = None
-    steps: Sequence[Times] = ()
 
 
 class Capture(Protocol):

@@ -16,7 +16,7 @@ from gateway.http1.request_heads import Fields, Request
 from gateway.ports import Answer, ExecuteCall, Forward, Steps
 from gateway.proxy import content_coding
 from gateway.proxy.body_copy import ResponseCopy
-from gateway.proxy.capture import Bodies, Captured, Times
+from gateway.proxy.capture import Bodies, Captured
 from gateway.proxy.decided import HELD_ANSWER, DecidedExchange
 from gateway.proxy.exchange import SEND, ExchangePort
 from gateway.proxy.interfaces import Client
@@ -182,29 +182,25 @@ class Execution(DecidedExchange):
         return False
 
     def captured(self, now: float) -> Captured:
-        """See `Exchange`: with the bodies, the delivery and the steps."""
+        """See `Exchange`: with the bodies."""
         captured = super().captured(now)
         forward, steps = self._forward, self._steps
         raw = self._raw or (self._read.getvalue() if self._read is not None else b"")
         copy = self._copy if self._copy is not None and self._copy.head is not None else None
-        captured.bodies = Bodies(raw, False, self._sent_head, forward.body, copy, self._relayed)
-        captured.delivery = forward.delivery or (steps.delivery if steps is not None else None)
-        captured.steps = self._times(now)
+        delivery = forward.delivery if steps is None else forward.delivery or steps.delivery
+        captured.bodies = Bodies(
+            raw,
+            False,
+            self._sent_head,
+            forward.body,
+            copy,
+            self._relayed,
+            delivery,
+            self._read_at,
+            self._sent_at,
+            steps,
+        )
         return captured
-
-    def _times(self, now: float) -> list[Times]:
-        """Return the steps of the exchange, which ends now."""
-        if not self._read_at:
-            return [("read", self.started, now)]
-        times = [("read", self.started, self._read_at)]
-        times += self._steps.taken if self._steps is not None else ()
-        if not self._sent_at:
-            return times
-        if self._steps is None:
-            times.append(("plan", self._read_at, self._sent_at))
-        if not self.answered_at:
-            return [*times, ("upstream", self._sent_at, now)]
-        return [*times, ("upstream", self._sent_at, self.answered_at), ("answer", self.answered_at, now)]
 
 
 def decode_fields(fields: Fields) -> CIMultiDict[str]:
