@@ -71,6 +71,15 @@ class Metrics:
         """Count a registration. outcome: made, reused, quick or failed."""
         self._registrations.labels(outcome).inc()
 
+    def record_dropped(self, reason: str, count: int = 1) -> None:
+        """Count exchanges that were not recorded; see `mlc_gateway_records_dropped_total`."""
+        dropped = self._traffic.dropped
+        dropped[reason] = dropped.get(reason, 0) + count
+
+    def records_dropped(self) -> dict[str, int]:
+        """Return how many exchanges were not recorded, by reason."""
+        return dict(self._traffic.dropped)
+
     def waited(self, intent: str, seconds: float) -> None:
         """Record the time from a request to the head of the cluster's response."""
         waits = self._traffic.waits.get(intent)
@@ -109,6 +118,7 @@ class _Traffic(Collector):
         self.answered: dict[tuple[str, int], int] = {}
         self.rewrites: dict[tuple[str, str, str], int] = {}
         self.waits: dict[str, _Waits] = {}
+        self.dropped: dict[str, int] = {}
         self.sources: WeakSet[Running] = WeakSet()
 
     def collect(self) -> Iterator[Metric]:
@@ -129,6 +139,14 @@ class _Traffic(Collector):
         for labels, count in self.rewrites.items():
             rewrites.add_metric(labels, count)
         yield rewrites
+        dropped = CounterMetricFamily(
+            "mlc_gateway_records_dropped",
+            "Exchanges that were not recorded: the queue was full, the store failed or the gateway stopped.",
+            labels=("reason",),
+        )
+        for reason, count in self.dropped.items():
+            dropped.add_metric((reason,), count)
+        yield dropped
         upstream = HistogramMetricFamily(
             "mlc_gateway_upstream_seconds",
             "Seconds from the request to the head of the cluster's answer.",

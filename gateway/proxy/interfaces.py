@@ -24,9 +24,13 @@ class RunningExchange(Protocol):
 
 
 class Client(Protocol):
-    """A client's connection, for the exchange on it; see `gateway.proxy.client_connection`."""
+    """A client's connection, for the exchange on it; see `gateway.proxy.client_connection`.
+
+    number: no other connection of this process has it.
+    """
 
     transport: asyncio.Transport
+    number: int
 
     @property
     def peer(self) -> str:

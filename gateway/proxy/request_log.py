@@ -34,9 +34,9 @@ class RequestLog:
         self._log_requests = log.is_enabled_for(logging.INFO)
         self._log_passthrough = log.is_enabled_for(logging.DEBUG)
 
-    def response_began(self, exchange: RunningExchange) -> None:
-        """Record how long the cluster took to respond."""
-        self._metrics.waited(exchange.route.intent, time.monotonic() - exchange.started)
+    def response_began(self, exchange: RunningExchange, now: float) -> None:
+        """Record how long the cluster took to respond. now: in seconds of `time.monotonic`."""
+        self._metrics.waited(exchange.route.intent, now - exchange.started)
 
     def finished(self, exchange: RunningExchange) -> None:
         """Record an exchange that is over, however it ended."""
