@@ -61,7 +61,7 @@ def main(folder: Path) -> None:
                     ready(page)
                     page.screenshot(
                         path=folder / f"inspector-{name}-{size}-{scheme}.png",
-                        full_page="list" != name and len(sys.argv) > 1,
+                        full_page=name != "list" and len(sys.argv) > 1,
                     )
                 context.close()
         browser.close()

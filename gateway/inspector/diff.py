@@ -124,8 +124,8 @@ def at(document: Any, path: Sequence[str | int | None]) -> Any:
         LookupError: there is none.
     """
     for step in path:
-        if step is JSON:
-            document = inner(document) if isinstance(document, str) else None
+        if step is JSON and isinstance(document, str) and (found := inner(document)) is not None:
+            document = found
         elif isinstance(document, dict) or (isinstance(document, list) and isinstance(step, int)):
             document = document[step]  # type: ignore[index]
         else:

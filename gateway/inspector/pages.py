@@ -25,7 +25,7 @@ from gateway.inspector.templating import render
 from gateway.observe.record import ExchangeRecord
 
 _API = f"{INSPECTOR}/api"
-_ONE = f"{INSPECTOR}/exchanges/{{id}}"
+_ONE = f"{INSPECTOR}/exchanges/{{id:[^/]+}}"
 _STATE = ("paused", "selected")
 _OFFERED = ("agent", "type", "provider", "strategy", "status", "notice")
 """Filters for which the page offers the values that there are."""
@@ -53,7 +53,6 @@ class InspectorPages:
     def stop(self) -> None:
         """End what does not end by itself."""
         self.live.stop()
-        self._reader.close()
 
     def routes(self) -> list[web.RouteDef]:
         """Return the routes of all pages."""
@@ -67,8 +66,8 @@ class InspectorPages:
             web.get(f"{INSPECTOR}/export.har", self._downloads.har),
             web.get(f"{INSPECTOR}/media/{{sha256:[0-9a-f]{{64}}}}", self._medium),
             web.get(f"{_API}/exchanges", self._rows),
-            web.get(f"{_API}/exchanges/{{id}}", self._record),
-            web.get(f"{_API}/exchanges/{{id}}/diff", self._diff),
+            web.get(f"{_API}/exchanges/{{id:[^/]+}}", self._record),
+            web.get(f"{_API}/exchanges/{{id:[^/]+}}/diff", self._diff),
             web.get(f"{_API}/live", self.live.handle),
             web.get(f"{_API}/values", self._values),
             web.get(f"{_API}/migration", self._report),

@@ -52,10 +52,6 @@ class Reader:
         except StoreError as error:
             raise RecordsUnavailable(str(error)) from error
 
-    def close(self) -> None:
-        """Begin no more reads."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
-
 
 def find_record(store: RecordStore, id: str) -> ExchangeRecord:
     """Return a whole record.

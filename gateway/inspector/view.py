@@ -118,7 +118,7 @@ def _compare(first: str, before: str, second: str, after: str, bodies: Mapping[s
     old, new = bodies.get(before, Body()), bodies.get(after, Body())
     unchanged = before == after
     changes = [] if unchanged else compare(read(old.text or ""), read(new.text or ""))
-    shown = [change for change in changes if change.kind != "same"]
+    shown = sorted((one for one in changes if one.kind != "same"), key=lambda change: KINDS.index(change.kind))
     return Comparison(
         _side(first, before, old, _by_before(changes), True),
         _side(second, after, new, _by_after(changes), False),
