@@ -130,9 +130,9 @@ class InspectorPages:
         before, limit = read_number(request.query, "before"), read_limit(request.query)
 
         def find(store: RecordStore) -> dict[str, Any]:
-            rows = store.rows(wanted, before, limit)
-            last = rows[-1].position if len(rows) == limit else None
-            return {"rows": [row_as_json(row) for row in rows], "next": last}
+            rows = store.rows(wanted, before, limit + 1)
+            last = rows[limit - 1].position if len(rows) > limit else None
+            return {"rows": [row_as_json(row) for row in rows[:limit]], "next": last}
 
         return await self._json(find)
 

@@ -136,7 +136,8 @@ async function loadOlder() {
     const page = await fetchJson(`/inspector/api/exchanges?${query}`, { signal: control.signal });
     rows.push(...page.rows);
     next = page.next;
-    update();
+    showCount();
+    list.extend(rows.length);
   } catch (error) {
     if (error.name !== "AbortError") showProblem(`Older exchanges can't be read: ${error.message}`);
   } finally {
@@ -164,9 +165,13 @@ function add(newest) {
   update(newest.length);
 }
 
-function update(added = 0) {
+function showCount() {
   find("count").textContent = rows.length ? `${count(rows.length)}${next === null ? "" : "+"} shown` : "";
   find("grid").setAttribute("aria-rowcount", next === null ? rows.length + 1 : -1);
+}
+
+function update(added = 0) {
+  showCount();
   find("grid").hidden = rows.length === 0;
   find("empty").hidden = rows.length > 0;
   find("empty-none").hidden = filterQuery().size > 0;
