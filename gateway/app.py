@@ -109,7 +109,7 @@ class Gateway:
         new = Runtime(settings, self._use_case, log, self.metrics)
         try:
             await new.start()
-        except ConfigError:
+        except BaseException:
             await new.close()
             raise
         new.upstream.nodes.inherit(self.upstream.nodes)
@@ -227,24 +227,29 @@ def build(settings: Settings, use_case: UseCase | None = None, log: Logger | Non
 
 
 def _real_use_case() -> UseCase:
+    # Imported here, so that tests of the data port do not need it.
     from gateway.agents.lookup import Credentials
-    from gateway.execute.build import build_handler  # imported here, so that tests of the data port do not need it
+    from gateway.execute.build import build_handler, check_rules
     from gateway.media.fetch import Fetcher
     from gateway.memory.opening import SharedStores
     from gateway.memory.rest_handler import SessionResources
     from gateway.memory.sessions import Sessions
+    from gateway.policy.opening import KeptPolicies, SharedLedgers
     from gateway.register.handler import Manager
 
-    stores = SharedStores()
+    stores, ledgers = SharedStores(), SharedLedgers()
 
     def use_case(settings: Settings, cluster: Upstream, log: Logger, metrics: Metrics) -> UseCases:
+        check_rules(settings)  # before the store is used, as nothing releases it if this fails
         shared = stores.use(settings)
-        memory = Sessions(shared.store, settings.memory, log, shared.busy, close=shared.release)
-        execute, profiles = build_handler(settings, cluster, log, metrics, Fetcher(settings.media), memory)
+        memory = Sessions(shared.store, settings.memory, log, stores.busy, close=shared.release)
+        policy = KeptPolicies(settings, ledgers, log, metrics)
+        fetch = Fetcher(settings.media)
+        execute, profiles = build_handler(settings, cluster, log, metrics, fetch, memory, policy.policies)
         wanted = settings.registration.enabled
         manage = Manager(settings, cluster, execute, profiles, log, metrics) if wanted else None
         resources = SessionResources(settings.memory, shared.store, cluster, Credentials().of)
-        return UseCases(execute, profiles, manage, resources, memory, shared.store)
+        return UseCases(execute, profiles, manage, resources, memory, shared.store, policy)
 
     return use_case
 
@@ -257,8 +262,10 @@ def check(settings: Settings, log: Logger) -> None:
     """
     from gateway.execute.build import check_rules
     from gateway.memory.stores.registry import check_store
+    from gateway.policy.policies import check_policies
 
     check_rules(settings)
+    check_policies(settings)
     problems = check_store(settings.memory)
     if problems:
         raise ConfigError(problems)
