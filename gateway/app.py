@@ -136,6 +136,7 @@ class Gateway:
         until = time.monotonic() + self.settings.listen.shutdown_seconds
         await self._data.stop()
         await self._finished(until)
+        self._admin_pages.inspector.stop()
         await self._admin.stop()
         for task in self._background:
             task.cancel()

@@ -37,6 +37,14 @@ def tool_result(id_: str, *content: Block, status: str = "success") -> Block:
     return {"toolResult": {"toolUseId": id_, "status": status, "content": list(content)}}
 
 
+def nested(levels: int = 100_000) -> list[Any]:
+    """Return an array in an array and so on, deeper than any JSON can be written or read."""
+    value: list[Any] = []
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
 def user(*blocks: Block | str, metadata: Metadata = Metadata()) -> Message:  # noqa: B008  # immutable
     return Message("user", tuple(text(block) if isinstance(block, str) else block for block in blocks), metadata)
 

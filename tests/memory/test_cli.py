@@ -157,7 +157,9 @@ def test_a_store_is_not_copied_to_itself(memory: Commands) -> None:
     assert "--from and --to are the same store" in memory.err
 
 
-@pytest.mark.parametrize("name", ["list", "show", "export", "delete", "pin", "unpin", "copy", "import-cluster"])
+@pytest.mark.parametrize(
+    "name", ["list", "show", "export", "delete", "pin", "unpin", "copy", "import-cluster", "import-agentcore"]
+)
 def test_help_has_exit_codes_and_examples(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["memory", name, "--help"]) == 0
     shown = capsys.readouterr().out

@@ -13,8 +13,8 @@ import pytest
 
 from gateway.memory.model import SessionKey
 from gateway.memory.store import StoreError, StoreUnavailable, UnreadableSession, Unstorable
-from gateway.memory.stores import sqlite_database
 from gateway.memory.stores.sqlite import SqliteStore
+from gateway.storage import sqlite
 from tests.memory.conversations import (
     METADATA,
     assistant,
@@ -24,7 +24,6 @@ from tests.memory.conversations import (
     text,
     texts,
     tool_result,
-    tool_use,
     turn,
     user,
 )
@@ -144,16 +143,6 @@ async def test_before_may_be_any_number(store: SqliteStore) -> None:
     assert (await store.load(key(), before=-1)).messages == ()
 
 
-async def test_content_that_is_nested_too_deeply_is_refused(store: SqliteStore) -> None:
-    nested: list[object] = []
-    for _ in range(10_000):
-        nested = [nested]
-    with pytest.raises(Unstorable) as caught:
-        await store.append(key(), turn(assistant("before", tool_use("call-1", deep=nested))), 0)
-    assert caught.value.place.startswith("messages[0]")
-    assert await store.session(key()) is None
-
-
 # A file that is locked
 
 
@@ -172,7 +161,7 @@ async def test_locked_file_does_not_block_the_loop(path: Path, store: SqliteStor
 
 
 async def test_wait_for_a_locked_file_has_a_limit(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite_database, "BUSY_SECONDS", 0.01)
+    monkeypatch.setattr(sqlite, "BUSY_SECONDS", 0.01)
     store = SqliteStore(path)
     await store.start()
     with closing(sqlite3.connect(path, isolation_level=None)) as other:

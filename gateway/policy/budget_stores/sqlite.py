@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import TypeVar
 
 from gateway.config.memory import Memory
-from gateway.memory.store import StoreError
-from gateway.memory.stores.paths import expand, make_file, state_directory
-from gateway.memory.stores.sqlite_database import BUSY_SECONDS, use_wal
 from gateway.policy.budget_stores.store import Account, BudgetStoreError
+from gateway.storage.paths import UnusableFile, expand, state_directory
+from gateway.storage.sqlite import ForeignFile, Format, open_file, transaction
 
 _T = TypeVar("_T")
 
 FILE = "budgets.sqlite3"
-_TABLE = """CREATE TABLE IF NOT EXISTS spent (
+_TABLE = """CREATE TABLE spent (
     key TEXT NOT NULL, start INTEGER NOT NULL, until INTEGER NOT NULL, amount REAL NOT NULL,
     PRIMARY KEY (key, start)) WITHOUT ROWID"""
+_FORMAT = Format(int.from_bytes(b"MLCB", "big"), "memory.sqlite.path", [[_TABLE]], ["synchronous = NORMAL"])
 _ADD = """INSERT INTO spent (key, start, until, amount) VALUES (?, ?, ?, ?)
     ON CONFLICT (key, start) DO UPDATE SET amount = amount + excluded.amount"""
 
@@ -63,7 +63,7 @@ class SqliteBudgetStore:
         def run() -> _T:
             try:
                 return work(self._open())
-            except (sqlite3.Error, StoreError) as error:
+            except (sqlite3.Error, UnusableFile, ForeignFile) as error:
                 self._disconnect()
                 reason = f"{self._path} can't be used: {error}. Check the file, its directory and the free space"
                 raise BudgetStoreError(reason) from None
@@ -72,16 +72,7 @@ class SqliteBudgetStore:
 
     def _open(self) -> sqlite3.Connection:
         if self._connection is None:
-            make_file(self._path)
-            connection = sqlite3.connect(self._path, timeout=BUSY_SECONDS, isolation_level=None)
-            try:
-                use_wal(connection)
-                connection.execute("PRAGMA synchronous = NORMAL")
-                connection.execute(_TABLE)
-            except BaseException:
-                connection.close()
-                raise
-            self._connection = connection
+            self._connection = open_file(self._path, _FORMAT)
         return self._connection
 
     def _disconnect(self) -> None:
@@ -92,17 +83,11 @@ class SqliteBudgetStore:
     def _add(self, connection: sqlite3.Connection, amounts: Mapping[Account, float]) -> None:
         rows = [(account.key, account.start, account.end, amount) for account, amount in amounts.items()]
         now = self._clock()
-        connection.execute("BEGIN IMMEDIATE")
-        try:
+        with transaction(connection, "IMMEDIATE"):
             connection.executemany(_ADD, rows)
             if now > self._cleaned + 3600:
                 connection.execute("DELETE FROM spent WHERE until < ?", (int(now),))
                 self._cleaned = now
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            raise
 
 
 def _read(connection: sqlite3.Connection, accounts: Sequence[Account]) -> dict[Account, float]:

@@ -16,6 +16,7 @@ from tests.memory.conversations import (
     image,
     key,
     medium,
+    nested,
     text,
     texts,
     tool_result,
@@ -52,6 +53,12 @@ class ContentTests(StoreTests):
         await store.append(key(), turn(*messages), 0)
         page = await (await open_store()).load(key())
         assert [stored.message for stored in page.messages] == [self.as_stored(message) for message in messages]
+
+    async def test_content_that_is_nested_too_deeply_is_refused(self, store: Store) -> None:
+        with pytest.raises(Unstorable) as caught:
+            await store.append(key(), turn(user("before"), assistant(tool_use("call-1", deep=nested()))), 0)
+        assert caught.value.place.startswith("messages[1]")
+        assert await store.session(key()) is None
 
     async def test_large_media_come_back(self, store: Store, open_store: OpenStore) -> None:
         one, two = medium(self.media_size, 1), medium(self.media_size, 2)
