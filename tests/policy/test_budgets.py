@@ -186,6 +186,17 @@ async def test_a_refusal_of_the_cluster_costs_nothing(start: Start) -> None:
     assert [(await place.execute(V2, LEGACY)).status for _ in range(3)] == [400, 400, 400]
 
 
+async def test_a_request_that_is_not_sent_costs_nothing(start: Start) -> None:
+    place = await start({"budgets": [{"tokens": 1, "unknown": "refuse"}]})
+    place.cluster.answers = [RAN]
+    signature = "AWS4-HMAC-SHA256 Credential=AKIA/20260101/us-east-1/es/aws4_request, SignedHeaders=host, Signature=0"
+    body = {"input": [{"type": "text", "text": "hi"}]}
+    answers = [await place.execute(FLOW, body, headers={"Authorization": signature}) for _ in range(2)]
+    assert [answer.status for answer in answers] == [400, 400]
+    assert (await answers[1].json())["error"]["type"] == "SignatureConflict"
+    assert place.cluster.bodies == []
+
+
 async def test_a_budget_survives_a_reload(start: Start) -> None:
     place = await start({"budgets": [{"tokens": 18}]})
     assert (await place.execute(V2, UNIFIED)).status == 200

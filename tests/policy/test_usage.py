@@ -10,9 +10,9 @@ import pytest
 
 from gateway.config.policy import Price
 from gateway.execute.answers import read_answer
-from gateway.execute.run_usage import read_usage
+from gateway.execute.run_usage import read_usage, recorded_usage
 from gateway.memory.model import Usage as Tokens
-from gateway.observe.record import Usage
+from gateway.observe.record import Delivery, Usage
 from gateway.observe.usage_metrics import MOST_MODELS, UsageMetrics
 from gateway.policy.prices import Cost, Prices
 from gateway.policy.usage import Llm, header_value
@@ -121,6 +121,14 @@ PRICES = Prices(
 def test_the_first_matching_price_applies(provider: str, model: str, cost: Cost | None) -> None:
     found = PRICES.cost(provider, model, 11, 7)
     assert found == (None if cost is None else (pytest.approx(cost.amount), cost.currency))
+
+
+def test_what_a_record_says() -> None:
+    body = json.dumps(v2_answer()[1]).encode()
+    delivery = Delivery(type="conversational_v2", provider="bedrock/converse", model=MODEL)
+    assert recorded_usage(delivery, body, False, PRICES) == Usage(11, 7, pytest.approx(0.000138), "USD")
+    assert recorded_usage(Delivery(), body, False, PRICES) == Usage(11, 7)
+    assert recorded_usage(delivery, b"", False, PRICES) is None
 
 
 @pytest.mark.parametrize(
