@@ -236,6 +236,15 @@ async def run_against(places: list[Place], total: int, at_a_time: int) -> list[i
     return statuses
 
 
+@pytest.mark.parametrize("compressed", [True, False])
+async def test_one_gateway_overspends_by_the_requests_in_flight_only(start: Start, compressed: bool) -> None:
+    place = await start({"budgets": [{"tokens": 18 * 20}]})
+    if not compressed:
+        place.session.headers["Accept-Encoding"] = "identity"
+    statuses = await run_against([place], 60, 10)
+    assert 20 <= statuses.count(200) <= 30
+
+
 @pytest.mark.parametrize("store", ["sqlite", "opensearch"])
 @pytest.mark.parametrize(
     ("total", "at_a_time"), [(60, 10), pytest.param(1000, 50, marks=pytest.mark.slow)], ids=["small", "large"]
