@@ -109,7 +109,7 @@ class Gateway:
         new = Runtime(settings, self._use_case, log, self.metrics)
         try:
             await new.start()
-        except ConfigError:
+        except BaseException:
             await new.close()
             raise
         new.upstream.nodes.inherit(self.upstream.nodes)
@@ -227,8 +227,9 @@ def build(settings: Settings, use_case: UseCase | None = None, log: Logger | Non
 
 
 def _real_use_case() -> UseCase:
+    # Imported here, so that tests of the data port do not need it.
     from gateway.agents.lookup import Credentials
-    from gateway.execute.build import build_handler  # imported here, so that tests of the data port do not need it
+    from gateway.execute.build import build_handler, check_rules
     from gateway.media.fetch import Fetcher
     from gateway.memory.opening import SharedStores
     from gateway.memory.rest_handler import SessionResources
@@ -239,8 +240,9 @@ def _real_use_case() -> UseCase:
     stores, ledgers = SharedStores(), SharedLedgers()
 
     def use_case(settings: Settings, cluster: Upstream, log: Logger, metrics: Metrics) -> UseCases:
+        check_rules(settings)  # before the store is used, as nothing releases it if this fails
         shared = stores.use(settings)
-        memory = Sessions(shared.store, settings.memory, log, shared.busy, close=shared.release)
+        memory = Sessions(shared.store, settings.memory, log, stores.busy, close=shared.release)
         policy = KeptPolicies(settings, ledgers, log, metrics)
         fetch = Fetcher(settings.media)
         execute, profiles = build_handler(settings, cluster, log, metrics, fetch, memory, policy.policies)

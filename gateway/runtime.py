@@ -68,7 +68,9 @@ class Runtime:
             await self.policy.ended()
 
     async def retire(self) -> None:
-        """Close once the last request is answered."""
+        """Close once the last request is answered. Other settings apply to what runs in the background."""
+        if self.memory is not None:
+            self.memory.stop()
         try:
             await self.ended()
         finally:

@@ -87,7 +87,7 @@ class PolicyRun:
         if self._streaming:
             held["relay"] = self._relay(forward.relay)
         if self._checks_answer:
-            held["unheld"] = _too_large()
+            held["unread"] = _too_large()
         return held
 
     def _relay(self, relay: Callable[[bytes], bytes] | None) -> Callable[[bytes], bytes]:

@@ -157,7 +157,9 @@ class Execution(DecidedExchange):
         """See `RequestOwner`."""
         body = self._forward.body
         pieces: Buffers = [self._raw] if body is None else body
-        before, after = self.request.fields.around_length(self._host(authority), replaced=body is not None)
+        replaced = body is not None
+        plain = replaced and self._forward.finish is not None
+        before, after = self.request.fields.around_length(self._host(authority), replaced=replaced, plain=plain)
         if len(pieces) == 1 and pieces[0]:
             return b"%b%d%b" % (before, len(pieces[0]), after), pieces
         return b"%b%d%b" % (before, sum(map(len, pieces)), after), list(filter(None, pieces))

@@ -163,6 +163,7 @@ SECONDS = [
     ("operate/operations.md", "after {} s the first time", f"{processes._FIRST:g}"),
     ("operate/operations.md", "up to {} s if it keeps ending", f"{processes._LONGEST:g}"),
     ("operate/operations.md", "answer within {} seconds is missing", {2.0: "two"}.get(supervisor_admin._ASKED, "")),
+    ("operate/memory.md", "takes longer than {} seconds is a 504", f"{supervisor_admin._RELAYED:g}"),
     ("operate/operations.md", "every `health.interval` ({} s)", f"{DEFAULTS.upstream.health.interval:g}"),
     ("operate/operations.md", "`ejection.seconds` ({})", f"{DEFAULTS.upstream.ejection.seconds:g}"),
     ("operate/operations.md", "`health.failures` ({})", f"{DEFAULTS.upstream.health.failures}"),
