@@ -32,6 +32,7 @@ from gateway.unified.budget import Budget
 from tests.agents.recorded import profile_of
 from tests.execute.stub_cluster import V2
 from tests.policy.conftest import Start, v2_answer
+from tests.policy.test_budget_stores import SlowStore, begin
 from tests.policy.test_usage import REPORTED, legacy
 
 AGENT = ResolvedAgent(profile_of("3.6.0", "v2_bedrock"))
@@ -199,3 +200,18 @@ async def test_of_a_stream_only_the_end_is_held(start: Start) -> None:
         assert await response.read() == b"".join(events()[1:])
     assert place.metric("mlc_gateway_tokens_total", direction="input") == 1055
     assert (await place.execute(V2, body, path="_execute/stream")).status == 429
+
+
+async def test_an_answer_is_sent_once_its_cost_is_stored() -> None:
+    env, store = Env(), SlowStore()
+    store.gate.set()
+    assert env.policies.budgets is not None
+    env.policies.budgets._ledger = Ledger(store)
+    forward = (await env.run()).attach(Forward())
+    assert forward.finish is not None
+    store.gate.clear()
+    [finishing] = await begin(forward.finish(200, BODY))
+    assert not finishing.done()
+    store.gate.set()
+    assert await finishing is None
+    assert list(store.spent.values()) == [18.0]
