@@ -129,8 +129,6 @@ class ExchangeRecord(Struct, frozen=True, omit_defaults=True):
     usage: Usage | None = None
     conversation: str = ""
     trace_id: str = ""
-    trace: TraceContext | None = None
-    protocol: str = "HTTP/1.1"
     steps: tuple[Step, ...] = ()
     request: HttpMessage = HttpMessage()
     forwarded: HttpMessage | None = None
@@ -138,3 +136,5 @@ class ExchangeRecord(Struct, frozen=True, omit_defaults=True):
     response: HttpMessage | None = None
     answered: HttpMessage | None = None
     guardrails: tuple[dict[str, Any], ...] = ()
+    trace: TraceContext | None = None
+    protocol: str = "HTTP/1.1"

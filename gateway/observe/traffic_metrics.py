@@ -47,6 +47,7 @@ class TrafficMetrics(Collector):
         self.answered: dict[tuple[str, int], int] = {}
         self.rewrites: dict[tuple[str, str, str], int] = {}
         self.refusals: dict[str, int] = {}
+        self.dropped: dict[str, int] = {}
         self.turns: dict[str, int] = {"stored": 0, "failed": 0}
         self.waits: dict[str, Histogram] = {}
         self.added: dict[str, Histogram] = {}
@@ -60,6 +61,11 @@ class TrafficMetrics(Collector):
         yield self._requests()
         yield self._rewrites()
         yield _counter("mlc_gateway_refusals", "Requests that the gateway refused.", "code", self.refusals)
+        yield _counter(
+            "mlc_gateway_records_dropped",
+            "Exchanges that were not recorded: the queue was full, the store failed or the gateway stopped.",
+            "reason", self.dropped.copy(),
+        )  # fmt: skip
         yield _histogram(
             "mlc_gateway_upstream_seconds", "Seconds from the request to the head of the cluster's answer.",
             "intent", self.waits,

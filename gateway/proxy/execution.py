@@ -13,14 +13,17 @@ from multidict import CIMultiDict, CIMultiDictProxy
 
 from gateway.errors import GatewayError, release_frames
 from gateway.http1.request_heads import Fields, Request
-from gateway.ports import Answer, ExecuteCall, Forward
+from gateway.observe.trace_context import begin_trace, with_context
+from gateway.ports import Answer, ExecuteCall, Forward, Steps
 from gateway.proxy import content_coding
+from gateway.proxy.body_copy import ResponseCopy
+from gateway.proxy.capture import Bodies, Captured
 from gateway.proxy.decided import HELD_ANSWER, DecidedExchange
 from gateway.proxy.exchange import SEND, ExchangePort
 from gateway.proxy.interfaces import Client
-from gateway.proxy.request_log import client_ids
-from gateway.proxy.response_copy import ResponseCopy
+from gateway.proxy.request_log import log_ids
 from gateway.proxy.routes import MANAGED, RUNS, Intent, Route
+from gateway.upstream.auth.authenticator import client_signature
 from gateway.upstream.outbound import Buffers
 
 _UNCHANGED = Forward()
@@ -30,18 +33,23 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 class Execution(DecidedExchange):
     """An exchange whose request's body is buffered, and may be replaced before it is sent."""
 
-    __slots__ = ("_raw", "_read", "_read_at")
+    __slots__ = ("_raw", "_read", "_read_at", "_sent_at", "_sent_head", "_steps", "trace")
 
     reads_body = True
 
     def __init__(self, port: ExchangePort, client: Client, request: Request, route: Route) -> None:
         super().__init__(port, client, request, route)
+        self.trace = None
         if route.intent in RUNS:
             self.outbound.timeouts = port.upstream.execute_timeouts
+            if port.trace_ratio is not None:
+                self.trace = begin_trace(request.fields.lines, port.trace_ratio)
         self.outbound.expects = False  # the gateway reads the body itself
         self._read: io.BytesIO | None = None
         self._raw = b""
-        self._read_at = 0.0
+        self._sent_head = b""
+        self._read_at = self._sent_at = 0.0
+        self._steps: Steps | None = None
 
     def start(self) -> None:
         """See `Exchange`: read the body first."""
@@ -82,6 +90,7 @@ class Execution(DecidedExchange):
     def _run(self, raw: bytes) -> None:
         """Ask the use case; the body is complete."""
         self._read = None
+        self._raw = raw
         self._read_at = time.monotonic()
         forward = self._port.dispatcher.try_fast(self, raw)
         if forward is not None:
@@ -93,7 +102,9 @@ class Execution(DecidedExchange):
 
     async def _run_slowly(self, raw: bytes) -> None:
         fields = self.request.fields
-        structlog.contextvars.bind_contextvars(request_id=self.request_id, **client_ids(fields))
+        if self._port.capture is not None:
+            self._steps = Steps(self._read_at)
+        structlog.contextvars.bind_contextvars(**log_ids(self))
         await self._follow(self._decide(raw, decode_fields(fields)), raw)
 
     async def _follow(self, deciding: Awaitable[Forward | Answer], raw: bytes) -> None:
@@ -148,6 +159,7 @@ class Execution(DecidedExchange):
             body=body,
             request_id=self.request_id,
             streaming=self.route.intent is Intent.EXECUTE_STREAM,
+            steps=self._steps,
         )
         return await self._port.dispatcher.decide(call, self)
 
@@ -156,7 +168,11 @@ class Execution(DecidedExchange):
         self._raw = raw
         if forward.finish is not None:
             self.outbound.decode = True
-        if forward.answered is not None:
+        if self._port.capture is not None:
+            self._copy = ResponseCopy(HELD_ANSWER)
+            self._relayed = [] if forward.relay is not None else None
+            self._sent_at = time.monotonic()
+        elif forward.answered is not None:
             self._copy = ResponseCopy(HELD_ANSWER)
         self._state = SEND[self._state]
         self._port.upstream.send(self.outbound)
@@ -165,14 +181,46 @@ class Execution(DecidedExchange):
         """See `RequestOwner`."""
         body = self._forward.body
         pieces: Buffers = [self._raw] if body is None else body
-        before, after = self.request.fields.around_length(self._host(authority), replaced=body is not None)
-        if len(pieces) == 1 and pieces[0]:
-            return b"%b%d%b" % (before, len(pieces[0]), after), pieces
-        return b"%b%d%b" % (before, sum(map(len, pieces)), after), list(filter(None, pieces))
+        replaced = body is not None
+        plain = replaced and self._forward.finish is not None
+        before, after = self.request.fields.around_length(self._host(authority), replaced=replaced, plain=plain)
+        if len(pieces) != 1 or not pieces[0]:
+            pieces = list(filter(None, pieces))
+        self._sent_head = b"%b%d%b" % (before, sum(map(len, pieces)), after)
+        if self.trace is not None and not (self.trace.parent and self._is_signed()):
+            self._sent_head = with_context(self._sent_head, self.trace)
+        return self._sent_head, pieces
+
+    def _is_signed(self) -> bool:
+        """Return True if the client's own signature is sent, which may cover its trace headers."""
+        signed = client_signature(self.request.target, self.request.fields.pairs())
+        return self._port.upstream.auth is None and bool(signed)
 
     def repeatable(self) -> bool:
         """See `RequestOwner`: an agent's tools may have acted."""
         return False
+
+    def captured(self, now: float) -> Captured:
+        """See `Exchange`: with the bodies."""
+        captured = super().captured(now)
+        forward, steps = self._forward, self._steps
+        raw = self._raw or (self._read.getvalue() if self._read is not None else b"")
+        copy = self._copy if self._copy is not None and self._copy.head is not None else None
+        delivery = forward.delivery if steps is None else forward.delivery or steps.delivery
+        captured.bodies = Bodies(
+            raw,
+            False,
+            self._sent_head,
+            forward.body,
+            copy,
+            self._relayed,
+            delivery,
+            self._read_at,
+            self._sent_at,
+            steps,
+        )
+        captured.trace = self.trace
+        return captured
 
 
 def decode_fields(fields: Fields) -> CIMultiDict[str]:

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from gateway.errors import GatewayError
 from gateway.http1.request_heads import Request
+from gateway.observe.record import TraceContext
 from gateway.proxy.routes import Route
 from gateway.upstream.outbound import OutboundRequest
 
@@ -15,7 +16,7 @@ class RunningExchange(Protocol):
     """An exchange, for the log and the use cases.
 
     started, arrived: when the head and the whole request had arrived, in seconds of `time.monotonic`. outbound: the
-    request to the cluster. status: 0 if unanswered.
+    request to the cluster. status: 0 if unanswered. trace: of a run that is traced.
     """
 
     request: Request
@@ -24,6 +25,7 @@ class RunningExchange(Protocol):
     arrived: float
     outbound: OutboundRequest
     status: int
+    trace: TraceContext | None
 
     @property
     def request_id(self) -> str:
@@ -31,9 +33,13 @@ class RunningExchange(Protocol):
 
 
 class Client(Protocol):
-    """A client's connection, for the exchange on it; see `gateway.proxy.client_connection`."""
+    """A client's connection, for the exchange on it; see `gateway.proxy.client_connection`.
+
+    number: no other connection of this process has it.
+    """
 
     transport: asyncio.Transport
+    number: int
 
     @property
     def peer(self) -> str:

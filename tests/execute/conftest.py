@@ -44,10 +44,10 @@ async def start_deployment(start_gateway: StartGateway) -> AsyncIterator[StartDe
     """
     started: list[Deployment] = []
 
-    async def start(version: str = "2.19.0", over: Any = None, use_case: Any = None) -> Deployment:
+    async def start(version: str = "2.19.0", over: Any = None, use_case: Any = None, **more: Any) -> Deployment:
         simulator = Simulator(version)
         await simulator.start()
-        gateway = await start_gateway(simulator.url, use_case, over)
+        gateway = await start_gateway(simulator.url, use_case, over, **more)
         url = f"http://127.0.0.1:{gateway.data_port}"
         agents = seed_core(simulator.core, simulator.llm_url)
         started.append(Deployment(simulator, agents, url, aiohttp.ClientSession(url), gateway))
