@@ -136,6 +136,7 @@ class Gateway:
         until = time.monotonic() + self.settings.listen.shutdown_seconds
         await self._data.stop()
         await self._finished(until)
+        self._admin_pages.inspector.stop()
         await self._admin.stop()
         for task in self._background:
             task.cancel()
@@ -232,18 +233,21 @@ def _real_use_case() -> UseCase:
     from gateway.memory.opening import SharedStores
     from gateway.memory.rest_handler import SessionResources
     from gateway.memory.sessions import Sessions
+    from gateway.policy.opening import KeptPolicies, SharedLedgers
     from gateway.register.handler import Manager
 
-    stores = SharedStores()
+    stores, ledgers = SharedStores(), SharedLedgers()
 
     def use_case(settings: Settings, cluster: Upstream, log: Logger, metrics: Metrics) -> UseCases:
         shared = stores.use(settings)
         memory = Sessions(shared.store, settings.memory, log, shared.busy, close=shared.release)
-        execute, profiles = build_handler(settings, cluster, log, metrics, Fetcher(settings.media), memory)
+        policy = KeptPolicies(settings, ledgers, log, metrics)
+        fetch = Fetcher(settings.media)
+        execute, profiles = build_handler(settings, cluster, log, metrics, fetch, memory, policy.policies)
         wanted = settings.registration.enabled
         manage = Manager(settings, cluster, execute, profiles, log, metrics) if wanted else None
         resources = SessionResources(settings.memory, shared.store, cluster, Credentials().of)
-        return UseCases(execute, profiles, manage, resources, memory, shared.store)
+        return UseCases(execute, profiles, manage, resources, memory, shared.store, policy)
 
     return use_case
 
@@ -256,8 +260,10 @@ def check(settings: Settings, log: Logger) -> None:
     """
     from gateway.execute.build import check_rules
     from gateway.memory.stores.registry import check_store
+    from gateway.policy.policies import check_policies
 
     check_rules(settings)
+    check_policies(settings)
     problems = check_store(settings.memory)
     if problems:
         raise ConfigError(problems)

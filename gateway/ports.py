@@ -13,7 +13,8 @@ from typing import Any, Protocol, runtime_checkable
 import msgspec
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from gateway.observe.record import Delivery
+from gateway.errors import GatewayError
+from gateway.observe.record import Delivery, Usage
 from gateway.unified.model import Media
 
 
@@ -61,7 +62,7 @@ class ExecuteCall:
 
 Retry = Callable[[int, bytes], "Forward | Answer | Awaitable[Answer] | None"]
 Finish = Callable[[int, bytes], Awaitable["Answer | None"]]
-Answered = Callable[[int, bytes], None]
+Answered = Callable[[int, bytes], Usage | None]
 
 
 class Forward(msgspec.Struct, frozen=True):
@@ -72,7 +73,8 @@ class Forward(msgspec.Struct, frozen=True):
     retry: called once, with status and body, if the cluster responds with 400 or more and a body of at most 64 KiB. If
         it returns a `Forward`, that is sent and its response is final; an `Answer` is sent to the client.
     finish: called once with status and decoded body of the whole response, which is held for it. If it returns an
-        `Answer`, that body is sent in place of the cluster's, with its headers added; None sends what came.
+        `Answer`, that body is sent in place of the cluster's, with its headers added; None sends what came. A
+        `GatewayError` that it raises is sent as the response, unless that is an event stream.
     relay: what is sent in place of each piece of an event stream, which is not held. At its end, `finish` is called
         with an empty body, and the body of its `Answer` is sent last.
     abandoned: called when `finish` will not be called, or not again: the client has gone, there is no whole response,
@@ -80,7 +82,10 @@ class Forward(msgspec.Struct, frozen=True):
     delivery: how the input is delivered, for logs, traces and the inspector; one object for all requests of a plan.
     answered: called once with status and decoded body of the cluster's whole response (an event stream's too), after it
         was sent on. The body is b"" if it has more than 16 MiB, is incomplete or can't be decoded; the status is 0 if
-        there was no response. A `Forward` of `retry` without one keeps that of the first.
+        there was no response. A `Forward` of `retry` without one keeps that of the first. It returns what the run used,
+        None if that is not known.
+    unheld: sent in place of a response that is too large for `finish`; None: that is sent as it came.
+    guardrails: what guardrails did, see `ExchangeRecord`; those that check the response are added before it is sent.
     """
 
     body: Sequence[bytes | memoryview] | None = None
@@ -91,6 +96,8 @@ class Forward(msgspec.Struct, frozen=True):
     abandoned: Callable[[], None] | None = None
     delivery: Delivery | None = None
     answered: Answered | None = None
+    unheld: GatewayError | None = None
+    guardrails: Sequence[dict[str, Any]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +175,16 @@ class SessionKeeper(Protocol):
 
     async def close(self) -> None:
         """Release the store."""
+
+
+class PolicyKeeper(Protocol):
+    """Keeps what was spent of budgets, and the guardrails' connections."""
+
+    async def ended(self) -> None:
+        """Wait until all amounts are stored, or could not be."""
+
+    async def close(self) -> None:
+        """Release the store and the connections."""
 
 
 class ProfileCache(Protocol):

@@ -9,7 +9,7 @@ from gateway.config.schema import Settings
 from gateway.memory.store import Store
 from gateway.observe.logs import Logger
 from gateway.observe.metrics import Metrics
-from gateway.ports import ExecuteHandler, ManageHandler, ProfileCache, SessionHandler, SessionKeeper
+from gateway.ports import ExecuteHandler, ManageHandler, PolicyKeeper, ProfileCache, SessionHandler, SessionKeeper
 from gateway.proxy.data_port import DataPort
 from gateway.upstream.client import Upstream
 
@@ -18,7 +18,7 @@ class UseCases(NamedTuple):
     """The use cases that handle requests. manage: None if registration is off.
 
     sessions, memory, store: the gateway's own sessions on the cluster's paths, in use, and where they are kept; None
-    without memory.
+    without memory. policy: what was spent, and guardrails.
     """
 
     execute: ExecuteHandler
@@ -27,6 +27,7 @@ class UseCases(NamedTuple):
     sessions: SessionHandler | None = None
     memory: SessionKeeper | None = None
     store: Store | None = None
+    policy: PolicyKeeper | None = None
 
 
 UseCase = Callable[[Settings, Upstream, Logger, Metrics], UseCases | tuple[ExecuteHandler, ProfileCache]]
@@ -41,7 +42,7 @@ class Runtime:
         self.upstream = Upstream(settings.upstream, settings.limits, log)
         cases = UseCases(*use_case(settings, self.upstream, log, metrics))
         self.profiles, self.manage = cases.profiles, cases.manage
-        self.memory, self.store = cases.memory, cases.store
+        self.memory, self.store, self.policy = cases.memory, cases.store, cases.policy
         self.port = DataPort(
             settings, self.upstream, cases.execute, cases.profiles, log, metrics, cases.manage, cases.sessions
         )
@@ -63,6 +64,8 @@ class Runtime:
             await self.memory.ended()
         if self.manage is not None:
             await self.manage.ended()
+        if self.policy is not None:
+            await self.policy.ended()
 
     async def retire(self) -> None:
         """Close once the last request is answered."""
@@ -72,7 +75,9 @@ class Runtime:
             await self.close()
 
     async def close(self) -> None:
-        """Close the connections to the cluster, and the store of sessions."""
+        """Close the connections to the cluster, the store of sessions, and what the policies hold."""
         if self.memory is not None:
             await self.memory.close()
+        if self.policy is not None:
+            await self.policy.close()
         await self.upstream.close()

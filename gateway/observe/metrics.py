@@ -15,6 +15,8 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
+from gateway.observe.usage_metrics import UsageMetrics
+
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 
@@ -32,6 +34,8 @@ class Metrics:
         self.registry = CollectorRegistry()
         self._traffic = _Traffic()
         self.registry.register(self._traffic)
+        self.usage = UsageMetrics()
+        self.registry.register(self.usage)
         self._notices = Counter(
             "mlc_gateway_notices",
             "Limitations reported to clients, by code.",

@@ -132,9 +132,12 @@ class DecidedExchange(Exchange):
         elif complete:
             self._task = asyncio.get_running_loop().create_task(self._finish_held(finish, head, piece))
         else:
-            self._added = _NOT_HELD
             if self._forward.abandoned is not None:
+                self._added = _NOT_HELD
                 self._forward.abandoned()
+            if self._forward.unheld is not None:
+                self.refuse(self._forward.unheld)
+                return
             self._begin_unframed(head)
             super().on_body(piece, False)
 
@@ -143,6 +146,10 @@ class DecidedExchange(Exchange):
         limits = head_limits(self._port.limits)
         try:
             answer = await finish(head.status, await content_coding.decode_response(head, body, HELD_ANSWER))
+        except GatewayError as exc:
+            self._task = None
+            self.refuse(exc)
+            return
         except Exception:
             self._task = None
             self.refuse(self._port.log.internal_error(self))

@@ -16,6 +16,7 @@ from prometheus_client.registry import Collector
 from gateway.admin.application import MEMORY, Page, json_page
 from gateway.admin.pages import DROP_PROFILES
 from gateway.config.schema import Secret
+from gateway.inspector.access import INSPECTOR
 from gateway.observe.metrics import CONTENT_TYPE
 
 _ASKED, _RELAYED = 2.0, 60.0
@@ -54,7 +55,7 @@ class SupervisorPages:
         }
         self.actions: Mapping[str, Page] = {DROP_PROFILES: self._drop_profiles}
         self.resources: Sequence[web.RouteDef] = [
-            web.route("*", path, self._relay) for path in (MEMORY, MEMORY + "/{rest:.*}")
+            web.route("*", path, self._relay) for start in (MEMORY, INSPECTOR) for path in (start, start + "/{rest:.*}")
         ]
         self._count = count
         self._ask = ask

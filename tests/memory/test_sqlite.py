@@ -13,8 +13,8 @@ import pytest
 
 from gateway.memory.model import SessionKey
 from gateway.memory.store import StoreError, StoreUnavailable, UnreadableSession, Unstorable
-from gateway.memory.stores import sqlite_database
 from gateway.memory.stores.sqlite import SqliteStore
+from gateway.storage import sqlite
 from tests.memory.conversations import (
     METADATA,
     assistant,
@@ -161,7 +161,7 @@ async def test_locked_file_does_not_block_the_loop(path: Path, store: SqliteStor
 
 
 async def test_wait_for_a_locked_file_has_a_limit(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite_database, "BUSY_SECONDS", 0.01)
+    monkeypatch.setattr(sqlite, "BUSY_SECONDS", 0.01)
     store = SqliteStore(path)
     await store.start()
     with closing(sqlite3.connect(path, isolation_level=None)) as other:

@@ -32,7 +32,7 @@ from gateway.memory.store import (
     Unstorable,
 )
 from gateway.memory.stores.large import Place, put_back, take_out
-from gateway.memory.stores.sqlite_database import empty_log, transaction
+from gateway.storage.sqlite import empty_log, transaction
 
 _COLUMNS = "agent_id, tenant, caller, id, turns, messages, created, updated, system, pinned, number"
 _ROLES = get_args(Role)

@@ -22,11 +22,11 @@ from typing import ClassVar, TypeVar
 from gateway.config.memory import Memory
 from gateway.memory.model import Owner, Page, Session, SessionKey, SessionPage, Turn
 from gateway.memory.store import NEWEST, StoreUnavailable, UnreadableSession, Unstorable
-from gateway.memory.stores.atomic_files import locked_file
-from gateway.memory.stores.paths import expand, make_directory, state_directory
 from gateway.memory.stores.strands_paths import find_agents, key_of
 from gateway.memory.stores.strands_session import SessionFiles
 from gateway.memory.stores.strands_state import read_state
+from gateway.storage.atomic_files import locked_file
+from gateway.storage.paths import UnusableFile, expand, make_directory, state_directory
 
 _T = TypeVar("_T")
 
@@ -108,6 +108,8 @@ class StrandsFilesStore:
             return work()
         except UnicodeEncodeError as error:
             raise Unstorable(f"The ids or the system text can't be written as UTF-8: {error}", "system") from error
+        except UnusableFile as error:
+            raise StoreUnavailable(str(error)) from error
         except OSError as error:
             where = error.filename or self._root
             if error.errno == errno.ELOOP:

@@ -34,8 +34,6 @@ from msgspec.structs import replace
 
 from gateway.memory.model import Message, Page, Session, SessionKey, StoredMessage, Turn
 from gateway.memory.store import SessionConflict, SessionNotFound, UnreadableSession, Unstorable
-from gateway.memory.stores.atomic_files import Write, read_file, replace_file, write_files
-from gateway.memory.stores.paths import make_directory
 from gateway.memory.stores.strands_paths import agent_directory, session_directory
 from gateway.memory.stores.strands_state import State, read_state, write_state
 from gateway.memory.stores.strands_turns import holds_turn, open_turns, turn_lines
@@ -47,6 +45,8 @@ from gateway.memory.strands import (
     starts_turn,
     to_record,
 )
+from gateway.storage.atomic_files import Write, read_file, replace_file, write_files
+from gateway.storage.paths import make_directory
 
 Lock = Callable[[Path], AbstractContextManager[None]]
 """Locks a session's directory, which need not exist, for other threads and processes."""

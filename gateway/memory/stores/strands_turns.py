@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from gateway.memory.store import UnreadableSession
-from gateway.memory.stores.atomic_files import Write, read_file
+from gateway.storage.atomic_files import Write, read_file
 
 _DIGEST = 32
 _LINE = 48

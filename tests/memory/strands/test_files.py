@@ -14,11 +14,12 @@ import pytest
 from gateway.config.memory import Memory
 from gateway.memory.model import Message, Metadata, Owner, SessionKey, Turn
 from gateway.memory.store import SessionConflict, StoreUnavailable, UnreadableSession, Unstorable
-from gateway.memory.stores import atomic_files, strands_session
+from gateway.memory.stores import strands_session
 from gateway.memory.stores.registry import build_store
 from gateway.memory.stores.strands_files import StrandsFilesStore
 from gateway.memory.stores.strands_paths import decode_name, encode_name
 from gateway.memory.strands import encode_record, to_record
+from gateway.storage import atomic_files
 from tests.memory.conversations import assistant, key, texts, tool_result, tool_use, turn, user
 from tests.memory.store_conformance import NewStore, StoreConformance
 
