@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 
 from aiohttp import web
 
@@ -36,7 +36,7 @@ class Exports:
             *(web.get(f"{one}/{name}", self._snippet(write)) for name, write in _SNIPPETS.items()),
         ]
 
-    def _snippet(self, write: Write) -> Callable[[web.Request], object]:
+    def _snippet(self, write: Write) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def handle(request: web.Request) -> web.Response:
             id = request.match_info["id"]
 

@@ -14,6 +14,7 @@ from gateway.errors import GatewayError, InvalidInput, Problem
 from gateway.inspector import view
 from gateway.inspector.access import HOME, INSPECTOR
 from gateway.inspector.diff import at, read
+from gateway.inspector.exports import Exports
 from gateway.inspector.live import Live
 from gateway.inspector.migration import DAYS, read_days, report
 from gateway.inspector.queries import FIELDS, read_filter, read_limit, read_number
@@ -38,6 +39,7 @@ class InspectorPages:
     def __init__(self, store: RecordStore | None) -> None:
         self._reader = Reader(store)
         self.live = Live(self._reader)
+        self._exports = Exports(self._reader)
 
     @property
     def store(self) -> RecordStore | None:
@@ -69,6 +71,7 @@ class InspectorPages:
             web.get(f"{_API}/values", self._values),
             web.get(f"{_API}/migration", self._report),
             web.post(f"{_API}/clear", self._clear),
+            *self._exports.routes(),
         ]
 
     async def _list(self, request: web.Request) -> web.Response:
