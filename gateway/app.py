@@ -21,6 +21,7 @@ from gateway.inspector.stores.registry import check_sinks, open_sinks
 from gateway.observe.logs import Logger, configure, warn_of_payloads
 from gateway.observe.metrics import Metrics
 from gateway.observe.nodes import Nodes
+from gateway.observe.sizes import Sizes
 from gateway.proxy.acceptor import UNIX
 from gateway.proxy.aiohttp_listener import AiohttpListener
 from gateway.proxy.application import RUNNER_OPTIONS as RUNNER_OPTIONS
@@ -47,7 +48,8 @@ class Gateway:
 
     def __init__(self, settings: Settings, use_case: UseCase, log: Logger, sinks: OpenSinks = open_sinks) -> None:
         self.metrics = Metrics()
-        self.metrics.registry.register(Nodes(lambda: self.upstream.nodes.states()))
+        self.metrics.registry.register(Nodes(lambda: self.upstream.node_states()))
+        self.metrics.registry.register(Sizes(lambda: self._now.cached_profiles, lambda: self._now.session_runs))
         self._use_case = use_case
         self._open_sinks = sinks
         self._recording = Recording(settings.inspector, log, self.metrics, sinks)

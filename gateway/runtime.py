@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from typing import NamedTuple
 
 from gateway.config.schema import Settings
@@ -52,6 +52,16 @@ class Runtime:
         self.port = DataPort(
             settings, self.upstream, cases.execute, cases.profiles, log, metrics, cases.manage, cases.sessions, capture
         )
+
+    @property
+    def cached_profiles(self) -> int:
+        """Number of agents in the cache; 0 for a cache that does not tell."""
+        return len(self.profiles) if isinstance(self.profiles, Sized) else 0
+
+    @property
+    def session_runs(self) -> int:
+        """Number of sessions of gateway memory that requests use now."""
+        return self.memory.in_use if self.memory is not None else 0
 
     async def start(self) -> None:
         """Open the connection pool.

@@ -24,7 +24,7 @@ def build_use_case() -> UseCase:
     def use_case(settings: Settings, cluster: Upstream, log: Logger, metrics: Metrics) -> UseCases:
         check_rules(settings)  # before the store is used, as nothing releases it if this fails
         shared = stores.use(settings)
-        memory = Sessions(shared.store, settings.memory, log, stores.busy, close=shared.release)
+        memory = Sessions(shared.store, settings.memory, log, stores.busy, close=shared.release, count=metrics.turn)
         policy = KeptPolicies(settings, ledgers, log, metrics)
         fetch = Fetcher(settings.media)
         execute, profiles = build_handler(settings, cluster, log, metrics, fetch, memory, policy.policies)

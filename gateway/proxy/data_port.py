@@ -47,6 +47,7 @@ class DataPort:
         self.capture = capture
         self.backlog = Backlog()
         self.log = RequestLog(log, metrics, settings.logs.payloads)
+        self.received = metrics.received
         self.lifecycle = Lifecycle(self.timeouts)
         metrics.watch(self.lifecycle)
         self.dispatcher = Dispatcher(execute, manage, upstream.auth is not None, sessions)

@@ -76,7 +76,8 @@ class Exchange:
 
     __slots__ = (
         "_chunk", "_copies", "_half_open", "_id", "_keep", "_pending", "_pending_size", "_port", "_state", "answer",
-        "answered_at", "client", "error", "head", "outbound", "request", "route", "started", "status", "ticket",
+        "answered_at", "arrived", "client", "error", "head", "outbound", "request", "route", "started", "status",
+        "ticket",
     )  # fmt: skip
 
     _copies: tuple[BodyCopy, ResponseCopy]
@@ -92,7 +93,7 @@ class Exchange:
         self.client = client
         self.request = request
         self.route = route
-        self.started = time.monotonic()
+        self.started = self.arrived = time.monotonic()
         self.status = 0
         self.head: ResponseHead | None = None
         self.answered_at = 0.0
@@ -146,6 +147,8 @@ class Exchange:
         """Relay more of the request's body, or of a tunnel."""
         outbound = self.outbound
         outbound.complete = complete
+        if complete:
+            self.arrived = time.monotonic()
         if outbound.connection is not None:
             outbound.connection.write([piece])
             return

@@ -66,6 +66,8 @@ class Execution(DecidedExchange):
     def upload(self, piece: bytes, complete: bool) -> None:
         """See `Exchange`."""
         self.outbound.complete = complete
+        if complete and self.arrived == self.started:  # not if it waited to be admitted
+            self.arrived = time.monotonic()
         if self.ticket is not None and not self.ticket.admitted:
             self._pending.append(piece)
             return
@@ -87,6 +89,7 @@ class Execution(DecidedExchange):
         self._read_at = time.monotonic()
         forward = self._port.dispatcher.try_fast(self, raw)
         if forward is not None:
+            self._port.log.rewrote("prepared", time.monotonic() - self._read_at)
             self._retry = forward.retry is not None
             self._send(forward, raw)
         else:
@@ -116,6 +119,8 @@ class Execution(DecidedExchange):
                 self.reply(decision)
             else:
                 self._retry = decision.retry is not None
+                if decision.body is not None and self.route.intent in RUNS:
+                    self._port.log.rewrote("decided", time.monotonic() - self._read_at)
                 self._send(decision, raw)
 
     def send_again(self, forward: Forward) -> None:
