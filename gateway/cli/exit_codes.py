@@ -30,8 +30,8 @@ EXIT_CODES = (
     ExitCode(1, ("replay",), "A request got no response, or with --compare, a response differs."),
     ExitCode(
         1,
-        ("memory copy", "memory import-cluster", "memory import-agentcore"),
-        "A session can't be copied or imported.",
+        ("memory export", "memory copy", "memory import-cluster", "memory import-agentcore"),
+        "A session can't be exported, copied or imported.",
     ),
     ExitCode(2, (), "An option, a setting or a file is wrong, or the cluster or the store can't be used."),
     ExitCode(3, ("agents",), "An agent can't be read, and --require was not given."),

@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
-from gateway.config.types import Positive, PositiveSeconds, Seconds, Secret
+from gateway.config.opensearch import OpenSearchAccount
+from gateway.config.types import Positive, Seconds
 
 Sink = Literal["sqlite", "audit_file", "opensearch"]
 
@@ -45,22 +46,13 @@ class AuditFile(Struct, frozen=True, forbid_unknown_fields=True):
     ] = "batch"
 
 
-class OpenSearchExchanges(Struct, frozen=True, forbid_unknown_fields=True):
+class OpenSearchExchanges(OpenSearchAccount, frozen=True, forbid_unknown_fields=True):
     """A data stream of an OpenSearch cluster, with an account of its own."""
 
     url: Annotated[str, Meta(description="The cluster's URL; needed.", pattern=r"^(https?://[^/?#@\s]+/?)?$")] = ""
     stream: Annotated[str, Meta(description="Name of the data stream.", pattern=r"^[a-z0-9][a-z0-9._-]{0,99}$")] = (
         "mlc-gateway-exchanges"
     )
-    username: Annotated[str, Meta(description="Name of the account, for basic authentication.")] = ""
-    password: Annotated[Secret, Meta(description="Its password.")] = Secret()
-    sigv4_region: Annotated[
-        str, Meta(description="Region of an Amazon OpenSearch Service domain; requests are signed with SigV4.")
-    ] = ""
-    ca_file: Annotated[str, Meta(description="PEM file of the authorities to trust; empty: the system's.")] = ""
-    seconds: Annotated[
-        PositiveSeconds, Meta(description="For one request, and for all waits when the cluster throttles.")
-    ] = 10.0
 
 
 class Inspector(Struct, frozen=True, forbid_unknown_fields=True):
@@ -83,3 +75,27 @@ class Inspector(Struct, frozen=True, forbid_unknown_fields=True):
     sqlite: SqliteExchanges = SqliteExchanges()
     audit_file: AuditFile = AuditFile()
     opensearch: OpenSearchExchanges = OpenSearchExchanges()
+    queue_bytes: Annotated[
+        Positive, Meta(description="Most bytes of bodies that wait to be recorded; exchanges beyond are dropped.")
+    ] = 268_435_456
+    body_bytes: Annotated[
+        Positive,
+        Meta(
+            description="Most bytes that are recorded of a body that passes unchanged (`passthrough: bodies`). Bodies "
+            "of agent runs are recorded whole."
+        ),
+    ] = 1_048_576
+    redact_paths: Annotated[
+        list[str],
+        Meta(
+            description="Members of JSON bodies to hide besides secrets: `parameters.ssn`, `input[*].content[*].text`, "
+            "`**.email`. `*` is any one member or item, `**` any number of them."
+        ),
+    ] = []
+    redact_patterns: Annotated[
+        list[str],
+        Meta(
+            description="Regular expressions (Python's); what they match is hidden. Repetitions are bounded, or "
+            "possessive: `[a-z]{1,64}@`, `[0-9]++`."
+        ),
+    ] = []

@@ -148,7 +148,8 @@ class _Events:
                 self._text.append(delta)
             case "TOOL_CALL_START" if id:
                 self._add_uses((ToolCall(id, text(event.get("toolCallName")), {}),))
-                self._arguments[id] = ""
+                if id in self._uses:  # a call without a name is left out
+                    self._arguments[id] = ""
             case "TOOL_CALL_ARGS" if id in self._arguments:
                 self._arguments[id] += delta
             case "TOOL_CALL_RESULT":

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -19,6 +19,8 @@ from gateway.mlcommons.profile import AgentProfile
 from gateway.providers import registry
 from gateway.providers.base import LlmResponse, Provider, ToolCall
 from gateway.providers.responses import count, member, objects, text
+from gateway.unified.blocks import NATIVE_KINDS
+from gateway.unified.model import MEDIA_KINDS
 
 MEMORY_ID = "memory_id"
 TOKEN_USAGE = "token_usage"
@@ -54,6 +56,7 @@ class RunAnswer(Struct, frozen=True):
     stop_reason: ``end_turn`` and the like, as V2 agents name it; "" if the answer does not say.
     memory_id: of the cluster's memory, "" for none.
     failed: the answer reports an error, or it is a stream that ends too soon.
+    unknown: it has content blocks of a kind that is not known, which are not in `messages`.
     """
 
     text: str | None = None
@@ -62,6 +65,7 @@ class RunAnswer(Struct, frozen=True):
     stop_reason: str = ""
     memory_id: str = ""
     failed: bool = False
+    unknown: bool = False
 
 
 def read_answer(profile: AgentProfile, body: bytes) -> RunAnswer:
@@ -87,7 +91,8 @@ def decode(body: bytes | str) -> Any:
 
 def _read_unified(document: dict[str, Any]) -> RunAnswer:
     """Read ``{"stop_reason", "message", "memory_id", "metrics"}`` (V2 agents of 3.6 and later)."""
-    blocks = [block for block in objects(member(document, "message", "content")) if text(block.get("text", "-"))]
+    content = list(objects(member(document, "message", "content")))
+    blocks = [block for written in content for block in _known_blocks(written)]
     counts = member(document, "metrics", "total_usage")
     values = [count(member(counts, name)) for name in ("inputTokens", "outputTokens", "totalTokens")]
     usage = Usage(*values) if any(value is not None for value in values) else None
@@ -97,7 +102,34 @@ def _read_unified(document: dict[str, Any]) -> RunAnswer:
         usage=usage,
         stop_reason=text(document.get("stop_reason")),
         memory_id=text(document.get(MEMORY_ID)),
+        unknown=any(_is_unknown(written) for written in content),
     )
+
+
+def _known_blocks(written: dict[str, Any]) -> Iterator[Block]:
+    """Yield the content blocks in a written one, which may have members of the value null."""
+    return ({kind: value} for kind, value in written.items() if _is_content(kind, value))
+
+
+def _is_content(kind: str, value: Any) -> bool:
+    match value:
+        case str():
+            return kind == "text" and bool(value)
+        case {"name": str(name)} if kind == "toolUse":
+            return bool(name)
+        case {"toolUseId": str()} if kind == "toolResult":
+            return True
+        case {"format": str(), "source": {**source}} if kind in MEDIA_KINDS:
+            return bool(source)
+        case dict():
+            return bool(value) and kind in NATIVE_KINDS
+        case _:
+            return False
+
+
+def _is_unknown(written: dict[str, Any]) -> bool:
+    """Return True for a block that holds something, of no known kind."""
+    return any(written.values()) and not any(_known_blocks(written))
 
 
 class OutputReader:

@@ -26,7 +26,7 @@ class Format:
 
     application_id: marks the file (`PRAGMA application_id`). setting: names its path. migrations: the statements of
     each version of the tables, oldest first; `PRAGMA user_version` counts those that were run. What was released does
-    not change; a change of the tables is another entry. layout: pragmas that a new file keeps, such as its page size.
+    not change; a change of the tables is another entry. layout: pragmas of a new file, such as its page size.
     pragmas: of each connection.
     """
 
@@ -49,8 +49,9 @@ def open_file(path: Path, form: Format, check_same_thread: bool = True) -> sqlit
     connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=check_same_thread)
     try:
         _check_origin(connection, path, form)
-        for pragma in form.layout:
-            connection.execute(f"PRAGMA {pragma}").fetchall()
+        if not read_pragma(connection, "page_count"):
+            for pragma in form.layout:
+                connection.execute(f"PRAGMA {pragma}").fetchall()
         _use_wal(connection)
         for pragma in form.pragmas:
             connection.execute(f"PRAGMA {pragma}").fetchall()

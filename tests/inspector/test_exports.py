@@ -132,23 +132,25 @@ class Lines:
         pass
 
 
-@pytest.fixture
-def output(monkeypatch: pytest.MonkeyPatch) -> Lines:
-    lines = Lines()
-    monkeypatch.setattr("sys.stdout", lines)
-    return lines
-
-
-async def _tail(url: str, count: int, output: Lines, **wanted: str) -> list[dict[str, Any]]:
+async def _tail(url: str, count: int, **wanted: str) -> list[dict[str, Any]]:
     """Follow until so many lines were printed, and return them."""
-    following = asyncio.create_task(tail._follow(url, wanted, as_json=True))
-    rows = [json.loads(await output.lines.get()) for _ in range(count)]
-    following.cancel()
-    await asyncio.gather(following, return_exceptions=True)
+    output = Lines()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.stdout", output)
+        following = asyncio.create_task(tail._follow(url.rstrip("/"), wanted, as_json=True))
+        rows: list[dict[str, Any]] = []
+        while len(rows) < count:
+            line = asyncio.create_task(output.lines.get())
+            await asyncio.wait((following, line), return_when=asyncio.FIRST_COMPLETED)
+            if following.done():
+                following.result()
+            rows.append(json.loads(await line))
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
     return rows
 
 
-async def test_tail_prints_what_is_stored_from_now_on(tmp_path: Path, output: Lines) -> None:
+async def test_tail_prints_what_is_stored_from_now_on(tmp_path: Path) -> None:
     store = _fill(tmp_path)
     pages = InspectorPages(store)
     application = web.Application()
@@ -160,12 +162,14 @@ async def test_tail_prints_what_is_stored_from_now_on(tmp_path: Path, output: Li
 
     application.on_response_prepare.append(note)
     async with TestServer(application) as server:
-        following = asyncio.create_task(_tail(str(server.make_url("")), 2, output, status="2xx"))
+        following = asyncio.create_task(_tail(str(server.make_url("")), 2, status="2xx"))
         await connected.wait()
         new = [get(f"/new/{number}", id=f"new{number}", status=status) for number, status in enumerate((200, 404, 201))]
         await asyncio.to_thread(store.add, new)
-        rows = await following
-        pages.stop()
+        try:
+            rows = await following
+        finally:
+            pages.stop()
     store.close()
     assert [row["target"] for row in rows] == ["/new/0", "/new/2"]
 
@@ -181,7 +185,7 @@ async def _server(respond: Respond) -> TestServer:
     return server
 
 
-async def test_tail_goes_on_after_a_lost_connection(monkeypatch: pytest.MonkeyPatch, output: Lines) -> None:
+async def test_tail_goes_on_after_a_lost_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tail, "_RETRY", (0.0,))
     seen: list[str | None] = []
 
@@ -194,7 +198,7 @@ async def test_tail_goes_on_after_a_lost_connection(monkeypatch: pytest.MonkeyPa
         return response
 
     server = await _server(respond)
-    rows = await _tail(str(server.make_url("")).rstrip("/"), 3, output)
+    rows = await _tail(str(server.make_url("")).rstrip("/"), 3)
     await server.close()
     assert [row["n"] for row in rows][:3] == [1, 2, 3]
     assert seen[:3] == [None, "7", "14"]

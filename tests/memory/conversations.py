@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
@@ -59,7 +60,7 @@ def turn(*messages: Message, id_: str = "", system: str | None = None) -> Turn:
     return Turn(id_ or f"turn-{number:04}", messages or (user(f"question {number}"), assistant("answer")), system)
 
 
-def texts(messages: tuple[StoredMessage, ...]) -> list[str]:
+def texts(messages: Sequence[StoredMessage]) -> list[str]:
     """Return each message's texts, joined."""
     return ["".join(block.get("text", "") for block in stored.message.content) for stored in messages]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gateway.memory.model import SessionKey
-from gateway.memory.store import StoreError, StoreUnavailable, UnreadableSession, Unstorable
+from gateway.memory.store import StoreUnavailable, UnknownPosition, UnreadableSession, Unstorable
 from gateway.memory.stores.sqlite import SqliteStore
 from gateway.storage import sqlite
 from tests.memory.conversations import (
@@ -133,7 +133,7 @@ async def test_full_disk(store: SqliteStore) -> None:
 
 @pytest.mark.parametrize("after", ["abc", "1", "1:x", "1:" + "9" * 30])
 async def test_after_of_another_store_is_an_error(store: SqliteStore, after: str) -> None:
-    with pytest.raises(StoreError, match="not the `next` of a page"):
+    with pytest.raises(UnknownPosition, match="not the `next` of a page"):
         await store.sessions(after=after)
 
 

@@ -63,14 +63,12 @@ class SqliteStore:
         for record in records:
             try:
                 head, content = encode(record)
-                row = columns(record)
             except UnicodeEncodeError:
                 record = without_surrogates(record)
                 head, content = encode(record)
-                row = columns(record)
             parts += (head, content)
             size = len(head) + len(content)
-            rows.append((row, place, len(head), size))
+            rows.append((columns(record), place, len(head), size))
             place += size
         if not rows:
             return
@@ -101,6 +99,7 @@ class SqliteStore:
 
     def _find(self, wanted: Filter, sign: str, position: int, direction: str, limit: int) -> list[Row]:
         where, values, query = condition(wanted)
+        position = min(position, _NEWEST)
         if query:
             self._index_for_search()
         with self._reader.use() as connection, transaction(connection, "DEFERRED"):

@@ -25,13 +25,17 @@ def delete_before(connection: sqlite3.Connection, files: RecordFiles, started: f
 
 def shrink(connection: sqlite3.Connection, files: RecordFiles, most: int) -> None:
     """Delete the oldest exchanges, a file of records at a time, until all takes at most `most` bytes."""
+    deleted = False
     while used_bytes(connection) > most:
         with transaction(connection, "IMMEDIATE"):
             [last] = connection.execute("SELECT min(last) FROM files").fetchone()
             if last is None:
-                return
+                break
             unused = _delete(connection, last)
         files.delete(unused)
+        deleted = True
+    if deleted:
+        give_back(connection)
 
 
 def used_bytes(connection: sqlite3.Connection) -> int:

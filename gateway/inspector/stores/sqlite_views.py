@@ -80,6 +80,7 @@ def refusals(connection: sqlite3.Connection, since: float) -> list[dict[str, Any
     ):
         for code in row.pop("problems").split():
             known = counted.setdefault((row["agent_id"], code), {**row, "code": code, "requests": 0})
+            known["agent_name"] = known["agent_name"] or row["agent_name"]
             known["requests"] += row["requests"]
             known["last"] = max(known["last"], row["last"])
     return sorted(counted.values(), key=lambda row: (-row["requests"], row["agent_id"], row["code"]))

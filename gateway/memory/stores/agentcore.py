@@ -127,7 +127,7 @@ class AgentCoreStore:
             return record.session
         raise _conflict(record)
 
-    async def load(self, key: SessionKey, before: int = NEWEST, limit: int = 100) -> Page:
+    async def load(self, key: SessionKey, before: int = NEWEST, limit: int = 100, most_bytes: int = 0) -> Page:
         """See `Store`."""
         call = self._operation()
         attempt = 0

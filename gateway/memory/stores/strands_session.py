@@ -76,7 +76,7 @@ class SessionFiles:
         except FileNotFoundError:
             return None  # deleted meanwhile
 
-    def load(self, before: int, limit: int) -> Page:
+    def load(self, before: int, limit: int, most_bytes: int) -> Page:
         """Return a page of messages. Errors as `Store.load`."""
         state = self._current()
         if state is None:
@@ -84,6 +84,8 @@ class SessionFiles:
         high = max(0, min(before, state.messages))
         low = max(0, high - limit)
         try:
+            if most_bytes:
+                low = self._first_within(low, high, most_bytes)
             with open_turns(self._turns, state.turns) as turns:
                 numbers = turns.numbered(low, high)
             found = []
@@ -200,6 +202,15 @@ class SessionFiles:
         return f"strands-{self._key.id}-{first}"
 
     # Files
+
+    def _first_within(self, low: int, high: int, most_bytes: int) -> int:
+        """Return the first seq from `low` on whose files to below `high` have at most `most_bytes`, or ``high - 1``."""
+        total = 0
+        for seq in range(high - 1, low - 1, -1):
+            total += self._message(seq).stat().st_size
+            if total > most_bytes and seq < high - 1:
+                return seq + 1
+        return low
 
     def _message(self, seq: int) -> Path:
         return self._messages / _file_name(seq)

@@ -119,6 +119,19 @@ class ContentTests(StoreTests):
         none = await store.load(key(), before=0)
         assert (none.messages, none.more) == ((), False)
 
+    async def test_pages_are_limited_in_bytes(self, store: Store) -> None:
+        for number, size in enumerate([10, 1_000, 100_000, 10, 1_000]):
+            await store.append(key(), turn(user(image(medium(size))), assistant("ok")), number)
+        seqs: list[list[int]] = []
+        before = 10
+        while before:
+            page = await store.load(key(), before, limit=100, most_bytes=10_000)
+            seqs.append([stored.seq for stored in page.messages])
+            before = seqs[-1][0]
+            assert page.more == (before > 0)
+        assert [seq for page in reversed(seqs) for seq in page] == list(range(10))
+        assert not self.limits_bytes or [4] in seqs or [4, 5] in seqs
+
     async def test_long_session(self, store: Store) -> None:
         for number in range(0, 120, 40):
             await store.append(key(), turn(*(user(str(number + i)) for i in range(40))), number // 40)
