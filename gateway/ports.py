@@ -78,6 +78,8 @@ class Forward(msgspec.Struct, frozen=True):
     abandoned: called when `finish` will not be called, or not again: the client has gone, there is no whole response,
         or it is too large to hold. After `finish` it does nothing.
     delivery: how the input is delivered, for logs, traces and the inspector; one object for all requests of a plan.
+    render: returns the body of the agent's first LLM call, as JSON text, for the body that is sent; "" if that is not
+        known. It may take milliseconds, and is called in another thread.
     answered: called once with status and decoded body of the cluster's whole response (an event stream's too), after it
         was sent on. The body is b"" if it has more than 16 MiB, is incomplete or can't be decoded; the status is 0 if
         there was no response. A `Forward` of `retry` without one keeps that of the first.
@@ -90,6 +92,7 @@ class Forward(msgspec.Struct, frozen=True):
     relay: Callable[[bytes], bytes] | None = None
     abandoned: Callable[[], None] | None = None
     delivery: Delivery | None = None
+    render: Callable[[str], str] | None = None
     answered: Answered | None = None
 
 
