@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Coroutine
 
 from aiohttp import web
 
@@ -17,8 +17,8 @@ from gateway.config.load import ConfigError
 from gateway.config.reload import check_reload
 from gateway.config.schema import Listen, Secret, Settings
 from gateway.inspector.recorder import Recorder
+from gateway.inspector.recording import OpenSinks, make_recorder, stop_recorder
 from gateway.inspector.records import make_redactor
-from gateway.inspector.store import RecordSink
 from gateway.inspector.stores import registry
 from gateway.observe.logs import Logger, configure, warn_of_payloads
 from gateway.observe.metrics import Metrics
@@ -34,9 +34,6 @@ from gateway.upstream.client import Upstream
 from gateway.upstream.tls import TlsSource, on_data_port, to_cluster, watch
 
 _ADMIN_GRACE = 1.0
-_RECORDING_GRACE = 5.0
-"""Seconds in which the exchanges that wait are recorded when the gateway stops."""
-OpenSinks = Callable[[Settings, Logger], Sequence[RecordSink]]
 
 
 class Gateway:
@@ -55,7 +52,7 @@ class Gateway:
         self.metrics.registry.register(Nodes(lambda: self.upstream.nodes.states()))
         self._use_case = use_case
         self._open_sinks = sinks
-        self._recorder = _recorder(settings, sinks, log, self.metrics)
+        self._recorder = make_recorder(settings, sinks, log, self.metrics)
         self._now = Runtime(settings, use_case, log, self.metrics, self._recorder)
         self._background: set[asyncio.Task[None]] = set()
         self._stop_early = asyncio.Event()
@@ -102,7 +99,7 @@ class Gateway:
             StoreError: a store of exchanges can't be opened.
         """
         async with contextlib.AsyncExitStack() as undo:
-            undo.push_async_callback(_stop_recording, self._recorder)
+            undo.push_async_callback(stop_recorder, self._recorder)
             if self._recorder is not None:
                 await self._recorder.start()
             undo.push_async_callback(self._now.close)
@@ -126,11 +123,11 @@ class Gateway:
         tls = await asyncio.to_thread(on_data_port, settings.listen.tls, log)
         recorder = self._recorder
         if settings.inspector != self.settings.inspector:
-            recorder = _recorder(settings, self._open_sinks, log, self.metrics)
+            recorder = make_recorder(settings, self._open_sinks, log, self.metrics)
         new = Runtime(settings, self._use_case, log, self.metrics, recorder)
         async with contextlib.AsyncExitStack() as undo:
             if recorder is not None and recorder is not self._recorder:
-                undo.push_async_callback(_stop_recording, recorder)
+                undo.push_async_callback(stop_recorder, recorder)
                 await recorder.start()
             undo.push_async_callback(new.close)
             await new.start()
@@ -165,7 +162,7 @@ class Gateway:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
         await self._now.close()
-        await _stop_recording(self._recorder)
+        await stop_recorder(self._recorder)
         self.log.info("stopped")
 
     async def _finished(self, until: float) -> None:
@@ -203,24 +200,12 @@ def _listener(
     return DataListener(*where) if listen.http == "builtin" else AiohttpListener(*where, settings.limits)
 
 
-def _recorder(settings: Settings, sinks: OpenSinks, log: Logger, metrics: Metrics) -> Recorder | None:
-    """Make the recorder; None if exchanges are not recorded."""
-    if not settings.inspector.enabled:
-        return None
-    return Recorder(settings.inspector, lambda: sinks(settings, log), log, metrics)
-
-
-async def _stop_recording(recorder: Recorder | None) -> None:
-    if recorder is not None:
-        await recorder.stop(_RECORDING_GRACE)
-
-
 async def _retire(runtime: Runtime, recorder: Recorder | None) -> None:
     """Close what was replaced, once the last request is answered."""
     try:
         await runtime.retire()
     finally:
-        await _stop_recording(recorder)
+        await stop_recorder(recorder)
 
 
 def create_app(settings: Settings, use_case: UseCase | None = None, log: Logger | None = None) -> web.Application:
@@ -235,12 +220,12 @@ def create_app(settings: Settings, use_case: UseCase | None = None, log: Logger 
     """
     log = log or configure(settings.logs.level, settings.logs.format, payloads=settings.logs.payloads)
     metrics = Metrics()
-    recorder = _recorder(settings, registry.open_sinks, log, metrics)
+    recorder = make_recorder(settings, registry.open_sinks, log, metrics)
     runtime = Runtime(settings, use_case or _real_use_case(), log, metrics, recorder)
 
     async def run(_: web.Application) -> AsyncIterator[None]:
         async with contextlib.AsyncExitStack() as undo:
-            undo.push_async_callback(_stop_recording, recorder)
+            undo.push_async_callback(stop_recorder, recorder)
             if recorder is not None:
                 await recorder.start()
             undo.push_async_callback(runtime.close)
