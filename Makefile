@@ -15,7 +15,7 @@ SIZE ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all test-thorough test-slow test-cluster check format audit docs bench bench-compare \
-	soak attacks matrix upgrades memory-kills cluster-ml strands bench-memory mitmproxy clean
+	bench-capture soak attacks matrix upgrades memory-kills cluster-ml strands bench-memory mitmproxy clean
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -76,6 +76,9 @@ bench: $(STAMP) ## measure
 
 bench-compare: $(STAMP) ## this tree beside an older commit (ARGS="--against REV")
 	$(PY) -m bench.compare $(ARGS)
+
+bench-capture: $(STAMP) ## what recording exchanges costs (ARGS="--rounds 21")
+	$(PY) -m bench.capture $(ARGS)
 
 soak: $(STAMP) ## ten minutes of all kinds of requests: right answers, level memory? (ARGS="--minutes 60 --tls")
 	$(PY) -m bench.soak $(ARGS)
