@@ -123,7 +123,7 @@ class OpenSearchSink:
                     with self._changed:
                         self._lose(len(batch), str(failure))
                     return
-            except (LookupError, TypeError, ValueError) as error:
+            except (AttributeError, LookupError, TypeError, ValueError) as error:
                 with self._changed:
                     self._lose(len(batch), f"the answer is not one of OpenSearch: {error!r}")
                 return

@@ -56,6 +56,7 @@ def sink(open_sink: OpenSink) -> OpenSearchSink:
 
 async def lost(server: StreamServer, sink: OpenSearchSink) -> StoreError:
     """Return what the store reports, after a record that arrives: the batches before it are done."""
+    await server.wait(lambda: bool(server.requests))  # the thread has taken the records, without those added here
     marks = 0
     while True:
         try:
@@ -192,11 +193,10 @@ async def test_documents_that_the_cluster_refuses_are_lost_and_the_others_stored
 
 
 async def test_a_cluster_that_stays_away(server: StreamServer, sink: OpenSearchSink) -> None:
-    server.faults = ["refused"] * 4
+    server.faults = ["unavailable"] * 4
     sink.add(numbered(1, 2))
     error = await lost(server, sink)
-    assert (error.lost, "can't be reached" in str(error)) == (2, True)
-    assert "`inspector.opensearch`" in str(error)
+    assert (error.lost, "answered 503" in str(error)) == (2, True)
 
 
 async def test_without_permission_nothing_is_tried_again(server: StreamServer, sink: OpenSearchSink) -> None:
