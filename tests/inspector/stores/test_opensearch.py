@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 from structlog.testing import capture_logs
 
 from gateway.config.inspector import OpenSearchExchanges
@@ -259,8 +260,6 @@ async def test_close_while_the_cluster_is_gone(server: StreamServer, open_sink: 
     await server.stop()
     settings = OpenSearchExchanges(url=server.url)
     with capture_logs() as logs:
-        import structlog
-
         sink = OpenSearchSink(settings, structlog.get_logger(), (3600.0,))
         sink.add(numbered(1))
         await wait_for(asyncio.to_thread(sink.close))
