@@ -7,9 +7,10 @@ from base64 import b64encode
 from collections.abc import Callable
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gateway.inspector.har import body_bytes
-from gateway.observe.record import ExchangeRecord
+from gateway.observe.record import ExchangeRecord, HttpMessage
 
 Medium = Callable[[str], "tuple[str, bytes] | None"]
 """Returns media type and bytes of a kept medium by its hash; see `RecordStore.medium`."""
@@ -54,6 +55,20 @@ def repeatable(record: ExchangeRecord, medium: Medium) -> Repeatable:
     if _REDACTED.encode() in content or _REDACTED in record.target:
         missing.append("Secrets in the request were redacted: write them in place of [REDACTED …].")
     return Repeatable(record.method, record.target, tuple(headers), content, tuple(secrets), tuple(missing))
+
+
+def put_media_back(record: ExchangeRecord, medium: Medium) -> ExchangeRecord:
+    """Return the exchange with the media that were kept in their places, as base64 text."""
+    messages = {name: getattr(record, name) for name in ("request", "forwarded", "response", "answered")}
+    return replace(record, **{name: _complete(one, medium) for name, one in messages.items() if one is not None})
+
+
+def _complete(message: HttpMessage, medium: Medium) -> HttpMessage:
+    body = message.body
+    if body.text is None or body.encoding:
+        return message
+    text = _with_media(body.text.encode("utf-8", "surrogatepass"), medium, []).decode("utf-8", "surrogatepass")
+    return replace(message, body=replace(body, text=text))
 
 
 def _with_media(content: bytes, medium: Medium, missing: list[str]) -> bytes:

@@ -10,14 +10,13 @@ from gateway.errors import GatewayError
 from gateway.http1.fields import encode_fields
 from gateway.http1.request_heads import Request
 from gateway.http1.response_heads import ResponseHead
-from gateway.notices import HEADER
 from gateway.offload import READING
 from gateway.ports import Answer, Answered, Finish, Forward
 from gateway.proxy import content_coding
+from gateway.proxy.body_copy import ResponseCopy
 from gateway.proxy.exchange import Exchange, ExchangePort
 from gateway.proxy.interfaces import Client
 from gateway.proxy.relayed_head import head_with_length
-from gateway.proxy.response_copy import ResponseCopy
 from gateway.proxy.routes import Route
 from gateway.upstream.client import head_limits
 
@@ -28,7 +27,6 @@ HELD_ANSWER = 16 * 1024 * 1024
 _AGENT = b"X-MLC-Agent"
 _UNCHANGED = Forward()
 _NOTHING: Mapping[str, str] = {}
-_NOT_HELD = {HEADER: "MEMORY_ANSWER_MISSING"}
 _reporting: set[asyncio.Task[None]] = set()
 """Tasks that report responses to the use case after their exchanges have ended."""
 
@@ -36,12 +34,16 @@ _reporting: set[asyncio.Task[None]] = set()
 class DecidedExchange(Exchange):
     """An exchange whose response goes back to the use case, if that has asked for it; see `gateway.ports.Forward`."""
 
-    __slots__ = ("_added", "_copy", "_forward", "_held", "_held_head", "_held_size", "_relays", "_retry", "_task")
+    __slots__ = (
+        "_added", "_copy", "_forward", "_held", "_held_head", "_held_size", "_relayed", "_relays",
+        "_retry", "_task",
+    )  # fmt: skip
 
     def __init__(self, port: ExchangePort, client: Client, request: Request, route: Route) -> None:
         super().__init__(port, client, request, route)
         self._forward = _UNCHANGED
         self._copy: ResponseCopy | None = None
+        self._relayed: list[bytes] | None = None
         self._task: asyncio.Task[None] | None = None
         self._held_head: ResponseHead | None = None
         self._held: list[bytes] = []
@@ -132,9 +134,11 @@ class DecidedExchange(Exchange):
         elif complete:
             self._task = asyncio.get_running_loop().create_task(self._finish_held(finish, head, piece))
         else:
-            self._added = _NOT_HELD
-            if self._forward.abandoned is not None:
-                self._forward.abandoned()
+            try:
+                self._leave_unread()
+            except GatewayError as exc:
+                self.refuse(exc)
+                return
             self._begin_unframed(head)
             super().on_body(piece, False)
 
@@ -142,7 +146,16 @@ class DecidedExchange(Exchange):
         """Send a whole response as the use case finishes it."""
         limits = head_limits(self._port.limits)
         try:
-            answer = await finish(head.status, await content_coding.decode_response(head, body, HELD_ANSWER))
+            content = await content_coding.decode_response(head, body, HELD_ANSWER)
+            if content is None and head.status < 400:
+                self._leave_unread()
+                answer = None
+            else:
+                answer = await finish(head.status, content or b"")
+        except GatewayError as exc:
+            self._task = None
+            self.refuse(exc)
+            return
         except Exception:
             self._task = None
             self.refuse(self._port.log.internal_error(self))
@@ -151,15 +164,31 @@ class DecidedExchange(Exchange):
         if answer is None:
             head = head_with_length(head, len(body), limits, changed=False)
         else:
+            self.answer = answer
             self._added, body = answer.headers, answer.body
             head = head_with_length(head, len(body), limits)
         super().on_head(head, body, True)
+
+    def _leave_unread(self) -> None:
+        """Prepare to send a response as it came, because the use case can't read it.
+
+        Raises:
+            GatewayError: it must not be sent.
+        """
+        self._added = self._forward.unread_headers
+        if self._forward.abandoned is not None:
+            self._forward.abandoned()
+        if self._forward.unread is not None:
+            raise self._forward.unread
 
     def _relay(self, piece: bytes, complete: bool) -> None:
         relay, finish = self._forward.relay, self._forward.finish
         assert relay is not None
         assert finish is not None
-        super().on_body(relay(piece), False)
+        shown = relay(piece)
+        if self._relayed is not None:
+            self._relayed.append(shown)
+        super().on_body(shown, False)
         if complete:
             self._task = asyncio.get_running_loop().create_task(self._finish_relayed(finish))
 
@@ -172,7 +201,10 @@ class DecidedExchange(Exchange):
             self._fail(self._port.log.internal_error(self))
             return
         self._task = None
-        super().on_body(answer.body if answer is not None else b"", True)
+        last = answer.body if answer is not None else b""
+        if self._relayed is not None:
+            self._relayed.append(last)
+        super().on_body(last, True)
 
     def _finish(self) -> None:
         if self._forward.abandoned is not None:

@@ -76,8 +76,8 @@ class Cluster:
         if client is not None:
             await client.close()
 
-    async def call(self, method: str, path: str, body: Any = None, **params: str) -> dict[str, Any]:
-        """Send a request and return the answer's JSON object. body: JSON values, or JSON as bytes.
+    async def call(self, method: str, path: str, body: Any = None, wanted: str = "", **params: str) -> dict[str, Any]:
+        """Send a request and return the answer's JSON object. body: JSON values, or JSON as bytes. wanted: its member.
 
         An answer 429 is a reason to wait and to send the request again, for `seconds` in all.
 
@@ -89,10 +89,14 @@ class Cluster:
         """
         async for last in self.attempts():
             try:
-                return await self._send(method, path, body, params)
+                answer = await self._send(method, path, body, params)
             except StoreThrottled:
                 if last:
                     raise
+                continue
+            if not isinstance(answer, dict) or (wanted and wanted not in answer):
+                raise StoreUnavailable(f"{self.url} did not answer as OpenSearch does. Is it an OpenSearch cluster?")
+            return answer
         raise AssertionError("unreachable")
 
     async def get(self, index: str, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -103,7 +107,7 @@ class Cluster:
         """Return the documents that exist, by id, with ``_source``, ``_seq_no`` and ``_primary_term``."""
         if not ids:
             return {}
-        answer = await self.call("POST", f"/{index}/_mget", {"ids": ids}, preference="_primary")
+        answer = await self.call("POST", f"/{index}/_mget", {"ids": ids}, "docs", preference="_primary")
         found = {}
         for document in answer["docs"]:
             if "error" in document:
@@ -127,7 +131,7 @@ class Cluster:
         statuses = [0] * len(batch)
         waiting = list(range(len(batch)))
         async for last in self.attempts():
-            answer = await self.call("POST", "/_bulk", b"".join(batch[i] for i in waiting))
+            answer = await self.call("POST", "/_bulk", b"".join(batch[i] for i in waiting), "items")
             throttled = []
             for i, item in zip(waiting, answer["items"], strict=True):
                 [result] = item.values()
@@ -152,12 +156,12 @@ class Cluster:
             left, wait = left - wait, wait * 2
         yield True
 
-    async def _send(self, method: str, path: str, body: Any, params: Mapping[str, str]) -> dict[str, Any]:
+    async def _send(self, method: str, path: str, body: Any, params: Mapping[str, str]) -> Any:
         async with self._connecting:
             client = self._client = self._client or await self._connect()
         await self._refresh_credentials()
         try:
-            answer = await client.transport.perform_request(method, path, params=dict(params), body=body)
+            return await client.transport.perform_request(method, path, params=dict(params), body=body)
         except ConnectionTimeout:
             reason = f"{self.url} did not answer within {self._settings.seconds:g} s. Is the cluster overloaded?"
             raise StoreUnavailable(reason) from None
@@ -168,9 +172,6 @@ class Cluster:
             raise self._refusal(error) from None
         except SerializationError:
             raise StoreUnavailable(f"{self.url} did not answer with JSON. Is it an OpenSearch cluster?") from None
-        if not isinstance(answer, dict):
-            raise StoreUnavailable(f"{self.url} did not answer with a JSON object. Is it an OpenSearch cluster?")
-        return answer
 
     def _refusal(self, error: TransportError) -> Exception:
         """Return the store's error for an answer that is an error."""

@@ -79,9 +79,9 @@ class SqliteStore:
         """Append the turn in one transaction."""
         return await self._run(lambda connection: rows.append(connection, key, turn, turns, self._clock()))
 
-    async def load(self, key: SessionKey, before: int = NEWEST, limit: int = 100) -> Page:
+    async def load(self, key: SessionKey, before: int = NEWEST, limit: int = 100, most_bytes: int = 0) -> Page:
         """Return the newest `limit` messages with a seq below `before`, oldest first."""
-        return await self._run(partial(rows.load, key=key, before=before, limit=limit))
+        return await self._run(partial(rows.load, key=key, before=before, limit=limit, most_bytes=most_bytes))
 
     async def sessions(self, owner: Owner | None = None, after: str = "", limit: int = 100) -> SessionPage:
         """Return the sessions of `owner`, or all of the store, the last updated first."""

@@ -76,9 +76,9 @@ class StrandsFilesStore:
         """Append the turn."""
         return await self._run(lambda: self._files(key).append(turn, turns, self._clock()))
 
-    async def load(self, key: SessionKey, before: int = NEWEST, limit: int = 100) -> Page:
+    async def load(self, key: SessionKey, before: int = NEWEST, limit: int = 100, most_bytes: int = 0) -> Page:
         """Return the newest `limit` messages with a seq below `before`, oldest first."""
-        return await self._run(partial(self._files(key).load, before, limit))
+        return await self._run(partial(self._files(key).load, before, limit, most_bytes))
 
     async def sessions(self, owner: Owner | None = None, after: str = "", limit: int = 100) -> SessionPage:
         """Return the sessions of `owner`, or all of the store, the last updated first."""
