@@ -16,6 +16,7 @@ from gateway.admin.pages import AdminPages
 from gateway.config.load import ConfigError
 from gateway.config.reload import check_reload
 from gateway.config.schema import Listen, Secret, Settings
+from gateway.inspector.stores.registry import open_store
 from gateway.observe.logs import Logger, configure, warn_of_payloads
 from gateway.observe.metrics import Metrics
 from gateway.observe.nodes import Nodes
@@ -50,7 +51,13 @@ class Gateway:
         self._tls = on_data_port(settings.listen.tls, log)
         listen = settings.listen
         self._admin_pages = AdminPages(
-            self.upstream, self._now.profiles, self.metrics, _token(listen), self._now.store, _is_private(listen)
+            self.upstream,
+            self._now.profiles,
+            self.metrics,
+            _token(listen),
+            self._now.store,
+            _is_private(listen),
+            open_store(settings.inspector),
         )
         self._data = _listener(self._now.port, settings, log, self._tls.listener_context() if self._tls else None)
         admin = build_application(self._admin_pages, log)
@@ -121,6 +128,8 @@ class Gateway:
         self._admin_pages.profiles = new.profiles
         self._admin_pages.memory.store = new.store
         self._admin_pages.token = _token(settings.listen)
+        if settings.inspector != old.settings.inspector:
+            await self._admin_pages.inspector.replace(open_store(settings.inspector))
         if settings.logs.payloads:
             warn_of_payloads(log)
         retiring = self._do(old.retire())
@@ -138,6 +147,7 @@ class Gateway:
         await self._finished(until)
         self._admin_pages.inspector.stop()
         await self._admin.stop()
+        await self._admin_pages.inspector.replace(None)
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)

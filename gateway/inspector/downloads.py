@@ -11,10 +11,10 @@ from gateway.inspector.queries import read_filter
 from gateway.inspector.reader import Reader, find_record
 from gateway.inspector.repeatable import Medium
 from gateway.inspector.snippets import as_curl, as_pytest, as_python
-from gateway.inspector.store import Filter, RecordStore
+from gateway.inspector.store import RecordStore
+from gateway.inspector.walk import oldest_first
 from gateway.observe.record import ExchangeRecord
 
-_PAGE = 100
 _PIECE = 1 << 18
 _FORMS: dict[str, Callable[[ExchangeRecord, Medium], str]] = {
     "curl": as_curl,
@@ -37,7 +37,7 @@ class Downloads:
         return web.Response(text=text, content_type="text/plain")
 
     async def har(self, request: web.Request) -> web.StreamResponse:
-        """Stream a HAR file of the exchanges that match the filters, newest first.
+        """Stream a HAR file of the exchanges that match the filters, oldest first.
 
         If the store fails midway, the connection is closed within the response.
         """
@@ -46,7 +46,7 @@ class Downloads:
 
         def piece(store: RecordStore) -> bytes:
             if not pieces:
-                pieces.append(write_har(_records(store, wanted)))
+                pieces.append(write_har(oldest_first(store, wanted)))
             return _join(pieces[0])
 
         content = await self._reader.ask(piece)
@@ -63,16 +63,6 @@ class Downloads:
             raise
         await response.write_eof()
         return response
-
-
-def _records(store: RecordStore, wanted: Filter) -> Iterator[ExchangeRecord]:
-    before: int | None = None
-    while rows := store.rows(wanted, before, _PAGE):
-        before = rows[-1].position
-        for row in rows:
-            record = store.get(row.record.id)
-            if record is not None:
-                yield record
 
 
 def _join(pieces: Iterator[bytes]) -> bytes:

@@ -46,12 +46,12 @@ class InspectorPages:
         """The store that is read."""
         return self._reader.store
 
-    @store.setter
-    def store(self, store: RecordStore | None) -> None:
-        self._reader.store = store
+    async def replace(self, store: RecordStore | None) -> None:
+        """Read another store, and close the one before."""
+        await self._reader.replace(store)
 
     def stop(self) -> None:
-        """End what does not end by itself."""
+        """End the live lists, which do not end by themselves."""
         self.live.stop()
 
     def routes(self) -> list[web.RouteDef]:
