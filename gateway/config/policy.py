@@ -33,7 +33,7 @@ class UsageBudget(Struct, frozen=True, forbid_unknown_fields=True):
         _PER,
         Meta(
             description="Who shares it: all callers of one `agent`; each `caller` over all these agents; each caller "
-            "of each agent (`both`); or `all` together. Callers are told apart by their credentials."
+            "of each agent (`both`); or `all` together. Callers are distinguished by their credentials."
         ),
     ] = "agent"
     tokens: Annotated[Count, Meta(description="Most tokens, input and output together; 0: see `money`.")] = 0

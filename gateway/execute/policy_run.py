@@ -28,8 +28,8 @@ _SMALL = 64 * 1024
 class PolicyRun:
     """What is done with the answer of one run.
 
-    An answer is held until it is whole if it gets the header, if a guardrail checks it, or if its amount must be stored
-    before the client can send another request.
+    An answer is held until it is whole if it gets the header, if a guardrail checks it, or if it is charged to a
+    budget: what it cost is stored before the client can send another request. Of an event stream, the end is held.
 
     charges: what it is charged to. guarded, body, notices: the guardrails, and what they changed of the request; body:
     None if that is nothing.
@@ -71,13 +71,9 @@ class PolicyRun:
             changes["delivery"] = with_notices(forward.delivery, self._notices)
         if self._guarded is not None:
             changes["guardrails"] = self._guarded.checks
-        if self._must_store or self._checks_answer or (self._policies.usage_header and not self._streaming):
+        if self._charges or self._checks_answer or (self._policies.usage_header and not self._streaming):
             changes |= self._hold(forward)
         return msgspec.structs.replace(forward, **changes)
-
-    @property
-    def _must_store(self) -> bool:
-        return bool(self._charges) and self._policies.budgets is not None and self._policies.budgets.shared
 
     @property
     def _checks_answer(self) -> bool:
@@ -124,8 +120,8 @@ class PolicyRun:
         checked, notices = await self._check_answer(forward, status, body)
         answer = await forward.finish(status, checked) if forward.finish is not None else None
         headers = self._headers(status, notices)
-        if answer is None and checked is body and not headers:
-            return None
+        if answer is None and checked is body and not (headers and body):
+            return None  # a body that can't be decoded is b"" here, and is sent as it came
         answer = answer or Answer(status, {}, checked)
         return Answer(answer.status, {**answer.headers, **headers}, answer.body)
 

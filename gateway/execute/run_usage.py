@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gateway.execute.answer_stream import StreamReader
 from gateway.execute.answers import read_answer
 from gateway.memory.model import Usage
 from gateway.mlcommons.generations import Generation
 from gateway.mlcommons.profile import AgentProfile
+from gateway.observe.record import Delivery
+from gateway.observe.record import Usage as RecordedUsage
+from gateway.policy.prices import Prices
 
 NOT_READ = AgentProfile("", "", "", (), Generation.TEXT)
 """Stands for an agent that can't be read."""
@@ -24,3 +29,13 @@ def read_usage(profile: AgentProfile | None, body: bytes, streaming: bool) -> Us
         reader.feed(body)
         return reader.answer().usage
     return read_answer(profile, body).usage
+
+
+def recorded_usage(delivery: Delivery, body: bytes, streaming: bool, prices: Prices) -> RecordedUsage | None:
+    """Return what a run used and cost, for its record; None if that is not known. See `read_usage`."""
+    profile = replace(NOT_READ, type=delivery.type, provider=delivery.provider)
+    tokens = read_usage(profile, body, streaming)
+    if tokens is None or tokens.input is None or tokens.output is None:
+        return None
+    cost = prices.cost(delivery.provider, delivery.model, tokens.input, tokens.output)
+    return RecordedUsage(tokens.input, tokens.output, *(cost or ()))

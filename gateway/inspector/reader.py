@@ -36,12 +36,6 @@ class Reader:
         self.store = store
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="inspector")
 
-    async def replace(self, store: RecordStore | None) -> None:
-        """Read another store, and close the one before."""
-        old, self.store = self.store, store
-        if old is not None:
-            await asyncio.get_running_loop().run_in_executor(self._threads, old.close)
-
     async def ask(self, question: Callable[[RecordStore], T]) -> T:
         """Return what `question` finds. It is called in a thread.
 

@@ -63,8 +63,6 @@ class Budgets:
         self._metrics = metrics
         self._clock = clock
         self._charging: set[asyncio.Task[None]] = set()
-        self.shared = ledger.store.shared
-        """True if an answer is sent only once its amount is stored, because other processes read the store."""
 
     def concern(self, agent_id: str, name: str) -> bool:
         """Return True if a budget matches the agent. name: "" if it is not known."""

@@ -71,11 +71,11 @@ class Dispatcher:
         if forward.body is not None:
             try:
                 refuse_rewrite(target, fields.pairs())
-            except GatewayError:
+            except GatewayError as error:
                 if forward.abandoned is not None:
                     forward.abandoned()
                 if forward.answered is not None:
-                    forward.answered(0, b"")
+                    forward.answered(error.status, b"")
                 raise
         return forward
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -79,6 +80,9 @@ def _matches(query: _JSON, id_: str, source: _JSON) -> bool:
             for name in path.split("."):
                 source = source.get(name, {})
             return source == wanted
+        case "range":
+            [(name, bounds)] = value.items()
+            return bool(source[name] < bounds["lt"])
         case "bool":
             return all(_matches(each, id_, source) for each in value["filter"])
     raise AssertionError(query)
@@ -335,6 +339,8 @@ def _do(index: Index, operation: str, action: _JSON, body: _JSON | None) -> int:
         case "delete":
             index.documents.pop(action["_id"], None)
             return 200 if known else 404
+        case "update" if body is not None and "script" in body:
+            return _increase(index, action["_id"], body)
         case "update":
             if known is None:
                 return 404
@@ -345,6 +351,19 @@ def _do(index: Index, operation: str, action: _JSON, body: _JSON | None) -> int:
     assert body is not None
     index.documents[action["_id"]] = _Document(body, action.get("version", 1), next(_SEQUENCE))
     return 201
+
+
+def _increase(index: Index, id_: str, body: _JSON) -> int:
+    """Do a scripted update that adds to a number, or make the document."""
+    known = index.documents.get(id_)
+    if known is None:
+        index.documents[id_] = _Document(body["upsert"], 1, next(_SEQUENCE))
+        return 201
+    match = re.fullmatch(r"ctx\._source\.(\w+) \+= params\.(\w+)", body["script"]["source"])
+    assert match is not None
+    known.source = {**known.source, match[1]: known.source[match[1]] + body["script"]["params"][match[2]]}
+    known.seq = next(_SEQUENCE)
+    return 200
 
 
 def _merged(old: _JSON, new: _JSON) -> _JSON:

@@ -20,8 +20,6 @@ def build(settings: Memory, upstream_url: str) -> MemoryBudgetStore:
 class MemoryBudgetStore:
     """See `BudgetStore`. clock: the seconds since the epoch."""
 
-    shared = False
-
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self._spent: dict[Account, float] = {}

@@ -35,8 +35,6 @@ def build(settings: Memory, upstream_url: str) -> OpenSearchBudgetStore:
 class OpenSearchBudgetStore:
     """See `BudgetStore`. clock: the seconds since the epoch."""
 
-    shared = True
-
     def __init__(self, cluster: Cluster, index: str, clock: Callable[[], float] = time.time) -> None:
         self._cluster = cluster
         self._index = index

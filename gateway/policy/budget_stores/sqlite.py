@@ -39,8 +39,6 @@ class SqliteBudgetStore:
     ``synchronous = NORMAL``: a loss of power may lose the last amounts, the end of a process loses none.
     """
 
-    shared = True
-
     def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
         self._path = path
         self._clock = clock

@@ -25,12 +25,7 @@ class BudgetStoreError(Exception):
 
 
 class BudgetStore(Protocol):
-    """Adds up amounts by account. Each raises `BudgetStoreError`.
-
-    shared: other processes use it too, so that an answer is sent only once its amount is stored.
-    """
-
-    shared: bool
+    """Adds up amounts by account. `read` and `add` raise `BudgetStoreError`."""
 
     async def read(self, accounts: Sequence[Account]) -> Mapping[Account, float]:
         """Return what was added to each account; an account that nothing was added to may be missing."""
