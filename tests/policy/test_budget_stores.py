@@ -30,7 +30,9 @@ Make = Callable[[], BudgetStore]
 async def make(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Make]:
     """Makes stores of one kind, at the same place."""
     async with OpenSearchServer() as server:
-        memory = Memory(sqlite=SqliteStore(path=str(tmp_path / "memory.sqlite3")), opensearch=OpenSearchStore(url=server.url))
+        memory = Memory(
+            sqlite=SqliteStore(path=str(tmp_path / "memory.sqlite3")), opensearch=OpenSearchStore(url=server.url)
+        )
         made: list[BudgetStore] = []
 
         def make() -> BudgetStore:
