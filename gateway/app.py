@@ -16,18 +16,23 @@ from gateway.admin.pages import AdminPages
 from gateway.config.load import ConfigError
 from gateway.config.reload import check_reload
 from gateway.config.schema import Listen, Secret, Settings
+from gateway.inspector.records import make_redactor
+from gateway.inspector.stores.registry import check_sinks, open_sinks
 from gateway.observe.logs import Logger, configure, warn_of_payloads
 from gateway.observe.metrics import Metrics
 from gateway.observe.nodes import Nodes
+from gateway.observe.sizes import Sizes
 from gateway.proxy.acceptor import UNIX
 from gateway.proxy.aiohttp_listener import AiohttpListener
 from gateway.proxy.application import RUNNER_OPTIONS as RUNNER_OPTIONS
 from gateway.proxy.application import Application
 from gateway.proxy.data_port import DataPort
 from gateway.proxy.listener import DataListener
-from gateway.runtime import Runtime, UseCase, UseCases
+from gateway.recording import OpenSinks, Recording
+from gateway.runtime import Runtime, UseCase
 from gateway.upstream.client import Upstream
 from gateway.upstream.tls import TlsSource, on_data_port, to_cluster, watch
+from gateway.use_cases import build_use_case
 
 _ADMIN_GRACE = 1.0
 
@@ -35,22 +40,33 @@ _ADMIN_GRACE = 1.0
 class Gateway:
     """A gateway: `start` it, `reload` it, `stop` it.
 
+    sinks: opens the sinks of records, if exchanges are recorded.
+
     Raises:
         ConfigError: a provider or a file that the settings name can't be used.
     """
 
-    def __init__(self, settings: Settings, use_case: UseCase, log: Logger) -> None:
+    def __init__(self, settings: Settings, use_case: UseCase, log: Logger, sinks: OpenSinks = open_sinks) -> None:
         self.metrics = Metrics()
-        self.metrics.registry.register(Nodes(lambda: self.upstream.nodes.states()))
+        self.metrics.registry.register(Nodes(lambda: self.upstream.node_states()))
+        self.metrics.registry.register(Sizes(lambda: self._now.cached_profiles, lambda: self._now.session_runs))
         self._use_case = use_case
-        self._now = Runtime(settings, use_case, log, self.metrics)
+        self._open_sinks = sinks
+        self._recording = Recording(settings.inspector, log, self.metrics, sinks)
+        self._now = Runtime(settings, use_case, log, self.metrics, self._recording.recorder)
         self._background: set[asyncio.Task[None]] = set()
         self._stop_early = asyncio.Event()
         self._retiring: set[asyncio.Task[None]] = set()
         self._tls = on_data_port(settings.listen.tls, log)
         listen = settings.listen
         self._admin_pages = AdminPages(
-            self.upstream, self._now.profiles, self.metrics, _token(listen), self._now.store, _is_private(listen)
+            self.upstream,
+            self._now.profiles,
+            self.metrics,
+            _token(listen),
+            self._now.store,
+            _is_private(listen),
+            self._recording.store,
         )
         self._data = _listener(self._now.port, settings, log, self._tls.listener_context() if self._tls else None)
         admin = build_application(self._admin_pages, log)
@@ -86,8 +102,11 @@ class Gateway:
 
         Raises:
             ConfigError: a file that the settings name can't be used. OSError: a port can't be bound.
+            StoreError: a store of exchanges can't be opened.
         """
         async with contextlib.AsyncExitStack() as undo:
+            undo.push_async_callback(self._recording.stop)
+            await self._recording.start()
             undo.push_async_callback(self._now.close)
             await self._now.start()
             await self._admin.start()
@@ -102,16 +121,22 @@ class Gateway:
         """Apply `settings` to new requests; running requests finish under the old ones.
 
         Raises:
-            ConfigError: nothing was changed: a setting needs a restart, or a file or provider can't be used.
+            ConfigError, StoreError: nothing was changed: a setting needs a restart, or a file, a provider or a store
+                can't be used.
         """
         check_reload(self.settings, settings)
         tls = await asyncio.to_thread(on_data_port, settings.listen.tls, log)
-        new = Runtime(settings, self._use_case, log, self.metrics)
-        try:
+        recording = self._recording
+        if settings.inspector != self.settings.inspector:
+            recording = Recording(settings.inspector, log, self.metrics, self._open_sinks)
+        new = Runtime(settings, self._use_case, log, self.metrics, recording.recorder)
+        async with contextlib.AsyncExitStack() as undo:
+            if recording is not self._recording:
+                undo.push_async_callback(recording.stop)
+                await recording.start()
+            undo.push_async_callback(new.close)
             await new.start()
-        except BaseException:
-            await new.close()
-            raise
+            undo.pop_all()
         new.upstream.nodes.inherit(self.upstream.nodes)
         old, self._now = self._now, new
         if self._tls is not None and tls is not None:
@@ -120,10 +145,12 @@ class Gateway:
         self._admin_pages.cluster = new.upstream
         self._admin_pages.profiles = new.profiles
         self._admin_pages.memory.store = new.store
+        self._admin_pages.inspector.store = recording.store
         self._admin_pages.token = _token(settings.listen)
         if settings.logs.payloads:
             warn_of_payloads(log)
-        retiring = self._do(old.retire())
+        replaced, self._recording = self._recording, recording
+        retiring = self._do(_retire(old, replaced if replaced is not recording else None))
         self._retiring.add(retiring)
         retiring.add_done_callback(self._retiring.discard)
 
@@ -142,6 +169,7 @@ class Gateway:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
         await self._now.close()
+        await self._recording.stop()
         self.log.info("stopped")
 
     async def _finished(self, until: float) -> None:
@@ -179,6 +207,15 @@ def _listener(
     return DataListener(*where) if listen.http == "builtin" else AiohttpListener(*where, settings.limits)
 
 
+async def _retire(runtime: Runtime, recording: Recording | None) -> None:
+    """Close what was replaced, once the last request is answered. recording: None if it goes on."""
+    try:
+        await runtime.retire()
+    finally:
+        if recording is not None:
+            await recording.stop()
+
+
 def create_app(settings: Settings, use_case: UseCase | None = None, log: Logger | None = None) -> web.Application:
     """Make an aiohttp application that is the gateway, to be run, nested or given middlewares.
 
@@ -190,10 +227,14 @@ def create_app(settings: Settings, use_case: UseCase | None = None, log: Logger 
         ConfigError: as `Gateway`; on startup also a file that the settings name can't be used.
     """
     log = log or configure(settings.logs.level, settings.logs.format, payloads=settings.logs.payloads)
-    runtime = Runtime(settings, use_case or _real_use_case(), log, Metrics())
+    metrics = Metrics()
+    recording = Recording(settings.inspector, log, metrics)
+    runtime = Runtime(settings, use_case or build_use_case(), log, metrics, recording.recorder)
 
     async def run(_: web.Application) -> AsyncIterator[None]:
         async with contextlib.AsyncExitStack() as undo:
+            undo.push_async_callback(recording.stop)
+            await recording.start()
             undo.push_async_callback(runtime.close)
             await runtime.start()
             runtime.port.lifecycle.start()
@@ -216,42 +257,19 @@ def _is_private(listen: Listen) -> bool:
     return listen.admin_host.startswith(UNIX)
 
 
-def build(settings: Settings, use_case: UseCase | None = None, log: Logger | None = None) -> Gateway:
-    """Build a gateway, not started. use_case: handles execute requests; by default the real one.
+def build(
+    settings: Settings,
+    use_case: UseCase | None = None,
+    log: Logger | None = None,
+    sinks: OpenSinks = open_sinks,
+) -> Gateway:
+    """Build a gateway, not started. use_case: handles execute requests; by default the real one. sinks: see `Gateway`.
 
     Raises:
         ConfigError: as `Gateway`.
     """
     log = log or configure(settings.logs.level, settings.logs.format, payloads=settings.logs.payloads)
-    return Gateway(settings, use_case or _real_use_case(), log)
-
-
-def _real_use_case() -> UseCase:
-    # Imported here, so that tests of the data port do not need it.
-    from gateway.agents.lookup import Credentials
-    from gateway.execute.build import build_handler, check_rules
-    from gateway.media.fetch import Fetcher
-    from gateway.memory.opening import SharedStores
-    from gateway.memory.rest_handler import SessionResources
-    from gateway.memory.sessions import Sessions
-    from gateway.policy.opening import KeptPolicies, SharedLedgers
-    from gateway.register.handler import Manager
-
-    stores, ledgers = SharedStores(), SharedLedgers()
-
-    def use_case(settings: Settings, cluster: Upstream, log: Logger, metrics: Metrics) -> UseCases:
-        check_rules(settings)  # before the store is used, as nothing releases it if this fails
-        shared = stores.use(settings)
-        memory = Sessions(shared.store, settings.memory, log, stores.busy, close=shared.release)
-        policy = KeptPolicies(settings, ledgers, log, metrics)
-        fetch = Fetcher(settings.media)
-        execute, profiles = build_handler(settings, cluster, log, metrics, fetch, memory, policy.policies)
-        wanted = settings.registration.enabled
-        manage = Manager(settings, cluster, execute, profiles, log, metrics) if wanted else None
-        resources = SessionResources(settings.memory, shared.store, cluster, Credentials().of)
-        return UseCases(execute, profiles, manage, resources, memory, shared.store, policy)
-
-    return use_case
+    return Gateway(settings, use_case or build_use_case(), log, sinks)
 
 
 def check(settings: Settings, log: Logger) -> None:
@@ -266,8 +284,9 @@ def check(settings: Settings, log: Logger) -> None:
 
     check_rules(settings)
     check_policies(settings)
-    problems = check_store(settings.memory)
+    problems = [*check_store(settings.memory), *check_sinks(settings.inspector)]
     if problems:
         raise ConfigError(problems)
+    make_redactor(settings.inspector)
     on_data_port(settings.listen.tls, log)
     to_cluster(settings.upstream.tls, log)

@@ -171,6 +171,10 @@ class SessionHandler(Protocol):
 class SessionKeeper(Protocol):
     """Keeps the gateway's own sessions."""
 
+    @property
+    def in_use(self) -> int:
+        """Number of sessions that requests use now."""
+
     def start(self) -> None:
         """Begin what runs in the background."""
 

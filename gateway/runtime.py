@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from typing import NamedTuple
 
 from gateway.config.schema import Settings
@@ -10,6 +10,7 @@ from gateway.memory.store import Store
 from gateway.observe.logs import Logger
 from gateway.observe.metrics import Metrics
 from gateway.ports import ExecuteHandler, ManageHandler, PolicyKeeper, ProfileCache, SessionHandler, SessionKeeper
+from gateway.proxy.capture import Capture
 from gateway.proxy.data_port import DataPort
 from gateway.upstream.client import Upstream
 
@@ -34,9 +35,14 @@ UseCase = Callable[[Settings, Upstream, Logger, Metrics], UseCases | tuple[Execu
 
 
 class Runtime:
-    """One set of settings, and the parts that serve the requests which began under it."""
+    """One set of settings, and the parts that serve the requests which began under it.
 
-    def __init__(self, settings: Settings, use_case: UseCase, log: Logger, metrics: Metrics) -> None:
+    capture: takes the exchanges that are over; None if they are not recorded.
+    """
+
+    def __init__(
+        self, settings: Settings, use_case: UseCase, log: Logger, metrics: Metrics, capture: Capture | None = None
+    ) -> None:
         self.settings = settings
         self.log = log
         self.upstream = Upstream(settings.upstream, settings.limits, log)
@@ -44,8 +50,18 @@ class Runtime:
         self.profiles, self.manage = cases.profiles, cases.manage
         self.memory, self.store, self.policy = cases.memory, cases.store, cases.policy
         self.port = DataPort(
-            settings, self.upstream, cases.execute, cases.profiles, log, metrics, cases.manage, cases.sessions
+            settings, self.upstream, cases.execute, cases.profiles, log, metrics, cases.manage, cases.sessions, capture
         )
+
+    @property
+    def cached_profiles(self) -> int:
+        """Number of agents in the cache; 0 for a cache that does not tell."""
+        return len(self.profiles) if isinstance(self.profiles, Sized) else 0
+
+    @property
+    def session_runs(self) -> int:
+        """Number of sessions of gateway memory that requests use now."""
+        return self.memory.in_use if self.memory is not None else 0
 
     async def start(self) -> None:
         """Open the connection pool.

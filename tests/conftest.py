@@ -138,12 +138,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture
 async def start_gateway(http: str) -> AsyncIterator[StartGateway]:
-    """Starts gateways with ``await start_gateway(url, use_case, over)``, and stops them after the test."""
+    """Starts gateways with ``await start_gateway(url, use_case, over)``, and stops them after the test.
+
+    More arguments are for `gateway.app.build`.
+    """
     started: list[Gateway] = []
 
-    async def start(url: str, use_case: UseCase | None = None, over: Mapping[str, Any] | None = None) -> Gateway:
+    async def start(
+        url: str, use_case: UseCase | None = None, over: Mapping[str, Any] | None = None, **more: Any
+    ) -> Gateway:
         settings = settings_for(url, {**(over or {}), "listen": {"http": http, **(over or {}).get("listen", {})}})
-        gateway = build(settings, use_case, configure("error", "json"))
+        gateway = build(settings, use_case, configure("error", "json"), **more)
         await gateway.start()
         started.append(gateway)
         return gateway

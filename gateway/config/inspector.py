@@ -75,3 +75,27 @@ class Inspector(Struct, frozen=True, forbid_unknown_fields=True):
     sqlite: SqliteExchanges = SqliteExchanges()
     audit_file: AuditFile = AuditFile()
     opensearch: OpenSearchExchanges = OpenSearchExchanges()
+    queue_bytes: Annotated[
+        Positive, Meta(description="Most bytes of bodies that wait to be recorded; exchanges beyond are dropped.")
+    ] = 268_435_456
+    body_bytes: Annotated[
+        Positive,
+        Meta(
+            description="Most bytes that are recorded of a body that passes unchanged (`passthrough: bodies`). Bodies "
+            "of agent runs are recorded whole."
+        ),
+    ] = 1_048_576
+    redact_paths: Annotated[
+        list[str],
+        Meta(
+            description="Members of JSON bodies to hide besides secrets: `parameters.ssn`, `input[*].content[*].text`, "
+            "`**.email`. `*` is any one member or item, `**` any number of them."
+        ),
+    ] = []
+    redact_patterns: Annotated[
+        list[str],
+        Meta(
+            description="Regular expressions (Python's); what they match is hidden. Repetitions are bounded, or "
+            "possessive: `[a-z]{1,64}@`, `[0-9]++`."
+        ),
+    ] = []

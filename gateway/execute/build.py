@@ -28,6 +28,9 @@ class ResolverCache:
     def __init__(self, resolver: Resolver) -> None:
         self._resolver = resolver
 
+    def __len__(self) -> int:
+        return len(self._resolver)
+
     def invalidate(self, kind: str, id: str | None) -> None:
         """Drop what a write that passed through may have changed."""
         match kind:
@@ -56,7 +59,11 @@ def build_handler(
     """
     check_rules(settings)
     resolver = Resolver(
-        cluster, settings.agents.cache_ttl, service_headers=service_headers(settings), rules=read_rules(settings)
+        cluster,
+        settings.agents.cache_ttl,
+        service_headers=service_headers(settings),
+        rules=read_rules(settings),
+        counts=metrics.lookups,
     )
     rewriter = Rewriter(settings)
     media = Inliner(rewriter.options, fetch if settings.media.fetch else None, log)

@@ -23,6 +23,8 @@ _SHORT, _COPY = 3, 8
 _WRAPPING = 64
 """Most characters around a medium for the string to count as that medium (`data:image/png;base64,`)."""
 _DEPTH = 64
+_LABELS = ("type", "role", "format", "name")
+"""Members whose values are short words of the API. They are only moved to members of the same name."""
 _PAIRS = 40_000
 """Most pairs of texts that are searched in each other."""
 
@@ -73,6 +75,11 @@ def inner(text: str) -> Any:
     return document if isinstance(document, dict | list) and document else None
 
 
+def shorten_media(text: str) -> str:
+    """Return a recorded text with its media as a person reads them: ``[image/png, 774 bytes, 7c25ab8b2a3e]``."""
+    return _MEDIUM.sub(lambda found: f"[{found[1] or 'medium'}, {found[2]} bytes, {found[3][:12]}]", text)
+
+
 def media(text: str) -> Iterator[Medium]:
     """Yield the media that a recorded text refers to."""
     for found in _MEDIUM.finditer(text):
@@ -117,10 +124,10 @@ def at(document: Any, path: Sequence[str | int | None]) -> Any:
         LookupError: there is none.
     """
     for step in path:
-        if step is JSON:
-            document = inner(document) if isinstance(document, str) else None
-        elif isinstance(document, dict if isinstance(step, str) else list):
-            document = document[step]
+        if step is JSON and isinstance(document, str) and (found := inner(document)) is not None:
+            document = found
+        elif isinstance(document, dict) or (isinstance(document, list) and isinstance(step, int)):
+            document = document[step]  # type: ignore[index]
         else:
             raise LookupError(show(tuple(path)))
     return document
@@ -159,27 +166,33 @@ class _Comparison:
                 self._take(number, other, "same")
 
     def _match_elsewhere(self) -> None:
-        """Match equal values, first those whose members have the same name. Small values need the same name."""
+        """Match equal values, first those whose members have the same name. What is no text needs the same name."""
         for only_name in (True, False):
             free: dict[Any, deque[int]] = defaultdict(deque)
             for number, leaf in enumerate(self._new):
                 if number not in self._used:
                     free[_key(leaf.value), _name(leaf.path) if only_name else ""].append(number)
             for number, leaf in enumerate(self._old):
-                if number in self._found or not (only_name or _is_text(leaf.value)):
+                if number in self._found or not (only_name or _is_text(leaf)):
                     continue
                 candidates = free.get((_key(leaf.value), _name(leaf.path) if only_name else ""))
                 if candidates:
                     self._take(number, candidates.popleft(), "moved")
 
     def _match_inside(self) -> None:
-        texts = [(number, leaf.value) for number, leaf in enumerate(self._new) if _is_text(leaf.value)]
+        texts = [
+            (number, leaf.value, _without_media(leaf.value)) for number, leaf in enumerate(self._new) if _is_text(leaf)
+        ]
         pairs = _PAIRS
         for number, leaf in enumerate(self._old):
-            if number in self._found or not _is_text(leaf.value) or (pairs := pairs - len(texts)) < 0:
+            if number in self._found or not _is_text(leaf) or (pairs := pairs - len(texts)) < 0:
                 continue
-            forms = _forms(leaf.value)
-            place = next((other for other, text in texts if any(form in text for form in forms)), None)
+            medium = _medium_of(leaf.value)
+            forms = [f"sha256={medium}]"] if medium else _forms(leaf.value)
+            found = (
+                other for other, whole, text in texts if any(form in (whole if medium else text) for form in forms)
+            )
+            place = next(found, None)
             if place is not None:
                 self._found[number] = Change("moved", leaf, self._new[place], inside=True)
                 self._used.add(place)
@@ -191,7 +204,7 @@ class _Comparison:
                 self._take(number, places[leaf.path], "changed")
 
     def _additions(self) -> Iterator[Change]:
-        origins = {_key(leaf.value): leaf for leaf in self._old if _is_text(leaf.value) and len(leaf.value) >= _COPY}
+        origins = {_key(leaf.value): leaf for leaf in self._old if _is_text(leaf) and len(leaf.value) >= _COPY}
         for number, leaf in enumerate(self._new):
             if number not in self._used:
                 origin = origins.get(_key(leaf.value))
@@ -204,13 +217,25 @@ class _Comparison:
 
 def _key(value: Any) -> tuple[str, Any]:
     """Return what makes two leaves equal: a medium's hash, else type and value."""
-    if isinstance(value, str) and (found := _MEDIUM.search(value)) and len(value) - len(found[0]) <= _WRAPPING:
-        return "medium", found[3]
+    if isinstance(value, str) and (medium := _medium_of(value)):
+        return "medium", medium
     return type(value).__name__, repr(value) if isinstance(value, dict | list) else value
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and not isinstance(value, Number) and len(value) >= _SHORT
+def _medium_of(text: str) -> str:
+    """Return the hash of the medium that a text is; "" if it is not one."""
+    found = _MEDIUM.search(text)
+    return found[3] if found and len(text) - len(found[0]) <= _WRAPPING else ""
+
+
+def _without_media(text: str) -> str:
+    return _MEDIUM.sub("[MEDIA]", text)
+
+
+def _is_text(leaf: Leaf) -> bool:
+    value = leaf.value
+    is_text = isinstance(value, str) and not isinstance(value, Number) and len(value) >= _SHORT
+    return is_text and _name(leaf.path) not in _LABELS
 
 
 def _name(path: Path) -> str:
@@ -219,9 +244,6 @@ def _name(path: Path) -> str:
 
 def _forms(text: str) -> list[str]:
     """Return the text as it may stand in a longer one: as it is, and escaped for JSON once or twice."""
-    found = _MEDIUM.search(text)
-    if found and len(text) - len(found[0]) <= _WRAPPING:
-        return [f"sha256={found[3]}]"]
     forms = [text]
     for ensure_ascii in (True, False):
         once = json.dumps(text, ensure_ascii=ensure_ascii)[1:-1]

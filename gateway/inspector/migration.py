@@ -20,7 +20,7 @@ _REMEDIES = {
     "SYSTEM_NEEDS_SLOT": _UPGRADE,
     "COMBINATION_NOT_DELIVERABLE": _UPGRADE,
     "TEXT_NOT_SAFE": _UPGRADE,
-    "AGENT_NOT_CALLABLE": "Make the agent answer a plain `question` without the gateway first; an upgrade may help too.",
+    "AGENT_NOT_CALLABLE": "First make the agent answer a plain `question` without the gateway.",
     "MEMORY_NOT_SAFE": 'No upgrade is needed: start a new memory, or send `"message_history_limit": "0"`.',
     "QUESTION_MISSING": "No upgrade is needed: end the conversation with a user turn.",
     "MODEL_OVERRIDDEN": "No upgrade is needed: leave the parameter out, or register an agent for that model.",

@@ -14,17 +14,18 @@ from gateway.errors import GatewayError, InvalidInput, Problem
 from gateway.inspector import view
 from gateway.inspector.access import HOME, INSPECTOR
 from gateway.inspector.diff import at, read
+from gateway.inspector.downloads import FORMS, Downloads
 from gateway.inspector.live import Live
 from gateway.inspector.migration import DAYS, read_days, report
 from gateway.inspector.queries import FIELDS, read_filter, read_limit, read_number
-from gateway.inspector.reader import NotRecorded, Reader
+from gateway.inspector.reader import NotRecorded, Reader, find_record
 from gateway.inspector.rows import codes, row_as_json
 from gateway.inspector.store import RecordStore
 from gateway.inspector.templating import render
 from gateway.observe.record import ExchangeRecord
 
 _API = f"{INSPECTOR}/api"
-_ONE = f"{INSPECTOR}/exchanges/{{id}}"
+_ONE = f"{INSPECTOR}/exchanges/{{id:[^/]+}}"
 _STATE = ("paused", "selected")
 _OFFERED = ("agent", "type", "provider", "strategy", "status", "notice")
 """Filters for which the page offers the values that there are."""
@@ -37,6 +38,7 @@ class InspectorPages:
 
     def __init__(self, store: RecordStore | None) -> None:
         self._reader = Reader(store)
+        self._downloads = Downloads(self._reader)
         self.live = Live(self._reader)
 
     @property
@@ -51,7 +53,6 @@ class InspectorPages:
     def stop(self) -> None:
         """End what does not end by itself."""
         self.live.stop()
-        self._reader.close()
 
     def routes(self) -> list[web.RouteDef]:
         """Return the routes of all pages."""
@@ -61,10 +62,12 @@ class InspectorPages:
             web.get(f"{INSPECTOR}/migration", _as_page(self._migration)),
             web.get(_ONE, _as_page(self._show)),
             web.get(f"{_ONE}/text", self._text),
+            web.get(f"{_ONE}/{{form:{FORMS}}}", self._downloads.snippet),
+            web.get(f"{INSPECTOR}/export.har", self._downloads.har),
             web.get(f"{INSPECTOR}/media/{{sha256:[0-9a-f]{{64}}}}", self._medium),
             web.get(f"{_API}/exchanges", self._rows),
-            web.get(f"{_API}/exchanges/{{id}}", self._record),
-            web.get(f"{_API}/exchanges/{{id}}/diff", self._diff),
+            web.get(f"{_API}/exchanges/{{id:[^/]+}}", self._record),
+            web.get(f"{_API}/exchanges/{{id:[^/]+}}/diff", self._diff),
             web.get(f"{_API}/live", self.live.handle),
             web.get(f"{_API}/values", self._values),
             web.get(f"{_API}/migration", self._report),
@@ -86,7 +89,7 @@ class InspectorPages:
         id, filters = request.match_info["id"], request.query.get("list", "")
 
         def draw(store: RecordStore) -> str:
-            return _draw(_get(store, id), tab, target == "llm", filters)
+            return _draw(find_record(store, id), tab, target == "llm", filters)
 
         return web.Response(text=await self._reader.ask(draw), content_type="text/html")
 
@@ -101,7 +104,7 @@ class InspectorPages:
             raise InvalidInput.of([Problem("path", "this is not a list of steps", "a JSON list")])
 
         def find(store: RecordStore) -> str:
-            body = view.parts(_get(store, id)).get(part)
+            body = view.parts(find_record(store, id)).get(part)
             if body is None or body.text is None:
                 raise NotRecorded(f"The exchange {id} has no body {part[:20]!r} that was recorded.")
             try:
@@ -127,15 +130,15 @@ class InspectorPages:
         before, limit = read_number(request.query, "before"), read_limit(request.query)
 
         def find(store: RecordStore) -> dict[str, Any]:
-            rows = store.rows(wanted, before, limit)
-            last = rows[-1].position if len(rows) == limit else None
-            return {"rows": [row_as_json(row) for row in rows], "next": last}
+            rows = store.rows(wanted, before, limit + 1)
+            last = rows[limit - 1].position if len(rows) > limit else None
+            return {"rows": [row_as_json(row) for row in rows[:limit]], "next": last}
 
         return await self._json(find)
 
     async def _record(self, request: web.Request) -> web.Response:
         id = request.match_info["id"]
-        return await self._json(lambda store: _get(store, id))
+        return await self._json(lambda store: find_record(store, id))
 
     async def _diff(self, request: web.Request) -> web.Response:
         """Answer with where the parts of a body went: `side` is request or response; `to` is cluster or llm."""
@@ -145,7 +148,7 @@ class InspectorPages:
         with_llm = request.query.get("to") == "llm"
 
         def find(store: RecordStore) -> dict[str, Any]:
-            record = _get(store, id)
+            record = find_record(store, id)
             found = view.compare_response(record) if side == "response" else view.compare_request(record, with_llm)
             return {"unchanged": found.unchanged, "changes": found.places, "left_out": found.hidden}
 
@@ -185,15 +188,6 @@ def _as_page(handle: Handle) -> Handle:
 
 def _page(template: str, status: int = 200, **values: Any) -> web.Response:
     return web.Response(status=status, text=render(template, **values), content_type="text/html")
-
-
-def _get(store: RecordStore, id: str) -> ExchangeRecord:
-    record = store.get(id)
-    if record is None:
-        raise NotRecorded(
-            f"There is no record of the exchange {id[:100]}. It may have been deleted, or was not recorded."
-        )
-    return record
 
 
 def _draw(record: ExchangeRecord, tab: str, with_llm: bool, filters: str) -> str:

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from gateway.errors import GatewayError, InvalidInput, Problem
 from gateway.inspector.store import InvalidFilter, RecordStore, StoreError
+from gateway.observe.record import ExchangeRecord
 
 _THREADS = 4
 T = TypeVar("T")
@@ -51,6 +52,14 @@ class Reader:
         except StoreError as error:
             raise RecordsUnavailable(str(error)) from error
 
-    def close(self) -> None:
-        """Begin no more reads."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+
+def find_record(store: RecordStore, id: str) -> ExchangeRecord:
+    """Return a whole record.
+
+    Raises:
+        NotRecorded: there is none.
+    """
+    record = store.get(id)
+    if record is None:
+        raise NotRecorded(f"There is no record of the exchange {id[:100]}: it was deleted, or never recorded.")
+    return record

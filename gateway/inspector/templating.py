@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from importlib.resources import files
 from typing import Any
+from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -15,8 +16,13 @@ _TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 def _environment() -> Environment:
     loader = PackageLoader("gateway.inspector")
     made = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    made.filters.update(duration=duration, size=size)
+    made.filters.update(duration=duration, size=size, segment=segment)
     return made
+
+
+def segment(text: str) -> str:
+    """Return a text as one part of an address."""
+    return quote(text, safe="")
 
 
 def duration(seconds: float) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from gateway.inspector.diff import Change, Medium, compare, media, read, show
+from gateway.inspector.diff import Change, Medium, Path, compare, media, read, shorten_media, show
 from gateway.inspector.outline import Line, outline
 from gateway.observe.record import Body, ExchangeRecord, HttpMessage
 
@@ -118,9 +118,9 @@ def _compare(first: str, before: str, second: str, after: str, bodies: Mapping[s
     old, new = bodies.get(before, Body()), bodies.get(after, Body())
     unchanged = before == after
     changes = [] if unchanged else compare(read(old.text or ""), read(new.text or ""))
-    shown = [change for change in changes if change.kind != "same"]
+    shown = sorted((one for one in changes if one.kind != "same"), key=lambda change: KINDS.index(change.kind))
     return Comparison(
-        _side(first, before, old, {change.before.path: change for change in changes if _is_from(change)}, True),
+        _side(first, before, old, _by_before(changes), True),
         _side(second, after, new, _by_after(changes), False),
         [_place(change) for change in shown[:_CHANGES]],
         {kind: sum(change.kind == kind for change in shown) for kind in KINDS},
@@ -129,19 +129,19 @@ def _compare(first: str, before: str, second: str, after: str, bodies: Mapping[s
     )
 
 
-def _is_from(change: Change) -> bool:
-    return change.before is not None and change.kind != "copied"
+def _by_before(changes: list[Change]) -> dict[Path, Change]:
+    return {change.before.path: change for change in changes if change.before is not None and change.kind != "copied"}
 
 
-def _by_after(changes: list[Change]) -> dict[Any, Change]:
-    found: dict[Any, Change] = {}
+def _by_after(changes: list[Change]) -> dict[Path, Change]:
+    found: dict[Path, Change] = {}
     for change in changes:
         if change.after is not None:
             found.setdefault(change.after.path, change)
     return found
 
 
-def _side(title: str, part: str, body: Body, changes: Mapping[Any, Change], is_before: bool) -> Side:
+def _side(title: str, part: str, body: Body, changes: Mapping[Path, Change], is_before: bool) -> Side:
     if body.text is None:
         return Side(title, part, body.size, [], False, body.omitted or "There was no body.")
     if body.encoding:
@@ -168,7 +168,7 @@ def _place(change: Change) -> Place:
 
 
 def _cut(value: Any) -> str:
-    text = value if isinstance(value, str) else json.dumps(value)
+    text = shorten_media(value) if isinstance(value, str) else json.dumps(value)
     return text if len(text) <= _SMALL else f"{text[:_SMALL]}…"
 
 

@@ -84,7 +84,11 @@ class OpenSession:
 
 
 class Sessions:
-    """Opens sessions, and stores their turns. kept: where. busy: the sessions that requests of this process use."""
+    """Opens sessions, and stores their turns.
+
+    kept: where. busy: the sessions that requests of this process use. count: called with what became of each turn,
+    stored or failed.
+    """
 
     def __init__(
         self,
@@ -94,6 +98,7 @@ class Sessions:
         busy: BusySessions | None = None,
         clock: Callable[[], float] = time.time,
         close: Callable[[], Awaitable[None]] | None = None,
+        count: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.settings = settings
         self.clock = clock
@@ -101,8 +106,14 @@ class Sessions:
         self._store = kept
         self._log = log
         self._close = close
+        self._count = count
         self._retention: asyncio.Task[None] | None = None
         self._running: set[asyncio.Task[Any]] = set()
+
+    @property
+    def in_use(self) -> int:
+        """Number of sessions that requests use now."""
+        return len(self.busy)
 
     async def open(self, owner: Owner, given: str) -> OpenSession:
         """Open the session that the client names, or a new one. given: its id; "" for a new session.
@@ -129,9 +140,13 @@ class Sessions:
 
         Return what went wrong: nothing is raised, as the answer has been given.
         """
+        outcome = "failed"
         try:
             async with asyncio.timeout(_STORE_SECONDS):
-                return await self._append(key, turns, turn)
+                notices = await self._append(key, turns, turn)
+            if all(notice.code != _NOT_STORED for notice in notices):
+                outcome = "stored"
+            return notices
         except (store.StoreUnavailable, TimeoutError) as error:
             self._log.error("turn not stored", agent=key.owner.agent_id, reason=str(error) or "too slow")
             return (UNAVAILABLE,)
@@ -142,6 +157,7 @@ class Sessions:
             self._log.exception("internal error")
             return (UNAVAILABLE,)
         finally:
+            self._count(outcome)
             self.busy.release(key)
 
     def in_background(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import socket
 import struct
 import time
@@ -20,6 +21,7 @@ from gateway.http1.head_buffer import RequestHeadBuffer
 from gateway.http1.request_heads import Request, RequestReader
 from gateway.http1.rules import Malformed
 from gateway.http1.state import CLIENT, ClientEvent
+from gateway.observe.traffic_metrics import Received
 from gateway.proxy import error_responses
 from gateway.proxy.backlog import Backlog
 from gateway.proxy.interfaces import ClientExchange
@@ -38,6 +40,7 @@ _LINGER = 2.0
 connection, and the client could lose the response (RFC 9112, 9.6)."""
 
 _RESET = struct.pack("ii", 1, 0)
+_numbers = itertools.count(1)
 
 # Module constants, because an attribute of an Enum takes four times as long to look up.
 _IDLE, _HEAD, _BODY, _RESPONSE, _PIPELINED, _TUNNEL, _CLOSING, _CLOSED = state.Client
@@ -54,6 +57,7 @@ class ConnectionPort(Protocol):
     backlog: Backlog
     lifecycle: Lifecycle
     log: RequestLog
+    received: Received
 
     def exchange(self, client: ClientConnection, request: Request) -> ClientExchange:
         """Begin the exchange that handles `request`."""
@@ -62,7 +66,7 @@ class ConnectionPort(Protocol):
 class ClientConnection(asyncio.Protocol):
     """A client's connection.
 
-    exchange: handles the current request; None between requests. port: handles the next request.
+    exchange: handles the current request; None between requests. port: handles the next request. number: see `Client`.
     """
 
     __slots__ = (
@@ -72,11 +76,13 @@ class ClientConnection(asyncio.Protocol):
         "_head",
         "_held",
         "_paused_at",
+        "_peer",
         "_received_at",
         "_state",
         "_unsent",
         "deadline",
         "exchange",
+        "number",
         "port",
         "stalled",
         "transport",
@@ -86,6 +92,8 @@ class ClientConnection(asyncio.Protocol):
 
     def __init__(self, port: ConnectionPort) -> None:
         self.port = port
+        self.number = next(_numbers)
+        self._peer: str | None = None
         self._state = _IDLE
         self._head: RequestHeadBuffer | None = None
         self._body: Body | None = None
@@ -107,8 +115,10 @@ class ClientConnection(asyncio.Protocol):
     @property
     def peer(self) -> str:
         """The client's address; "" if the socket has none."""
-        peer = self.transport.get_extra_info("peername")
-        return str(peer[0]) if peer else ""
+        if self._peer is None:
+            peer = self.transport.get_extra_info("peername")
+            self._peer = str(peer[0]) if peer else ""
+        return self._peer
 
     def _within(self, seconds: float) -> None:
         self.deadline = time.monotonic() + seconds if seconds else NO_DEADLINE
@@ -135,6 +145,7 @@ class ClientConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Handle bytes from the client."""
+        self.port.received.size += len(data)
         state = self._state
         if state is _IDLE or state is _HEAD:
             self._read_head(data)

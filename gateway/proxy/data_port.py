@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from gateway.config.schema import Settings
 from gateway.errors import GatewayError
 from gateway.http1.request_heads import Request, RequestReader
@@ -10,6 +12,7 @@ from gateway.observe.metrics import Metrics
 from gateway.ports import ExecuteHandler, ManageHandler, ProfileCache, SessionHandler
 from gateway.proxy.admission import Admission, per_client_limit
 from gateway.proxy.backlog import Backlog
+from gateway.proxy.capture import Capture
 from gateway.proxy.client_connection import ClientConnection
 from gateway.proxy.dispatch import Dispatcher
 from gateway.proxy.exchange import Exchange
@@ -33,6 +36,7 @@ class DataPort:
         metrics: Metrics,
         manage: ManageHandler | None = None,
         sessions: SessionHandler | None = None,
+        capture: Capture | None = None,
     ) -> None:
         self.upstream = upstream
         self.profiles = profiles
@@ -40,13 +44,18 @@ class DataPort:
         self.timeouts = settings.listen.timeouts
         self.own_host = settings.upstream.host_header == "upstream"
         self.reader = RequestReader(head_limits(settings.limits))
+        self.capture = capture
         self.backlog = Backlog()
         self.log = RequestLog(log, metrics, settings.logs.payloads)
+        self.received = metrics.received
         self.lifecycle = Lifecycle(self.timeouts)
         metrics.watch(self.lifecycle)
         self.dispatcher = Dispatcher(execute, manage, upstream.auth is not None, sessions)
         self._forwarding = Forwarding(settings.listen)
-        self._router = Router(settings, self._forwarding, upstream.auth, manage is not None, sessions is not None)
+        copies = capture is not None and capture.passthrough and capture.bodies
+        self._router = Router(
+            settings, self._forwarding, upstream.auth, manage is not None, sessions is not None, copies
+        )
         self._admission = Admission(settings.admission, per_client_limit(settings))
         self._client_header = settings.admission.client_header.lower().encode("ascii")
 
@@ -91,3 +100,5 @@ class DataPort:
             exchange.ticket.leave()
         self.lifecycle.exchange_finished()
         self.log.finished(exchange)
+        if self.capture is not None and (self.capture.passthrough or exchange.reads_body):
+            self.capture.add(exchange.captured(time.monotonic()))

@@ -13,10 +13,10 @@ from gateway.http1.response_heads import ResponseHead
 from gateway.offload import READING
 from gateway.ports import Answer, Answered, Finish, Forward
 from gateway.proxy import content_coding
+from gateway.proxy.body_copy import ResponseCopy
 from gateway.proxy.exchange import Exchange, ExchangePort
 from gateway.proxy.interfaces import Client
 from gateway.proxy.relayed_head import head_with_length
-from gateway.proxy.response_copy import ResponseCopy
 from gateway.proxy.routes import Route
 from gateway.upstream.client import head_limits
 
@@ -34,12 +34,16 @@ _reporting: set[asyncio.Task[None]] = set()
 class DecidedExchange(Exchange):
     """An exchange whose response goes back to the use case, if that has asked for it; see `gateway.ports.Forward`."""
 
-    __slots__ = ("_added", "_copy", "_forward", "_held", "_held_head", "_held_size", "_relays", "_retry", "_task")
+    __slots__ = (
+        "_added", "_copy", "_forward", "_held", "_held_head", "_held_size", "_relayed", "_relays",
+        "_retry", "_task",
+    )  # fmt: skip
 
     def __init__(self, port: ExchangePort, client: Client, request: Request, route: Route) -> None:
         super().__init__(port, client, request, route)
         self._forward = _UNCHANGED
         self._copy: ResponseCopy | None = None
+        self._relayed: list[bytes] | None = None
         self._task: asyncio.Task[None] | None = None
         self._held_head: ResponseHead | None = None
         self._held: list[bytes] = []
@@ -160,6 +164,7 @@ class DecidedExchange(Exchange):
         if answer is None:
             head = head_with_length(head, len(body), limits, changed=False)
         else:
+            self.answer = answer
             self._added, body = answer.headers, answer.body
             head = head_with_length(head, len(body), limits)
         super().on_head(head, body, True)
@@ -180,7 +185,10 @@ class DecidedExchange(Exchange):
         relay, finish = self._forward.relay, self._forward.finish
         assert relay is not None
         assert finish is not None
-        super().on_body(relay(piece), False)
+        shown = relay(piece)
+        if self._relayed is not None:
+            self._relayed.append(shown)
+        super().on_body(shown, False)
         if complete:
             self._task = asyncio.get_running_loop().create_task(self._finish_relayed(finish))
 
@@ -193,7 +201,10 @@ class DecidedExchange(Exchange):
             self._fail(self._port.log.internal_error(self))
             return
         self._task = None
-        super().on_body(answer.body if answer is not None else b"", True)
+        last = answer.body if answer is not None else b""
+        if self._relayed is not None:
+            self._relayed.append(last)
+        super().on_body(last, True)
 
     def _finish(self) -> None:
         if self._forward.abandoned is not None:

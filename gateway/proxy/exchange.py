@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-import uuid
+from random import getrandbits
 from typing import Protocol
 
 from gateway.config.schema import Limits
@@ -19,6 +19,8 @@ from gateway.http1.state import EXCHANGE, ExchangeEvent
 from gateway.ports import Answer, ProfileCache
 from gateway.proxy import error_responses
 from gateway.proxy.admission import Ticket
+from gateway.proxy.body_copy import BodyCopy, ResponseCopy
+from gateway.proxy.capture import Capture, Captured
 from gateway.proxy.dispatch import Dispatcher
 from gateway.proxy.interfaces import Client
 from gateway.proxy.lifecycle import Lifecycle
@@ -39,8 +41,15 @@ _WAITING, _SENT, _ANSWERED, _TUNNEL, _FINISHED = state.Exchange
 SEND, _ANSWER, _SWITCH, _FINISH = (EXCHANGE.on(event) for event in ExchangeEvent)
 
 
+def new_id() -> str:
+    """Return an id that no other request has, of any gateway: 16 hexadecimal digits. It is no secret."""
+    return f"{getrandbits(64):016x}"
+
+
 class ExchangePort(Protocol):
-    """The data port, as exchanges use it. own_host: `Host` is replaced by the cluster's."""
+    """The data port, as exchanges use it. own_host: `Host` is replaced by the cluster's. capture: None if nothing is
+    recorded.
+    """
 
     upstream: Upstream
     profiles: ProfileCache
@@ -49,6 +58,7 @@ class ExchangePort(Protocol):
     log: RequestLog
     limits: Limits
     own_host: bool
+    capture: Capture | None
 
     def admit(self, exchange: Exchange) -> None:
         """Start the exchange when it is its turn, or refuse it."""
@@ -60,14 +70,18 @@ class ExchangePort(Protocol):
 class Exchange:
     """A request that is passed through. It owns the request to the cluster; see `gateway.upstream.outbound`.
 
-    status: of the response; 0 until there is one, and when it was cut.
+    status: of the response; 0 until there is one, and when it was cut. For the recorder: head, answered_at: the
+    cluster's response, and when it began (0 without one). answer, error: the gateway's own response.
     """
 
     __slots__ = (
-        "_chunk", "_half_open", "_id", "_keep", "_pending", "_pending_size", "_port", "_state", "client", "outbound",
-        "request", "route", "started", "status", "ticket",
+        "_chunk", "_copies", "_half_open", "_id", "_keep", "_pending", "_pending_size", "_port", "_state", "answer",
+        "answered_at", "arrived", "client", "error", "head", "outbound", "request", "route", "started", "status",
+        "ticket",
     )  # fmt: skip
 
+    _copies: tuple[BodyCopy, ResponseCopy]
+    """Copies of both bodies; only `gateway.proxy.copied` makes them."""
     reads_body = False
     """The exchange needs the data of the request's body; otherwise the body is relayed with its chunk lines."""
 
@@ -79,8 +93,12 @@ class Exchange:
         self.client = client
         self.request = request
         self.route = route
-        self.started = time.monotonic()
+        self.started = self.arrived = time.monotonic()
         self.status = 0
+        self.head: ResponseHead | None = None
+        self.answered_at = 0.0
+        self.answer: Answer | None = None
+        self.error: GatewayError | None = None
         self.ticket: Ticket | None = None
         self._port = port
         self._state = _WAITING
@@ -93,7 +111,7 @@ class Exchange:
     def request_id(self) -> str:
         """The name of this request in the log and in the gateway's own responses."""
         if not self._id:
-            self._id = uuid.uuid4().hex[:16]
+            self._id = new_id()
         return self._id
 
     # From the client
@@ -129,6 +147,8 @@ class Exchange:
         """Relay more of the request's body, or of a tunnel."""
         outbound = self.outbound
         outbound.complete = complete
+        if complete:
+            self.arrived = time.monotonic()
         if outbound.connection is not None:
             outbound.connection.write([piece])
             return
@@ -209,8 +229,9 @@ class Exchange:
     def on_connection(self) -> None:
         """See `RequestOwner`."""
         if not self.outbound.complete or self._pending:
+            assert self.outbound.connection is not None
             for piece in self._pending:
-                self.upload(piece, self.outbound.complete)
+                self.outbound.connection.write([piece])
             self._pending = []
             self.client.resume_reading()
 
@@ -232,7 +253,9 @@ class Exchange:
         """See `RequestOwner`."""
         if self.route.kind:
             self._invalidate()  # before the client learns that its write is done
-        self._port.log.response_began(self)
+        self.answered_at = now = time.monotonic()
+        self._port.log.response_began(self, now)
+        self.head = head
         self.status = head.status
         if head.status == 101:
             self._state = _SWITCH[self._state]
@@ -279,6 +302,7 @@ class Exchange:
 
     def reply(self, answer: Answer) -> None:
         """Send a response of the gateway's own."""
+        self.answer = answer
         self.status = answer.status
         keep = self.may_keep()
         self._finish()
@@ -288,6 +312,7 @@ class Exchange:
     def refuse(self, error: GatewayError) -> None:
         """Send an error response of the gateway's own."""
         self._port.log.failed(self, error)
+        self.error = error
         self.status = error.status
         self._finish()
         self.client.refuse(error, self)
@@ -303,6 +328,7 @@ class Exchange:
     def _fail(self, error: GatewayError) -> None:
         if self._state is _ANSWERED or self._state is _TUNNEL:  # the client must not take the response for complete
             self._port.log.failed(self, error)
+            self.error = error
             self.status = 0
             self._finish()
             self.client.cut()
@@ -320,3 +346,20 @@ class Exchange:
         self._state = _FINISH[self._state]
         self.outbound.abandon()
         self._port.finished(self)
+
+    def captured(self, now: float) -> Captured:
+        """Return what the recorder gets of this exchange, which ends now."""
+        return Captured(
+            self.request_id,
+            self.request,
+            self.route,
+            self.client.number,
+            self.client.peer,
+            self.started,
+            now,
+            self.status,
+            self.answered_at,
+            self.head,
+            self.answer,
+            self.error,
+        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import time
 from collections.abc import Awaitable
 
 import msgspec
@@ -12,13 +13,14 @@ from multidict import CIMultiDict, CIMultiDictProxy
 
 from gateway.errors import GatewayError, release_frames
 from gateway.http1.request_heads import Fields, Request
-from gateway.ports import Answer, ExecuteCall, Forward
+from gateway.ports import Answer, ExecuteCall, Forward, Steps
 from gateway.proxy import content_coding
+from gateway.proxy.body_copy import ResponseCopy
+from gateway.proxy.capture import Bodies, Captured
 from gateway.proxy.decided import HELD_ANSWER, DecidedExchange
 from gateway.proxy.exchange import SEND, ExchangePort
 from gateway.proxy.interfaces import Client
 from gateway.proxy.request_log import client_ids
-from gateway.proxy.response_copy import ResponseCopy
 from gateway.proxy.routes import MANAGED, RUNS, Intent, Route
 from gateway.upstream.outbound import Buffers
 
@@ -29,7 +31,7 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 class Execution(DecidedExchange):
     """An exchange whose request's body is buffered, and may be replaced before it is sent."""
 
-    __slots__ = ("_raw", "_read")
+    __slots__ = ("_raw", "_read", "_read_at", "_sent_at", "_sent_head", "_steps")
 
     reads_body = True
 
@@ -40,6 +42,9 @@ class Execution(DecidedExchange):
         self.outbound.expects = False  # the gateway reads the body itself
         self._read: io.BytesIO | None = None
         self._raw = b""
+        self._sent_head = b""
+        self._read_at = self._sent_at = 0.0
+        self._steps: Steps | None = None
 
     def start(self) -> None:
         """See `Exchange`: read the body first."""
@@ -61,6 +66,8 @@ class Execution(DecidedExchange):
     def upload(self, piece: bytes, complete: bool) -> None:
         """See `Exchange`."""
         self.outbound.complete = complete
+        if complete and self.arrived == self.started:  # not if it waited to be admitted
+            self.arrived = time.monotonic()
         if self.ticket is not None and not self.ticket.admitted:
             self._pending.append(piece)
             return
@@ -78,8 +85,11 @@ class Execution(DecidedExchange):
     def _run(self, raw: bytes) -> None:
         """Ask the use case; the body is complete."""
         self._read = None
+        self._raw = raw
+        self._read_at = time.monotonic()
         forward = self._port.dispatcher.try_fast(self, raw)
         if forward is not None:
+            self._port.log.rewrote("prepared", time.monotonic() - self._read_at)
             self._retry = forward.retry is not None
             self._send(forward, raw)
         else:
@@ -87,6 +97,8 @@ class Execution(DecidedExchange):
 
     async def _run_slowly(self, raw: bytes) -> None:
         fields = self.request.fields
+        if self._port.capture is not None:
+            self._steps = Steps(self._read_at)
         structlog.contextvars.bind_contextvars(request_id=self.request_id, **client_ids(fields))
         await self._follow(self._decide(raw, decode_fields(fields)), raw)
 
@@ -107,6 +119,8 @@ class Execution(DecidedExchange):
                 self.reply(decision)
             else:
                 self._retry = decision.retry is not None
+                if decision.body is not None and self.route.intent in RUNS:
+                    self._port.log.rewrote("decided", time.monotonic() - self._read_at)
                 self._send(decision, raw)
 
     def send_again(self, forward: Forward) -> None:
@@ -140,6 +154,7 @@ class Execution(DecidedExchange):
             body=body,
             request_id=self.request_id,
             streaming=self.route.intent is Intent.EXECUTE_STREAM,
+            steps=self._steps,
         )
         return await self._port.dispatcher.decide(call, self)
 
@@ -148,7 +163,11 @@ class Execution(DecidedExchange):
         self._raw = raw
         if forward.finish is not None:
             self.outbound.decode = True
-        if forward.answered is not None:
+        if self._port.capture is not None:
+            self._copy = ResponseCopy(HELD_ANSWER)
+            self._relayed = [] if forward.relay is not None else None
+            self._sent_at = time.monotonic()
+        elif forward.answered is not None:
             self._copy = ResponseCopy(HELD_ANSWER)
         self._state = SEND[self._state]
         self._port.upstream.send(self.outbound)
@@ -160,13 +179,35 @@ class Execution(DecidedExchange):
         replaced = body is not None
         plain = replaced and self._forward.finish is not None
         before, after = self.request.fields.around_length(self._host(authority), replaced=replaced, plain=plain)
-        if len(pieces) == 1 and pieces[0]:
-            return b"%b%d%b" % (before, len(pieces[0]), after), pieces
-        return b"%b%d%b" % (before, sum(map(len, pieces)), after), list(filter(None, pieces))
+        if len(pieces) != 1 or not pieces[0]:
+            pieces = list(filter(None, pieces))
+        self._sent_head = b"%b%d%b" % (before, sum(map(len, pieces)), after)
+        return self._sent_head, pieces
 
     def repeatable(self) -> bool:
         """See `RequestOwner`: an agent's tools may have acted."""
         return False
+
+    def captured(self, now: float) -> Captured:
+        """See `Exchange`: with the bodies."""
+        captured = super().captured(now)
+        forward, steps = self._forward, self._steps
+        raw = self._raw or (self._read.getvalue() if self._read is not None else b"")
+        copy = self._copy if self._copy is not None and self._copy.head is not None else None
+        delivery = forward.delivery if steps is None else forward.delivery or steps.delivery
+        captured.bodies = Bodies(
+            raw,
+            False,
+            self._sent_head,
+            forward.body,
+            copy,
+            self._relayed,
+            delivery,
+            self._read_at,
+            self._sent_at,
+            steps,
+        )
+        return captured
 
 
 def decode_fields(fields: Fields) -> CIMultiDict[str]:

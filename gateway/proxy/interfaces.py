@@ -8,14 +8,21 @@ from typing import Protocol
 from gateway.errors import GatewayError
 from gateway.http1.request_heads import Request
 from gateway.proxy.routes import Route
+from gateway.upstream.outbound import OutboundRequest
 
 
 class RunningExchange(Protocol):
-    """An exchange, for the log and the use cases. started: in seconds of `time.monotonic`. status: 0 if unanswered."""
+    """An exchange, for the log and the use cases.
+
+    started, arrived: when the head and the whole request had arrived, in seconds of `time.monotonic`. outbound: the
+    request to the cluster. status: 0 if unanswered.
+    """
 
     request: Request
     route: Route
     started: float
+    arrived: float
+    outbound: OutboundRequest
     status: int
 
     @property
@@ -24,9 +31,13 @@ class RunningExchange(Protocol):
 
 
 class Client(Protocol):
-    """A client's connection, for the exchange on it; see `gateway.proxy.client_connection`."""
+    """A client's connection, for the exchange on it; see `gateway.proxy.client_connection`.
+
+    number: no other connection of this process has it.
+    """
 
     transport: asyncio.Transport
+    number: int
 
     @property
     def peer(self) -> str:

@@ -10,6 +10,7 @@ from gateway.http1.request_heads import Request
 from gateway.http1.response_heads import ResponseHead
 from gateway.mlcommons.memory_form import show_readable_json
 from gateway.notices import HEADER
+from gateway.ports import Answer
 from gateway.proxy import content_coding
 from gateway.proxy.exchange import Exchange, ExchangePort
 from gateway.proxy.interfaces import Client
@@ -67,5 +68,6 @@ class MemoryRead(Exchange):
             shown = show_readable_json(content)
             if shown != content:
                 self._is_changed = True
+                self.answer = Answer(head.status, {HEADER: _CODE}, shown)
                 head, body = head_with_length(head, len(shown), head_limits(self._port.limits)), shown
         super().on_head(head, body, complete)

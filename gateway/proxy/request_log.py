@@ -34,9 +34,15 @@ class RequestLog:
         self._log_requests = log.is_enabled_for(logging.INFO)
         self._log_passthrough = log.is_enabled_for(logging.DEBUG)
 
-    def response_began(self, exchange: RunningExchange) -> None:
-        """Record how long the cluster took to respond."""
-        self._metrics.waited(exchange.route.intent, time.monotonic() - exchange.started)
+    def response_began(self, exchange: RunningExchange, now: float) -> None:
+        """Record how long the cluster took to respond, and the gateway before. now: of `time.monotonic`."""
+        self._metrics.waited(exchange.route.intent, now - exchange.started)
+        if exchange.outbound.sent_at:
+            self._metrics.added(exchange.route.intent, exchange.outbound.sent_at - exchange.arrived)
+
+    def rewrote(self, path: str, seconds: float) -> None:
+        """Record how long it took to rewrite a request; see `Metrics.rewriting`."""
+        self._metrics.rewriting(path, seconds)
 
     def finished(self, exchange: RunningExchange) -> None:
         """Record an exchange that is over, however it ended."""
@@ -60,7 +66,8 @@ class RequestLog:
         )
 
     def failed(self, exchange: RunningExchange, error: GatewayError) -> None:
-        """Log why an exchange ended in an error of the gateway's own."""
+        """Log and count why an exchange ended in an error of the gateway's own."""
+        self._count(error)
         log = self._log.warning if error.status >= 500 else self._log.info
         ids = client_ids(exchange.request.fields)
         event = "no answer" if isinstance(error, UpstreamUnavailable | UpstreamTimeout) else "refused"
@@ -76,5 +83,11 @@ class RequestLog:
     def no_request(self, error: GatewayError) -> None:
         """Record bytes from a client that were no valid request."""
         self._metrics.finished(_PASSTHROUGH, error.status)
+        self._count(error)
         described = describe_error(error, self._payloads)
         self._log.info("refused", type=described["type"], reason=described["reason"])
+
+    def _count(self, error: GatewayError) -> None:
+        """Count a refusal once for each of its codes, or for its type if it has none."""
+        for code in {problem.code for problem in error.problems if problem.code} or (error.type,):
+            self._metrics.refused(code)

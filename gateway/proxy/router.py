@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 from gateway.config.schema import Settings
 from gateway.http1.request_heads import Request
+from gateway.proxy.copied import CopiedExchange, CopiedMemoryRead, CopiedMemorySearch
 from gateway.proxy.exchange import Exchange, ExchangePort
 from gateway.proxy.execution import Execution
 from gateway.proxy.forwarded import Forwarding
@@ -22,7 +23,10 @@ _PASSTHROUGH, _READ_MEMORY = Intent.PASSTHROUGH, Intent.READ_MEMORY
 
 
 class Router:
-    """Makes the exchange for each request. manages, shows_sessions: there is a use case for that."""
+    """Makes the exchange for each request. manages, shows_sessions: there is a use case for that.
+
+    copies: bodies that pass unchanged are recorded.
+    """
 
     def __init__(
         self,
@@ -31,7 +35,11 @@ class Router:
         auth: Authenticator | None,
         manages: bool,
         shows_sessions: bool = False,
+        copies: bool = False,
     ) -> None:
+        self._exchange = CopiedExchange if copies else Exchange
+        self._memory_read = CopiedMemoryRead if copies else MemoryRead
+        self._memory_search = CopiedMemorySearch if copies else MemorySearch
         self._forwarding = forwarding
         self._auth = auth
         self._shows_sessions = shows_sessions
@@ -58,10 +66,10 @@ class Router:
         if handled or (self._auth is not None and self._auth.needs_body and request.has_body):
             return Execution(port, client, request, route)
         if self._shows_sessions and is_small_search(request, route):
-            return MemorySearch(port, client, request, route, self._shows_memory)
+            return self._memory_search(port, client, request, route, self._shows_memory)
         if self._shows_memory and route.intent is _READ_MEMORY:
-            return MemoryRead(port, client, request, route)
-        return Exchange(port, client, request, route)
+            return self._memory_read(port, client, request, route)
+        return self._exchange(port, client, request, route)
 
 
 def aliased(request: Request, route: Route, agent_id: str) -> tuple[Request, Route]:

@@ -66,7 +66,7 @@ def test_a_gateway_that_only_forwards_loses_everything(
     async def forward(call: ExecuteCall) -> Forward:
         return Forward()
 
-    monkeypatch.setattr(app, "_real_use_case", lambda: lambda *_: (forward, Cache()))
+    monkeypatch.setattr(app, "build_use_case", lambda: lambda *_: (forward, Cache()))
     assert run(["demo", "--once", "--json"]) == 1
     assert _lines(capfd.readouterr().out)[-1] == {"sum": {"arrived": 0, "refused": 0, "lost": 90}}
 

@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.app import _real_use_case
 from gateway.config.load import ConfigError
 from gateway.config.memory import Memory, OpenSearchStore, Retention, Window
 from gateway.config.types import Secret
@@ -22,6 +21,7 @@ from gateway.memory.store import NEWEST, StoreUnavailable, TooLargeForStore, Unr
 from gateway.observe.logs import configure
 from gateway.observe.metrics import Metrics
 from gateway.runtime import Runtime
+from gateway.use_cases import build_use_case
 from tests.conftest import settings_for
 from tests.memory.conversations import assistant, texts, turn, user
 from tests.memory.in_memory_store import InMemoryStore
@@ -354,7 +354,7 @@ async def test_a_reload_keeps_the_store_unless_it_is_another_one() -> None:
 
 async def test_settings_that_are_refused_do_not_use_the_store(tmp_path: Path) -> None:
     memory = {"memory": {"sqlite": {"path": str(tmp_path / "memory.sqlite3")}}}
-    use_case = _real_use_case()
+    use_case = build_use_case()
     runtime = Runtime(settings_for("http://a", memory), use_case, LOG, Metrics())
     rules = {"agents": {"rules": [{"agent": "a", "provider": "unknown"}]}}
     with pytest.raises(ConfigError):

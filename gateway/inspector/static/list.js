@@ -45,7 +45,7 @@ function drawRow(element, index) {
   element.classList.toggle("selected", row.id === selected);
   cells[0].textContent = time(row.started);
   method.textContent = row.method;
-  link.textContent = row.target;
+  link.textContent = row.target.replace(/^\/_plugins\/_ml\//, "…/");
   link.title = row.target;
   link.href = address(row);
   cells[2].textContent = row.agent;
@@ -53,7 +53,9 @@ function drawRow(element, index) {
   cells[3].textContent = row.type;
   cells[4].textContent = row.provider;
   cells[4].title = row.provider;
-  cells[5].textContent = row.strategy || (row.intent === "passthrough" ? "" : row.error);
+  cells[5].textContent = row.strategy || row.error || "passed on";
+  cells[5].title = cells[5].textContent;
+  cells[5].classList.toggle("is-passed", !row.strategy && !row.error);
   cells[5].classList.toggle("is-error", !row.strategy && Boolean(row.error));
   status.textContent = row.status || "cut";
   status.className = `status s${Math.floor(row.status / 100)}`;
@@ -134,7 +136,8 @@ async function loadOlder() {
     const page = await fetchJson(`/inspector/api/exchanges?${query}`, { signal: control.signal });
     rows.push(...page.rows);
     next = page.next;
-    update();
+    showCount();
+    list.extend(rows.length);
   } catch (error) {
     if (error.name !== "AbortError") showProblem(`Older exchanges can't be read: ${error.message}`);
   } finally {
@@ -162,9 +165,13 @@ function add(newest) {
   update(newest.length);
 }
 
-function update(added = 0) {
+function showCount() {
   find("count").textContent = rows.length ? `${count(rows.length)}${next === null ? "" : "+"} shown` : "";
   find("grid").setAttribute("aria-rowcount", next === null ? rows.length + 1 : -1);
+}
+
+function update(added = 0) {
+  showCount();
   find("grid").hidden = rows.length === 0;
   find("empty").hidden = rows.length > 0;
   find("empty-none").hidden = filterQuery().size > 0;

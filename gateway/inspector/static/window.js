@@ -27,6 +27,13 @@ export class WindowedList {
     return this.#height;
   }
 
+  /** Set how many rows there are, after older ones came at the end. */
+  extend(length) {
+    this.#length = length;
+    this.#sizer.style.height = `${length * this.#height}px`;
+    this.#later();
+  }
+
   /** Set how many rows there are, and draw again. added: rows that came on top; the visible ones stay in place. */
   resize(length, added = 0) {
     this.#length = length;

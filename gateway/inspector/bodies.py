@@ -1,0 +1,135 @@
+"""Bodies as they are recorded: decoded, without media and secrets."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+
+import msgspec
+
+from gateway.errors import GatewayError
+from gateway.observe.media import Keep, shorten_media
+from gateway.observe.record import Body
+from gateway.observe.redaction import Redactor
+from gateway.observe.secrets import Secrets, is_secret_name
+from gateway.proxy import content_coding
+from gateway.proxy.body_copy import BodyCopy, without_chunk_lines
+
+_CONTENT = 256 * 1024 * 1024
+"""Most bytes of a content that is decoded to be recorded."""
+_UNKNOWN_CODING = "Not recorded: its content coding can't be decoded."
+_CUT_CODING = "Not recorded: it is cut, and so its content coding can't be decoded."
+_SHORT = 4096
+"""Longest body, in bytes, in which a medium is told by the name before it."""
+_MEDIA_NAMES = frozenset({b"data", b"bytes", b"url"})
+_KNOWN_NAMES = 10_000
+
+
+class BodyMaker:
+    """Makes bodies of records. keep: keeps the bytes of media; None if they are not kept."""
+
+    def __init__(self, redactor: Redactor, keep: Keep | None) -> None:
+        self._redactor = redactor
+        self._keep = keep
+        self._plain: dict[bytes, bool] = {}
+
+    def copied(self, copy: BodyCopy, chunk_lines: bool, codings: Sequence[str], found: Secrets) -> Body:
+        """Return a copied body, which may be cut. chunk_lines: the copy has them."""
+        pieces = [without_chunk_lines(copy.pieces)] if chunk_lines else copy.pieces
+        if copy.is_whole:
+            return self.make(pieces, codings, found, copy.size)
+        body = self.make(pieces, codings, found, copy.size, cut=True)
+        if body.omitted:
+            return body
+        if copy.size > copy.limit:
+            omitted = f"Cut: {copy.size} bytes came, and the first {copy.limit} were recorded."
+        else:
+            omitted = "Cut: the rest did not arrive."
+        return msgspec.structs.replace(body, omitted=omitted)
+
+    def make(
+        self,
+        pieces: Sequence[bytes | memoryview],
+        codings: Sequence[str],
+        found: Secrets,
+        size: int = -1,
+        cut: bool = False,
+    ) -> Body:
+        """Return a body. pieces: of the body in its content coding. size: to report; -1: that of the pieces."""
+        if size < 0:
+            size = sum(map(len, pieces))
+        if codings and size:
+            try:
+                pieces = [content_coding.decompress_whole(b"".join(pieces), codings, _CONTENT)]
+            except GatewayError:
+                return Body(
+                    size, omitted="Not recorded: its content coding can't be decoded" + ", as it is cut" * cut + "."
+                )
+        if len(pieces) == 1 and self.is_plain(pieces[0]):
+            try:
+                return Body(size, str(pieces[0], "utf-8"))
+            except UnicodeDecodeError:
+                pass
+        content = self._without_media(pieces)
+        try:
+            text = content.decode()
+        except UnicodeDecodeError as error:
+            if not (cut and error.end == len(content)):
+                return self._binary(content, size, found)
+            text = content[: error.start].decode()
+        return Body(size, self._redactor.text(text, found))
+
+    def is_plain(self, content: bytes | memoryview) -> bool:
+        """Return True if a short body can have neither secrets nor media: JSON whose names are known to be harmless.
+
+        Each colon follows a name, also in strings of JSON, and there are no assignments.
+        """
+        if len(content) > _SHORT or isinstance(content, memoryview) or self._redactor.has_rules or b"=" in content:
+            return False
+        escapes = 2 if b"\\" in content else 0
+        if escapes and b"\\u" in content:
+            return False
+        plain = self._plain
+        colon = content.find(b":")
+        while colon >= 0:
+            quote = content.rfind(b'"', 0, colon - 1)
+            name = content[max(0, quote - escapes) : colon]
+            if not (plain[name] if name in plain else self._is_plain_name(name)):
+                return False
+            colon = content.find(b":", colon + 1)
+        return True
+
+    def _is_plain_name(self, token: bytes) -> bool:
+        """Return True for the token of a harmless name, with the two bytes before it if there are escapes."""
+        plain = _read_name(token)
+        known = bool(plain) and plain not in _MEDIA_NAMES and not is_secret_name(plain.decode("utf-8", "replace"))
+        if len(self._plain) < _KNOWN_NAMES:
+            self._plain[token] = known
+        return known
+
+    def _without_media(self, pieces: Sequence[bytes | memoryview]) -> bytes:
+        if len(pieces) == 1:
+            return shorten_media(pieces[0], keep=self._keep)
+        out: list[bytes] = []
+        for piece in pieces:
+            out.append(shorten_media(piece, out[-1] if out else b"", self._keep))
+        return b"".join(out)
+
+    def _binary(self, content: bytes, size: int, found: Secrets) -> Body:
+        """Return a body that is no text, unless it may hold a secret: there is no way to remove that."""
+        text = content.decode("latin-1")
+        if self._redactor.text(text, found) != text or found.hide(text) != text:
+            return Body(size, omitted="Not recorded: it is no text, and may hold a secret.")
+        return Body(size, base64.b64encode(content).decode("ascii"), "base64")
+
+
+def _read_name(token: bytes) -> bytes:
+    r"""Return the name in ``"name"``, or in JSON in a string, ``\"name\"``; b"" if it is none, or has other escapes."""
+    if not token.endswith(b'"'):
+        return b""
+    before, quote, name = token[:-1].rpartition(b'"')
+    is_nested = name.endswith(b"\\")
+    if not quote or is_nested != before.endswith(b"\\") or before == b"\\\\":
+        return b""
+    name = name[:-1] if is_nested else name
+    return b"" if b"\\" in name else name

@@ -1,0 +1,183 @@
+"""The recorder: takes exchanges from the event loop, and gives their records to the sinks, in a thread of its own.
+
+The event loop only appends to a queue, and wakes the thread if it sleeps. When the thread can't keep up, exchanges are
+dropped and counted, so that forwarding never waits and memory is bounded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from gateway.config.inspector import Inspector
+from gateway.inspector.records import ReadUsage, RecordMaker
+from gateway.inspector.store import RecordSink, StoreError
+from gateway.observe.logs import Logger
+from gateway.observe.metrics import Metrics
+from gateway.observe.record import ExchangeRecord
+from gateway.observe.redact import describe_exception
+from gateway.proxy.capture import Captured
+
+GATHER = 0.1
+"""Seconds in which exchanges are gathered, so that the thread wakes ten times a second at most."""
+_BATCH = 256
+"""Most records that a sink gets at a time."""
+_LARGE = 4 * 1024 * 1024
+"""Bytes of exchanges whose records a sink gets at a time; one exchange may be larger."""
+_TURN = 16
+"""Records after which the event loop's thread gets its turn, which it would otherwise wait a switch interval for."""
+_LOG_EVERY = 60.0
+
+
+class Recorder:
+    """Implements `gateway.proxy.capture.Capture`. open_sinks: called in a thread; the recorder closes the sinks.
+
+    Raises:
+        ConfigError: a path or an expression of the settings can't be used.
+    """
+
+    def __init__(
+        self,
+        settings: Inspector,
+        open_sinks: Callable[[], Sequence[RecordSink]],
+        log: Logger,
+        metrics: Metrics,
+        read_usage: ReadUsage | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.settings = settings
+        self.passthrough = settings.passthrough != "none"
+        self.bodies = settings.passthrough == "bodies"
+        self.body_limit = settings.body_bytes
+        self._open_sinks = open_sinks
+        self._sinks: Sequence[RecordSink] = ()
+        self._log = log
+        self._metrics = metrics
+        self._clock = clock
+        self._maker = RecordMaker(settings, os.getpid(), self._keep if settings.media == "keep" else None, read_usage)
+        self._queue: deque[tuple[Captured, int]] = deque()
+        self._taken = self._done = 0  # bytes; each is written by one thread only
+        self._awake = self._stopping = False
+        self._wake = threading.Event()
+        self._gather = threading.Event()
+        self._faults: dict[str, str] = {}
+        self._logged: dict[str, int] = {}
+        self._log_at = 0.0
+        self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
+
+    async def start(self) -> None:
+        """Open the sinks, and start the thread.
+
+        Raises:
+            StoreError, ConfigError: a sink can't be opened.
+        """
+        self._sinks = await asyncio.to_thread(self._open_sinks)
+        self._thread.start()
+
+    async def stop(self, seconds: float) -> None:
+        """Record what waits, and close the sinks. What is not recorded after `seconds` is dropped."""
+        if not self._thread.is_alive():
+            return
+        self._stopping = True
+        self._gather.set()
+        self._wake.set()
+        await asyncio.to_thread(self._thread.join, seconds)
+        if self._thread.is_alive():
+            self._drop("stopped", len(self._queue))
+            self._queue.clear()
+
+    # On the event loop
+
+    def add(self, captured: Captured) -> None:
+        """See `Capture`."""
+        size = captured.bodies.size if captured.bodies is not None else 0
+        queue = self._queue
+        if len(queue) >= self.settings.queue or self._taken - self._done + size > self.settings.queue_bytes:
+            self._metrics.record_dropped("queue")
+            return
+        self._taken += size
+        queue.append((captured, size))
+        if not self._awake:
+            self._awake = True
+            self._wake.set()
+
+    # In the thread
+
+    def _run(self) -> None:
+        while not self._stopping or self._queue:
+            self._wake.wait()
+            self._wake.clear()
+            self._gather.wait(GATHER)
+            while self._queue:
+                self._record(self._next())
+            self._awake = False
+            if self._queue or self._stopping:  # an exchange that came meanwhile has not set the event
+                self._wake.set()
+            self._log_faults()
+        self._close()
+
+    def _next(self) -> list[ExchangeRecord]:
+        """Make the records of the next exchanges: some hundred, or one that is large."""
+        records: list[ExchangeRecord] = []
+        total = 0
+        offset = time.time() - time.monotonic()
+        while self._queue and len(records) < _BATCH and total < _LARGE:
+            captured, size = self._queue.popleft()
+            total += size
+            try:
+                records.append(self._maker.make(captured, offset))
+            except Exception:
+                self._log.exception("internal error", request_id=captured.id)
+                self._drop("fault")
+            self._done += size
+            if len(records) % _TURN == 0:
+                time.sleep(0)
+        return records
+
+    def _record(self, records: list[ExchangeRecord]) -> None:
+        for sink in self._sinks if records else ():
+            try:
+                sink.add(records)
+            except Exception as error:
+                self._failed(sink, error, len(records))
+
+    def _keep(self, sha256: str, media_type: str, data: bytes) -> None:
+        for sink in self._sinks:
+            try:
+                sink.keep_medium(sha256, media_type, data)
+            except Exception as error:
+                self._failed(sink, error, 0)
+
+    def _close(self) -> None:
+        for sink in self._sinks:
+            try:
+                sink.close()
+            except Exception as error:
+                self._failed(sink, error, 0)
+
+    def _failed(self, sink: RecordSink, error: Exception, count: int) -> None:
+        """Count records that a sink did not take, and note why."""
+        self._drop(sink.name, count)
+        self._faults[sink.name] = str(error) if isinstance(error, StoreError) else describe_exception(error, False)
+
+    def _drop(self, reason: str, count: int = 1) -> None:
+        self._metrics.record_dropped(reason, count)
+
+    def _log_faults(self) -> None:
+        """Log once a minute why records were dropped."""
+        now = self._clock()
+        if now < self._log_at:
+            return
+        dropped = self._metrics.records_dropped()
+        news = {name: count - self._logged.get(name, 0) for name, count in dropped.items()}
+        parts = [f"{name}: {count}" for name, count in news.items() if count]
+        parts += [f"{name}: {fault}" for name, fault in self._faults.items()]
+        if parts:
+            self._log_at = now + _LOG_EVERY
+            self._logged = dropped
+            self._faults = {}
+            self._log.warning("records dropped", reason="; ".join(parts))

@@ -1,0 +1,266 @@
+"""Makes the record of an exchange, redacted, from what the data port left of it. It runs in the recorder's thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import msgspec
+
+from gateway.config.inspector import Inspector
+from gateway.config.problems import ConfigError, ConfigProblem
+from gateway.errors import GatewayError
+from gateway.http1.request_heads import Fields
+from gateway.http1.response_heads import ResponseHead
+from gateway.inspector.bodies import BodyMaker
+from gateway.observe.json_path import read_path
+from gateway.observe.media import Keep
+from gateway.observe.patterns import BadPattern, Pattern
+from gateway.observe.record import Body, ExchangeRecord, HttpMessage, RecordedError, RecordedProblem, Step, Usage
+from gateway.observe.redact import describe_error
+from gateway.observe.redaction import Redactor
+from gateway.observe.secrets import Secrets
+from gateway.ports import Answer
+from gateway.proxy.capture import Bodies, Captured
+from gateway.recent import Recent
+
+ReadUsage = Callable[[Captured, bytes], Usage | None]
+"""Returns the usage that a cluster's answer reports. bytes: its content; b"" if it is not known."""
+_NOT_RECORDED = "Not recorded (inspector.passthrough)."
+_JSON = (("Content-Type", "application/json; charset=UTF-8"),)
+_LINES = 2048
+"""Most redacted header lines that are kept: clients and clusters repeat them."""
+
+
+class _Head(NamedTuple):
+    """The redacted fields of a message, its secrets, and what else is read from them."""
+
+    headers: tuple[tuple[str, str], ...]
+    secrets: tuple[str, ...]
+    user_agent: str
+    codings: tuple[str, ...]
+
+
+class RecordMaker:
+    """Makes records. worker: the process. keep: keeps the bytes of media; None if they are not kept.
+
+    Raises:
+        ConfigError: a path or an expression of the settings can't be used.
+    """
+
+    def __init__(
+        self,
+        settings: Inspector,
+        worker: int,
+        keep: Keep | None = None,
+        read_usage: ReadUsage | None = None,
+    ) -> None:
+        self._redactor = make_redactor(settings)
+        self._bodies = BodyMaker(self._redactor, keep)
+        self._worker = worker
+        self._read_usage = read_usage
+        self._heads: Recent[_Head] = Recent(512)
+        self._lines: dict[bytes, tuple[tuple[str, str], tuple[str, ...]]] = {}
+
+    def make(self, captured: Captured, offset: float) -> ExchangeRecord:
+        """Return the record of an exchange. offset: seconds from `time.monotonic` to the time since the epoch."""
+        bodies = captured.bodies
+        found = Secrets()
+        head = self._request_head(captured.request.fields, found)
+        if bodies is None:
+            size = captured.request.fields.length or 0
+            request = HttpMessage(head.headers, Body(size, omitted=_NOT_RECORDED))
+            return self._record(captured, offset, head, found, request, self._response_line(captured, found))
+        request = HttpMessage(head.headers, self._request_body(bodies, head, found))
+        forwarded = None
+        if bodies.sent is not None and bodies.sent_head:
+            lines = self._headers(bodies.sent_head[:-4].split(b"\r\n"), found)
+            forwarded = HttpMessage(lines, self._bodies.make(bodies.sent, (), found))
+        response = self._response(captured, bodies, found)
+        answered = self._answered(captured, bodies, found)
+        record = self._record(captured, offset, head, found, request, response, forwarded, answered)
+        return _without_secrets(record, found) if found else record
+
+    def _record(
+        self,
+        captured: Captured,
+        offset: float,
+        head: _Head,
+        found: Secrets,
+        request: HttpMessage,
+        response: HttpMessage | None,
+        forwarded: HttpMessage | None = None,
+        answered: HttpMessage | None = None,
+    ) -> ExchangeRecord:
+        route, started, bodies = captured.route, captured.started, captured.bodies
+        error = captured.error
+        return ExchangeRecord(  # by position, because names take seven times as long
+            captured.id,
+            offset + started,
+            captured.ended - started,
+            captured.request.method.decode("ascii"),
+            self._redactor.target(captured.request.target, found),
+            route.intent.value,
+            captured.status,
+            self._worker,
+            captured.connection,
+            captured.client,
+            head.user_agent,
+            route.id if route.kind == "agents" else "",
+            captured.answered_at - started if captured.answered_at else None,
+            None if bodies is None else bodies.delivery,
+            None if error is None else describe(error),
+            self._usage(captured),
+            "",
+            "",
+            () if bodies is None or not bodies.read_at else _steps(captured, bodies),
+            request,
+            forwarded,
+            "",
+            response,
+            answered,
+        )
+
+    def _usage(self, captured: Captured) -> Usage | None:
+        if self._read_usage is None or captured.bodies is None or captured.bodies.delivery is None:
+            return None
+        copy = captured.bodies.response
+        return self._read_usage(captured, copy.content() if copy is not None else b"")
+
+    def _request_body(self, bodies: Bodies, head: _Head, found: Secrets) -> Body:
+        if isinstance(bodies.request, bytes):
+            return self._bodies.make((bodies.request,), head.codings, found)
+        return self._bodies.copied(bodies.request, bodies.chunk_lines, head.codings, found)
+
+    def _response_line(self, captured: Captured, found: Secrets) -> HttpMessage | None:
+        """Return the cluster's response without its body."""
+        if captured.head is None:
+            return None
+        head = self._response_head(captured.head, found)
+        return HttpMessage(head.headers, Body(captured.head.length or 0, omitted=_NOT_RECORDED))
+
+    def _response(self, captured: Captured, bodies: Bodies, found: Secrets) -> HttpMessage | None:
+        copy = bodies.response
+        if copy is None or copy.head is None:
+            return self._response_line(captured, found)
+        head = self._response_head(copy.head, found)
+        return HttpMessage(head.headers, self._bodies.copied(copy, not copy.decoded, head.codings, found))
+
+    def _answered(self, captured: Captured, bodies: Bodies, found: Secrets) -> HttpMessage | None:
+        """Return what the client got, if it is not the cluster's response."""
+        answer, error = captured.answer, captured.error
+        if answer is None and error is None:
+            return None if bodies.relayed is None else HttpMessage((), self._bodies.make(bodies.relayed, (), found))
+        if error is not None:
+            answer = Answer(error.status, {}, msgspec.json.encode(error.body()))
+        assert answer is not None
+        headers = tuple((name, self._redactor.header(name, value, found)) for name, value in answer.headers.items())
+        return HttpMessage(headers or _JSON, self._bodies.make((answer.body,), (), found))
+
+    # Heads
+
+    def _request_head(self, fields: Fields, found: Secrets) -> _Head:
+        head = self._heads.get(fields, lambda: self._read_head(fields.lines))
+        found.update(head.secrets)
+        return head
+
+    def _response_head(self, response: ResponseHead, found: Secrets) -> _Head:
+        head = self._heads.get(response, lambda: self._read_head(response.lines))
+        found.update(head.secrets)
+        return head
+
+    def _read_head(self, lines: Iterable[bytes]) -> _Head:
+        found = Secrets()
+        headers = self._headers(lines, found)
+        agent = next((value for name, value in headers if name.lower() == "user-agent"), "")
+        codings = tuple(value for name, value in headers if name.lower() == "content-encoding")
+        return _Head(headers, tuple(found), agent, codings)
+
+    def _headers(self, lines: Iterable[bytes], found: Secrets) -> tuple[tuple[str, str], ...]:
+        known = self._lines
+        headers = []
+        for line in lines:
+            entry = known.get(line)
+            if entry is None:
+                secrets = Secrets()
+                entry = self._redactor.headers((line,), secrets)[0], tuple(secrets)
+                if len(known) >= _LINES:
+                    known.clear()
+                known[line] = entry
+            headers.append(entry[0])
+            if entry[1]:
+                found.update(entry[1])
+        return tuple(headers)
+
+
+def _steps(captured: Captured, bodies: Bodies) -> tuple[Step, ...]:
+    """Return the steps of an exchange whose request was read."""
+    started, read_at, sent_at = captured.started, bodies.read_at, bodies.sent_at
+    steps = [Step("read", 0.0, read_at - started)]
+    if bodies.steps is not None:
+        steps += [Step(name, begun - started, end - begun) for name, begun, end in bodies.steps.taken]
+    elif sent_at:
+        steps.append(Step("plan", read_at - started, sent_at - read_at))
+    if sent_at:
+        answered_at = captured.answered_at
+        steps.append(Step("upstream", sent_at - started, (answered_at or captured.ended) - sent_at))
+        if answered_at:
+            steps.append(Step("answer", answered_at - started, captured.ended - answered_at))
+    return tuple(steps)
+
+
+def describe(error: GatewayError) -> RecordedError:
+    """Return an error as the log shows it."""
+    shown = describe_error(error, payloads=False)
+    problems = tuple(
+        RecordedProblem(problem.get("code", ""), problem.get("field", ""), problem.get("reason", ""))
+        for problem in shown["problems"]
+    )
+    return RecordedError(shown["type"], shown["reason"], problems)
+
+
+def _without_secrets(record: ExchangeRecord, found: Secrets) -> ExchangeRecord:
+    """Return the record without the secrets of any of its texts in any other."""
+    changes: dict[str, HttpMessage | str] = {}
+    for name in ("request", "forwarded", "response", "answered"):
+        message: HttpMessage | None = getattr(record, name)
+        if message is not None:
+            headers = tuple([(key, found.hide(value)) for key, value in message.headers])
+            body = _hide(message.body, found)
+            if body is not message.body or headers != message.headers:
+                changes[name] = HttpMessage(headers, body)
+    target = found.hide(record.target)
+    if target != record.target:
+        changes["target"] = target
+    return msgspec.structs.replace(record, **changes) if changes else record
+
+
+def _hide(body: Body, found: Secrets) -> Body:
+    if not body.text or body.encoding:
+        return body
+    hidden = found.hide(body.text)
+    return body if hidden is body.text else msgspec.structs.replace(body, text=hidden)
+
+
+def make_redactor(settings: Inspector) -> Redactor:
+    """Return the redactor of the settings.
+
+    Raises:
+        ConfigError: a path or an expression can't be used.
+    """
+    problems, paths, patterns = [], [], []
+    for index, path in enumerate(settings.redact_paths):
+        try:
+            paths.append(read_path(path))
+        except ValueError:
+            problems.append(
+                ConfigProblem(f"inspector.redact_paths[{index}]", "is not a path", repr(path), "such as a.b[*].c")
+            )
+    for index, pattern in enumerate(settings.redact_patterns):
+        try:
+            patterns.append(Pattern(pattern))
+        except BadPattern as error:
+            problems.append(ConfigProblem(f"inspector.redact_patterns[{index}]", str(error), repr(pattern)))
+    if problems:
+        raise ConfigError(problems)
+    return Redactor(paths, patterns)

@@ -1,0 +1,159 @@
+"""Media in recorded bodies: base64 is replaced by type, length and hash of its bytes, in any JSON and at any depth.
+
+The base64 is found in the text itself, so that the same medium is found in what a client sent, in a string of JSON that
+the gateway made of it, and in what the cluster answered. No call of C code gets more than a window of it, because such
+a call blocks the event loop.
+"""
+
+from __future__ import annotations
+
+import binascii
+import hashlib
+import re
+from collections.abc import Callable, Iterator
+
+Data = bytes | memoryview
+Keep = Callable[[str, str, bytes], None]
+"""Keeps a medium: its SHA-256 as 64 hexadecimal digits, its type, its bytes."""
+
+_SHORTEST = 64
+"""Characters of base64 that can be a medium: with a data URL before it, or the signature of a known type."""
+_ANY = 1024
+"""Characters of base64 that are a medium of any type."""
+_WINDOW = 64 * 1024
+_BACKSLASH = ord("\\")
+_CHARACTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/\\"
+_RUN = re.compile(rb"[A-Za-z0-9+/]{%d,}+" % _SHORTEST)
+_MORE = re.compile(rb"[A-Za-z0-9+/]*+")
+_JOINT = re.compile(rb"(?:\\{1,7}[nr/]|[\r\n]){1,4}(?=[A-Za-z0-9+/]{2})")
+_PADDING = re.compile(rb"(?:=|\\{1,7}u003[dD]){0,2}")
+_URL = re.compile(
+    rb"data:([A-Za-z0-9][A-Za-z0-9.+-]{0,63}\\{0,7}/[A-Za-z0-9][A-Za-z0-9.+-]{0,63})(?:;[^;,\"]{1,64})*;base64,\Z"
+)
+_SHORT = 4096
+_BEFORE = 300
+"""Bytes in which the beginning of a data URL is."""
+_FOREIGN = re.compile(rb"[^A-Za-z0-9+/]+")
+_ESCAPE = re.compile(rb"\\+[nr]")
+_SIGNATURES: tuple[tuple[int, bytes, str], ...] = (
+    (0, b"\x89PNG\r\n\x1a\n", "image/png"),
+    (0, b"\xff\xd8\xff", "image/jpeg"),
+    (0, b"GIF8", "image/gif"),
+    (8, b"WEBP", "image/webp"),
+    (8, b"WAVE", "audio/wav"),
+    (0, b"%PDF-", "application/pdf"),
+    (4, b"ftypM4A", "audio/mp4"),
+    (4, b"ftypheic", "image/heic"),
+    (4, b"ftypavif", "image/avif"),
+    (4, b"ftypqt", "video/quicktime"),
+    (4, b"ftyp", "video/mp4"),
+    (0, b"\x1aE\xdf\xa3", "video/webm"),
+    (0, b"OggS", "audio/ogg"),
+    (0, b"ID3", "audio/mpeg"),
+    (0, b"fLaC", "audio/flac"),
+    (0, b"PK\x03\x04", "application/zip"),
+    (0, b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "application/msword"),
+)
+
+
+def shorten_media(data: Data, before: bytes = b"", keep: Keep | None = None) -> bytes:
+    """Return a body with ``[MEDIA type=… length=… sha256=…]`` in place of each medium.
+
+    before: what precedes `data`, at least the last 300 bytes of it. keep: called with each medium.
+    """
+    out: list[bytes] = []
+    done = 0
+    for start, end in _runs(data) if _may_hold_media(data) else ():
+        preceding = bytes(data[max(0, start - _BEFORE) : start])
+        url = _URL.search(before[-_BEFORE:] + preceding if start < _BEFORE else preceding)
+        kind = _type_of(data, start)
+        if url is None and not kind and end - start < _ANY:
+            continue
+        named = url[1].replace(b"\\", b"").decode("ascii") if url is not None else ""
+        medium = _describe(data, start, end, named or kind or "application/octet-stream", keep)
+        out += (bytes(data[done:start]), medium)
+        padding = _PADDING.match(data, end)
+        done = end if padding is None else padding.end()
+    return b"".join((*out, bytes(data[done:]))) if out else bytes(data)
+
+
+def _may_hold_media(data: Data) -> bool:
+    """Return False for a short body without the names that come before media."""
+    return len(data) > _SHORT or isinstance(data, memoryview) or b"data" in data or b"bytes" in data
+
+
+def _runs(data: Data) -> Iterator[tuple[int, int]]:
+    """Yield start and end of each run of base64, without its padding."""
+    position, size = 0, len(data)
+    while position < size:
+        window = min(position + _WINDOW, size)
+        match = _RUN.search(data, position, window)
+        if match is not None:
+            end = _end_of_run(data, match.end())
+            yield _start_of_run(data, match.start()), end
+            position = end + 1
+        elif window == size:
+            return
+        else:
+            position = window - _SHORTEST + 1  # a run may have begun before the end of the window
+
+
+def _start_of_run(data: Data, start: int) -> int:
+    """Return the start of a run in which slashes are escaped, so that only its later part is long enough."""
+    if start and data[start - 1] == _BACKSLASH:
+        preceding = bytes(data[max(0, start - _WINDOW) : start])
+        start -= len(preceding) - len(preceding.rstrip(_CHARACTERS))
+        while data[start] == _BACKSLASH:
+            start += 1
+    return start
+
+
+def _end_of_run(data: Data, end: int) -> int:
+    while True:
+        more = _MORE.match(data, end, min(end + _WINDOW, len(data)))
+        assert more is not None
+        if more.end() == end:
+            joint = _JOINT.match(data, end)
+            if joint is None:
+                return end
+            end = joint.end()
+        else:
+            end = more.end()
+
+
+def _type_of(data: Data, start: int) -> str:
+    """Return the type that the first bytes tell; "" for none."""
+    first = binascii.a2b_base64(bytes(data[start : start + 32]))
+    return next((name for at, sign, name in _SIGNATURES if first.startswith(sign, at)), "")
+
+
+def _describe(data: Data, start: int, end: int, kind: str, keep: Keep | None) -> bytes:
+    digest = hashlib.sha256()
+    kept: list[bytes] = []
+    length = 0
+    for piece in _decoded(data, start, end):
+        digest.update(piece)
+        length += len(piece)
+        if keep is not None:
+            kept.append(piece)
+    sha256 = digest.hexdigest()
+    if keep is not None:
+        keep(sha256, kind, b"".join(kept))
+    return b"[MEDIA type=%b length=%d sha256=%b]" % (kind.encode("ascii"), length, sha256.encode("ascii"))
+
+
+def _decoded(data: Data, start: int, end: int) -> Iterator[bytes]:
+    """Yield the bytes of a run of base64 in pieces. Line breaks and escapes in it are skipped."""
+    if end - start <= _WINDOW or _has_joints(data, start, end):
+        data = _FOREIGN.sub(b"", _ESCAPE.sub(b"", data[start:end]))
+        start, end = 0, len(data)
+    for position in range(start, end, _WINDOW):
+        piece = bytes(data[position : min(position + _WINDOW, end)])
+        if len(piece) % 4 == 1:
+            piece = piece[:-1]  # of a text that was cut
+        yield binascii.a2b_base64(piece + b"=" * (-len(piece) % 4))
+
+
+def _has_joints(data: Data, start: int, end: int) -> bool:
+    windows = (bytes(data[at : min(at + _WINDOW, end)]) for at in range(start, end, _WINDOW))
+    return any(b"\\" in window or b"\n" in window or b"\r" in window for window in windows)

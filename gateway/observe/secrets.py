@@ -1,0 +1,94 @@
+"""What a secret is called, what is stored in its place, and the secrets that were found in one exchange."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from urllib.parse import quote
+
+from gateway.observe.redact import SECRET_WORDS
+
+_WORDS = (
+    *(word for word in SECRET_WORDS if word != "token"),
+    *("credential", "access_key", "access-key", "accesskey", "private_key", "private-key", "privatekey", "passphrase"),
+)
+_OWNERS = ("access", "refresh", "auth", "api", "session", "bearer")
+"""Whose tokens are secrets, in the plural too."""
+_COUNTS = re.compile(rf"{''.join(f'(?<!{word})(?<!{word}[_-])' for word in _OWNERS)}token(?:s(?![a-z])|i[sz])")
+_COUNTED = re.compile(r"token[_-]?(?:counts?|limits?|filters?|chars|usage|budget)")
+_QUICK = tuple(word.encode() for word in (*_WORDS, "bearer ", "basic "))
+_PLURALS = tuple(f"{word}{joint}tokens".encode() for word in _OWNERS for joint in ("", "_", "-"))
+_HARMLESS = (b"tokens", b"tokeniz")
+_START = "[REDACTED length="
+_LEAST = 8
+"""Shortest secret, in characters, that is removed from other texts. A shorter one may be a word of them."""
+
+
+@lru_cache(4096)
+def is_secret_name(name: str) -> bool:
+    """Return True if a header, parameter or member of this name holds a secret. A number of tokens is none."""
+    lowered = name.lower()
+    if any(word in lowered for word in _WORDS):
+        return True
+    return "token" in lowered and "token" in _COUNTED.sub("", _COUNTS.sub("", lowered))
+
+
+def may_hold_secret(text: str) -> bool:
+    """Return False if nothing in a text names a secret."""
+    lowered = text.lower().encode("utf-8", "surrogatepass")
+    if any(word in lowered for word in _QUICK):
+        return True
+    if b"token" in lowered:
+        counts = sum(lowered.count(word) for word in _HARMLESS)
+        if lowered.count(b"token") > counts or any(word in lowered for word in _PLURALS):
+            return True
+    return b"\\u00" in lowered or (b"://" in lowered and b"@" in lowered)
+
+
+def marker(secret: str) -> str:
+    """Return what is stored in place of a secret."""
+    digest = hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"{_START}{len(secret)} sha256={digest[:12]}]"
+
+
+class Secrets:
+    """The secrets that were found in the texts of one exchange."""
+
+    __slots__ = ("_found",)
+
+    def __init__(self, found: Iterable[str] = ()) -> None:
+        self._found: set[str] = set(found)
+
+    def __bool__(self) -> bool:
+        return bool(self._found)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found)
+
+    def add(self, secret: str) -> None:
+        """Note a secret, unless it is too short to be told from a word, or a reference to one."""
+        if len(secret) >= _LEAST and "${" not in secret and not secret.startswith(_START):
+            self._found.add(secret)
+
+    def update(self, secrets: Iterable[str]) -> None:
+        """Note secrets that were found before."""
+        self._found.update(secrets)
+
+    def hide(self, text: str) -> str:
+        """Return `text` without the secrets, also where they are escaped as JSON or for a URL."""
+        for secret in sorted(self._found, key=len, reverse=True) if len(self._found) > 1 else self._found:
+            for form in _forms(secret):
+                if form in text:
+                    text = text.replace(form, marker(secret))
+        return text
+
+
+@lru_cache(1024)
+def _forms(secret: str) -> tuple[str, ...]:
+    once = json.dumps(secret, ensure_ascii=False)[1:-1]
+    as_ascii = json.dumps(secret)[1:-1]
+    forms = (secret, once, as_ascii, *(json.dumps(form)[1:-1] for form in (once, as_ascii)))
+    return tuple(dict.fromkeys((*forms, quote(secret, safe="", errors="replace"))))

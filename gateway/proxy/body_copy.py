@@ -1,0 +1,88 @@
+"""Copies of bodies, collected while they are sent on."""
+
+from __future__ import annotations
+
+from gateway.http1.bodies import Chunked
+from gateway.http1.response_heads import ResponseHead
+from gateway.http1.rules import Malformed
+from gateway.proxy import content_coding
+from gateway.unified.budget import SMALL_TEXT
+
+
+class BodyCopy:
+    """A body as it came. limit: most bytes that are kept; the rest is only counted.
+
+    pieces: what is kept. size: bytes of the whole body so far. complete: its end has arrived.
+    """
+
+    __slots__ = ("complete", "limit", "pieces", "size")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.pieces: list[bytes] = []
+        self.size = 0
+        self.complete = False
+
+    def add(self, piece: bytes, complete: bool) -> None:
+        """Add a piece. complete: it is the last one."""
+        left = self.limit - self.size
+        self.size += len(piece)
+        if left > 0 and piece:
+            self.pieces.append(piece if len(piece) <= left else piece[:left])
+        self.complete = complete
+
+    @property
+    def held(self) -> int:
+        """Bytes that are kept."""
+        return min(self.size, self.limit)
+
+    @property
+    def is_whole(self) -> bool:
+        """The whole body has arrived, and has been kept."""
+        return self.complete and self.size <= self.limit
+
+
+class ResponseCopy(BodyCopy):
+    """A response as it came from the cluster. head: None until it arrives. decoded: it came without chunk lines."""
+
+    __slots__ = ("decoded", "head")
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(limit)
+        self.head: ResponseHead | None = None
+        self.decoded = False
+
+    def begin(self, head: ResponseHead, decoded: bool) -> None:
+        """Begin with a response. One that came before, and was not sent on, is dropped."""
+        self.head = head
+        self.pieces.clear()
+        self.size = 0
+        self.complete = False
+        self.decoded = decoded or not head.chunked
+
+    @property
+    def is_small(self) -> bool:
+        """`content` takes so little time that other clients of the event loop can wait for it."""
+        head = self.head
+        if head is None or not self.is_whole:
+            return True
+        return self.decoded and self.size <= SMALL_TEXT and not content_coding.response_codings(head)
+
+    def body(self) -> bytes:
+        """Return what is kept, without chunk lines and in its content coding. It may take long."""
+        return without_chunk_lines(self.pieces) if not self.decoded else b"".join(self.pieces)
+
+    def content(self) -> bytes:
+        """Return the body without its content coding; b"" if it is not whole, or can't be decoded. It may take long."""
+        if self.head is None or not self.is_whole:
+            return b""
+        return content_coding.whole_content(self.head, self.body(), self.limit)
+
+
+def without_chunk_lines(pieces: list[bytes]) -> bytes:
+    """Return the data of a chunked body, or of the beginning of one, that was found valid before."""
+    reader = Chunked(decode=True)
+    try:
+        return b"".join([reader.feed(piece) for piece in pieces])
+    except Malformed:
+        return b""

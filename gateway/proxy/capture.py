@@ -1,0 +1,87 @@
+"""What an exchange leaves for the recorder: references, from which another thread makes a record."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from gateway.errors import GatewayError
+from gateway.http1.request_heads import Request
+from gateway.http1.response_heads import ResponseHead
+from gateway.observe.record import Delivery
+from gateway.ports import Answer, Steps
+from gateway.proxy.body_copy import BodyCopy, ResponseCopy
+from gateway.proxy.routes import Route
+
+
+class Bodies(Struct, gc=False):
+    """The bodies of an exchange, and how they came about.
+
+    request: as it arrived, with its chunk lines if `chunk_lines`. sent_head: the head lines that were sent to the
+    cluster in place of the client's, b"" if those were sent. sent: the body that was sent in place of the client's, in
+    pieces. response: the cluster's. relayed: what was sent to the client in place of an event stream's pieces.
+    read_at, sent_at: when the request's body was complete, and when the request was sent; 0 if it was not. steps: what
+    the use case noted.
+    """
+
+    request: bytes | BodyCopy
+    chunk_lines: bool = False
+    sent_head: bytes = b""
+    sent: Sequence[bytes | memoryview] | None = None
+    response: ResponseCopy | None = None
+    relayed: list[bytes] | None = None
+    delivery: Delivery | None = None
+    read_at: float = 0.0
+    sent_at: float = 0.0
+    steps: Steps | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes that are held. Pieces of `sent` that are part of `request` count twice."""
+        request, response = self.request, self.response
+        held = len(request) if isinstance(request, bytes) else request.held
+        if self.sent is not None:
+            held += sum(map(len, self.sent))
+        if self.relayed is not None:
+            held += sum(map(len, self.relayed))
+        return held if response is None else held + response.held
+
+
+class Captured(Struct, gc=False):
+    """An exchange that is over. Times are in seconds of `time.monotonic`.
+
+    connection, client: number and address of the client's connection. answered_at: when the head of the cluster's
+    response arrived; 0 without one. head: that head. status: see `ExchangeRecord`. answer: the gateway's own response,
+    or the body in place of the cluster's. error: why the gateway refused or failed it. bodies: None if they are not
+    recorded.
+    """
+
+    id: str
+    request: Request
+    route: Route
+    connection: int
+    client: str
+    started: float
+    ended: float
+    status: int
+    answered_at: float = 0.0
+    head: ResponseHead | None = None
+    answer: Answer | None = None
+    error: GatewayError | None = None
+    bodies: Bodies | None = None
+
+
+class Capture(Protocol):
+    """Takes exchanges that are over. passthrough: also those that passed unchanged; bodies: with their bodies.
+
+    body_limit: most bytes of each body of an exchange that passed unchanged.
+    """
+
+    passthrough: bool
+    bodies: bool
+    body_limit: int
+
+    def add(self, captured: Captured) -> None:
+        """Take an exchange. It never waits and never fails."""
