@@ -14,7 +14,7 @@ from gateway.errors import GatewayError, InvalidInput, Problem
 from gateway.inspector import view
 from gateway.inspector.access import HOME, INSPECTOR
 from gateway.inspector.diff import at, read
-from gateway.inspector.downloads import FORMS, Downloads
+from gateway.inspector.exports import Exports
 from gateway.inspector.live import Live
 from gateway.inspector.migration import DAYS, read_days, report
 from gateway.inspector.queries import FIELDS, read_filter, read_limit, read_number
@@ -38,7 +38,7 @@ class InspectorPages:
 
     def __init__(self, store: RecordStore | None) -> None:
         self._reader = Reader(store)
-        self._downloads = Downloads(self._reader)
+        self._exports = Exports(self._reader)
         self.live = Live(self._reader)
 
     @property
@@ -51,7 +51,7 @@ class InspectorPages:
         self._reader.store = store
 
     def stop(self) -> None:
-        """End what does not end by itself."""
+        """End the live lists, which do not end by themselves."""
         self.live.stop()
 
     def routes(self) -> list[web.RouteDef]:
@@ -62,8 +62,7 @@ class InspectorPages:
             web.get(f"{INSPECTOR}/migration", _as_page(self._migration)),
             web.get(_ONE, _as_page(self._show)),
             web.get(f"{_ONE}/text", self._text),
-            web.get(f"{_ONE}/{{form:{FORMS}}}", self._downloads.snippet),
-            web.get(f"{INSPECTOR}/export.har", self._downloads.har),
+            *self._exports.routes(),
             web.get(f"{INSPECTOR}/media/{{sha256:[0-9a-f]{{64}}}}", self._medium),
             web.get(f"{_API}/exchanges", self._rows),
             web.get(f"{_API}/exchanges/{{id:[^/]+}}", self._record),

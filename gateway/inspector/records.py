@@ -29,6 +29,8 @@ ReadUsage = Callable[[Captured, bytes], Usage | None]
 """Returns the usage that a cluster's answer reports. bytes: its content; b"" if it is not known."""
 _NOT_RECORDED = "Not recorded (inspector.passthrough)."
 _JSON = (("Content-Type", "application/json; charset=UTF-8"),)
+RENDERED_A_SECOND = 20
+"""Most LLM calls that are rendered a second: agents call LLMs, so there are seldom more runs than that."""
 _LINES = 2048
 """Most redacted header lines that are kept: clients and clusters repeat them."""
 
@@ -64,6 +66,7 @@ class RecordMaker:
         self._redactor = make_redactor(settings)
         self._bodies = BodyMaker(self._redactor, keep)
         self._worker = worker
+        self._second = self._rendered = 0
         self._read_usage = read_usage
         self._heads: Recent[_Head] = Recent(512)
         self._lines: dict[bytes, tuple[tuple[str, str], tuple[str, ...]]] = {}
@@ -84,7 +87,8 @@ class RecordMaker:
             forwarded = HttpMessage(lines, self._bodies.make(bodies.sent, (), found))
         response = self._response(captured, bodies, found)
         answered = self._answered(captured, bodies, found)
-        record = self._record(captured, offset, head, found, request, response, forwarded, answered)
+        rendered = self._render(captured, bodies, (forwarded or request).body, found)
+        record = self._record(captured, offset, head, found, request, response, forwarded, rendered, answered)
         return _without_secrets(record, found) if found else record
 
     def _record(
@@ -96,6 +100,7 @@ class RecordMaker:
         request: HttpMessage,
         response: HttpMessage | None,
         forwarded: HttpMessage | None = None,
+        rendered: str = "",
         answered: HttpMessage | None = None,
     ) -> ExchangeRecord:
         route, started, bodies = captured.route, captured.started, captured.bodies
@@ -122,13 +127,25 @@ class RecordMaker:
             () if bodies is None or not bodies.read_at else _steps(captured, bodies),
             request,
             forwarded,
-            "",
+            rendered,
             response,
             answered,
             (),
             trace,
             "HTTP/1.1" if captured.request.minor else "HTTP/1.0",
         )
+
+    def _render(self, captured: Captured, bodies: Bodies, sent: Body, found: Secrets) -> str:
+        """Return the first LLM call's body. It costs more than the rest of a record, so only some a second have it."""
+        if bodies.render is None or not sent.text or sent.encoding:
+            return ""
+        second = int(captured.ended)
+        if second != self._second:
+            self._second, self._rendered = second, 0
+        self._rendered += 1
+        if self._rendered > RENDERED_A_SECOND:
+            return ""
+        return self._redactor.text(bodies.render(sent.text), found)
 
     def _usage(self, captured: Captured) -> Usage | None:
         if self._read_usage is None or captured.bodies is None or captured.bodies.delivery is None:
@@ -230,7 +247,9 @@ def describe(error: GatewayError) -> RecordedError:
 
 def _without_secrets(record: ExchangeRecord, found: Secrets) -> ExchangeRecord:
     """Return the record without the secrets of any of its texts in any other."""
-    changes: dict[str, HttpMessage | str] = {}
+    changes: dict[str, HttpMessage | str] = {
+        name: hidden for name in ("target", "rendered") if (hidden := found.hide(text := getattr(record, name))) != text
+    }
     for name in ("request", "forwarded", "response", "answered"):
         message: HttpMessage | None = getattr(record, name)
         if message is not None:
@@ -238,9 +257,6 @@ def _without_secrets(record: ExchangeRecord, found: Secrets) -> ExchangeRecord:
             body = _hide(message.body, found)
             if body is not message.body or headers != message.headers:
                 changes[name] = HttpMessage(headers, body)
-    target = found.hide(record.target)
-    if target != record.target:
-        changes["target"] = target
     return msgspec.structs.replace(record, **changes) if changes else record
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -22,6 +22,7 @@ class Bodies(Struct, gc=False):
     request: as it arrived, with its chunk lines if `chunk_lines`. sent_head: the head lines that were sent to the
     cluster in place of the client's, b"" if those were sent. sent: the body that was sent in place of the client's, in
     pieces. response: the cluster's. relayed: what was sent to the client in place of an event stream's pieces.
+    delivery, render: see `gateway.ports.Forward`.
     read_at, sent_at: when the request's body was complete, and when the request was sent; 0 if it was not. steps: what
     the use case noted.
     """
@@ -33,6 +34,7 @@ class Bodies(Struct, gc=False):
     response: ResponseCopy | None = None
     relayed: list[bytes] | None = None
     delivery: Delivery | None = None
+    render: Callable[[str], str] | None = None
     read_at: float = 0.0
     sent_at: float = 0.0
     steps: Steps | None = None

@@ -215,6 +215,7 @@ class Execution(DecidedExchange):
             copy,
             self._relayed,
             delivery,
+            forward.render,
             self._read_at,
             self._sent_at,
             steps,

@@ -40,10 +40,7 @@ class RequestLog:
         self._log_passthrough = log.is_enabled_for(logging.DEBUG)
 
     def response_began(self, exchange: RunningExchange, now: float) -> None:
-        """Record how long the cluster took to respond, and how long the gateway took before.
-
-        now: in seconds of `time.monotonic`.
-        """
+        """Record how long the cluster took to respond, and the gateway before. now: of `time.monotonic`."""
         self._metrics.waited(exchange.route.intent, now - exchange.started)
         if exchange.outbound.sent_at:
             self._metrics.added(exchange.route.intent, exchange.outbound.sent_at - exchange.arrived)

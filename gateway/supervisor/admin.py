@@ -21,6 +21,8 @@ from gateway.observe.metrics import CONTENT_TYPE
 
 _ASKED, _RELAYED = 2.0, 60.0
 """Seconds to wait for a worker's health or metrics, and for each piece of what it reads from the store of sessions."""
+_SENT = ("Last-Event-ID", "Accept")
+"""Headers of a request that a worker gets."""
 _KEPT = ("Content-Type", "Content-Length", "Content-Disposition")
 """Headers of a worker's answer that the client gets."""
 _PIECE = 64 * 1024
@@ -96,11 +98,12 @@ class SupervisorPages:
 
         If one ends before it answers, the next gets the request, which can safely be repeated.
         """
+        sent = {name: request.headers[name] for name in _SENT if name in request.headers}
         for number in range(self._count):
             async with self._connect(number) as worker:
                 try:
                     timeout = ClientTimeout(total=None, sock_read=_RELAYED)
-                    answer = await worker.request(request.method, request.rel_url, timeout=timeout)
+                    answer = await worker.request(request.method, request.rel_url, headers=sent, timeout=timeout)
                 except TimeoutError:
                     return json_page(504, {"status": f"worker {number} did not answer within {_RELAYED:.0f} seconds"})
                 except (OSError, ClientError):

@@ -79,6 +79,8 @@ def test_it_runs_on_with_lines_to_try_until_it_is_told_to_stop() -> None:
         seen.append(line)
         if line.startswith("Running"):
             break
+    (page,) = [line.strip() for line in seen if "/inspector/login#" in line]
+    assert _recorded(page) == {"2.19.0", "3.4.0"}
     tries = [line.strip() for line in seen if line.strip().startswith("curl")]
     shown = [subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=True).stdout for line in tries]
     demo.send_signal(signal.SIGINT)

@@ -11,7 +11,7 @@ from aiohttp.test_utils import TestServer
 from gateway.admin.application import build_application
 from gateway.config.schema import Secret
 from gateway.observe.logs import configure
-from gateway.supervisor.admin import Answer, SupervisorPages
+from gateway.supervisor.admin import SupervisorPages
 from tests.inspector import exchanges
 from tests.inspector.in_memory_store import InMemoryRecords
 from tests.inspector.page_server import TOKEN, admin_pages
@@ -212,30 +212,25 @@ async def test_without_a_token_in_the_settings_nothing_is_shown(records: InMemor
 
 
 async def test_the_supervisor_asks_for_the_token_and_a_worker_for_none(records: InMemoryRecords) -> None:
-    asked: list[str] = []
-
-    async def ask(_: int, method: str, path: str, _seconds: float) -> Answer | None:
-        asked.append(f"{method} {path}")
-        return Answer(200, b"<p>", {"Content-Type": "text/html"})
-
     log = configure("critical", "json")
-    supervisor = SupervisorPages(2, ask, Secret(TOKEN))
-    async with TestServer(build_application(supervisor, log)) as server, ClientSession() as session:
-        async with session.get(server.make_url("/inspector/?agent=a")) as answer:
-            assert (answer.status, asked) == (401, [])
-        bearer = {"Authorization": f"Bearer {TOKEN}"}
-        async with session.get(server.make_url("/inspector/?agent=a"), headers=bearer) as answer:
-            assert (answer.status, asked) == (200, ["GET /inspector/?agent=a"])
-            assert answer.headers["Content-Security-Policy"] == POLICY
-        async with session.get(server.make_url("/inspector/login")) as answer:
-            assert (answer.status, len(asked)) == (200, 1)
-    worker = admin_pages(records, token="", is_private=True)
-    async with (
-        TestServer(build_application(worker, log)) as server,
-        ClientSession() as session,
-        session.get(server.make_url("/inspector/")) as answer,
-    ):
-        assert answer.status == 200
+    pages = admin_pages(records, token="", is_private=True)
+    async with TestServer(build_application(pages, log)) as worker:
+        supervisor = SupervisorPages(2, lambda _: ClientSession(worker.make_url("/")), Secret(TOKEN))
+        async with TestServer(build_application(supervisor, log)) as server, ClientSession() as session:
+            for path in PRIVATE:
+                async with session.get(server.make_url(path)) as answer:
+                    assert answer.status == 401
+            async with session.get(server.make_url("/inspector/login")) as answer:
+                assert answer.status == 200
+            bearer = {"Authorization": f"Bearer {TOKEN}"}
+            for path in (path for path in PRIVATE if not path.endswith("live")):
+                async with session.get(server.make_url(path), headers=bearer) as answer:
+                    assert (answer.status, answer.headers["Content-Security-Policy"]) == (200, POLICY)
+            resumed = {**bearer, "Last-Event-ID": "0"}
+            async with session.get(server.make_url("/inspector/api/live"), headers=resumed) as answer:
+                while b"image-1" not in (line := await answer.content.readline()):
+                    assert line
+            pages.inspector.stop()
 
 
 async def test_the_login_and_its_files_are_open(server: TestServer) -> None:
