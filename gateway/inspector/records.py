@@ -16,7 +16,16 @@ from gateway.inspector.bodies import BodyMaker
 from gateway.observe.json_path import read_path
 from gateway.observe.media import Keep
 from gateway.observe.patterns import BadPattern, Pattern
-from gateway.observe.record import Body, ExchangeRecord, HttpMessage, RecordedError, RecordedProblem, Step, Usage
+from gateway.observe.record import (
+    Body,
+    Delivery,
+    ExchangeRecord,
+    HttpMessage,
+    RecordedError,
+    RecordedProblem,
+    Step,
+    Usage,
+)
 from gateway.observe.redact import describe_error
 from gateway.observe.redaction import Redactor
 from gateway.observe.secrets import Secrets
@@ -63,10 +72,18 @@ class RecordMaker:
         self._second = self._rendered = 0
         self._read_usage = read_usage
         self._heads: Recent[_Head] = Recent(512)
+        self._templates: Recent[Delivery] = Recent(256)
+        """Deliveries by `id`, whose bodies are plain if the client's is."""
         self._lines: dict[bytes, tuple[tuple[str, str], tuple[str, ...]]] = {}
 
     def make(self, captured: Captured, offset: float) -> ExchangeRecord:
         """Return the record of an exchange. offset: seconds from `time.monotonic` to the time since the epoch."""
+        try:
+            return self._make(captured, offset)
+        finally:
+            self._bodies.forget()
+
+    def _make(self, captured: Captured, offset: float) -> ExchangeRecord:
         bodies = captured.bodies
         found = Secrets()
         head = self._request_head(captured.request.fields, found)
@@ -75,10 +92,7 @@ class RecordMaker:
             request = HttpMessage(head.headers, Body(size, omitted=_NOT_RECORDED))
             return self._record(captured, offset, head, found, request, self._response_line(captured, found))
         request = HttpMessage(head.headers, self._request_body(bodies, head, found))
-        forwarded = None
-        if bodies.sent is not None and bodies.sent_head:
-            lines = self._headers(bodies.sent_head[:-4].split(b"\r\n"), found)
-            forwarded = HttpMessage(lines, self._bodies.make(bodies.sent, (), found))
+        forwarded = self._forwarded(bodies, found)
         response = self._response(captured, bodies, found)
         answered = self._answered(captured, bodies, found)
         rendered = self._render(captured, bodies, (forwarded or request).body, found)
@@ -148,6 +162,29 @@ class RecordMaker:
         if isinstance(bodies.request, bytes):
             return self._bodies.make((bodies.request,), head.codings, found)
         return self._bodies.copied(bodies.request, bodies.chunk_lines, head.codings, found)
+
+    def _forwarded(self, bodies: Bodies, found: Secrets) -> HttpMessage | None:
+        """Return the request that was sent in place of the client's."""
+        sent = bodies.sent
+        if sent is None or not bodies.sent_head:
+            return None
+        headers = self._headers(bodies.sent_head[:-4].split(b"\r\n"), found)
+        is_plain = len(sent) == 1 and self._is_plain(bodies, sent[0])
+        return HttpMessage(headers, self._bodies.make(sent, (), found, is_plain=is_plain))
+
+    def _is_plain(self, bodies: Bodies, sent: bytes | memoryview) -> bool:
+        """Return True if what was sent has neither secrets nor media.
+
+        On the fast path, bodies of one delivery differ only in the client's texts, so one of them is checked.
+        """
+        delivery, request = bodies.delivery, bodies.request
+        is_template = delivery is not None and bodies.steps is None
+        if is_template and isinstance(request, bytes) and self._templates.peek(id(delivery)) is delivery:
+            return self._bodies.is_plain(request)
+        is_plain = self._bodies.is_plain(sent)
+        if is_plain and is_template and delivery is not None:
+            self._templates.get(id(delivery), lambda: delivery)
+        return is_plain
 
     def _response_line(self, captured: Captured, found: Secrets) -> HttpMessage | None:
         """Return the cluster's response without its body."""
