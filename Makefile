@@ -7,6 +7,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 STRANDS := .venv-strands
+MITMPROXY := .venv-mitmproxy
 # Processes that run tests: one more than cores, as many tests wait.
 WORKERS := $$(($$(getconf _NPROCESSORS_ONLN) + 1))
 ARGS ?=
@@ -14,7 +15,8 @@ SIZE ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all test-thorough test-slow test-cluster check format audit docs bench bench-compare \
-	bench-capture soak attacks matrix upgrades memory-kills cluster-ml strands bench-memory clean
+	bench-capture soak attacks matrix upgrades memory-kills inspector-kills cluster-ml strands bench-memory \
+	bench-inspector mitmproxy clean
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -94,6 +96,12 @@ upgrades: $(STAMP) ## upgrades and rollbacks of a simulated cluster under traffi
 memory-kills: $(STAMP) ## kill writers of a store of sessions at random (ARGS="--store sqlite --rounds 200")
 	$(PY) -m tests.memory.kills $(ARGS)
 
+inspector-kills: $(STAMP) ## kill processes that record exchanges, at random (ARGS="--rounds 200")
+	$(PY) -m tests.inspector.stores.kills $(ARGS)
+
+bench-inspector: $(STAMP) ## what recording an exchange costs, and how fast each filter answers (ARGS="--exchanges 10000")
+	$(PY) -m bench.inspector $(ARGS)
+
 cluster-ml: $(STAMP) ## fetch, start and stop a real ML Commons (ARGS=start|stop|…)
 	$(PY) tests/real_cluster/cluster.py $(ARGS)
 
@@ -111,5 +119,15 @@ strands: $(STRANDS)/.installed ## Strands' own session managers on the gateway's
 bench-memory: $(STRANDS)/.installed ## what a turn costs in each store, beside Strands' FileSessionManager
 	$(STRANDS)/bin/python -m bench.memory_stores $(ARGS)
 
+# mitmproxy needs other versions than the tools in .venv.
+$(MITMPROXY)/.installed: tests/inspector/mitmproxy/requirements.lock
+	test -x $(MITMPROXY)/bin/python || $(or $(PYTHON),python3) -m venv $(MITMPROXY)
+	$(MITMPROXY)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes \
+		-r tests/inspector/mitmproxy/requirements.lock
+	touch $@
+
+mitmproxy: $(STAMP) $(MITMPROXY)/.installed ## mitmproxy reads our HAR files
+	$(PY) -m pytest tests/inspector/test_mitmproxy.py $(ARGS)
+
 clean: ## remove the virtual environment and caches
-	rm -rf $(VENV) $(STRANDS) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(STRANDS) $(MITMPROXY) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -16,22 +16,23 @@ from gateway.admin.pages import AdminPages
 from gateway.config.load import ConfigError
 from gateway.config.reload import check_reload
 from gateway.config.schema import Listen, Secret, Settings
-from gateway.inspector.recorder import Recorder
-from gateway.inspector.recording import OpenSinks, make_recorder, stop_recorder
 from gateway.inspector.records import make_redactor
-from gateway.inspector.stores import registry
+from gateway.inspector.stores.registry import check_sinks, open_sinks
 from gateway.observe.logs import Logger, configure, warn_of_payloads
 from gateway.observe.metrics import Metrics
 from gateway.observe.nodes import Nodes
+from gateway.observe.sizes import Sizes
 from gateway.proxy.acceptor import UNIX
 from gateway.proxy.aiohttp_listener import AiohttpListener
 from gateway.proxy.application import RUNNER_OPTIONS as RUNNER_OPTIONS
 from gateway.proxy.application import Application
 from gateway.proxy.data_port import DataPort
 from gateway.proxy.listener import DataListener
-from gateway.runtime import Runtime, UseCase, UseCases
+from gateway.recording import OpenSinks, Recording
+from gateway.runtime import Runtime, UseCase
 from gateway.upstream.client import Upstream
 from gateway.upstream.tls import TlsSource, on_data_port, to_cluster, watch
+from gateway.use_cases import build_use_case
 
 _ADMIN_GRACE = 1.0
 
@@ -45,22 +46,27 @@ class Gateway:
         ConfigError: a provider or a file that the settings name can't be used.
     """
 
-    def __init__(
-        self, settings: Settings, use_case: UseCase, log: Logger, sinks: OpenSinks = registry.open_sinks
-    ) -> None:
+    def __init__(self, settings: Settings, use_case: UseCase, log: Logger, sinks: OpenSinks = open_sinks) -> None:
         self.metrics = Metrics()
-        self.metrics.registry.register(Nodes(lambda: self.upstream.nodes.states()))
+        self.metrics.registry.register(Nodes(lambda: self.upstream.node_states()))
+        self.metrics.registry.register(Sizes(lambda: self._now.cached_profiles, lambda: self._now.session_runs))
         self._use_case = use_case
         self._open_sinks = sinks
-        self._recorder = make_recorder(settings, sinks, log, self.metrics)
-        self._now = Runtime(settings, use_case, log, self.metrics, self._recorder)
+        self._recording = Recording(settings, log, self.metrics, sinks)
+        self._now = Runtime(settings, use_case, log, self.metrics, self._recording.recorder)
         self._background: set[asyncio.Task[None]] = set()
         self._stop_early = asyncio.Event()
         self._retiring: set[asyncio.Task[None]] = set()
         self._tls = on_data_port(settings.listen.tls, log)
         listen = settings.listen
         self._admin_pages = AdminPages(
-            self.upstream, self._now.profiles, self.metrics, _token(listen), self._now.store, _is_private(listen)
+            self.upstream,
+            self._now.profiles,
+            self.metrics,
+            _token(listen),
+            self._now.store,
+            _is_private(listen),
+            self._recording.store,
         )
         self._data = _listener(self._now.port, settings, log, self._tls.listener_context() if self._tls else None)
         admin = build_application(self._admin_pages, log)
@@ -99,9 +105,8 @@ class Gateway:
             StoreError: a store of exchanges can't be opened.
         """
         async with contextlib.AsyncExitStack() as undo:
-            undo.push_async_callback(stop_recorder, self._recorder)
-            if self._recorder is not None:
-                await self._recorder.start()
+            undo.push_async_callback(self._recording.stop)
+            await self._recording.start()
             undo.push_async_callback(self._now.close)
             await self._now.start()
             await self._admin.start()
@@ -121,14 +126,14 @@ class Gateway:
         """
         check_reload(self.settings, settings)
         tls = await asyncio.to_thread(on_data_port, settings.listen.tls, log)
-        recorder = self._recorder
-        if settings.inspector != self.settings.inspector:
-            recorder = make_recorder(settings, self._open_sinks, log, self.metrics)
-        new = Runtime(settings, self._use_case, log, self.metrics, recorder)
+        recording = self._recording
+        if not recording.is_for(settings):
+            recording = Recording(settings, log, self.metrics, self._open_sinks)
+        new = Runtime(settings, self._use_case, log, self.metrics, recording.recorder)
         async with contextlib.AsyncExitStack() as undo:
-            if recorder is not None and recorder is not self._recorder:
-                undo.push_async_callback(stop_recorder, recorder)
-                await recorder.start()
+            if recording is not self._recording:
+                undo.push_async_callback(recording.stop)
+                await recording.start()
             undo.push_async_callback(new.close)
             await new.start()
             undo.pop_all()
@@ -140,11 +145,12 @@ class Gateway:
         self._admin_pages.cluster = new.upstream
         self._admin_pages.profiles = new.profiles
         self._admin_pages.memory.store = new.store
+        self._admin_pages.inspector.store = recording.store
         self._admin_pages.token = _token(settings.listen)
         if settings.logs.payloads:
             warn_of_payloads(log)
-        old_recorder, self._recorder = self._recorder, recorder
-        retiring = self._do(_retire(old, old_recorder if old_recorder is not recorder else None))
+        replaced, self._recording = self._recording, recording
+        retiring = self._do(_retire(old, replaced if replaced is not recording else None))
         self._retiring.add(retiring)
         retiring.add_done_callback(self._retiring.discard)
 
@@ -157,12 +163,13 @@ class Gateway:
         until = time.monotonic() + self.settings.listen.shutdown_seconds
         await self._data.stop()
         await self._finished(until)
+        self._admin_pages.inspector.stop()
         await self._admin.stop()
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
         await self._now.close()
-        await stop_recorder(self._recorder)
+        await self._recording.stop()
         self.log.info("stopped")
 
     async def _finished(self, until: float) -> None:
@@ -200,12 +207,13 @@ def _listener(
     return DataListener(*where) if listen.http == "builtin" else AiohttpListener(*where, settings.limits)
 
 
-async def _retire(runtime: Runtime, recorder: Recorder | None) -> None:
-    """Close what was replaced, once the last request is answered."""
+async def _retire(runtime: Runtime, recording: Recording | None) -> None:
+    """Close what was replaced, once the last request is answered. recording: None if it goes on."""
     try:
         await runtime.retire()
     finally:
-        await stop_recorder(recorder)
+        if recording is not None:
+            await recording.stop()
 
 
 def create_app(settings: Settings, use_case: UseCase | None = None, log: Logger | None = None) -> web.Application:
@@ -220,14 +228,13 @@ def create_app(settings: Settings, use_case: UseCase | None = None, log: Logger 
     """
     log = log or configure(settings.logs.level, settings.logs.format, payloads=settings.logs.payloads)
     metrics = Metrics()
-    recorder = make_recorder(settings, registry.open_sinks, log, metrics)
-    runtime = Runtime(settings, use_case or _real_use_case(), log, metrics, recorder)
+    recording = Recording(settings, log, metrics)
+    runtime = Runtime(settings, use_case or build_use_case(), log, metrics, recording.recorder)
 
     async def run(_: web.Application) -> AsyncIterator[None]:
         async with contextlib.AsyncExitStack() as undo:
-            undo.push_async_callback(stop_recorder, recorder)
-            if recorder is not None:
-                await recorder.start()
+            undo.push_async_callback(recording.stop)
+            await recording.start()
             undo.push_async_callback(runtime.close)
             await runtime.start()
             runtime.port.lifecycle.start()
@@ -254,7 +261,7 @@ def build(
     settings: Settings,
     use_case: UseCase | None = None,
     log: Logger | None = None,
-    sinks: OpenSinks = registry.open_sinks,
+    sinks: OpenSinks = open_sinks,
 ) -> Gateway:
     """Build a gateway, not started. use_case: handles execute requests; by default the real one. sinks: see `Gateway`.
 
@@ -262,30 +269,7 @@ def build(
         ConfigError: as `Gateway`.
     """
     log = log or configure(settings.logs.level, settings.logs.format, payloads=settings.logs.payloads)
-    return Gateway(settings, use_case or _real_use_case(), log, sinks)
-
-
-def _real_use_case() -> UseCase:
-    from gateway.agents.lookup import Credentials
-    from gateway.execute.build import build_handler  # imported here, so that tests of the data port do not need it
-    from gateway.media.fetch import Fetcher
-    from gateway.memory.opening import SharedStores
-    from gateway.memory.rest_handler import SessionResources
-    from gateway.memory.sessions import Sessions
-    from gateway.register.handler import Manager
-
-    stores = SharedStores()
-
-    def use_case(settings: Settings, cluster: Upstream, log: Logger, metrics: Metrics) -> UseCases:
-        shared = stores.use(settings)
-        memory = Sessions(shared.store, settings.memory, log, shared.busy, close=shared.release)
-        execute, profiles = build_handler(settings, cluster, log, metrics, Fetcher(settings.media), memory)
-        wanted = settings.registration.enabled
-        manage = Manager(settings, cluster, execute, profiles, log, metrics) if wanted else None
-        resources = SessionResources(settings.memory, shared.store, cluster, Credentials().of)
-        return UseCases(execute, profiles, manage, resources, memory, shared.store)
-
-    return use_case
+    return Gateway(settings, use_case or build_use_case(), log, sinks)
 
 
 def check(settings: Settings, log: Logger) -> None:
@@ -296,9 +280,11 @@ def check(settings: Settings, log: Logger) -> None:
     """
     from gateway.execute.build import check_rules
     from gateway.memory.stores.registry import check_store
+    from gateway.policy.policies import check_policies
 
     check_rules(settings)
-    problems = check_store(settings.memory)
+    check_policies(settings)
+    problems = [*check_store(settings.memory), *check_sinks(settings.inspector)]
     if problems:
         raise ConfigError(problems)
     make_redactor(settings.inspector)

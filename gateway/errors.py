@@ -7,6 +7,14 @@
     │     valid input that can't be delivered whole to this agent, connector or provider
     ├── UnresolvedAgent              400     UnresolvedAgent
     │     the agent, its model or its connector can't be read or recognised, so nothing can be proved
+    ├── GuardrailRefused             403     GuardrailRefused
+    │     a guardrail of the operator refused the request or the answer
+    ├── GuardrailUnavailable         503     GuardrailUnavailable
+    │     a guardrail could not check it
+    ├── BudgetSpent                  429     BudgetSpent
+    │     the budget of the agent or the caller is spent until its window ends
+    ├── BudgetUnavailable            503     BudgetUnavailable
+    │     the store of what was spent can't be read
     ├── SignatureConflict            400     SignatureConflict
     │     the client signed a request that the gateway changes or signs itself
     ├── SessionNotFound              404     SessionNotFound
@@ -81,6 +89,8 @@ class GatewayError(Exception):
     help: ClassVar[str] = ""
     retry_after: int = 0
     """Seconds for the `Retry-After` header; 0 for no header."""
+    guardrails: Sequence[dict[str, Any]] = ()
+    """What guardrails did with the request, for its record; see `gateway.observe.record.ExchangeRecord`."""
 
     def __init__(self, reason: str, problems: Sequence[Problem] = (), help: str = "", repeats: str = "") -> None:
         super().__init__(reason)
@@ -142,6 +152,39 @@ class UnresolvedAgent(GatewayError):
 
     status = 400
     type = "UnresolvedAgent"
+
+
+class GuardrailRefused(GatewayError):
+    """A guardrail of the operator refused the request or the answer; each problem has a place and its reason."""
+
+    status = 403
+    type = "GuardrailRefused"
+
+
+class GuardrailUnavailable(GatewayError):
+    """A guardrail failed, took too long, or can't be shown the content, and its `on_failure` is refuse."""
+
+    status = 503
+    type = "GuardrailUnavailable"
+
+
+class BudgetSpent(GatewayError):
+    """A budget is spent. The agent did not run. retry_after: seconds until its window ends."""
+
+    status = 429
+    type = "BudgetSpent"
+
+    def __init__(self, reason: str, problems: Sequence[Problem], help: str, retry_after: int) -> None:
+        super().__init__(reason, problems, help)
+        self.retry_after = retry_after
+
+
+class BudgetUnavailable(GatewayError):
+    """The store of what was spent can't be read, and `policy.on_store_failure` is refuse. The agent did not run."""
+
+    status = 503
+    type = "BudgetUnavailable"
+    retry_after = 1
 
 
 class SignatureConflict(GatewayError):

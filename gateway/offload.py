@@ -66,6 +66,8 @@ def _do(future: Future[Any], work: _Work) -> None:
     except GatewayError as error:
         release_frames(error)
         future.set_exception(error)
+    except StopIteration as error:  # no future of asyncio takes it, so the caller would wait for ever
+        future.set_exception(RuntimeError("StopIteration").with_traceback(error.__traceback__))
     except BaseException as error:
         future.set_exception(error)
     else:

@@ -13,7 +13,8 @@ from typing import Any, Protocol, runtime_checkable
 import msgspec
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from gateway.observe.record import Delivery
+from gateway.errors import GatewayError
+from gateway.observe.record import Delivery, Usage
 from gateway.unified.model import Media
 
 
@@ -43,9 +44,9 @@ class ExecuteCall:
 
     agent_id: percent-decoded, "" if the path has none. raw_target: path and query, not decoded.
     headers: all of them, including hop-by-hop. body: with its content-encoding removed.
-    streaming: the path is ``_execute/stream``. steps: where the use case notes its steps; None if nobody asks.
-    signed: it has the client's own signature (SigV4), which would be
-    forwarded, so the gateway can't send other requests with it.
+    streaming: the path is ``_execute/stream``. signed: it has the client's own signature (SigV4), which would be
+    forwarded, so the gateway can't send other requests with it. temporary: the agent is removed after this run.
+    steps: where the use case notes its steps; None if nobody asks.
     """
 
     agent_id: str
@@ -56,12 +57,13 @@ class ExecuteCall:
     request_id: str
     streaming: bool
     signed: bool = False
+    temporary: bool = False
     steps: Steps | None = None
 
 
 Retry = Callable[[int, bytes], "Forward | Answer | Awaitable[Answer] | None"]
 Finish = Callable[[int, bytes], Awaitable["Answer | None"]]
-Answered = Callable[[int, bytes], None]
+Answered = Callable[[int, bytes], Usage | None]
 
 
 class Forward(msgspec.Struct, frozen=True):
@@ -72,17 +74,23 @@ class Forward(msgspec.Struct, frozen=True):
     retry: called once, with status and body, if the cluster responds with 400 or more and a body of at most 64 KiB. If
         it returns a `Forward`, that is sent and its response is final; an `Answer` is sent to the client.
     finish: called once with status and decoded body of the whole response, which is held for it. If it returns an
-        `Answer`, that body is sent in place of the cluster's, with its headers added; None sends what came.
+        `Answer`, that body is sent in place of the cluster's, with its headers added; None sends what came. A
+        `GatewayError` that it raises is sent as the response, unless that is an event stream. The body of an error that
+        can't be decoded is empty.
     relay: what is sent in place of each piece of an event stream, which is not held. At its end, `finish` is called
         with an empty body, and the body of its `Answer` is sent last.
     abandoned: called when `finish` will not be called, or not again: the client has gone, there is no whole response,
-        or it is too large to hold. After `finish` it does nothing.
+        or it is too large to hold or can't be decoded. After a `finish` that returned it does nothing.
+    unread: sent in place of a response that is too large to hold or can't be decoded. None: that is sent as it came,
+        with `unread_headers` added.
     delivery: how the input is delivered, for logs, traces and the inspector; one object for all requests of a plan.
     render: returns the body of the agent's first LLM call, as JSON text, for the body that is sent; "" if that is not
         known. It may take milliseconds, and is called in another thread.
     answered: called once with status and decoded body of the cluster's whole response (an event stream's too), after it
         was sent on. The body is b"" if it has more than 16 MiB, is incomplete or can't be decoded; the status is 0 if
-        there was no response. A `Forward` of `retry` without one keeps that of the first.
+        there was no response, and that of the gateway's own error if nothing was sent. A `Forward` of `retry` without
+        one keeps that of the first. It returns what the run used, None if that is not known.
+    guardrails: what guardrails did, see `ExchangeRecord`; those that check the response are added before it is sent.
     """
 
     body: Sequence[bytes | memoryview] | None = None
@@ -91,9 +99,12 @@ class Forward(msgspec.Struct, frozen=True):
     finish: Finish | None = None
     relay: Callable[[bytes], bytes] | None = None
     abandoned: Callable[[], None] | None = None
+    unread: GatewayError | None = None
+    unread_headers: Mapping[str, str] = msgspec.field(default_factory=dict)
     delivery: Delivery | None = None
     render: Callable[[str], str] | None = None
     answered: Answered | None = None
+    guardrails: Sequence[dict[str, Any]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,14 +174,31 @@ class SessionHandler(Protocol):
 class SessionKeeper(Protocol):
     """Keeps the gateway's own sessions."""
 
+    @property
+    def in_use(self) -> int:
+        """Number of sessions that requests use now."""
+
     def start(self) -> None:
         """Begin what runs in the background."""
+
+    def stop(self) -> None:
+        """End what runs in the background."""
 
     async def ended(self) -> None:
         """Wait until all turns are stored."""
 
     async def close(self) -> None:
         """Release the store."""
+
+
+class PolicyKeeper(Protocol):
+    """Keeps what was spent of budgets, and the guardrails' connections."""
+
+    async def ended(self) -> None:
+        """Wait until all amounts are stored, or could not be."""
+
+    async def close(self) -> None:
+        """Release the store and the connections."""
 
 
 class ProfileCache(Protocol):

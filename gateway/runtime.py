@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from typing import NamedTuple
 
 from gateway.config.schema import Settings
 from gateway.memory.store import Store
 from gateway.observe.logs import Logger
 from gateway.observe.metrics import Metrics
-from gateway.ports import ExecuteHandler, ManageHandler, ProfileCache, SessionHandler, SessionKeeper
+from gateway.ports import ExecuteHandler, ManageHandler, PolicyKeeper, ProfileCache, SessionHandler, SessionKeeper
 from gateway.proxy.capture import Capture
 from gateway.proxy.data_port import DataPort
 from gateway.upstream.client import Upstream
@@ -19,7 +19,7 @@ class UseCases(NamedTuple):
     """The use cases that handle requests. manage: None if registration is off.
 
     sessions, memory, store: the gateway's own sessions on the cluster's paths, in use, and where they are kept; None
-    without memory.
+    without memory. policy: what was spent, and guardrails.
     """
 
     execute: ExecuteHandler
@@ -28,6 +28,7 @@ class UseCases(NamedTuple):
     sessions: SessionHandler | None = None
     memory: SessionKeeper | None = None
     store: Store | None = None
+    policy: PolicyKeeper | None = None
 
 
 UseCase = Callable[[Settings, Upstream, Logger, Metrics], UseCases | tuple[ExecuteHandler, ProfileCache]]
@@ -47,10 +48,20 @@ class Runtime:
         self.upstream = Upstream(settings.upstream, settings.limits, log)
         cases = UseCases(*use_case(settings, self.upstream, log, metrics))
         self.profiles, self.manage = cases.profiles, cases.manage
-        self.memory, self.store = cases.memory, cases.store
+        self.memory, self.store, self.policy = cases.memory, cases.store, cases.policy
         self.port = DataPort(
             settings, self.upstream, cases.execute, cases.profiles, log, metrics, cases.manage, cases.sessions, capture
         )
+
+    @property
+    def cached_profiles(self) -> int:
+        """Number of agents in the cache; 0 for a cache that does not tell."""
+        return len(self.profiles) if isinstance(self.profiles, Sized) else 0
+
+    @property
+    def session_runs(self) -> int:
+        """Number of sessions of gateway memory that requests use now."""
+        return self.memory.in_use if self.memory is not None else 0
 
     async def start(self) -> None:
         """Open the connection pool.
@@ -69,16 +80,22 @@ class Runtime:
             await self.memory.ended()
         if self.manage is not None:
             await self.manage.ended()
+        if self.policy is not None:
+            await self.policy.ended()
 
     async def retire(self) -> None:
-        """Close once the last request is answered."""
+        """Close once the last request is answered. Other settings apply to what runs in the background."""
+        if self.memory is not None:
+            self.memory.stop()
         try:
             await self.ended()
         finally:
             await self.close()
 
     async def close(self) -> None:
-        """Close the connections to the cluster, and the store of sessions."""
+        """Close the connections to the cluster, the store of sessions, and what the policies hold."""
         if self.memory is not None:
             await self.memory.close()
+        if self.policy is not None:
+            await self.policy.close()
         await self.upstream.close()

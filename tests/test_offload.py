@@ -12,7 +12,7 @@ from collections.abc import Callable
 import pytest
 
 from gateway.errors import GatewayError, InvalidInput
-from gateway.offload import Worker
+from gateway.offload import Worker, run_here_if
 
 
 @pytest.fixture
@@ -32,6 +32,12 @@ async def test_results_and_errors_come_back(worker: Worker) -> None:
     with pytest.raises(ValueError, match="invalid literal"):
         await worker.run(int, "x")
     assert await worker.run(threading.get_ident) == await worker.run_next(threading.get_ident) != threading.get_ident()
+
+
+@pytest.mark.parametrize("small", [True, False])
+async def test_an_iterator_that_ends_too_soon_is_an_error(small: bool) -> None:
+    with pytest.raises(RuntimeError):
+        await run_here_if(small, lambda: next(iter(())))
 
 
 async def test_one_thing_at_a_time_and_what_is_urgent_first(worker: Worker) -> None:

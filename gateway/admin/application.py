@@ -12,6 +12,7 @@ from aiohttp.typedefs import Handler
 
 from gateway.config.schema import Secret
 from gateway.errors import GatewayError
+from gateway.inspector.access import INSPECTOR, Access
 from gateway.observe.logs import Logger
 from gateway.proxy import error_responses
 
@@ -54,6 +55,7 @@ class Pages(Protocol):
 
 def build_application(pages: Pages, log: Logger) -> web.Application:
     """Build the application that answers GET and HEAD on the routes of `pages`, POST on its actions, its resources."""
+    access = Access(lambda: pages.token, pages.is_private)
 
     @web.middleware
     async def report_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -61,7 +63,8 @@ def build_application(pages: Pages, log: Logger) -> web.Application:
             return await handler(request)
         except (web.HTTPNotFound, web.HTTPMethodNotAllowed):
             routes, actions = ", ".join(pages.routes), ", ".join(pages.actions)
-            reason = f"The admin port answers GET on {routes}, POST on {actions}, and what is below {MEMORY}."
+            below = f"what is below {MEMORY} and {INSPECTOR}"
+            reason = f"The admin port answers GET on {routes}, POST on {actions}, and {below}."
             return error_responses.respond(NotFound(reason), request_id="")
         except GatewayError as refusal:
             return error_responses.respond(refusal, request_id="")
@@ -76,6 +79,9 @@ def build_application(pages: Pages, log: Logger) -> web.Application:
 
     @web.middleware
     async def require_token(request: web.Request, handler: Handler) -> web.StreamResponse:
+        resource = request.match_info.route.resource
+        if resource is not None and resource.canonical.startswith(INSPECTOR):
+            return await access.guard(request, handler, bool(pages.token) and _knows(request, pages.token))
         if not pages.token and not pages.is_private and request.path.startswith(MEMORY):
             reason = "This page shows conversations and needs a token: set listen.admin_token."
             return error_responses.respond(Unauthorized(reason), request_id="")
@@ -93,7 +99,8 @@ def build_application(pages: Pages, log: Logger) -> web.Application:
         application.router.add_get(path, _handler(page))
     for path, action in pages.actions.items():
         application.router.add_post(path, _handler(action))
-    application.router.add_routes(pages.resources)
+    application.router.add_routes([*access.routes(), *pages.resources])
+    application.on_response_prepare.append(access.add_headers)
     return application
 
 

@@ -5,7 +5,8 @@ The query's `agent`, `tenant` and `caller` say which owner is meant (`gateway.me
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+import contextlib
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from typing import Any
 
@@ -52,13 +53,8 @@ class MemoryPages:
 
     async def _list(self, request: web.Request) -> web.Response:
         after, limit = request.query.get("after", ""), max(1, _number(request, "limit", _LIMIT))
-        try:
-            with store_errors():
-                page = await list_sessions(self._store(), _wanted(request), after, min(limit, _MOST))
-        except MemoryUnavailable as error:
-            if isinstance(error.__cause__, UnknownPosition):
-                raise InvalidInput(str(error.__cause__)) from None
-            raise
+        with _errors():
+            page = await list_sessions(self._store(), _wanted(request), after, min(limit, _MOST))
         document: dict[str, Any] = {"sessions": [session_as_json(one) for one in page.sessions]}
         return json_page(200, {**document, "next": page.next} if page.next else document)
 
@@ -69,7 +65,7 @@ class MemoryPages:
         """Answer with the messages from seq `start` on, and the `next` start if there are more."""
         start, limit = _number(request, "start", 0), min(_number(request, "limit", _LIMIT), _MOST)
         session = await self._session(request)
-        with store_errors():
+        with _errors():
             page = await self._store().load(session.key, before=start + limit, limit=limit)
         shown = [stored_as_json(stored) for stored in page.messages if stored.seq >= start]
         following = start + limit
@@ -83,21 +79,22 @@ class MemoryPages:
             raise InvalidInput("[format] There is no such format.", [problem])
         session = await self._session(request)
         if kind == "strands":
-            with store_errors():
-                body = await zip_session(self._store(), session)
-            return web.Response(body=body, headers=_download("application/zip", f"{session.key.id}.zip"))
-        async with aclosing(export_lines(self._store(), session)) as lines:
-            return await _stream(request, lines, _download("application/x-ndjson", f"{session.key.id}.jsonl"))
+            pieces, headers = zip_session(self._store(), session), _download("application/zip", f"{session.key.id}.zip")
+        else:
+            pieces = export_lines(self._store(), session)
+            headers = _download("application/x-ndjson", f"{session.key.id}.jsonl")
+        async with aclosing(pieces):
+            return await _stream(request, pieces, headers)
 
     async def _delete(self, request: web.Request) -> web.Response:
         session = await self._session(request)
-        with store_errors():
+        with _errors():
             await self._store().delete(session.key)
         return json_page(200, {"status": "deleted"})
 
     async def _pin(self, request: web.Request) -> web.Response:
         session = await self._session(request)
-        with store_errors():
+        with _errors():
             session = await self._store().pin(session.key, request.method == "PUT")
         return json_page(200, session_as_json(session))
 
@@ -107,20 +104,29 @@ class MemoryPages:
         Raises:
             NotFound: there is none. InvalidInput: several owners have one. MemoryUnavailable: the store failed.
         """
-        try:
-            with store_errors():
-                return await find_session(self._store(), request.match_info["id"], _wanted(request))
-        except MemoryUnavailable as error:
-            if isinstance(error.__cause__, SessionNotFound):
-                raise NotFound(str(error.__cause__)) from None
-            if isinstance(error.__cause__, AmbiguousSession):
-                raise InvalidInput(str(error.__cause__)) from None
-            raise
+        with _errors():
+            return await find_session(self._store(), request.match_info["id"], _wanted(request))
 
     def _store(self) -> Store:
         if self.store is None:
             raise MemoryUnavailable("This gateway keeps no sessions.")
         return self.store
+
+
+@contextlib.contextmanager
+def _errors() -> Iterator[None]:
+    """Turn a store's errors into a response.
+
+    Raises:
+        NotFound, InvalidInput, MemoryUnavailable: the store raised a `StoreError`.
+    """
+    with store_errors():
+        try:
+            yield
+        except SessionNotFound as error:
+            raise NotFound(str(error)) from None
+        except (AmbiguousSession, UnknownPosition) as error:
+            raise InvalidInput(str(error)) from None
 
 
 def _wanted(request: web.Request) -> OwnerFilter:
@@ -140,17 +146,19 @@ def _download(content_type: str, name: str) -> dict[str, str]:
 
 
 async def _stream(
-    request: web.Request, lines: AsyncGenerator[bytes, None], headers: dict[str, str]
+    request: web.Request, pieces: AsyncGenerator[bytes, None], headers: dict[str, str]
 ) -> web.StreamResponse:
-    """Send the lines as they are read. If the store fails midway, the connection is closed within the response."""
-    with store_errors():
-        first = await anext(lines)
+    """Send the pieces as they are read. If the store fails midway, the connection is closed within the response."""
+    with _errors():
+        first = await anext(pieces)
     response = web.StreamResponse(headers=headers)
     await response.prepare(request)
+    if request.method == "HEAD":  # aiohttp would send what is written
+        return response
     await response.write(first)
     try:
-        async for line in lines:
-            await response.write(line)
+        async for piece in pieces:
+            await response.write(piece)
     except StoreError:
         if request.transport is not None:
             request.transport.abort()  # the client must not take what it has got for all of it

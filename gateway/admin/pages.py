@@ -11,6 +11,8 @@ from gateway.admin.application import Page, json_page
 from gateway.admin.memory_pages import MemoryPages
 from gateway.config.schema import Secret
 from gateway.errors import GatewayError
+from gateway.inspector.pages import InspectorPages
+from gateway.inspector.store import RecordStore
 from gateway.memory.store import Store
 from gateway.observe.metrics import CONTENT_TYPE, Metrics
 from gateway.ports import ClusterReader, ProfileCache
@@ -25,7 +27,7 @@ READY_FOR = 2.0
 class AdminPages:
     """See `gateway.admin.application.Pages`. draining: the gateway stops and is not ready any more.
 
-    memory: the pages of sessions.
+    memory: the pages of sessions. inspector: the pages of recorded exchanges.
     """
 
     def __init__(
@@ -36,6 +38,7 @@ class AdminPages:
         token: Secret,
         store: Store | None = None,
         is_private: bool = False,
+        records: RecordStore | None = None,
     ) -> None:
         self.cluster = cluster
         self.profiles = profiles
@@ -49,7 +52,8 @@ class AdminPages:
         }
         self.actions: Mapping[str, Page] = {DROP_PROFILES: self._drop_profiles}
         self.memory = MemoryPages(store)
-        self.resources: Sequence[web.RouteDef] = self.memory.routes()
+        self.inspector = InspectorPages(records)
+        self.resources: Sequence[web.RouteDef] = [*self.memory.routes(), *self.inspector.routes()]
         self._metrics = metrics
         self._checked = float("-inf")
         self._fault = ""

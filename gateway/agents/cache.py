@@ -7,6 +7,8 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Generic, TypeVar
 
+from gateway.observe.traffic_metrics import Lookups
+
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 Load = Callable[["V | None"], Awaitable[V]]
@@ -20,14 +22,23 @@ class SharedCache(Generic[K, V]):
     for a value that is in use. A load gets the key's previous value, which is at most `keep` seconds too old.
 
     All callers that ask for a key while it loads share that load; it continues if one of them is cancelled. A failed
-    load raises for all of them and is not cached. For use on one event loop.
+    load raises for all of them and is not cached. For use on one event loop. counts: of values that were found in the
+    cache, and of loads.
     """
 
-    def __init__(self, ttl: float, max_entries: int, clock: Callable[[], float], keep: float = 0.0) -> None:
+    def __init__(
+        self,
+        ttl: float,
+        max_entries: int,
+        clock: Callable[[], float],
+        keep: float = 0.0,
+        counts: Lookups | None = None,
+    ) -> None:
         self._ttl = ttl
         self._keep = keep
         self._max_entries = max_entries
         self._clock = clock
+        self._counts = counts or Lookups()
         self._entries: OrderedDict[K, tuple[float, V]] = OrderedDict()
         self._shared_tasks: dict[K, asyncio.Task[V]] = {}
         self._running: set[asyncio.Task[V]] = set()
@@ -44,6 +55,7 @@ class SharedCache(Generic[K, V]):
         if left <= self._ttl / 2:
             self._start(key, load)
         self._entries.move_to_end(key)
+        self._counts.cached += 1
         return entry[1]
 
     def peek(self, key: K) -> V | None:
@@ -52,7 +64,10 @@ class SharedCache(Generic[K, V]):
         if entry is None:
             return None
         left = entry[0] - self._clock()
-        return entry[1] if left > self._ttl / 2 or (left > 0 and key in self._shared_tasks) else None
+        if left > self._ttl / 2 or (left > 0 and key in self._shared_tasks):
+            self._counts.cached += 1
+            return entry[1]
+        return None
 
     def drop(self, matches: Callable[[K, V | None], bool]) -> None:
         """Drop every value for which `matches(key, value)` is true; for a running load, `value` is None.
@@ -84,9 +99,13 @@ class SharedCache(Generic[K, V]):
         previous = self._entries.get(key)
         try:
             value = await load(previous[1] if previous is not None else None)
+            self._counts.read += 1
             if self._shared_tasks.get(key) is task:
                 self._store(key, value)
             return value
+        except Exception:
+            self._counts.failed += 1
+            raise
         finally:
             if self._shared_tasks.get(key) is task:
                 del self._shared_tasks[key]

@@ -16,6 +16,7 @@ from gateway.agents.reader import SETTINGS_PATH, AgentDocuments, Batch, Found, m
 from gateway.agents.rules import Rule
 from gateway.errors import Problem
 from gateway.mlcommons.profile import AgentProfile
+from gateway.observe.traffic_metrics import Lookups
 
 Kind = Literal["agents", "models", "connectors", "settings"]
 
@@ -70,6 +71,7 @@ class Resolver:
         *,
         cluster_ttl: float = 300.0,
         rules: Sequence[Rule] = (),
+        counts: Lookups | None = None,
     ) -> None:
         """Create a resolver with empty caches.
 
@@ -81,13 +83,18 @@ class Resolver:
             max_entries: the most profiles cached at once.
             cluster_ttl: seconds the cluster's version and settings are cached.
             rules: the operator's (see `Rule`).
+            counts: of profiles found in the cache and read, for the metrics.
         """
         self._lookup = lookup
         self._service_headers = service_headers
         self._rules = tuple(rules)
         self._credentials = Credentials()
-        self._agents: SharedCache[_Key, ResolvedAgent] = SharedCache(ttl, max_entries, clock, _KEEP)
+        self._agents: SharedCache[_Key, ResolvedAgent] = SharedCache(ttl, max_entries, clock, _KEEP, counts)
         self._clusters: SharedCache[bytes, Cluster] = SharedCache(cluster_ttl, max_entries, clock)
+
+    def __len__(self) -> int:
+        """Number of profiles in the cache."""
+        return len(self._agents)
 
     async def agent(self, agent_id: str, caller_headers: Mapping[str, str]) -> ResolvedAgent:
         """Return the agent, as the caller (or the service account) may see it.

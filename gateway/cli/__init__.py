@@ -26,6 +26,9 @@ MODULES = {
     "promote": "gateway.cli.promote",
     "cleanup": "gateway.cli.cleanup",
     "memory": "gateway.cli.memory",
+    "tail": "gateway.cli.tail",
+    "har": "gateway.cli.har",
+    "replay": "gateway.cli.replay",
 }
 
 _PROGRAM = "mlc-gateway"

@@ -6,6 +6,7 @@ import asyncio
 import signal
 import sys
 from contextlib import AsyncExitStack
+from tempfile import TemporaryDirectory
 
 import click
 
@@ -47,9 +48,10 @@ async def _demo(show: JsonLines | Terminal, first: int, once: bool) -> int:
     outcomes: list[Outcome] = []
     async with AsyncExitStack() as stack:
         places: list[Deployment] = []
+        records = "" if once else stack.enter_context(TemporaryDirectory(prefix="mlc-gateway-demo-"))
         for number, version in enumerate(CONNECTORS):
             with show.starting(f"Starting OpenSearch {version} (simulated), its models, its agents and a gateway …"):
-                places.append(await stack.enter_async_context(deploy(version, first + number if first else 0)))
+                places.append(await stack.enter_async_context(deploy(version, first + number if first else 0, records)))
         for at in places:
             for name, body in bodies().items():
                 with show.starting(f"Calling the agents of {at.version}: {name} …"):

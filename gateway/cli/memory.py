@@ -8,6 +8,7 @@ from gateway.cli import memory_sessions as sessions
 from gateway.cli.command import Group
 from gateway.cli.memory_copy import copy_
 from gateway.cli.memory_import import import_cluster
+from gateway.cli.memory_import_agentcore import import_agentcore
 
 _EXAMPLES = """\
 mlc-gateway memory list -c config/gateway.yaml --agent my-agent-id
@@ -32,5 +33,6 @@ for _one in (
     sessions.unpin,
     copy_,
     import_cluster,
+    import_agentcore,
 ):
     command.add_command(_one)

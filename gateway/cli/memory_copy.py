@@ -34,6 +34,12 @@ class Summary:
     turns: int = 0
     failed: dict[str, str] = field(default_factory=dict)
 
+    def add(self, turns: int) -> None:
+        """Count a session of which `turns` turns were written."""
+        self.turns += turns
+        self.copied += turns > 0
+        self.present += turns == 0
+
     def report(self, as_json: bool, verb: str, more: dict[str, Any] | None = None) -> int:
         """Print the summary, and return the exit code."""
         for id, reason in self.failed.items():
@@ -84,12 +90,8 @@ async def _copy_all(source: Store, target: Store, wanted: OwnerFilter) -> Summar
     with bar("copying sessions", len(found)) as done:
         for session in reversed(found):
             try:
-                turns = await copy_session(source, target, session)
+                summary.add(await copy_session(source, target, session))
             except StoreError as error:
                 summary.failed[session.key.id] = str(error)
-            else:
-                summary.turns += turns
-                summary.copied += turns > 0
-                summary.present += turns == 0
             done()
     return summary

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
 import click
 from rich.console import Console
@@ -19,7 +19,7 @@ from gateway.memory.copying import append_missing
 from gateway.memory.model import Message, Metadata, Owner, SessionKey, Turn
 from gateway.memory.owner import caller_of, new_session_id
 from gateway.memory.store import Store, StoreError
-from gateway.migrate.connection import ClusterError, ClusterOptions, Connected, connect
+from gateway.migrate.connection import ClusterError, ClusterOptions, connect
 from gateway.migrate.conversations import Exchange, list_conversations, read_conversation
 
 _EXAMPLES = """\
@@ -64,43 +64,52 @@ def import_cluster(
         to_caller = caller_of({"Authorization": connected.authorization}) if known else ""
     owner = Owner(agent, to_tenant, to_caller)
 
+    async def read(id: str) -> list[Turn]:
+        return [turn_of(agent, exchange) for exchange in read_conversation(connected, id)]
+
     async def work(settings: Settings) -> int:
         async with opened(settings) as store:
-            summary, new_ids = await _import_all(connected, store, owner, found)
-        if not as_json and sys.stdout.isatty():
-            _show(new_ids)
-        return summary.report(as_json, "imported", {"sessions": new_ids})
+            summary, new_ids = await import_all(store, owner, found, read)
+        return report(summary, new_ids, as_json)
 
     return run_reporting("memory import-cluster", connected.settings, work)
 
 
-async def _import_all(
-    cluster: Connected, store: Store, owner: Owner, ids: Sequence[str]
+async def import_all(
+    store: Store, owner: Owner, ids: Sequence[str], read: Callable[[str], Awaitable[Sequence[Turn]]], origin: str = ""
 ) -> tuple[Summary, dict[str, str]]:
-    """Import the conversations, the last updated one last; return what was done, and the new id of each old one."""
+    """Import the conversations `ids`, the last one first; return what was done, and the new id of each old one.
+
+    read: returns a conversation's turns. origin: keeps apart conversations of the same id.
+    """
     summary, new_ids = Summary(), {}
     with bar("importing conversations", len(ids)) as done:
         for id in reversed(ids):
-            key = SessionKey(owner, new_session_id(owner.agent_id, f"{id} {owner.tenant} {owner.caller}"))
+            seed = " ".join(filter(None, (origin, id))) + f" {owner.tenant} {owner.caller}"
+            key = SessionKey(owner, new_session_id(owner.agent_id, seed))
             try:
-                turns = await _import(store, key, read_conversation(cluster, id))
+                if turns := await read(id):  # an empty conversation becomes no session
+                    summary.add(await _import(store, key, turns))
+                    new_ids[id] = key.id
             except (ClusterError, StoreError) as error:
                 summary.failed[id] = str(error)
-            else:
-                new_ids[id] = key.id
-                summary.turns += turns
-                summary.copied += turns > 0
-                summary.present += turns == 0
             done()
     return summary, new_ids
 
 
-async def _import(store: Store, key: SessionKey, exchanges: Sequence[Exchange]) -> int:
-    async def turns(first: int) -> AsyncGenerator[Turn, None]:
-        for exchange in exchanges[first - 1 :]:
-            yield turn_of(key.owner.agent_id, exchange)
+async def _import(store: Store, key: SessionKey, turns: Sequence[Turn]) -> int:
+    async def from_number(first: int) -> AsyncGenerator[Turn, None]:
+        for turn in turns[first - 1 :]:
+            yield turn
 
-    return await append_missing(store, key, turns, len(exchanges))
+    return await append_missing(store, key, from_number, len(turns))
+
+
+def report(summary: Summary, new_ids: dict[str, str], as_json: bool) -> int:
+    """Print what was done, with the new id of each conversation, and return the exit code."""
+    if not as_json and sys.stdout.isatty():
+        _show(new_ids)
+    return summary.report(as_json, "imported", {"sessions": new_ids})
 
 
 def turn_of(agent_id: str, exchange: Exchange) -> Turn:

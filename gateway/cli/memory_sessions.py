@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -26,11 +27,13 @@ from gateway.memory.management import (
 )
 from gateway.memory.model import Session, StoredMessage
 from gateway.memory.reading import read_messages
-from gateway.memory.store import SessionNotFound, Store
+from gateway.memory.store import SessionNotFound, Store, StoreError, StoreUnavailable
 from gateway.memory.strands_export import export_session
 
 _ID = "gws-my-agent-id-0123456789abcdef01234567"
 _LONGEST = 200
+_NAMING = ("format", "name", "toolUseId")
+"""Members of a block that are shown in place of its content."""
 _ids = click.argument("ids", nargs=-1, required=True, metavar="SESSION...", help="Session ids.")
 
 
@@ -54,9 +57,10 @@ def list_(config: Path | None, wanted: OwnerFilter, limit: int, as_json: bool) -
     async def work(store: Store) -> int:
         found: list[Session] = []
         async for session in select_sessions(store, wanted):
-            found.append(session)
             if len(found) == limit:
+                sys.stderr.write(f"There are more than {limit} sessions: set --limit to see more.\n")
                 break
+            found.append(session)
         if as_json or not sys.stdout.isatty():
             print_json({"store": store.name, "sessions": [session_as_json(session) for session in found]})
         else:
@@ -85,11 +89,11 @@ def show(config: Path | None, id: str, wanted: OwnerFilter, as_json: bool) -> in
 
     async def work(store: Store) -> int:
         session = await find_session(store, id, wanted)
-        messages = [stored async for stored in read_messages(store, session.key)]
+        messages = read_messages(store, session.key)
         if as_json or not sys.stdout.isatty():
-            print_json({**session_as_json(session), "messages": [stored_as_json(stored) for stored in messages]})
+            print_json({**session_as_json(session), "messages": [stored_as_json(stored) async for stored in messages]})
         else:
-            _show_session(session, messages)
+            await _show_session(session, messages)
         return 0
 
     return run_on_store("memory show", config, work)
@@ -116,7 +120,10 @@ def show(config: Path | None, id: str, wanted: OwnerFilter, as_json: bool) -> in
 @owner_options
 @config_option
 def export(config: Path | None, ids: tuple[str, ...], wanted: OwnerFilter, format_: str, out: Path | None) -> int:
-    """Export sessions with all their messages as JSON lines, or as files of Strands."""
+    """Export sessions with all their messages as JSON lines, or as files of Strands.
+
+    A session that can't be exported is reported, and the others are exported.
+    """
     if format_ == "strands" and out is None:
         raise click.UsageError("--format strands needs a directory: --out DIRECTORY.")
 
@@ -126,15 +133,22 @@ def export(config: Path | None, ids: tuple[str, ...], wanted: OwnerFilter, forma
         lines: AbstractContextManager[BinaryIO] = nullcontext(sys.stdout.buffer)
         if out is not None and format_ == "jsonl":
             lines = out.open("wb")
+        failed = False
         with lines as file, bar("exporting sessions", len(found)) as done:
             for session in found:
-                if format_ == "strands" and out is not None:
-                    await export_session(store, session, out)
-                else:
-                    async for line in export_lines(store, session):
-                        file.write(line)
+                try:
+                    if format_ == "strands" and out is not None:
+                        await export_session(store, session, out)
+                    else:
+                        async for line in export_lines(store, session):
+                            file.write(line)
+                except StoreUnavailable:
+                    raise
+                except StoreError as error:
+                    failed = True
+                    sys.stderr.write(f"{session.key.id}: {error}\n")
                 done()
-        return 0
+        return 1 if failed else 0
 
     return run_on_store("memory export", config, work)
 
@@ -217,11 +231,11 @@ def _show_list(found: list[Session]) -> None:
     console.print(table)
 
 
-def _show_session(session: Session, messages: list[StoredMessage]) -> None:
+async def _show_session(session: Session, messages: AsyncIterator[StoredMessage]) -> None:
     console = Console(highlight=False, markup=False)
     for name, value in session_as_json(session).items():
         console.print(f"{name:10}{_printable(value)}")
-    for stored in messages:
+    async for stored in messages:
         failed = " (the run failed)" if stored.message.metadata.failed else ""
         console.print(Text(f"\n{stored.turn}. {stored.message.role}{failed}", style="bold"))
         for block in stored.message.content:
@@ -242,6 +256,6 @@ def _shortened(block: dict[str, Any]) -> str:
     if not isinstance(text, str):
         kind = next(iter(block), "")
         value = block.get(kind)
-        what = [str(value[name]) for name in ("format", "name", "toolUseId") if name in value] if value else []
+        what = [str(value[name]) for name in _NAMING if name in value] if isinstance(value, dict) else []
         return f"[{' '.join((kind, *what))}]"
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}… ({len(text)} characters)"

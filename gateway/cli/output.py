@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from typing import Any
 
@@ -21,3 +22,11 @@ def fail(command: str, status: int, message: str) -> int:
     """Print `message` on standard error under the command's name, and return `status`."""
     sys.stderr.write(f"mlc-gateway {command}: {message}\n")
     return status
+
+
+def printable(value: Any) -> str:
+    """Return a value as text whose control characters, which could steer the terminal, are replaced."""
+    return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", str(value))
+
+
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from ipaddress import ip_address, ip_network
 from urllib.parse import urlsplit
 
+from gateway.config.policy_check import check_policy
 from gateway.config.problems import ConfigProblem
 from gateway.config.schema import Account, Listen, ServiceAccount, Settings, Upstream
 
@@ -48,6 +49,7 @@ def check(settings: Settings, url_given: bool) -> list[ConfigProblem]:
     if settings.media.fetch and not settings.media.hosts:
         problems.append(ConfigProblem("media.hosts", "is needed when media.fetch is on"))
     problems += _check_nodes(settings.upstream, url_given)
+    problems += check_policy(settings)
     return problems
 
 

@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from gateway.config.types import Count, Positive, PositiveSeconds, Seconds, Secret
+from gateway.config.opensearch import OpenSearchAccount
+from gateway.config.types import Count, Positive, PositiveSeconds, Seconds
 
 
 class Window(Struct, frozen=True, forbid_unknown_fields=True):
@@ -37,7 +38,7 @@ class SqliteStore(Struct, frozen=True, forbid_unknown_fields=True):
     ] = ""
 
 
-class OpenSearchStore(Struct, frozen=True, forbid_unknown_fields=True):
+class OpenSearchStore(OpenSearchAccount, frozen=True, forbid_unknown_fields=True):
     """An OpenSearch cluster: its memory containers (3.3 and later), or an index of the gateway's own."""
 
     url: Annotated[
@@ -50,13 +51,6 @@ class OpenSearchStore(Struct, frozen=True, forbid_unknown_fields=True):
     prefix: Annotated[str, Meta(description="Prefix of the indexes' names.", pattern=r"^[a-z0-9][a-z0-9_-]{0,99}$")] = (
         "mlc-gateway"
     )
-    username: Annotated[str, Meta(description="Name of the account, for basic authentication.")] = ""
-    password: Annotated[Secret, Meta(description="Its password.")] = Secret()
-    sigv4_region: Annotated[
-        str, Meta(description="Region of an Amazon OpenSearch Service domain; requests are signed with SigV4.")
-    ] = ""
-    ca_file: Annotated[str, Meta(description="PEM file of the authorities to trust; empty: the system's.")] = ""
-    seconds: Annotated[PositiveSeconds, Meta(description="For one request.")] = 10.0
 
 
 class AgentCoreStore(Struct, frozen=True, forbid_unknown_fields=True):

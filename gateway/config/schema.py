@@ -233,7 +233,7 @@ class Answers(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Logs(Struct, frozen=True, forbid_unknown_fields=True):
-    """What is logged, to standard error."""
+    """What is logged, to standard error, and the access log."""
 
     level: Annotated[
         Literal["debug", "info", "warning", "error"],
@@ -249,6 +249,16 @@ class Logs(Struct, frozen=True, forbid_unknown_fields=True):
             "Use it only for debugging: the log then holds users' texts. Secrets stay hidden."
         ),
     ] = False
+    access: Annotated[
+        Literal["off", "json", "apache"],
+        Meta(
+            description="An access log of all requests, a line each: `json`, or `apache` (combined, then the ids of "
+            "request and trace)."
+        ),
+    ] = "off"
+    access_file: Annotated[
+        str, Meta(description="Its file, which may be renamed or removed at any time; empty: standard output.")
+    ] = ""
 
 
 class Settings(Struct, frozen=True, forbid_unknown_fields=True):

@@ -19,7 +19,7 @@ NodeUrl = Annotated[str, Meta(pattern=r"^https?://[^/?#@\s]+/?$")]
 
 
 class Secret:
-    """A secret, read from an environment variable or a file. Only `reveal` shows it."""
+    """A secret, read from an environment variable or a file. Only `reveal` shows it. Equal if the values are."""
 
     __slots__ = ("_value", "source")
 
@@ -30,6 +30,12 @@ class Secret:
     def reveal(self) -> str:
         """Return the secret, or "" if none is configured."""
         return self._value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and self._value == other._value
+
+    def __hash__(self) -> int:
+        return hash(self._value)
 
     def __bool__(self) -> bool:
         return bool(self._value)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from gateway.delivery.escaping import as_templates, dump
 from gateway.delivery.own_parts import fillable_parts
+from gateway.delivery.positions import QuestionPosition, SystemSlot
 from gateway.delivery.prompt_parameter import PromptParameter, find_prompt
 from gateway.delivery.slots import PROBE, QUESTION, Slot, SlotKind, find_slots
 from gateway.delivery.trees import Path, locate, value_at
@@ -39,41 +39,6 @@ _TOO_MANY_NAMES = Problem(
     code="AGENT_NOT_CALLABLE",
     help="write the texts themselves in place of placeholders",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class SystemSlot:
-    """The quoted variable of the system text. path: its place in the body; before, after: the text around it there."""
-
-    name: str
-    path: Path
-    before: str
-    after: str
-
-
-@dataclass(frozen=True, slots=True)
-class QuestionPosition:
-    """Where the question is in a rendered call.
-
-    body: the call rendered with `QUESTION`; messages: its turns in the provider's normal form.
-    turn, part: the part that contains the question; text: that part's text with `QUESTION` in it.
-    """
-
-    body: dict[str, Any]
-    messages: list[dict[str, Any]]
-    turn: int
-    part: int
-    text: str
-
-    @property
-    def is_bare(self) -> bool:
-        """True if the agent puts nothing around the question."""
-        return self.text == QUESTION
-
-    @property
-    def is_blank(self) -> bool:
-        """True if the agent puts nothing but white space around the question."""
-        return not self.text.replace(QUESTION, "").strip()
 
 
 class CallModel:

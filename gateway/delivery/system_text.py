@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gateway.delivery.call_model import CallModel, SystemSlot
+from gateway.delivery.call_model import CallModel
 from gateway.delivery.candidate import Addition
 from gateway.delivery.escaping import is_plain
+from gateway.delivery.positions import SystemSlot
 from gateway.delivery.question_placements import reference_to
 from gateway.delivery.target import Turn, parts_of, text_of
 from gateway.delivery.trees import value_at, with_value

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from gateway import app
 from gateway.config.load import load
@@ -19,6 +21,9 @@ CONNECTORS = {
     "2.19.0": {_BEDROCK: "a", _OPENAI: "b", _GEMINI: "e2"},
     "3.4.0": {_BEDROCK: "bedrock_tutorial", _OPENAI: "openai_tutorial", _GEMINI: "gemini_contents"},
 }
+TOKEN = secrets.token_urlsafe(12)
+"""The token of the admin ports."""
+_TOKEN = "MLC_GATEWAY_DEMO_TOKEN"
 _FUNCTION_CALLING = {"bedrock_tutorial", "openai_tutorial"}
 
 
@@ -34,29 +39,46 @@ class Agent:
 
 @dataclass(frozen=True)
 class Deployment:
-    """A gateway and its cluster."""
+    """A gateway and its cluster. inspector: the address of the page of exchanges, "" if they are not recorded."""
 
     version: str
     simulator: Simulator
     url: str
     agents: tuple[Agent, ...]
+    inspector: str = ""
 
 
 @asynccontextmanager
-async def deploy(version: str, port: int) -> AsyncIterator[Deployment]:
+async def deploy(version: str, port: int, records: str = "") -> AsyncIterator[Deployment]:
     """Start a seeded cluster of `version` and a gateway on `port` (0: any free one).
+
+    records: the directory in which exchanges and their media are recorded; "" for none.
 
     Raises:
         OSError: the port is taken.
     """
     async with AsyncExitStack() as stack:
         simulator = await stack.enter_async_context(Simulator(version))
-        settings = load(None, {}, {"listen": {"data_port": port, "admin_port": 0}, "upstream": {"url": simulator.url}})
+        settings = load(None, {_TOKEN: TOKEN}, _settings(simulator.url, port, records))
         gateway = app.build(settings, log=configure("error", "console"))
         await gateway.start()
         stack.push_async_callback(gateway.stop)
         agents = tuple(_agents(version, await seed(simulator.url)))
-        yield Deployment(version, simulator, f"http://127.0.0.1:{gateway.data_port}", agents)
+        page = f"http://127.0.0.1:{gateway.admin_port}/inspector/login#{TOKEN}" if records else ""
+        yield Deployment(version, simulator, f"http://127.0.0.1:{gateway.data_port}", agents, page)
+
+
+def _settings(url: str, port: int, records: str) -> dict[str, Any]:
+    return {
+        "listen": {"data_port": port, "admin_port": 0, "admin_token": {"env": _TOKEN}},
+        "upstream": {"url": url},
+        "inspector": {
+            "enabled": bool(records),
+            "passthrough": "bodies",
+            "media": "keep",
+            "sqlite": {"directory": records},
+        },
+    }
 
 
 def _agents(version: str, ids: dict[str, str]) -> Iterator[Agent]:

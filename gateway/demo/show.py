@@ -48,7 +48,8 @@ class JsonLines:
     def left_running(self, places: Sequence[Deployment]) -> None:
         """Print the addresses."""
         for place in places:
-            _line({"cluster": place.version, "gateway": place.url, "upstream": place.simulator.url})
+            addresses = {"gateway": place.url, "upstream": place.simulator.url, "inspector": place.inspector}
+            _line({"cluster": place.version, **addresses})
 
 
 class Terminal:
@@ -110,6 +111,10 @@ class Terminal:
             for label, command in lines:
                 self._console.print(f"  [dim]# {label}[/]")
                 self._console.print(f"  {command}", soft_wrap=True, markup=False)
+        page = next((place.inspector for place in places if place.inspector), "")
+        if page:
+            self._console.print("\n[bold]All exchanges[/], before and after, as they happen:")
+            self._console.print(f"  {page}", soft_wrap=True, markup=False)
         self._console.print("\nRunning; Ctrl-C ends it.")
 
 

@@ -12,7 +12,7 @@ import re
 from typing import Any
 
 from gateway.execute.answers import MEMORY_ID, OutputReader, RunAnswer, assistant, decode, tool_result
-from gateway.memory.model import Block, Message
+from gateway.memory.model import Block, Message, Usage
 from gateway.mlcommons.agent_types import AgentType
 from gateway.mlcommons.profile import AgentProfile
 from gateway.providers.base import ToolCall
@@ -76,6 +76,7 @@ class _Events:
         """Tool calls of the message that is being read, by id."""
         self._arguments: dict[str, str] = {}
         self._memory_id = ""
+        self._usage: Usage | None = None
         self._ended = self._failed = False
 
     def read(self, document: dict[str, Any]) -> None:
@@ -84,7 +85,9 @@ class _Events:
             self._failed = True
         elif "type" in document:
             self._read_ag_ui(document)
-        for output in objects(member(document, "inference_results", 0, "output")):
+        outputs = list(objects(member(document, "inference_results", 0, "output")))
+        self._usage = self._reader.token_usage(outputs) or self._usage
+        for output in outputs:
             if output.get("name") == MEMORY_ID:
                 self._memory_id = text(output.get("result")) or self._memory_id
             elif output.get("name") == "response":
@@ -102,10 +105,10 @@ class _Events:
         if reply.startswith(_REMOTE_ERROR) and not self._messages:
             failed = True
         if failed:
-            return RunAnswer(None, tuple(self._messages), memory_id=self._memory_id, failed=True)
+            return RunAnswer(None, tuple(self._messages), self._usage, memory_id=self._memory_id, failed=True)
         final = assistant(reply, list(self._uses.values()))
         reason = "tool_use" if self._uses else ""
-        return RunAnswer(reply, (*self._messages, *final), stop_reason=reason, memory_id=self._memory_id)
+        return RunAnswer(reply, (*self._messages, *final), self._usage, reason, self._memory_id)
 
     def _read_content(self, content: str) -> None:
         if self._ag_ui:  # it was sent `input`
@@ -145,7 +148,8 @@ class _Events:
                 self._text.append(delta)
             case "TOOL_CALL_START" if id:
                 self._add_uses((ToolCall(id, text(event.get("toolCallName")), {}),))
-                self._arguments[id] = ""
+                if id in self._uses:  # a call without a name is left out
+                    self._arguments[id] = ""
             case "TOOL_CALL_ARGS" if id in self._arguments:
                 self._arguments[id] += delta
             case "TOOL_CALL_RESULT":

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -18,9 +18,13 @@ from gateway.mlcommons.agent_types import FLOW_TYPES
 from gateway.mlcommons.profile import AgentProfile
 from gateway.providers import registry
 from gateway.providers.base import LlmResponse, Provider, ToolCall
-from gateway.providers.responses import member, objects, text
+from gateway.providers.responses import count, member, objects, text
+from gateway.unified.blocks import NATIVE_KINDS
+from gateway.unified.model import MEDIA_KINDS
 
 MEMORY_ID = "memory_id"
+TOKEN_USAGE = "token_usage"
+"""The output with the tokens of the run, in answers of 3.6 and later to requests with `include_token_usage`."""
 IDS = frozenset(
     {
         MEMORY_ID,
@@ -31,6 +35,8 @@ IDS = frozenset(
     }
 )
 """Names of the outputs that are no part of the answer."""
+
+_NO_ANSWER = IDS | {TOKEN_USAGE}
 
 _AT_LIMIT = re.compile(
     r"Agent reached maximum iterations \(\d+\) without completing the task|Max Steps Limit \(\d+\) Reached"
@@ -50,6 +56,7 @@ class RunAnswer(Struct, frozen=True):
     stop_reason: ``end_turn`` and the like, as V2 agents name it; "" if the answer does not say.
     memory_id: of the cluster's memory, "" for none.
     failed: the answer reports an error, or it is a stream that ends too soon.
+    unknown: it has content blocks of a kind that is not known, which are not in `messages`.
     """
 
     text: str | None = None
@@ -58,6 +65,7 @@ class RunAnswer(Struct, frozen=True):
     stop_reason: str = ""
     memory_id: str = ""
     failed: bool = False
+    unknown: bool = False
 
 
 def read_answer(profile: AgentProfile, body: bytes) -> RunAnswer:
@@ -83,9 +91,10 @@ def decode(body: bytes | str) -> Any:
 
 def _read_unified(document: dict[str, Any]) -> RunAnswer:
     """Read ``{"stop_reason", "message", "memory_id", "metrics"}`` (V2 agents of 3.6 and later)."""
-    blocks = [block for block in objects(member(document, "message", "content")) if text(block.get("text", "-"))]
+    content = list(objects(member(document, "message", "content")))
+    blocks = [block for written in content for block in _known_blocks(written)]
     counts = member(document, "metrics", "total_usage")
-    values = [_integer(member(counts, name)) for name in ("inputTokens", "outputTokens", "totalTokens")]
+    values = [count(member(counts, name)) for name in ("inputTokens", "outputTokens", "totalTokens")]
     usage = Usage(*values) if any(value is not None for value in values) else None
     return RunAnswer(
         text="".join(text(block.get("text")) for block in blocks),
@@ -93,11 +102,34 @@ def _read_unified(document: dict[str, Any]) -> RunAnswer:
         usage=usage,
         stop_reason=text(document.get("stop_reason")),
         memory_id=text(document.get(MEMORY_ID)),
+        unknown=any(_is_unknown(written) for written in content),
     )
 
 
-def _integer(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+def _known_blocks(written: dict[str, Any]) -> Iterator[Block]:
+    """Yield the content blocks in a written one, which may have members of the value null."""
+    return ({kind: value} for kind, value in written.items() if _is_content(kind, value))
+
+
+def _is_content(kind: str, value: Any) -> bool:
+    match value:
+        case str():
+            return kind == "text" and bool(value)
+        case {"name": str(name)} if kind == "toolUse":
+            return bool(name)
+        case {"toolUseId": str()} if kind == "toolResult":
+            return True
+        case {"format": str(), "source": {**source}} if kind in MEDIA_KINDS:
+            return bool(source)
+        case dict():
+            return bool(value) and kind in NATIVE_KINDS
+        case _:
+            return False
+
+
+def _is_unknown(written: dict[str, Any]) -> bool:
+    """Return True for a block that holds something, of no known kind."""
+    return any(written.values()) and not any(_known_blocks(written))
 
 
 class OutputReader:
@@ -115,25 +147,32 @@ class OutputReader:
     def read(self, outputs: Sequence[dict[str, Any]]) -> RunAnswer:
         """Read ``inference_results[0].output``."""
         memory_id = next((text(one.get("result")) for one in outputs if one.get("name") == MEMORY_ID), "")
-        shown = [one for one in outputs if text(one.get("name")) not in IDS]
+        shown = [one for one in outputs if text(one.get("name")) not in _NO_ANSWER]
+        reported = self.token_usage(outputs)
         values = [value for one in shown if (value := _value(one)) is not None]
         if not values:
-            return RunAnswer(memory_id=memory_id)
+            return RunAnswer(usage=reported, memory_id=memory_id)
         reply, steps = values[-1], () if self._profile.agent_type in FLOW_TYPES else values[:-1]
         messages = [*self.steps(steps), *self._tool_outputs(member(shown[-1], "dataAsMap", "additional_info"))]
         response = None if _filters_response(self._profile) else self.response(reply)
         if response is None:
             reason = "max_iterations" if _AT_LIMIT.match(reply) else ""
-            return RunAnswer(reply, (*messages, *assistant(reply)), None, reason, memory_id)
+            return RunAnswer(reply, (*messages, *assistant(reply)), reported, reason, memory_id)
         final = assistant(response.text, self.tool_uses(response.tool_calls), _usage(response))
         whole_run = self._profile.agent_type in FLOW_TYPES and len(self._profile.models) == 1
         return RunAnswer(
             response.text,
             (*messages, *final),
-            _usage(response) if whole_run else None,
+            reported or (_usage(response) if whole_run else None),
             response.stop_reason,
             memory_id,
         )
+
+    def token_usage(self, outputs: Iterable[dict[str, Any]]) -> Usage | None:
+        """Read the output `token_usage`: ``{"per_model_usage": [{"input_tokens", "output_tokens", …}, …]}``."""
+        found = [member(one, "dataAsMap", "per_model_usage") for one in outputs if one.get("name") == TOKEN_USAGE]
+        models = list(objects(found[0])) if found else []
+        return _sum_models(models, self._profile.provider) if models else None
 
     def steps(self, values: Sequence[str]) -> list[Message]:
         """Read the steps of an agent with `verbose`: the LLM's answer, the tool's output, and again.
@@ -231,6 +270,25 @@ def _usage(response: LlmResponse) -> Usage | None:
     if counts is None:
         return None
     return Usage(counts.input_tokens, counts.output_tokens, counts.input_tokens + counts.output_tokens)
+
+
+def _sum_models(models: Sequence[dict[str, Any]], provider: str) -> Usage | None:
+    """Return the sum over the models of a run; None unless each has its input and output.
+
+    Bedrock's `input_tokens` does not count cached tokens (docs/internals/facts.md, "Token usage").
+    """
+    cached = ("cache_read_input_tokens", "cache_creation_input_tokens") if provider in _CACHE_APART else ()
+    read, written = 0, 0
+    for counts in models:
+        own, output = count(counts.get("input_tokens")), count(counts.get("output_tokens"))
+        if own is None or output is None:
+            return None
+        read += own + sum(count(counts.get(name)) or 0 for name in cached)
+        written += output
+    return Usage(read, written, read + written)
+
+
+_CACHE_APART = frozenset({"bedrock/converse"})
 
 
 def _filters_response(profile: AgentProfile) -> bool:

@@ -10,12 +10,14 @@ from gateway.config.load import ConfigError, ConfigProblem
 from gateway.config.schema import Settings
 from gateway.execute.handler import Handler
 from gateway.execute.media import Inliner
+from gateway.execute.policy_handler import PolicyHandler
 from gateway.execute.reporter import Reporter
 from gateway.execute.rewriter import Rewriter, read_rules
 from gateway.execute.session_run import SessionRuns
 from gateway.memory.sessions import Sessions
 from gateway.observe.logs import Logger
 from gateway.observe.metrics import Metrics
+from gateway.policy.policies import Policies
 from gateway.ports import ClusterReader, MediaFetcher, ProfileCache
 from gateway.providers import registry
 
@@ -25,6 +27,9 @@ class ResolverCache:
 
     def __init__(self, resolver: Resolver) -> None:
         self._resolver = resolver
+
+    def __len__(self) -> int:
+        return len(self._resolver)
 
     def invalidate(self, kind: str, id: str | None) -> None:
         """Drop what a write that passed through may have changed."""
@@ -42,24 +47,32 @@ def build_handler(
     metrics: Metrics,
     fetch: MediaFetcher | None = None,
     sessions: Sessions | None = None,
-) -> tuple[Handler, ProfileCache]:
+    policies: Policies | None = None,
+) -> tuple[Handler | PolicyHandler, ProfileCache]:
     """Build the use case and the cache of what it reads.
 
     fetch: used where the settings allow media to be fetched. sessions: for agents whose memory is the gateway's.
+    policies: None if the settings ask for none.
 
     Raises:
         ConfigError: as `check_rules`.
     """
     check_rules(settings)
     resolver = Resolver(
-        cluster, settings.agents.cache_ttl, service_headers=service_headers(settings), rules=read_rules(settings)
+        cluster,
+        settings.agents.cache_ttl,
+        service_headers=service_headers(settings),
+        rules=read_rules(settings),
+        counts=metrics.lookups,
     )
     rewriter = Rewriter(settings)
     media = Inliner(rewriter.options, fetch if settings.media.fetch else None, log)
     reporter = Reporter(settings, log, metrics)
     runs = SessionRuns(sessions, settings, reporter) if sessions is not None else None
     handler = Handler(settings, resolver, MemoryReader(cluster), media, rewriter, reporter, runs)
-    return handler, ResolverCache(resolver)
+    if policies is None:
+        return handler, ResolverCache(resolver)
+    return PolicyHandler(handler, policies, resolver, settings), ResolverCache(resolver)
 
 
 def check_rules(settings: Settings) -> None:

@@ -22,7 +22,8 @@ from gateway.execute.response_headers import delivery_headers
 from gateway.execute.rewrite import is_native
 from gateway.execute.rewriter import Rewriter, new_turn_id
 from gateway.execute.session_run import SessionRuns
-from gateway.execute.shape import Shape, ShapedBody, ShapedTemplate, read_plain_text, read_shaped, specimen_body
+from gateway.execute.shape import Shape, ShapedBody, read_plain_text, read_shaped
+from gateway.execute.shaped_template import ShapedTemplate, specimen_body
 from gateway.mlcommons.generations import Generation
 from gateway.mlcommons.profile import AgentProfile
 from gateway.observe.record import Delivery

@@ -81,7 +81,7 @@ class Handler:
         end_step(call, "decode")
         if request.kind is RequestKind.LEGACY or request.input is None:
             agent = await self._legacy.find(call, request) if self._legacy is not None else None
-            if agent is not None and self._remembers(agent):
+            if agent is not None and self._remembers(call, agent):
                 return await self._send_in_session(call, request, agent)
             delivery = self._describe_legacy(call, request)
             forward = Forward(retry=retry_as_input(request, self._answers, delivery), delivery=delivery)
@@ -98,7 +98,7 @@ class Handler:
                 return await self._send_unresolved(call, request, request.input, error)
             provider = agent.profile.provider
             note_delivery(call, describe_delivery(agent.profile, request.input.type.value))
-            if self._remembers(agent):
+            if self._remembers(call, agent):
                 return await self._send_in_session(call, request, agent)
             return self._convert_answer(call, agent, await self._send(call, request, request.input, agent))
         except GatewayError as error:
@@ -120,8 +120,8 @@ class Handler:
         input_type = QUESTION if request.has_question else ""
         return Delivery(input_type=input_type) if agent is None else describe_delivery(agent.profile, input_type)
 
-    def _remembers(self, agent: ResolvedAgent) -> bool:
-        return self._sessions is not None and self._sessions.remembers(agent.profile)
+    def _remembers(self, call: ExecuteCall, agent: ResolvedAgent) -> bool:
+        return self._sessions is not None and not call.temporary and self._sessions.remembers(agent.profile)
 
     def _convert_answer(self, call: ExecuteCall, agent: ResolvedAgent, forward: Forward) -> Forward:
         """Return `forward` with the conversion of the answer, if the agent has one. Event streams keep their form."""

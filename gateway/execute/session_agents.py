@@ -51,14 +51,15 @@ class LegacyAgents:
             GatewayError: the request names a session of the gateway, and the agent can't be read.
         """
         now = self._clock()
-        if not request.has_question or self._others.get(call.agent_id, now) > now:
+        if not request.has_question:
             return None
         rule = self._sessions.rule(call.agent_id)
         if rule is not None and rule.memory == "cluster" and rule.output == "legacy":
             return None
         caller = (call.agent_id, self._resolver.caller(call.headers))
         names_session = any(str(request.parameters.get(name, "")).startswith(PREFIX) for name in IDS)
-        if not names_session and self._unreadable.get(caller, now) > now:
+        known = self._others.get(call.agent_id, now) > now or self._unreadable.get(caller, now) > now
+        if known and not names_session:
             return None
         try:
             agent = await self._resolver.agent(call.agent_id, call.headers)

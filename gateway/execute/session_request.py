@@ -58,9 +58,14 @@ class SessionRequest:
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """What the session holds: the messages to send, and its system text. notices: what was changed in them."""
+    """What the session holds.
+
+    history: the messages to send. recent: all that are known, some of which may not fit; among them, those that the
+    client repeats are found. system: the system text. notices: what was changed in `history`.
+    """
 
     history: Sequence[StoredMessage] = ()
+    recent: Sequence[StoredMessage] = ()
     system: str = ""
     notices: tuple[Notice, ...] = ()
 
@@ -78,7 +83,7 @@ class Earlier:
                 kept.append(
                     msgspec.structs.replace(item, message=msgspec.structs.replace(item.message, content=content))
                 )
-        return Earlier(kept, self.system, (_STEPS_LEFT_OUT,))
+        return replace(self, history=kept, notices=(_STEPS_LEFT_OUT,))
 
 
 def _is_answer(item: StoredMessage) -> bool:
@@ -120,15 +125,17 @@ def compose(
     metadata = msgspec.structs.replace(metadata, input_type=agent_input.type.value)
     new = convert(agent_input, metadata, roles, turn_id)
     known = 0
-    if agent_input.type is InputType.MESSAGES and earlier.history:
-        known = count_known([item.message for item in new.messages], earlier.history)
+    if agent_input.type is InputType.MESSAGES and earlier.recent:
+        known = count_known([item.message for item in new.messages], earlier.recent)
     added = tuple(item.message for item in new.messages[known:])
     if not added:
         raise _nothing_new()
     placed = [Placed(item.message, f"memory[{item.seq}]") for item in earlier.history]
     repaired, notices = repair(placed, added)
+    if profile.generation is Generation.UNIFIED_V2:
+        repaired = _read_stored(repaired, request.extracted.budget)
     written = _Written(profile, request, agent_input)
-    if not repaired and not (earlier.system and new.system is None):
+    if not known and not repaired and not (earlier.system and new.system is None):
         written.add_all_new()
     else:
         _write(written, new, known, earlier, repaired)
@@ -138,6 +145,38 @@ def compose(
             Notice(code, reason, placed.at) for placed in repaired for code, reason in find_left_out(placed.message)
         )
     return SessionRequest(body, merged, added, new.system, (*earlier.notices, *notices))
+
+
+def _read_stored(repaired: Sequence[Placed], budget: Budget) -> list[Placed]:
+    """Return the messages of the session in the form of `convert`, which has each kind of block in one spelling.
+
+    budget: that of the client's request.
+
+    Raises:
+        InvalidInput: the session holds what the gateway can't read.
+    """
+    if not repaired:
+        return []
+    body = msgspec.json.encode({"input": [item for placed in repaired for item in as_input(placed.message)]})
+    place = place_map([lambda rest, at=placed.at: f"{at}{rest}" for placed in repaired])  # type: ignore[misc]
+    read = _read(body, _widened(budget, len(body)), place)
+    assert read.input is not None
+    messages = convert(read.input, Metadata(), {}, "").messages
+    return [Placed(new.message, placed.at) for new, placed in zip(messages, repaired, strict=True)]
+
+
+def _read(body: bytes, budget: Budget, place: Place) -> ExecuteRequest:
+    """Read a request with messages of the session. place: of what can't be read, as the client knows it.
+
+    Raises:
+        InvalidInput: the session holds what the gateway can't read.
+    """
+    try:
+        return read_execute(body, budget)
+    except InvalidInput as error:
+        problems = [replace(problem, place=place(problem.place)) for problem in error.problems]
+        reason = InvalidInput.of(problems).reason if problems else error.reason
+        raise InvalidInput(reason, problems, _UNREADABLE, error.repeats) from None
 
 
 def _write(written: _Written, new: NewInput, known: int, earlier: Earlier, repaired: Sequence[Placed]) -> None:
@@ -216,11 +255,7 @@ class _Written:
         members = {**self._request.other, "input": self._raw(self._value) if self._whole else self._items}
         body = msgspec.json.encode({**members, **({"parameters": parameters} if parameters else {})})
         place = place_map(self._places) if self._places else _question_place
-        try:
-            merged = read_execute(body, _widened(self._request.extracted.budget, self._stored_bytes))
-        except InvalidInput as error:
-            problems = [replace(problem, place=place(problem.place)) for problem in error.problems]
-            raise InvalidInput(error.reason, problems, _UNREADABLE, error.repeats) from None
+        merged = _read(body, _widened(self._request.extracted.budget, self._stored_bytes), place)
         assert merged.input is not None
         if self._whole and self._request.input is not None:
             return body, merged

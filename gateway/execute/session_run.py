@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from urllib.parse import parse_qsl
+
 import msgspec
 
 from gateway.agents.rules import rule_for
 from gateway.config.schema import Rule, Settings
-from gateway.errors import InvalidInput, Problem
+from gateway.errors import InvalidInput, Problem, SignatureConflict
 from gateway.execute.answers import RunAnswer, read_answer
 from gateway.execute.deliveries import QUESTION, with_notices
 from gateway.execute.output import Outputs
@@ -28,6 +30,10 @@ from gateway.unified.request import ExecuteRequest
 
 ANSWER_MISSING = Notice(
     "MEMORY_ANSWER_MISSING", "the answer could not be read, so the session holds this turn as one that failed"
+)
+BLOCK_UNKNOWN = Notice(
+    "MEMORY_BLOCK_UNKNOWN",
+    "the answer has a content block of a kind that is not known, which the session does not hold",
 )
 _REFUSED = frozenset({401, 403})
 """Statuses of a caller whose credentials the cluster did not accept. Nothing of the request is stored."""
@@ -59,9 +65,13 @@ class SessionRuns:
         """Open the session that the request names, or a new one.
 
         Raises:
-            InvalidInput: its parameters don't name one session, or nothing in its input is new.
+            SignatureConflict: the client signed the request, which has to be changed.
+            InvalidInput: it runs in the background, its parameters don't name one session, or nothing in its input is
+                new.
             GatewayError: as `Sessions.open`.
         """
+        refuse_signed(call)
+        refuse_background(call)
         session_id = read_id(request)
         owner = await owner_of(call.headers, self._agent_of(session_id, call.agent_id), self.settings.memory)
         session = await self.sessions.open(owner, session_id)
@@ -98,11 +108,10 @@ class SessionRun:
         self._profile = profile
         self._session = session
         self._turn_id = new_turn_id()
-        self._earlier = Earlier(session.history, session.system)
+        self._earlier = Earlier(session.history, session.recent, session.system)
         model = profile.models[0].id if profile.models else ""
         self._metadata = Metadata(runs.sessions.clock(), "", profile.id, profile.provider, model)
         self._stream = SessionStream(profile, session.id) if call.streaming else None
-        self._done = False
 
     async def compose(self) -> None:
         """Write the request with the session's messages."""
@@ -123,7 +132,6 @@ class SessionRun:
 
     def release(self) -> None:
         """End the run, which was not sent."""
-        self._done = True
         self._session.release()
 
     def attach(self, forward: Forward) -> Forward:
@@ -138,6 +146,7 @@ class SessionRun:
             relay=self._stream.feed if self._stream is not None else None,
             abandoned=self.abandoned,
             delivery=self._describe(forward.delivery, notices),
+            unread_headers=self._header((ANSWER_MISSING,)),
         )
 
     def _describe(self, delivery: Delivery | None, notices: tuple[Notice, ...]) -> Delivery | None:
@@ -157,9 +166,12 @@ class SessionRun:
         return retry_with
 
     def _notices(self, notices: tuple[Notice, ...], forward: Forward | None = None) -> dict[str, str]:
-        """Return the header that reports `notices`, with those of `forward`; and count them."""
+        """Count `notices`, and return the header that reports them, with those of `forward`."""
         for notice in notices:
             self._runs.reporter.noticed(notice)
+        return self._header(notices, forward)
+
+    def _header(self, notices: tuple[Notice, ...], forward: Forward | None = None) -> dict[str, str]:
         if not notices or not self._runs.settings.answers.notice_header:
             return {}
         known = forward.response_headers.get(NOTICE) if forward is not None else None
@@ -170,28 +182,29 @@ class SessionRun:
 
     async def finish(self, status: int, body: bytes) -> Answer | None:
         """Store the turn and return the answer with the session's id; see `gateway.ports.Forward`."""
-        if self._done:
-            return None
-        self._done = True
         if status in _REFUSED:
             self._session.release()
             return None
         if status >= 400:
             await self._session.commit(self._failed_turn())
             return None
-        streamed = self._stream is not None and not body
-        run = self._stream.answer() if self._stream is not None and streamed else read_answer(self._profile, body)
-        notices = await self._store(run)
-        headers = self._notices(notices)
-        if self._stream is not None and streamed:
-            return Answer(status, headers, self._stream.end())
-        return Answer(status, headers, self._written(run, body))
+        run, written = await run_here_if(len(body) <= _SMALL, self._read, body)
+        return Answer(status, self._notices(await self._store(run)), written)
 
     def abandoned(self) -> None:
         """Store the turn as a failed one; see `gateway.ports.Forward`."""
-        if not self._done:
-            self._done = True
-            self._session.commit_later(self._failed_turn())
+        self._session.commit_later(self._failed_turn())
+
+    def _read(self, body: bytes) -> tuple[RunAnswer, bytes]:
+        """Return the answer, and how it is written for the client. body: b"" at the end of a stream that was relayed.
+
+        A stream is held like any other answer if it has a length or a content coding. It never begins with a brace.
+        """
+        if self._stream is not None and not body.lstrip().startswith(b"{"):
+            written = self._stream.feed(body) + self._stream.end()
+            return self._stream.answer(), written
+        run = read_answer(self._profile, body)
+        return run, self._runs.outputs.write(self._profile, run, body, self._session.id)
 
     async def _store(self, run: RunAnswer) -> tuple[Notice, ...]:
         if run.failed:
@@ -199,7 +212,8 @@ class SessionRun:
         if not run.messages:
             return (ANSWER_MISSING, *await self._session.commit(self._failed_turn()))
         messages = (*self.sent.new, *self._answer_messages(run))
-        return await self._session.commit(Turn(self._turn_id, messages, self.sent.system))
+        notices = (BLOCK_UNKNOWN,) if run.unknown else ()
+        return (*notices, *await self._session.commit(Turn(self._turn_id, messages, self.sent.system)))
 
     def _answer_messages(self, run: RunAnswer) -> list[Message]:
         """Return the answer's messages with what is known about them. The last one has the run's usage if none has."""
@@ -229,8 +243,33 @@ class SessionRun:
         )
         return Turn(self._turn_id, tuple(failed))
 
-    def _written(self, run: RunAnswer, body: bytes) -> bytes:
-        return self._runs.outputs.write(self._profile, run, body, self._session.id)
+
+def refuse_signed(call: ExecuteCall) -> None:
+    """Refuse a request whose signature would not be valid for the body with the session.
+
+    Raises:
+        SignatureConflict: the client signed it.
+    """
+    if call.signed:
+        raise SignatureConflict(
+            "The request is signed with SigV4. The agent's memory is the gateway's, which rewrites the body, and the "
+            "signature would not be valid for that.",
+            help="Let the gateway sign (`upstream.auth.mode: sigv4`) and send the request to it unsigned, or leave the "
+            "agent's memory to the cluster (`memory: cluster` in its rule).",
+        )
+
+
+def refuse_background(call: ExecuteCall) -> None:
+    """Refuse a run in the background, whose answer does not pass through the gateway.
+
+    Raises:
+        InvalidInput: the query has ``async`` with another value than false.
+    """
+    asked = dict(parse_qsl(call.raw_target.partition("?")[2], keep_blank_values=True)).get("async", "false")
+    if asked != "false":
+        reason = "The gateway keeps this agent's sessions, and does not see the answer of a run in the background"
+        help = "Send it without async, or leave the agent's memory to the cluster (`memory: cluster` in its rule)."
+        raise InvalidInput.of([Problem("?async", reason, "false", asked, help=help, repeats=asked)])
 
 
 def read_id(request: ExecuteRequest) -> str:

@@ -6,30 +6,28 @@ other member. Every text must be plain (`is_plain_text`): a plan does not depend
 
 from __future__ import annotations
 
-import base64
-import json
 import re
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import msgspec
 
-from gateway.delivery.escaping import raw_text
-from gateway.delivery.plan_cache import SPECIMEN_TURN, is_plain_text
+from gateway.delivery.plan_cache import is_plain_text
 from gateway.errors import GatewayError
 from gateway.unified.base64text import is_valid
 from gateway.unified.budget import SMALL_BODY, SMALL_TEXT, Budget, count_separators, has_few
 from gateway.unified.jsonstrings import Unreadable
 from gateway.unified.payloads import ExtractedBody, Payload, extract
 
-_MOST_PARTS = 32
+MOST_PARTS = 32
 """Texts and images of a body with a shape."""
 _LONGEST_ROLE = 20
 _MOST_BLANKS = 2
 
 PLAIN_TEXT = "|"
 """The shape of a text without white space at its ends."""
+MARKS = re.compile("[\uf8f0-\uf8ff]")
+"""Characters that mark specimens: from Unicode's private use area, so that no agent's own text contains them."""
 Shape = Any
 """A hashable description: of a text, a string (`_shape_of`); of an image, a 1-tuple with its format; of content blocks
 and messages, a tuple of them; of a message, its role and content."""
@@ -124,7 +122,7 @@ def read_shaped(body: bytes, budget: Budget) -> ShapedBody | None:
     except (_NoShape, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     count = len(reader.texts) + len(reader.images)
-    if count > min(_MOST_PARTS, budget.items // 2) or text.count(b'"') != reader.quotes:
+    if count > min(MOST_PARTS, budget.items // 2) or text.count(b'"') != reader.quotes:
         return None
     return ShapedBody(shape, reader.texts, reader.images)
 
@@ -146,7 +144,7 @@ def read_plain_text(body: bytes) -> tuple[Shape, bytes] | None:
     is_shortest = len(body) == quote + len(raw) + len('""}')
     if not is_shortest and (body.count(b'"') != _BODY_QUOTES + _TEXT_QUOTES or b"\\" in body):
         return None
-    if not is_plain_text(text) or (not text.isascii() and _SPECIAL.search(text) is not None):
+    if not is_plain_text(text) or (not text.isascii() and MARKS.search(text) is not None):
         return None
     stripped = text.strip()
     if len(stripped) == len(text):
@@ -212,7 +210,7 @@ class _Reader:
             self.quotes += _TEXT_QUOTES + text.count('"')
         shape, stripped = _shape_of(text)
         self.texts.append(stripped)
-        if len(self.texts) > _MOST_PARTS:
+        if len(self.texts) > MOST_PARTS:
             raise _NoShape
         return shape
 
@@ -241,117 +239,4 @@ def _blanks_around(text: str, stripped: str) -> Shape:
 
 def _is_special(text: str) -> bool:
     """Return True if `text` has a NUL, which is refused, or a character that marks specimens."""
-    return "\0" in text or (not text.isascii() and _SPECIAL.search(text) is not None)
-
-
-# Specimens
-
-# From Unicode's private use area, so that no agent's own text contains them.
-_FIRST, _LAST = "\uf8f3", "\uf8f4"
-_SPECIAL = re.compile("[\uf8f0-\uf8ff]")
-_ESCAPED = '"\\\n'
-"""What JSON escapes: the specimen of a text has it, so that one can tell how often each place is escaped."""
-
-
-def _specimen_text(number: int) -> str:
-    return f"{_FIRST}{number}{_ESCAPED}{_LAST}"
-
-
-def _specimen_image(number: int) -> bytes:
-    return base64.b64encode(f"specimen image {number:05}".encode())
-
-
-def specimen_body(shape: Shape) -> bytes:
-    """Return a body of `shape` with specimens as texts and images."""
-    return json.dumps({"input": _Specimens().content(shape)}, ensure_ascii=False).encode()
-
-
-class _Specimens:
-    def __init__(self) -> None:
-        self._texts = self._images = 0
-
-    def content(self, shape: Shape) -> Any:
-        if isinstance(shape, str):
-            self._texts += 1
-            return shape.replace("|", _specimen_text(self._texts - 1))
-        if isinstance(shape[0], tuple) and len(shape[0]) == 2:
-            return [{"role": role, "content": self.content(content)} for role, content in shape]
-        return list(map(self._block, shape))
-
-    def _block(self, shape: Shape) -> Any:
-        if isinstance(shape, str):
-            return {"type": "text", "text": self.content(shape)}
-        self._images += 1
-        data = _specimen_image(self._images - 1).decode()
-        return {"type": "image", "source": {"type": "base64", "format": shape[0], "data": data}}
-
-
-def _encoded(text: str) -> bytes:
-    return msgspec.json.encode(text)[1:-1]
-
-
-_ONCE, _TWICE = _encoded(_ESCAPED), _encoded(raw_text(_ESCAPED))
-_TURN = -1
-_SLOTS = {_specimen_image(number): number for number in range(_MOST_PARTS)} | {SPECIMEN_TURN.encode(): _TURN}
-_SPECIMEN = re.compile(
-    rb"%b([0-9]+)(?:%b|(%b))%b|%b"
-    % (_FIRST.encode(), re.escape(_ONCE), re.escape(_TWICE), _LAST.encode(), b"|".join(map(re.escape, _SLOTS)))
-)
-
-_Piece = bytes | tuple[int, bool] | int
-"""Bytes as they are; the number of a text, and whether it is escaped twice; the number of an image, or `_TURN`."""
-
-
-class ShapedTemplate:
-    """A body to send for any body of one shape: the body for the specimens, cut where they are."""
-
-    def __init__(self, pieces: list[_Piece]) -> None:
-        self._pieces = pieces
-        parts = {piece for piece in pieces if not isinstance(piece, bytes)}
-        only_text = parts <= {(0, False), (0, True)}
-        self.around_text = [piece for piece in pieces if isinstance(piece, bytes)] if only_text else []
-        """What is around each place of the text, if there is only one text."""
-
-    @classmethod
-    def of(cls, sent: bytes, shaped: ShapedBody) -> ShapedTemplate | None:
-        """Return the template. None if a text or image of `shaped` is missing in `sent`, or stands there changed.
-
-        sent: what is sent for `specimen_body(shaped.shape)`.
-        """
-        pieces = list(_cut(sent))
-        texts = {piece[0] for piece in pieces if isinstance(piece, tuple)}
-        images = {piece for piece in pieces if isinstance(piece, int) and piece != _TURN}
-        if texts != set(range(len(shaped.texts))) or images != set(range(len(shaped.images))):
-            return None
-        if any(isinstance(piece, bytes) and _SPECIAL.search(piece.decode()) for piece in pieces):
-            return None
-        return cls(pieces)
-
-    def fill(self, shaped: ShapedBody, new_turn_id: Callable[[], str]) -> list[Payload]:
-        """Return the body for `shaped`, in pieces. Images are not copied.
-
-        new_turn_id: called if the body has a turn id, see `gateway.delivery.plan.plan`.
-        """
-        once = list(map(_encoded, shaped.texts))
-        turn = new_turn_id().encode() if _TURN in self._pieces else b""
-        filled: list[Payload] = []
-        for piece in self._pieces:
-            if isinstance(piece, bytes):
-                filled.append(piece)
-            elif isinstance(piece, int):
-                filled.append(turn if piece == _TURN else shaped.images[piece])
-            else:
-                number, twice = piece
-                text = once[number]
-                filled.append(_encoded(raw_text(shaped.texts[number])) if twice and b"\\" in text else text)
-        return [b"".join(filled)] if sum(map(len, filled)) <= SMALL_TEXT else filled
-
-
-def _cut(sent: bytes) -> Iterator[_Piece]:
-    done = 0
-    for found in _SPECIMEN.finditer(sent):
-        yield sent[done : found.start()]
-        done = found.end()
-        slot = _SLOTS.get(found[0])
-        yield slot if slot is not None else (int(found[1]), found[2] is not None)
-    yield sent[done:]
+    return "\0" in text or (not text.isascii() and MARKS.search(text) is not None)

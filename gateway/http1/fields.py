@@ -35,6 +35,7 @@ who sent it."""
 
 _OF_THE_BODY = frozenset({b"content-encoding", b"content-md5", b"content-digest", b"digest", b"repr-digest"})
 """Fields that describe the client's body, and would be wrong for another body."""
+_DONE = frozenset({b"expect", b"transfer-encoding"})
 
 
 def parse_fields(head: bytes, start: int, limits: HeadLimits) -> list[bytes]:
@@ -123,13 +124,16 @@ def without(lines: list[bytes], names: frozenset[bytes] | set[bytes]) -> list[by
     return [line for line in lines if line.partition(b":")[0].lower() not in names]
 
 
-def around_length(lines: bytes, *, replaced: bool) -> tuple[bytes, bytes]:
+def around_length(lines: bytes, *, replaced: bool, plain: bool = False) -> tuple[bytes, bytes]:
     """Return the header lines before and after the number of a Content-Length that is filled in later.
 
     lines: as they would be sent on, with the empty line. replaced: the body is no longer the client's, so the fields
     that describe the client's body (coding, digests) are removed. `Expect` and `Transfer-Encoding` are always removed,
-    because the gateway has already acted on them.
+    because the gateway has already acted on them. plain: the response is to have no content coding.
     """
+    removed = _DONE | _OF_THE_BODY if replaced else _DONE
+    if plain:
+        removed |= {b"accept-encoding"}
     after: list[bytes] = []
     before: bytes | None = None
     for line in lines[:-4].split(b"\r\n"):
@@ -137,8 +141,10 @@ def around_length(lines: bytes, *, replaced: bool) -> tuple[bytes, bytes]:
         if name == b"content-length":
             before = b"\r\n".join((*after, line[:14] + b": "))
             after = []
-        elif name not in (b"expect", b"transfer-encoding") and not (replaced and name in _OF_THE_BODY):
+        elif name not in removed:
             after.append(line)
+    if plain:
+        after.append(b"Accept-Encoding: identity")
     if before is None:
         return b"\r\n".join((*after, b"Content-Length: ")), b"\r\n\r\n"
     return before, b"\r\n".join((b"", *after, b"\r\n"))

@@ -142,9 +142,11 @@ class Fields:
             known = self._sent_lines = host, b"\r\n".join((*self._lines_for(host), b"\r\n"))
         return known[1]
 
-    def around_length(self, host: bytes, *, replaced: bool) -> tuple[bytes, bytes]:
+    def around_length(self, host: bytes, *, replaced: bool, plain: bool = False) -> tuple[bytes, bytes]:
         """As `lines_for`, for a body that the gateway has buffered; see `fields.around_length`."""
         lines = self.lines_for(host)
+        if plain:
+            return field_lines.around_length(lines, replaced=replaced, plain=True)
         known = self._around
         if known is None or known[0] is not lines or known[1] is not replaced:
             known = self._around = lines, replaced, field_lines.around_length(lines, replaced=replaced)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -29,6 +29,7 @@ from gateway.observe.record import (
 from gateway.observe.redact import describe_error
 from gateway.observe.redaction import Redactor
 from gateway.observe.secrets import Secrets
+from gateway.observe.trace_context import read_trace_id
 from gateway.ports import Answer
 from gateway.proxy.capture import Bodies, Captured
 from gateway.recent import Recent
@@ -49,11 +50,14 @@ class _Head(NamedTuple):
     headers: tuple[tuple[str, str], ...]
     secrets: tuple[str, ...]
     user_agent: str
+    trace_id: str
     codings: tuple[str, ...]
 
 
 class RecordMaker:
-    """Makes records. worker: the process. keep: keeps the bytes of media; None if they are not kept.
+    """Makes records.
+
+    worker: the process. keep: keeps the bytes of media; None if they are not kept. bodies: of runs, are recorded.
 
     Raises:
         ConfigError: a path or an expression of the settings can't be used.
@@ -65,7 +69,9 @@ class RecordMaker:
         worker: int,
         keep: Keep | None = None,
         read_usage: ReadUsage | None = None,
+        bodies: bool = True,
     ) -> None:
+        self._records_bodies = bodies
         self._redactor = make_redactor(settings)
         self._bodies = BodyMaker(self._redactor, keep)
         self._worker = worker
@@ -87,7 +93,7 @@ class RecordMaker:
         bodies = captured.bodies
         found = Secrets()
         head = self._request_head(captured.request.fields, found)
-        if bodies is None:
+        if bodies is None or not self._records_bodies:
             size = captured.request.fields.length or 0
             request = HttpMessage(head.headers, Body(size, omitted=_NOT_RECORDED))
             return self._record(captured, offset, head, found, request, self._response_line(captured, found))
@@ -112,7 +118,7 @@ class RecordMaker:
         answered: HttpMessage | None = None,
     ) -> ExchangeRecord:
         route, started, bodies = captured.route, captured.started, captured.bodies
-        error = captured.error
+        error, trace = captured.error, captured.trace
         return ExchangeRecord(  # by position, because names take seven times as long
             captured.id,
             offset + started,
@@ -131,13 +137,16 @@ class RecordMaker:
             None if error is None else describe(error),
             self._usage(captured),
             "",
-            "",
+            trace.trace_id if trace is not None else head.trace_id,
             () if bodies is None or not bodies.read_at else _steps(captured, bodies),
             request,
             forwarded,
             rendered,
             response,
             answered,
+            (),
+            trace,
+            "HTTP/1.1" if captured.request.minor else "HTTP/1.0",
         )
 
     def _render(self, captured: Captured, bodies: Bodies, sent: Body, found: Secrets) -> str:
@@ -223,12 +232,12 @@ class RecordMaker:
         found.update(head.secrets)
         return head
 
-    def _read_head(self, lines: Iterable[bytes]) -> _Head:
+    def _read_head(self, lines: Sequence[bytes]) -> _Head:
         found = Secrets()
         headers = self._headers(lines, found)
         agent = next((value for name, value in headers if name.lower() == "user-agent"), "")
         codings = tuple(value for name, value in headers if name.lower() == "content-encoding")
-        return _Head(headers, tuple(found), agent, codings)
+        return _Head(headers, tuple(found), agent, read_trace_id(lines), codings)
 
     def _headers(self, lines: Iterable[bytes], found: Secrets) -> tuple[tuple[str, str], ...]:
         known = self._lines

@@ -14,8 +14,9 @@ class Filter(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True
     """Which exchanges to show. Those that match all that is given; "" and None: any.
 
     path: a part of the target. agent: id or name. status: a status, or a class such as 4xx, or error (0 and 400 or
-    more). notice: a code of a notice or a problem. text: words in any recorded body. since, until: seconds since
-    the epoch. intent: such as execute; runs: all that run an agent.
+    more). notice: a code of a notice or a problem. text: words in any recorded body, all of them; `"a phrase"`,
+    `beginning*`. client: an address, or a part of the user agent. since, until: when they began, in seconds since the
+    epoch. intent: such as execute; runs: all that run an agent.
     """
 
     path: str = ""
@@ -45,11 +46,18 @@ class Row(Struct, frozen=True, omit_defaults=True):
 
     position: int
     record: ExchangeRecord
-    """Without headers, bodies and steps."""
+    """Without headers, texts of bodies, and steps."""
 
 
 class StoreError(Exception):
-    """The store can't be read or written. The message says why and what to do."""
+    """The store can't be read or written. The message says why and what to do.
+
+    lost: of `RecordSink.add`, how many records are not stored, also of earlier calls; None: all of this call.
+    """
+
+    def __init__(self, message: str, lost: int | None = None) -> None:
+        super().__init__(message)
+        self.lost = lost
 
 
 @runtime_checkable
@@ -62,7 +70,7 @@ class RecordSink(Protocol):
         """Store the records.
 
         Raises:
-            StoreError: they are not stored; the recorder counts them as dropped.
+            StoreError: some are not stored; the recorder counts them as dropped (`lost`).
         """
 
     def keep_medium(self, sha256: str, media_type: str, data: bytes) -> None:

@@ -15,6 +15,8 @@ from gateway.memory.model import Block
 
 _MARK = {"format": "strands"}
 _CALL_KEYS = {"toolUseId", "name", "input"}
+_CALL_MEMBERS = frozenset({"id", "name", "arguments", "properties"})
+_RESULT_MEMBERS = frozenset({"id", "name", "content", "properties"})
 
 _MEDIA = {"image": "image", "video": "video", "audio": "audio"}
 _DOCUMENT_FORMATS = {
@@ -127,7 +129,7 @@ def use_from(call: dict[str, Any], place: str) -> Block:
     if not isinstance(name, str) or not isinstance(id_, str | None):
         raise MalformedBlob("expected a tool call with `id` and `name`", place)
     use = {"toolUseId": id_ or "", "name": name, "input": call.get("arguments", {})}
-    return {"toolUse": {**use, **_properties(call, place)}}
+    return {"toolUse": {**_properties(call, place, _CALL_MEMBERS), **use}}
 
 
 def is_result(block: Block) -> bool:
@@ -158,7 +160,7 @@ def result_from(block: Block, name: str | None) -> dict[str, Any]:
 
 def result_block(result: dict[str, Any], place: str) -> Block:
     """Return a tool result in Camunda's form as a block. Content of other writers becomes a text or JSON."""
-    id_, content, properties = result.get("id"), result.get("content"), _properties(result, place)
+    id_, content, properties = result.get("id"), result.get("content"), _properties(result, place, _RESULT_MEMBERS)
     if not isinstance(id_, str | None):
         raise MalformedBlob("expected a text", f"{place}.id")
     blocks: list[Any]
@@ -170,7 +172,7 @@ def result_block(result: dict[str, Any], place: str) -> Block:
         blocks = []
     else:
         blocks = [{"text": content} if isinstance(content, str) else {"json": content}]
-    return {"toolResult": {"toolUseId": id_ or "", **properties, "content": blocks}}
+    return {"toolResult": {**properties, "toolUseId": id_ or "", "content": blocks}}
 
 
 def texts_of_result(block: Block) -> list[str]:
@@ -184,11 +186,12 @@ def texts_of_result(block: Block) -> list[str]:
     return found
 
 
-def _properties(value: dict[str, Any], place: str) -> dict[str, Any]:
+def _properties(value: dict[str, Any], place: str, members: frozenset[str]) -> dict[str, Any]:
+    """Return the properties of a tool call or result, and members of it other than `members`."""
     properties = value.get("properties") or {}
     if not isinstance(properties, dict):
         raise MalformedBlob("expected an object", f"{place}.properties")
-    return dict(properties)
+    return {**{name: other for name, other in value.items() if name not in members}, **properties}
 
 
 def _json(value: Any) -> str:

@@ -106,7 +106,7 @@ def unwrap(blob: Any, place: str) -> Envelope:
 def _parse(text: str, place: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise MalformedBlob("the text of the blob is not JSON", place) from None
 
 

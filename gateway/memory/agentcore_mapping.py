@@ -95,11 +95,14 @@ def from_event(payload: list[Payload], metadata: Mapping[str, str] | None = None
         UnreadableEvent: no known writer stores such an event.
     """
     values = dict(metadata or {})
-    if not any(name == metadata_form.SEQ or name.startswith(metadata_form.PREFIX) for name in values):
-        found = plugin.messages(payload, values)
-        if found is not None:
-            return found
-    return [_message(payload, values)] if payload or ROLE in values else []
+    try:
+        if not any(name == metadata_form.SEQ or name.startswith(metadata_form.PREFIX) for name in values):
+            found = plugin.messages(payload, values)
+            if found is not None:
+                return found
+        return [_message(payload, values)] if payload or ROLE in values else []
+    except RecursionError:
+        raise MalformedBlob("it is nested too deeply", "payload") from None
 
 
 # Message to event

@@ -62,6 +62,8 @@ def _session_message(text: str) -> dict[str, Any] | None:
 
 def _message(record: dict[str, Any], place: str) -> Message:
     kept = record.get("redact_message") or record["message"]
+    if not isinstance(kept, dict):
+        raise MalformedBlob("expected a message", place)
     role, blocks = kept.get("role"), kept.get("content")
     if role not in ("user", "assistant") or not isinstance(blocks, list):
         raise MalformedBlob("expected a message of the user or the assistant", place)
@@ -90,5 +92,5 @@ def _plain(value: Any) -> Any:
 def _parse(text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None

@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, assert_never
 
+from gateway.errors import InvalidInput, Problem
 from gateway.memory.model import Block, Message, Metadata, Role
+from gateway.providers.capabilities import TOOL_ERROR_TEXT
 from gateway.unified import model
 from gateway.unified.model import AgentInput, Base64, ConverseBlock, Json, Media, Text, ToolResult, ToolUse
 from gateway.unified.roles import RoleMeaning, meaning_of
@@ -39,20 +41,40 @@ def convert(agent_input: AgentInput, metadata: Metadata, roles: Mapping[str, str
 
     A turn of role tool is the user's, and one of an unknown role too, with the role's name before its text, as it is
     delivered. roles: the operator's table. turn_id: gives ids to tool calls that have none.
+
+    Raises:
+        InvalidInput: a system turn has other content than text.
     """
     found: list[NewMessage] = []
-    system: list[str] = []
+    system: list[Text] = []
     indexes: list[int] = []
     for index, message in enumerate(agent_input.messages):
         meaning = meaning_of(message, roles)
         if meaning.is_system:
             indexes.append(index)
-            system += [block.text for block in message.content if isinstance(block, Text)]
+            system += _texts(message)
             continue
         blocks = [_block(block, f"{turn_id}-{index}-{at}") for at, block in enumerate(message.content)]
         role: Role = "assistant" if meaning.standard == "assistant" else "user"
         found.append(NewMessage(index, Message(role, tuple(_with_role_name(blocks, meaning)), metadata)))
-    return NewInput(tuple(found), "\n\n".join(system) if indexes else None, tuple(indexes))
+    return NewInput(tuple(found), "\n\n".join(block.text for block in system) if indexes else None, tuple(indexes))
+
+
+def _texts(system_turn: model.Message) -> list[Text]:
+    texts = [block for block in system_turn.content if isinstance(block, Text)]
+    problems = [
+        Problem(block.at, "A session keeps only the text of a system turn", "text", help=_SYSTEM_HELP)
+        for block in system_turn.content
+        if not isinstance(block, Text)
+    ]
+    if problems:
+        raise InvalidInput.of(problems)
+    return texts
+
+
+_SYSTEM_HELP = (
+    "Send it in a turn of the user, or leave the agent's memory to the cluster (`memory: cluster` in its rule)."
+)
 
 
 def _with_role_name(blocks: list[Block], meaning: RoleMeaning) -> list[Block]:
@@ -111,15 +133,17 @@ def as_input(message: Message) -> list[Written]:
 
 
 def _with_content(block: Block) -> Block:
-    if "toolResult" in block and not block["toolResult"].get("content"):
-        return {"toolResult": {**block["toolResult"], "content": [{"text": NO_OUTPUT}]}}
+    result = block.get("toolResult")
+    if isinstance(result, dict) and not result.get("content"):
+        return {**block, "toolResult": {**result, "content": [{"text": NO_OUTPUT}]}}
     return block
 
 
 def as_cluster_input(message: Message) -> list[Written]:
-    """Return a stored message for an `input` that the cluster reads itself (`conversational_v2`).
+    """Return a message, in the form of `convert`, for an `input` that the cluster reads itself (`conversational_v2`).
 
-    Each tool result is a message of its own, of role tool. See `find_left_out` for what it does not hold.
+    Each tool result is a message of its own, of role tool; a text marks the output of a tool that failed. See
+    `find_left_out` for what it does not hold.
     """
     written: list[Written] = []
     content: list[Block] = []
@@ -132,7 +156,8 @@ def as_cluster_input(message: Message) -> list[Written]:
                 calls.append({"id": use["toolUseId"], "type": "function", "function": function})
             case {"toolResult": result}:
                 items = result.get("content") or [{"text": NO_OUTPUT}]
-                parts = [part for item in items if (part := _typed(item)) is not None]
+                marked = ({"text": TOOL_ERROR_TEXT}, *items) if result.get("status") == "error" else items
+                parts = [part for item in marked if (part := _typed(item)) is not None]
                 written.append({"role": "tool", "toolCallId": result["toolUseId"], "content": parts})
             case _:
                 if (typed := _typed(block)) is not None:
@@ -143,7 +168,9 @@ def as_cluster_input(message: Message) -> list[Written]:
 
 
 def find_left_out(message: Message) -> Iterator[tuple[str, str]]:
-    """Yield the code and the reason of each kind of content that `as_cluster_input` leaves out of the message."""
+    """Yield the code and the reason of each kind of content that `as_cluster_input` leaves out or marks."""
+    if any(block["toolResult"].get("status") == "error" for block in message.content if "toolResult" in block):
+        yield "TOOL_ERROR_MARKED", "a text before the output states that the tool failed"
     blocks = [
         item
         for block in message.content
@@ -174,8 +201,10 @@ def _typed(block: Block) -> Block | None:
             source = {"type": "base64", "format": value["format"], "data": data}
         case {"s3Location": {"uri": uri}}:
             source = {"type": "url", "format": value["format"], "data": uri}
-        case other:
-            source = {"type": "url", "format": value["format"], "data": other["url"]}
+        case {"url": url}:
+            source = {"type": "url", "format": value["format"], "data": url}
+        case _:
+            return None
     return {"type": kind, "source": source}
 
 

@@ -31,7 +31,7 @@ async def copy_session(source: Store, target: Store, session: Session) -> int:
     key = session.key
     now = await source.session(key)  # the system text of the last turn is that of this moment
     if now is None:
-        raise SessionNotFound(f"there is no session {key.id} any more")
+        raise SessionNotFound(f"There is no session {key.id}.")
     total, last_system = now.turns, now.system or None
 
     async def turns(first: int) -> AsyncGenerator[Turn, None]:
@@ -43,7 +43,7 @@ async def copy_session(source: Store, target: Store, session: Session) -> int:
             yield Turn(messages[0].turn_id, tuple(stored.message for stored in messages), system)
 
     written = await append_missing(target, key, turns, total)
-    if session.pinned:
+    if now.pinned:
         await target.pin(key, True)
     return written
 
@@ -63,7 +63,9 @@ async def append_missing(target: Store, key: SessionKey, turns: TurnsFrom, total
         held = await read_turn(target, key, common)
         expected = await _first(turns(common))
         if held is None or expected is None or held[0].turn_id != expected.id:
-            raise OtherSession(f"The target has a session {key.id} whose turns are others.")
+            raise OtherSession(
+                f"The target has a session {key.id} whose turns are others. To replace it, delete it there first."
+            )
     written = 0
     async for turn in turns(count + 1):
         await target.append(key, turn, count + written)

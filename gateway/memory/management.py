@@ -108,8 +108,11 @@ async def export_lines(store: Store, session: Session) -> AsyncGenerator[bytes, 
     """Yield a session as JSON lines: first ``{"session": {…}}``, then ``{"message": {…}}`` for each message.
 
     Raises:
-        SessionNotFound, UnreadableSession: as `Store.load`.
+        SessionNotFound: it was deleted. UnreadableSession: as `Store.load`.
     """
-    yield msgspec.json.encode({"session": session_as_json(session)}) + b"\n"
-    async for stored in read_messages(store, session.key):
+    now = await store.session(session.key)
+    if now is None:
+        raise SessionNotFound(f"There is no session {session.key.id}.")
+    yield msgspec.json.encode({"session": session_as_json(now)}) + b"\n"
+    async for stored in read_messages(store, now.key):
         yield msgspec.json.encode({"message": stored_as_json(stored)}) + b"\n"

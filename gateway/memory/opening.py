@@ -13,6 +13,8 @@ from gateway.memory.model import Owner, Page, Session, SessionKey, SessionPage, 
 from gateway.memory.store import NEWEST, Store, StoreUnavailable
 from gateway.memory.stores.registry import build_store
 
+_STOPPING = "the gateway is stopping"
+
 
 class LazyStore:
     """Opens a store on first use, and again on the next use if that failed. make: builds the store, not started."""
@@ -22,7 +24,7 @@ class LazyStore:
     def __init__(self, make: Callable[[], Store]) -> None:
         self._make = make
         self._store: Store | None = None
-        self._lock = asyncio.Lock()
+        self._opening: asyncio.Task[Store] | None = None
         self._closed = False
 
     async def start(self) -> None:
@@ -34,31 +36,43 @@ class LazyStore:
         await self._open()
 
     async def _open(self) -> Store:
+        """Return the open store. Requests that come while it is opened share the attempt, and its failure."""
         if self._store is not None:
             return self._store
-        async with self._lock:
-            if self._closed:
-                raise StoreUnavailable("the gateway is stopping")
-            if self._store is None:
-                try:
-                    opened = self._make()
-                except ConfigError as error:
-                    raise StoreUnavailable(f"the settings of the store can't be used: {error}") from error
-                try:
-                    await opened.start()
-                except BaseException:
-                    await opened.close()
-                    raise
-                self._store = opened
-            return self._store
+        if self._closed:
+            raise StoreUnavailable(_STOPPING)
+        opening = self._opening = self._opening or asyncio.create_task(self._start())
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            if opening.cancelled():
+                raise StoreUnavailable(_STOPPING) from None
+            raise
+
+    async def _start(self) -> Store:
+        try:
+            opened = self._make()
+            try:
+                await opened.start()
+            except BaseException:
+                await opened.close()
+                raise
+            self._store = opened
+            return opened
+        except ConfigError as error:
+            raise StoreUnavailable(f"the settings of the store can't be used: {error}") from error
+        finally:
+            self._opening = None
 
     async def close(self) -> None:
         """Close the store. It is not opened again."""
-        async with self._lock:
-            self._closed = True
-            if self._store is not None:
-                await self._store.close()
-                self._store = None
+        self._closed = True
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.wait((self._opening,))
+        store, self._store = self._store, None
+        if store is not None:
+            await store.close()
 
     async def session(self, key: SessionKey) -> Session | None:
         """See `Store`."""
@@ -68,9 +82,9 @@ class LazyStore:
         """See `Store`."""
         return await (await self._open()).append(key, turn, turns)
 
-    async def load(self, key: SessionKey, before: int = NEWEST, limit: int = 100) -> Page:
+    async def load(self, key: SessionKey, before: int = NEWEST, limit: int = 100, most_bytes: int = 0) -> Page:
         """See `Store`."""
-        return await (await self._open()).load(key, before, limit)
+        return await (await self._open()).load(key, before, limit, most_bytes)
 
     async def sessions(self, owner: Owner | None = None, after: str = "", limit: int = 100) -> SessionPage:
         """See `Store`."""
@@ -86,36 +100,40 @@ class LazyStore:
 
 
 class SharedStore:
-    """A store, and the sessions in use, of all sets of settings that name this store. users: how many there are."""
+    """A store of all sets of settings that name it. users: how many there are."""
 
-    def __init__(self, settings: Settings, build: Callable[[Settings], Store]) -> None:
-        self.store = LazyStore(lambda: build(settings))
-        self.busy = BusySessions()
-        self.settings = _store_settings(settings)
-        self.users = 1
+    def __init__(self, store: LazyStore, forget: Callable[[], object]) -> None:
+        self.store = store
+        self.users = 0
+        self._forget = forget
 
     async def release(self) -> None:
         """End one use; the last one closes the store."""
         self.users -= 1
         if not self.users:
+            self._forget()
             await self.store.close()
 
 
 class SharedStores:
-    """Keeps the store from one set of settings to the next, if they name the same one. build: `build_configured`."""
+    """Keeps stores from one set of settings to the next, if they name the same one. build: `build_configured`.
+
+    busy: the sessions that requests of this process use, under any settings.
+    """
 
     def __init__(self, build: Callable[[Settings], Store] | None = None) -> None:
+        self.busy = BusySessions()
         self._build = build or build_configured
-        self._last: SharedStore | None = None
+        self._open: dict[tuple[object, ...], SharedStore] = {}
 
     def use(self, settings: Settings) -> SharedStore:
         """Return the store that `settings` name. Release it in the end."""
-        last = self._last
-        if last is not None and last.users and last.settings == _store_settings(settings):
-            last.users += 1
-            return last
-        self._last = SharedStore(settings, self._build)
-        return self._last
+        name = _store_settings(settings)
+        if name not in self._open:
+            self._open[name] = SharedStore(LazyStore(lambda: self._build(settings)), lambda: self._open.pop(name))
+        shared = self._open[name]
+        shared.users += 1
+        return shared
 
 
 def build_configured(settings: Settings) -> Store:

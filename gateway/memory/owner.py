@@ -20,7 +20,10 @@ _SUBJECTS = ("ssl-client-subject-dn", "x-amzn-mtls-clientcert-subject", "x-ssl-c
 _PROXY_USER = "x-proxy-user"
 _CERTIFICATE = "x-forwarded-client-cert"
 _IDENTITY = frozenset({"authorization", _PROXY_USER, _CERTIFICATE, *_SUBJECTS})
-_SUBJECT = re.compile(r'Subject="[^"]*"')
+_ELEMENT = re.compile(r'([A-Za-z]+)=("(?:[^"\\]|\\.)*"|[^;,]*)')
+"""A name and its value in `X-Forwarded-Client-Cert` (Envoy's documentation of that header)."""
+_SUBJECT_NAMES = frozenset({"subject", "uri", "dns"})
+"""The elements that say who it is; the others change with each certificate. SPIFFE's certificates have no subject."""
 _ACCESS_KEY = re.compile(r"AWS4-[A-Z0-9-]+ Credential=([^/, ]+)/.*", re.DOTALL)
 _ROUNDS = 20_000
 """Of the hash of a caller: 10 ms."""
@@ -111,7 +114,8 @@ def _values(headers: Mapping[str, str], wanted: str) -> list[str]:
 def _identity(name: str, value: str) -> str:
     """Return the part of a header that stays the same from request to request."""
     if name == _CERTIFICATE:
-        return ",".join(_SUBJECT.findall(value)) or value
+        elements = [(key.lower(), text) for key, text in _ELEMENT.findall(value)]
+        return ",".join(f"{key}={text}" for key, text in elements if key in _SUBJECT_NAMES and text.strip('"')) or value
     match = _ACCESS_KEY.match(value) if name == "authorization" else None
     return f"AWS4 {match[1]}" if match else value
 

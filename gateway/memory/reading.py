@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from gateway.memory.model import Owner, Session, SessionKey, StoredMessage
-from gateway.memory.store import Store
+from gateway.memory.store import SessionNotFound, Store
 
 PAGE = 100
 _TURN = 4
@@ -16,19 +16,21 @@ _TURN = 4
 async def read_messages(
     store: Store, key: SessionKey, start: int = 0, page_size: int = PAGE
 ) -> AsyncGenerator[StoredMessage, None]:
-    """Yield the messages with a seq of `start` and more, oldest first. page_size: messages that are loaded at a time.
+    """Yield the messages with a seq of `start` and more that the session has now, oldest first.
+
+    The oldest ones may be missing (`gateway.memory.stores.agentcore`). page_size: messages that are loaded at a time.
 
     Raises:
         SessionNotFound, UnreadableSession: as `Store.load`.
     """
-    while True:
-        page = await store.load(key, before=start + page_size, limit=page_size)
-        found = [message for message in page.messages if message.seq >= start]
-        for message in found:
+    session = await store.session(key)
+    if session is None:
+        raise SessionNotFound(f"There is no session {key.id}.")
+    while start < session.messages:
+        end = min(start + page_size, session.messages)
+        for message in (await store.load(key, before=end, limit=end - start)).messages:
             yield message
-        if len(found) < page_size:
-            return
-        start += page_size
+        start = end
 
 
 async def read_turn(store: Store, key: SessionKey, number: int) -> tuple[StoredMessage, ...] | None:
@@ -82,7 +84,7 @@ async def _first_seq(store: Store, key: SessionKey, turn: int) -> int:
     while low < high:
         middle = (low + high) // 2
         page = await store.load(key, before=middle + 1, limit=1)
-        if page.messages and page.messages[0].turn < turn:
+        if not page.messages or page.messages[0].turn < turn:  # the oldest ones may be missing
             low = middle + 1
         else:
             high = middle

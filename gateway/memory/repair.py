@@ -1,8 +1,9 @@
-"""Tool calls without a result and results without a call, as a run that was killed leaves them. Pure.
+"""Stored messages that can't be sent as they are. Pure.
 
-A call without a result gets one, of status ``error``, that says that the run was interrupted. All providers accept
-that. They would refuse the call alone, and without the call the model would not know that the tool may have acted. A
-result without its call can't be sent to any provider, so it is left out.
+A run that was killed leaves tool calls without a result and results without a call. A call without a result gets one,
+of status ``error``, that says that the run was interrupted. All providers accept that. They would refuse the call
+alone, and without the call the model would not know that the tool may have acted. A result without its call can't be
+sent to any provider, so it is left out. `make_readable` says which content is replaced.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from gateway.memory.model import Block, Message
+from gateway.memory.readable import make_readable
 from gateway.notices import Notice
+from gateway.providers.responses import member, text
 
 INTERRUPTED = "The run was interrupted before this tool's result was recorded. It is not known whether the tool ran."
 _CODE = "MEMORY_REPAIRED"
@@ -28,10 +31,11 @@ class Placed:
 def repair(stored: Sequence[Placed], following: Sequence[Message]) -> tuple[list[Placed], tuple[Notice, ...]]:
     """Return the stored messages with each tool call answered once in the turn after it, and what was changed.
 
-    following: the new messages, which may answer the last calls.
+    Messages without content are left out. following: the new messages, which may answer the last calls.
     """
     repaired: list[Placed] = []
     notices: list[Notice] = []
+    stored = [_readable(placed, notices) for placed in stored if placed.message.content]
     position = 0
     while position < len(stored):
         start, position = position, _end_of_run(stored, position, assistant=True)
@@ -57,6 +61,14 @@ def repair(stored: Sequence[Placed], following: Sequence[Message]) -> tuple[list
     return repaired, tuple(notices)
 
 
+def _readable(placed: Placed, notices: list[Notice]) -> Placed:
+    message = make_readable(placed.message)
+    if message is placed.message:
+        return placed
+    notices.append(Notice(_CODE, "content of the session that can't be sent is replaced", placed.at))
+    return replace(placed, message=message)
+
+
 def _end_of_run(stored: Sequence[Placed], position: int, assistant: bool) -> int:
     while position < len(stored) and (stored[position].message.role == "assistant") == assistant:
         position += 1
@@ -64,14 +76,18 @@ def _end_of_run(stored: Sequence[Placed], position: int, assistant: bool) -> int
 
 
 def _ids(message: Message, kind: str) -> list[str]:
-    return [block[kind].get("toolUseId", "") for block in message.content if kind in block]
+    return [_id(block, kind) for block in message.content if block.get(kind) is not None]
+
+
+def _id(block: Block, kind: str) -> str:
+    return text(member(block, kind, "toolUseId"))
 
 
 def _without_orphans(placed: Placed, open_calls: dict[str, str], notices: list[Notice]) -> Placed:
     """Return a message without the results that answer no open call; take the calls that it answers from the open."""
     kept: list[Block] = []
     for block in placed.message.content:
-        if "toolResult" not in block or open_calls.pop(block["toolResult"].get("toolUseId", ""), None) is not None:
+        if block.get("toolResult") is None or open_calls.pop(_id(block, "toolResult"), None) is not None:
             kept.append(block)
         else:
             notices.append(Notice(_CODE, "a tool result of the session answers no call, and is left out", placed.at))

@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import aclosing
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 import msgspec
 
@@ -20,13 +20,18 @@ from gateway.errors import InvalidInput, MemoryUnavailable, Problem, SignatureCo
 from gateway.memory import rest
 from gateway.memory.model import Session, SessionKey, StoredMessage
 from gateway.memory.owner import agent_of, is_signed, message_id, owner_of, read_message_id
-from gateway.memory.reading import PAGE, read_turn, read_turns
+from gateway.memory.reading import read_messages, read_turn, read_turns
 from gateway.memory.rest_search import read_search
 from gateway.memory.store import SessionNotFound, Store, StoreError
+from gateway.memory.window import measure
 from gateway.ports import Answer, ClusterReader, ExecuteCall
 
 _PAGE = 10
 _MOST = 10_000
+_LARGEST = 16 * 1024 * 1024
+"""Bytes of messages after which a page ends, so that media of a long session are not all in memory at once."""
+_AT_ONCE = 20
+"""Messages that are loaded at a time."""
 _UNKNOWN = "/_plugins/_ml/memory/mlc-gateway"
 """A memory that no cluster has: its ids are chosen by the cluster and 20 characters long."""
 _SIGNATURE = "X-Amz-Signature="
@@ -52,7 +57,7 @@ class SessionResources:
 
         Raises:
             SignatureConflict: the client signed the request, so only the cluster can tell who sent it.
-            InvalidInput: `max_results` or `next_token` is not a number.
+            InvalidInput: `max_results` or `next_token` is not a number, or a search is for too large messages.
             MemoryUnavailable, UpstreamUnavailable, UpstreamTimeout: the store or the cluster can't be used.
         """
         if is_signed(call.headers) or _SIGNATURE in call.raw_target:
@@ -64,10 +69,7 @@ class SessionResources:
         if refusal is not None:
             return refusal
         with store_errors():
-            try:
-                return await self._answer(resource, id, call)
-            except SessionNotFound:  # deleted meanwhile
-                return _json(404, rest.not_found(_NOT_FOUND.get(resource, "Message"), id))
+            return await self._answer(resource, id, call)
 
     async def _answer(self, resource: str, id: str, call: ExecuteCall) -> Answer:
         session_id, number = (id, 0) if resource in _NOT_FOUND else read_message_id(id) or (id, 0)
@@ -76,7 +78,8 @@ class SessionResources:
         session = await self._store.session(key) if key.owner.agent_id else None
         document = None
         if session is not None:
-            document = await self._document(resource, session, number, call)
+            with contextlib.suppress(SessionNotFound):  # it was deleted meanwhile
+                document = await self._document(resource, session, number, call)
         if document is None and resource == "search":
             document = rest.search_document((), 0)  # as the cluster answers a search without hits
         if document is None:
@@ -108,29 +111,36 @@ class SessionResources:
             return rest.message_document(session.key.id, turn)
         start, size = _page(call.raw_target)
         traces = rest.trace_documents(session.key.id, turn)
-        return _listed("traces", traces[start : start + size], start, len(traces))
+        return _listed("traces", traces[start : start + size], start + size, len(traces))
 
     async def _messages(self, session: Session, target: str) -> dict[str, Any]:
         start, size = _page(target)
         shown: list[dict[str, Any]] = []
+        held = 0
         if size and start < session.turns:
-            async with aclosing(read_turns(self._store, session.key, start + 1, min(2 * size, PAGE))) as turns:
+            async with aclosing(read_turns(self._store, session.key, start + 1, min(2 * size, _AT_ONCE))) as turns:
                 async for turn in turns:
                     shown.append(rest.message_document(session.key.id, turn))
-                    if len(shown) == size:
+                    held += sum(measure(stored.message)[0] for stored in turn)
+                    if len(shown) == size or held > _LARGEST:
                         break
-        return _listed("messages", shown, start, session.turns)
+        return _listed("messages", shown, turn[0].turn if shown else start, session.turns)
 
     async def _search(self, session: Session, container_id: str, body: bytes) -> dict[str, Any]:
-        """Return the messages that a search (`read_search`) asks for."""
+        """Return the messages that a search (`read_search`) asks for.
+
+        Raises:
+            InvalidInput: they are larger than 16 MiB.
+        """
         search = read_search(body)
         total = session.messages
         if search is None or search.start >= total or not search.size:
             return rest.search_document((), total)
         end = min(search.start + search.size, total)
         first, before = (total - end, total - search.start) if search.newest_first else (search.start, end)
-        page = await self._store.load(session.key, before=before, limit=before - first)
-        found = reversed(page.messages) if search.newest_first else page.messages
+        found = await self._between(session.key, first, before)
+        if search.newest_first:
+            found.reverse()
         return rest.search_document(
             (
                 (message_id(session.key.id, stored.seq + 1), rest.working_document(container_id, session, stored))
@@ -138,6 +148,25 @@ class SessionResources:
             ),
             total,
         )
+
+    async def _between(self, key: SessionKey, start: int, end: int) -> list[StoredMessage]:
+        """Return the messages with a seq of `start` and more, and below `end`.
+
+        Raises:
+            InvalidInput: they are larger than 16 MiB.
+        """
+        found: list[StoredMessage] = []
+        held = 0
+        async with aclosing(read_messages(self._store, key, start, min(end - start, _AT_ONCE))) as messages:
+            async for stored in messages:
+                held += measure(stored.message)[0]
+                if found and held > _LARGEST:
+                    problem = Problem("size", "the messages are larger than 16 MiB", f"at most {len(found)}")
+                    raise InvalidInput("[size] These messages are larger than 16 MiB: search for fewer.", [problem])
+                found.append(stored)
+                if len(found) == end - start:
+                    break
+        return found
 
     async def _message(self, session: Session, number: int) -> StoredMessage | None:
         """Return message number `number`, from 1."""
@@ -181,7 +210,7 @@ def _page(target: str) -> tuple[int, int]:
     Raises:
         InvalidInput: one is not a number, or too large.
     """
-    query = parse_qs(urlsplit(target).query)
+    query = parse_qs(target.partition("?")[2])
     found = []
     for name, default in (("next_token", 0), ("max_results", _PAGE)):
         value = query.get(name, [str(default)])[-1]
@@ -192,9 +221,8 @@ def _page(target: str) -> tuple[int, int]:
     return found[0], min(found[1], _MOST)
 
 
-def _listed(name: str, shown: list[dict[str, Any]], start: int, total: int) -> dict[str, Any]:
-    """Return a page of documents, and the `next_token` if there are more."""
-    end = start + len(shown)
+def _listed(name: str, shown: list[dict[str, Any]], end: int, total: int) -> dict[str, Any]:
+    """Return a page of documents, and the `next_token` if there are more. end: where the next page begins."""
     return {name: shown, "next_token": end} if shown and end < total else {name: shown}
 
 

@@ -10,7 +10,9 @@ import msgspec
 
 from gateway.memory.model import PREFIX
 
-MARK = PREFIX.encode()
+LARGEST_BODY = 64 * 1024
+"""Largest body that is looked at, in bytes."""
+_MARK = PREFIX.encode()
 """A body without it is no search for a session of the gateway."""
 _FIELD = "namespace.session_id"
 _MEMBERS = {"query", "size", "from", "sort"}
@@ -28,6 +30,12 @@ class Search(NamedTuple):
     newest_first: bool = False
 
 
+def find_session_id(body: bytes) -> str | None:
+    """Return the id of the session that a search is for; None for a search that the cluster answers."""
+    search = read_search(body) if len(body) <= LARGEST_BODY and _MARK in body else None
+    return search.session_id if search is not None else None
+
+
 def read_search(body: bytes) -> Search | None:
     """Return the search that `body` asks for; None if it is anything but all messages of one session of the gateway.
 
@@ -36,7 +44,7 @@ def read_search(body: bytes) -> Search | None:
     """
     try:
         document = msgspec.json.decode(body)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None
     if not isinstance(document, dict) or not document.keys() <= _MEMBERS:
         return None

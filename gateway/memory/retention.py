@@ -59,13 +59,15 @@ async def run_retention(
 ) -> None:
     """Delete expired sessions now, and every `limits.check_seconds`, until cancelled. Return at once without limits.
 
-    A store that can't be used is logged, and tried again the next time.
+    An error is logged, and the store tried again the next time.
     """
     while limits.seconds or limits.sessions:
         try:
             deleted = await delete_expired(store, limits, clock())
         except StoreError as error:
             log.warning("sessions not deleted", reason=str(error))
+        except Exception:
+            log.exception("internal error")
         else:
             if deleted:
                 log.info("sessions deleted", sessions=deleted)

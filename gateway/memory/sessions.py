@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
 from gateway.config.memory import Memory
@@ -22,9 +23,11 @@ _PAGE = 40
 _MOST_CONFLICTS = 10
 _STORE_SECONDS = 30.0
 """For one use of the store; longer than any store's own time limits."""
+_CLOSE_SECONDS = 5.0
 
 UNAVAILABLE = Notice("MEMORY_UNAVAILABLE", "the store of sessions could not be used, so this turn is not remembered")
 _NOT_STORED = "MEMORY_NOT_STORED"
+_UNREADABLE = "The gateway can't read what its store holds of this session. Send no memory_id to begin a new session."
 _CONCURRENT = Notice("MEMORY_CONCURRENT", "another request added a turn to the session while this one ran")
 
 
@@ -32,7 +35,8 @@ class OpenSession:
     """A session that a request uses. It is released once its turn is stored, or with `release`.
 
     key: None if the store can't be used and the request is answered without memory. id: for the client.
-    turns: how many the session has. history: the messages to send, oldest first. system: the session's system text.
+    turns: how many the session has. history: the messages to send, oldest first. recent: these, and older ones that do
+    not fit, to know again what a client repeats. system: the session's system text.
     """
 
     def __init__(
@@ -41,13 +45,15 @@ class OpenSession:
         key: SessionKey | None,
         id: str = "",
         turns: int = 0,
-        history: tuple[StoredMessage, ...] = (),
+        history: Sequence[StoredMessage] = (),
+        recent: Sequence[StoredMessage] = (),
         system: str = "",
     ) -> None:
         self.key = key
         self.id = id
         self.turns = turns
         self.history = history
+        self.recent = recent
         self.system = system
         self._sessions = sessions
         self._in_use = key is not None
@@ -78,7 +84,11 @@ class OpenSession:
 
 
 class Sessions:
-    """Opens sessions, and stores their turns. kept: where. busy: the sessions that requests of this process use."""
+    """Opens sessions, and stores their turns.
+
+    kept: where. busy: the sessions that requests of this process use. count: called with what became of each turn,
+    stored or failed.
+    """
 
     def __init__(
         self,
@@ -88,15 +98,22 @@ class Sessions:
         busy: BusySessions | None = None,
         clock: Callable[[], float] = time.time,
         close: Callable[[], Awaitable[None]] | None = None,
+        count: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.settings = settings
         self.clock = clock
-        self.busy = busy or BusySessions()
+        self.busy = BusySessions() if busy is None else busy
         self._store = kept
         self._log = log
         self._close = close
+        self._count = count
         self._retention: asyncio.Task[None] | None = None
         self._running: set[asyncio.Task[Any]] = set()
+
+    @property
+    def in_use(self) -> int:
+        """Number of sessions that requests use now."""
+        return len(self.busy)
 
     async def open(self, owner: Owner, given: str) -> OpenSession:
         """Open the session that the client names, or a new one. given: its id; "" for a new session.
@@ -123,9 +140,13 @@ class Sessions:
 
         Return what went wrong: nothing is raised, as the answer has been given.
         """
+        outcome = "failed"
         try:
             async with asyncio.timeout(_STORE_SECONDS):
-                return await self._append(key, turns, turn)
+                notices = await self._append(key, turns, turn)
+            if all(notice.code != _NOT_STORED for notice in notices):
+                outcome = "stored"
+            return notices
         except (store.StoreUnavailable, TimeoutError) as error:
             self._log.error("turn not stored", agent=key.owner.agent_id, reason=str(error) or "too slow")
             return (UNAVAILABLE,)
@@ -136,6 +157,7 @@ class Sessions:
             self._log.exception("internal error")
             return (UNAVAILABLE,)
         finally:
+            self._count(outcome)
             self.busy.release(key)
 
     def in_background(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
@@ -151,26 +173,46 @@ class Sessions:
         if limits.seconds or limits.sessions:
             self._retention = asyncio.create_task(run_retention(self._store, limits, self._log, self.clock))
 
+    def stop(self) -> None:
+        """Delete no more expired sessions: other settings say which, or nobody is left to be served."""
+        if self._retention is not None:
+            self._retention.cancel()
+
     async def ended(self) -> None:
         """Wait until all turns are stored."""
         while self._running:
-            await asyncio.gather(*self._running, return_exceptions=True)
+            await asyncio.wait(self._running)  # which, if cancelled, does not cancel them
 
     async def close(self) -> None:
-        """Release the store."""
+        """Release the store once the turns are stored that requests have just left, but not later than some seconds."""
+        self.stop()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                await self.ended()
         if self._retention is not None:
-            self._retention.cancel()
             await asyncio.gather(self._retention, return_exceptions=True)
         if self._close is not None:
             close, self._close = self._close, None
             await close()
 
     async def _append(self, key: SessionKey, turns: int, turn: Turn) -> tuple[Notice, ...]:
+        """Append the turn, after those that others were faster with.
+
+        If it is not known whether the turn was written, such as after a lost connection, it is sent once more. The
+        turn's id prevents that it is stored twice.
+        """
         notices: tuple[Notice, ...] = ()
+        is_repeated = False
         for _ in range(_MOST_CONFLICTS):
             try:
                 await self._store.append(key, turn, turns)
                 return notices
+            except store.StoreThrottled:
+                raise
+            except store.StoreUnavailable:
+                if is_repeated:
+                    raise
+                is_repeated = True
             except store.SessionConflict as conflict:
                 if turns and not conflict.turns:
                     return (Notice(_NOT_STORED, "this turn is not remembered: the session was deleted meanwhile"),)
@@ -197,28 +239,31 @@ class Sessions:
                 session = await self._store.session(key)
                 if session is None:
                     raise _not_found(key.id, key.owner)
-                turns, history = await self._history(key)
+                turns, recent, start = await self._recent(key)
         except store.SessionNotFound:
             raise _not_found(key.id, key.owner) from None
         except (store.StoreError, TimeoutError) as error:
             unavailable = self._without_memory(key.id, error)
             self.busy.release(key)
             return unavailable
-        return OpenSession(self, key, key.id, max(turns, session.turns), tuple(history), session.system)
+        return OpenSession(self, key, key.id, max(turns, session.turns), recent[start:], recent, session.system)
 
-    async def _history(self, key: SessionKey) -> tuple[int, list[StoredMessage]]:
-        """Load pages, the newest first, until the window is full. Return the last turn's number, and the window."""
-        messages: list[StoredMessage] = []
-        before = store.NEWEST
+    async def _recent(self, key: SessionKey) -> tuple[int, list[StoredMessage], int]:
+        """Load pages, the newest first, until the window is full.
+
+        Return the last turn's number, the messages without those of failed turns, and where in them the window begins.
+        """
+        live: list[StoredMessage] = []
+        turns, before = 0, store.NEWEST
         while True:
-            page = await self._store.load(key, before, _PAGE)
-            messages[:0] = page.messages
+            page = await self._store.load(key, before, _PAGE, self.settings.window.bytes)
+            turns = max(turns, *(stored.turn for stored in page.messages), 0)
+            live = without_failed([*page.messages, *live])
             more = page.more and bool(page.messages)
-            live = without_failed(messages)
             start = window_start(live, self.settings.window, more)
             if start is not None:
-                return (messages[-1].turn if messages else 0), live[start:]
-            before = messages[0].seq
+                return turns, live, start
+            before = page.messages[0].seq
 
     def _without_memory(self, id: str, error: Exception) -> OpenSession:
         """Answer without memory, if the settings allow it.
@@ -228,6 +273,8 @@ class Sessions:
         """
         self._log.error("store unavailable", reason=str(error) or "too slow", type=type(error).__name__)
         if self.settings.on_failure == "refuse":
+            if isinstance(error, store.UnreadableSession):
+                raise MemoryUnavailable(_UNREADABLE)
             raise MemoryUnavailable("The session can't be read: the gateway's store of sessions is not available.")
         return OpenSession(self, None, id)
 

@@ -85,8 +85,11 @@ class Store(Protocol):
             TooLargeForStore, Unstorable: nothing was written.
         """
 
-    async def load(self, key: SessionKey, before: int = NEWEST, limit: int = 100) -> Page:
+    async def load(self, key: SessionKey, before: int = NEWEST, limit: int = 100, most_bytes: int = 0) -> Page:
         """Return the newest `limit` messages with a seq below `before`, oldest first. All are of finished writes.
+
+        most_bytes: the page has fewer messages if they would have more bytes, but at least one (opensearch: one turn);
+        0 for no limit. A store that does not know how large messages are before it reads them (agentcore) has none.
 
         Raises:
             SessionNotFound: there is no such session.

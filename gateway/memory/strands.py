@@ -5,6 +5,7 @@ A record is the JSON of Strands' `SessionMessage`: ``{"message": {"role", "conte
 the gateway has base64 text.
 
 - What Strands knows besides role and content is in `Metadata.extra` under ``strands``, and comes back in the record.
+  It may also be there as JSON text, as the store `agentcore` gives it back (docs/internals/agentcore-mapping.md).
 - What the gateway knows of a message is in the record under ``message.metadata.custom.gateway``. Strands keeps what it
   finds in ``custom``, and never sends it to an LLM.
 - Of a redacted message, the content is what the guardrail put in its place. The original is in
@@ -32,9 +33,13 @@ def to_record(message: Message, number: int, turn_id: str = "") -> Record:
     """Return the record of message `number` (0, 1, 2 …).
 
     turn_id: id of its turn; "" to leave out this and what else only the gateway knows.
+
+    Raises:
+        AttributeError, TypeError: a block, or what only Strands knows, has a form that Strands does not have.
+        OverflowError, ValueError: its time has no date.
     """
     metadata = message.metadata
-    kept = metadata.extra.get("strands", {})
+    kept = _kept_of(metadata)
     own: Record = {}
     if turn_id:
         own = {**msgspec.to_builtins(metadata), "turn": turn_id}
@@ -75,7 +80,7 @@ def from_record(record: Record) -> tuple[Message, str]:
         if kept:
             metadata = msgspec.structs.replace(metadata, extra={**metadata.extra, "strands": kept})
         blocks = tuple(_map_bytes(block, _unmark_bytes) for block in content)
-        return Message(role, blocks, metadata), own.get("turn", "")
+        return Message(role, blocks, metadata), msgspec.convert(own.get("turn", ""), str)
     except (LookupError, TypeError, AttributeError, msgspec.ValidationError) as error:
         raise ValueError(f"it is not a message of Strands ({error!r})") from error
 
@@ -137,6 +142,17 @@ def _with_own(rest: Record, own: Record) -> Record:
         return rest
     metadata = rest.get("metadata", {})
     return {**rest, "metadata": {**metadata, "custom": {**metadata.get("custom", {}), "gateway": own}}}
+
+
+def _kept_of(metadata: Metadata) -> Record:
+    """Return what only Strands knows of a message. AgentCore's older form has it as JSON text."""
+    kept = metadata.extra.get("strands", {})
+    if isinstance(kept, str):
+        try:
+            kept = json.loads(kept)
+        except (ValueError, RecursionError):
+            return {}
+    return kept if isinstance(kept, dict) else {}
 
 
 def _kept(record: Record, rest: Record, own: Record) -> Record:

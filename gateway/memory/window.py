@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from gateway.config.memory import Window
 from gateway.memory.model import Block, Message, StoredMessage
+from gateway.providers.responses import member, text
 
 _MEDIUM_TOKENS = 1500
 _MEDIA = frozenset({"image", "video", "document", "audio"})
@@ -60,7 +62,7 @@ def _starts(messages: Sequence[Message]) -> Iterator[int]:
     for position in range(len(messages) - 1, -1, -1):
         earliest_call = min(earliest_call, calls.get(position, earliest_call))
         message = messages[position]
-        has_result = any("toolResult" in block for block in message.content)
+        has_result = any(block.get("toolResult") is not None for block in message.content)
         if message.role == "user" and not has_result and position <= earliest_call:
             yield position
 
@@ -71,10 +73,10 @@ def _calls_of_results(messages: Sequence[Message]) -> dict[int, int]:
     found: dict[int, int] = {}
     for position, message in enumerate(messages):
         for block in message.content:
-            if "toolUse" in block:
-                last_call[block["toolUse"].get("toolUseId", "")] = position
-            elif "toolResult" in block:
-                call = last_call.get(block["toolResult"].get("toolUseId", ""), -1)
+            if block.get("toolUse") is not None:
+                last_call[text(member(block, "toolUse", "toolUseId"))] = position
+            elif block.get("toolResult") is not None:
+                call = last_call.get(text(member(block, "toolResult", "toolUseId")), -1)
                 found[position] = min(call, found.get(position, call))
     return found
 
@@ -94,5 +96,8 @@ def _measure_block(block: Block) -> tuple[int, int]:
         if kind == "toolResult" and isinstance(value, dict):
             inner = [_measure_block(part) for part in value.get("content") or () if isinstance(part, dict)]
             return sum(size for size, _ in inner) + _FRAME, sum(tokens for _, tokens in inner)
-    size = len(msgspec.json.encode(block))
+    try:
+        size = len(msgspec.json.encode(block))
+    except UnicodeEncodeError:  # other programs store lone surrogates
+        size = len(json.dumps(block))
     return size, size // 4

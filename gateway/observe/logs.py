@@ -24,10 +24,10 @@ Logger = structlog.typing.FilteringBoundLogger
 _FINISHED = ("event", "level", "timestamp", "exception")
 _OWN_FIELDS = frozenset(
     {"address", "again_in", "agent", "base64_bytes", "client_request_id", "codes", "connections"}
-    | {"failures", "generation", "input", "intent", "kind", "made", "media", "messages", "method"}
+    | {"events", "failures", "generation", "input", "intent", "kind", "made", "media", "messages", "method"}
     | {"node", "notices", "opaque_id", "path", "pid", "problems", "provider", "reason", "request_id"}
-    | {"s", "seconds", "sessions", "setting", "status", "step", "still_valid", "strategy", "tag", "tls"}
-    | {"told_by", "type", "worker", "workers"}
+    | {"s", "seconds", "session", "sessions", "setting", "status", "step", "still_valid", "strategy", "tag", "tls"}
+    | {"told_by", "trace_id", "type", "worker", "workers"}
 )
 
 

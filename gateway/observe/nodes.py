@@ -15,6 +15,7 @@ class NodeState(NamedTuple):
     kind.
 
     pending: requests it is working on. down, ejected: reasons for not using it now. rebuilds: of its connection pool.
+    received: bytes from it. idle, busy, connecting: its connections. waiting: requests that wait for one.
     """
 
     address: str
@@ -24,6 +25,11 @@ class NodeState(NamedTuple):
     down: bool
     ejected: bool
     rebuilds: int
+    received: int = 0
+    idle: int = 0
+    busy: int = 0
+    connecting: int = 0
+    waiting: int = 0
 
 
 class Nodes(Collector):
@@ -49,6 +55,15 @@ class Nodes(Collector):
             "Connection pools that were rebuilt because no request got a connection although the node was well.",
             labels=label,
         )
+        received = CounterMetricFamily("mlc_gateway_node_received_bytes", "Bytes received from a node.", labels=label)
+        connections = GaugeMetricFamily(
+            "mlc_gateway_node_connections",
+            "Connections to a node: idle, busy or connecting.",
+            labels=("node", "state"),
+        )
+        waiting = GaugeMetricFamily(
+            "mlc_gateway_node_waiting", "Requests that wait for a connection to a node.", labels=label
+        )
         for node in self._states():
             requests.add_metric((node.address,), node.requests)
             for kind, count in node.failures.items():
@@ -57,4 +72,9 @@ class Nodes(Collector):
             down.add_metric((node.address,), node.down)
             ejected.add_metric((node.address,), node.ejected)
             rebuilds.add_metric((node.address,), node.rebuilds)
-        yield from (requests, failures, pending, down, ejected, rebuilds)
+            received.add_metric((node.address,), node.received)
+            connections.add_metric((node.address, "idle"), node.idle)
+            connections.add_metric((node.address, "busy"), node.busy)
+            connections.add_metric((node.address, "connecting"), node.connecting)
+            waiting.add_metric((node.address,), node.waiting)
+        yield from (requests, failures, pending, down, ejected, rebuilds, received, connections, waiting)

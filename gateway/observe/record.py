@@ -66,6 +66,20 @@ class Delivery(Struct, frozen=True, omit_defaults=True):
     proved: bool = True
 
 
+class TraceContext(Struct, frozen=True, omit_defaults=True):
+    """A place in a W3C trace. trace_id: 32 hexadecimal digits.
+
+    span: 16 hexadecimal digits, the span of the request to the cluster. sampled: the trace is recorded. parent: the
+    client's span, "" if the trace began here. state: the client's `tracestate`.
+    """
+
+    trace_id: str
+    span: str
+    sampled: bool
+    parent: str = ""
+    state: str = ""
+
+
 class RecordedProblem(Struct, frozen=True, omit_defaults=True):
     """One problem of a refusal."""
 
@@ -93,7 +107,8 @@ class ExchangeRecord(Struct, frozen=True, omit_defaults=True):
     request: what the client sent. forwarded: what the cluster got, None if that was the same, or nothing.
     rendered: the first LLM call's body as planned, as JSON text; "" if it is not known.
     response: what the cluster sent. answered: what the client got, None if that was the same.
-    conversation: the memory or session id. trace_id: 32 hexadecimal digits of the W3C trace, "" without one.
+    conversation: the memory or session id. trace_id: 32 hexadecimal digits of the W3C trace, "" without one. trace: for
+    runs of agents, if traces are on. protocol: of the request.
     """
 
     id: str
@@ -121,3 +136,5 @@ class ExchangeRecord(Struct, frozen=True, omit_defaults=True):
     response: HttpMessage | None = None
     answered: HttpMessage | None = None
     guardrails: tuple[dict[str, Any], ...] = ()
+    trace: TraceContext | None = None
+    protocol: str = "HTTP/1.1"

@@ -1,1 +1,1 @@
-"""What may refuse or change a request: budgets and guardrails; and what it cost."""
+"""What may refuse or change a request, and what it cost: usage, prices, budgets and guardrails."""

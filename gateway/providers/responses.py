@@ -45,16 +45,17 @@ def usage(counts: Any, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> Usa
 
     A cluster writes the counts of an answer that it passes on as 11.0 (2.19.0 ``flow_raw``).
     """
-    if not isinstance(counts, dict) or _count(counts.get(inputs[0])) is None:
+    if not isinstance(counts, dict) or count(counts.get(inputs[0])) is None:
         return None
 
     def total(names: tuple[str, ...]) -> int:
-        return sum(_count(counts.get(name)) or 0 for name in names)
+        return sum(count(counts.get(name)) or 0 for name in names)
 
     return Usage(total(inputs), total(outputs))
 
 
-def _count(value: Any) -> int | None:
+def count(value: Any) -> int | None:
+    """Return a count of tokens; None for any other value."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) else None

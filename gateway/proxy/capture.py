@@ -10,7 +10,7 @@ from msgspec import Struct
 from gateway.errors import GatewayError
 from gateway.http1.request_heads import Request
 from gateway.http1.response_heads import ResponseHead
-from gateway.observe.record import Delivery
+from gateway.observe.record import Delivery, TraceContext
 from gateway.ports import Answer, Steps
 from gateway.proxy.body_copy import BodyCopy, ResponseCopy
 from gateway.proxy.routes import Route
@@ -57,7 +57,7 @@ class Captured(Struct, gc=False):
     connection, client: number and address of the client's connection. answered_at: when the head of the cluster's
     response arrived; 0 without one. head: that head. status: see `ExchangeRecord`. answer: the gateway's own response,
     or the body in place of the cluster's. error: why the gateway refused or failed it. bodies: None if they are not
-    recorded.
+    recorded. trace: see `ExchangeRecord`.
     """
 
     id: str
@@ -73,6 +73,7 @@ class Captured(Struct, gc=False):
     answer: Answer | None = None
     error: GatewayError | None = None
     bodies: Bodies | None = None
+    trace: TraceContext | None = None
 
 
 class Capture(Protocol):

@@ -21,6 +21,7 @@ from gateway.http1.head_buffer import RequestHeadBuffer
 from gateway.http1.request_heads import Request, RequestReader
 from gateway.http1.rules import Malformed
 from gateway.http1.state import CLIENT, ClientEvent
+from gateway.observe.traffic_metrics import Received
 from gateway.proxy import error_responses
 from gateway.proxy.backlog import Backlog
 from gateway.proxy.interfaces import ClientExchange
@@ -56,6 +57,7 @@ class ConnectionPort(Protocol):
     backlog: Backlog
     lifecycle: Lifecycle
     log: RequestLog
+    received: Received
 
     def exchange(self, client: ClientConnection, request: Request) -> ClientExchange:
         """Begin the exchange that handles `request`."""
@@ -143,6 +145,7 @@ class ClientConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Handle bytes from the client."""
+        self.port.received.size += len(data)
         state = self._state
         if state is _IDLE or state is _HEAD:
             self._read_head(data)

@@ -66,15 +66,15 @@ def response_content(head: ResponseHead, body: bytes, decoded: bool, limit: int)
         return body
 
 
-async def decode_response(head: ResponseHead, body: bytes, limit: int) -> bytes:
-    """Return the body of a response, which came without chunk lines, without its codings; b"" if it can't be decoded.
+async def decode_response(head: ResponseHead, body: bytes, limit: int) -> bytes | None:
+    """Return the body of a response, which came without chunk lines, without its codings; None if it can't be decoded.
 
     limit: of the content, in bytes.
     """
     try:
         return await decompress(body, response_codings(head), limit)
     except GatewayError:
-        return b""
+        return None
 
 
 def whole_content(head: ResponseHead, body: bytes, limit: int) -> bytes:

@@ -45,8 +45,11 @@ class DataPort:
         self.own_host = settings.upstream.host_header == "upstream"
         self.reader = RequestReader(head_limits(settings.limits))
         self.capture = capture
+        traces = settings.telemetry.traces
+        self.trace_ratio = traces.ratio if traces.endpoint else None
         self.backlog = Backlog()
         self.log = RequestLog(log, metrics, settings.logs.payloads)
+        self.received = metrics.received
         self.lifecycle = Lifecycle(self.timeouts)
         metrics.watch(self.lifecycle)
         self.dispatcher = Dispatcher(execute, manage, upstream.auth is not None, sessions)

@@ -10,7 +10,6 @@ from gateway.errors import GatewayError
 from gateway.http1.fields import encode_fields
 from gateway.http1.request_heads import Request
 from gateway.http1.response_heads import ResponseHead
-from gateway.notices import HEADER
 from gateway.offload import READING
 from gateway.ports import Answer, Answered, Finish, Forward
 from gateway.proxy import content_coding
@@ -28,7 +27,6 @@ HELD_ANSWER = 16 * 1024 * 1024
 _AGENT = b"X-MLC-Agent"
 _UNCHANGED = Forward()
 _NOTHING: Mapping[str, str] = {}
-_NOT_HELD = {HEADER: "MEMORY_ANSWER_MISSING"}
 _reporting: set[asyncio.Task[None]] = set()
 """Tasks that report responses to the use case after their exchanges have ended."""
 
@@ -136,9 +134,11 @@ class DecidedExchange(Exchange):
         elif complete:
             self._task = asyncio.get_running_loop().create_task(self._finish_held(finish, head, piece))
         else:
-            self._added = _NOT_HELD
-            if self._forward.abandoned is not None:
-                self._forward.abandoned()
+            try:
+                self._leave_unread()
+            except GatewayError as exc:
+                self.refuse(exc)
+                return
             self._begin_unframed(head)
             super().on_body(piece, False)
 
@@ -146,7 +146,16 @@ class DecidedExchange(Exchange):
         """Send a whole response as the use case finishes it."""
         limits = head_limits(self._port.limits)
         try:
-            answer = await finish(head.status, await content_coding.decode_response(head, body, HELD_ANSWER))
+            content = await content_coding.decode_response(head, body, HELD_ANSWER)
+            if content is None and head.status < 400:
+                self._leave_unread()
+                answer = None
+            else:
+                answer = await finish(head.status, content or b"")
+        except GatewayError as exc:
+            self._task = None
+            self.refuse(exc)
+            return
         except Exception:
             self._task = None
             self.refuse(self._port.log.internal_error(self))
@@ -159,6 +168,18 @@ class DecidedExchange(Exchange):
             self._added, body = answer.headers, answer.body
             head = head_with_length(head, len(body), limits)
         super().on_head(head, body, True)
+
+    def _leave_unread(self) -> None:
+        """Prepare to send a response as it came, because the use case can't read it.
+
+        Raises:
+            GatewayError: it must not be sent.
+        """
+        self._added = self._forward.unread_headers
+        if self._forward.abandoned is not None:
+            self._forward.abandoned()
+        if self._forward.unread is not None:
+            raise self._forward.unread
 
     def _relay(self, piece: bytes, complete: bool) -> None:
         relay, finish = self._forward.relay, self._forward.finish

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gateway.errors import GatewayError, UnresolvedAgent
+from gateway.memory.rest_search import find_session_id
 from gateway.ports import Answer, ExecuteCall, ExecuteHandler, FastHandler, Forward, ManageHandler, SessionHandler
 from gateway.proxy.interfaces import RunningExchange
 from gateway.proxy.routes import RUNS, Intent
@@ -49,10 +50,16 @@ class Dispatcher:
         target, fields = exchange.request.target, exchange.request.fields
         if exchange.route.intent is Intent.SESSION:
             return await self.show_session(exchange.route.kind, exchange.route.id, call)
+        signed = not self._own_credentials and bool(client_signature(target, fields.pairs()))
+        if signed:
+            call = replace(call, signed=True)
+        if exchange.route.kind == "search" and self._sessions is not None:
+            session_id = find_session_id(call.body)
+            if session_id is not None:
+                return await self.show_session("search", session_id, call)
         if exchange.route.intent not in RUNS:
-            signed = not self._own_credentials and bool(client_signature(target, fields.pairs()))
-            return await self._decide_managed(exchange.route.intent, replace(call, signed=signed))
-        if self._own_credentials:
+            return await self._decide_managed(exchange.route.intent, call)
+        if not signed:
             return await self._execute(call)
         if exchange.route.aliased:
             refuse_rewrite(target, fields.pairs())
@@ -64,11 +71,11 @@ class Dispatcher:
         if forward.body is not None:
             try:
                 refuse_rewrite(target, fields.pairs())
-            except GatewayError:
+            except GatewayError as error:
                 if forward.abandoned is not None:
                     forward.abandoned()
                 if forward.answered is not None:
-                    forward.answered(0, b"")
+                    forward.answered(error.status, b"")
                 raise
         return forward
 

@@ -16,6 +16,7 @@ from gateway.http1 import state
 from gateway.http1.request_heads import Request
 from gateway.http1.response_heads import ResponseHead
 from gateway.http1.state import EXCHANGE, ExchangeEvent
+from gateway.observe.record import TraceContext
 from gateway.ports import Answer, ProfileCache
 from gateway.proxy import error_responses
 from gateway.proxy.admission import Ticket
@@ -47,7 +48,10 @@ def new_id() -> str:
 
 
 class ExchangePort(Protocol):
-    """The data port, as exchanges use it. own_host: `Host` is replaced by the cluster's. capture: None if nothing is
+    """The data port, as exchanges use it.
+
+    own_host: `Host` is replaced by the cluster's. trace_ratio: `telemetry.traces.ratio`; None if traces are off.
+     capture: None if nothing is
     recorded.
     """
 
@@ -58,6 +62,7 @@ class ExchangePort(Protocol):
     log: RequestLog
     limits: Limits
     own_host: bool
+    trace_ratio: float | None
     capture: Capture | None
 
     def admit(self, exchange: Exchange) -> None:
@@ -76,11 +81,14 @@ class Exchange:
 
     __slots__ = (
         "_chunk", "_copies", "_half_open", "_id", "_keep", "_pending", "_pending_size", "_port", "_state", "answer",
-        "answered_at", "client", "error", "head", "outbound", "request", "route", "started", "status", "ticket",
+        "answered_at", "arrived", "client", "error", "head", "outbound", "request", "route", "started", "status",
+        "ticket",
     )  # fmt: skip
 
     _copies: tuple[BodyCopy, ResponseCopy]
     """Copies of both bodies; only `gateway.proxy.copied` makes them."""
+    trace: TraceContext | None = None
+    """Set for runs of agents, if traces are on."""
     reads_body = False
     """The exchange needs the data of the request's body; otherwise the body is relayed with its chunk lines."""
 
@@ -92,7 +100,7 @@ class Exchange:
         self.client = client
         self.request = request
         self.route = route
-        self.started = time.monotonic()
+        self.started = self.arrived = time.monotonic()
         self.status = 0
         self.head: ResponseHead | None = None
         self.answered_at = 0.0
@@ -146,6 +154,8 @@ class Exchange:
         """Relay more of the request's body, or of a tunnel."""
         outbound = self.outbound
         outbound.complete = complete
+        if complete:
+            self.arrived = time.monotonic()
         if outbound.connection is not None:
             outbound.connection.write([piece])
             return

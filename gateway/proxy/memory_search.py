@@ -13,7 +13,7 @@ from multidict import CIMultiDictProxy
 from gateway.errors import GatewayError
 from gateway.http1.request_heads import Request
 from gateway.http1.response_heads import ResponseHead
-from gateway.memory.rest_search import MARK, read_search
+from gateway.memory.rest_search import LARGEST_BODY, find_session_id
 from gateway.ports import ExecuteCall
 from gateway.proxy.exchange import Exchange, ExchangePort
 from gateway.proxy.execution import decode_fields
@@ -21,14 +21,11 @@ from gateway.proxy.interfaces import Client
 from gateway.proxy.memory_read import MemoryRead
 from gateway.proxy.routes import Route
 
-_MOST = 64 * 1024
-"""Largest body that is looked at, in bytes."""
-
 
 def is_small_search(request: Request, route: Route) -> bool:
     """Return True for a search whose body can be looked at before it is sent."""
     length = request.fields.length
-    return route.kind == "search" and length is not None and 0 < length <= _MOST and not request.fields.expects
+    return route.kind == "search" and length is not None and 0 < length <= LARGEST_BODY and not request.fields.expects
 
 
 class MemorySearch(MemoryRead):
@@ -65,11 +62,11 @@ class MemorySearch(MemoryRead):
     def _look(self) -> None:
         self._looked = True
         body = b"".join(self._pending)
-        search = read_search(body) if MARK in body else None
-        if search is None:
+        session_id = find_session_id(body)
+        if session_id is None:
             super().start()
         else:
-            self._task = asyncio.get_running_loop().create_task(self._answer(search.session_id, body))
+            self._task = asyncio.get_running_loop().create_task(self._answer(session_id, body))
 
     async def _answer(self, session_id: str, body: bytes) -> None:
         call = ExecuteCall(

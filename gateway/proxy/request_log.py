@@ -6,10 +6,10 @@ import logging
 import time
 
 from gateway.errors import GatewayError, UpstreamTimeout, UpstreamUnavailable
-from gateway.http1.request_heads import Fields
 from gateway.observe.logs import Logger
 from gateway.observe.metrics import Metrics
 from gateway.observe.redact import describe_error
+from gateway.observe.trace_context import read_trace_id
 from gateway.proxy import error_responses
 from gateway.proxy.interfaces import RunningExchange
 from gateway.proxy.routes import Intent
@@ -18,10 +18,15 @@ _PASSTHROUGH = Intent.PASSTHROUGH  # an attribute of an Enum takes four times as
 _CLIENT_IDS = {b"x-opaque-id": "opaque_id", error_responses.REQUEST_ID.lower().encode(): "client_request_id"}
 
 
-def client_ids(fields: Fields) -> dict[str, str]:
-    """Return the client's own names for its request, for the log."""
+def log_ids(exchange: RunningExchange) -> dict[str, str]:
+    """Return the names of a request in the log: the gateway's, the client's own, and the id of its W3C trace."""
+    fields = exchange.request.fields
     found = ((_CLIENT_IDS.get(name.lower()), value) for name, value in fields.pairs())
-    return {key: value.decode("utf-8", "replace") for key, value in found if key and value}
+    ids = {key: value.decode("utf-8", "replace") for key, value in found if key and value}
+    trace_id = exchange.trace.trace_id if exchange.trace is not None else read_trace_id(fields.lines)
+    if trace_id:
+        ids["trace_id"] = trace_id
+    return {"request_id": exchange.request_id, **ids}
 
 
 class RequestLog:
@@ -35,8 +40,14 @@ class RequestLog:
         self._log_passthrough = log.is_enabled_for(logging.DEBUG)
 
     def response_began(self, exchange: RunningExchange, now: float) -> None:
-        """Record how long the cluster took to respond. now: in seconds of `time.monotonic`."""
+        """Record how long the cluster took to respond, and the gateway before. now: of `time.monotonic`."""
         self._metrics.waited(exchange.route.intent, now - exchange.started)
+        if exchange.outbound.sent_at:
+            self._metrics.added(exchange.route.intent, exchange.outbound.sent_at - exchange.arrived)
+
+    def rewrote(self, path: str, seconds: float) -> None:
+        """Record how long it took to rewrite a request; see `Metrics.rewriting`."""
+        self._metrics.rewriting(path, seconds)
 
     def finished(self, exchange: RunningExchange) -> None:
         """Record an exchange that is over, however it ended."""
@@ -50,8 +61,7 @@ class RequestLog:
         request = exchange.request
         level(
             "request",
-            request_id=exchange.request_id,
-            **client_ids(request.fields),
+            **log_ids(exchange),
             intent=str(exchange.route.intent),
             method=request.method.decode("ascii"),
             path=request.target.partition(b"?")[0].decode("utf-8", "replace"),
@@ -60,21 +70,26 @@ class RequestLog:
         )
 
     def failed(self, exchange: RunningExchange, error: GatewayError) -> None:
-        """Log why an exchange ended in an error of the gateway's own."""
+        """Log and count why an exchange ended in an error of the gateway's own."""
+        self._count(error)
         log = self._log.warning if error.status >= 500 else self._log.info
-        ids = client_ids(exchange.request.fields)
         event = "no answer" if isinstance(error, UpstreamUnavailable | UpstreamTimeout) else "refused"
-        log(event, request_id=exchange.request_id, **ids, **describe_error(error, self._payloads))
+        log(event, **log_ids(exchange), **describe_error(error, self._payloads))
 
     def internal_error(self, exchange: RunningExchange) -> GatewayError:
         """Log the exception being handled, a fault of the gateway. Return the error for the client."""
-        ids = client_ids(exchange.request.fields)
         method = exchange.request.method.decode("ascii")
-        self._log.exception("internal error", **{"request_id": exchange.request_id, **ids}, method=method)
+        self._log.exception("internal error", **log_ids(exchange), method=method)
         return error_responses.internal(exchange.request_id)
 
     def no_request(self, error: GatewayError) -> None:
         """Record bytes from a client that were no valid request."""
         self._metrics.finished(_PASSTHROUGH, error.status)
+        self._count(error)
         described = describe_error(error, self._payloads)
         self._log.info("refused", type=described["type"], reason=described["reason"])
+
+    def _count(self, error: GatewayError) -> None:
+        """Count a refusal once for each of its codes, or for its type if it has none."""
+        for code in {problem.code for problem in error.problems if problem.code} or (error.type,):
+            self._metrics.refused(code)

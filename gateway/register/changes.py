@@ -8,7 +8,7 @@ from typing import Any
 from gateway.notices import Notice
 from gateway.providers import registry
 from gateway.providers.connector import ModelSpec
-from gateway.register.documents import made_members, needs_placeholder, wants_model
+from gateway.register.documents import made_members, memory_changed, needs_placeholder, wants_model
 from gateway.register.marks import answers_unified, keeps_sessions
 from gateway.register.native import native_notices
 from gateway.register.specs import Registration
@@ -45,6 +45,9 @@ def _of_memory(registration: Registration, target: Target, members: Mapping[str,
         missing = f"{registration.type} agents" if answers_unified(registration, target) else registration.memory_type
         reason = f"the cluster has no {missing}, so the gateway keeps this agent's sessions"
         yield Notice("GATEWAY_MEMORY", reason, "memory")
+    elif memory_changed(document.get("memory") or {}, members.get("memory")):
+        reason = f"the cluster has no {registration.memory_type}, so this agent has a conversation_index"
+        yield Notice("MEMORY_AS_CONVERSATION_INDEX", reason, "memory")
     for name in ("app_type", "memory"):
         if "app_type" in members and name not in document:
             reason = f"a conversational_flow remembers only with `app_type` and `memory`, so `{name}` was set"

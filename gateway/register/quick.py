@@ -123,7 +123,8 @@ class QuickRun:
     async def _run_once(self, agent_id: str, body: bytes) -> Answer:
         query = self._call.raw_target.partition("?")[2]
         target = document_path("agents", agent_id, "/_execute" + (f"?{query}" if query else ""))
-        forward = await self._execute(replace(self._call, agent_id=agent_id, raw_target=target, body=body))
+        call = replace(self._call, agent_id=agent_id, raw_target=target, body=body, temporary=True)
+        forward = await self._execute(call)
         if forward.delivery is not None:
             note_delivery(self._call, forward.delivery)
         reply = Answer(0, {}, b"")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from aiohttp import web
+from aiohttp import ClientError, ClientResponse, ClientSession, ClientTimeout, web
 from prometheus_client import CollectorRegistry, Counter, Gauge
 from prometheus_client.exposition import generate_latest
 from prometheus_client.metrics_core import Metric
@@ -16,24 +16,27 @@ from prometheus_client.registry import Collector
 from gateway.admin.application import MEMORY, Page, json_page
 from gateway.admin.pages import DROP_PROFILES
 from gateway.config.schema import Secret
+from gateway.inspector.access import INSPECTOR
 from gateway.observe.metrics import CONTENT_TYPE
 
 _ASKED, _RELAYED = 2.0, 60.0
-"""Seconds to wait for a worker's health or metrics, and for what it reads from the store of sessions."""
-_KEPT = ("Content-Type", "Content-Disposition")
+"""Seconds to wait for a worker's health or metrics, and for each piece of what it reads from the store of sessions."""
+_SENT = ("Last-Event-ID", "Accept")
+"""Headers of a request that a worker gets."""
+_KEPT = ("Content-Type", "Content-Length", "Content-Disposition")
 """Headers of a worker's answer that the client gets."""
+_PIECE = 64 * 1024
 
 
 class Answer(NamedTuple):
-    """A worker's answer on its admin port."""
+    """A worker's whole answer on its admin port."""
 
     status: int
     body: bytes
-    headers: Mapping[str, str] = {}
 
 
-Ask = Callable[[int, str, str, float], Awaitable[Answer | None]]
-"""Sends a worker, by its number, a method and a path with its query, and waits so many seconds; None: no answer."""
+Connect = Callable[[int], ClientSession]
+"""Returns a client of a worker's admin port. The worker is named by its number."""
 
 
 class SupervisorPages:
@@ -43,7 +46,7 @@ class SupervisorPages:
     its own series, which Prometheus can handle. A sum would go down instead.
     """
 
-    def __init__(self, count: int, ask: Ask, token: Secret) -> None:
+    def __init__(self, count: int, connect: Connect, token: Secret) -> None:
         self.token = token
         self.is_private = False
         self.draining = False
@@ -54,10 +57,10 @@ class SupervisorPages:
         }
         self.actions: Mapping[str, Page] = {DROP_PROFILES: self._drop_profiles}
         self.resources: Sequence[web.RouteDef] = [
-            web.route("*", path, self._relay) for path in (MEMORY, MEMORY + "/{rest:.*}")
+            web.route("*", path, self._relay) for start in (MEMORY, INSPECTOR) for path in (start, start + "/{rest:.*}")
         ]
         self._count = count
-        self._ask = ask
+        self._connect = connect
         self._registry = CollectorRegistry()
         self._up = Gauge("mlc_gateway_worker_up", "Whether a worker answers.", ("worker",), registry=self._registry)
         self._restarts = Counter(
@@ -90,13 +93,22 @@ class SupervisorPages:
         status = {"status": "dropped", "workers": f"{dropped} of {self._count}"}
         return json_page(200 if dropped == self._count else 503, status)
 
-    async def _relay(self, request: web.Request) -> web.Response:
-        """Let a worker answer: all of them use the same store."""
+    async def _relay(self, request: web.Request) -> web.StreamResponse:
+        """Let the first worker that can be reached answer: all of them use the same store.
+
+        If one ends before it answers, the next gets the request, which can safely be repeated.
+        """
+        sent = {name: request.headers[name] for name in _SENT if name in request.headers}
         for number in range(self._count):
-            answer = await self._ask(number, request.method, request.raw_path, _RELAYED)
-            if answer is not None:
-                kept = {name: value for name, value in answer.headers.items() if name in _KEPT}
-                return web.Response(status=answer.status, body=answer.body, headers=kept)
+            async with self._connect(number) as worker:
+                try:
+                    timeout = ClientTimeout(total=None, sock_read=_RELAYED)
+                    answer = await worker.request(request.method, request.rel_url, headers=sent, timeout=timeout)
+                except TimeoutError:
+                    return json_page(504, {"status": f"worker {number} did not answer within {_RELAYED:.0f} seconds"})
+                except (OSError, ClientError):
+                    continue
+                return await _pass_on(request, answer)
         return json_page(503, {"status": "no worker answers"})
 
     async def _metrics(self) -> web.Response:
@@ -110,7 +122,30 @@ class SupervisorPages:
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
 
     async def _ask_all(self, path: str, method: str = "GET") -> list[Answer | None]:
-        return await asyncio.gather(*(self._ask(number, method, path, _ASKED) for number in range(self._count)))
+        return await asyncio.gather(*(self._ask(number, method, path) for number in range(self._count)))
+
+    async def _ask(self, number: int, method: str, path: str) -> Answer | None:
+        """Return a worker's answer; None if there is none in time."""
+        try:
+            async with self._connect(number) as worker:
+                answer = await worker.request(method, path, timeout=ClientTimeout(total=_ASKED))
+                return Answer(answer.status, await answer.read())
+        except (OSError, ClientError):
+            return None
+
+
+async def _pass_on(request: web.Request, answer: ClientResponse) -> web.StreamResponse:
+    """Send a worker's answer as it comes. If it ends early, the connection is closed within the response."""
+    kept = {name: answer.headers[name] for name in _KEPT if name in answer.headers}
+    response = web.StreamResponse(status=answer.status, headers=kept)
+    await response.prepare(request)
+    try:
+        async for piece in answer.content.iter_chunked(_PIECE):
+            await response.write(piece)
+    except (OSError, ClientError):
+        if request.transport is not None:
+            request.transport.abort()  # the client must not take what it has got for all of it
+    return response
 
 
 def merge_metrics(pages: Mapping[str, str]) -> bytes:

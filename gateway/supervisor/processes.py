@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-from yarl import URL
 
 from gateway import app
 from gateway.admin.application import build_application
@@ -31,7 +30,7 @@ from gateway.observe.logs import Logger, configure
 from gateway.process import StopSignals
 from gateway.process import serve as run_gateway
 from gateway.proxy.acceptor import UNIX, bind
-from gateway.supervisor.admin import Answer, SupervisorPages
+from gateway.supervisor.admin import SupervisorPages
 
 _FIRST, _LONGEST = 0.2, 30.0
 """Seconds before a worker is restarted: the first time, and at most. The delay doubles each time."""
@@ -51,7 +50,7 @@ class Supervisor:
         self._settings = settings
         self._log = log
         self._running: dict[int, asyncio.subprocess.Process] = {}
-        self._pages = SupervisorPages(settings.listen.workers, self._ask, settings.listen.admin_token)
+        self._pages = SupervisorPages(settings.listen.workers, self._connect, settings.listen.admin_token)
 
     async def run(self) -> None:
         """Run until SIGINT or SIGTERM. A second signal ends the drain early.
@@ -171,16 +170,9 @@ class Supervisor:
             if self._socket(number).exists():  # a worker that is still starting reads them anyway
                 _signal(process, signal.SIGHUP)
 
-    async def _ask(self, number: int, method: str, path: str, seconds: float) -> Answer | None:
-        """Send a request to the admin port of worker `number`. Return None if it does not answer."""
-        connector = aiohttp.UnixConnector(str(self._socket(number)))
-        timeout = aiohttp.ClientTimeout(total=seconds)
-        try:
-            async with aiohttp.ClientSession("http://worker", connector=connector, timeout=timeout) as session:
-                response = await session.request(method, URL(path, encoded=True))
-                return Answer(response.status, await response.read(), response.headers)
-        except (OSError, aiohttp.ClientError, TimeoutError):
-            return None
+    def _connect(self, number: int) -> aiohttp.ClientSession:
+        """Return a client of the admin port of worker `number`."""
+        return aiohttp.ClientSession("http://worker", connector=aiohttp.UnixConnector(str(self._socket(number))))
 
 
 def _signal(process: asyncio.subprocess.Process, name: signal.Signals) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -23,6 +23,7 @@ from gateway.http1.response_heads import ResponseReader
 from gateway.http1.rules import HeadLimits
 from gateway.observe.connect_errors import describe_connect_error
 from gateway.observe.logs import Logger
+from gateway.observe.nodes import NodeState
 from gateway.ports import HeaderPairs, UpstreamResponse
 from gateway.upstream.auth.authenticator import Authenticator, authenticator
 from gateway.upstream.connection import Connection
@@ -103,6 +104,13 @@ class Upstream:
         for pool in self._pools.values():
             await pool.close()
         await asyncio.sleep(0)
+
+    def node_states(self) -> Iterator[NodeState]:
+        """Yield all nodes with their connections, for the metrics."""
+        for state in self.nodes.states():
+            pools = [pool.counts() for node, pool in self._pools.items() if node.address == state.address]
+            idle, busy, connecting, waiting = map(sum, zip(*pools, strict=True)) if pools else (0, 0, 0, 0)
+            yield state._replace(idle=idle, busy=busy, connecting=connecting, waiting=waiting)
 
     def send(self, outbound: OutboundRequest) -> None:
         """Send a request: at once on an idle connection, else when a connection and the credentials are ready."""

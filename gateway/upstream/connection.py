@@ -124,8 +124,10 @@ class Connection(asyncio.Protocol):
                 self._wait_for_head(outbound)
 
     def _wait_for_head(self, outbound: OutboundRequest) -> None:
+        now = time.monotonic()
+        outbound.sent_at = outbound.sent_at or now
         seconds = outbound.timeouts.header
-        self.deadline = time.monotonic() + seconds if seconds else NO_DEADLINE
+        self.deadline = now + seconds if seconds else NO_DEADLINE
 
     def abandon(self) -> None:
         """Cut the connection in the middle of an exchange."""
@@ -189,6 +191,7 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Handle bytes of the response. Bytes on an idle connection are a fault and end it."""
+        self.pool.node.tally.received += len(data)
         outbound = self.outbound
         if outbound is None:
             self.transport.abort()

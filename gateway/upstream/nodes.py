@@ -56,12 +56,12 @@ def may_retry(method: str, sent: bool, is_execute: bool, target: bytes = b"") ->
 
 
 class Tally:
-    """Counts for the metrics of a node: requests, failures by kind, and rebuilds of its pool."""
+    """Counts for the metrics of a node: requests, failures by kind, rebuilds of its pool, bytes received."""
 
-    __slots__ = ("failures", "rebuilds", "requests")
+    __slots__ = ("failures", "rebuilds", "received", "requests")
 
     def __init__(self) -> None:
-        self.requests = self.rebuilds = 0
+        self.requests = self.rebuilds = self.received = 0
         self.failures: Counter[str] = Counter(connect=0, reset=0, invalid=0, timeout=0)
 
 
@@ -229,7 +229,9 @@ class NodeSet:
             pending = sum(node.pending for node in same)
             ejected = all(node.ejected_until > now for node in same)
             down = all(node.down for node in same)
-            yield NodeState(address, tally.requests, tally.failures, pending, down, ejected, tally.rebuilds)
+            yield NodeState(
+                address, tally.requests, tally.failures, pending, down, ejected, tally.rebuilds, tally.received
+            )
 
     async def start(self) -> None:
         """Start the probes, if there are several nodes."""

@@ -119,12 +119,13 @@ class OutboundRequest:
     method, target: as sent. timeouts: how long to wait for the response. decode: report the data of a chunked response
     without the chunk lines. upgrade: the request asks for a tunnel. expects: it has an `Expect` field. complete: its
     body has been handed over in full. moved: a node lost it, and another node has it. resent: it was sent on a
-    connection that turned out to be closed, and is sent again on a new one.
+    connection that turned out to be closed, and is sent again on a new one. sent_at: when the whole request was first
+    handed to a connection, in seconds of `time.monotonic`; 0 until then.
     """
 
     __slots__ = (
-        "complete", "connecting", "connection", "decode", "expects", "method", "moved", "owner", "resent", "target",
-        "timeouts", "upgrade", "upload_waiter",
+        "complete", "connecting", "connection", "decode", "expects", "method", "moved", "owner", "resent", "sent_at",
+        "target", "timeouts", "upgrade", "upload_waiter",
     )  # fmt: skip
 
     def __init__(self, owner: RequestOwner, method: bytes, target: bytes, timeouts: ResponseTimeouts) -> None:
@@ -134,6 +135,7 @@ class OutboundRequest:
         self.timeouts = timeouts
         self.decode = self.expects = self.moved = self.resent = self.upgrade = False
         self.complete = True
+        self.sent_at = 0.0
         self.connection: UpstreamConnection | None = None
         self.connecting: asyncio.Task[None] | None = None
         self.upload_waiter: asyncio.Future[None] | None = None

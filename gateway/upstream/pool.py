@@ -72,6 +72,12 @@ class Pool:
         """Every slot is used by a connection with a request."""
         return sum(connection.outbound is not None for connection in self.connections) >= self._limit
 
+    def counts(self) -> tuple[int, int, int, int]:
+        """Return the number of idle connections, busy connections, connection attempts, and requests that wait."""
+        busy = sum(connection.outbound is not None for connection in self.connections)
+        waiting = len(self._waiters) + len(self._upload_waiters)
+        return len(self.connections) - busy, busy, len(self._attempts), waiting
+
     def take(self) -> Connection | None:
         """Return the idle connection that was used last, or None."""
         while self._idle:

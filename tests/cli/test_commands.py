@@ -62,7 +62,7 @@ Exit codes:
   1 memory show, memory export, memory delete, memory pin, memory unpin
                                   There is no such session, or several owners
                                   have one.
-  1 memory copy, memory import-cluster
+  1 memory copy, memory import-cluster, memory import-agentcore
                                   A session can't be copied or imported.
   2                               An option, a setting or a file is wrong, or
                                   the cluster or the store can't be used.

@@ -66,7 +66,7 @@ def test_a_gateway_that_only_forwards_loses_everything(
     async def forward(call: ExecuteCall) -> Forward:
         return Forward()
 
-    monkeypatch.setattr(app, "_real_use_case", lambda: lambda *_: (forward, Cache()))
+    monkeypatch.setattr(app, "build_use_case", lambda: lambda *_: (forward, Cache()))
     assert run(["demo", "--once", "--json"]) == 1
     assert _lines(capfd.readouterr().out)[-1] == {"sum": {"arrived": 0, "refused": 0, "lost": 90}}
 
@@ -79,6 +79,8 @@ def test_it_runs_on_with_lines_to_try_until_it_is_told_to_stop() -> None:
         seen.append(line)
         if line.startswith("Running"):
             break
+    (page,) = [line.strip() for line in seen if "/inspector/login#" in line]
+    assert _recorded(page) == {"2.19.0", "3.4.0"}
     tries = [line.strip() for line in seen if line.strip().startswith("curl")]
     shown = [subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=True).stdout for line in tries]
     demo.send_signal(signal.SIGINT)

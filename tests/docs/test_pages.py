@@ -14,6 +14,7 @@ import gateway
 from gateway.errors import GatewayError
 from gateway.observe.metrics import Metrics
 from gateway.observe.nodes import Nodes
+from gateway.observe.sizes import Sizes
 from tests.docs.cli_page import render
 from tests.docs.pages import GATEWAY, ROOT, page
 
@@ -77,6 +78,7 @@ def test_every_error_type_is_explained_with_its_statuses() -> None:
 def test_every_metric_is_explained() -> None:
     metrics = Metrics()
     metrics.registry.register(Nodes(list))
+    metrics.registry.register(Sizes(int, int))
     rendered = metrics.render().decode()
     names = {name.removesuffix("_created") for name in re.findall(r"^# TYPE (mlc_gateway_\w+)", rendered, re.MULTILINE)}
     documented = set(re.findall(r"mlc_gateway_\w+", page("reference/metrics.md")))

@@ -163,6 +163,7 @@ SECONDS = [
     ("operate/operations.md", "after {} s the first time", f"{processes._FIRST:g}"),
     ("operate/operations.md", "up to {} s if it keeps ending", f"{processes._LONGEST:g}"),
     ("operate/operations.md", "answer within {} seconds is missing", {2.0: "two"}.get(supervisor_admin._ASKED, "")),
+    ("operate/memory.md", "takes longer than {} seconds is a 504", f"{supervisor_admin._RELAYED:g}"),
     ("operate/operations.md", "every `health.interval` ({} s)", f"{DEFAULTS.upstream.health.interval:g}"),
     ("operate/operations.md", "`ejection.seconds` ({})", f"{DEFAULTS.upstream.ejection.seconds:g}"),
     ("operate/operations.md", "`health.failures` ({})", f"{DEFAULTS.upstream.health.failures}"),
@@ -223,6 +224,6 @@ def test_the_page_of_dependencies_tells_what_aiohttp_is_used_for() -> None:
         for file in GATEWAY.rglob("*.py")
         if re.search(r"^\s*(from|import) aiohttp", file.read_text(), re.MULTILINE)
     }
-    assert users == {"admin", "app.py", "media", "proxy", "simulator", "supervisor"}
+    assert users == {"admin", "app.py", "cli", "inspector", "media", "policy", "proxy", "simulator", "supervisor"}
     (row,) = re.findall(r"^\| `aiohttp` \|.*$", page("internals/dependencies.md"), re.MULTILINE)
     assert all(word in row for word in ("admin port", "media by URL", "simulator", "embedded"))

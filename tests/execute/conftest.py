@@ -9,6 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from gateway.app import Gateway
 from gateway.simulator.fixtures import seed_core
 from gateway.simulator.server import Simulator
 from tests.conftest import StartGateway
@@ -20,6 +21,7 @@ class Deployment:
     agents: dict[str, str]
     url: str
     client: aiohttp.ClientSession
+    gateway: Gateway
 
     async def execute(self, agent: str, body: Any = None, **more: Any) -> aiohttp.ClientResponse:
         """POST `body` to `agent`, a seeded agent's name or an id. Return the response with its body read."""
@@ -48,7 +50,7 @@ async def start_deployment(start_gateway: StartGateway) -> AsyncIterator[StartDe
         gateway = await start_gateway(simulator.url, use_case, over, **more)
         url = f"http://127.0.0.1:{gateway.data_port}"
         agents = seed_core(simulator.core, simulator.llm_url)
-        started.append(Deployment(simulator, agents, url, aiohttp.ClientSession(url)))
+        started.append(Deployment(simulator, agents, url, aiohttp.ClientSession(url), gateway))
         return started[-1]
 
     yield start

@@ -21,7 +21,8 @@ from gateway.errors import GatewayError
 from gateway.execute.build import build_handler
 from gateway.execute.fast_path import read_headers
 from gateway.execute.handler import Handler
-from gateway.execute.shape import ShapedBody, read_shaped, specimen_body
+from gateway.execute.shape import ShapedBody, read_shaped
+from gateway.execute.shaped_template import specimen_body
 from gateway.mlcommons.profile import AgentProfile
 from gateway.observe.logs import configure
 from gateway.observe.metrics import Metrics

@@ -24,7 +24,7 @@ SENT = Metadata(input_type="text")
 
 def earlier(*messages: Message, system: str = "") -> Earlier:
     stored = [StoredMessage(7 + seq, 3, "t", message) for seq, message in enumerate(messages)]
-    return Earlier(stored, system)
+    return Earlier(stored, stored, system)
 
 
 ONE = earlier(user("See:", image(), metadata=SENT), assistant("A dot."))
@@ -61,7 +61,7 @@ def test_the_client_knows_every_place(body: Any, expected: list[str]) -> None:
 
 
 def test_system_text_comes_first_and_the_requests_own_replaces_the_sessions() -> None:
-    before = Earlier(ONE.history, "Be brief.")
+    before = Earlier(ONE.history, ONE.recent, "Be brief.")
     assert places(composed({"input": "And?"}, before)) == ["memory.system.content[0]", *STORED, "input"]
     own = [{"role": "user", "content": "Hm."}, {"role": "system", "content": "Be long."}]
     assert places(composed({"input": own[::-1]}, before)) == ["input[0].content", *STORED, "input[1].content"]
@@ -101,6 +101,20 @@ def test_steps_of_answers_can_be_left_out_but_not_those_of_clients() -> None:
     assert [notice.code for notice in composed({"input": "?"}, less).notices] == ["MEMORY_STEPS_LEFT_OUT"]
 
 
+def test_a_client_that_repeats_what_is_not_sent_adds_only_what_is_new() -> None:
+    call, result = tool_use("c1"), tool_result("c1", text("sunny"))
+    asked = user("weather?", metadata=Metadata(input_type="messages"))
+    before = earlier(asked, assistant(call), user(result), assistant("Sunny."))
+    roles = ("user", "assistant", "user", "assistant", "user")
+    contents = ([text("weather?")], [call], [result], [text("Sunny.")], [text("And now?")])
+    body = {"input": [{"role": role, "content": content} for role, content in zip(roles, contents, strict=True)]}
+    does_not_fit = Earlier((), before.recent)
+    for held, sent in ((before, 5), (before.without_steps(), 3), (does_not_fit, 1)):
+        request = composed(body, held)
+        assert [message.content for message in request.new] == [(text("And now?"),)]
+        assert len(json.loads(request.body)["input"]) == sent
+
+
 def test_what_a_cluster_that_reads_the_input_does_not_know_is_left_out_and_reported() -> None:
     reasoning = {"reasoningContent": {"reasoningText": {"text": "Hm."}}}
     sent = composed({"input": "And?"}, earlier(user("Hi"), assistant(reasoning, "Hello.")), profile=V2)
@@ -113,7 +127,38 @@ def test_what_a_cluster_that_reads_the_input_does_not_know_is_left_out_and_repor
     assert [notice.code for notice in sent.notices] == ["DOCUMENT_NAME_DROPPED", "BUCKET_OWNER_DROPPED"]
 
 
-def test_what_the_store_holds_but_the_gateway_can_not_read_is_named() -> None:
+@pytest.mark.parametrize("profile", [PROFILE, V2], ids=["rewritten", "native"])
+@pytest.mark.parametrize(
+    "block",
+    [{"riddle": {}}, {}, {"image": None}, {"image": {}}, {"toolUse": {}}, {"toolUse": None}, {"toolResult": None}],
+)
+def test_what_the_store_holds_but_the_gateway_can_not_read_is_named(block: Any, profile: AgentProfile) -> None:
+    before = earlier(user("Hi", metadata=SENT), assistant("Well:", block), user("Hm?", metadata=SENT))
     with pytest.raises(InvalidInput) as caught:
-        composed({"input": "And?"}, earlier(user({"riddle": {}}, metadata=SENT)))
-    assert caught.value.problems[0].place.startswith("memory[7].content[0]")
+        composed({"input": "And?"}, before, profile)
+    assert caught.value.problems[0].place.startswith("memory[8].content[1]")
+    assert caught.value.reason.startswith("[memory[8].content[1]")
+
+
+@pytest.mark.parametrize("profile", [PROFILE, V2], ids=["rewritten", "native"])
+def test_members_without_a_value_are_no_content(profile: AgentProfile) -> None:
+    call, result = {**tool_use("c1"), "toolResult": None}, tool_result("c1", text("sunny"))
+    sent = composed({"input": "And?"}, earlier(user("Hi"), assistant(call), user(result), assistant("Sun.")), profile)
+    assert sent.notices == ()
+    assert sent.body.count(b"c1") == 2
+
+
+def test_a_cluster_that_reads_the_input_gets_a_text_that_marks_a_failed_tool() -> None:
+    before = earlier(user("Hi"), assistant(tool_use("c1")), user(tool_result("c1", text("boom"), status="error")))
+    sent = composed({"input": "And?"}, before, V2)
+    assert [(notice.code, notice.place) for notice in sent.notices] == [("TOOL_ERROR_MARKED", "memory[9]")]
+    (written,) = [message for message in json.loads(sent.body)["input"] if message["role"] == "tool"]
+    assert [part["text"] for part in written["content"]] == ["(the tool failed)", "boom"]
+
+
+@pytest.mark.parametrize("block", [image(), {"cachePoint": {"type": "default"}}], ids=["image", "cache point"])
+def test_a_system_turn_with_more_than_text_is_refused(block: Any) -> None:
+    body = {"input": [{"role": "system", "content": [text("Be brief."), block]}, {"role": "user", "content": "Hi"}]}
+    with pytest.raises(InvalidInput) as caught:
+        composed(body)
+    assert [problem.place for problem in caught.value.problems] == ["input[0].content[1]"]

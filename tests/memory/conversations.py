@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
@@ -37,6 +38,14 @@ def tool_result(id_: str, *content: Block, status: str = "success") -> Block:
     return {"toolResult": {"toolUseId": id_, "status": status, "content": list(content)}}
 
 
+def nested(levels: int = 100_000) -> list[Any]:
+    """Return an array in an array and so on, deeper than any JSON can be written or read."""
+    value: list[Any] = []
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
 def user(*blocks: Block | str, metadata: Metadata = Metadata()) -> Message:  # noqa: B008  # immutable
     return Message("user", tuple(text(block) if isinstance(block, str) else block for block in blocks), metadata)
 
@@ -51,7 +60,7 @@ def turn(*messages: Message, id_: str = "", system: str | None = None) -> Turn:
     return Turn(id_ or f"turn-{number:04}", messages or (user(f"question {number}"), assistant("answer")), system)
 
 
-def texts(messages: tuple[StoredMessage, ...]) -> list[str]:
+def texts(messages: Sequence[StoredMessage]) -> list[str]:
     """Return each message's texts, joined."""
     return ["".join(block.get("text", "") for block in stored.message.content) for stored in messages]
 

@@ -8,7 +8,8 @@ from typing import ClassVar
 from msgspec.structs import replace
 
 from gateway.memory.model import Message, Owner, Page, Session, SessionKey, SessionPage, StoredMessage, Turn
-from gateway.memory.store import NEWEST, SessionConflict, SessionNotFound
+from gateway.memory.store import NEWEST, SessionConflict, SessionNotFound, UnknownPosition
+from gateway.memory.window import measure
 
 
 class InMemoryStore:
@@ -46,15 +47,20 @@ class InMemoryStore:
         self._sessions[key] = session
         return session
 
-    async def load(self, key: SessionKey, before: int = NEWEST, limit: int = 100) -> Page:
+    async def load(self, key: SessionKey, before: int = NEWEST, limit: int = 100, most_bytes: int = 0) -> Page:
         if key not in self._sessions:
             raise SessionNotFound(f"there is no session {key.id}")
         found = [message for message in self._messages[key] if message.seq < before]
-        return Page(tuple(found[max(len(found) - limit, 0) :]), len(found) > limit)
+        page = found[max(len(found) - limit, 0) :]
+        while most_bytes and len(page) > 1 and sum(measure(stored.message)[0] for stored in page) > most_bytes:
+            page = page[1:]
+        return Page(tuple(page), len(found) > len(page))
 
     async def sessions(self, owner: Owner | None = None, after: str = "", limit: int = 100) -> SessionPage:
         found = [session for session in self._sessions.values() if owner in (None, session.key.owner)]
         found.sort(key=lambda session: session.updated, reverse=True)
+        if after and not after.isdecimal():
+            raise UnknownPosition(f"{after!r} is not the `next` of a page of sessions")
         start = int(after or 0)
         end = start + limit
         return SessionPage(tuple(found[start:end]), str(end) if end < len(found) else "")

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -22,10 +23,10 @@ from typing import Any, Literal, Self
 
 from aiohttp import web
 
-Fault = Literal["refused", "lost", "stall", "throttled", "item throttled", "forbidden", "too large", "text"]
+Fault = Literal["refused", "lost", "stall", "throttled", "item throttled", "forbidden", "too large", "text", "other"]
 """What happens to a request. refused: cut off, without effect; lost: done, cut off before the answer; stall: never
 answered, without effect; throttled: 429; item throttled: all operations of a ``_bulk`` get 429, without effect;
-forbidden: 403; too large: 413; text: HTML.
+forbidden: 403; too large: 413; text: HTML; other: JSON that is not OpenSearch's.
 """
 _JSON = dict[str, Any]
 _OPERATIONS = ('{"index"', '{"create"', '{"update"', '{"delete"')
@@ -79,6 +80,9 @@ def _matches(query: _JSON, id_: str, source: _JSON) -> bool:
             for name in path.split("."):
                 source = source.get(name, {})
             return source == wanted
+        case "range":
+            [(name, bounds)] = value.items()
+            return bool(source[name] < bounds["lt"])
         case "bool":
             return all(_matches(each, id_, source) for each in value["filter"])
     raise AssertionError(query)
@@ -93,6 +97,7 @@ def _comes_after(values: list[Any], after: list[Any], directions: list[int]) -> 
 
 class OpenSearchServer:
     """Serves inside its `async with` block. version: of OpenSearch. agentic_memory: the setting of ML Commons.
+    ml_commons: whether it is installed.
 
     searches_lag: searches of containers do not see new documents.
 
@@ -104,6 +109,7 @@ class OpenSearchServer:
         self.version = version
         self._tls = tls
         self.agentic_memory = agentic_memory
+        self.ml_commons = True
         self.searches_lag = False
         self.indices: dict[str, Index] = {}
         self.containers: dict[str, dict[str, Index]] = {}
@@ -185,6 +191,8 @@ class OpenSearchServer:
                 return web.Response(status=413)
             case "text":
                 return web.Response(text="<html>a portal</html>", content_type="text/html")
+            case "other":
+                return web.json_response({"status": "ok"})
         response = await handler(request)
         if fault == "lost":
             _cut(request)
@@ -229,6 +237,9 @@ class OpenSearchServer:
         return web.json_response({"items": items})
 
     async def _container(self, request: web.Request) -> web.Response:
+        if not self.ml_commons:
+            error = f"no handler found for uri [{request.path}] and method [{request.method}]"
+            return web.json_response({"error": error}, status=400)
         if not self.agentic_memory:
             reason = "The Agentic Memory APIs are not enabled. To enable, please update the setting "
             return _error(403, "status_exception", reason + "plugins.ml_commons.agentic_memory_enabled")
@@ -323,11 +334,13 @@ def _do(index: Index, operation: str, action: _JSON, body: _JSON | None) -> int:
             return 409
         case "index" if known is not None and action.get("version", known.version) < known.version:
             return 409
-        case "delete" if known is not None and action.get("if_seq_no", known.seq) != known.seq:
+        case "index" | "delete" if known is not None and action.get("if_seq_no", known.seq) != known.seq:
             return 409
         case "delete":
             index.documents.pop(action["_id"], None)
             return 200 if known else 404
+        case "update" if body is not None and "script" in body:
+            return _increase(index, action["_id"], body)
         case "update":
             if known is None:
                 return 404
@@ -338,6 +351,19 @@ def _do(index: Index, operation: str, action: _JSON, body: _JSON | None) -> int:
     assert body is not None
     index.documents[action["_id"]] = _Document(body, action.get("version", 1), next(_SEQUENCE))
     return 201
+
+
+def _increase(index: Index, id_: str, body: _JSON) -> int:
+    """Do a scripted update that adds to a number, or make the document."""
+    known = index.documents.get(id_)
+    if known is None:
+        index.documents[id_] = _Document(body["upsert"], 1, next(_SEQUENCE))
+        return 201
+    match = re.fullmatch(r"ctx\._source\.(\w+) \+= params\.(\w+)", body["script"]["source"])
+    assert match is not None
+    known.source = {**known.source, match[1]: known.source[match[1]] + body["script"]["params"][match[2]]}
+    known.seq = next(_SEQUENCE)
+    return 200
 
 
 def _merged(old: _JSON, new: _JSON) -> _JSON:

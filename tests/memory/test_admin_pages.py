@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import socket
 import zipfile
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +23,8 @@ from gateway.config.schema import Secret
 from gateway.memory.model import Page, SessionKey
 from gateway.memory.store import StoreUnavailable
 from gateway.observe.logs import configure
-from gateway.supervisor.admin import Answer, SupervisorPages
+from gateway.supervisor import admin as supervisor
+from gateway.supervisor.admin import SupervisorPages
 from tests.conftest import StartGateway
 from tests.memory.conversations import assistant, image, key, turn, user
 from tests.memory.in_memory_store import InMemoryStore
@@ -128,6 +132,21 @@ async def test_export_as_json_lines(client: ClientSession) -> None:
     assert [line["message"]["seq"] for line in lines[1:]] == [0, 1, 2, 3]
 
 
+async def test_a_head_request_for_an_export_has_no_body(
+    start_gateway: StartGateway, store: InMemoryStore, settings: dict[str, Any]
+) -> None:
+    gateway = await start_gateway(UPSTREAM, WithSessions(store), settings)
+    reader, writer = await asyncio.open_connection("127.0.0.1", gateway.admin_port)
+    path = f"{SESSIONS}/gws-one/export"
+    for method in ("HEAD", "GET"):
+        close = "Connection: close\r\n" if method == "GET" else ""
+        writer.write(f"{method} {path} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer t0ken\r\n{close}\r\n".encode())
+    heads, _, rest = (await reader.read()).partition(b"\r\n\r\n")
+    writer.close()
+    assert heads.startswith(b"HTTP/1.1 200 OK")
+    assert rest.startswith(b"HTTP/1.1 200 OK")
+
+
 async def test_an_export_that_fails_midway_does_not_look_whole(client: ClientSession, store: InMemoryStore) -> None:
     await store.append(key("long"), turn(*[user("x")] * 150), 0)
     load = store.load
@@ -153,6 +172,7 @@ async def test_export_as_files_of_strands(client: ClientSession) -> None:
     assert response.content_type == "application/zip"
     assert sum("/messages/message_" in name for name in names) == 4
     assert any(name.endswith("session.json") for name in names)
+    assert not any(name.startswith(".") for name in names)
 
 
 async def test_pin_and_unpin(ask: Ask, store: InMemoryStore) -> None:
@@ -178,6 +198,7 @@ async def test_deletion(ask: Ask, store: InMemoryStore) -> None:
         ("POST", "/gws-one", 404, "NotFound"),
         ("GET", "/gws-one/nothing", 404, "NotFound"),
         ("GET", "?limit=x", 400, "ValidationException"),
+        ("GET", "?after=x", 400, "ValidationException"),
         ("GET", "/gws-one/messages?start=-1", 400, "ValidationException"),
         ("GET", "/gws-one/export?format=xml", 400, "ValidationException"),
     ],
@@ -185,6 +206,23 @@ async def test_deletion(ask: Ask, store: InMemoryStore) -> None:
 async def test_errors(method: str, path: str, status: int, type: str, ask: Ask) -> None:
     found, document = await ask(method, path)
     assert (found, document["error"]["type"]) == (status, type)
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("GET", "/messages"), ("GET", "/export?format=strands"), ("PUT", "/pin"), ("DELETE", "/pin")],
+)
+async def test_a_session_that_is_deleted_meanwhile_is_a_404(
+    method: str, path: str, ask: Ask, store: InMemoryStore
+) -> None:
+    async def delete_first(name: str, *args: Any, **values: Any) -> Any:
+        await store.delete(key("one"))
+        return await getattr(InMemoryStore, name)(store, *args, **values)
+
+    for name in ("load", "pin"):
+        setattr(store, name, partial(delete_first, name))
+    status, document = await ask(method, f"/gws-one{path}")
+    assert (status, document["error"]["type"]) == (404, "NotFound")
 
 
 async def test_an_id_of_several_owners_is_a_400(ask: Ask, store: InMemoryStore) -> None:
@@ -227,36 +265,87 @@ async def test_nobody_without_the_token_sees_a_session(
     assert await store.session(key("one")) is not None
 
 
-async def test_several_workers_answer_as_one() -> None:
-    """The supervisor passes a request on to a worker that answers."""
-    asked: list[tuple[int, str, str]] = []
+@asynccontextmanager
+async def workers(*servers: TestServer | None) -> AsyncIterator[ClientSession]:
+    """A client of a supervisor's admin port. servers: of its workers; None: the worker is not running."""
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))  # nobody listens
+        nobody = f"http://127.0.0.1:{unused.getsockname()[1]}"
 
-    async def answer(number: int, method: str, path: str, _: float) -> Answer | None:
-        asked.append((number, method, path))
-        return Answer(201, b"body", {"Content-Type": "application/x-ndjson", "Date": "x"}) if number else None
+        def connect(number: int) -> ClientSession:
+            server = servers[number]
+            return ClientSession(nobody if server is None else server.make_url("/"))
 
-    application = build_application(SupervisorPages(3, answer, Secret("t0ken")), configure("error", "json"))
+        pages = SupervisorPages(len(servers), connect, Secret("t0ken"))
+        async with (
+            TestServer(build_application(pages, configure("error", "json"))) as server,
+            ClientSession(server.make_url("/"), headers=BEARER) as client,
+        ):
+            yield client
+
+
+def worker(handle: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> TestServer:
+    application = web.Application()
+    application.router.add_route("*", "/{path:.*}", handle)
+    return TestServer(application)
+
+
+async def test_a_worker_that_runs_answers_for_all() -> None:
+    asked: list[tuple[str, str]] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        asked.append((request.method, request.raw_path))
+        return web.Response(status=201, body=b"body", headers={"Content-Type": "application/x-ndjson", "X-Own": "x"})
+
     path = f"{SESSIONS}/gws-a%2Fb/pin?agent=a%20b"
     async with (
-        TestServer(application) as server,
-        ClientSession(server.make_url("/"), headers=BEARER) as client,
+        worker(answer) as one,
+        workers(None, one, one) as client,
         client.put(URL(path, encoded=True)) as response,
     ):
         assert (response.status, await response.read()) == (201, b"body")
-        assert response.content_type == "application/x-ndjson"
-    assert asked == [(0, "PUT", path), (1, "PUT", path)]
+        assert (response.content_type, response.content_length) == ("application/x-ndjson", 4)
+        assert "X-Own" not in response.headers
+    assert asked == [("PUT", path)]
 
 
-async def test_no_worker_answers() -> None:
-    async def silent(*_: Any) -> None:
-        return None
-
-    application: web.Application = build_application(
-        SupervisorPages(2, silent, Secret("t0ken")), configure("error", "json")
-    )
-    async with (
-        TestServer(application) as server,
-        ClientSession(server.make_url("/"), headers=BEARER) as client,
-        client.get(SESSIONS) as response,
-    ):
+async def test_no_worker_runs() -> None:
+    async with workers(None, None) as client, client.get(SESSIONS) as response:
         assert response.status == 503
+
+
+async def test_a_request_that_takes_too_long_is_not_sent_to_another_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "_RELAYED", 0.05)
+    asked = []
+
+    async def hang(request: web.Request) -> web.Response:
+        asked.append(request.method)
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async with worker(hang) as one, workers(one, one) as client, client.delete(f"{SESSIONS}/gws-one") as response:
+        assert response.status == 504
+    assert asked == ["DELETE"]
+
+
+async def test_a_long_answer_of_a_worker_is_passed_on_as_it_comes() -> None:
+    go_on, fail = asyncio.Event(), asyncio.Event()
+
+    async def export(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b"one")
+        await go_on.wait()
+        await response.write(b"two")
+        await fail.wait()
+        assert request.transport is not None
+        request.transport.abort()
+        return response
+
+    async with worker(export) as one, workers(one) as client, client.get(f"{SESSIONS}/gws-one/export") as response:
+        assert await response.content.readexactly(3) == b"one"
+        go_on.set()
+        assert await response.content.readexactly(3) == b"two"
+        fail.set()
+        with pytest.raises((ClientPayloadError, ClientConnectionError)):
+            await response.content.read()

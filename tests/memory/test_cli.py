@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gateway.cli import run
+from gateway.memory.model import Page, SessionKey
+from gateway.memory.store import UnreadableSession
+from gateway.memory.stores.sqlite import SqliteStore
 from tests.memory.cli_place import Commands, Place
 from tests.memory.conversations import assistant, image, key, tool_use, turn, user
 
@@ -38,7 +42,9 @@ def test_list(memory: Commands) -> None:
         "gws-a",
         "gws-b",
     }
+    assert (len(memory.json("list", "--limit", "3")["sessions"]), memory.err) == (3, "")
     assert len(memory.json("list", "--limit", "2")["sessions"]) == 2
+    assert memory.err == "There are more than 2 sessions: set --limit to see more.\n"
 
 
 def test_show(memory: Commands) -> None:
@@ -61,6 +67,46 @@ def test_a_terminal_gets_text(memory: Commands, monkeypatch: pytest.MonkeyPatch)
     assert json.loads(memory("show", "gws-b", "--json")[1])["system"] == "Be brief."
 
 
+def test_no_stored_text_steers_the_terminal(memory: Commands, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("TERM", "dumb")
+    steering = "\x1b]0;title\x07\x9b2J"
+    block = tool_use("call-1", f"tool{steering}")
+    place.append(key("e", f"agent{steering}", steering), turn(user(f"one\ntwo{steering}"), assistant(block)))
+    listed, shown = memory("list")[1], memory("show", "gws-e")[1]
+    assert [control for control in "\x1b\x07\x9b" if control in listed + shown] == []
+    harmless = "\ufffd]0;title\ufffd\ufffd2J"
+    assert ("\ufffd" in listed, shown.count(harmless)) == (True, 4)
+    assert f"\none\ntwo{harmless}\n" in shown
+
+
+def test_a_block_that_is_not_known_is_shown_by_its_name(
+    memory: Commands, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    place.append(key("e"), turn(user({"cachePoint": "format"}, {"text": 5})))
+    code, out = memory("show", "gws-e")
+    assert (code, "[cachePoint]\n[text]\n" in out) == (0, True)
+
+
+def test_a_session_that_cannot_be_exported_does_not_stop_the_others(
+    memory: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = SqliteStore.load
+
+    async def fail_for_b(store: SqliteStore, session_key: SessionKey, *args: Any, **values: Any) -> Page:
+        if session_key == key("b"):
+            raise UnreadableSession("message 0 can't be read")
+        return await load(store, session_key, *args, **values)
+
+    monkeypatch.setattr(SqliteStore, "load", fail_for_b)
+    code, out = memory("export")
+    exported = [json.loads(line)["message"]["turn_id"] for line in out.splitlines() if "message" in json.loads(line)]
+    assert (code, len(exported)) == (1, 6)
+    assert memory.err == "gws-b: message 0 can't be read\n"
+
+
 def test_export_as_json_lines(memory: Commands, tmp_path: Path) -> None:
     _, out = memory("export", "gws-a", "gws-b")
     lines = [json.loads(line) for line in out.splitlines()]
@@ -74,6 +120,9 @@ def test_export_as_json_lines(memory: Commands, tmp_path: Path) -> None:
 def test_export_as_files_of_strands(memory: Commands, tmp_path: Path) -> None:
     assert memory("export", "--format", "strands", "--out", str(tmp_path / "out"), "gws-a") == (0, "")
     assert len(list((tmp_path / "out").rglob("message_*.json"))) == 4
+    (tmp_path / "file").touch()
+    assert memory("export", "--format", "strands", "--out", str(tmp_path / "file")) == (2, "")
+    assert len(memory.err.splitlines()) == 1
     code, _ = memory("export", "--format", "strands", "gws-a")
     assert (code, memory.err.splitlines()[-1]) == (2, "Error: --format strands needs a directory: --out DIRECTORY.")
 
@@ -157,7 +206,9 @@ def test_a_store_is_not_copied_to_itself(memory: Commands) -> None:
     assert "--from and --to are the same store" in memory.err
 
 
-@pytest.mark.parametrize("name", ["list", "show", "export", "delete", "pin", "unpin", "copy", "import-cluster"])
+@pytest.mark.parametrize(
+    "name", ["list", "show", "export", "delete", "pin", "unpin", "copy", "import-cluster", "import-agentcore"]
+)
 def test_help_has_exit_codes_and_examples(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["memory", name, "--help"]) == 0
     shown = capsys.readouterr().out

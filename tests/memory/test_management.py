@@ -18,8 +18,8 @@ from gateway.memory.management import (
     list_sessions,
     select_sessions,
 )
-from gateway.memory.model import SessionKey, StoredMessage, Turn
-from gateway.memory.reading import PAGE, read_messages, read_turns
+from gateway.memory.model import Page, SessionKey, StoredMessage, Turn
+from gateway.memory.reading import PAGE, read_messages, read_turn, read_turns
 from gateway.memory.store import SessionNotFound, Store, StoreUnavailable
 from tests.memory.conversations import assistant, image, key, texts, turn, user
 from tests.memory.in_memory_store import InMemoryStore
@@ -90,6 +90,51 @@ async def test_turns_from_any_number_on() -> None:
         assert found == list(range(first, 121))
 
 
+async def test_one_turn_is_read_by_small_pages() -> None:
+    class Counting(InMemoryStore):
+        loaded = 0
+
+        async def load(self, *args: Any, **values: Any) -> Page:
+            page = await super().load(*args, **values)
+            self.loaded += len(page.messages)
+            return page
+
+    store = Counting()
+    for number in range(1, 101):
+        await store.append(key(), turn(*[user(str(number))] * (number % 10 + 1)), number - 1)
+    for number in range(1, 101):
+        store.loaded = 0
+        found = await read_turn(store, key(), number)
+        assert found is not None
+        assert texts(found) == [str(number)] * (number % 10 + 1)
+        assert {stored.turn for stored in found} == {number}
+        assert store.loaded <= 10 + 8 + len(found)  # the search for the turn, then pages of 4 and what follows it
+    assert await read_turn(store, key(), 101) is None
+
+
+class Expiring(InMemoryStore):
+    """A store that has lost the messages before seq `oldest`."""
+
+    oldest = 0
+
+    async def load(self, *args: Any, **values: Any) -> Page:
+        page = await super().load(*args, **values)
+        return Page(tuple(message for message in page.messages if message.seq >= self.oldest), page.more)
+
+
+@pytest.mark.parametrize("lost", [1, 60, 110, 149])
+async def test_a_session_whose_oldest_turns_are_missing(lost: int) -> None:
+    store = Expiring()
+    for number in range(150):
+        await store.append(key(), turn(), number)
+    store.oldest = 2 * lost
+    assert [stored.seq for stored in await _collect(read_messages(store, key()))] == list(range(2 * lost, 300))
+    for first in (1, lost, lost + 1, 150):
+        found = [messages[0].turn async for messages in read_turns(store, key(), first)]
+        assert found == list(range(max(first, lost + 1), 151))
+    assert await read_turn(store, key(), lost) is None
+
+
 async def _collect(messages: AsyncIterator[StoredMessage]) -> tuple[StoredMessage, ...]:
     return tuple([message async for message in messages])
 
@@ -128,6 +173,28 @@ async def test_a_copy_is_equal() -> None:
     assert await copy_session(source, target, await find_session(source, key().id)) == 3
     assert await _contents(target) == await _contents(source)
     assert await copy_session(source, target, await find_session(source, key().id)) == 0
+
+
+async def test_a_copy_is_of_the_moment_while_the_source_grows() -> None:
+    class Growing(InMemoryStore):
+        async def load(self, *args: Any, **values: Any) -> Page:
+            session = await self.session(key())
+            assert session is not None
+            await self.append(key(), turn(system=f"system {session.turns + 1}"), session.turns)
+            return await super().load(*args, **values)
+
+    source, target = Growing(), InMemoryStore()
+    await source.append(key(), turn(system="system 1"), 0)
+    listed = await find_session(source, key().id)
+    await source.append(key(), turn(system="system 2"), 1)
+    await source.append(key(), turn(system="system 3"), 2)
+    assert await copy_session(source, target, listed) == 3
+    system, _, copied = await _contents(target)
+    assert system == "system 3"
+    assert copied == (await InMemoryStore.load(source, key(), 6)).messages
+    assert await copy_session(source, target, listed) > 0
+    system, _, copied = await _contents(target)
+    assert system == f"system {copied[-1].turn}"
 
 
 @pytest.mark.parametrize("present", [1, 2])

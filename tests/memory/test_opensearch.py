@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import ssl
 from collections.abc import AsyncIterator
@@ -15,13 +16,14 @@ import trustme
 from gateway.config.memory import Memory
 from gateway.config.memory import OpenSearchStore as Settings
 from gateway.config.types import Secret
-from gateway.memory.model import Message, Owner, SessionKey, Turn
+from gateway.memory.model import Message, Owner, Page, SessionKey, Turn
 from gateway.memory.store import (
     Store,
     StoreError,
     StoreThrottled,
     StoreUnavailable,
     TooLargeForStore,
+    UnknownPosition,
     UnreadableSession,
     Unstorable,
 )
@@ -113,6 +115,25 @@ async def test_container_that_was_deleted_is_made_again(server: OpenSearchServer
     await again.close()
 
 
+async def test_container_that_was_deleted_is_made_again_once_by_all_gateways(server: OpenSearchServer) -> None:
+    store = store_on(server)
+    await store.append(key(), turn(), 0)
+    await store.close()
+    server.containers.clear()
+    server.counted_from_now()
+    slow, fast = store_on(server), store_on(server)
+    server.holds[5] = asyncio.Event()
+    starting = asyncio.create_task(slow.start())
+    await server.held.wait()
+    assert server.requests[5] == ("POST", "/_plugins/_ml/memory_containers/_create")
+    await fast.start()
+    server.holds[5].set()
+    await starting
+    assert len(server.containers) == 1
+    assert (await slow.append(key("new"), turn(), 0)).turns == 1
+    await asyncio.gather(slow.close(), fast.close())
+
+
 async def test_place_that_is_gone_is_chosen_again_at_the_next_request(server: OpenSearchServer) -> None:
     store = store_on(server)
     await store.append(key("one"), turn(), 0)
@@ -153,16 +174,19 @@ async def test_messages_are_as_the_rfc_has_them(server: OpenSearchServer, store:
 METADATA = msgspec.structs.replace(user().metadata, input_type="content_blocks", created=1.0)
 
 
-async def test_auto_says_that_it_uses_the_index_where_agentic_memory_is_off(
-    server: OpenSearchServer, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("missing", "reason"), [("agentic_memory", "agentic_memory_enabled"), ("ml_commons", "no handler found")]
+)
+async def test_auto_says_that_it_uses_the_index_where_there_are_no_containers(
+    server: OpenSearchServer, missing: str, reason: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    server.agentic_memory = False
+    setattr(server, missing, False)
     store = store_on(server)
     assert (await store.append(key(), turn(), 0)).turns == 1
     await store.close()
     [line] = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     assert (line["event"], line["level"]) == ("memory_kept_in_index", "warning")
-    assert "agentic_memory_enabled" in line["reason"]
+    assert reason in line["reason"]
 
 
 @pytest.mark.parametrize(("version", "agentic_memory"), [("2.19.0", False), ("3.6.0", False)])
@@ -233,13 +257,18 @@ def turn_of(size: int, first: int) -> Turn:
     return Turn(turn().id, tuple(user(str(first + i)) for i in range(size)))
 
 
+async def test_page_of_no_messages(store: OpenSearchStore) -> None:
+    await store.append(key(), turn(), 0)
+    assert await store.load(key(), limit=0) == Page((), True)
+
+
 async def test_limits_may_be_large(store: OpenSearchStore) -> None:
     await store.append(key(), turn(*(user(str(i)) for i in range(1_100))), 0)
     assert len((await store.load(key(), limit=10**6)).messages) == 1_100
     assert len((await store.sessions(limit=10**6)).sessions) == 1
 
 
-@pytest.mark.parametrize("turns", [0, 1, 4, 6, 7, 1_000])
+@pytest.mark.parametrize("turns", [0, 1, 4, 6, 7, 100_000])
 async def test_session_whose_head_has_another_number_is_read_to_its_end(
     server: OpenSearchServer, store: OpenSearchStore, turns: int
 ) -> None:
@@ -247,9 +276,11 @@ async def test_session_whose_head_has_another_number_is_read_to_its_end(
         await store.append(key(), turn(user(str(number))), number)
     [head] = [document for document in server.documents() if document.get("kind") == "session"]
     head["body"]["turns"] = turns
+    server.counted_from_now()
     session = await store.session(key())
     assert session is not None
     assert session.turns == 5
+    assert len(server.requests) < 10
     assert texts((await store.load(key())).messages) == ["0", "1", "2", "3", "4"]
     assert [listed.turns for listed in (await store.sessions()).sessions] == [5]
     assert (await store.append(key(), turn(), 5)).turns == 6
@@ -270,9 +301,10 @@ async def test_session_of_a_newer_gateway_is_not_read(server: OpenSearchServer, 
         await store.session(key())
 
 
-async def test_place_in_the_list_that_is_no_place(store: OpenSearchStore) -> None:
-    with pytest.raises(StoreError, match="is not the `next` of a page"):
-        await store.sessions(after="nonsense")
+@pytest.mark.parametrize("after", ["nonsense", "9" * 5000 + ":id"], ids=["a word", "too many digits"])
+async def test_place_in_the_list_that_is_no_place(store: OpenSearchStore, after: str) -> None:
+    with pytest.raises(UnknownPosition, match="is not the `next` of a page"):
+        await store.sessions(after=after)
 
 
 # Sizes
@@ -330,6 +362,7 @@ async def test_owner_that_is_not_unicode(store: OpenSearchStore) -> None:
         ("forbidden", StoreUnavailable, "answered 403: security_exception no permissions .* the permissions that docs"),
         ("too large", TooLargeForStore, "does not take a request of this size"),
         ("text", StoreUnavailable, "did not answer with JSON"),
+        ("other", StoreUnavailable, "did not answer as OpenSearch does"),
     ],
 )
 async def test_faults_have_an_error_of_their_own(

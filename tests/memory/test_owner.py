@@ -62,6 +62,10 @@ def test_a_signature_counts_by_its_access_key() -> None:
     ("name", "value", "same"),
     [
         ("X-Forwarded-Client-Cert", 'Hash=aa;Subject="CN=bob"', 'Hash=bb;Subject="CN=bob"'),
+        ("X-Forwarded-Client-Cert", r'Subject="CN=\"x\",OU=bob";Hash=aa', r'Hash=bb;Subject="CN=\"x\",OU=bob"'),
+        ("X-Forwarded-Client-Cert", 'Hash=aa;Subject="";URI=spiffe://a/bob', 'Hash=bb;Subject="";URI=spiffe://a/bob'),
+        ("X-Forwarded-Client-Cert", 'Hash=aa;Subject="";DNS=bob;DNS=a', 'Hash=bb;Subject="";DNS=bob;DNS=a'),
+        ("X-Forwarded-Client-Cert", 'Hash=bob;Subject=""', 'Hash=bob;Subject=""'),
         ("X-SSL-Client-S-DN", "CN=bob", "CN=bob"),
     ],
 )

@@ -60,6 +60,11 @@ def test_a_second_result_of_a_call_is_left_out() -> None:
     assert notices == [("MEMORY_REPAIRED", "memory[2]")]
 
 
+def test_content_that_can_not_be_sent_is_replaced_and_reported() -> None:
+    stored = [user("a"), assistant(), assistant("b\0")]
+    assert repaired(stored, []) == ([user("a"), assistant("b\ufffd")], [("MEMORY_REPAIRED", "memory[2]")])
+
+
 BLOCKS = st.sampled_from(
     [text("words"), *(make(id_) for make in (tool_use, tool_result) for id_ in ("a", "b"))],
 )

@@ -9,13 +9,16 @@ import pytest
 
 from gateway.agents.lookup import Credentials
 from gateway.app import UseCases
-from gateway.memory.model import Metadata, Owner, SessionKey
+from gateway.memory import rest_handler
+from gateway.memory.model import Block, Metadata, Owner, Session, SessionKey, StoredMessage
 from gateway.memory.owner import caller_of, message_id, new_session_id
+from gateway.memory.rest import working_document
 from gateway.memory.rest_handler import SessionResources
 from gateway.memory.store import Store, StoreUnavailable
 from tests.conftest import StartGateway
 from tests.memory.conversations import assistant, image, tool_result, tool_use, turn, user
 from tests.memory.in_memory_store import InMemoryStore
+from tests.memory.test_management import Expiring
 from tests.proxy.use_case import UseCase
 from tests.wire import Parsed, RecordingUpstream, send_request
 
@@ -141,6 +144,20 @@ async def test_messages_come_in_pages(
     assert document.get("next_token") == following
 
 
+async def test_every_turn_is_on_one_page_if_the_oldest_are_missing(start_gateway: StartGateway) -> None:
+    store = Expiring()
+    for number in range(7):
+        await store.append(bobs_key(), turn(), number)
+    store.oldest = 6
+    found, token = [], 0
+    while token is not None:
+        path = f"{ML}/memory/{SESSION}/messages?max_results=3&next_token={token}"
+        _, document, _ = await ask(start_gateway, store, "GET", path)
+        found.append([one["message_id"].rpartition("-")[2] for one in document["messages"]])
+        token = document.get("next_token")
+    assert found == [["4", "5", "6"], ["7"]]
+
+
 async def test_every_page_of_a_long_session_is_found(start_gateway: StartGateway) -> None:
     store = InMemoryStore()
     for number in range(150):
@@ -151,6 +168,19 @@ async def test_every_page_of_a_long_session_is_found(start_gateway: StartGateway
         _, document, _ = await ask(start_gateway, store, "GET", path)
         expected = [(f"q{number}", f"a{number}") for number in range(start, min(start + 2, 150))]
         assert [(one["input"], one["response"]) for one in document["messages"]] == expected
+
+
+async def test_a_page_ends_when_its_messages_are_large(
+    start_gateway: StartGateway, store: InMemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rest_handler, "_LARGEST", 400)  # only the first turn is larger
+    found, token = [], 0
+    while token is not None:
+        path = f"{ML}/memory/{SESSION}/messages?max_results=50&next_token={token}"
+        _, document, _ = await ask(start_gateway, store, "GET", path)
+        found.append([one["input"] for one in document["messages"]])
+        token = document.get("next_token")
+    assert found == [["What is\nin it?"], ["How many cats?", "And now?"]]
 
 
 @pytest.mark.parametrize("query", ["max_results=x", "next_token=-1", "max_results=99999999999"])
@@ -197,6 +227,26 @@ async def test_a_session_of_a_memory_container(start_gateway: StartGateway, stor
     }
     assert document["message_id"] == 3
     assert document["namespace"] == {"agent_id": AGENT, "session_id": SESSION}
+
+
+@pytest.mark.parametrize(
+    ("block", "shown"),
+    [
+        (image("AA=="), {"image": {"format": "png", "type": "BASE64", "data": "AA=="}, "type": "IMAGE"}),
+        (
+            {"video": {"format": "mp4", "source": {"url": "https://a/b"}}},
+            {"video": {"format": "mp4", "type": "URL", "data": "https://a/b"}, "type": "VIDEO"},
+        ),
+        ({"document": {"format": "pdf", "name": "Report", "source": {"bytes": "AA=="}}}, None),
+        ({"document": {"format": "pdf", "source": {"bytes": "AA==", "extra": 1}}}, None),
+        ({"image": {"format": "png", "source": {"s3Location": {"uri": "s3://a/b"}}}}, None),
+        ({"image": {"source": {"bytes": "AA=="}}}, None),
+    ],
+)
+def test_media_for_which_the_cluster_has_no_form_are_shown_as_they_are(block: Block, shown: Block | None) -> None:
+    session = Session(bobs_key(), 1, 1, 0.0, 0.0)
+    document = working_document("c1", session, StoredMessage(0, 1, "t1", user(block)))
+    assert document["structured_data_blob"]["message"]["content"] == [shown or block]
 
 
 @pytest.mark.parametrize(
@@ -250,6 +300,33 @@ async def test_whom_the_cluster_refuses_gets_its_answer(
 ) -> None:
     answer = await ask(start_gateway, store, "GET", path.format(id=SESSION), BOB, answer=FORBIDDEN)
     assert answer[:2] == (403, {"status": 403})
+
+
+@pytest.mark.parametrize("status", [b"429 Too Many Requests", b"500 Internal Server Error", b"503 Service Unavailable"])
+async def test_a_cluster_that_cannot_check_the_caller_is_a_503(
+    status: bytes, start_gateway: StartGateway, store: InMemoryStore
+) -> None:
+    answer = b"HTTP/1.1 %b\r\nContent-Length: 2\r\n\r\n{}" % status
+    found, document, _ = await ask(start_gateway, store, "DELETE", f"{ML}/memory/{SESSION}", answer=answer)
+    assert (found, document["error"]["type"]) == (503, "MemoryUnavailable")
+    assert await store.session(bobs_key()) is not None
+
+
+class DeletedMeanwhile(InMemoryStore):
+    """A store in which a session is deleted as soon as it was found."""
+
+    async def session(self, key: SessionKey) -> Session | None:
+        found = await super().session(key)
+        await self.delete(key)
+        return found
+
+
+@pytest.mark.parametrize("path", [path for path in RESOURCES if "/sessions/" not in path])
+async def test_a_session_that_is_deleted_during_a_read_is_unknown(path: str, start_gateway: StartGateway) -> None:
+    store = DeletedMeanwhile()
+    await store.append(bobs_key(), turn(), 0)
+    status, document, _ = await ask(start_gateway, store, "GET", path.format(id=SESSION))
+    assert (status, document["error"]["type"]) == (404, "resource_not_found_exception")
 
 
 async def test_a_signed_request_is_refused(start_gateway: StartGateway, store: InMemoryStore) -> None:

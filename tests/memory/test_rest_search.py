@@ -8,11 +8,23 @@ from typing import Any
 
 import pytest
 
+from gateway.memory import rest_handler
 from gateway.memory.owner import message_id
 from gateway.memory.rest_search import Search, read_search
 from tests.conftest import StartGateway
+from tests.memory.conversations import turn
 from tests.memory.in_memory_store import InMemoryStore
-from tests.memory.test_rest import BOB, CONTAINER, EVE, FORBIDDEN, NOT_FOUND, SESSION, WithSessions
+from tests.memory.test_rest import (
+    BOB,
+    CONTAINER,
+    EVE,
+    FORBIDDEN,
+    NOT_FOUND,
+    SESSION,
+    DeletedMeanwhile,
+    WithSessions,
+    bobs_key,
+)
 from tests.memory.test_rest import store as store  # a fixture
 from tests.wire import RecordingUpstream, read_message, send_request
 
@@ -64,8 +76,12 @@ def test_any_other_search(document: Any) -> None:
     assert read_search(json.dumps(document).encode()) is None
 
 
-def test_what_is_not_json_is_no_search() -> None:
-    assert read_search(b'{"query": gws-') is None
+NOT_READABLE = {"not JSON": b'{"query": gws-', "not UTF-8": b'{"query": "gws-\xff"}', "too deep": b'{"gws-":' * 20_000}
+
+
+@pytest.mark.parametrize("body", NOT_READABLE.values(), ids=NOT_READABLE)
+def test_what_cannot_be_read_is_no_search(body: bytes) -> None:
+    assert read_search(body) is None
 
 
 async def search(
@@ -105,9 +121,25 @@ async def test_the_messages_of_a_session_are_found(
     assert [hit["_source"]["message_id"] for hit in hits["hits"]] == [number - 1 for number in numbers]
 
 
+async def test_a_search_for_too_large_messages_is_a_400(
+    start_gateway: StartGateway, store: InMemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rest_handler, "_LARGEST", 200)
+    status, document = await search(start_gateway, store, {"query": QUERY, "size": 7})
+    assert (status, document["error"]["details"]["field"]) == (400, "size")
+    assert (await search(start_gateway, store, {"query": QUERY, "size": 1}))[0] == 200  # however large it is
+
+
 async def test_a_foreign_session_has_no_hits(start_gateway: StartGateway, store: InMemoryStore) -> None:
     status, document = await search(start_gateway, store, {"query": QUERY}, EVE)
     assert (status, document["hits"]["total"]["value"], document["hits"]["hits"]) == (200, 0, [])
+
+
+async def test_a_session_that_is_deleted_during_a_search_has_no_hits(start_gateway: StartGateway) -> None:
+    store = DeletedMeanwhile()
+    await store.append(bobs_key(), turn(), 0)
+    status, document = await search(start_gateway, store, {"query": QUERY})
+    assert (status, document["hits"]["hits"]) == (200, [])
 
 
 async def test_whom_the_cluster_refuses_gets_its_answer(start_gateway: StartGateway, store: InMemoryStore) -> None:

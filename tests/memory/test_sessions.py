@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from gateway.config.memory import Memory, Retention, Window
+from gateway.config.load import ConfigError
+from gateway.config.memory import Memory, OpenSearchStore, Retention, Window
+from gateway.config.types import Secret
 from gateway.errors import MemoryUnavailable, SessionBusy, SessionNotFound
 from gateway.memory.busy import BusySessions
 from gateway.memory.model import Metadata, Owner, Session, SessionKey, Turn
-from gateway.memory.opening import LazyStore, SharedStores
+from gateway.memory.opening import LazyStore, SharedStore, SharedStores
 from gateway.memory.sessions import Sessions
-from gateway.memory.store import NEWEST, StoreUnavailable, TooLargeForStore
+from gateway.memory.store import NEWEST, StoreUnavailable, TooLargeForStore, UnreadableSession
 from gateway.observe.logs import configure
+from gateway.observe.metrics import Metrics
+from gateway.runtime import Runtime
+from gateway.use_cases import build_use_case
 from tests.conftest import settings_for
 from tests.memory.conversations import assistant, texts, turn, user
 from tests.memory.in_memory_store import InMemoryStore
@@ -24,13 +31,17 @@ LOG = configure("error", "json")
 
 
 class FaultyStore(InMemoryStore):
-    """error: raised by every method. loads: the `before` of every `load`. gate: `append` waits for it."""
+    """error: raised by every method. loads: the `before` of every `load`. gate: `append` waits for it.
+
+    lost: how many times the connection is lost after `append`.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.error: Exception | None = None
         self.loads: list[int] = []
         self.gate: asyncio.Event | None = None
+        self.lost = 0
 
     async def start(self) -> None:
         self._fail()
@@ -40,16 +51,20 @@ class FaultyStore(InMemoryStore):
         self._fail()
         return await super().session(key)
 
-    async def load(self, key: SessionKey, before: int = NEWEST, limit: int = 100) -> Any:
+    async def load(self, key: SessionKey, before: int = NEWEST, limit: int = 100, most_bytes: int = 0) -> Any:
         self._fail()
         self.loads.append(before)
-        return await super().load(key, before, limit)
+        return await super().load(key, before, limit, most_bytes)
 
     async def append(self, key: SessionKey, turn: Turn, turns: int) -> Session:
         if self.gate is not None:
             await self.gate.wait()
         self._fail()
-        return await super().append(key, turn, turns)
+        session = await super().append(key, turn, turns)
+        if self.lost:
+            self.lost -= 1
+            raise StoreUnavailable("the connection was lost")
+        return session
 
     def _fail(self) -> None:
         if self.error is not None:
@@ -95,6 +110,14 @@ async def test_only_pages_that_may_fit_are_loaded() -> None:
     opened = await used.open(OWNER, id_)
     assert len(opened.history) == 60
     assert len(store.loads) == 2
+
+
+async def test_what_does_not_fit_is_known() -> None:
+    used = sessions(InMemoryStore(), window=Window(bytes=100))
+    id_ = await begun(used, turn(user("1" * 100), assistant("2")))
+    opened = await used.open(OWNER, id_)
+    assert texts(opened.history) == []
+    assert texts(opened.recent) == ["1" * 100, "2"]
 
 
 async def test_failed_turns_are_counted_but_not_sent() -> None:
@@ -174,6 +197,26 @@ async def test_a_turn_is_stored_although_the_request_is_cancelled() -> None:
     assert not len(used.busy)
 
 
+async def test_turns_that_requests_have_just_left_are_stored_before_the_store_is_closed() -> None:
+    store = FaultyStore()
+    store.gate = asyncio.Event()
+    used = Sessions(store, Memory(), LOG, close=store.close)
+    await store.start()
+    opened = await used.open(OWNER, "")
+    opened.commit_later(turn())
+    deadline = asyncio.create_task(used.ended())
+    await asyncio.sleep(0)
+    deadline.cancel()
+    await asyncio.wait((deadline,))
+    closing = asyncio.create_task(used.close())
+    await asyncio.sleep(0)
+    assert store.open
+    store.gate.set()
+    await closing
+    assert not store.open
+    assert await store.session(SessionKey(OWNER, opened.id)) is not None
+
+
 @pytest.mark.parametrize("given", ["", "known"])
 async def test_a_store_that_is_down_refuses_or_is_done_without(given: str) -> None:
     store = FaultyStore()
@@ -208,6 +251,26 @@ async def test_an_answer_is_given_although_its_turn_is_not_stored(error: Excepti
     assert not len(used.busy)
 
 
+@pytest.mark.parametrize(("lost", "codes"), [(1, []), (2, ["MEMORY_UNAVAILABLE"])])
+async def test_a_turn_is_sent_once_more_if_the_connection_is_lost(lost: int, codes: list[str]) -> None:
+    store = FaultyStore()
+    used = sessions(store)
+    id_ = await begun(used)
+    opened = await used.open(OWNER, id_)
+    store.lost = lost
+    assert [notice.code for notice in await opened.commit(turn(user("3"), assistant("4")))] == codes
+    assert texts((await used.open(OWNER, id_)).history)[2:] == ["3", "4"]
+
+
+async def test_a_damaged_session_is_reported_as_such() -> None:
+    store = FaultyStore()
+    used = sessions(store)
+    id_ = await begun(used)
+    store.error = UnreadableSession("message 1 is missing")
+    with pytest.raises(MemoryUnavailable, match="begin a new session"):
+        await used.open(OWNER, id_)
+
+
 async def test_a_lazy_store_is_opened_once_and_again_after_a_failure() -> None:
     made: list[FaultyStore] = []
 
@@ -227,6 +290,44 @@ async def test_a_lazy_store_is_opened_once_and_again_after_a_failure() -> None:
         await lazy.start()
 
 
+async def test_requests_share_an_attempt_to_open_a_store_and_its_failure() -> None:
+    opened, made = asyncio.Event(), []
+
+    class StalledStore(InMemoryStore):
+        async def start(self) -> None:
+            made.append(self)
+            await opened.wait()
+            raise StoreUnavailable("too slow")
+
+    lazy = LazyStore(StalledStore)
+    requests = [asyncio.create_task(lazy.sessions()) for _ in range(4)]
+    await asyncio.sleep(0)
+    requests[0].cancel()
+    opened.set()
+    results = await asyncio.gather(*requests, return_exceptions=True)
+    assert [type(result) for result in results] == [asyncio.CancelledError, *[StoreUnavailable] * 3]
+    assert len(made) == 1
+
+
+async def test_a_store_that_is_being_opened_is_closed() -> None:
+    stores = []
+
+    class StalledStore(InMemoryStore):
+        async def start(self) -> None:
+            await super().start()
+            stores.append(self)
+            await asyncio.Event().wait()
+
+    lazy = LazyStore(StalledStore)
+    request = asyncio.create_task(lazy.start())
+    while not stores:  # noqa: ASYNC110  # the store has no event
+        await asyncio.sleep(0)
+    await lazy.close()
+    assert not stores[0].open
+    with pytest.raises(StoreUnavailable):
+        await request
+
+
 async def test_a_reload_keeps_the_store_unless_it_is_another_one() -> None:
     made: list[InMemoryStore] = []
 
@@ -241,12 +342,63 @@ async def test_a_reload_keeps_the_store_unless_it_is_another_one() -> None:
     await asyncio.gather(*(shared.store.start() for shared in (one, same, other)))
     assert same is one
     assert len(made) == 2
-    await one.release()
+    assert stores.use(settings_for("http://a")) is one
+    for _ in range(2):
+        await one.release()
     assert made[0].open
     await same.release()
     await other.release()
     assert not made[0].open
     assert not made[1].open
+
+
+async def test_settings_that_are_refused_do_not_use_the_store(tmp_path: Path) -> None:
+    memory = {"memory": {"sqlite": {"path": str(tmp_path / "memory.sqlite3")}}}
+    use_case = build_use_case()
+    runtime = Runtime(settings_for("http://a", memory), use_case, LOG, Metrics())
+    rules = {"agents": {"rules": [{"agent": "a", "provider": "unknown"}]}}
+    with pytest.raises(ConfigError):
+        Runtime(settings_for("http://a", {**memory, **rules}), use_case, LOG, Metrics())
+    assert runtime.store is not None
+    await runtime.store.start()
+    await runtime.close()
+    with pytest.raises(StoreUnavailable):
+        await runtime.store.start()
+
+
+def test_a_store_is_the_same_if_its_secrets_are() -> None:
+    stores = SharedStores()
+
+    def use(password: str) -> SharedStore:
+        settings = settings_for("http://a")
+        account = OpenSearchStore(username="gateway", password=Secret(password))
+        memory = Memory(store="opensearch", opensearch=account)
+        return stores.use(msgspec.structs.replace(settings, memory=memory))
+
+    assert use("one") is use("one")
+    assert use("one") is not use("other")
+
+
+async def test_requests_under_other_settings_wait_for_each_other_too() -> None:
+    store, busy = InMemoryStore(), BusySessions()
+    before, after = (Sessions(store, Memory(concurrent="refuse"), LOG, busy) for _ in range(2))
+    running = await before.open(OWNER, "")
+    await running.commit(turn())
+    running = await before.open(OWNER, running.id)
+    with pytest.raises(SessionBusy):
+        await after.open(OWNER, running.id)
+    running.release()
+    (await after.open(OWNER, running.id)).release()
+
+
+async def test_settings_that_are_replaced_delete_no_sessions() -> None:
+    store = InMemoryStore()
+    used = Sessions(store, Memory(retention=Retention(seconds=1.0)), LOG, clock=lambda: 2e9)
+    id_ = await begun(used)
+    used.start()
+    used.stop()
+    await used.close()
+    assert await store.session(SessionKey(OWNER, id_)) is not None
 
 
 async def test_expired_sessions_are_deleted_in_the_background() -> None:

@@ -14,6 +14,7 @@ from gateway.memory.model import Message
 from gateway.memory.store import StoreError, StoreUnavailable, UnreadableSession
 from gateway.memory.stores import sqlite_database
 from gateway.memory.stores.sqlite import SqliteStore
+from gateway.storage import sqlite
 from tests.memory.conversations import (
     METADATA,
     assistant,
@@ -226,7 +227,7 @@ def test_another_process_that_opens_the_new_file_too_is_waited_for(path: Path, m
             pauses.append(seconds)
             other.execute("COMMIT")
 
-        monkeypatch.setattr(sqlite_database.time, "sleep", sleep)
+        monkeypatch.setattr(sqlite.time, "sleep", sleep)
         with closing(sqlite_database.open_database(path)) as connection:
             assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
         assert len(pauses) == 1

@@ -65,6 +65,10 @@ def test_older_messages_are_asked_for_only_if_they_may_fit() -> None:
     assert window_start(messages[1:], Window(turns=2), more=True) == 1
 
 
+def test_lone_surrogates_are_measured() -> None:
+    assert measure(user("\ud83d")) == (len('{"text": "\\ud83d"}'), 4)
+
+
 def test_failed_turns_are_left_out() -> None:
     failed = user("nobody answers", metadata=Metadata(failed=True))
     messages = stored([QUESTION, [user("part of it"), failed], QUESTION])
@@ -111,3 +115,8 @@ def _call_ids(message: Message) -> set[str]:
 
 def _result_ids(message: Message) -> set[str]:
     return {block["toolResult"]["toolUseId"] for block in message.content if "toolResult" in block}
+
+
+def test_members_without_a_value_are_no_calls_and_no_results() -> None:
+    turn = [user({"text": "?", "toolResult": None}), assistant({"toolUse": None}), user("and?")]
+    assert start([QUESTION, turn], Window(turns=1)) == 2

@@ -15,7 +15,7 @@ from gateway.memory.store import Store
 from gateway.migrate.connection import PASSWORD
 from gateway.migrate.conversations import read_conversation
 from tests.memory.cli_place import Commands, Place
-from tests.memory.conversations import turn
+from tests.memory.conversations import turn, user
 from tests.migrate.conftest import Deployment, StartDeployment
 from tests.migrate.test_connection import connected
 
@@ -87,6 +87,20 @@ def test_a_second_run_imports_only_what_is_new(deployment: Deployment, memory: C
     store.answer(store.begin(old, "two").message_id, "2")
     assert import_all(deployment, memory) == {**first, "imported": 1, "turns": 1}
     assert place.texts(SessionKey(Owner(AGENT), first["sessions"][old])) == ["one", "1", "two", "2"]
+
+
+def test_a_session_that_went_on_is_left_as_it_is(deployment: Deployment, memory: Commands, place: Place) -> None:
+    old = converse(deployment, ("one", "1"))
+    first = import_all(deployment, memory)
+    key = SessionKey(Owner(AGENT), first["sessions"][old])
+    place.work(lambda store: store.append(key, turn(user("and then?")), 1))
+    assert import_all(deployment, memory) == {**first, "imported": 0, "present": 1, "turns": 0}
+    assert place.texts(key) == ["one", "1", "and then?"]
+
+
+def test_an_empty_conversation_becomes_no_session(deployment: Deployment, memory: Commands) -> None:
+    converse(deployment)
+    assert import_all(deployment, memory) == {"imported": 0, "present": 0, "turns": 0, "failed": {}, "sessions": {}}
 
 
 def test_a_failed_run_has_no_answer(deployment: Deployment, memory: Commands, place: Place) -> None:

@@ -11,8 +11,12 @@ from tests.conftest import settings_for
 from tests.faults.client import Ask, once
 from tests.faults.deployment import LONG, running_gateway
 from tests.faults.upstream import FaultyUpstream, settled
+from tests.wire import OK, RecordingUpstream, read_message, send_request
 
 EJECTING = {"ejection": {"failures": 2, "seconds": 60}, "health": {"interval": 0}}
+
+
+_TRAFFIC = ("connections", "waiting", "received_bytes_total")
 
 
 def series(gateway: Gateway) -> dict[str, dict[str, float]]:
@@ -20,6 +24,8 @@ def series(gateway: Gateway) -> dict[str, dict[str, float]]:
     found: dict[str, dict[str, float]] = {}
     text = gateway.metrics.render().decode()
     for name, labels, value in re.findall(r"^mlc_gateway_node_(\w+)\{(.*)\} (.*)$", text, re.MULTILINE):
+        if name in _TRAFFIC:
+            continue
         values = dict(re.findall(r'(\w+)="(.*?)"', labels))
         key = f"{name} {values['kind']}" if "kind" in values else name
         assert key not in found.setdefault(values["node"], {})
@@ -70,3 +76,35 @@ async def test_a_node_keeps_its_series_over_reloads() -> None:
                     await once(gateway.data_port, Ask(b"%d" % number))
                 await gateway.reload(settings_for(upstream.url, {"upstream": once_given}), configure("error", "json"))
             assert series(gateway) == {f"127.0.0.1:{upstream.port}": expected(8)}
+
+
+def traffic(gateway: Gateway) -> dict[str, float]:
+    """Return the connections by state, the requests that wait for one, and the bytes received, of the only node."""
+    text = gateway.metrics.render().decode()
+    found = re.findall(r"^mlc_gateway_node_(?:connections|waiting|received_bytes_total)\{.*\} .*$", text, re.MULTILINE)
+    states = (re.search(r'state="(\w+)"', line) or re.search(r"node_(\w+)", line) for line in found)
+    return {state[1]: float(line.split()[-1]) for state, line in zip(states, found, strict=True) if state}
+
+
+async def test_connections_waiting_requests_and_bytes_of_a_node() -> None:
+    answering = asyncio.Event()
+
+    async def answer_when_allowed(
+        upstream: RecordingUpstream, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        while True:
+            upstream.requests.append(await read_message(reader))
+            await answering.wait()
+            writer.write(OK)
+
+    async with RecordingUpstream(script=answer_when_allowed) as upstream:
+        over = {"url": upstream.url, "connections": 1}
+        async with running_gateway(**over) as gateway:
+            idle = {"idle": 0, "busy": 0, "connecting": 0, "waiting": 0, "received_bytes_total": 0}
+            assert traffic(gateway) == idle
+            get = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+            asked = [asyncio.create_task(send_request(gateway.data_port, get)) for _ in range(2)]
+            assert await settled(lambda: traffic(gateway) == {**idle, "busy": 1, "waiting": 1})
+            answering.set()
+            await asyncio.gather(*asked)
+            assert traffic(gateway) == {**idle, "idle": 1, "received_bytes_total": 2 * len(OK)}

@@ -48,7 +48,14 @@ class Finisher:
 
     def forward(self, relays: bool = False) -> Forward:
         relay = (lambda piece: piece.replace(b"old", b"new id")) if relays else None
-        return Forward([b"{}"], {"X-Own": "1"}, finish=self.finish, relay=relay, abandoned=self.abandon)
+        return Forward(
+            [b"{}"],
+            {"X-Own": "1"},
+            finish=self.finish,
+            relay=relay,
+            abandoned=self.abandon,
+            unread_headers={"X-Unread": "3"},
+        )
 
 
 @pytest.mark.parametrize("request_bytes", [REQUEST, OLD], ids=["1.1", "1.0"])
@@ -58,10 +65,9 @@ class Finisher:
         (response(b'{"a": 1}', b"X-Dup: 1", b"X-Dup: 2", b'ETag: "1"'), b'{"a": 1}'),
         (chunked(b'{"a"', b": 1}"), b'{"a": 1}'),
         (response(COMPRESSED, b"Content-Encoding: gzip"), b'{"a": 1}'),
-        (response(b"\x00", b"Content-Encoding: gzip"), b""),
         (response(b""), b""),
     ],
-    ids=["length", "chunks", "gzip", "not gzip", "empty"],
+    ids=["length", "chunks", "gzip", "empty"],
 )
 async def test_the_answer_replaces_the_body(
     start_gateway: StartGateway, request_bytes: bytes, came: bytes, seen: bytes
@@ -103,9 +109,44 @@ async def test_a_response_that_is_too_large_passes(
         gateway = await start_gateway(upstream.url, UseCase(finisher.forward()))
         answer = await send_request(gateway.data_port, REQUEST)
     assert answer.body == body
-    assert answer.values("X-MLC-Gateway-Notice") == [b"MEMORY_ANSWER_MISSING"]
+    assert answer.values("X-Unread") == [b"3"]
     assert finisher.seen == []
     assert finisher.abandoned
+
+
+@pytest.mark.parametrize(
+    ("body", "coding"),
+    [(b"\x00", b"gzip"), (b"\x28\xb5\x2f\xfd", b"zstd"), (gzip.compress(bytes(100_001)), b"gzip")],
+    ids=["not gzip", "unknown", "too large"],
+)
+async def test_a_response_that_can_not_be_decoded_passes(
+    start_gateway: StartGateway, monkeypatch: pytest.MonkeyPatch, body: bytes, coding: bytes
+) -> None:
+    monkeypatch.setattr(decided, "HELD_ANSWER", 100_000)
+    finisher = Finisher(Answer(200, {}, b"never"))
+    ok = response(body, b"Content-Encoding: " + coding)
+    error = response(body, b"Content-Encoding: " + coding, status=b"401 Unauthorized")
+    async with RecordingUpstream([ok, error]) as upstream:
+        gateway = await start_gateway(upstream.url, UseCase(finisher.forward()))
+        answer = await send_request(gateway.data_port, REQUEST)
+        assert (answer.body, answer.values("Content-Encoding")) == (body, [coding])
+        assert answer.values("X-Unread") == [b"3"]
+        assert finisher.seen == []
+        assert finisher.abandoned
+        finisher.answer = None
+        refused = await send_request(gateway.data_port, REQUEST)
+    assert (refused.body, refused.values("X-Unread")) == (body, [])
+    assert finisher.seen == [(401, b"")]
+
+
+async def test_a_response_to_finish_has_no_content_coding(start_gateway: StartGateway) -> None:
+    coded = REQUEST.replace(b"Host: x", b"Host: x\r\nAccept-Encoding: gzip, zstd")
+    async with RecordingUpstream([response(b"{}")]) as upstream:
+        gateway = await start_gateway(upstream.url, UseCase(Finisher().forward()))
+        await send_request(gateway.data_port, coded)
+        plain = await start_gateway(upstream.url, UseCase(Forward([b"{}"])))
+        await send_request(plain.data_port, coded)
+    assert [sent.values("Accept-Encoding") for sent in upstream.requests] == [[b"identity"], [b"gzip, zstd"]]
 
 
 async def test_no_response_abandons(start_gateway: StartGateway) -> None:

@@ -177,6 +177,21 @@ def test_v2_and_its_memory_where_there_are_none() -> None:
 
 
 ONE_RUN = dataclasses.replace(V2_19, keeps_sessions=False)
+
+
+@pytest.mark.parametrize(
+    ("memory", "expected"),
+    [
+        ({"type": "agentic_memory"}, ["MEMORY_AS_CONVERSATION_INDEX"]),
+        ({"type": "Conversation_Index"}, []),
+        ({"window_size": 3}, []),
+    ],
+)
+def test_a_memory_that_an_agent_for_one_run_cannot_have(memory: dict[str, Any], expected: list[str]) -> None:
+    found = codes({**RFC, "memory": memory}, ONE_RUN)
+    assert [code for code, place in found if place == "memory"] == expected
+
+
 V3_5 = Target((3, 5, 0), unified_api=False)
 SESSIONS, UNIFIED = {"gw_memory": "sessions"}, {"gw_output": "unified"}
 AGENTIC = {"type": "agentic_memory"}

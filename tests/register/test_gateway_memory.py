@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 
 from gateway.agents.documents import read_profile
+from gateway.memory.stores.sqlite import SqliteStore
 from gateway.mlcommons.profile import AgentProfile
 from tests.conftest import StartGateway
 from tests.execute.stub_cluster import Cluster, server_of
@@ -78,8 +80,10 @@ async def test_an_agent_with_a_model_of_its_own(version: str, type_: str, marks:
         assert (await deployment.execute(document["agent_id"], "hello"))[0] == 200
 
 
-async def test_a_run_without_registration_keeps_no_session() -> None:
-    async with deploy() as deployment:
+async def test_a_run_without_registration_keeps_no_session(tmp_path: Path) -> None:
+    path = tmp_path / "sessions.sqlite3"
+    rule = {"agent": "*", "memory": "gateway"}
+    async with deploy(over={"memory": {"sqlite": {"path": str(path)}}, "agents": {"rules": [rule]}}) as deployment:
         body = {
             "model": deployment.model(),
             "type": "conversational_v2",
@@ -89,7 +93,11 @@ async def test_a_run_without_registration_keeps_no_session() -> None:
         }
         status, answer, headers = await deployment.call("POST", f"{ML}/agents/_execute", body)
         assert status == 200, answer
-        assert "GATEWAY_MEMORY" not in headers["X-MLC-Gateway-Notice"]
+        assert {"V2_AS_LEGACY", "MEMORY_AS_CONVERSATION_INDEX"} <= set(headers["X-MLC-Gateway-Notice"].split(", "))
+    store = SqliteStore(path)
+    await store.start()
+    assert (await store.sessions()).sessions == ()
+    await store.close()
 
 
 BODIES: list[dict[str, Any]] = [

@@ -188,6 +188,12 @@ async def test_a_failed_turn_is_not_sent_again(cluster: Cluster, has_begun: bool
     failed = await cluster.ask(AGENT, {"input": "Fails."}, memory_id)
     assert failed.status == 500
     if not has_begun:
+        store = build_store(cluster.gateways[0].settings.memory)
+        await store.start()
+        (session,) = (await store.sessions()).sessions
+        (message,) = [stored.message for stored in (await store.load(session.key)).messages]
+        await store.close()
+        assert (message.content, message.metadata.failed) == (({"text": "Fails."},), True)
         return
     after = await cluster.ask(AGENT, {"input": "Again."}, memory_id)
     assert after.status == 200

@@ -223,3 +223,20 @@ async def test_an_agent_that_a_clients_signature_cant_read_is_told_as_that(start
         assert answer.line == b"HTTP/1.1 400 Bad Request"
         assert b'"type":"SignatureConflict"' in answer.body
         assert {sent.line.split()[0] for sent in upstream.requests} == {b"GET"}
+
+
+async def test_a_search_for_a_session_is_answered_though_its_body_would_be_signed(
+    start_gateway: StartGateway, tmp_path: Path
+) -> None:
+    settings = {**sigv4(), "memory": {"sqlite": {"path": str(tmp_path / "sessions.sqlite3")}}}
+    target = "/_plugins/_ml/memory_containers/c/memories/working/_search"
+    for_session = b'{"query": {"term": {"namespace.session_id": "gws-a-0123456789abcdef01234567"}}}'
+    other = b'{"query": {"match_all": {}}}'
+    async with RecordingUpstream() as upstream:
+        gateway = await start_gateway(upstream.url, None, settings)
+        shown = await send_request(gateway.data_port, request("POST", target, body=for_session))
+        passed = await send_request(gateway.data_port, request("POST", target, body=other))
+    assert b'"hits":[]' in shown.body
+    assert passed.body == b"ok"
+    assert [sent.body for sent in upstream.requests] == [b"", other]
+    checked(upstream.requests[1])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gateway.delivery.call_model import CallModel, QuestionPosition
+from gateway.delivery.call_model import CallModel
+from gateway.delivery.positions import QuestionPosition
 from gateway.delivery.slots import QUESTION
 from gateway.delivery.target import TargetTurns, Turn
 

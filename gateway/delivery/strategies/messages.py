@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from gateway.delivery.call_model import CallModel, QuestionPosition
+from gateway.delivery.call_model import CallModel
 from gateway.delivery.candidate import Candidate
 from gateway.delivery.escaping import Concat, Template, dump
 from gateway.delivery.history import history_slot, in_history
+from gateway.delivery.positions import QuestionPosition
 from gateway.delivery.question_placements import Parameters, merge, question_placements, raw_names
 from gateway.delivery.slots import QUESTION, Slot, SlotKind
 from gateway.delivery.strategies.expect import expected_body

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from gateway.delivery.call_model import CallModel, QuestionPosition
+from gateway.delivery.call_model import CallModel
 from gateway.delivery.escaping import dump
+from gateway.delivery.positions import QuestionPosition
 from gateway.delivery.slots import QUESTION
 from gateway.delivery.target import Turn, parts_of, text_of
 from gateway.delivery.trees import locate

@@ -12,10 +12,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from gateway.delivery.call_model import CallModel, QuestionPosition
+from gateway.delivery.call_model import CallModel
 from gateway.delivery.candidate import Candidate
 from gateway.delivery.escaping import raw_text
 from gateway.delivery.history import history_slot, in_history
+from gateway.delivery.positions import QuestionPosition
 from gateway.delivery.question_placements import (
     Parameters,
     coded_question,

@@ -1,12 +1,94 @@
-"""The sinks of records, by the settings."""
+"""The stores of exchanges by name: one row each. A store's module is imported when it is opened.
+
+A module has ``build(settings: Inspector, log: Logger) -> RecordSink``, which does not open files or connections yet.
+"""
 
 from __future__ import annotations
 
-from gateway.config.schema import Settings
-from gateway.inspector.store import RecordSink
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+
+from gateway.config.inspector import Inspector
+from gateway.config.problems import ConfigProblem
+from gateway.inspector.store import RecordSink, RecordStore
 from gateway.observe.logs import Logger
+from gateway.storage.paths import expand, find_fault
+
+Problems = Iterator[ConfigProblem]
+Build = Callable[[Inspector, Logger], RecordSink]
 
 
-def open_sinks(settings: Settings, log: Logger) -> list[RecordSink]:
-    """Open the sinks. Blocks on files."""
-    return []
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A store. check: what is wrong with its settings."""
+
+    module: str
+    check: Callable[[Inspector], Problems]
+
+
+def open_sinks(settings: Inspector, log: Logger) -> list[RecordSink]:
+    """Return the stores in which to record; none if the inspector is off. `close` them."""
+    if not settings.enabled:
+        return []
+    builders: list[Build] = [import_module(SINKS[name].module).build for name in dict.fromkeys(settings.stores)]
+    return [build(settings, log) for build in builders]
+
+
+def open_store(settings: Inspector) -> RecordStore | None:
+    """Return the store that the page reads; None if exchanges are not recorded there. `close` it."""
+    if not settings.enabled or "sqlite" not in settings.stores:
+        return None
+    from gateway.inspector.stores.sqlite import SqliteStore
+
+    return SqliteStore(settings.sqlite)
+
+
+def check_sinks(settings: Inspector) -> list[ConfigProblem]:
+    """Return what is wrong with the settings of the stores that are used. Looks at files."""
+    if not settings.enabled:
+        return []
+    return [problem for name in dict.fromkeys(settings.stores) for problem in SINKS[name].check(settings)]
+
+
+def _check_sqlite(settings: Inspector) -> Problems:
+    given = settings.sqlite.directory
+    if given and (reason := find_fault(expand(Path(given)))):
+        yield ConfigProblem("inspector.sqlite.directory", f"can't be used: {reason}", repr(given))
+
+
+def _check_audit_file(settings: Inspector) -> Problems:
+    given = settings.audit_file.path
+    if not given:
+        return
+    path = expand(Path(given))
+    reason = find_fault(path.parent)
+    if not reason and path.is_dir():
+        reason = "it is a directory"
+    if not reason and path.exists() and not os.access(path, os.R_OK | os.W_OK):
+        reason = "it is not writable"
+    if reason:
+        yield ConfigProblem("inspector.audit_file.path", f"can't be used: {reason}", repr(given))
+
+
+def _check_opensearch(settings: Inspector) -> Problems:
+    section, store = "inspector.opensearch", settings.opensearch
+    if not store.url:
+        yield ConfigProblem(f"{section}.url", "is needed for the store opensearch")
+    if bool(store.username) != bool(store.password):
+        missing, given = ("password", "username") if store.username else ("username", "password")
+        yield ConfigProblem(f"{section}.{missing}", f"is needed with {section}.{given}")
+    if store.sigv4_region and store.username:
+        yield ConfigProblem(f"{section}.sigv4_region", f"can't be given together with {section}.username")
+    if store.ca_file and not os.access(store.ca_file, os.R_OK):
+        yield ConfigProblem(f"{section}.ca_file", "can't be read", repr(store.ca_file))
+
+
+SINKS: dict[str, Entry] = {
+    "sqlite": Entry("gateway.inspector.stores.sqlite_upkeep", _check_sqlite),
+    "audit_file": Entry("gateway.inspector.stores.audit_file", _check_audit_file),
+    "opensearch": Entry("gateway.inspector.stores.opensearch", _check_opensearch),
+}
+"""Every store. Its name is also that of its section in the settings."""

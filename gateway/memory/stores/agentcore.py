@@ -31,9 +31,11 @@ from gateway.memory.stores import agentcore_ids as ids
 from gateway.memory.stores import agentcore_media as media
 from gateway.memory.stores.agentcore_chain import Chain, Found
 from gateway.memory.stores.agentcore_client import AgentCoreClient, Connect, Operation
+from gateway.memory.stores.agentcore_lists import SessionLists
 from gateway.memory.stores.agentcore_log import RecordLog
-from gateway.memory.stores.agentcore_record import Record, read
+from gateway.memory.stores.agentcore_record import Record
 from gateway.memory.stores.agentcore_turn import Writer
+from gateway.observe.logs import Logger, configure
 
 _LOAD_ATTEMPTS = 4
 _PURGE_SECONDS = 600.0
@@ -44,7 +46,10 @@ _SHORTEST_EXPIRY = 3 * 86_400
 class AgentCoreStore:
     """Keeps sessions in a memory of AgentCore. Settings: `memory.agentcore`.
 
+    Of the threads, lists take half and deletions a quarter, so that requests need not wait for them.
+
     connect: makes boto3's client. clock: seconds since the epoch. pause: seconds before the first repetition of a call.
+    log: by default, JSON on standard error.
     """
 
     name: ClassVar[str] = "agentcore"
@@ -55,13 +60,17 @@ class AgentCoreStore:
         connect: Connect | None = None,
         clock: Callable[[], float] = time.time,
         pause: float = 0.2,
+        log: Logger | None = None,
     ) -> None:
         self._settings = settings
         self._connect = connect
         self._clock = clock
-        self._log = RecordLog(clock)
+        self._records = RecordLog(clock)
         self._pause = pause
+        self._log = log or configure("warning", "json")
         self._client: AgentCoreClient | None = None
+        self._lists = SessionLists(self._operation, max(1, settings.threads // 2), self._log)
+        self._deletions = asyncio.Semaphore(max(1, settings.threads // 4))
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
@@ -76,17 +85,18 @@ class AgentCoreStore:
             await asyncio.wait(self._tasks, timeout=self._settings.seconds)
         for task in self._tasks:
             task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._client is not None:
             await self._client.close()
 
     async def session(self, key: SessionKey) -> Session | None:
         """See `Store`."""
-        return (await self._log.read(self._operation(), key)).session
+        return (await self._records.read(self._operation(), key)).session
 
     async def append(self, key: SessionKey, turn: Turn, turns: int) -> Session:
         """See `Store`."""
         call = self._operation()
-        record = await self._log.read(call, key)
+        record = await self._records.read(call, key)
         live = record.live
         if record.session is not None and live is not None and live.holds(turn.id):
             return record.session
@@ -97,17 +107,18 @@ class AgentCoreStore:
         writer = Writer(self._settings.mapping, call, key, turn, attempt, live)
         await call.run(writer.prepare)
         try:
-            last_event_id = await writer.write(self._log.next_time(record.head))
+            last_event_id = await writer.write(self._records.next_time(record.head))
+            entry = self._records.turn_entry(key, turn, record, attempt, last_event_id)
+            await self._records.write(call, entry)
         except StoreUnavailable:
             raise
         except StoreError:  # such as a branch after an event that was deleted with the session
-            now = await self._log.read(call, key)
+            self._in_background(self._purge(key, writer.events))
+            now = await self._records.read(call, key)
             if now.head == record.head:
                 raise
-            self._in_background(self._purge(key, writer.events))
             raise _conflict(now) from None
-        entry = self._log.turn_entry(key, turn, record, attempt, last_event_id)
-        record = await self._log.commit(call, entry)
+        record = await self._records.decided(call, entry)
         stored, live = record.at(entry.index), record.live
         holds = live is not None and live.holds(turn.id)
         lost = stored.id != attempt if stored is not None else not holds
@@ -116,13 +127,13 @@ class AgentCoreStore:
             return record.session
         raise _conflict(record)
 
-    async def load(self, key: SessionKey, before: int = NEWEST, limit: int = 100) -> Page:
+    async def load(self, key: SessionKey, before: int = NEWEST, limit: int = 100, most_bytes: int = 0) -> Page:
         """See `Store`."""
         call = self._operation()
         attempt = 0
         while True:
             attempt += 1
-            head = (await self._log.read(call, key)).live
+            head = (await self._records.read(call, key)).live
             if head is None:
                 raise SessionNotFound(f"there is no session {key.id}")
             end = min(before, head.messages)
@@ -144,35 +155,23 @@ class AgentCoreStore:
             await call.pause(attempt)
 
     async def sessions(self, owner: Owner | None = None, after: str = "", limit: int = 100) -> SessionPage:
-        """See `Store`. Reads the record of each session: AgentCore has no list by time."""
-        call = self._operation()
-        prefix = f"{ids.RECORDS}-"
-        if owner is not None:
-            actors = [ids.actor(ids.RECORDS, owner)]
-        else:
-            actors = [actor for actor in await call.actors() if actor.startswith(prefix)]
-        named = await asyncio.gather(*map(call.sessions, actors))
-        pairs = [(actor, session) for actor, found in zip(actors, named, strict=True) for session in found]
-        records = await asyncio.gather(*(call.events(actor, session) for actor, session in pairs))
-        found = [session for events in records if (session := read(events).session) is not None]
-        found = [session for session in found if owner is None or session.key.owner == owner]
-        found.sort(key=_cursor)
-        rest = [session for session in found if not after or _cursor(session) > after]
-        return SessionPage(tuple(rest[:limit]), _cursor(rest[limit - 1]) if len(rest) > limit else "")
+        """See `Store`."""
+        return await self._lists.page(owner, after, limit)
 
     async def delete(self, key: SessionKey) -> bool:
         """See `Store`. A deletion that AgentCore throttles goes on in the background; the session is gone at once."""
         call = self._operation()
         existed = False
         while not existed:
-            record = await self._log.read(call, key)
+            record = await self._records.read(call, key)
             if record.head is None:
                 return False
             events = await self._events(call, key, record)
             if record.live is None:
                 break
-            entry = self._log.deleted_entry(key, record.head)
-            record = await self._log.commit(call, entry)
+            entry = self._records.deleted_entry(key, record.head)
+            await self._records.write(call, entry)
+            record = await self._records.decided(call, entry)
             stored = record.at(entry.index)
             existed = stored is not None and stored.id == entry.id
         purge = self._in_background(self._purge(key, events))
@@ -184,7 +183,7 @@ class AgentCoreStore:
     async def pin(self, key: SessionKey, pinned: bool) -> Session:
         """See `Store`."""
         call = self._operation()
-        record = await self._log.pin(call, key, pinned)
+        record = await self._records.pin(call, key, pinned)
         if record.session is None:
             raise SessionNotFound(f"there is no session {key.id}")
         self._in_background(self._clean(key, record))
@@ -211,13 +210,14 @@ class AgentCoreStore:
     # Messages
 
     async def _messages(self, call: Operation, key: SessionKey, found: list[Found]) -> list[StoredMessage]:
-        messages = await call.run(lambda: [_message(item) for item in found])
-        wanted = {name: events for stored in messages for name, events in media.references(stored.message).items()}
+        messages, wanted = await call.run(_read_messages, found)
         if not wanted:
             return messages
         data = await asyncio.gather(*(self._medium(call, key, name, events) for name, events in wanted.items()))
         whole = dict(zip(wanted, data, strict=True))
-        return [msgspec.structs.replace(s, message=media.with_media(s.message, whole)) for s in messages]
+        return await call.run(
+            lambda: [msgspec.structs.replace(one, message=media.with_media(one.message, whole)) for one in messages]
+        )
 
     async def _medium(self, call: Operation, key: SessionKey, name: str, events: list[str]) -> str:
         actor, session = ids.actor(ids.MEDIA, key.owner), ids.session(key)
@@ -243,23 +243,34 @@ class AgentCoreStore:
     def _on_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # what remains is not read by anyone, and is deleted with the session
+            task.exception()  # `_purge` has logged it
 
     async def _clean(self, key: SessionKey, record: Record) -> None:
         """Delete entries that no reader needs any more."""
         await self._purge(key, [(ids.actor(ids.RECORDS, key.owner), event) for event in record.superseded()])
 
     async def _purge(self, key: SessionKey, events: list[tuple[str, str]]) -> None:
-        """Delete events, given as actors and ids."""
+        """Delete events, given as actors and ids. Log how many remain: nobody reads them."""
         if self._client is None:
             return
-        call, session = self._client.operation(_PURGE_SECONDS), ids.session(key)
-        results = await asyncio.gather(
-            *(call.delete(actor, session, event) for actor, event in events), return_exceptions=True
-        )
-        for result in results:
-            if isinstance(result, BaseException):
-                raise result
+        call, session, left = self._client.operation(_PURGE_SECONDS), ids.session(key), set(events)
+
+        async def delete(actor: str, event: str) -> None:
+            async with self._deletions:
+                await call.delete(actor, session, event)
+            left.discard((actor, event))
+
+        try:
+            results = await asyncio.gather(*(delete(*event) for event in events), return_exceptions=True)
+            for result in results:
+                if isinstance(result, BaseException):
+                    raise result
+        except (StoreError, asyncio.CancelledError) as error:
+            reason = str(error) or "the gateway has ended"
+            self._log.warning(
+                "events not deleted", agent=key.owner.agent_id, session=key.id, events=len(left), reason=reason
+            )
+            raise
 
 
 def _conflict(record: Record) -> SessionConflict:
@@ -272,14 +283,15 @@ def build(settings: Memory, upstream_url: str) -> AgentCoreStore:
     return AgentCoreStore(settings.agentcore)
 
 
+def _read_messages(found: list[Found]) -> tuple[list[StoredMessage], dict[str, list[str]]]:
+    """Return the messages of events, and the events of the media that are kept apart, by hash."""
+    messages = [_message(item) for item in found]
+    return messages, {name: events for one in messages for name, events in media.references(one.message).items()}
+
+
 def _message(found: Found) -> StoredMessage:
     event = found.event
     messages = from_event(event.payload, event.metadata)
     if len(messages) != 1:
         raise UnreadableSession(f"event {event.id} holds {len(messages)} messages, not one")
     return StoredMessage(found.seq, found.place.turn, found.place.turn_id, messages[0])
-
-
-def _cursor(session: Session) -> str:
-    """Return a text by which sessions sort, the last updated first."""
-    return f"{10**14 - session.updated * 1000:018.3f} {session.key.owner!r} {session.key.id}"

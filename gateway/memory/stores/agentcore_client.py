@@ -241,7 +241,7 @@ def _fault(error: Exception) -> _Fault:
         ParamValidationError,
     )
 
-    if isinstance(error, ParamValidationError):
+    if isinstance(error, (ParamValidationError, RecursionError)):
         return _Fault(StoreError(f"AgentCore Memory does not take this request: {error}"), lasting=True)
     if not isinstance(error, ClientError):
         passing = isinstance(error, (ConnectionError, HTTPClientError, OSError))

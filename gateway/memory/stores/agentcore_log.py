@@ -23,10 +23,13 @@ class RecordLog:
         """Return the record of a session, which is empty if there never was one."""
         return read(await call.events(ids.actor(ids.RECORDS, key.owner), ids.session(key)), key)
 
-    async def commit(self, call: Operation, entry: Entry) -> Record:
-        """Write an entry. Return the record once it shows which has this index: this one, or another writer's."""
+    async def write(self, call: Operation, entry: Entry) -> None:
+        """Write an entry. `decided` says whether it counts."""
         token = ids.token(entry.key.owner, entry.key.id, entry.parent, entry.index)
         await self._create(call, entry.key, entry, token, entry.time)
+
+    async def decided(self, call: Operation, entry: Entry) -> Record:
+        """Return the record once it shows which entry has the index of `entry`: this one, or another writer's."""
         attempt = 0
         while True:
             attempt += 1

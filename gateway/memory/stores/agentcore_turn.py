@@ -50,13 +50,25 @@ class Writer:
         """Map the messages. Takes long if they are large.
 
         Raises:
-            TooLargeForStore, Unstorable: AgentCore can't keep one of them.
+            TooLargeForStore, Unstorable: AgentCore can't keep one of them, the system text or the turn's id.
         """
-        if not is_allowed(TURN_ID, ids.to_metadata(self._turn.id)):
-            raise Unstorable("the turn's id is too long for AgentCore", "id")
-        for message in self._turn.messages:
-            self._media |= media.large_media(message)
-        self._mapped_events = self._mapped({name: [] for name in self._media})
+        place = "id"
+        try:
+            if not is_allowed(TURN_ID, ids.to_metadata(self._turn.id)):
+                raise Unstorable("the turn's id is too long for AgentCore", place)
+            place = "system"
+            if self._turn.system:
+                self._turn.system.encode()
+                _check_size(self._turn.system, "the system text takes")
+            for number, message in enumerate(self._turn.messages):
+                place = f"messages[{number}]"
+                found = media.large_media(message)
+                self._media |= found
+                self._mapped_events.append(self._map(number, message, {name: [] for name in found}))
+        except UnicodeEncodeError:
+            raise Unstorable("the text has a lone surrogate, which is no character", place) from None
+        except RecursionError:
+            raise Unstorable("it is nested too deeply", place) from None
 
     async def write(self, timestamp: float) -> str:
         """Write all messages, the large media first, with this timestamp. Return the last one's id; "" for none."""
@@ -79,12 +91,7 @@ class Writer:
             raise Unstorable("a source has the reserved member `gatewayMedia`", place)
         kept = media.with_references(message, stored) if stored else message
         event = to_event(kept, self._form, place, self._tools, MOST_ENTRIES - OWN_ENTRIES)
-        size = len(json.dumps(event.payload))
-        if size > LARGEST_EVENT:
-            raise TooLargeForStore(
-                f"{place} takes {size:,} characters of JSON besides its large media; the AgentCore store keeps up to "
-                f"{LARGEST_EVENT:,}"
-            )
+        _check_size(event.payload, f"{place} takes, besides its large media,")
         return event
 
     async def _write_medium(self, name: str, data: str, timestamp: float) -> list[str]:
@@ -124,3 +131,9 @@ class Writer:
                     if own.items() <= event.metadata.items():
                         return event.id
             await self._call.pause(attempt)
+
+
+def _check_size(value: Any, what: str) -> None:
+    size = len(json.dumps(value))
+    if size > LARGEST_EVENT:
+        raise TooLargeForStore(f"{what} {size:,} characters of JSON; the AgentCore store keeps up to {LARGEST_EVENT:,}")

@@ -24,10 +24,11 @@ from gateway.memory.stores.opensearch_documents import (
     EncodedTurn,
     Head,
     Record,
-    Reference,
+    all_documents,
     decode_message,
     encode_turn,
     new_head,
+    newest_within,
     references,
 )
 from gateway.memory.stores.opensearch_index import INDEX, Messages
@@ -124,7 +125,7 @@ class OpenSearchStore:
         if not await self._turns.commit(head, record):
             [other] = await self._turns.numbered(head, [record.turn])
             if other is None or other.messages != record.messages:
-                await messages.discard(_all(record))
+                await messages.discard(all_documents(record))
             [last] = await self._turns.last([head])
             if other is None or last is None or other.turn_id != record.turn_id:
                 raise _conflict(last, record.turn - 1)
@@ -135,7 +136,7 @@ class OpenSearchStore:
             raise _conflict(None, record.turn - 1)
         return await self._session(now, record)
 
-    async def load(self, key: SessionKey, before: int = NEWEST, limit: int = 100) -> Page:
+    async def load(self, key: SessionKey, before: int = NEWEST, limit: int = 100, most_bytes: int = 0) -> Page:
         """Return the newest `limit` messages with a seq below `before`, oldest first."""
         await self._ready()
         found = await self._find(key)
@@ -147,15 +148,17 @@ class OpenSearchStore:
         if high <= 0:
             return Page((), False)
         try:
-            messages = await self._load(head, last, low, high)
+            messages = await self._load(head, last, low, high, most_bytes)
         except UnreadableSession:
             if await self._find(key) is None:  # it was deleted meanwhile
                 raise _not_found(key) from None
             raise
-        return Page(messages, low > 0)
+        return Page(messages, (messages[0].seq if messages else low) > 0)
 
-    async def _load(self, head: Head, last: Record, low: int, high: int) -> tuple[StoredMessage, ...]:
+    async def _load(self, head: Head, last: Record, low: int, high: int, most_bytes: int) -> tuple[StoredMessage, ...]:
         records = await self._turns.covering(head, last, low, high)
+        if most_bytes:
+            records = newest_within(records, most_bytes)
         blobs: dict[str, dict[str, Any]] = {}
         for place in {record.place for record in records}:
             there = [record for record in records if record.place == place]
@@ -243,10 +246,6 @@ async def _write(messages: Messages, head: Head, record: Record, encoded: Encode
     written = iter(await messages.write(head, documents + encoded.messages))
     parts = {sha256: [next(written) for _ in parts] for sha256, parts in encoded.parts.items()}
     return msgspec.structs.replace(record, messages=list(written), parts=parts)
-
-
-def _all(record: Record) -> list[Reference]:
-    return record.messages + [part for parts in record.parts.values() for part in parts]
 
 
 def _conflict(last: Record | None, seen: int) -> SessionConflict:

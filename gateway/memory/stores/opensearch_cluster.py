@@ -21,7 +21,7 @@ from opensearchpy.exceptions import ConnectionError as NoConnection
 from opensearchpy.exceptions import ConnectionTimeout, SerializationError, TransportError
 from opensearchpy.serializer import JSONSerializer
 
-from gateway.config.memory import OpenSearchStore as Settings
+from gateway.config.opensearch import OpenSearchAccount
 from gateway.memory.store import StoreThrottled, StoreUnavailable, TooLargeForStore
 
 BATCH = 8_000_000
@@ -56,13 +56,14 @@ class _Json(JSONSerializer):
 
 
 class Cluster:
-    """A cluster's REST API. url: its address, without credentials.
+    """A cluster's REST API. url: its address, without credentials. part: the part of the settings, memory or inspector.
 
     refused: it answered with an error, so what it was asked to use may not exist any more.
     """
 
-    def __init__(self, url: str, settings: Settings) -> None:
+    def __init__(self, url: str, settings: OpenSearchAccount, part: str = "memory") -> None:
         self.url = url.rstrip("/")
+        self._part = part
         self.refused = False
         self._settings = settings
         self._client: AsyncOpenSearch | None = None
@@ -75,8 +76,8 @@ class Cluster:
         if client is not None:
             await client.close()
 
-    async def call(self, method: str, path: str, body: Any = None, **params: str) -> dict[str, Any]:
-        """Send a request and return the answer's JSON object. body: JSON values, or JSON as bytes.
+    async def call(self, method: str, path: str, body: Any = None, wanted: str = "", **params: str) -> dict[str, Any]:
+        """Send a request and return the answer's JSON object. body: JSON values, or JSON as bytes. wanted: its member.
 
         An answer 429 is a reason to wait and to send the request again, for `seconds` in all.
 
@@ -86,12 +87,16 @@ class Cluster:
             StoreUnavailable: it can't be reached, or did not answer in time.
             TooLargeForStore: it does not take a request of this size.
         """
-        async for last in self._attempts():
+        async for last in self.attempts():
             try:
-                return await self._send(method, path, body, params)
+                answer = await self._send(method, path, body, params)
             except StoreThrottled:
                 if last:
                     raise
+                continue
+            if not isinstance(answer, dict) or (wanted and wanted not in answer):
+                raise StoreUnavailable(f"{self.url} did not answer as OpenSearch does. Is it an OpenSearch cluster?")
+            return answer
         raise AssertionError("unreachable")
 
     async def get(self, index: str, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -102,7 +107,7 @@ class Cluster:
         """Return the documents that exist, by id, with ``_source``, ``_seq_no`` and ``_primary_term``."""
         if not ids:
             return {}
-        answer = await self.call("POST", f"/{index}/_mget", {"ids": ids}, preference="_primary")
+        answer = await self.call("POST", f"/{index}/_mget", {"ids": ids}, "docs", preference="_primary")
         found = {}
         for document in answer["docs"]:
             if "error" in document:
@@ -118,15 +123,15 @@ class Cluster:
             ClusterError: the status of an operation is neither a success, nor 404 or 409.
         """
         statuses: list[int] = []
-        for batch in _batches([_lines(action, document) for action, document in operations]):
+        for batch in batches([operation_lines(action, document) for action, document in operations]):
             statuses += await self._write(batch)
         return statuses
 
     async def _write(self, batch: list[bytes]) -> list[int]:
         statuses = [0] * len(batch)
         waiting = list(range(len(batch)))
-        async for last in self._attempts():
-            answer = await self.call("POST", "/_bulk", b"".join(batch[i] for i in waiting))
+        async for last in self.attempts():
+            answer = await self.call("POST", "/_bulk", b"".join(batch[i] for i in waiting), "items")
             throttled = []
             for i, item in zip(waiting, answer["items"], strict=True):
                 [result] = item.values()
@@ -142,7 +147,7 @@ class Cluster:
                 raise StoreThrottled(self._throttled())
         raise AssertionError("unreachable")
 
-    async def _attempts(self) -> AsyncIterator[bool]:
+    async def attempts(self) -> AsyncIterator[bool]:
         """Yield for each attempt whether it is the last. The waits between them double, and last `seconds` in all."""
         left, wait = self._settings.seconds, _FIRST_WAIT
         while left > wait:
@@ -151,25 +156,22 @@ class Cluster:
             left, wait = left - wait, wait * 2
         yield True
 
-    async def _send(self, method: str, path: str, body: Any, params: Mapping[str, str]) -> dict[str, Any]:
+    async def _send(self, method: str, path: str, body: Any, params: Mapping[str, str]) -> Any:
         async with self._connecting:
             client = self._client = self._client or await self._connect()
         await self._refresh_credentials()
         try:
-            answer = await client.transport.perform_request(method, path, params=dict(params), body=body)
+            return await client.transport.perform_request(method, path, params=dict(params), body=body)
         except ConnectionTimeout:
             reason = f"{self.url} did not answer within {self._settings.seconds:g} s. Is the cluster overloaded?"
             raise StoreUnavailable(reason) from None
         except NoConnection as error:
-            reason = f"{self.url} can't be reached: {error.error}. Check `memory.opensearch` and the cluster"
+            reason = f"{self.url} can't be reached: {error.error}. Check `{self._part}.opensearch` and the cluster"
             raise StoreUnavailable(reason) from None
         except TransportError as error:
             raise self._refusal(error) from None
         except SerializationError:
             raise StoreUnavailable(f"{self.url} did not answer with JSON. Is it an OpenSearch cluster?") from None
-        if not isinstance(answer, dict):
-            raise StoreUnavailable(f"{self.url} did not answer with a JSON object. Is it an OpenSearch cluster?")
-        return answer
 
     def _refusal(self, error: TransportError) -> Exception:
         """Return the store's error for an answer that is an error."""
@@ -192,19 +194,21 @@ class Cluster:
         if isinstance(error, dict):
             type_, reason = str(error.get("type", "")), error.get("reason", "")
         text = " ".join(f"{type_} {reason}".split())[:_ERROR_TEXT]
-        return ClusterError(f"{self.url} answered {status}: {text}{_ADVICE.get(status, '')}", status, type_)
+        return ClusterError(
+            f"{self.url} answered {status}: {text}{_ADVICE.get(status, '').format(self._part)}", status, type_
+        )
 
     async def _connect(self) -> AsyncOpenSearch:
         settings = self._settings
         options: dict[str, Any] = {}
         if settings.sigv4_region:
-            self._credentials = await asyncio.to_thread(_aws_credentials)
+            self._credentials = await asyncio.to_thread(_aws_credentials, self._part)
             options["http_auth"] = AWSV4SignerAsyncAuth(self._credentials, settings.sigv4_region)
         elif settings.username:
             account = f"{settings.username}:{settings.password.reveal()}".encode()
             options["headers"] = {"authorization": f"Basic {b64encode(account).decode()}"}
         if self.url.startswith("https:"):
-            options["ssl_context"] = await asyncio.to_thread(_tls, settings.ca_file)
+            options["ssl_context"] = await asyncio.to_thread(_tls, settings.ca_file, self._part)
         return AsyncOpenSearch(
             [self.url],
             connection_class=AsyncHttpConnection,
@@ -223,19 +227,19 @@ class Cluster:
 
 
 _ADVICE = {
-    401: ". Check `username` and `password` of `memory.opensearch`, or its AWS credentials",
-    403: ". Give the account of `memory.opensearch` the permissions that docs/operate/memory.md lists",
+    401: ". Check `username` and `password` of `{0}.opensearch`, or its AWS credentials",
+    403: ". Give the account of `{0}.opensearch` the permissions that docs/operate/{0}.md lists",
 }
 
 
-def _tls(ca_file: str) -> ssl.SSLContext:
+def _tls(ca_file: str, part: str) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=ca_file or None)
     except (OSError, ssl.SSLError) as error:
-        raise StoreUnavailable(f"`memory.opensearch.ca_file` can't be read: {error}") from None
+        raise StoreUnavailable(f"`{part}.opensearch.ca_file` can't be read: {error}") from None
 
 
-def _aws_credentials() -> Any:
+def _aws_credentials(part: str) -> Any:
     """Return boto3's credentials."""
     import boto3  # type: ignore[import-untyped]  # here, as it is slow to load
     from botocore.exceptions import BotoCoreError  # type: ignore[import-untyped]
@@ -246,12 +250,12 @@ def _aws_credentials() -> Any:
         raise StoreUnavailable(f"AWS credentials can't be loaded: {error}") from None
     if credentials is None:
         raise StoreUnavailable(
-            "boto3 finds no AWS credentials for `memory.opensearch`: run with a role, or name a profile"
+            f"boto3 finds no AWS credentials for `{part}.opensearch`: run with a role, or name a profile"
         )
     return credentials
 
 
-def _lines(action: dict[str, Any], document: Any) -> bytes:
+def operation_lines(action: dict[str, Any], document: Any) -> bytes:
     """Return the lines of an operation of ``_bulk``. document: JSON values, JSON as bytes, or None."""
     line = msgspec.json.encode(action) + b"\n"
     if document is None:
@@ -259,7 +263,7 @@ def _lines(action: dict[str, Any], document: Any) -> bytes:
     return line + (document if isinstance(document, bytes) else msgspec.json.encode(document)) + b"\n"
 
 
-def _batches(operations: list[bytes]) -> list[list[bytes]]:
+def batches(operations: list[bytes]) -> list[list[bytes]]:
     """Divide operations into requests of at most `BATCH` bytes each, or one operation."""
     batches: list[list[bytes]] = []
     size = BATCH

@@ -24,6 +24,9 @@ _NOTHING: dict[str, Any] = {"hits": {"hits": []}}
 _DISABLED = "agentic_memory_enabled"
 """In the text of the 403 with which ML Commons answers while `plugins.ml_commons.agentic_memory_enabled` is false."""
 
+_NO_HANDLER = "no handler found"
+"""In the text of the 400 with which OpenSearch answers for a path that no plugin has."""
+
 
 class ContainerMessages:
     """Messages in the container with the id `place`."""
@@ -61,7 +64,7 @@ class ContainerMessages:
         if document.seq is not None:
             body["message_id"] = document.seq
         async with self._slots:
-            answer = await self._cluster.call("POST", self._memories, msgspec.json.encode(body))
+            answer = await self._cluster.call("POST", self._memories, msgspec.json.encode(body), "working_memory_id")
         return answer["working_memory_id"], len(document.blob)
 
     async def read(self, references: Sequence[Reference]) -> dict[str, dict[str, Any]]:
@@ -76,7 +79,7 @@ class ContainerMessages:
 
     async def _search(self, ids: list[str]) -> dict[str, dict[str, Any]]:
         body = {"query": {"ids": {"values": ids}}, "size": len(ids), "_source": ["structured_data_blob"]}
-        answer = await self._call("POST", "working/_search", body) or _NOTHING
+        answer = await self._call("POST", "working/_search", body, "hits") or _NOTHING
         return {hit["_id"]: hit["_source"].get("structured_data_blob", {}) for hit in answer["hits"]["hits"]}
 
     async def _get(self, id_: str) -> dict[str, dict[str, Any]]:
@@ -94,10 +97,10 @@ class ContainerMessages:
         await self._call("POST", "working/_delete_by_query", query)
         await self._call("DELETE", f"sessions/{quote(head.key.id, safe='')}")
 
-    async def _call(self, method: str, path: str, body: Any = None) -> dict[str, Any] | None:
+    async def _call(self, method: str, path: str, body: Any = None, wanted: str = "") -> dict[str, Any] | None:
         """Send a request to a path below the container's memories. None: the path, or the container, does not exist."""
         try:
-            return await self._cluster.call(method, f"{self._memories}/{path}", body)
+            return await self._cluster.call(method, f"{self._memories}/{path}", body, wanted)
         except ClusterError as error:
             if error.status == 404:
                 return None
@@ -108,7 +111,7 @@ async def make_container(cluster: Cluster, prefix: str) -> str:
     """Create a memory container, and return its id. It needs neither an LLM nor an embedding model.
 
     Raises:
-        ClusterError: the cluster refuses. `is_disabled` tells whether it has memory containers switched off.
+        ClusterError: the cluster refuses. `lacks_containers` tells whether it has none.
     """
     configuration = {
         "index_prefix": prefix,
@@ -116,7 +119,7 @@ async def make_container(cluster: Cluster, prefix: str) -> str:
         "retention_policy": None,  # from 3.8: not the cluster's default policy
     }
     body = {"name": prefix, "description": "Sessions of the ML Commons gateway", "configuration": configuration}
-    answer = await cluster.call("POST", f"{CONTAINERS}/_create", body)
+    answer = await cluster.call("POST", f"{CONTAINERS}/_create", body, "memory_container_id")
     return str(answer["memory_container_id"])
 
 
@@ -136,6 +139,7 @@ async def delete_container(cluster: Cluster, container: str) -> None:
     await cluster.call("DELETE", f"{CONTAINERS}/{quote(container, safe='')}")
 
 
-def is_disabled(error: ClusterError) -> bool:
-    """Return whether the cluster has memory containers, but switched off."""
-    return error.status == 403 and _DISABLED in str(error)
+def lacks_containers(error: ClusterError) -> bool:
+    """Return whether the cluster has memory containers switched off, or ML Commons is not installed."""
+    marks = {403: _DISABLED, 400: _NO_HANDLER}
+    return error.status in marks and marks[error.status] in str(error)

@@ -18,6 +18,7 @@ import hashlib
 import json
 import secrets
 from collections.abc import Sequence
+from itertools import accumulate, takewhile
 from typing import Any
 
 import msgspec
@@ -247,6 +248,21 @@ def _read(source: dict[str, Any], type_: Any) -> Any:
     if found.version != VERSION:
         raise UnreadableSession(f"The session was written by a newer gateway (version {found.version})")
     return found
+
+
+def newest_within(records: Sequence[Record], most_bytes: int) -> list[Record]:
+    """Return the newest of `records` that have at most `most_bytes` together, or the last one.
+
+    A turn is not divided, as all its large texts are read with each of its messages.
+    """
+    sizes = (sum(size for _, size in all_documents(record)) for record in reversed(records))
+    count = sum(1 for _ in takewhile(lambda total: total <= most_bytes, accumulate(sizes)))
+    return list(records[-max(count, 1) :])
+
+
+def all_documents(record: Record) -> list[Reference]:
+    """Return the documents of a turn's messages and large texts."""
+    return record.messages + [part for parts in record.parts.values() for part in parts]
 
 
 def references(records: Sequence[Record], low: int, high: int) -> list[Reference]:

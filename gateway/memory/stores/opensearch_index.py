@@ -154,7 +154,7 @@ async def delete_incarnation(cluster: Cluster, index: str, incarnation: str) -> 
     query = {"query": {"term": {"incarnation": incarnation}}, "size": _MOST_DOCUMENTS, "_source": False}
     while True:
         await cluster.call("POST", f"/{index}/_refresh")
-        hits = (await cluster.call("POST", f"/{index}/_search", query))["hits"]["hits"]
+        hits = (await cluster.call("POST", f"/{index}/_search", query, "hits"))["hits"]["hits"]
         if not hits:
             return
         await cluster.write([({"delete": {"_index": index, "_id": hit["_id"]}}, None) for hit in hits])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from gateway.config.memory import OpenSearchStore as Settings
@@ -11,7 +13,7 @@ from gateway.memory.stores.opensearch_container import (
     ContainerMessages,
     container_exists,
     delete_container,
-    is_disabled,
+    lacks_containers,
     make_container,
 )
 from gateway.memory.stores.opensearch_index import INDEX, IndexMessages, Messages, make_indices
@@ -50,7 +52,7 @@ class Places:
                     f"{error}. `memory.opensearch.kind: container` needs ML Commons 3.3 or later with "
                     "`plugins.ml_commons.agentic_memory_enabled`; `index` needs neither"
                 ) from None
-            if not is_disabled(error):
+            if not lacks_containers(error):
                 raise
             self._log.warning("memory_kept_in_index", reason=str(error))
             return self.at(INDEX)
@@ -78,12 +80,14 @@ class Places:
 
     async def _container(self) -> str:
         """Return the id of the gateways' container; make it if there is none."""
-        claimed = await self._claimed()
-        if claimed and await container_exists(self._cluster, claimed):
-            return claimed
+        claim = await self._claim()
+        if claim and await container_exists(self._cluster, _container_in(claim)):
+            return _container_in(claim)
         made = await make_container(self._cluster, self._settings.prefix)
-        operation = "index" if claimed else "create"
-        action = {operation: {"_index": self.sessions, "_id": _CLAIM}}
+        place = {"_index": self.sessions, "_id": _CLAIM}
+        action: dict[str, Any] = {"create": place}
+        if claim:
+            action = {"index": {**place, "if_seq_no": claim["_seq_no"], "if_primary_term": claim["_primary_term"]}}
         [status] = await self._cluster.write([(action, msgspec.json.encode({"kind": _CLAIM, "body": {"id": made}}))])
         if status == 409:  # another gateway was faster
             await delete_container(self._cluster, made)
@@ -92,5 +96,13 @@ class Places:
 
     async def _claimed(self) -> str:
         """Return the id of the container that the gateways use, "" if they use none."""
-        found = await self._cluster.get(self.sessions, [_CLAIM])
-        return str(found[_CLAIM]["body"]["id"]) if found else ""
+        claim = await self._claim()
+        return _container_in(claim) if claim else ""
+
+    async def _claim(self) -> dict[str, Any] | None:
+        """Return the document that names the container, None if there is none."""
+        return (await self._cluster.get_documents(self.sessions, [_CLAIM])).get(_CLAIM)
+
+
+def _container_in(claim: dict[str, Any]) -> str:
+    return str(claim["_source"]["body"]["id"])

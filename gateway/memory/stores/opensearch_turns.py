@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from gateway.memory.model import Owner, Session, SessionKey
-from gateway.memory.store import StoreUnavailable, UnknownPosition, UnreadableSession
+from gateway.memory.store import NEWEST, StoreUnavailable, UnknownPosition, UnreadableSession
 from gateway.memory.stores.opensearch_cluster import Cluster
 from gateway.memory.stores.opensearch_documents import (
     Head,
@@ -30,6 +30,8 @@ _PIVOTS = 8
 _MOST_SESSIONS = 1_000
 """Most sessions on a page of the list, however many are asked for."""
 _MICROS = 1_000_000
+_DIGITS = 18
+"""Most digits of a time in microseconds that OpenSearch holds as a `long`."""
 
 
 class Turns:
@@ -59,24 +61,28 @@ class Turns:
         A head may have another number than its last record: a lower one, if its writer was killed before it wrote the
         number; or a higher one, if a record was not written or a late writer belongs to a deleted session.
         """
-        last: list[Record | None] = [None] * len(heads)
-        steps = {index: max(head.turns, 1) for index, head in enumerate(heads)}
-        while steps:
-            ids = [
-                record_id(heads[index].incarnation, turn + next_) for index, turn in steps.items() for next_ in (0, 1)
-            ]
-            found = await self._records(ids)
-            following = {}
-            for index, turn in steps.items():
-                for number in (turn, turn + 1):
-                    record = found.get(record_id(heads[index].incarnation, number))
-                    last[index] = record or last[index]
-                if record:
-                    following[index] = turn + 1
-                elif last[index] is None and turn > 1:
-                    following[index] = turn // 2
-            steps = following
-        return last
+        expected = [max(head.turns, 1) for head in heads]
+        ids = [
+            record_id(head.incarnation, number)
+            for head, turn in zip(heads, expected, strict=True)
+            for number in (turn, turn + 1)
+        ]
+        found = await self._records(ids)
+        pairs = zip(ids[::2], ids[1::2], strict=True)
+        return [
+            await self._last(head, turn, found.get(one), found.get(following))
+            for head, turn, (one, following) in zip(heads, expected, pairs, strict=True)
+        ]
+
+    async def _last(self, head: Head, turn: int, record: Record | None, following: Record | None) -> Record | None:
+        """Return the last record of a session. record, following: those of `turn` and of the turn after it."""
+        if record is None and turn > 1:
+            turn = await self._newest_from(head, turn - 1, NEWEST)
+            record, following = await self.numbered(head, (turn, turn + 1))
+        while following is not None:
+            turn += 1
+            record, following = following, (await self.numbered(head, (turn + 1,)))[0]
+        return record
 
     async def sessions(self, heads: Sequence[Head], last: Sequence[Record | None]) -> list[Session | None]:
         """Return the sessions with these last records, each with its system text; None for those without turns."""
@@ -113,7 +119,7 @@ class Turns:
 
     async def covering(self, head: Head, last: Record, low: int, high: int) -> list[Record]:
         """Return the records that hold the messages from seq `low` to below `high`, in order."""
-        newest = last.turn if high > last.first else await self._holding(head, last, high - 1)
+        newest = last.turn if high > last.first else await self._newest_from(head, last.turn, high - 1)
         records: list[Record] = [last] if newest == last.turn else []
         turn = newest - len(records)
         while (records[0].first if records else high) > low and turn > 0:
@@ -124,9 +130,12 @@ class Turns:
             turn -= len(page)
         return [record for record in records if record.end > low and record.first < high]
 
-    async def _holding(self, head: Head, last: Record, seq: int) -> int:
-        """Return the number of the turn that holds the message `seq`, by search among ever fewer turns."""
-        low, high = 1, last.turn
+    async def _newest_from(self, head: Head, turn: int, seq: int) -> int:
+        """Return the number of the newest turn up to `turn` that begins at the message `seq` or before; 1 if none does.
+
+        Searches among ever fewer turns.
+        """
+        low, high = 1, turn
         while low < high:
             step = max((high - low) // _PIVOTS, 1)
             pivots = list(range(low + step, high + 1, step))
@@ -199,7 +208,7 @@ class Turns:
         }
         if after:
             query["search_after"] = _position(after)
-        hits = (await self._cluster.call("POST", f"/{self.index}/_search", query))["hits"]["hits"]
+        hits = (await self._cluster.call("POST", f"/{self.index}/_search", query, "hits"))["hits"]["hits"]
         heads = [read_head(hit["_source"]) for hit in hits[:limit]]
         return heads, "{}:{}".format(*hits[limit - 1]["sort"]) if len(hits) > limit else ""
 
@@ -237,6 +246,6 @@ def _times(updated: float) -> dict[str, int]:
 
 def _position(after: str) -> list[Any]:
     micros, _, session = after.partition(":")
-    if not micros.isdecimal():
+    if not (micros.isascii() and micros.isdecimal() and len(micros) <= _DIGITS):
         raise UnknownPosition(f"{after!r} is not the `next` of a page of sessions")
     return [int(micros), session]

@@ -14,7 +14,7 @@ from pathlib import Path
 from gateway.config.memory import Memory
 from gateway.config.problems import ConfigError, ConfigProblem
 from gateway.memory.store import Store
-from gateway.memory.stores.paths import expand, find_fault
+from gateway.storage.paths import expand, find_fault
 
 Problems = Iterator[ConfigProblem]
 

@@ -19,8 +19,9 @@ from gateway.config.memory import Memory
 from gateway.memory.model import Owner, Page, Session, SessionKey, SessionPage, Turn
 from gateway.memory.store import NEWEST, StoreError, StoreUnavailable, TooLargeForStore, UnreadableSession, Unstorable
 from gateway.memory.stores import sqlite_rows as rows
-from gateway.memory.stores.paths import expand, state_directory
 from gateway.memory.stores.sqlite_database import open_database
+from gateway.storage.paths import UnusableFile, expand, state_directory
+from gateway.storage.sqlite import ForeignFile, error_code
 
 _T = TypeVar("_T")
 
@@ -78,9 +79,9 @@ class SqliteStore:
         """Append the turn in one transaction."""
         return await self._run(lambda connection: rows.append(connection, key, turn, turns, self._clock()))
 
-    async def load(self, key: SessionKey, before: int = NEWEST, limit: int = 100) -> Page:
+    async def load(self, key: SessionKey, before: int = NEWEST, limit: int = 100, most_bytes: int = 0) -> Page:
         """Return the newest `limit` messages with a seq below `before`, oldest first."""
-        return await self._run(partial(rows.load, key=key, before=before, limit=limit))
+        return await self._run(partial(rows.load, key=key, before=before, limit=limit, most_bytes=most_bytes))
 
     async def sessions(self, owner: Owner | None = None, after: str = "", limit: int = 100) -> SessionPage:
         """Return the sessions of `owner`, or all of the store, the last updated first."""
@@ -113,8 +114,12 @@ class SqliteStore:
             if self._connection is None:
                 self._connection = open_database(self._path)
             return work(self._connection)
+        except UnusableFile as error:
+            raise StoreUnavailable(str(error)) from error
+        except ForeignFile as error:
+            raise UnreadableSession(str(error)) from error
         except sqlite3.Error as error:
-            if _code(error) not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_TOOBIG):
+            if error_code(error) not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_TOOBIG):
                 self._disconnect()  # the next operation opens the file again
             raise _store_error(error, self._path) from error
         except UnicodeEncodeError as error:
@@ -128,7 +133,7 @@ class SqliteStore:
 
 def _store_error(error: sqlite3.Error, path: Path) -> StoreError:
     """Return the store's error for one of SQLite's (https://www.sqlite.org/rescode.html)."""
-    match _code(error):
+    match error_code(error):
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
             return StoreUnavailable(f"{path} is locked by another process: {error}. Try again")
         case sqlite3.SQLITE_TOOBIG:
@@ -137,8 +142,3 @@ def _store_error(error: sqlite3.Error, path: Path) -> StoreError:
             return UnreadableSession(f"{path} can't be read: {error}. Restore it from a backup, or name another path")
         case _:
             return StoreUnavailable(f"{path} can't be used: {error}. Check the disk and the file's permissions")
-
-
-def _code(error: sqlite3.Error) -> int:
-    """Return the primary result code, 0 if the error is not SQLite's own."""
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF

@@ -6,6 +6,7 @@ import hashlib
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate, takewhile
 from typing import Any, get_args
 
 import msgspec
@@ -32,7 +33,7 @@ from gateway.memory.store import (
     Unstorable,
 )
 from gateway.memory.stores.large import Place, put_back, take_out
-from gateway.memory.stores.sqlite_database import empty_log, transaction
+from gateway.storage.sqlite import empty_log, transaction
 
 _COLUMNS = "agent_id, tenant, caller, id, turns, messages, created, updated, system, pinned, number"
 _ROLES = get_args(Role)
@@ -149,12 +150,14 @@ def _write_message(connection: sqlite3.Connection, number: int, seq: int, turn: 
         connection.execute("INSERT INTO media_uses VALUES (?, ?, ?, ?)", (number, seq, place, found[0]))
 
 
-def load(connection: sqlite3.Connection, key: SessionKey, before: int, limit: int) -> Page:
+def load(connection: sqlite3.Connection, key: SessionKey, before: int, limit: int, most_bytes: int) -> Page:
     """Return a page of messages. Errors as `Store.load`."""
     with transaction(connection, "DEFERRED"):
         found = _find(connection, key)
         if found is None:
             raise not_found(key)
+        if most_bytes:
+            limit = _count_within(connection, found[1], before, limit, most_bytes)
         rows = connection.execute(
             "SELECT seq, messages.turn, turns.id, role, content, metadata"
             " FROM messages JOIN turns ON turns.session = messages.session AND turns.turn = messages.turn"
@@ -173,6 +176,18 @@ def load(connection: sqlite3.Connection, key: SessionKey, before: int, limit: in
                 media.setdefault(seq, []).append((place, data))
     messages = tuple(_decode(row, media.get(row[0], ())) for row in rows)
     return Page(messages, bool(messages) and messages[0].seq > 0)
+
+
+def _count_within(connection: sqlite3.Connection, number: int, before: int, limit: int, most_bytes: int) -> int:
+    """Return how many of the newest messages have at most `most_bytes` together; 1 if the newest has more."""
+    sizes = connection.execute(
+        "SELECT length(content) + (SELECT total(length(data)) FROM media_uses AS uses JOIN media ON number = medium"
+        " WHERE uses.session = messages.session AND uses.seq = messages.seq)"
+        " FROM messages WHERE session = ? AND seq < ? ORDER BY seq DESC LIMIT ?",
+        (number, min(before, NEWEST), limit),
+    )
+    within = takewhile(lambda total: total <= most_bytes, accumulate(size for (size,) in sizes))
+    return min(limit, max(1, sum(1 for _ in within)))
 
 
 def _decode(row: Sequence[Any], media: Sequence[tuple[str, bytes]]) -> StoredMessage:

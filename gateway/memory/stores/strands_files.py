@@ -22,11 +22,11 @@ from typing import ClassVar, TypeVar
 from gateway.config.memory import Memory
 from gateway.memory.model import Owner, Page, Session, SessionKey, SessionPage, Turn
 from gateway.memory.store import NEWEST, StoreUnavailable, UnreadableSession, Unstorable
-from gateway.memory.stores.atomic_files import locked_file
-from gateway.memory.stores.paths import expand, make_directory, state_directory
 from gateway.memory.stores.strands_paths import find_agents, key_of
 from gateway.memory.stores.strands_session import SessionFiles
 from gateway.memory.stores.strands_state import read_state
+from gateway.storage.atomic_files import locked_file
+from gateway.storage.paths import UnusableFile, expand, make_directory, state_directory
 
 _T = TypeVar("_T")
 
@@ -76,9 +76,9 @@ class StrandsFilesStore:
         """Append the turn."""
         return await self._run(lambda: self._files(key).append(turn, turns, self._clock()))
 
-    async def load(self, key: SessionKey, before: int = NEWEST, limit: int = 100) -> Page:
+    async def load(self, key: SessionKey, before: int = NEWEST, limit: int = 100, most_bytes: int = 0) -> Page:
         """Return the newest `limit` messages with a seq below `before`, oldest first."""
-        return await self._run(partial(self._files(key).load, before, limit))
+        return await self._run(partial(self._files(key).load, before, limit, most_bytes))
 
     async def sessions(self, owner: Owner | None = None, after: str = "", limit: int = 100) -> SessionPage:
         """Return the sessions of `owner`, or all of the store, the last updated first."""
@@ -108,6 +108,8 @@ class StrandsFilesStore:
             return work()
         except UnicodeEncodeError as error:
             raise Unstorable(f"The ids or the system text can't be written as UTF-8: {error}", "system") from error
+        except UnusableFile as error:
+            raise StoreUnavailable(str(error)) from error
         except OSError as error:
             where = error.filename or self._root
             if error.errno == errno.ELOOP:

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -33,8 +34,6 @@ from msgspec.structs import replace
 
 from gateway.memory.model import Message, Page, Session, SessionKey, StoredMessage, Turn
 from gateway.memory.store import SessionConflict, SessionNotFound, UnreadableSession, Unstorable
-from gateway.memory.stores.atomic_files import Write, read_file, replace_file, write_files
-from gateway.memory.stores.paths import make_directory
 from gateway.memory.stores.strands_paths import agent_directory, session_directory
 from gateway.memory.stores.strands_state import State, read_state, write_state
 from gateway.memory.stores.strands_turns import holds_turn, open_turns, turn_lines
@@ -46,12 +45,15 @@ from gateway.memory.strands import (
     starts_turn,
     to_record,
 )
+from gateway.storage.atomic_files import Write, read_file, replace_file, write_files
+from gateway.storage.paths import make_directory
 
 Lock = Callable[[Path], AbstractContextManager[None]]
 """Locks a session's directory, which need not exist, for other threads and processes."""
 
 
 _RECORD = msgspec.json.Decoder()
+_MESSAGE = re.compile(r"message_([0-9]{1,18})\.json")
 
 
 class SessionFiles:
@@ -74,7 +76,7 @@ class SessionFiles:
         except FileNotFoundError:
             return None  # deleted meanwhile
 
-    def load(self, before: int, limit: int) -> Page:
+    def load(self, before: int, limit: int, most_bytes: int) -> Page:
         """Return a page of messages. Errors as `Store.load`."""
         state = self._current()
         if state is None:
@@ -82,6 +84,8 @@ class SessionFiles:
         high = max(0, min(before, state.messages))
         low = max(0, high - limit)
         try:
+            if most_bytes:
+                low = self._first_within(low, high, most_bytes)
             with open_turns(self._turns, state.turns) as turns:
                 numbers = turns.numbered(low, high)
             found = []
@@ -199,6 +203,15 @@ class SessionFiles:
 
     # Files
 
+    def _first_within(self, low: int, high: int, most_bytes: int) -> int:
+        """Return the first seq from `low` on whose files to below `high` have at most `most_bytes`, or ``high - 1``."""
+        total = 0
+        for seq in range(high - 1, low - 1, -1):
+            total += self._message(seq).stat().st_size
+            if total > most_bytes and seq < high - 1:
+                return seq + 1
+        return low
+
     def _message(self, seq: int) -> Path:
         return self._messages / _file_name(seq)
 
@@ -226,8 +239,9 @@ class SessionFiles:
         """Return the content of the file of a message."""
         try:
             return encode_record(to_record(turn.messages[index], seq, turn.id))
-        except (TypeError, ValueError, RecursionError) as error:
-            raise Unstorable(f"This can't be written as JSON: {error}", f"messages[{index}]") from error
+        except (TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
+            reason = f"This can't be written as a message of Strands: {error}"
+            raise Unstorable(reason, f"messages[{index}]") from error
 
     def _make_directories(self, now: float) -> None:
         """Make the directories, and Strands' own files if it has not made them. Locked."""
@@ -250,6 +264,7 @@ def _file_name(seq: int) -> str:
 def _numbers(directory: Path) -> list[int]:
     """Return the numbers of the message files in `directory`, which need not exist, in ascending order."""
     try:
-        return sorted(int(path.stem.removeprefix("message_")) for path in directory.iterdir())
+        names = (_MESSAGE.fullmatch(path.name) for path in directory.iterdir())
+        return sorted(int(name[1]) for name in names if name)
     except FileNotFoundError:
         return []

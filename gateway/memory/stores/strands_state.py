@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from gateway.memory.model import SessionKey
 from gateway.memory.store import UnreadableSession
-from gateway.memory.stores.atomic_files import Write, read_file, replace_file, write_files
+from gateway.storage.atomic_files import Write, read_file, replace_file, write_files
 
 VERSION = 1
 _FILE = "gateway/state.json"

@@ -13,22 +13,30 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gateway.memory.stores.atomic_files import Write, read_file
+from gateway.memory.store import UnreadableSession
+from gateway.storage.atomic_files import Write, read_file
 
 _DIGEST = 32
 _LINE = 48
 
 
 class TurnLines:
-    """The open file, of whose lines `count` count."""
+    """The open file at `path`, of whose lines `count` count.
 
-    def __init__(self, descriptor: int, count: int) -> None:
+    Methods raise `UnreadableSession` if these lines are not all there.
+    """
+
+    def __init__(self, path: Path, descriptor: int, count: int) -> None:
+        self._path = path
         self._descriptor = descriptor
         self._count = count
 
     def first(self, index: int) -> int:
         """Return the number of the first message of the turn in line `index`."""
-        return int(os.pread(self._descriptor, _LINE, index * _LINE)[_DIGEST:])
+        try:
+            return int(os.pread(self._descriptor, _LINE, index * _LINE)[_DIGEST:])
+        except ValueError:
+            raise _damaged(self._path) from None
 
     def turns_before(self, seq: int) -> int:
         """Return how many turns begin before message `seq`."""
@@ -54,7 +62,7 @@ def open_turns(path: Path, count: int) -> Iterator[TurnLines]:
     """Open the file at `path`, of whose lines `count` count."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
-        yield TurnLines(descriptor, count)
+        yield TurnLines(path, descriptor, count)
     finally:
         os.close(descriptor)
 
@@ -66,12 +74,22 @@ def turn_lines(path: Path, count: int, turns: Iterable[tuple[str, int]]) -> Writ
 
 
 def holds_turn(path: Path, count: int, turn_id: str) -> bool:
-    """Return whether one of the first `count` lines is of the turn `turn_id`."""
+    """Return whether one of the first `count` lines is of the turn `turn_id`.
+
+    Raises:
+        UnreadableSession: the file has fewer lines.
+    """
     lines, digest = read_file(path)[: count * _LINE], _digest(turn_id)
+    if len(lines) < count * _LINE:
+        raise _damaged(path)
     found = lines.find(digest)
     while found % _LINE and found >= 0:  # a part of a line that looks like it
         found = lines.find(digest, found + 1)
     return found >= 0
+
+
+def _damaged(path: Path) -> UnreadableSession:
+    return UnreadableSession(f"{path} does not have the lines of all turns. Restore it from a backup")
 
 
 def _digest(turn_id: str) -> bytes:

@@ -112,6 +112,7 @@ REFUSED: dict[str, tuple[Any, type[UnreadableEvent], str]] = {
     "null": (None, MalformedBlob, "blob"),
     "text that is no JSON": ("{", MalformedBlob, "blob"),
     "text of a number": ("1", MalformedBlob, "blob"),
+    "text that is nested too deeply": ("[" * 200_000, MalformedBlob, "blob"),
 }
 
 

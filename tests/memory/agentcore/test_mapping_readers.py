@@ -29,6 +29,7 @@ from tests.memory.agentcore.payloads import (
     spoken,
     wrapped,
 )
+from tests.memory.conversations import nested
 
 # Events of other writers
 
@@ -58,6 +59,21 @@ FOREIGN: dict[str, tuple[list[dict[str, Any]], dict[str, str], list[Message]]] =
         [results({"id": "1", "name": "search", "content": {"cats": 3}, "properties": {"status": "error"}})],
         {},
         [Message("user", ({"toolResult": {"toolUseId": "1", "status": "error", "content": [{"json": {"cats": 3}}]}},))],
+    ),
+    "result with members of its own": (
+        [results({"id": "1", "content": "x", "status": "error", "elementId": "e", "properties": {"toolUseId": "2"}})],
+        {},
+        [
+            Message(
+                "user",
+                ({"toolResult": {"toolUseId": "1", "status": "error", "elementId": "e", "content": [{"text": "x"}]}},),
+            )
+        ],
+    ),
+    "call with members of its own": (
+        [calls({"id": "1", "name": "now", "arguments": {}, "type": "t", "properties": {"name": "other", "input": 1}})],
+        {},
+        [Message("assistant", ({"toolUse": {"toolUseId": "1", "name": "now", "input": {}, "type": "t"}},))],
     ),
     "result without content": (
         [results({"id": "1", "content": None})],
@@ -170,6 +186,11 @@ def test_unreadable_events_are_refused_with_their_place(name: str) -> None:
     assert (type(caught.value), caught.value.place) == (error, place)
 
 
+def test_content_that_is_nested_too_deeply_is_refused() -> None:
+    with pytest.raises(MalformedBlob, match="nested too deeply"):
+        from_event([spoken("USER", "a"), content({"type": "object", "object": nested()})])
+
+
 # The plug-in of AWS for Strands
 
 
@@ -228,6 +249,21 @@ def test_text_of_our_own_that_looks_like_the_plugins_is_a_text() -> None:
         assert from_event(event.payload, {**event.metadata, **values}) == [Message("user", ({"text": text},))]
 
 
-def test_malformed_record_of_the_plugin_is_refused() -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        record("system", {"text": "a"}),
+        record("user", {"text": "a"}, redact_message="b"),
+        record("user", "a"),
+        record("user", {"text": "a"}, created_at="today"),
+    ],
+    ids=["role", "redacted", "content", "time"],
+)
+def test_malformed_record_of_the_plugin_is_refused(text: str) -> None:
     with pytest.raises(MalformedBlob):
-        from_event([spoken("USER", record("system", {"text": "a"}))])
+        from_event([spoken("USER", text)])
+
+
+def test_text_that_only_begins_like_a_record_is_a_text() -> None:
+    text = '{"message":' + "[" * 200_000
+    assert from_event([spoken("USER", text)]) == [Message("user", ({"text": text},))]

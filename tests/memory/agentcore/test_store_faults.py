@@ -292,6 +292,10 @@ async def test_what_does_not_fit_is_refused_before_anything_is_written(
         (TooLargeForStore, turn(user("a"), user("b" * 5_000_001))),
         (Unstorable, turn(user("a"), user("\ud800"))),
         (Unstorable, turn(user("a"), id_="x" * 257)),
+        (Unstorable, turn(user("a"), id_="\ud800")),
+        (Unstorable, turn(user("a", image("\ud800" * 1_000_000)))),
+        (Unstorable, turn(user("a"), system="\ud800")),
+        (TooLargeForStore, turn(user("a"), system="b" * 5_000_001)),
         (Unstorable, turn(user({"image": {"source": {"gatewayMedia": {"sha256": "", "events": []}}}}))),
     ]
     for error, added in refused:

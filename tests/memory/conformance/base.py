@@ -40,6 +40,9 @@ class StoreTests:
     media_size: ClassVar[int] = 300_000
     """Characters of base64 of a medium that the store can keep."""
 
+    limits_bytes: ClassVar[bool] = True
+    """The store can limit the bytes of a page."""
+
     def as_stored(self, message: Message) -> Message:
         """Return what the store gives back for `message`: the same, but for losses that its documentation states."""
         return message

@@ -16,6 +16,7 @@ from tests.memory.conversations import (
     image,
     key,
     medium,
+    nested,
     text,
     texts,
     tool_result,
@@ -52,6 +53,12 @@ class ContentTests(StoreTests):
         await store.append(key(), turn(*messages), 0)
         page = await (await open_store()).load(key())
         assert [stored.message for stored in page.messages] == [self.as_stored(message) for message in messages]
+
+    async def test_content_that_is_nested_too_deeply_is_refused(self, store: Store) -> None:
+        with pytest.raises(Unstorable) as caught:
+            await store.append(key(), turn(user("before"), assistant(tool_use("call-1", deep=nested()))), 0)
+        assert caught.value.place.startswith("messages[1]")
+        assert await store.session(key()) is None
 
     async def test_large_media_come_back(self, store: Store, open_store: OpenStore) -> None:
         one, two = medium(self.media_size, 1), medium(self.media_size, 2)
@@ -111,6 +118,19 @@ class ContentTests(StoreTests):
         assert (exact.messages, exact.more) == (everything[:2], False)
         none = await store.load(key(), before=0)
         assert (none.messages, none.more) == ((), False)
+
+    async def test_pages_are_limited_in_bytes(self, store: Store) -> None:
+        for number, size in enumerate([10, 1_000, 100_000, 10, 1_000]):
+            await store.append(key(), turn(user(image(medium(size))), assistant("ok")), number)
+        seqs: list[list[int]] = []
+        before = 10
+        while before:
+            page = await store.load(key(), before, limit=100, most_bytes=10_000)
+            seqs.append([stored.seq for stored in page.messages])
+            before = seqs[-1][0]
+            assert page.more == (before > 0)
+        assert [seq for page in reversed(seqs) for seq in page] == list(range(10))
+        assert not self.limits_bytes or [4] in seqs or [4, 5] in seqs
 
     async def test_long_session(self, store: Store) -> None:
         for number in range(0, 120, 40):

@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 
 from gateway.config.memory import Memory
-from gateway.memory.model import Owner, SessionKey, Turn
+from gateway.memory.model import Message, Metadata, Owner, SessionKey, Turn
 from gateway.memory.store import SessionConflict, StoreUnavailable, UnreadableSession, Unstorable
-from gateway.memory.stores import atomic_files, strands_session
+from gateway.memory.stores import strands_session
 from gateway.memory.stores.registry import build_store
 from gateway.memory.stores.strands_files import StrandsFilesStore
 from gateway.memory.stores.strands_paths import decode_name, encode_name
 from gateway.memory.strands import encode_record, to_record
+from gateway.storage import atomic_files
 from tests.memory.conversations import assistant, key, texts, tool_result, tool_use, turn, user
 from tests.memory.store_conformance import NewStore, StoreConformance
 
@@ -289,6 +290,25 @@ async def test_state_that_cannot_be_read(store: StrandsFilesStore, tmp_path: Pat
     assert [one.key for one in (await store.sessions()).sessions] == [key("other")]
 
 
+@pytest.mark.parametrize("lines", [b"", b"x" * 40])
+async def test_turns_that_are_cut(store: StrandsFilesStore, tmp_path: Path, lines: bytes) -> None:
+    await store.append(key(), turn(), 0)
+    (agent(tmp_path) / "gateway" / "turns").write_bytes(lines)
+    for work in (store.load(key()), store.append(key(), turn(), 1)):
+        with pytest.raises(UnreadableSession, match="turns does not have the lines"):
+            await work
+    assert len((await store.sessions()).sessions) == 1
+    assert await store.delete(key())
+
+
+async def test_other_files_among_pending_messages_are_left(store: StrandsFilesStore, tmp_path: Path) -> None:
+    await store.append(key(), turn(), 0)
+    (agent(tmp_path) / "gateway" / "pending" / ".DS_Store").touch()
+    assert (await store.append(key(), turn(), 1)).turns == 2
+    assert names(agent(tmp_path) / "gateway" / "pending") == [".DS_Store"]
+    assert await store.delete(key())
+
+
 async def test_state_of_a_newer_gateway(store: StrandsFilesStore, tmp_path: Path) -> None:
     await store.append(key(), turn(), 0)
     path = agent(tmp_path) / "gateway" / "state.json"
@@ -317,6 +337,23 @@ async def test_symbolic_links_are_not_followed(store: StrandsFilesStore, tmp_pat
 async def test_content_that_is_not_json(store: StrandsFilesStore, value: Any) -> None:
     with pytest.raises(Unstorable) as caught:
         await store.append(key(), turn(user("before"), user({"text": value})), 0)
+    assert caught.value.place == "messages[1]"
+    assert await store.session(key()) is None
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        user(tool_result("1", "text")),  # type: ignore[arg-type]
+        user("a", metadata=Metadata(created=1e30)),
+        user("a", metadata=Metadata(created=float("nan"))),
+        user("a", metadata=Metadata(extra={"strands": {"message": 1}})),
+    ],
+    ids=["result", "late", "no time", "extra"],
+)
+async def test_message_that_strands_can_not_have(store: StrandsFilesStore, message: Message) -> None:
+    with pytest.raises(Unstorable) as caught:
+        await store.append(key(), turn(user("before"), message), 0)
     assert caught.value.place == "messages[1]"
     assert await store.session(key()) is None
 

@@ -99,6 +99,7 @@ def test_message_that_strands_redacts_later_shows_what_replaced_it() -> None:
         {"message": {"role": "user", "content": ["text"]}},
         {"message": {"role": "user", "content": [], "metadata": []}},
         {"message": {"role": "user", "content": [], "metadata": {"custom": {"gateway": {"created": "x"}}}}},
+        {"message": {"role": "user", "content": [], "metadata": {"custom": {"gateway": {"turn": 5}}}}},
         {"message": {"role": "user", "content": [], "metadata": {"usage": {"inputTokens": "x"}}}},
         {"message": {"role": "user", "content": []}, "created_at": 5},
     ],

@@ -18,11 +18,15 @@ from strands.session import FileSessionManager, RepositorySessionManager
 from strands.types.exceptions import SessionException
 from strands.types.session import SessionMessage
 
+from gateway.config.memory import AgentCoreStore as Settings
 from gateway.memory.model import Metadata, Owner, Page, SessionKey, Turn, Usage
 from gateway.memory.store import Store
+from gateway.memory.stores.agentcore import AgentCoreStore
 from gateway.memory.stores.sqlite import SqliteStore
 from gateway.memory.stores.strands_files import StrandsFilesStore
 from gateway.memory.strands_repository import StrandsRepository
+from tests.memory.agentcore.conftest import connect
+from tests.memory.agentcore.emulator import Emulator, Faults
 from tests.memory.conversations import assistant, tool_result, tool_use, turn, user
 from tests.memory.in_memory_store import InMemoryStore
 from tests.memory.strands.scripted import PNG, ScriptedModel, agent, call, image, plain
@@ -30,7 +34,7 @@ from tests.memory.strands.scripted import PNG, ScriptedModel, agent, call, image
 ID = "gws-support-0001"
 KEY = SessionKey(Owner("support"), ID)
 IMAGE = {"image": {"format": "png", "source": {"bytes": b64encode(PNG).decode()}}}
-META = Metadata(created=1_750_000_000.5, provider="bedrock/converse", usage=Usage(1, 2, 3), extra={"trace": [1]})
+META = Metadata(created=1_750_000_000.5, provider="bedrock/converse", usage=Usage(1, 2, 3), extra={"trace": "1"})
 
 
 class Place:
@@ -67,13 +71,22 @@ class Place:
         return asyncio.run(run())
 
 
-@pytest.fixture(params=["FileSessionManager", "strands_files", "sqlite", "in memory"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+@pytest.fixture(scope="module")
+def emulator() -> Iterator[Emulator]:
+    with Emulator() as emulator:
+        yield emulator
+
+
+@pytest.fixture(params=["FileSessionManager", "strands_files", "sqlite", "agentcore", "in memory"])
+def place(request: pytest.FixtureRequest, tmp_path: Path, emulator: Emulator) -> Place:
     in_memory = InMemoryStore()
+    emulator.reset(Faults())
+    settings = Settings(memory_id=emulator.memory_id, endpoint=emulator.url)
     stores: dict[str, Callable[[], Store]] = {
         "FileSessionManager": lambda: StrandsFilesStore(tmp_path / "sessions"),
         "strands_files": lambda: StrandsFilesStore(tmp_path / "sessions"),
         "sqlite": lambda: SqliteStore(tmp_path / "memory.sqlite3"),
+        "agentcore": lambda: AgentCoreStore(settings, connect, pause=0.001),
         "in memory": lambda: in_memory,
     }
     return Place(stores[request.param], repository=request.param != "FileSessionManager")

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from gateway.memory.store import StoreUnavailable
+from gateway.storage.paths import UnusableFile
 
 
 class Write(NamedTuple):
@@ -84,7 +84,7 @@ def locked_file(path: Path, seconds: float) -> Iterator[None]:
     """Lock the file for other threads and processes; make it if it does not exist.
 
     Raises:
-        StoreUnavailable: another one has had it locked for `seconds`.
+        UnusableFile: another one has had it locked for `seconds`.
     """
     deadline = time.monotonic() + seconds
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -96,7 +96,7 @@ def locked_file(path: Path, seconds: float) -> Iterator[None]:
             except BlockingIOError:
                 if time.monotonic() > deadline:
                     reason = f"Another process has locked {path} for {seconds:g} s. Is it stopped?"
-                    raise StoreUnavailable(reason) from None
+                    raise UnusableFile(reason) from None
                 time.sleep(_PAUSE)
         yield
     finally:

@@ -1,4 +1,4 @@
-"""Where stores of files are, and how their directories and files are made: readable by their owner only."""
+"""Where the gateway's files are, and how their directories and files are made: readable by their owner only."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from gateway.memory.store import StoreUnavailable
+
+class UnusableFile(Exception):
+    """A file or directory can't be made, written to or locked. The message says why and what to do."""
 
 
 def state_directory(environ: Mapping[str, str] = os.environ) -> Path:
@@ -27,7 +29,7 @@ def make_directory(path: Path) -> None:
     """Make the directory and its parents if they don't exist; new ones with mode 0700.
 
     Raises:
-        StoreUnavailable: it can't be made, or is not a directory that can be written to.
+        UnusableFile: it can't be made, or is not a directory that can be written to.
     """
     reason = find_fault(path)
     if reason:
@@ -58,7 +60,7 @@ def make_file(path: Path) -> None:
     """Make an empty file with mode 0600, and its directory, if they don't exist.
 
     Raises:
-        StoreUnavailable: it can't be made, or can't be written to.
+        UnusableFile: it can't be made, or can't be written to.
     """
     make_directory(path.parent)
     try:
@@ -67,6 +69,6 @@ def make_file(path: Path) -> None:
         raise unusable(path, error.strerror or str(error)) from error
 
 
-def unusable(path: Path, reason: str) -> StoreUnavailable:
+def unusable(path: Path, reason: str) -> UnusableFile:
     """Return the error for a path that can't be used."""
-    return StoreUnavailable(f"{path} can't be used: {reason}. Make it writable for this user, or name another path")
+    return UnusableFile(f"{path} can't be used: {reason}. Make it writable for this user, or name another path")

@@ -1,0 +1,101 @@
+"""``mlc-gateway har``: recorded exchanges as HAR files, and back."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import click
+
+from gateway.cli.command import FILE, Command, Group
+from gateway.cli.filters import filter_options
+from gateway.cli.memory_store import bar, config_option
+from gateway.cli.output import fail
+from gateway.config.load import ConfigError, load
+from gateway.inspector.har import write_har
+from gateway.inspector.har_reader import InvalidHar, read_har
+from gateway.inspector.repeatable import put_media_back
+from gateway.inspector.store import Filter, InvalidFilter, RecordStore, StoreError
+from gateway.inspector.stores.registry import open_store
+from gateway.inspector.walk import oldest_first
+
+_EXAMPLES = """\
+mlc-gateway har export -c config/gateway.yaml --status error > errors.har
+mlc-gateway har export -c config/gateway.yaml --agent my-agent --media > agent.har
+mlc-gateway har import -c config/gateway.yaml traffic.har"""
+_BATCH = 100
+
+
+@click.group("har", cls=Group, short_help="Recorded exchanges as HAR files, and back.", examples=_EXAMPLES)
+def command() -> None:
+    """Write the exchanges that the gateway recorded to a HAR file, or put those of a file among them.
+
+    The settings name the store (`inspector`). The gateway may run or not.
+    """
+
+
+@command.command("export", cls=Command, group="har", short_help="Write a HAR file.", examples=_EXAMPLES.split("\n")[0])
+@click.option("--media", is_flag=True, help="Write media that were kept into the bodies, as base64.")
+@filter_options
+@config_option
+def export(config: Path | None, media: bool, wanted: Mapping[str, str]) -> int:
+    """Write recorded exchanges to standard output, the oldest first. All filters that are given must match."""
+    try:
+        with _opened(config) as store:
+            records = oldest_first(store, Filter(**wanted))  # type: ignore[arg-type]
+            chosen = (put_media_back(record, store.medium) for record in records) if media else records
+            for piece in write_har(chosen):
+                sys.stdout.buffer.write(piece)
+            sys.stdout.buffer.flush()
+    except InvalidFilter as error:
+        return fail("har export", 2, f"--{error.field}: {error}")
+    except (ConfigError, StoreError) as error:
+        return fail("har export", 2, str(error))
+    return 0
+
+
+@command.command(
+    "import",
+    cls=Command,
+    group="har",
+    short_help="Record the exchanges of a HAR file.",
+    examples=_EXAMPLES.split("\n")[2],
+)
+@click.argument("file", type=FILE, metavar="FILE")
+@config_option
+def import_(config: Path | None, file: Path) -> int:
+    """Put the exchanges of a HAR file among the recorded ones, to look at them in the page.
+
+    An exchange that is there already, by its id, is left as it is.
+    """
+    try:
+        with _opened(config) as store:
+            records = [record for record in read_har(file.read_bytes()) if store.get(record.id) is None]
+            with bar("importing exchanges", len(records)) as done:
+                for start in range(0, len(records), _BATCH):
+                    batch = records[start : start + _BATCH]
+                    store.add(batch)
+                    for _ in batch:
+                        done()
+    except InvalidHar as error:
+        return fail("har import", 2, f"{file}: {error}")
+    except (ConfigError, StoreError, OSError) as error:
+        return fail("har import", 2, str(error))
+    sys.stderr.write(f"{len(records)} exchanges imported\n")
+    return 0
+
+
+@contextmanager
+def _opened(config: Path | None) -> Iterator[RecordStore]:
+    """Open the store of the settings.
+
+    Raises:
+        ConfigError: the settings are wrong. StoreError: they name no store that can be read.
+    """
+    store = open_store(load(config).inspector)
+    if store is None:
+        raise StoreError("The settings record no exchanges: set inspector.enabled to true, and -c to the file.")
+    with closing(store):
+        yield store

@@ -1,0 +1,131 @@
+"""``mlc-gateway tail``: print the exchanges of a running gateway as they end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator, Mapping
+from datetime import datetime
+from typing import Any
+
+import aiohttp
+import click
+from rich.console import Console
+from rich.text import Text
+
+from gateway.cli.command import Command
+from gateway.cli.filters import filter_options
+from gateway.cli.output import fail, printable
+from gateway.inspector.event_stream import Event, read_events
+from gateway.migrate.gateways import ADMIN_TOKEN
+
+_EXAMPLES = """\
+mlc-gateway tail
+mlc-gateway tail --gateway http://gateway:9601 --status error
+mlc-gateway tail --agent my-agent --json | jq .target"""
+_LIVE = "/inspector/api/live"
+_RETRY = (1.0, 2.0, 5.0, 10.0)
+"""Seconds before the connection is made again, after each failure in a row."""
+_SILENCE = 60.0
+"""Seconds without an event after which the connection is taken for lost; the gateway sends one each 15 s."""
+
+
+class CanNotFollow(Exception):
+    """The gateway does not send its exchanges. The message says why, and what to do."""
+
+
+@click.command("tail", cls=Command, short_help="Print the exchanges of a running gateway.", examples=_EXAMPLES)
+@click.option(
+    "--gateway", "url", default="http://127.0.0.1:9601", metavar="URL",
+    help=f"Admin port of the gateway (default: http://127.0.0.1:9601). {ADMIN_TOKEN} holds its token.",
+)  # fmt: skip
+@filter_options
+@click.option("--json", "as_json", is_flag=True, help="Print JSON lines on a terminal, too.")
+def command(url: str, as_json: bool, wanted: Mapping[str, str]) -> int:
+    """Print each exchange in a line as it ends, until Ctrl-C. The gateway must record them (`inspector.enabled`).
+
+    All filters that are given must match; they are those of the page. If the connection is lost, it is made again, and
+    goes on where it was.
+    """
+    as_json = as_json or not sys.stdout.isatty()
+    try:
+        asyncio.run(_follow(url.rstrip("/"), wanted, as_json))
+    except CanNotFollow as error:
+        return fail("tail", 2, str(error))
+    return 0
+
+
+async def _follow(url: str, filters: Mapping[str, str], as_json: bool) -> None:
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    async for event in _events(url, filters):
+        value = json.loads(event.data)
+        if event.name == "problem":
+            sys.stderr.write(f"{printable(value['reason'])}; trying again\n")
+        for row in value if event.name == "rows" else ():
+            if as_json:
+                sys.stdout.write(json.dumps(row, ensure_ascii=False) + "\n")
+                sys.stdout.flush()
+            else:
+                console.print(_line(row))
+
+
+async def _events(url: str, filters: Mapping[str, str]) -> AsyncIterator[Event]:
+    """Yield the events of the gateway. Connect again when the connection is lost.
+
+    Raises:
+        CanNotFollow: the first connection fails, or the gateway refuses.
+    """
+    token = os.environ.get(ADMIN_TOKEN)
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=_SILENCE)
+    last, failures, connected = "", 0, False
+    async with aiohttp.ClientSession(timeout=timeout, headers=headers) as session:
+        while True:
+            try:
+                resume = {"Last-Event-ID": last} if last else {}
+                async with session.get(url + _LIVE, params=filters, headers=resume) as response:
+                    if response.status != 200:
+                        raise CanNotFollow(await _refusal(url, response))
+                    connected, failures = True, 0
+                    async for event in read_events(response.content):
+                        last = event.id or last
+                        yield event
+                reason = "the gateway ended the connection"
+            except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+                if not connected:
+                    reason = f"{url} can't be reached ({type(error).__name__}). Is it the admin port?"
+                    raise CanNotFollow(reason) from None
+                reason = f"the connection is lost ({type(error).__name__})"
+            seconds = _RETRY[min(failures, len(_RETRY) - 1)]
+            failures += 1
+            sys.stderr.write(f"{reason}; connecting again in {seconds:g} s\n")
+            await asyncio.sleep(seconds)
+
+
+async def _refusal(url: str, response: aiohttp.ClientResponse) -> str:
+    try:
+        error = (await response.json(content_type=None))["error"]
+        reason = " ".join(filter(None, (error.get("reason"), error.get("help"))))
+    except (ValueError, LookupError, TypeError, AttributeError):
+        reason = f"It answers {response.status}. Is it the admin port of a gateway that records exchanges?"
+    token = f" {ADMIN_TOKEN} must hold the token." if response.status == 401 else ""
+    return f"{url}: {printable(reason)}{token}"
+
+
+def _line(row: Mapping[str, Any]) -> Text:
+    """Return an exchange as a line for a terminal."""
+    moment = datetime.fromtimestamp(row["started"]).astimezone().strftime("%H:%M:%S")
+    status = row["status"]
+    style = "red" if status >= 500 or not status else "yellow" if status >= 400 else "green"
+    line = Text(f"{moment} ", "dim")
+    line.append(f"{status or 'cut':>3} ", style)
+    line.append(f"{row['seconds'] * 1000:7.0f} ms ", "dim")
+    line.append(f"{row['method']} {printable(row['target'])}")
+    about = [row[name] for name in ("agent", "provider", "strategy", "error") if row[name]]
+    tokens = [row[name] for name in ("input_tokens", "output_tokens") if row[name] is not None]
+    if tokens:
+        about.append("+".join(map(str, tokens)) + " tokens")
+    line.append("".join(f"  {printable(one)}" for one in [*about, *row["codes"]]), "cyan")
+    return line

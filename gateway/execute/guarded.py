@@ -1,0 +1,110 @@
+"""Shows requests and answers to guardrails, and writes what these change."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+from urllib.parse import parse_qs
+
+import msgspec
+
+from gateway.agents.resolver import ResolvedAgent
+from gateway.errors import InvalidInput
+from gateway.execute.answers import decode
+from gateway.execute.body import is_json, replace_members
+from gateway.execute.deliveries import model_name
+from gateway.notices import Notice
+from gateway.offload import run_here_if
+from gateway.policy.content import NoContent, answer_content, input_content, write_changes
+from gateway.policy.guardrails import AgentGuardrails, Checks
+from gateway.ports import ExecuteCall
+from gateway.unified.budget import Budget, is_small
+from gateway.unified.request import ExecuteRequest, read_execute
+
+_SMALL = 64 * 1024
+
+
+class GuardedCall:
+    """A request to run an agent, and its answer, under the agent's guardrails. agent: None if it can't be read."""
+
+    def __init__(
+        self, guardrails: AgentGuardrails, call: ExecuteCall, agent: ResolvedAgent | None, budget: Budget
+    ) -> None:
+        self._guardrails = guardrails
+        self._call = call
+        self._budget = budget
+        self._about = _about(call, agent)
+
+    async def check_input(self) -> tuple[ExecuteCall, tuple[Notice, ...]]:
+        """Return the call as the guardrails changed it, with a notice for each change.
+
+        Raises:
+            GuardrailRefused, GuardrailUnavailable: see `AgentGuardrails.check`.
+            InvalidInput, BodyTooLarge: the body breaks a rule.
+        """
+        call, guardrails = self._call, self._guardrails
+        if call.streaming or _in_background(call.raw_target):
+            guardrails.refuse_unheld()
+        if not is_json(call.headers.get("Content-Type", "")):
+            guardrails.unseen("input", "the body is not JSON")
+            return call, ()
+        request = await run_here_if(is_small(call.body), read_execute, call.body, self._budget)
+        try:
+            content = input_content(request)
+        except NoContent as error:
+            guardrails.unseen("input", str(error))
+            return call, ()
+        notices = await guardrails.check("input", self._about, content)
+        if not content.changes:
+            return call, ()
+        body = await run_here_if(request.is_small, _changed_body, request, content.changes)
+        return replace(call, body=body), notices
+
+    @property
+    def checks(self) -> Checks:
+        """What the guardrails did."""
+        return self._guardrails.checks
+
+    @property
+    def checks_answers(self) -> bool:
+        """True if a guardrail checks the answer, too."""
+        return self._guardrails.checks_answers
+
+    async def check_answer(self, body: bytes) -> tuple[bytes, tuple[Notice, ...]]:
+        """Return the answer's body as the guardrails changed it, with a notice for each change.
+
+        Raises:
+            GuardrailRefused, GuardrailUnavailable: see `AgentGuardrails.check`.
+        """
+        document = await run_here_if(len(body) <= _SMALL, decode, body)
+        try:
+            content = answer_content(document)
+        except NoContent as error:
+            self._guardrails.unseen("answer", str(error))
+            return body, ()
+        notices = await self._guardrails.check("answer", self._about, content)
+        if not content.changes:
+            return body, ()
+        return msgspec.json.encode(write_changes(document, content.changes)), notices
+
+
+def _in_background(target: str) -> bool:
+    values = parse_qs(target.partition("?")[2], keep_blank_values=True).get("async", [])
+    return any(value != "false" for value in values)
+
+
+def _about(call: ExecuteCall, agent: ResolvedAgent | None) -> dict[str, Any]:
+    about = {"id": call.agent_id, "name": "", "type": "", "provider": "", "model": ""}
+    if agent is not None:
+        known = agent.profile
+        about |= {"name": known.name, "type": known.type, "provider": known.provider, "model": model_name(known)}
+    return {"request_id": call.request_id, "agent": about}
+
+
+def _changed_body(request: ExecuteRequest, changes: dict[str, str]) -> bytes:
+    """Return the client's body with new texts. All other values keep their meaning; long strings keep their bytes."""
+    document = json.loads(request.extracted.text)
+    if any(token in text for text in changes.values() for token in request.extracted.blobs):
+        raise InvalidInput("A guardrail's text holds a name that the gateway uses for a payload of this request")
+    return b"".join(replace_members(request.extracted, write_changes(document, changes)))

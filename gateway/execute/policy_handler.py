@@ -1,0 +1,71 @@
+"""Runs of agents under the operator's policies: usage, budgets and guardrails around the use case itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from gateway.agents.resolver import ResolvedAgent, Resolver
+from gateway.config.schema import Settings
+from gateway.errors import GatewayError
+from gateway.execute.guarded import GuardedCall
+from gateway.execute.handler import Handler
+from gateway.execute.policy_run import PolicyRun
+from gateway.policy.budgets import Charge
+from gateway.policy.policies import Policies
+from gateway.ports import ExecuteCall, Forward
+from gateway.unified.budget import Budget
+
+
+class PolicyHandler:
+    """An `ExecuteHandler` around another."""
+
+    def __init__(self, handler: Handler, policies: Policies, resolver: Resolver, settings: Settings) -> None:
+        self._handler = handler
+        self._policies = policies
+        self._resolver = resolver
+        self._budget = Budget.from_limits(settings.limits)
+
+    def caller(self, lines: Iterable[bytes]) -> bytes:
+        """See `gateway.ports.FastHandler`."""
+        return self._handler.caller(lines)
+
+    def try_fast(self, agent_id: str, caller: bytes, body: bytes) -> Forward | None:
+        """See `gateway.ports.FastHandler`: never for agents with a budget or a guardrail."""
+        agent = self._resolver.peek(agent_id, caller)
+        if agent is None or self._policies.concern(agent_id, agent.profile.name):
+            return None
+        forward = self._handler.try_fast(agent_id, caller, body)
+        return None if forward is None else PolicyRun(self._policies, agent).attach(forward)
+
+    async def __call__(self, call: ExecuteCall) -> Forward:
+        """Return what to send for `call`.
+
+        Raises:
+            BudgetSpent, BudgetUnavailable, GuardrailRefused, GuardrailUnavailable: a policy refuses the run.
+            GatewayError: as the other handler.
+        """
+        policies = self._policies
+        agent = await self._find(call)
+        name = agent.profile.name if agent is not None else ""
+        charges: Sequence[Charge] = ()
+        if policies.budgets is not None:
+            charges = await policies.budgets.admit(call.agent_id, name, call.headers, call.temporary)
+        guardrails = policies.guardrails.of(call.agent_id, name) if policies.guardrails else None
+        if guardrails is None:
+            return PolicyRun(policies, agent, charges, call.streaming).attach(await self._handler(call))
+        guarded = GuardedCall(guardrails, call, agent, self._budget)
+        try:
+            checked, notices = await guarded.check_input()
+            forward = await self._handler(checked)
+        except GatewayError as error:
+            error.guardrails = tuple(guardrails.checks)
+            raise
+        body = checked.body if checked is not call else None
+        return PolicyRun(policies, agent, charges, call.streaming, guarded, body, notices).attach(forward)
+
+    async def _find(self, call: ExecuteCall) -> ResolvedAgent | None:
+        """Return the agent; None if it can't be read."""
+        try:
+            return await self._resolver.agent(call.agent_id, call.headers)
+        except GatewayError:
+            return None

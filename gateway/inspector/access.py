@@ -1,0 +1,197 @@
+"""Who may see the pages of the inspector: the token, a cookie in its place, and what keeps other web pages out.
+
+A browser logs in with the token and gets a cookie with a random number, which is forgotten when the gateway restarts,
+when the token changes, or after twelve hours.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+import secrets
+import time
+from collections.abc import Callable
+from urllib.parse import urlencode, urlsplit
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from gateway.config.types import Secret
+from gateway.errors import GatewayError
+from gateway.inspector.templating import render, static_files
+
+INSPECTOR = "/inspector"
+LOGIN, _LOGOUT, _STATIC = f"{INSPECTOR}/login", f"{INSPECTOR}/logout", f"{INSPECTOR}/static/{{name}}"
+HOME = f"{INSPECTOR}/"
+OWN_REQUEST = "X-MLC-Inspector"
+"""A header that the pages' scripts send with every POST. Other sites can't send it."""
+_COOKIE = "mlc_inspector"
+_SECONDS = 12 * 3600
+_MOST = 1000
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
+    "form-action 'self'; frame-ancestors 'none'"
+)
+_HEADERS = {
+    "Content-Security-Policy": _POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",  # with no-referrer, the login form's Origin would be null
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+class Forbidden(GatewayError):
+    """The request may come from another web page."""
+
+    status = 403
+    type = "Forbidden"
+
+
+class Access:
+    """Guards the pages below `INSPECTOR`. token: the admin port's. is_private: only the supervisor reaches the port."""
+
+    def __init__(self, token: Callable[[], Secret], is_private: bool) -> None:
+        self._token = token
+        self._is_private = is_private
+        self._sessions: dict[bytes, tuple[float, str]] = {}
+        """By the hash of a cookie: until when it is valid, and the token that it stands for."""
+
+    def routes(self) -> list[web.RouteDef]:
+        """Return the routes of the login, and of the files that browsers load."""
+        return [
+            web.get(LOGIN, self._show_login),
+            web.post(LOGIN, self._login),
+            web.post(_LOGOUT, self._logout),
+            web.get(_STATIC, _static),
+        ]
+
+    async def guard(self, request: web.Request, handler: Handler, has_token: bool) -> web.StreamResponse:
+        """Let a request through, or answer it. has_token: it came with the token.
+
+        Raises:
+            Forbidden: it may come from another web page.
+        """
+        place = request.match_info.route.resource
+        if self._is_private or (has_token and self._token()):
+            return await handler(request)
+        _check_host(request)
+        if request.method not in ("GET", "HEAD"):
+            _check_origin(request)
+        if place is not None and place.canonical in (LOGIN, _STATIC):
+            return await handler(request)
+        if not self._token():
+            return web.Response(status=401, text=render("no_token.html"), content_type="text/html")
+        if not self._knows(request.cookies.get(_COOKIE, "")):
+            return _ask_for_login(request)
+        if request.method not in ("GET", "HEAD") and OWN_REQUEST not in request.headers:
+            raise Forbidden(f"This request needs the header {OWN_REQUEST}, or the token.")
+        return await handler(request)
+
+    async def add_headers(self, request: web.Request, response: web.StreamResponse) -> None:
+        """Add the headers that keep scripts, frames and caches out."""
+        if request.path.startswith(INSPECTOR):
+            response.headers.update(_HEADERS)
+
+    async def _show_login(self, request: web.Request) -> web.Response:
+        return _login_page(200, _wanted_page(request.query.get("next", "")))
+
+    async def _login(self, request: web.Request) -> web.Response:
+        form = await request.post()
+        given, page = form.get("token"), form.get("next")
+        page = _wanted_page(page if isinstance(page, str) else "")
+        token = self._token().reveal()
+        if not token or not isinstance(given, str) or not hmac.compare_digest(given.strip().encode(), token.encode()):
+            return _login_page(403, page, "This is not the token. It is the value of listen.admin_token.")
+        response = web.HTTPSeeOther(page)
+        secure = request.secure or request.headers.get("X-Forwarded-Proto") == "https"
+        response.set_cookie(
+            _COOKIE,
+            self._begin(token),
+            max_age=_SECONDS,
+            path=INSPECTOR,
+            httponly=True,
+            samesite="Strict",
+            secure=secure,
+        )
+        raise response
+
+    async def _logout(self, request: web.Request) -> web.Response:
+        self._sessions.pop(_hash(request.cookies.get(_COOKIE, "")), None)
+        response = web.Response(status=204)
+        response.del_cookie(_COOKIE, path=INSPECTOR)
+        return response
+
+    def _begin(self, token: str) -> str:
+        cookie = secrets.token_urlsafe(32)
+        while len(self._sessions) >= _MOST:
+            del self._sessions[next(iter(self._sessions))]
+        self._sessions[_hash(cookie)] = (time.monotonic() + _SECONDS, token)
+        return cookie
+
+    def _knows(self, cookie: str) -> bool:
+        until, token = self._sessions.get(_hash(cookie), (0.0, ""))
+        return time.monotonic() < until and token == self._token().reveal()
+
+
+def _hash(cookie: str) -> bytes:
+    return hashlib.sha256(cookie.encode("utf-8", "surrogateescape")).digest()
+
+
+def _check_host(request: web.Request) -> None:
+    """Refuse a foreign name at a loopback address: by DNS rebinding, web pages of any site reach it.
+
+    Raises:
+        Forbidden: the name is neither localhost nor a loopback address.
+    """
+    address = request.transport.get_extra_info("sockname") if request.transport else None
+    if not isinstance(address, tuple) or not _is_loopback(address[0]):
+        return
+    name = urlsplit(f"//{request.host}").hostname or ""
+    if name != "localhost" and not name.endswith(".localhost") and not _is_loopback(name):
+        reason = (
+            f"[Host] The admin port listens on {address[0]}: open it as localhost, or send the token as Bearer token."
+        )
+        raise Forbidden(reason)
+
+
+def _is_loopback(text: str) -> bool:
+    try:
+        return ipaddress.ip_address(text).is_loopback
+    except ValueError:
+        return False
+
+
+def _check_origin(request: web.Request) -> None:
+    """Refuse a POST that another site's page sent.
+
+    Raises:
+        Forbidden: the Origin is not this server.
+    """
+    if urlsplit(request.headers.get("Origin", "")).netloc.lower() != request.host.lower():
+        raise Forbidden("[Origin] Only the inspector's own pages may send this, or a request with the token.")
+
+
+def _ask_for_login(request: web.Request) -> web.Response:
+    if "text/html" in request.headers.get("Accept", ""):
+        return web.Response(status=303, headers={"Location": f"{LOGIN}?{urlencode({'next': request.path_qs})}"})
+    reason = f"The inspector needs a token: log in at {LOGIN}, or send `Authorization: Bearer <token>`."
+    return web.json_response({"error": {"type": "Unauthorized", "reason": reason}, "status": 401}, status=401)
+
+
+def _wanted_page(page: str) -> str:
+    """Return the page to show after the login: one of the inspector's own."""
+    return page if page.startswith(HOME) and page.isprintable() else HOME
+
+
+def _login_page(status: int, page: str, fault: str = "") -> web.Response:
+    return web.Response(status=status, text=render("login.html", next=page, fault=fault), content_type="text/html")
+
+
+async def _static(request: web.Request) -> web.Response:
+    found = static_files().get(request.match_info["name"])
+    if found is None:
+        raise web.HTTPNotFound
+    return web.Response(body=found[1], content_type=found[0], charset="utf-8")

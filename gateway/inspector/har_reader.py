@@ -1,0 +1,163 @@
+"""Reads exchanges from HAR 1.2 files, those of other programs too; `gateway.inspector.har` writes them."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from datetime import UTC, datetime
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+
+from gateway.inspector.har import EXTENSION, VERSION, body_bytes
+from gateway.observe.record import Body, ExchangeRecord, HttpMessage
+from gateway.proxy.routes import route
+
+
+class InvalidHar(Exception):
+    """A file is no HAR 1.2. The message says where, what was expected, and what is there."""
+
+
+def read_har(data: bytes) -> list[ExchangeRecord]:
+    """Return the exchanges of a HAR file, in its order. Entries of other programs have no ``_mlc``.
+
+    Raises:
+        InvalidHar: it is no HAR, or an entry lacks what HAR requires.
+    """
+    try:
+        document = msgspec.json.decode(data.removeprefix(b"\xef\xbb\xbf"))
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise InvalidHar(f"The file is no JSON document: {error}") from None
+    entries = _member(_member(document, "log", "", dict), "entries", "log", list)
+    return [_record(entry, f"log.entries[{index}]") for index, entry in enumerate(entries)]
+
+
+def _record(entry: Any, place: str) -> ExchangeRecord:
+    if not isinstance(entry, dict):
+        raise InvalidHar(f"{place} must be an object, not {type(entry).__name__}.")
+    request, response = _member(entry, "request", place, dict), _member(entry, "response", place, dict)
+    sent = HttpMessage(_headers(request, f"{place}.request"), _posted(request, f"{place}.request"))
+    got = HttpMessage(_headers(response, f"{place}.response"), _content(response, f"{place}.response"))
+    extension = entry.get(EXTENSION)
+    if isinstance(extension, dict) and extension.get("version") == VERSION:
+        return _own(extension, sent, got, place)
+    return _foreign(entry, sent, got, place)
+
+
+def _own(extension: dict[str, Any], sent: HttpMessage, got: HttpMessage, place: str) -> ExchangeRecord:
+    """Return the record of an entry that the gateway wrote."""
+    extra = dict(extension)
+    answer = got if extra.pop("answer", True) else None
+    del extra["version"]
+    messages: dict[str, Any] = {"request": sent, "response": answer}
+    if "response" in extra:
+        messages |= {"response": extra.pop("response"), "answered": answer}
+    try:
+        return msgspec.convert({**extra, **msgspec.to_builtins(messages)}, ExchangeRecord)
+    except msgspec.ValidationError as error:
+        raise InvalidHar(f"{place}.{EXTENSION}: {error}") from None
+
+
+def _foreign(entry: dict[str, Any], sent: HttpMessage, got: HttpMessage, place: str) -> ExchangeRecord:
+    """Return the record of another program's entry."""
+    method, url = (_member(entry["request"], name, f"{place}.request", str) for name in ("method", "url"))
+    parts = urlsplit(url)
+    target = parts.path + (f"?{parts.query}" if parts.query else "") or "/"
+    found = route(method, parts.path)
+    return ExchangeRecord(
+        id=hashlib.sha256(msgspec.json.encode([place, entry])).hexdigest()[:16],
+        started=_started(entry, place),
+        seconds=_number(entry, "time", place) / 1000,
+        method=method,
+        target=target,
+        intent=str(found.intent),
+        status=int(_number(entry["response"], "status", f"{place}.response")),
+        connection=_connection(entry.get("connection")),
+        agent_id=found.id if found.kind == "agents" else "",
+        user_agent=next((value for name, value in sent.headers if name.lower() == "user-agent"), ""),
+        request=sent,
+        response=got,
+    )
+
+
+def _connection(name: Any) -> int:
+    """Return a number for another program's name of a connection, the same for the same name; 0 for none."""
+    return int(hashlib.sha256(name.encode()).hexdigest()[:12], 16) if isinstance(name, str) and name else 0
+
+
+def _started(entry: dict[str, Any], place: str) -> float:
+    text = _member(entry, "startedDateTime", place, str)
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidHar(f"{place}.startedDateTime must be a time in ISO 8601, not {text!r}.") from None
+    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+
+
+def _headers(message: dict[str, Any], place: str) -> tuple[tuple[str, str], ...]:
+    found = message.get("headers", [])
+    try:
+        pairs = msgspec.convert(found, list[dict[str, Any]])
+        return tuple((msgspec.convert(pair["name"], str), msgspec.convert(pair["value"], str)) for pair in pairs)
+    except (msgspec.ValidationError, KeyError):
+        raise InvalidHar(f"{place}.headers must be a list of objects with name and value.") from None
+
+
+def _posted(request: dict[str, Any], place: str) -> Body:
+    size = _size(request)
+    post = request.get("postData")
+    if not isinstance(post, dict):
+        return Body(size)
+    text = post.get("text", "")
+    if not isinstance(text, str):
+        raise InvalidHar(f"{place}.postData.text must be a string, not {type(text).__name__}.")
+    encoding = _encoding(post.get("_encoding"))
+    body = Body(size, text if post.get("_recorded", True) else None, encoding, str(post.get("_omitted", "")))
+    return _checked(body, f"{place}.postData")
+
+
+def _content(response: dict[str, Any], place: str) -> Body:
+    content = response.get("content")
+    size = _size(response)
+    if not isinstance(content, dict):
+        return Body(size)
+    text = content.get("text")
+    if text is not None and not isinstance(text, str):
+        raise InvalidHar(f"{place}.content.text must be a string, not {type(text).__name__}.")
+    encoding = _encoding(content.get("encoding"))
+    return _checked(Body(size, text, encoding, str(content.get("_omitted", ""))), f"{place}.content")
+
+
+def _encoding(name: Any) -> Literal["", "base64"]:
+    return "base64" if name == "base64" else ""
+
+
+def _checked(body: Body, place: str) -> Body:
+    """Return the body with the size of its content where the file does not tell its own (-1)."""
+    try:
+        content = body_bytes(body)
+    except msgspec.ValidationError:
+        raise InvalidHar(f"{place}.text is no base64, as its encoding says.") from None
+    return msgspec.structs.replace(body, size=len(content)) if body.size < 0 else body
+
+
+def _size(message: dict[str, Any]) -> int:
+    size = message.get("bodySize", -1)
+    return size if isinstance(size, int) else -1
+
+
+def _number(value: dict[str, Any], name: str, place: str) -> float:
+    found = value.get(name)
+    if isinstance(found, bool) or not isinstance(found, int | float) or not math.isfinite(found):
+        raise InvalidHar(f"{place}.{name} must be a number, not {found!r}.")
+    return found
+
+
+def _member(value: Any, name: str, place: str, kind: type[dict[str, Any] | list[Any] | str]) -> Any:
+    found = value.get(name) if isinstance(value, dict) else None
+    if not isinstance(found, kind):
+        where = f"{place}.{name}".lstrip(".")
+        expected = {"dict": "an object", "list": "an array", "str": "a string"}[kind.__name__]
+        raise InvalidHar(f"{where} must be {expected}. Is the file a HAR 1.2?")
+    return found

@@ -1,0 +1,92 @@
+"""The live list: server-sent events with the exchanges of all workers as they are stored."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+
+import msgspec
+from aiohttp import web
+
+from gateway.errors import GatewayError
+from gateway.inspector.queries import read_filter, read_number
+from gateway.inspector.reader import Reader
+from gateway.inspector.rows import row_as_json
+from gateway.inspector.store import Filter, RecordStore, Row
+
+_BATCH = 200
+_EARLIEST, _LATEST = 0.2, 1.0
+"""Seconds between two reads of the store, after one that found rows, and after several that found none."""
+_FAILED = 15.0
+"""The most seconds between two reads of a store that fails."""
+_HEARTBEAT = 15.0
+
+
+class Live:
+    """Answers with `rows` (a JSON list, the event's id is the last position), `problem` and `alive` events.
+
+    It reads the store again and again, so all workers' exchanges come, whichever process stored them. `Last-Event-ID`
+    or the query's `after` says after which position to begin; without them, with what is stored from now on.
+    """
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._stopping = asyncio.Event()
+
+    def stop(self) -> None:
+        """End all responses."""
+        self._stopping.set()
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        """Send events until the client disconnects."""
+        wanted = read_filter(request.query, ("after",))
+        resumed = {"after": request.headers.get("Last-Event-ID") or request.query.get("after", "")}
+        after = read_number(resumed, "after")
+        if after is None:
+            after = await self._reader.ask(_newest)
+        await self._reader.ask(lambda store: store.newer(wanted, after, 1))  # a filter may be refused
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"})
+        await response.prepare(request)
+        with contextlib.suppress(ConnectionError):
+            await self._send(response, wanted, after)
+        return response
+
+    async def _send(self, response: web.StreamResponse, wanted: Filter, after: int) -> None:
+        pause, heard = _EARLIEST, time.monotonic()
+        await response.write(event("alive", {}))
+        while not self._stopping.is_set():
+            try:
+                rows, after = await self._reader.ask(lambda store, after=after: _read(store, wanted, after))  # type: ignore[misc]
+            except GatewayError as error:
+                pause = min(pause * 2, _FAILED)
+                await response.write(event("problem", {"reason": error.reason, "seconds": pause}))
+            else:
+                pause = _EARLIEST if rows else min(pause * 1.5, _LATEST)
+                if rows or time.monotonic() - heard > _HEARTBEAT:
+                    heard = time.monotonic()
+                    shown = [row_as_json(row) for row in rows]
+                    await response.write(event("rows", shown, after) if rows else event("alive", {}))
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), pause)
+
+
+def event(name: str, data: object, id: int | None = None) -> bytes:
+    """Return a server-sent event. msgspec writes JSON in one line."""
+    number = b"" if id is None else b"id: %d\n" % id
+    return b"%bevent: %b\ndata: %b\n\n" % (number, name.encode(), msgspec.json.encode(data))
+
+
+def _newest(store: RecordStore) -> int:
+    return max((row.position for row in store.rows(Filter(), None, 1)), default=0)
+
+
+def _read(store: RecordStore, wanted: Filter, after: int) -> tuple[list[Row], int]:
+    """Return the next rows, and the position that they reach: what a filter passed over is not read again."""
+    newest = _newest(store)
+    if newest <= after:
+        return [], after
+    rows = store.newer(wanted, after, _BATCH)
+    if len(rows) == _BATCH:
+        return rows, rows[-1].position
+    return rows, max([after, newest, *(row.position for row in rows)])

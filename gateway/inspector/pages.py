@@ -1,0 +1,205 @@
+"""The inspector's pages and their data: routes below `/inspector/` on the admin port."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from gateway.errors import GatewayError, InvalidInput, Problem
+from gateway.inspector import view
+from gateway.inspector.access import HOME, INSPECTOR
+from gateway.inspector.diff import at, read
+from gateway.inspector.exports import Exports
+from gateway.inspector.live import Live
+from gateway.inspector.migration import DAYS, read_days, report
+from gateway.inspector.queries import FIELDS, read_filter, read_limit, read_number
+from gateway.inspector.reader import NotRecorded, Reader, find_record
+from gateway.inspector.rows import codes, row_as_json
+from gateway.inspector.store import RecordStore
+from gateway.inspector.templating import render
+from gateway.observe.record import ExchangeRecord
+
+_API = f"{INSPECTOR}/api"
+_ONE = f"{INSPECTOR}/exchanges/{{id:[^/]+}}"
+_STATE = ("paused", "selected")
+_OFFERED = ("agent", "type", "provider", "strategy", "status", "notice")
+"""Filters for which the page offers the values that there are."""
+_RASTER = ("image/png", "image/jpeg", "image/gif", "image/webp")
+Handle = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class InspectorPages:
+    """The pages of `store`; None: no exchanges are recorded, or their store can't be read."""
+
+    def __init__(self, store: RecordStore | None) -> None:
+        self._reader = Reader(store)
+        self._exports = Exports(self._reader)
+        self.live = Live(self._reader)
+
+    @property
+    def store(self) -> RecordStore | None:
+        """The store that is read."""
+        return self._reader.store
+
+    @store.setter
+    def store(self, store: RecordStore | None) -> None:
+        self._reader.store = store
+
+    def stop(self) -> None:
+        """End the live lists, which do not end by themselves."""
+        self.live.stop()
+
+    def routes(self) -> list[web.RouteDef]:
+        """Return the routes of all pages."""
+        return [
+            web.get(INSPECTOR, _home),
+            web.get(HOME, _as_page(self._list)),
+            web.get(f"{INSPECTOR}/migration", _as_page(self._migration)),
+            web.get(_ONE, _as_page(self._show)),
+            web.get(f"{_ONE}/text", self._text),
+            *self._exports.routes(),
+            web.get(f"{INSPECTOR}/media/{{sha256:[0-9a-f]{{64}}}}", self._medium),
+            web.get(f"{_API}/exchanges", self._rows),
+            web.get(f"{_API}/exchanges/{{id:[^/]+}}", self._record),
+            web.get(f"{_API}/exchanges/{{id:[^/]+}}/diff", self._diff),
+            web.get(f"{_API}/live", self.live.handle),
+            web.get(f"{_API}/values", self._values),
+            web.get(f"{_API}/migration", self._report),
+            web.post(f"{_API}/clear", self._clear),
+        ]
+
+    async def _list(self, request: web.Request) -> web.Response:
+        query = {name: request.query.get(name, "") for name in (*FIELDS, *_STATE)}
+        return _page("list.html", query=query, offered=_OFFERED, recording=self.store is not None)
+
+    async def _migration(self, request: web.Request) -> web.Response:
+        days = read_days(request.query.get("days", "7"))
+        return _page("migration.html", days=days, spans=list(DAYS), recording=self.store is not None)
+
+    async def _show(self, request: web.Request) -> web.Response:
+        tab, target = request.query.get("tab", "overview"), request.query.get("to", "cluster")
+        if tab not in view.TABS:
+            raise InvalidInput.of([Problem("tab", "there is no such tab", ", ".join(view.TABS), tab[:100])])
+        id, filters = request.match_info["id"], request.query.get("list", "")
+
+        def draw(store: RecordStore) -> str:
+            return _draw(find_record(store, id), tab, target == "llm", filters)
+
+        return web.Response(text=await self._reader.ask(draw), content_type="text/html")
+
+    async def _text(self, request: web.Request) -> web.Response:
+        """Answer with a whole text of a body: what the query's `path`, a JSON list of steps, leads to."""
+        id, part = request.match_info["id"], request.query.get("part", "")
+        try:
+            path = json.loads(request.query.get("path", "[]"))
+        except (ValueError, RecursionError):
+            path = None
+        if not isinstance(path, list):
+            raise InvalidInput.of([Problem("path", "this is not a list of steps", "a JSON list")])
+
+        def find(store: RecordStore) -> str:
+            body = view.parts(find_record(store, id)).get(part)
+            if body is None or body.text is None:
+                raise NotRecorded(f"The exchange {id} has no body {part[:20]!r} that was recorded.")
+            try:
+                return str(at(read(body.text), path)) if path else body.text
+            except LookupError:
+                raise NotRecorded("There is nothing at this place of the body.") from None
+
+        return web.Response(text=await self._reader.ask(find), content_type="text/plain")
+
+    async def _medium(self, request: web.Request) -> web.Response:
+        sha256 = request.match_info["sha256"]
+        found = await self._reader.ask(lambda store: store.medium(sha256))
+        if found is None:
+            raise NotRecorded("This medium is not kept. Media are kept if inspector.media is `keep`.")
+        kind, data = found
+        if kind in _RASTER:
+            return web.Response(body=data, content_type=kind)
+        headers = {"Content-Disposition": f'attachment; filename="{sha256[:12]}"'}
+        return web.Response(body=data, content_type="application/octet-stream", headers=headers)
+
+    async def _rows(self, request: web.Request) -> web.Response:
+        wanted = read_filter(request.query, ("before", "limit"))
+        before, limit = read_number(request.query, "before"), read_limit(request.query)
+
+        def find(store: RecordStore) -> dict[str, Any]:
+            rows = store.rows(wanted, before, limit + 1)
+            last = rows[limit - 1].position if len(rows) > limit else None
+            return {"rows": [row_as_json(row) for row in rows[:limit]], "next": last}
+
+        return await self._json(find)
+
+    async def _record(self, request: web.Request) -> web.Response:
+        id = request.match_info["id"]
+        return await self._json(lambda store: find_record(store, id))
+
+    async def _diff(self, request: web.Request) -> web.Response:
+        """Answer with where the parts of a body went: `side` is request or response; `to` is cluster or llm."""
+        id, side = request.match_info["id"], request.query.get("side", "request")
+        if side not in ("request", "response"):
+            raise InvalidInput.of([Problem("side", "there is no such side", "request or response", side[:100])])
+        with_llm = request.query.get("to") == "llm"
+
+        def find(store: RecordStore) -> dict[str, Any]:
+            record = find_record(store, id)
+            found = view.compare_response(record) if side == "response" else view.compare_request(record, with_llm)
+            return {"unchanged": found.unchanged, "changes": found.places, "left_out": found.hidden}
+
+        return await self._json(find)
+
+    async def _values(self, _: web.Request) -> web.Response:
+        return await self._json(lambda store: {name: store.values(name) for name in _OFFERED})
+
+    async def _report(self, request: web.Request) -> web.Response:
+        days = read_days(request.query.get("days", "7"))
+        return await self._json(lambda store: report(store, days))
+
+    async def _clear(self, _: web.Request) -> web.Response:
+        await self._reader.ask(lambda store: store.clear())
+        return web.json_response({"status": "cleared"})
+
+    async def _json(self, question: Callable[[RecordStore], object]) -> web.Response:
+        body = await self._reader.ask(lambda store: msgspec.json.encode(question(store)))
+        return web.Response(body=body, content_type="application/json")
+
+
+async def _home(_: web.Request) -> web.Response:
+    raise web.HTTPMovedPermanently(HOME)
+
+
+def _as_page(handle: Handle) -> Handle:
+    """Show errors of a page as a page."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        try:
+            return await handle(request)
+        except GatewayError as error:
+            return _page("error.html", error.status, error=error)
+
+    return answer
+
+
+def _page(template: str, status: int = 200, **values: Any) -> web.Response:
+    return web.Response(status=status, text=render(template, **values), content_type="text/html")
+
+
+def _draw(record: ExchangeRecord, tab: str, with_llm: bool, filters: str) -> str:
+    values: dict[str, Any] = {"comparison": None, "side": None, "bars": [], "ticks": [], "media": []}
+    if tab == "overview":
+        values.update(bars=view.timeline(record), ticks=list(view.ticks(record)), media=view.all_media(record))
+    elif tab == "request":
+        values["comparison"] = view.compare_request(record, with_llm and bool(record.rendered))
+    elif tab == "response":
+        values["comparison"] = view.compare_response(record)
+    elif tab == "llm":
+        values["side"] = view.outline_body(record, "First call of the LLM, as planned", "llm")
+    started = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.started))
+    milliseconds = f"{record.started % 1:.3f}"[1:]
+    values.update(record=record, codes=codes(record), tab=tab, with_llm=with_llm, filters=filters, raster=_RASTER)
+    return render("exchange.html", started=f"{started}{milliseconds}Z", **values)

@@ -1,0 +1,73 @@
+"""What the address of a page asks for: filters, positions, limits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import msgspec
+from multidict import MultiMapping
+
+from gateway.errors import InvalidInput, Problem
+from gateway.inspector.store import Filter
+
+FIELDS = Filter.__struct_fields__
+_LIMIT, _MOST = 100, 1000
+_LARGEST = 1 << 62
+_TIMES = ("since", "until")
+
+
+def read_filter(query: MultiMapping[str], others: tuple[str, ...] = ()) -> Filter:
+    """Return the filter that a query asks for. others: names that the query may have besides.
+
+    Raises:
+        InvalidInput: with a problem for each name that is unknown, given twice, or has a value of a wrong form.
+    """
+    problems = [_unknown(name) for name in dict.fromkeys(query) if name not in FIELDS and name not in others]
+    found: dict[str, str | float] = {}
+    for name in FIELDS:
+        values = [value for value in query.getall(name, []) if value]
+        if len(values) > 1:
+            problems.append(Problem(name, "this filter is given more than once"))
+        elif values and name in _TIMES:
+            seconds = _seconds(values[0])
+            if seconds is None:
+                problems.append(Problem(name, "this is not a time", "seconds since the epoch", values[0][:100]))
+            else:
+                found[name] = seconds
+        elif values:
+            found[name] = values[0]
+    if problems:
+        raise InvalidInput.of(problems)
+    return msgspec.convert(found, Filter)
+
+
+def read_number(query: Mapping[str, str], name: str) -> int | None:
+    """Return a number of 0 or more; None if the query has none.
+
+    Raises:
+        InvalidInput: it is not such a number.
+    """
+    value = query.get(name, "")
+    if not value:
+        return None
+    if not (value.isascii() and value.isdigit() and len(value) < 20 and int(value) < _LARGEST):
+        raise InvalidInput.of([Problem(name, "this is not a number of 0 or more", received=value[:100])])
+    return int(value)
+
+
+def read_limit(query: Mapping[str, str]) -> int:
+    """Return how many rows are wanted: 1 to 1000."""
+    return max(1, min(read_number(query, "limit") or _LIMIT, _MOST))
+
+
+def _unknown(name: str) -> Problem:
+    return Problem(name[:100], "there is no such filter", ", ".join(FIELDS))
+
+
+def _seconds(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None

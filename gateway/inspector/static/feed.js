@@ -1,0 +1,59 @@
+// New exchanges as they come: server-sent events, opened again with growing pauses after a failure.
+
+const SHORTEST = 1000;
+const LONGEST = 15000;
+
+/** Calls `rows(list)`, `state(text, isGood)` and `problem(text)`. */
+export class Feed {
+  #source = null;
+  #timer = 0;
+  #pause = SHORTEST;
+  #after = null;
+  #query = "";
+  #listeners;
+
+  constructor(listeners) {
+    this.#listeners = listeners;
+  }
+
+  /** Begin with the exchanges of a query after a position. */
+  open(query, after) {
+    this.close();
+    this.#query = query;
+    this.#after = after;
+    this.#connect();
+  }
+
+  close() {
+    clearTimeout(this.#timer);
+    this.#source?.close();
+    this.#source = null;
+  }
+
+  #connect() {
+    const query = new URLSearchParams(this.#query);
+    if (this.#after !== null) query.set("after", this.#after);
+    const source = new EventSource(`/inspector/api/live?${query}`);
+    this.#source = source;
+    source.addEventListener("alive", () => this.#good());
+    source.addEventListener("rows", (event) => {
+      this.#good();
+      this.#after = Number(event.lastEventId);
+      this.#listeners.rows(JSON.parse(event.data));
+    });
+    source.addEventListener("problem", (event) => this.#listeners.problem(JSON.parse(event.data).reason));
+    source.addEventListener("error", () => {
+      if (source !== this.#source) return;
+      this.close();
+      this.#listeners.state("Connection lost, trying again…", false);
+      this.#timer = setTimeout(() => this.#connect(), this.#pause);
+      this.#pause = Math.min(this.#pause * 2, LONGEST);
+    });
+  }
+
+  #good() {
+    this.#pause = SHORTEST;
+    this.#listeners.problem("");
+    this.#listeners.state("Live", true);
+  }
+}

@@ -1,0 +1,190 @@
+"""Exchanges in a data stream of OpenSearch.
+
+A thread of the store's own sends them, so that a cluster that is slow or gone does not delay the other stores. They
+wait in memory, within a bound.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Sequence
+
+from gateway.config.inspector import Inspector, OpenSearchExchanges
+from gateway.inspector.store import StoreError
+from gateway.inspector.stores.opensearch_documents import operation, template
+from gateway.memory.store import StoreError as ClusterFailure
+from gateway.memory.store import StoreUnavailable
+from gateway.memory.stores.opensearch_cluster import BATCH, Cluster, ClusterError
+from gateway.observe.logs import Logger
+from gateway.observe.record import ExchangeRecord
+
+_WAITING = 67_108_864
+"""Most bytes of documents that wait to be sent; more are lost."""
+_PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0)
+"""Seconds between the attempts to send documents to a cluster that can't be reached; then they are lost."""
+_REASONS = 3
+
+
+def build(settings: Inspector, log: Logger) -> OpenSearchSink:
+    """Return the store of the settings."""
+    return OpenSearchSink(settings.opensearch, log)
+
+
+class OpenSearchSink:
+    """Sends records to the data stream of the settings. pauses: as `_PAUSES`. waiting: as `_WAITING`."""
+
+    name = "opensearch"
+
+    def __init__(
+        self,
+        settings: OpenSearchExchanges,
+        log: Logger,
+        pauses: Sequence[float] = _PAUSES,
+        waiting: int = _WAITING,
+    ) -> None:
+        self._stream = settings.stream
+        self._cluster = Cluster(settings.url, settings, "inspector")
+        self._log = log
+        self._pauses = pauses
+        self._most = waiting
+        self._waiting: deque[bytes] = deque()
+        self._bytes = 0
+        self._changed = threading.Condition()
+        self._closing = threading.Event()
+        self._ready = False
+        self._lost = 0
+        self._reason = ""
+        self._thread = threading.Thread(target=self._run, name="inspector-opensearch", daemon=True)
+        self._thread.start()
+
+    def add(self, records: Sequence[ExchangeRecord]) -> None:
+        """Hand the records to the thread.
+
+        Raises:
+            StoreError: some were lost, of these or of earlier calls.
+        """
+        operations = [operation(record) for record in records]
+        with self._changed:
+            for number, lines in enumerate(operations):
+                if self._bytes + len(lines) > self._most:
+                    self._lose(len(operations) - number, "more wait to be sent than may. Is the cluster too slow?")
+                    break
+                self._waiting.append(lines)
+                self._bytes += len(lines)
+            self._changed.notify()
+            lost, self._lost = self._lost, 0
+            if lost:
+                raise StoreError(f"{lost} exchanges were not stored in {self._stream}: {self._reason}", lost)
+
+    def keep_medium(self, sha256: str, media_type: str, data: bytes) -> None:
+        """Do nothing: a document has a medium's type, size and hash."""
+
+    def close(self) -> None:
+        """Send what waits, with one attempt, and end the thread."""
+        self._closing.set()
+        with self._changed:
+            self._changed.notify()
+        self._thread.join()
+        if self._lost:
+            self._log.warning("inspector_exchanges_lost", made=self._lost, reason=self._reason)
+
+    # On the thread
+
+    def _run(self) -> None:
+        with asyncio.Runner() as runner:
+            while batch := self._take():
+                runner.run(self._send(batch))
+            runner.run(self._cluster.close())
+
+    def _take(self) -> list[bytes]:
+        """Wait for operations, and return those for one request; none when the store is closed."""
+        with self._changed:
+            while not self._waiting and not self._closing.is_set():
+                self._changed.wait()
+            batch: list[bytes] = []
+            size = 0
+            while self._waiting and (not batch or size + len(self._waiting[0]) <= BATCH):
+                size += len(self._waiting[0])
+                batch.append(self._waiting.popleft())
+            self._bytes -= size
+            return batch
+
+    async def _send(self, batch: list[bytes]) -> None:
+        """Send a batch, again after a pause if the cluster can't be reached; count what is lost."""
+        for pause in (*self._pauses, None):
+            try:
+                await self._prepare()
+                await self._bulk(batch)
+                return
+            except ClusterFailure as failure:
+                if pause is None or not _may_pass(failure) or self._closing.is_set():
+                    with self._changed:
+                        self._lose(len(batch), str(failure))
+                    return
+            except (AttributeError, LookupError, TypeError, ValueError) as error:
+                with self._changed:
+                    self._lose(len(batch), f"the answer is not one of OpenSearch: {error!r}")
+                return
+            await asyncio.to_thread(self._closing.wait, pause)
+
+    async def _prepare(self) -> None:
+        """Make the data stream and its index template if they do not exist."""
+        if self._ready:
+            return
+        if await self._is_missing(f"/_data_stream/{self._stream}"):
+            if await self._is_missing(f"/_index_template/{self._stream}"):
+                await self._cluster.call("PUT", f"/_index_template/{self._stream}", template(self._stream))
+            await self._create_stream()
+        self._ready = True
+
+    async def _is_missing(self, path: str) -> bool:
+        try:
+            await self._cluster.call("GET", path)
+        except ClusterError as error:
+            if error.status != 404:
+                raise
+            return True
+        return False
+
+    async def _create_stream(self) -> None:
+        """Create the data stream, unless another process has done so meanwhile."""
+        try:
+            await self._cluster.call("PUT", f"/_data_stream/{self._stream}")
+        except ClusterError as error:
+            if error.type != "resource_already_exists_exception":
+                raise
+
+    async def _bulk(self, batch: list[bytes]) -> None:
+        """Send operations, those again that the cluster throttles. An operation 409 was done before."""
+        failed: list[str] = []
+        waiting = batch
+        async for last in self._cluster.attempts():
+            answer = await self._cluster.call("POST", f"/{self._stream}/_bulk", b"".join(waiting))
+            throttled = []
+            for lines, item in zip(waiting, answer["items"], strict=True):
+                [result] = item.values()
+                if result["status"] == 429 and not last:
+                    throttled.append(lines)
+                elif result["status"] >= 400 and result["status"] != 409:
+                    failed.append(f"{result['status']} {result.get('error', {}).get('reason', '')}")
+            waiting = throttled
+            if not waiting:
+                break
+        if failed:
+            reasons = "; ".join(dict.fromkeys(failed[:_REASONS]))
+            with self._changed:
+                self._lose(len(failed), f"the cluster refused them: {reasons}")
+
+    def _lose(self, count: int, reason: str) -> None:
+        """Count lost records, for the next `add` to report. Locked."""
+        self._lost += count
+        self._reason = reason
+
+
+def _may_pass(failure: ClusterFailure) -> bool:
+    """Return whether another attempt may succeed: the cluster did not answer, or with a server error."""
+    if isinstance(failure, ClusterError):
+        return failure.status >= 500
+    return isinstance(failure, StoreUnavailable)

@@ -1,0 +1,273 @@
+"""Exchanges in SQLite, for the workers of one host and the page.
+
+A directory holds the database, the files of records and the media. Several processes use it at the same time: each
+appends to a record file of its own, and positions are given in the transaction that stores the rows, so they grow in
+the order in which exchanges become visible. The text is indexed when few exchanges come in, or before a search.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gateway.config.inspector import SqliteExchanges
+from gateway.inspector.store import Filter, Row, StoreError
+from gateway.inspector.stores import sqlite_retention as retention
+from gateway.inspector.stores import sqlite_views as views
+from gateway.inspector.stores import sqlite_words as words
+from gateway.inspector.stores.encoding import decode_content, decode_head, encode, join, without_surrogates
+from gateway.inspector.stores.media_files import MediaFiles
+from gateway.inspector.stores.sqlite_files import RecordFiles, RecordReader
+from gateway.inspector.stores.sqlite_filter import condition
+from gateway.inspector.stores.sqlite_tables import DATABASE, INSERT, columns, open_database
+from gateway.observe.record import ExchangeRecord
+from gateway.storage.paths import UnusableFile, expand, state_directory
+from gateway.storage.sqlite import ForeignFile, error_code, transaction
+
+_FILES = 64
+"""The bytes and the age of a record file, and of an index: this part of what the store may have."""
+_OLDEST_FILE = 86_400.0
+_SEARCH_SECONDS = 5.0
+"""How long a search may index what is not indexed yet."""
+_MEDIA_SECONDS = 3600.0
+"""Media are kept so long before the oldest exchange: they are stored before their exchange, which may take long."""
+_NEWEST = 2**62
+
+
+class SqliteStore:
+    """The store in a directory. clock: the seconds since the epoch."""
+
+    name = "sqlite"
+
+    def __init__(self, settings: SqliteExchanges, clock: Callable[[], float] = time.time) -> None:
+        self.directory = expand(Path(settings.directory)) if settings.directory else state_directory() / "inspector"
+        self._settings = settings
+        self._clock = clock
+        old = min(settings.seconds / _FILES or _OLDEST_FILE, _OLDEST_FILE)
+        self._files = RecordFiles(self.directory / "records", settings.bytes // _FILES, old)
+        self._media = MediaFiles(self.directory / "media")
+        self._writer = _Connection(self.directory)
+        self._reader = _Connection(self.directory)
+
+    def add(self, records: Sequence[ExchangeRecord]) -> None:
+        """Store the records in one transaction."""
+        parts: list[bytes] = []
+        rows, place = [], 0
+        for record in records:
+            try:
+                head, content = encode(record)
+            except UnicodeEncodeError:
+                record = without_surrogates(record)
+                head, content = encode(record)
+            parts += (head, content)
+            size = len(head) + len(content)
+            rows.append((columns(record), place, len(head), size))
+            place += size
+        if not rows:
+            return
+        with self._writer.use() as connection:
+            with transaction(connection, "IMMEDIATE"):
+                file, start, new = self._files.append(connection, parts, self._clock())
+                values = [(*row, file, start + place, head, size) for row, place, head, size in rows]
+                connection.executemany(INSERT, values)
+                connection.execute(
+                    "UPDATE files SET bytes = ?, last = (SELECT max(position) FROM exchanges) WHERE number = ?",
+                    (start + place, file),
+                )
+            if new:
+                retention.shrink(connection, self._files, self._settings.bytes)
+
+    def keep_medium(self, sha256: str, media_type: str, data: bytes) -> None:
+        """Keep the bytes of a medium in a file."""
+        with _file_errors(self.directory):
+            self._media.keep(sha256, media_type, data)
+
+    def rows(self, wanted: Filter, before: int | None = None, limit: int = 100) -> list[Row]:
+        """Return the newest exchanges, or those before a position, newest first."""
+        return self._find(wanted, "<", _NEWEST if before is None else before, "DESC", limit)
+
+    def newer(self, wanted: Filter, after: int, limit: int = 100) -> list[Row]:
+        """Return exchanges after a position, oldest first."""
+        return self._find(wanted, ">", after, "ASC", limit)
+
+    def _find(self, wanted: Filter, sign: str, position: int, direction: str, limit: int) -> list[Row]:
+        where, values, query = condition(wanted)
+        position = min(position, _NEWEST)
+        if query:
+            self._index_for_search()
+        with self._reader.use() as connection, transaction(connection, "DEFERRED"):
+            if query:
+                where = f" AND position {sign} ?{where}"
+                found = list(words.search(connection, query, where, (position, *values), direction == "DESC", limit))
+            else:
+                found = connection.execute(
+                    f"SELECT position, file, place, head FROM exchanges WHERE position {sign} ?{where}"
+                    f" ORDER BY position {direction} LIMIT ?",
+                    (position, *values, limit),
+                ).fetchall()
+        with _file_errors(self.directory), RecordReader(self._files) as reader:
+            heads = [(number, reader.read(*where_)) for number, *where_ in found]
+        return [Row(number, _decode(decode_head, head, number)) for number, head in heads if head is not None]
+
+    def _index_for_search(self) -> None:
+        """Index what is not indexed yet.
+
+        Raises:
+            StoreError: that is too much for one search. Each try indexes a part.
+        """
+        if not self.index(_SEARCH_SECONDS):
+            with self._reader.use() as connection:
+                left = words.count_unindexed(connection)
+            raise StoreError(f"The text of {left:,} exchanges is not indexed yet. Search again in a few seconds")
+
+    def index(self, seconds: float, busy: Callable[[], bool] = lambda: False) -> bool:
+        """Index exchanges until all are, until the time is over, or `busy`. Return whether all are indexed."""
+        end = time.monotonic() + seconds
+        while True:
+            with self._writer.use() as connection:
+                if not words.index_step(connection, self._files, self._clock()):
+                    return True
+            if time.monotonic() >= end or busy():
+                return False
+
+    def get(self, id: str) -> ExchangeRecord | None:
+        """Return the newest record with the id, whole; None if there is none."""
+        if not id.isascii():
+            return None
+        with self._reader.use() as connection:
+            row = connection.execute(
+                "SELECT position, file, place, head, size FROM exchanges WHERE id = ? ORDER BY position DESC LIMIT 1",
+                (id,),
+            ).fetchone()
+        if row is None:
+            return None
+        position, file, place, head, size = row
+        with _file_errors(self.directory), RecordReader(self._files) as reader:
+            data = reader.read(file, place, size)
+        if data is None:
+            return None
+        return join(_decode(decode_head, data[:head], position), _decode(decode_content, data[head:], position))
+
+    def medium(self, sha256: str) -> tuple[str, bytes] | None:
+        """Return media type and bytes; None if they are not kept."""
+        with _file_errors(self.directory):
+            return self._media.read(sha256)
+
+    def values(self, field: str, limit: int = 100) -> list[str]:
+        """Return the different values of a field, the most frequent first.
+
+        Raises:
+            InvalidFilter: the field has no values to choose from.
+        """
+        with self._reader.use() as connection:
+            return views.values(connection, field, limit)
+
+    def adoption(self, since: float, bucket_seconds: float) -> list[dict[str, Any]]:
+        """Return how each agent was run, by time."""
+        with self._reader.use() as connection:
+            return views.adoption(connection, since, bucket_seconds)
+
+    def legacy_clients(self, since: float) -> list[dict[str, Any]]:
+        """Return clients that still send legacy requests."""
+        with self._reader.use() as connection:
+            return views.legacy_clients(connection, since)
+
+    def refusals(self, since: float) -> list[dict[str, Any]]:
+        """Return what was refused, by agent and code."""
+        with self._reader.use() as connection:
+            return views.refusals(connection, since)
+
+    def clear(self) -> None:
+        """Delete all exchanges and media."""
+        with self._writer.use() as connection:
+            retention.clear(connection, self._files)
+            self._media.clear()
+
+    def trim(self) -> None:
+        """Delete what is too old or too much, and what killed processes left."""
+        seconds, before = self._settings.seconds, 0.0
+        with self._writer.use() as connection:
+            if seconds:
+                before = self._clock() - seconds
+                retention.delete_before(connection, self._files, before)
+            retention.shrink(connection, self._files, self._settings.bytes)
+            retention.tidy(connection, self._files)
+            [oldest] = connection.execute("SELECT started FROM exchanges ORDER BY position LIMIT 1").fetchone() or (
+                self._clock(),
+            )
+            self._media.trim(max(before, oldest - _MEDIA_SECONDS), self._settings.media_bytes)
+
+    def close(self) -> None:
+        """Close the files."""
+        self._writer.close()
+        self._reader.close()
+        self._files.close()
+
+
+class _Connection:
+    """A connection to the database, opened when it is needed, for one thread at a time."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._connection: sqlite3.Connection | None = None
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def use(self) -> Iterator[sqlite3.Connection]:
+        """Yield the connection. Raises StoreError for all that may happen to files."""
+        with self._lock, _file_errors(self._directory):
+            try:
+                if self._connection is None:
+                    self._connection = open_database(self._directory)
+                yield self._connection
+            except sqlite3.Error as error:
+                if error_code(error) != sqlite3.SQLITE_BUSY:
+                    self._disconnect()  # the next use opens the file again
+                raise
+
+    def close(self) -> None:
+        with self._lock:
+            self._disconnect()
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+
+@contextmanager
+def _file_errors(directory: Path) -> Iterator[None]:
+    """Raise StoreError for errors of files and of SQLite (https://www.sqlite.org/rescode.html)."""
+    try:
+        yield
+    except (UnusableFile, ForeignFile) as error:
+        raise StoreError(str(error)) from error
+    except OSError as error:
+        where = error.filename or directory
+        reason = f"{where} can't be used: {error.strerror or error}. Check the disk and the permissions"
+        raise StoreError(reason) from error
+    except sqlite3.Error as error:
+        path = directory / DATABASE
+        match error_code(error):
+            case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+                reason = f"{path} is locked by another process: {error}. Try again"
+            case sqlite3.SQLITE_NOTADB | sqlite3.SQLITE_CORRUPT:
+                reason = f"{path} can't be read: {error}. Delete the directory, or name another one"
+            case _:
+                reason = f"{path} can't be used: {error}. Check the disk and the permissions"
+        raise StoreError(reason) from error
+
+
+def _decode(decode: Callable[[bytes], Any], data: bytes, position: int) -> Any:
+    try:
+        return decode(data)
+    except msgspec.DecodeError as error:
+        reason = f"Exchange {position} can't be read: {error}. Was it written by another version of the gateway?"
+        raise StoreError(reason) from error

@@ -1,0 +1,81 @@
+"""Deletes the oldest exchanges of the SQLite store, by age and by size."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from gateway.inspector.stores.sqlite_files import RecordFiles
+from gateway.inspector.stores.sqlite_words import drop_indexes
+from gateway.storage.sqlite import empty_log, read_pragma, transaction
+
+_FREE = 8
+"""The file is made smaller when one of so many pages is unused."""
+
+
+def delete_before(connection: sqlite3.Connection, files: RecordFiles, started: float) -> None:
+    """Delete the exchanges that started before a time, up to the first that did not."""
+    with transaction(connection, "IMMEDIATE"):
+        row = connection.execute(
+            "SELECT position FROM exchanges WHERE started >= ? ORDER BY position LIMIT 1", (started,)
+        ).fetchone()
+        last = row[0] - 1 if row else _newest(connection)
+        unused = _delete(connection, last)
+    files.delete(unused)
+
+
+def shrink(connection: sqlite3.Connection, files: RecordFiles, most: int) -> None:
+    """Delete the oldest exchanges, a file of records at a time, until all takes at most `most` bytes."""
+    deleted = False
+    while used_bytes(connection) > most:
+        with transaction(connection, "IMMEDIATE"):
+            [last] = connection.execute("SELECT min(last) FROM files").fetchone()
+            if last is None:
+                break
+            unused = _delete(connection, last)
+        files.delete(unused)
+        deleted = True
+    if deleted:
+        give_back(connection)
+
+
+def used_bytes(connection: sqlite3.Connection) -> int:
+    """Return the bytes of all records, rows and indexes, without the unused pages of the database."""
+    [records] = connection.execute("SELECT coalesce(sum(bytes), 0) FROM files").fetchone()
+    pages = read_pragma(connection, "page_count") - read_pragma(connection, "freelist_count")
+    return int(records) + pages * read_pragma(connection, "page_size")
+
+
+def clear(connection: sqlite3.Connection, files: RecordFiles) -> None:
+    """Delete all exchanges, and give their space back."""
+    with transaction(connection, "IMMEDIATE"):
+        unused = _delete(connection, _newest(connection))
+    files.delete(unused)
+    give_back(connection, all_pages=True)
+
+
+def tidy(connection: sqlite3.Connection, files: RecordFiles) -> None:
+    """Delete files that killed processes left, and give back space if much of the database is unused."""
+    with transaction(connection, "IMMEDIATE"):
+        files.delete_unknown({number for (number,) in connection.execute("SELECT number FROM files")})
+    give_back(connection)
+
+
+def give_back(connection: sqlite3.Connection, all_pages: bool = False) -> None:
+    """Make the database smaller by its unused pages, if they are many."""
+    free = read_pragma(connection, "freelist_count")
+    if free and (all_pages or free * _FREE > read_pragma(connection, "page_count")):
+        connection.executescript("PRAGMA incremental_vacuum")  # `execute` would end it after one page
+        empty_log(connection)
+
+
+def _newest(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("SELECT coalesce(max(position), 0) FROM exchanges").fetchone()[0])
+
+
+def _delete(connection: sqlite3.Connection, last: int) -> list[int]:
+    """Delete the rows up to a position. Return the files in which no row is left."""
+    connection.execute("DELETE FROM exchanges WHERE position <= ?", (last,))
+    drop_indexes(connection, last)
+    unused = [number for (number,) in connection.execute("SELECT number FROM files WHERE last <= ?", (last,))]
+    connection.execute("DELETE FROM files WHERE last <= ?", (last,))
+    return unused

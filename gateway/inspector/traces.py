@@ -1,0 +1,127 @@
+"""Sends traces to an OTLP collector. A thread of the SDK sends, so a stalled collector stops no store of exchanges."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from importlib.metadata import version
+
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+
+from gateway.config.telemetry import Traces
+from gateway.inspector.spans import count_traces, make_spans
+from gateway.inspector.store import StoreError
+from gateway.observe.record import ExchangeRecord
+
+_DELAY_MS = 1_000
+_BATCH = 512
+_STOP_SECONDS = 4.0
+"""For the last spans when the gateway stops; less than the recorder gets."""
+
+
+class TraceSink:
+    """A `RecordSink` that sends the traces of runs. exporter: sends spans; by default, to the settings' endpoint."""
+
+    name = "traces"
+
+    def __init__(self, settings: Traces, exporter: SpanExporter | None = None) -> None:
+        # Failures are reported by the recorder. Without a handler, Python would print the SDK's own messages as well.
+        logging.getLogger("opentelemetry").addHandler(logging.NullHandler())
+        self._settings = settings
+        self._resource = Resource.create(
+            {"service.name": settings.service_name, "service.version": version("mlc-gateway")}
+        )
+        self._exporter = _CountingExporter(exporter or _exporter(settings))
+        self._processor = BatchSpanProcessor(
+            self._exporter,
+            max_queue_size=settings.queue,
+            schedule_delay_millis=_DELAY_MS,
+            max_export_batch_size=min(_BATCH, settings.queue),
+        )
+        self._given = 0
+
+    def add(self, records: Sequence[ExchangeRecord]) -> None:
+        """Queue the spans of the records that have a sampled trace.
+
+        Raises:
+            StoreError: the collector does not take them fast enough, or refused earlier ones.
+        """
+        full = 0
+        for record in records:
+            if record.trace is None or not record.trace.sampled:
+                continue
+            spans = make_spans(record, record.trace, self._resource, self._settings.messages)
+            if self._given - self._exporter.done + len(spans) > self._settings.queue:
+                full += 1
+                continue
+            self._given += len(spans)
+            for span in spans:
+                self._processor.on_end(span)
+        self._report(full)
+
+    def keep_medium(self, sha256: str, media_type: str, data: bytes) -> None:
+        """Do nothing: spans have no media."""
+
+    def close(self) -> None:
+        """Send what waits.
+
+        Raises:
+            StoreError: some of it was not sent.
+        """
+        timer = threading.Timer(_STOP_SECONDS, self._exporter.shutdown)
+        timer.daemon = True
+        timer.start()
+        self._processor.shutdown()  # type: ignore[no-untyped-call]
+        timer.cancel()
+        self._report(0)
+
+    def _report(self, full: int) -> None:
+        lost = full + self._exporter.take_lost()
+        if lost:
+            reason = "telemetry.traces.endpoint does not answer, refuses spans, or is too slow. Check the collector"
+            raise StoreError(reason, lost)
+
+
+class _CountingExporter(SpanExporter):
+    """Counts what another exporter does. done: spans that were sent or lost."""
+
+    def __init__(self, exporter: SpanExporter) -> None:
+        self._exporter = exporter
+        self._lock = threading.Lock()
+        self._lost = 0
+        self.done = 0
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        """See `SpanExporter`."""
+        result = SpanExportResult.FAILURE
+        try:
+            result = self._exporter.export(spans)
+        finally:
+            with self._lock:
+                self.done += len(spans)
+                if result is not SpanExportResult.SUCCESS:
+                    self._lost += count_traces(spans)
+        return result
+
+    def take_lost(self) -> int:
+        """Return how many traces were lost since the last call."""
+        with self._lock:
+            lost, self._lost = self._lost, 0
+        return lost
+
+    def shutdown(self) -> None:
+        """See `SpanExporter`."""
+        self._exporter.shutdown()
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        """See `SpanExporter`."""
+        return self._exporter.force_flush(timeout_millis)
+
+
+def _exporter(settings: Traces) -> OTLPSpanExporter:
+    headers = {settings.header: settings.secret.reveal()} if settings.secret else None
+    return OTLPSpanExporter(settings.endpoint, headers=headers, timeout=settings.seconds)

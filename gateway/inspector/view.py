@@ -1,0 +1,182 @@
+"""What the page of one exchange shows, prepared for its template. Blocks; called in a thread."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from gateway.inspector.diff import Change, Medium, Path, compare, media, read, shorten_media, show
+from gateway.inspector.outline import Line, outline
+from gateway.observe.record import Body, ExchangeRecord, HttpMessage
+
+TABS = ("overview", "request", "response", "llm", "headers")
+_SMALL = 200
+"""Characters of a value in the table of changes."""
+_CHANGES = 500
+KINDS = ("moved", "copied", "changed", "added", "removed")
+
+
+class Bar(NamedTuple):
+    """A step on the timeline. x, width: in thousandths of the exchange."""
+
+    name: str
+    start: float
+    seconds: float
+    x: float
+    width: float
+
+
+class Place(NamedTuple):
+    """A row of the table of changes."""
+
+    kind: str
+    before: str
+    after: str
+    old: str
+    new: str
+    inside: bool
+    media: tuple[Medium, ...]
+
+
+@dataclass(frozen=True)
+class Side:
+    """A body, as lines. title: what it is. more: not all lines are shown. note: why there is no, or not all, text."""
+
+    title: str
+    part: str
+    size: int
+    lines: list[Line]
+    more: bool
+    note: str
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two bodies, and what became of the parts of the first. counts: of each kind."""
+
+    before: Side
+    after: Side
+    places: list[Place]
+    counts: Mapping[str, int]
+    unchanged: bool
+    hidden: int
+
+
+def timeline(record: ExchangeRecord) -> list[Bar]:
+    """Return the steps as bars."""
+    whole = max([record.seconds, *(step.start + step.seconds for step in record.steps), 1e-6])
+    return [
+        Bar(step.name, step.start, step.seconds, _share(step.start, whole), max(2.0, _share(step.seconds, whole)))
+        for step in record.steps
+    ]
+
+
+def parts(record: ExchangeRecord) -> dict[str, Body]:
+    """Return the bodies of an exchange by their names in addresses."""
+    messages: dict[str, HttpMessage | None] = {
+        "request": record.request,
+        "forwarded": record.forwarded,
+        "response": record.response,
+        "answered": record.answered,
+    }
+    found = {name: message.body for name, message in messages.items() if message is not None}
+    if record.rendered:
+        found["llm"] = Body(size=len(record.rendered.encode("utf-8", "replace")), text=record.rendered)
+    return found
+
+
+def compare_request(record: ExchangeRecord, with_llm: bool) -> Comparison:
+    """Compare what the client sent with what the cluster got, or with what the LLM gets."""
+    bodies = parts(record)
+    if with_llm:
+        return _compare("Client sent", "request", "LLM gets", "llm", bodies)
+    name = "forwarded" if "forwarded" in bodies else "request"
+    return _compare("Client sent", "request", "Cluster got", name, bodies)
+
+
+def compare_response(record: ExchangeRecord) -> Comparison:
+    """Compare what the cluster sent with what the client got."""
+    bodies = parts(record)
+    name = "answered" if "answered" in bodies else "response"
+    return _compare("Cluster sent", "response", "Client got", name, bodies)
+
+
+def outline_body(record: ExchangeRecord, title: str, part: str) -> Side:
+    """Return one body by itself."""
+    return _side(title, part, parts(record).get(part, Body()), {}, True)
+
+
+def all_media(record: ExchangeRecord) -> list[Medium]:
+    """Return the media of an exchange, each once."""
+    found = {medium.sha256: medium for body in parts(record).values() for medium in media(body.text or "")}
+    return list(found.values())
+
+
+def _compare(first: str, before: str, second: str, after: str, bodies: Mapping[str, Body]) -> Comparison:
+    old, new = bodies.get(before, Body()), bodies.get(after, Body())
+    unchanged = before == after
+    changes = [] if unchanged else compare(read(old.text or ""), read(new.text or ""))
+    shown = sorted((one for one in changes if one.kind != "same"), key=lambda change: KINDS.index(change.kind))
+    return Comparison(
+        _side(first, before, old, _by_before(changes), True),
+        _side(second, after, new, _by_after(changes), False),
+        [_place(change) for change in shown[:_CHANGES]],
+        {kind: sum(change.kind == kind for change in shown) for kind in KINDS},
+        unchanged,
+        max(0, len(shown) - _CHANGES),
+    )
+
+
+def _by_before(changes: list[Change]) -> dict[Path, Change]:
+    return {change.before.path: change for change in changes if change.before is not None and change.kind != "copied"}
+
+
+def _by_after(changes: list[Change]) -> dict[Path, Change]:
+    found: dict[Path, Change] = {}
+    for change in changes:
+        if change.after is not None:
+            found.setdefault(change.after.path, change)
+    return found
+
+
+def _side(title: str, part: str, body: Body, changes: Mapping[Path, Change], is_before: bool) -> Side:
+    if body.text is None:
+        return Side(title, part, body.size, [], False, body.omitted or "There was no body.")
+    if body.encoding:
+        return Side(title, part, body.size, [], False, "The body is not text.")
+    if not body.text:
+        return Side(title, part, body.size, [], False, body.omitted or "The body was empty.")
+    lines, more = outline(read(body.text), changes, is_before)
+    return Side(title, part, body.size, lines, more, body.omitted)
+
+
+def _place(change: Change) -> Place:
+    before, after = change.before, change.after
+    values = [leaf.value for leaf in (before, after) if leaf is not None]
+    found = {medium.sha256: medium for value in values[:1] if isinstance(value, str) for medium in media(value)}
+    return Place(
+        change.kind,
+        show(before.path) or "the body" if before else "",
+        show(after.path) or "the body" if after else "",
+        _cut(before.value) if before else "",
+        _cut(after.value) if after else "",
+        change.inside,
+        tuple(found.values()),
+    )
+
+
+def _cut(value: Any) -> str:
+    text = shorten_media(value) if isinstance(value, str) else json.dumps(value)
+    return text if len(text) <= _SMALL else f"{text[:_SMALL]}…"
+
+
+def _share(seconds: float, whole: float) -> float:
+    return round(1000 * min(1.0, max(0.0, seconds / whole)), 1)
+
+
+def ticks(record: ExchangeRecord) -> Iterator[tuple[float, float]]:
+    """Yield marks of the timeline's axis: thousandths of the exchange, and seconds."""
+    for quarter in range(5):
+        yield 250.0 * quarter, record.seconds * quarter / 4

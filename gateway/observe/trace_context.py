@@ -1,0 +1,76 @@
+"""W3C trace context (https://www.w3.org/TR/trace-context/): the client's trace is continued, or one begins."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterable
+
+from gateway.observe.record import TraceContext
+
+_TRACEPARENT = re.compile(rb"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
+_NAMES = (b"traceparent", b"tracestate")
+_NO_TRACE, _NO_SPAN = b"0" * 32, b"0" * 16
+_SAMPLED = 1
+_MOST_STATE = 512
+"""Characters of `tracestate` that must be sent on (3.3.1.5); a longer one is not recorded."""
+
+
+def begin_trace(lines: Iterable[bytes], ratio: float) -> TraceContext:
+    """Return the trace context of a request, with a new span for the request to the cluster.
+
+    lines: the request's header lines. ratio: the share of traces to record, of those that begin here. A client decides
+    about its own traces. Ids are random, so the same traces are recorded wherever the ratio is the same
+    (OpenTelemetry's TraceIdRatioBased).
+    """
+    span = f"{random.getrandbits(64) or 1:016x}"
+    parent, state = _read(lines)
+    if parent is None:
+        trace = random.getrandbits(128) or 1
+        return TraceContext(f"{trace:032x}", span, trace & 0xFFFF_FFFF_FFFF_FFFF < ratio * 2**64)
+    trace_id, parent_id, flags = parent.group(2, 3, 4)
+    sampled = bool(int(flags, 16) & _SAMPLED)
+    return TraceContext(trace_id.decode(), span, sampled, parent_id.decode(), state)
+
+
+def read_trace_id(lines: Iterable[bytes]) -> str:
+    """Return the trace id that a client sent, 32 hexadecimal digits; "" if there is none."""
+    parent, _ = _read(lines)
+    return parent[2].decode() if parent is not None else ""
+
+
+def with_context(head: bytes, trace: TraceContext) -> bytes:
+    """Return header lines (with the empty line) as they are sent to the cluster.
+
+    A trace that the client does not record passes unchanged. One that begins here replaces a malformed one, with its
+    `tracestate`.
+    """
+    if trace.parent and not trace.sampled:
+        return head
+    if b"trace" in head.lower():
+        dropped = _NAMES[:1] if trace.parent else _NAMES
+        lines = (line for line in head[:-4].split(b"\r\n") if line.partition(b":")[0].lower() not in dropped)
+        head = b"\r\n".join((*lines, b"\r\n"))
+    parent = f"traceparent: 00-{trace.trace_id}-{trace.span}-{trace.sampled:02x}\r\n\r\n"
+    return head[:-2] + parent.encode("ascii")
+
+
+def _read(lines: Iterable[bytes]) -> tuple[re.Match[bytes] | None, str]:
+    """Return the client's `traceparent` and `tracestate`; None and "" without a valid parent."""
+    parents: list[bytes] = []
+    states: list[bytes] = []
+    for line in lines:
+        if line[:5].lower() == b"trace":
+            name, _, value = line.partition(b":")
+            name = name.lower()
+            if name == _NAMES[0]:
+                parents.append(value.strip(b" \t"))
+            elif name == _NAMES[1]:
+                states.append(value.strip(b" \t"))
+    match = _TRACEPARENT.fullmatch(parents[0]) if len(parents) == 1 else None
+    if match is None or match[1] == b"ff" or match[2] == _NO_TRACE or match[3] == _NO_SPAN:
+        return None, ""
+    if match[1] == b"00" and match[5] is not None:
+        return None, ""
+    state = b",".join(states).decode("latin-1")
+    return match, state if len(state) <= _MOST_STATE else ""

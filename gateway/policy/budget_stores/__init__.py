@@ -1,0 +1,1 @@
+"""Where what was spent is kept: one file per store."""

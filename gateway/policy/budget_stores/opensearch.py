@@ -1,0 +1,106 @@
+"""What was spent, in an index of the gateway's own on the cluster of `memory.opensearch`, for any number of gateways.
+
+``<prefix>-budgets`` has one document for each account: ``amount``, which a script increases, and ``until``, the end of
+its window.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from gateway.config.memory import Memory
+from gateway.memory.store import StoreError
+from gateway.memory.stores.opensearch_cluster import Cluster, ClusterError
+from gateway.policy.budget_stores.store import Account, BudgetStoreError
+
+_MAPPINGS = {
+    "dynamic": False,
+    "properties": {"amount": {"type": "double"}, "until": {"type": "date", "format": "epoch_second"}},
+}
+_SCRIPT = "ctx._source.amount += params.amount"
+_CONFLICT, _MISSING = 409, 404
+_RETRIES = 10
+"""Repetitions of an increase that met another, by the cluster and again by the gateway."""
+_CLEAN_SECONDS = 3600.0
+
+
+def build(settings: Memory, upstream_url: str) -> OpenSearchBudgetStore:
+    """Return the store. Its index is made when it is used first."""
+    store = settings.opensearch
+    return OpenSearchBudgetStore(Cluster(store.url or upstream_url, store), f"{store.prefix}-budgets")
+
+
+class OpenSearchBudgetStore:
+    """See `BudgetStore`. clock: the seconds since the epoch."""
+
+    def __init__(self, cluster: Cluster, index: str, clock: Callable[[], float] = time.time) -> None:
+        self._cluster = cluster
+        self._index = index
+        self._clock = clock
+        self._made = False
+        self._cleaned = clock()
+
+    async def read(self, accounts: Sequence[Account]) -> Mapping[Account, float]:
+        """See `BudgetStore`."""
+        try:
+            await self._make_index()
+            found = await self._cluster.get(self._index, [_id(account) for account in accounts])
+        except StoreError as error:
+            raise self._failed(error) from None
+        return {account: float(found[_id(account)]["amount"]) for account in accounts if _id(account) in found}
+
+    async def add(self, amounts: Mapping[Account, float]) -> None:
+        """See `BudgetStore`."""
+        left = dict(amounts)
+        try:
+            await self._make_index()
+            for _ in range(_RETRIES):
+                statuses = await self._cluster.write([self._increase(*item) for item in left.items()])
+                if _MISSING in statuses:
+                    self._made = False
+                    await self._make_index()
+                left = {one: left[one] for one, status in zip(left, statuses, strict=True) if status >= 400}
+                if not left:
+                    await self._clean()
+                    return
+        except StoreError as error:
+            raise self._failed(error) from None
+        raise BudgetStoreError(f"{self._cluster.url}: too many gateways write {self._index} at the same time")
+
+    async def close(self) -> None:
+        """See `BudgetStore`."""
+        await self._cluster.close()
+
+    def _increase(self, account: Account, amount: float) -> tuple[dict[str, Any], dict[str, Any]]:
+        action = {"update": {"_index": self._index, "_id": _id(account), "retry_on_conflict": _RETRIES}}
+        script = {"lang": "painless", "source": _SCRIPT, "params": {"amount": amount}}
+        return action, {"script": script, "upsert": {"amount": amount, "until": account.end}}
+
+    async def _make_index(self) -> None:
+        if self._made:
+            return
+        try:
+            await self._cluster.call("PUT", f"/{self._index}", {"mappings": _MAPPINGS})
+        except ClusterError as error:
+            if error.type != "resource_already_exists_exception":
+                raise
+        self._made = True
+
+    async def _clean(self) -> None:
+        """Delete what was spent in past windows, once an hour."""
+        now = self._clock()
+        if now < self._cleaned + _CLEAN_SECONDS:
+            return
+        self._cleaned = now
+        query = {"query": {"range": {"until": {"lt": int(now)}}}}
+        await self._cluster.call("POST", f"/{self._index}/_delete_by_query", query, conflicts="proceed")
+
+    def _failed(self, error: StoreError) -> BudgetStoreError:
+        self._made = False
+        return BudgetStoreError(str(error))
+
+
+def _id(account: Account) -> str:
+    return f"{account.key}-{account.start}"

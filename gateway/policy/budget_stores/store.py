@@ -1,0 +1,37 @@
+"""The interface of the stores of what was spent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+
+class Account(Struct, frozen=True):
+    """What one agent or caller may spend of a budget in one window.
+
+    key: 32 hexadecimal digits, the same in all gateways with the same budget. start, end: of the window, seconds since
+    the epoch.
+    """
+
+    key: str
+    start: int
+    end: int
+
+
+class BudgetStoreError(Exception):
+    """The store can't be read or written. The message says why and what to do."""
+
+
+class BudgetStore(Protocol):
+    """Adds up amounts by account. `read` and `add` raise `BudgetStoreError`."""
+
+    async def read(self, accounts: Sequence[Account]) -> Mapping[Account, float]:
+        """Return what was added to each account; an account that nothing was added to may be missing."""
+
+    async def add(self, amounts: Mapping[Account, float]) -> None:
+        """Add the amounts, each atomically, however many processes do so."""
+
+    async def close(self) -> None:
+        """Release what is held."""

@@ -1,0 +1,188 @@
+"""Budgets: who may spend how much in a window of time, and what was spent."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from fnmatch import fnmatchcase
+
+from gateway.config.memory import Memory
+from gateway.config.policy import UsageBudget
+from gateway.errors import BudgetSpent, BudgetUnavailable, Problem
+from gateway.memory.owner import owner_of
+from gateway.observe.logs import Logger
+from gateway.observe.record import Usage
+from gateway.observe.usage_metrics import UsageMetrics
+from gateway.policy.budget_stores.memory import MemoryBudgetStore
+from gateway.policy.budget_stores.store import Account, BudgetStoreError
+from gateway.policy.ledger import Ledger
+from gateway.policy.usage import format_amount
+
+_BY_CALLER = Memory(by_caller=True)
+_TEMPORARY = "(quick execution)"
+"""Stands for the ids of agents that are made for one run. No id of the cluster has such characters."""
+_WHOSE = {
+    "agent": "of this agent",
+    "caller": "of this caller",
+    "both": "of this caller for this agent",
+    "all": "of all callers",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """A run's share of one budget. place: of the budget in the settings."""
+
+    budget: UsageBudget
+    place: str
+    account: Account
+
+
+class Budgets:
+    """The budgets in `policy.budgets`. clock: the seconds since the epoch.
+
+    A run is charged to the window in which it began.
+    """
+
+    def __init__(
+        self,
+        budgets: Sequence[UsageBudget],
+        ledger: Ledger,
+        allow_on_failure: bool,
+        log: Logger,
+        metrics: UsageMetrics,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._budgets = [(f"policy.budgets[{index}]", budget) for index, budget in enumerate(budgets)]
+        self._ledger = ledger
+        self._allow_on_failure = allow_on_failure
+        self._log = log
+        self._metrics = metrics
+        self._clock = clock
+        self._charging: set[asyncio.Task[None]] = set()
+
+    def concern(self, agent_id: str, name: str) -> bool:
+        """Return True if a budget matches the agent. name: "" if it is not known."""
+        return any(_matches(budget, agent_id, name) for _, budget in self._budgets)
+
+    async def admit(
+        self, agent_id: str, name: str, headers: Mapping[str, str], temporary: bool = False
+    ) -> list[Charge]:
+        """Return what the run of an agent will be charged to. temporary: the agent was made for this run.
+
+        All temporary agents count as one, as each has a new id.
+
+        Raises:
+            BudgetSpent: nothing is left of a budget.
+            BudgetUnavailable: what was spent can't be read.
+        """
+        matching = [(place, budget) for place, budget in self._budgets if _matches(budget, agent_id, name)]
+        if not matching:
+            return []
+        caller = (await owner_of(headers, "", _BY_CALLER)).caller
+        now = self._clock()
+        account = _TEMPORARY if temporary else agent_id
+        charges = [Charge(one, place, account_of(one, account, caller, now)) for place, one in matching]
+        try:
+            spent = await self._ledger.read(charge.account for charge in charges)
+        except BudgetStoreError as error:
+            self._failed("read_failed", error)
+            if self._allow_on_failure:
+                return charges
+            raise BudgetUnavailable(
+                "What was spent of the agent's budget can't be read, so the agent was not run",
+                help="Try again later. The operator finds the reason in the log; see policy.on_store_failure.",
+            ) from None
+        for charge, amount in zip(charges, spent, strict=True):
+            if amount >= _limit(charge.budget):
+                self._metrics.budget("refused")
+                raise _spent(charge, amount, now)
+        return charges
+
+    async def charge(self, charges: Sequence[Charge], usage: Usage | None) -> None:
+        """Add what a run used. A store that can't be written gets it later; that is logged. usage: None if unknown."""
+        amounts = _amounts(charges, usage)
+        if not amounts:
+            return
+        try:
+            await self._ledger.add(amounts)
+        except BudgetStoreError as error:
+            self._failed("write_failed", error)
+
+    def charge_later(self, charges: Sequence[Charge], usage: Usage | None) -> None:
+        """Add what a run used without waiting; see `charge`. A store in this process has it at once."""
+        store = self._ledger.store
+        if isinstance(store, MemoryBudgetStore):
+            store.add_now(_amounts(charges, usage))
+            return
+        task = asyncio.create_task(self.charge(charges, usage))
+        self._charging.add(task)
+        task.add_done_callback(self._charging.discard)
+
+    async def ended(self) -> None:
+        """Wait until all amounts are stored, or could not be."""
+        await asyncio.gather(*self._charging, return_exceptions=True)
+
+    def _failed(self, outcome: str, error: BudgetStoreError) -> None:
+        self._metrics.budget(outcome)
+        self._log.error("budget store failed", outcome=outcome, reason=str(error))
+
+
+def _matches(budget: UsageBudget, agent_id: str, name: str) -> bool:
+    return fnmatchcase(agent_id, budget.agent) or bool(name and fnmatchcase(name, budget.agent))
+
+
+def account_of(budget: UsageBudget, agent_id: str, caller: str, now: float) -> Account:
+    """Return the account of a run that begins now.
+
+    The limit is no part of its key: who raises a budget keeps what was spent.
+    """
+    start = math.floor(now / budget.seconds) * budget.seconds
+    unit = "tokens" if budget.tokens else budget.currency
+    agent = agent_id if budget.per in ("agent", "both") else ""
+    who = caller if budget.per in ("caller", "both") else ""
+    parts = (budget.agent, budget.per, unit, f"{budget.seconds:g}", agent, who)
+    key = hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()[:32]
+    return Account(key, math.floor(start), math.ceil(start + budget.seconds))
+
+
+def amount_of(budget: UsageBudget, usage: Usage | None) -> float:
+    """Return what a run costs of a budget, in its unit. usage: None if unknown."""
+    if usage is not None and usage.input is not None and usage.output is not None:
+        if budget.tokens:
+            return float(usage.input + usage.output)
+        if usage.cost is not None and usage.currency == budget.currency:
+            return usage.cost
+    return {"allow": 0.0, "count": budget.unknown_amount, "refuse": _limit(budget)}[budget.unknown]
+
+
+def _amounts(charges: Sequence[Charge], usage: Usage | None) -> dict[Account, float]:
+    amounts: dict[Account, float] = {}
+    for charge in charges:
+        if amount := amount_of(charge.budget, usage):
+            amounts[charge.account] = amounts.get(charge.account, 0.0) + amount
+    return amounts
+
+
+def _limit(budget: UsageBudget) -> float:
+    return float(budget.tokens) or budget.money
+
+
+def _spent(charge: Charge, amount: float, now: float) -> BudgetSpent:
+    budget, account = charge.budget, charge.account
+    unit = "tokens" if budget.tokens else budget.currency
+    reset = datetime.fromtimestamp(account.end, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    wait = max(1, math.ceil(account.end - now))
+    problem = Problem(
+        "agent_id" if budget.per in ("agent", "both") else "",
+        f"The budget {_WHOSE[budget.per]} is spent until {reset}",
+        f"less than {format_amount(_limit(budget))} {unit} in {budget.seconds:g} seconds",
+        f"{format_amount(amount)} {unit}",
+    )
+    help = f"Send the request again in {wait} seconds, or ask the operator of the gateway to raise {charge.place}."
+    return BudgetSpent(f"{problem.reason}, so the agent was not run", [problem], help, wait)

@@ -1,0 +1,186 @@
+"""What guardrails are made of: a hook that judges a document, by HTTP or by a Python entry point."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import entry_points
+from typing import Any, Literal, Protocol
+
+import aiohttp
+import msgspec
+from msgspec import Struct
+
+from gateway.config.policy import Guardrail
+
+GROUP = "mlc_gateway.guardrails"
+"""The group of entry points. The value of each is a function, plain or async, from a document to a verdict."""
+_THREADS = 8
+
+
+class NewText(Struct, frozen=True):
+    """A text in place of the one at `place`."""
+
+    place: str
+    text: str
+
+
+class Verdict(Struct, frozen=True):
+    """What a hook says. texts: for change. reason, place, code: for refuse; code: a short name of the rule."""
+
+    verdict: Literal["allow", "change", "refuse"]
+    texts: tuple[NewText, ...] = ()
+    reason: str = ""
+    place: str = ""
+    code: str = ""
+
+
+class HookFailed(Exception):
+    """A hook gave no verdict. The message says why, without content; code: timeout, error, too_large or invalid."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Hook(Protocol):
+    """Judges documents."""
+
+    async def judge(self, document: dict[str, Any]) -> Verdict:
+        """Return the verdict.
+
+        Raises:
+            HookFailed: there is none.
+        """
+
+    async def close(self) -> None:
+        """Release what is held."""
+
+
+def read_verdict(value: Any) -> Verdict:
+    """Return the verdict in a JSON value.
+
+    Raises:
+        HookFailed: it is none.
+    """
+    try:
+        return msgspec.convert(value, Verdict)
+    except msgspec.ValidationError as error:
+        raise HookFailed("invalid", f"its verdict is not valid: {error}") from None
+
+
+class Webhook:
+    """A hook at an HTTP server. It is sent a POST with the document, and answers 200 with the verdict.
+
+    Redirects are not followed, and proxies of the environment are not used.
+    """
+
+    def __init__(self, settings: Guardrail) -> None:
+        self._settings = settings
+        self._session: aiohttp.ClientSession | None = None
+
+    async def judge(self, document: dict[str, Any]) -> Verdict:
+        """See `Hook`."""
+        body, most = msgspec.json.encode(document), self._settings.max_bytes
+        if len(body) > most:
+            raise HookFailed("too_large", f"the content is larger than its max_bytes ({most})")
+        try:
+            async with self._client().post(self._settings.url, data=body, allow_redirects=False) as response:
+                if response.status != 200:
+                    raise HookFailed("error", f"its server answered {response.status}, not 200")
+                answer = await _read(response, most)
+        except (aiohttp.ClientError, OSError) as error:
+            raise HookFailed("error", f"its server can't be reached ({type(error).__name__})") from None
+        try:
+            return read_verdict(msgspec.json.decode(answer))
+        except msgspec.DecodeError:
+            raise HookFailed("invalid", "its answer is not JSON") from None
+
+    def _client(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            headers = {"Content-Type": "application/json", "User-Agent": "mlc-gateway"}
+            if self._settings.secret:
+                headers[self._settings.header] = self._settings.secret.reveal()
+            self._session = aiohttp.ClientSession(
+                headers=headers,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                timeout=aiohttp.ClientTimeout(total=None),
+                trust_env=False,
+            )
+        return self._session
+
+    async def close(self) -> None:
+        """See `Hook`."""
+        if self._session is not None:
+            await self._session.close()
+
+
+async def _read(response: aiohttp.ClientResponse, most: int) -> bytes:
+    data = bytearray()
+    async for piece in response.content.iter_any():
+        data += piece
+        if len(data) > most:
+            raise HookFailed("too_large", f"its answer is larger than its max_bytes ({most})")
+    return bytes(data)
+
+
+class Function:
+    """A hook in Python. A plain function runs in a thread."""
+
+    def __init__(self, function: Callable[[dict[str, Any]], Any]) -> None:
+        self._function = function
+        self._threads = None if is_async(function) else ThreadPoolExecutor(_THREADS, "guardrail")
+
+    async def judge(self, document: dict[str, Any]) -> Verdict:
+        """See `Hook`."""
+        own = msgspec.json.decode(msgspec.json.encode(document))  # the function may change what it gets
+        try:
+            if self._threads is None:
+                answer = await self._function(own)
+            else:
+                answer = await asyncio.get_running_loop().run_in_executor(self._threads, self._function, own)
+        except Exception as error:
+            raise HookFailed("error", f"it raised {type(error).__name__}") from None
+        return read_verdict(answer)
+
+    async def close(self) -> None:
+        """See `Hook`. A function that still runs ends by itself."""
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    """Return True for an async function, or an object whose `__call__` is one."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+
+
+def load_function(name: str) -> Callable[[dict[str, Any]], Any]:
+    """Return the function of the entry point `name`.
+
+    Raises:
+        LookupError: it is not installed, or can't be used; the message says why.
+    """
+    points = entry_points(group=GROUP, name=name)
+    if not points:
+        known = ", ".join(sorted(point.name for point in entry_points(group=GROUP))) or "none"
+        raise LookupError(f"no installed package has an entry point {name!r} in {GROUP}; there are: {known}")
+    point = next(iter(points))
+    try:
+        function = point.load()
+    except Exception as error:  # a third party's code may raise anything
+        raise LookupError(f"entry point {name!r} ({point.value}): {type(error).__name__}: {error}") from None
+    if not callable(function):
+        raise LookupError(f"entry point {name!r} ({point.value}) is not a function")
+    loaded: Callable[[dict[str, Any]], Any] = function
+    return loaded
+
+
+def make_hook(settings: Guardrail) -> Hook:
+    """Return the hook of a guardrail.
+
+    Raises:
+        LookupError: as `load_function`.
+    """
+    return Webhook(settings) if settings.url else Function(load_function(settings.entry_point))

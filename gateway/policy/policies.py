@@ -1,0 +1,90 @@
+"""The policies of one set of settings: what counts, limits and checks the runs of agents."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gateway.config.policy import Policy
+from gateway.config.problems import ConfigError, ConfigProblem
+from gateway.config.schema import Settings
+from gateway.memory.stores.registry import check_store
+from gateway.observe.logs import Logger
+from gateway.observe.metrics import Metrics
+from gateway.policy.budgets import Budgets
+from gateway.policy.guardrails import Guardrails
+from gateway.policy.hooks import load_function, make_hook
+from gateway.policy.ledger import Ledger
+from gateway.policy.prices import Prices
+from gateway.policy.usage import Meter
+
+
+@dataclass(frozen=True, slots=True)
+class Policies:
+    """budgets, guardrails: None if there are none. usage_header, notice_header: they are added to answers."""
+
+    meter: Meter
+    budgets: Budgets | None = None
+    guardrails: Guardrails | None = None
+    usage_header: bool = False
+    notice_header: bool = True
+
+    def concern(self, agent_id: str, name: str) -> bool:
+        """Return True if a budget or a guardrail matches the agent. name: "" if it is not known."""
+        if self.budgets is not None and self.budgets.concern(agent_id, name):
+            return True
+        return self.guardrails is not None and self.guardrails.of(agent_id, name) is not None
+
+    async def ended(self) -> None:
+        """Wait until all amounts are stored, or could not be."""
+        if self.budgets is not None:
+            await self.budgets.ended()
+
+    async def close(self) -> None:
+        """Release what the guardrails hold."""
+        if self.guardrails is not None:
+            await self.guardrails.close()
+
+
+def is_on(policy: Policy) -> bool:
+    """Return True if the settings ask for anything."""
+    return bool(policy.usage or policy.usage_header or policy.prices or policy.budgets or policy.guardrails)
+
+
+def build_policies(settings: Settings, ledger: Ledger | None, log: Logger, metrics: Metrics) -> Policies | None:
+    """Return the policies; None if the settings ask for none. They pass `check_policies`. ledger: needed with budgets.
+
+    Raises:
+        LookupError: as `gateway.policy.hooks.load_function`.
+    """
+    policy = settings.policy
+    if not is_on(policy):
+        return None
+    budgets = guardrails = None
+    if policy.budgets:
+        assert ledger is not None
+        budgets = Budgets(policy.budgets, ledger, policy.on_store_failure == "allow", log, metrics.usage)
+    if policy.guardrails:
+        guardrails = Guardrails([(one, make_hook(one)) for one in policy.guardrails], log, metrics)
+    meter = Meter(Prices(policy.prices), metrics.usage)
+    return Policies(meter, budgets, guardrails, policy.usage_header, settings.answers.notice_header)
+
+
+def check_policies(settings: Settings) -> None:
+    """Check that the entry points of guardrails are installed, and the settings of the budgets' store.
+
+    Raises:
+        ConfigError: one is not, or can't be used.
+    """
+    policy = settings.policy
+    problems = []
+    if policy.budgets and policy.budget_store != "memory":
+        problems += check_store(settings.memory, policy.budget_store)  # it is beside that store
+    for index, guardrail in enumerate(policy.guardrails):
+        try:
+            if guardrail.entry_point:
+                load_function(guardrail.entry_point)
+        except LookupError as error:
+            path = f"policy.guardrails[{index}].entry_point"
+            problems.append(ConfigProblem(path, str(error), repr(guardrail.entry_point)))
+    if problems:
+        raise ConfigError(problems)

@@ -1,0 +1,1 @@
+"""Files of the gateway's own, for its owner only: paths, atomic writes, locks, SQLite."""

@@ -1,0 +1,132 @@
+"""SQLite files of the gateway: opened in WAL mode, with their tables brought up to date."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from gateway.storage.paths import make_file
+
+BUSY_SECONDS = 5.0
+"""How long a process waits for others that write."""
+_PAUSE = 0.01
+
+
+class ForeignFile(Exception):
+    """The file was made by another program, or by a newer gateway. The message says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """What a file holds.
+
+    application_id: marks the file (`PRAGMA application_id`). setting: names its path. migrations: the statements of
+    each version of the tables, oldest first; `PRAGMA user_version` counts those that were run. What was released does
+    not change; a change of the tables is another entry. layout: pragmas of a new file, such as its page size.
+    pragmas: of each connection.
+    """
+
+    application_id: int
+    setting: str
+    migrations: Sequence[Sequence[str]]
+    pragmas: Sequence[str]
+    layout: Sequence[str] = ()
+
+
+def open_file(path: Path, form: Format, check_same_thread: bool = True) -> sqlite3.Connection:
+    """Open the file, or make it, and run the migrations that it lacks.
+
+    Raises:
+        UnusableFile: the file can't be made or opened.
+        ForeignFile: it was made by another program, or by a newer gateway.
+        sqlite3.Error: SQLite reported an error.
+    """
+    make_file(path)
+    connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=check_same_thread)
+    try:
+        _check_origin(connection, path, form)
+        if not read_pragma(connection, "page_count"):
+            for pragma in form.layout:
+                connection.execute(f"PRAGMA {pragma}").fetchall()
+        _use_wal(connection)
+        for pragma in form.pragmas:
+            connection.execute(f"PRAGMA {pragma}").fetchall()
+        if read_pragma(connection, "user_version") < len(form.migrations):
+            _migrate(connection, path, form)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _use_wal(connection: sqlite3.Connection) -> None:
+    """Switch to WAL mode. SQLite itself does not wait here for another process that opens the file too."""
+    until = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL").fetchall()
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= until:
+                raise
+            time.sleep(_PAUSE)
+        else:
+            return
+
+
+def _migrate(connection: sqlite3.Connection, path: Path, form: Format) -> None:
+    """Run the missing migrations, all or none. Another process may have done so since the version was read."""
+    with transaction(connection, "IMMEDIATE"):
+        _check_origin(connection, path, form)
+        for statements in form.migrations[read_pragma(connection, "user_version") :]:
+            for statement in statements:
+                connection.execute(statement)
+        connection.execute(f"PRAGMA application_id = {form.application_id}")
+        connection.execute(f"PRAGMA user_version = {len(form.migrations)}")
+
+
+def _check_origin(connection: sqlite3.Connection, path: Path, form: Format) -> None:
+    """Raise ForeignFile unless the file is empty, or was made by a gateway that is not newer than this one."""
+    [tables] = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    if tables and read_pragma(connection, "application_id") != form.application_id:
+        raise ForeignFile(f"{path} was made by another program. Name another path in `{form.setting}`")
+    version, known = read_pragma(connection, "user_version"), len(form.migrations)
+    if version > known:
+        raise ForeignFile(
+            f"{path} was made by a newer gateway: its tables are of version {version}, and this gateway knows versions "
+            f"up to {known}. Run the newer gateway, or name another path in `{form.setting}`"
+        )
+
+
+def read_pragma(connection: sqlite3.Connection, name: str) -> int:
+    """Return the value of a pragma that is a number."""
+    [value] = connection.execute(f"PRAGMA {name}").fetchone()
+    return int(value)
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection, kind: str) -> Iterator[None]:
+    """Run the block in a transaction. kind: DEFERRED for a consistent view, IMMEDIATE to write."""
+    connection.execute(f"BEGIN {kind}")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def empty_log(connection: sqlite3.Connection) -> None:
+    """Move what is in the log to the file, and empty the log. Waits 0.1 s for others that read, then leaves it."""
+    connection.execute("PRAGMA busy_timeout = 100")
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    connection.execute(f"PRAGMA busy_timeout = {1000 * BUSY_SECONDS:.0f}")
+
+
+def error_code(error: sqlite3.Error) -> int:
+    """Return the primary result code (https://www.sqlite.org/rescode.html), 0 if the error is not SQLite's own."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF

@@ -1,0 +1,72 @@
+"""Debian's Chromium, headless, started once; and the inspector's page on a free port."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Playwright, sync_playwright
+
+from tests.inspector.in_memory_store import InMemoryRecords
+from tests.inspector.page_server import TOKEN, PageServer
+
+CHROMIUM = Path("/usr/bin/chromium")
+OpenPage = Callable[..., Page]
+
+
+def is_fault(message: ConsoleMessage) -> bool:
+    """Browsers report a refused filter (400) as an error, too."""
+    return message.type == "error" and "the server responded with a status of 400" not in message.text
+
+
+@pytest.fixture(scope="session")
+def playwright() -> Iterator[Playwright]:
+    if not CHROMIUM.exists() and os.environ.get("MLC_REQUIRE_BROWSER") != "1":
+        pytest.skip(f"{CHROMIUM} is not installed; MLC_REQUIRE_BROWSER=1 makes this a failure")
+    with sync_playwright() as playwright:
+        yield playwright
+
+
+@pytest.fixture(scope="session")
+def chromium(playwright: Playwright) -> Iterator[Browser]:
+    browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    yield browser
+    browser.close()
+
+
+@pytest.fixture
+def records() -> InMemoryRecords:
+    return InMemoryRecords()
+
+
+@pytest.fixture
+def server(records: InMemoryRecords) -> Iterator[PageServer]:
+    with PageServer(records) as server:
+        yield server
+
+
+@pytest.fixture
+def open_page(chromium: Browser, server: PageServer) -> Iterator[OpenPage]:
+    """Opens pages with ``open_page(path, **context)``, logged in. Whatever they report as an error fails the test."""
+    contexts: list[BrowserContext] = []
+    faults: list[str] = []
+
+    def open_(path: str = "/inspector/", **options: object) -> Page:
+        context = chromium.new_context(**{"viewport": {"width": 1280, "height": 800}, **options})  # type: ignore[arg-type]
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(60_000)
+        page.on("console", lambda message: faults.append(message.text) if is_fault(message) else None)
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.on("dialog", lambda dialog: (faults.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+        page.goto(f"{server.url}/inspector/login#{TOKEN}")
+        page.wait_for_url("**/inspector/")
+        page.goto(server.url + path)
+        return page
+
+    yield open_
+    for context in contexts:
+        context.close()
+    assert faults == []

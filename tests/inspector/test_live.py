@@ -1,0 +1,115 @@
+"""Server-sent events of new exchanges."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from aiohttp import ClientResponse, ClientSession
+from aiohttp.test_utils import TestServer
+
+from gateway.admin.application import build_application
+from gateway.observe.logs import configure
+from tests.inspector import exchanges
+from tests.inspector.in_memory_store import InMemoryRecords
+from tests.inspector.page_server import TOKEN, admin_pages
+
+LIVE = "/inspector/api/live"
+BEARER = {"Authorization": f"Bearer {TOKEN}"}
+
+
+class Events:
+    """The events of a response."""
+
+    def __init__(self, response: ClientResponse) -> None:
+        self.last_id = 0
+        self._lines = response.content
+
+    async def next(self, name: str) -> Any:
+        """Return the data of the next event of this name."""
+        found = ""
+        while True:
+            line = (await self._lines.readline()).decode()
+            assert line, "the response ended"
+            field, _, value = line.rstrip("\n").partition(": ")
+            if field == "id":
+                self.last_id = int(value)
+            elif field == "event":
+                found = value
+            elif field == "data" and found == name:
+                return json.loads(value)
+
+
+@asynccontextmanager
+async def listening(client: ClientSession, query: str = "", **headers: str) -> AsyncIterator[Events]:
+    async with client.get(f"{LIVE}?{query}", headers=headers) as response:
+        assert (response.status, response.content_type) == (200, "text/event-stream")
+        events = Events(response)
+        await events.next("alive")
+        yield events
+
+
+def ids(rows: list[dict[str, Any]]) -> list[str]:
+    return [row["id"] for row in rows]
+
+
+async def test_new_exchanges_come_and_old_ones_do_not(client: ClientSession, records: InMemoryRecords) -> None:
+    records.add([exchanges.passed(1, 1.0)])
+    async with listening(client) as events:
+        records.add([exchanges.passed(2, 2.0), exchanges.passed(3, 3.0)])
+        assert ids(await events.next("rows")) == ["passed-2", "passed-3"]
+        records.add([exchanges.passed(4, 4.0)])
+        assert ids(await events.next("rows")) == ["passed-4"]
+        assert events.last_id == 4
+
+
+async def test_only_what_matches_comes(client: ClientSession, records: InMemoryRecords) -> None:
+    async with listening(client, "agent=museum-guide") as events:
+        records.add([exchanges.passed(1, 1.0), exchanges.image_request(2), exchanges.legacy(3, 1.0)])
+        assert ids(await events.next("rows")) == ["image-2"]
+        assert events.last_id == 3  # what does not match need not be read again
+
+
+async def test_a_connection_continues_where_the_last_one_ended(client: ClientSession, records: InMemoryRecords) -> None:
+    records.add([exchanges.passed(n, 1.0) for n in range(5)])
+    async with listening(client, "after=4", **{"Last-Event-ID": "2"}) as events:
+        assert ids(await events.next("rows")) == ["passed-2", "passed-3", "passed-4"]
+    async with listening(client, "after=3") as events:
+        assert ids(await events.next("rows")) == ["passed-3", "passed-4"]
+
+
+async def test_many_exchanges_come_in_order(client: ClientSession, records: InMemoryRecords) -> None:
+    records.add([exchanges.passed(n, 1.0) for n in range(500)])
+    seen: list[str] = []
+    async with listening(client, "after=0") as events:
+        while len(seen) < 500:
+            seen += ids(await events.next("rows"))
+    assert seen == [f"passed-{n}" for n in range(500)]
+
+
+async def test_a_store_that_fails_is_reported_and_tried_again(client: ClientSession, records: InMemoryRecords) -> None:
+    async with listening(client) as events:
+        records.fails = "The disk is full."
+        assert (await events.next("problem"))["reason"] == "The disk is full."
+        records.fails = ""
+        records.add([exchanges.passed(1, 1.0)])
+        assert ids(await events.next("rows")) == ["passed-1"]
+
+
+async def test_a_filter_that_can_not_be_used_is_refused_at_once(client: ClientSession) -> None:
+    for query in ("status=4zz", "agnet=a", "after=x"):
+        async with client.get(f"{LIVE}?{query}") as response:
+            assert response.status == 400
+
+
+async def test_all_connections_end_with_the_gateway(records: InMemoryRecords) -> None:
+    pages = admin_pages(records)
+    async with (
+        TestServer(build_application(pages, configure("critical", "json"))) as server,
+        ClientSession(server.make_url("/"), headers=BEARER) as client,
+        client.get(LIVE) as response,
+    ):
+        pages.inspector.stop()
+        assert b"alive" in await response.read()

@@ -1,0 +1,528 @@
+"""Guardrails: what they are shown, what they may change, and what happens if they fail."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+from hypothesis import given
+
+from gateway.execute.body import replace_members
+from gateway.execute.guarded import _changed_body
+from gateway.policy import hooks
+from gateway.policy.content import NoContent, answer_content, input_content, write_changes
+from gateway.unified.model import Base64, Media, Text, ToolResult
+from gateway.unified.request import read_execute
+from tests.conftest import examples
+from tests.execute.stub_cluster import FLOW, RAN, V1, V2
+from tests.policy.conftest import Start, v2_answer
+from tests.strategies import executes
+
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+
+
+class Webhook:
+    """A guardrail on loopback. verdict: what it answers: a JSON value, a response, or a function of the document."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.verdict: Any = {"verdict": "allow"}
+        self.seen: list[Any] = []
+        self.headers: list[dict[str, str]] = []
+
+    async def answer(self, request: web.Request) -> web.Response:
+        self.headers.append(dict(request.headers))
+        self.seen.append(await request.json())
+        verdict = self.verdict(self.seen[-1]) if callable(self.verdict) else self.verdict
+        if asyncio.iscoroutine(verdict):
+            verdict = await verdict
+        return verdict if isinstance(verdict, web.Response) else web.json_response(verdict)
+
+
+@pytest.fixture
+async def webhook() -> AsyncIterator[Webhook]:
+    webhook = Webhook()
+    app = web.Application(handler_args={"handler_cancellation": True})
+    app.router.add_post("/check", webhook.answer)
+    async with TestServer(app) as server:
+        webhook.url = str(server.make_url("/check"))
+        yield webhook
+
+
+def guardrail(webhook: Webhook, **more: Any) -> dict[str, Any]:
+    return {"guardrails": [{"name": "pii", "url": webhook.url, **more}]}
+
+
+def replacing(old: str, new: str) -> Callable[[Any], Any]:
+    """A guardrail that replaces `old` in every text."""
+
+    def verdict(document: Any) -> Any:
+        blocks = [block for message in document[document["stage"]]["messages"] for block in message["content"]]
+        changed = [one for one in blocks if one["type"] == "text" and old in one["text"]]
+        texts = [{"place": one["place"], "text": one["text"].replace(old, new)} for one in changed]
+        return {"verdict": "change", "texts": texts} if texts else {"verdict": "allow"}
+
+    return verdict
+
+
+# What is shown
+
+
+def shown(body: Any) -> dict[str, Any]:
+    return input_content(read_execute(json.dumps(body).encode())).document
+
+
+def test_every_block_is_shown_with_its_place() -> None:
+    user = [
+        {"type": "text", "text": "hi"},
+        {"type": "image", "source": {"type": "base64", "format": "png", "data": PIXEL}},
+        {"type": "image", "source": {"type": "url", "format": "png", "url": "https://a.example/x.png"}},
+    ]
+    call = {"toolUse": {"toolUseId": "t", "name": "find", "input": {"q": 1}}}
+    result = {"toolResult": {"toolUseId": "t", "content": [{"text": "found"}, {"json": {"a": 1}}]}}
+    messages = [
+        {"role": "user", "content": user},
+        {"role": "assistant", "content": [call]},
+        {"role": "user", "content": [result, {"cachePoint": {"type": "default"}}]},
+        {"role": "user", "content": "as text"},
+    ]
+    at = "input[2].content[0]"
+    assert shown({"input": messages, "parameters": {"question": "old", "mood": 1}}) == {
+        "type": "messages",
+        "parameters": {"mood": 1},
+        "messages": [
+            {
+                "role": "user",
+                "place": "input[0]",
+                "content": [
+                    {"type": "text", "text": "hi", "place": "input[0].content[0]"},
+                    {
+                        "type": "image",
+                        "format": "png",
+                        "source": {"type": "base64", "characters": len(PIXEL)},
+                        "place": "input[0].content[1]",
+                    },
+                    {
+                        "type": "image",
+                        "format": "png",
+                        "source": {"type": "url", "url": "https://a.example/x.png"},
+                        "place": "input[0].content[2]",
+                    },
+                ],
+            },
+            {
+                "role": "assistant",
+                "place": "input[1]",
+                "content": [
+                    {"type": "tool_use", "id": "t", "name": "find", "input": {"q": 1}, "place": "input[1].content[0]"}
+                ],
+            },
+            {
+                "role": "user",
+                "place": "input[2]",
+                "content": [
+                    {
+                        "type": "tool_result",
+                        "id": "t",
+                        "is_error": False,
+                        "content": [
+                            {"type": "text", "text": "found", "place": f"{at}.toolResult.content[0]"},
+                            {"type": "json", "value": {"a": 1}, "place": f"{at}.toolResult.content[1]"},
+                        ],
+                        "place": at,
+                    },
+                    {"type": "cachePoint", "value": {"type": "default"}, "place": "input[2].content[1]"},
+                ],
+            },
+            {
+                "role": "user",
+                "place": "input[3]",
+                "content": [{"type": "text", "text": "as text", "place": "input[3].content"}],
+            },
+        ],
+    }
+
+
+def test_a_question_is_shown_as_a_text() -> None:
+    text = {"type": "text", "text": "hi", "place": "parameters.question"}
+    message = {"role": "user", "place": "parameters.question", "content": [text]}
+    assert shown({"parameters": {"question": "hi", "memory_id": "m"}}) == {
+        "type": "question",
+        "messages": [message],
+        "parameters": {"memory_id": "m"},
+    }
+    assert shown({"parameters": {"text": "hi"}}) == {"type": "question", "messages": [], "parameters": {"text": "hi"}}
+
+
+@pytest.mark.parametrize("body", [b"{}", b'{"parameters": {}}', b'{"parameters": {"question": 1, "question": "b"}}'])
+def test_what_cannot_be_shown(body: bytes) -> None:
+    with pytest.raises(NoContent):
+        input_content(read_execute(body))
+
+
+CALL = {"id": "t", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+INPUTS: list[Any] = [
+    "one text",
+    [{"type": "text", "text": "block"}, {"text": "bare"}],
+    [{"role": "user", "content": "string"}, {"role": "user", "content": [{"type": "text", "text": "a" * 5000}]}],
+    [
+        {"role": "user", "content": "x"},
+        {
+            "role": "assistant",
+            "toolCalls": [{"id": "t", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
+        },
+        {"role": "tool", "toolCallId": "t", "content": [{"type": "text", "text": "result"}]},
+    ],
+    [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "typed"}]}],
+    [{"role": "user", "content": [{"toolResult": {"toolUseId": "t", "content": [{"text": "in a result"}]}}]}],
+]
+
+
+@pytest.mark.parametrize("value", INPUTS)
+def test_every_text_can_be_changed_at_its_place(value: Any) -> None:
+    request = read_execute(json.dumps({"input": value, "parameters": {"a": 1}}).encode())
+    content = input_content(request)
+    old = dict(content._texts)
+    for number, place in enumerate(old):
+        content.change(place, f'new "{number}" \\ \u00e9')
+    written = write_changes(json.loads(request.extracted.text), content.changes)
+    changed = read_execute(b"".join(replace_members(request.extracted, written)))
+    again = input_content(changed)
+    assert [block["text"] for block in again._texts.values()] == [f'new "{n}" \\ \u00e9' for n in range(len(old))]
+    assert list(again._texts) == list(old)
+    assert changed.parameters == {"a": 1}
+
+
+def _marked(blocks: Any) -> Any:
+    """The same blocks, each text replaced by its place."""
+    marked = []
+    for block in blocks:
+        if isinstance(block, Text):
+            block = replace(block, text=f"new {block.at}")
+        elif isinstance(block, ToolResult):
+            block = replace(block, content=tuple(_marked(block.content)))
+        elif isinstance(block, Media) and isinstance(block.source, Base64):
+            block = replace(block, source=bytes(block.source.data))  # without its token, which differs
+        marked.append(block)
+    return tuple(marked)
+
+
+@given(executes())
+@examples(100)
+def test_in_every_spelling_only_texts_change(execute: Any) -> None:
+    request = read_execute(execute[0])
+    content = input_content(request)
+    for place in content._texts:
+        content.change(place, f"new {place}")
+    changed = read_execute(_changed_body(request, content.changes))
+    assert request.input is not None
+    assert changed.input is not None
+    expected = [(one.role, one.at, _marked(one.content)) for one in request.input.messages]
+    assert [(one.role, one.at, _marked(one.content)) for one in changed.input.messages] == expected
+    again = input_content(changed)
+    assert {place: block["text"] for place, block in again._texts.items()} == content.changes
+    assert (changed.parameters, changed.other) == (request.parameters, request.other)
+
+
+def test_answers_are_shown_and_changed() -> None:
+    outputs = [
+        {"name": "memory_id", "result": "m"},
+        {"name": "response", "dataAsMap": {"response": "one", "additional_info": {}}},
+        {"name": "tool", "result": "two"},
+        {"name": "data", "dataAsMap": {"a": 1}},
+    ]
+    document = {"inference_results": [{"output": outputs}]}
+    content = answer_content(document)
+    at = "inference_results[0].output"
+    blocks = content.document["messages"][0]["content"]
+    assert [(block["type"], block["place"]) for block in blocks] == [
+        ("text", f"{at}[1].dataAsMap.response"),
+        ("text", f"{at}[2].result"),
+        ("json", f"{at}[3].dataAsMap"),
+    ]
+    content.change(f"{at}[1].dataAsMap.response", "1")
+    content.change(f"{at}[2].result", "2")
+    changed = write_changes(document, content.changes)["inference_results"][0]["output"]
+    assert changed[1]["dataAsMap"] == {"response": "1", "additional_info": {}}
+    assert changed[2] == {"name": "tool", "result": "2"}
+    assert outputs[2]["result"] == "two"
+
+
+@pytest.mark.parametrize("document", [None, [], {}, {"task_id": "t", "status": "RUNNING"}, {"message": "no"}])
+def test_an_answer_that_cannot_be_shown(document: Any) -> None:
+    with pytest.raises(NoContent):
+        answer_content(document)
+
+
+# Through a gateway
+
+
+async def test_a_guardrail_sees_the_input_and_allows_it(start: Start, webhook: Webhook) -> None:
+    place = await start(guardrail(webhook))
+    answer = await place.execute(V2, {"input": "hi"})
+    assert answer.status == 200
+    assert place.cluster.sent == [{"input": "hi"}]
+    [document] = webhook.seen
+    assert (document["version"], document["stage"]) == (1, "input")
+    assert document["agent"]["id"] == V2
+    assert document["agent"]["name"] == "v2_bedrock"
+    assert document["agent"]["provider"] == "bedrock/converse"
+    assert document["input"]["messages"][0]["content"] == [{"type": "text", "text": "hi", "place": "input"}]
+    assert "X-MLC-Gateway-Notice" not in answer.headers
+    assert place.metric("mlc_gateway_guardrail_checks_total", stage="input", verdict="allow") == 1
+
+
+async def test_the_secret_is_sent_to_the_webhook_and_never_logged(
+    start: Start, webhook: Webhook, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "secret").write_text("Bearer s3cret")
+    place = await start(guardrail(webhook, header="X-Key", secret={"file": str(tmp_path / "secret")}))
+    assert (await place.execute(V2, {"input": "hi"})).status == 200
+    webhook.verdict = lambda _: web.Response(status=500)
+    refused = await place.execute(V2, {"input": "hi"})
+    assert refused.status == 503
+    assert [headers["X-Key"] for headers in webhook.headers] == ["Bearer s3cret"] * 2
+    log = "".join(capfd.readouterr())
+    assert "guardrail failed" in log
+    assert "s3cret" not in log + await refused.text() + repr(place.gateway.settings)
+
+
+async def test_a_changed_input_is_planned_and_reported(start: Start, webhook: Webhook) -> None:
+    webhook.verdict = replacing("4111", "[card]")
+    place = await start(guardrail(webhook))
+    place.cluster.answers = [RAN]
+    for agent, body in (
+        (V2, {"input": "is 4111 a card"}),
+        (FLOW, {"input": [{"type": "text", "text": "is 4111 a card"}]}),
+    ):
+        answer = await place.execute(agent, body)
+        assert answer.headers["X-MLC-Gateway-Notice"] == "GUARDRAIL_CHANGED"
+        sent = json.dumps(place.cluster.sent[-1])
+        assert "is [card] a card" in sent
+        assert "4111" not in sent
+    assert place.metric("mlc_gateway_notices_total", code="GUARDRAIL_CHANGED") == 2
+
+
+async def test_a_changed_question(start: Start, webhook: Webhook) -> None:
+    webhook.verdict = replacing("4111", "[card]")
+    place = await start(guardrail(webhook))
+    answer = await place.execute(V1, {"parameters": {"question": "is 4111 a card", "memory_id": "m"}})
+    assert place.cluster.sent == [{"parameters": {"question": "is [card] a card", "memory_id": "m"}}]
+    assert answer.headers["X-MLC-Gateway-Notice"] == "GUARDRAIL_CHANGED"
+
+
+async def test_a_changed_question_that_is_sent_again_as_input(start: Start, webhook: Webhook) -> None:
+    webhook.verdict = replacing("4111", "[card]")
+    place = await start(guardrail(webhook))
+    refusal = {"status": 500, "error": {"reason": "V2 agents require executor-provided memory"}}
+    place.cluster.answers = [(500, refusal), v2_answer()]
+    answer = await place.execute(V2, {"parameters": {"question": "4111"}})
+    assert answer.status == 200
+    assert place.cluster.sent == [{"parameters": {"question": "[card]"}}, {"input": "[card]"}]
+
+
+async def test_the_fast_path_does_not_bypass_a_guardrail(start: Start, webhook: Webhook) -> None:
+    place = await start(guardrail(webhook))
+    place.cluster.answers = [RAN]
+    for number in range(4):
+        await place.execute(FLOW, {"input": [{"type": "text", "text": f"hi {number}"}]})
+    texts = [document["input"]["messages"][0]["content"][0]["text"] for document in webhook.seen]
+    assert texts == ["hi 0", "hi 1", "hi 2", "hi 3"]
+
+
+async def test_agents_that_do_not_match_are_not_checked(start: Start, webhook: Webhook) -> None:
+    place = await start(guardrail(webhook, agent="v2_*"))
+    place.cluster.answers = [RAN]
+    await place.execute(FLOW, {"parameters": {"question": "hi"}})
+    assert webhook.seen == []
+    await place.execute(V2, {"input": "hi"})
+    assert len(webhook.seen) == 1
+
+
+async def test_a_refusal_names_the_place_and_the_reason(start: Start, webhook: Webhook) -> None:
+    webhook.verdict = {"verdict": "refuse", "reason": "no card numbers", "place": "input", "code": "card"}
+    place = await start(guardrail(webhook))
+    answer = await place.execute(V2, {"input": "4111"})
+    body = await answer.json()
+    assert (answer.status, body["error"]["type"]) == (403, "GuardrailRefused")
+    [problem] = body["error"]["problems"]
+    assert problem["field"] == "input"
+    assert problem["reason"] == "The guardrail pii refused the input: no card numbers"
+    assert problem["received"] == "pii/card"
+    assert problem["help"]
+    assert place.cluster.bodies == []
+
+
+async def test_an_answer_is_checked_changed_and_refused(start: Start, webhook: Webhook) -> None:
+    place = await start(guardrail(webhook, answers=True))
+    place.cluster.answers = [v2_answer("call 4111"), v2_answer("call 4111"), v2_answer("fine")]
+    webhook.verdict = replacing("4111", "[card]")
+    answer = await place.execute(V2, {"input": "hi"})
+    assert (await answer.json())["message"]["content"] == [{"text": "call [card]"}]
+    assert answer.headers["X-MLC-Gateway-Notice"] == "GUARDRAIL_CHANGED"
+    assert [document["stage"] for document in webhook.seen] == ["input", "answer"]
+    webhook.verdict = lambda document: (
+        {"verdict": "refuse", "reason": "secret"} if document["stage"] == "answer" else {"verdict": "allow"}
+    )
+    answer = await place.execute(V2, {"input": "hi"})
+    body = await answer.json()
+    assert (answer.status, body["error"]["reason"]) == (403, "The guardrail pii refused the answer: secret")
+    webhook.verdict = {"verdict": "allow"}
+    answer = await place.execute(V2, {"input": "hi"})
+    assert await answer.json() == v2_answer("fine")[1]
+
+
+@pytest.mark.parametrize(
+    "path", ["_execute/stream", "_execute?async=true", "_execute?async", "_execute?x=1&async=TRUE"]
+)
+async def test_answers_that_cannot_be_held_are_refused_if_answers_are_checked(
+    start: Start, webhook: Webhook, path: str
+) -> None:
+    place = await start(guardrail(webhook, answers=True))
+    answer = await place.execute(V2, {"input": "hi"}, path=path)
+    assert (answer.status, (await answer.json())["error"]["type"]) == (403, "GuardrailRefused")
+    assert place.cluster.bodies == []
+
+
+async def test_an_answer_that_is_too_large_to_check_is_refused(
+    start: Start, webhook: Webhook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.proxy.decided.HELD_ANSWER", 1000)
+    place = await start(guardrail(webhook, answers=True))
+    place.cluster.answers = [v2_answer("x" * 1_000_000)]
+    answer = await place.execute(V2, {"input": "hi"}, headers={"Accept-Encoding": "identity"})
+    assert (answer.status, (await answer.json())["error"]["type"]) == (503, "GuardrailUnavailable")
+
+
+async def until_cancelled(_: Any) -> Any:
+    await asyncio.Event().wait()
+
+
+FAILURES: dict[str, Any] = {
+    "status": web.Response(status=500),
+    "redirect": web.Response(status=302, headers={"Location": "/other"}),
+    "not JSON": web.Response(text="allow"),
+    "no verdict": {"allow": True},
+    "unknown verdict": {"verdict": "maybe"},
+    "unknown place": {"verdict": "change", "texts": [{"place": "input[9]", "text": "x"}]},
+    "blank text": {"verdict": "change", "texts": [{"place": "input", "text": " "}]},
+    "too large": web.Response(text="x" * 2_000),
+    "slow": until_cancelled,
+}
+
+
+@pytest.mark.parametrize("failure", sorted(FAILURES))
+async def test_a_guardrail_that_fails(start: Start, webhook: Webhook, failure: str) -> None:
+    def verdict(document: Any) -> Any:
+        made = FAILURES[failure]
+        if isinstance(made, web.Response):
+            return web.Response(status=made.status, headers=made.headers, body=made.body)
+        return made(document) if callable(made) else made
+
+    webhook.verdict = verdict
+    seconds = 0.05 if failure == "slow" else 5.0
+    for on_failure, status in (("refuse", 503), ("allow", 200)):
+        place = await start(guardrail(webhook, seconds=seconds, on_failure=on_failure, max_bytes=1_000))
+        answer = await place.execute(V2, {"input": "hi"})
+        assert answer.status == status
+        assert place.metric("mlc_gateway_guardrail_checks_total", verdict="failed") == 1
+        if status == 503:
+            assert (await answer.json())["error"]["reason"] == "The guardrail pii could not check the input"
+    assert place.cluster.sent == [{"input": "hi"}]
+
+
+async def test_a_guardrail_that_is_down(start: Start, webhook: Webhook, unused_tcp_port: int) -> None:
+    place = await start({"guardrails": [{"name": "pii", "url": f"http://127.0.0.1:{unused_tcp_port}/"}]})
+    assert (await place.execute(V2, {"input": "hi"})).status == 503
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        (b"---\nparameters: {question: hi}", "application/yaml"),
+        (b'{"parameters": {"question": "a", "question": "b"}}', "application/json"),
+        (b"{}", "application/json"),
+    ],
+)
+async def test_what_cannot_be_shown_is_refused(start: Start, webhook: Webhook, body: bytes, kind: str) -> None:
+    place = await start(guardrail(webhook))
+    answer = await place.execute(V2, body, headers={"Content-Type": kind})
+    assert answer.status == 503
+    assert webhook.seen == place.cluster.bodies == []
+
+
+async def test_content_that_is_too_large_is_not_sent(start: Start, webhook: Webhook) -> None:
+    place = await start(guardrail(webhook, max_bytes=1_000))
+    assert (await place.execute(V2, {"input": "x" * 2_000})).status == 503
+    assert webhook.seen == []
+
+
+async def test_guardrails_see_what_those_before_them_changed(start: Start, webhook: Webhook) -> None:
+    webhook.verdict = replacing("a", "aa")
+    both = [*guardrail(webhook)["guardrails"], {**guardrail(webhook)["guardrails"][0], "name": "second"}]
+    place = await start({"guardrails": both})
+    answer = await place.execute(V2, {"input": "a"})
+    assert place.cluster.sent == [{"input": "aaaa"}]
+    assert answer.headers["X-MLC-Gateway-Notice"] == "GUARDRAIL_CHANGED"
+
+
+# Entry points
+
+
+def allow_after_a_change(document: Any) -> Any:
+    document["input"] = None
+    return {"verdict": "allow"}
+
+
+async def refuse(document: Any) -> Any:
+    return {"verdict": "refuse", "reason": "no"}
+
+
+class Counting:
+    async def __call__(self, document: Any) -> Any:
+        return {"verdict": "change", "texts": [{"place": "input", "text": "counted"}]}
+
+
+counting = Counting()
+
+
+def broken(document: Any) -> Any:
+    raise ValueError(document)
+
+
+@pytest.fixture(autouse=True)
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def points(group: str, name: str | None = None) -> list[EntryPoint]:
+        names = ("allow_after_a_change", "refuse", "counting", "broken")
+        here = [EntryPoint(one, f"{__name__}:{one}", group) for one in names]
+        return [point for point in here if name in (None, point.name)]
+
+    monkeypatch.setattr(hooks, "entry_points", points)
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "sent"),
+    [
+        ("allow_after_a_change", 200, [{"input": "hi"}]),
+        ("refuse", 403, []),
+        ("counting", 200, [{"input": "counted"}]),
+        ("broken", 503, []),
+    ],
+)
+async def test_an_entry_point(start: Start, name: str, status: int, sent: Any) -> None:
+    place = await start({"guardrails": [{"name": "own", "entry_point": name}]})
+    assert (await place.execute(V2, {"input": "hi"})).status == status
+    assert place.cluster.sent == sent
+
+
+def test_an_entry_point_that_is_not_installed() -> None:
+    with pytest.raises(LookupError, match="there are: allow_after_a_change, broken, counting, refuse"):
+        hooks.load_function("missing")

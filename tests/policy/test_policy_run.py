@@ -1,0 +1,218 @@
+"""What is done with an answer: alone, around the use case's own work, and of event streams."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from aiohttp import web
+from multidict import CIMultiDict, CIMultiDictProxy
+
+from gateway.agents.resolver import ResolvedAgent
+from gateway.config.policy import Guardrail, UsageBudget
+from gateway.errors import GuardrailRefused, GuardrailUnavailable
+from gateway.execute.guarded import GuardedCall
+from gateway.execute.policy_run import PolicyRun
+from gateway.notices import Notice
+from gateway.observe.logs import configure
+from gateway.observe.metrics import Metrics
+from gateway.observe.record import Delivery, Usage
+from gateway.policy.budget_stores.memory import MemoryBudgetStore
+from gateway.policy.budgets import Budgets
+from gateway.policy.guardrails import Guardrails
+from gateway.policy.hooks import Function, Hook
+from gateway.policy.ledger import Ledger
+from gateway.policy.policies import Policies
+from gateway.policy.prices import Prices
+from gateway.policy.usage import Meter
+from gateway.ports import Answer, ExecuteCall, Forward
+from gateway.unified.budget import Budget
+from tests.agents.recorded import profile_of
+from tests.execute.stub_cluster import V2
+from tests.policy.conftest import Start, v2_answer
+from tests.policy.test_budget_stores import SlowStore, begin
+from tests.policy.test_usage import REPORTED, legacy
+
+AGENT = ResolvedAgent(profile_of("3.6.0", "v2_bedrock"))
+BODY = json.dumps(v2_answer("call 4111")[1]).encode()
+LOG = configure("error", "json")
+
+
+class Session:
+    """Stands for the use case's own work with an answer: notes what it is given."""
+
+    def __init__(self, answer: Answer | None = None) -> None:
+        self.answer = answer
+        self.finished: list[tuple[int, bytes]] = []
+        self.abandoned = 0
+
+    async def finish(self, status: int, body: bytes) -> Answer | None:
+        self.finished.append((status, body))
+        return self.answer
+
+    def abandon(self) -> None:
+        self.abandoned += 1
+
+    def forward(self, **more: Any) -> Forward:
+        return Forward([b"{}"], finish=self.finish, abandoned=self.abandon, **more)
+
+
+class Env:
+    """Policies with one budget, and guardrails whose function is `verdict`."""
+
+    def __init__(self, verdict: Any = None, usage_header: bool = False) -> None:
+        self.metrics = Metrics()
+        self.store = MemoryBudgetStore()
+        budgets = Budgets([UsageBudget(tokens=100)], Ledger(self.store), False, LOG, self.metrics.usage)
+        hooks: list[tuple[Guardrail, Hook]] = [(Guardrail("own", answers=True), Function(verdict))] if verdict else []
+        guardrails = Guardrails(hooks, LOG, self.metrics)
+        self.policies = Policies(Meter(Prices([]), self.metrics.usage), budgets, guardrails, usage_header)
+        self.agent_guardrails = guardrails.of("a", "")
+
+    async def run(self, streaming: bool = False) -> PolicyRun:
+        assert self.policies.budgets is not None
+        charges = await self.policies.budgets.admit("a", "", {})
+        guarded = None
+        if self.agent_guardrails is not None:
+            headers = CIMultiDictProxy(CIMultiDict[str]())
+            call = ExecuteCall("a", "POST", "/", headers, b"{}", "id", streaming)
+            guarded = GuardedCall(self.agent_guardrails, call, AGENT, Budget())
+        return PolicyRun(self.policies, AGENT, charges, streaming, guarded)
+
+    @property
+    def spent(self) -> float:
+        return sum(self.store._spent.values())
+
+
+def changing(document: Any) -> Any:
+    [block] = document["answer"]["messages"][0]["content"]
+    return {"verdict": "change", "texts": [{"place": block["place"], "text": "call [card]"}]}
+
+
+def refusing(document: Any) -> Any:
+    return {"verdict": "refuse", "reason": "no"}
+
+
+async def test_the_use_case_gets_the_answer_as_the_guardrail_changed_it() -> None:
+    env, session = Env(changing), Session(Answer(200, {"X-Own": "1"}, b"own"))
+    forward = (await env.run()).attach(session.forward())
+    assert forward.finish is not None
+    answer = await forward.finish(200, BODY)
+    [(_, given)] = session.finished
+    assert json.loads(given)["message"]["content"] == [{"text": "call [card]"}]
+    assert answer == Answer(200, {"X-Own": "1", "X-MLC-Gateway-Notice": "GUARDRAIL_CHANGED"}, b"own")
+    assert [check["verdict"] for check in forward.guardrails] == ["change"]
+    assert env.spent == 18
+
+
+async def test_a_refused_answer_is_no_answer_for_the_use_case() -> None:
+    env, session = Env(refusing), Session()
+    forward = (await env.run()).attach(session.forward())
+    assert forward.finish is not None
+    with pytest.raises(GuardrailRefused):
+        await forward.finish(200, BODY)
+    assert (session.finished, session.abandoned) == ([], 1)
+    assert env.spent == 18
+
+
+async def test_an_error_is_not_checked() -> None:
+    env, session = Env(refusing), Session()
+    forward = (await env.run()).attach(session.forward())
+    assert forward.finish is not None
+    assert await forward.finish(500, b"{}") is None
+    assert session.finished == [(500, b"{}")]
+
+
+@pytest.mark.parametrize("known", [True, False])
+async def test_what_is_not_held_is_read_after_it_was_sent(known: bool) -> None:
+    env = Env()
+    forward = (await env.run()).attach(Forward())
+    assert forward.answered is not None
+    used = forward.answered(200, BODY if known else b"")
+    assert used == (Usage(11, 7) if known else None)
+    assert env.spent == (18 if known else 0)
+    assert forward.answered(200, BODY) == used
+    assert env.spent == (18 if known else 0)
+
+
+async def test_a_held_answer_is_measured_once() -> None:
+    env = Env(usage_header=True)
+    forward = (await env.run()).attach(Forward())
+    assert forward.finish is not None
+    assert forward.answered is not None
+    answer = await forward.finish(200, BODY)
+    assert answer is not None
+    assert answer.body == BODY
+    assert answer.headers["X-MLC-Gateway-Usage"].startswith("input=11; output=7; model=")
+    assert forward.answered(200, BODY) == Usage(11, 7)
+    assert env.spent == 18
+
+
+async def test_what_cannot_be_read_is_unknown_or_refused() -> None:
+    forward = (await Env(usage_header=True).run()).attach(Forward(unread_headers={"X-Own": "1"}))
+    assert (forward.unread, forward.unread_headers) == (None, {"X-Own": "1", "X-MLC-Gateway-Usage": "unknown"})
+    forward = (await Env(refusing).run()).attach(Forward())
+    assert isinstance(forward.unread, GuardrailUnavailable)
+
+
+def test_the_delivery_of_a_changed_request_has_the_notice() -> None:
+    run = PolicyRun(Env().policies, AGENT, notices=[Notice("GUARDRAIL_CHANGED", "changed")])
+    forward = run.attach(Forward(delivery=Delivery(notices=("A",)), response_headers={"X-MLC-Gateway-Notice": "A"}))
+    assert forward.delivery == Delivery(notices=("A", "GUARDRAIL_CHANGED"))
+    assert forward.response_headers == {"X-MLC-Gateway-Notice": "A, GUARDRAIL_CHANGED"}
+
+
+def events() -> list[bytes]:
+    outputs = [
+        legacy({"name": "response", "dataAsMap": {"content": "hi", "is_last": False}}),
+        legacy({"name": "token_usage", "dataAsMap": REPORTED}),
+        legacy({"name": "response", "dataAsMap": {"content": "", "is_last": True}}),
+    ]
+    return [b"data: %b\n\n" % output for output in outputs]
+
+
+async def test_of_a_stream_only_the_end_is_held(start: Start) -> None:
+    place = await start({"budgets": [{"tokens": 1000}], "usage_header": True})
+    goes_on = asyncio.Event()
+    answer = place.cluster.answer
+
+    async def stream(request: web.Request) -> web.StreamResponse:
+        if request.method == "GET":
+            return await answer(request)
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        first, *rest = events()
+        await response.write(first)
+        await goes_on.wait()
+        for event in rest:
+            await response.write(event)
+        return response
+
+    place.cluster.answer = stream  # type: ignore[method-assign, assignment]
+    body = {"parameters": {"question": "hi", "include_token_usage": True}}
+    url = f"http://127.0.0.1:{place.gateway.data_port}/_plugins/_ml/agents/{V2}/_execute/stream"
+    async with place.session.post(url, json=body) as response:
+        assert "X-MLC-Gateway-Usage" not in response.headers
+        assert await response.content.readuntil(b"\n\n") == events()[0]
+        assert place.metric("mlc_gateway_tokens_total") == 0
+        goes_on.set()
+        assert await response.read() == b"".join(events()[1:])
+    assert place.metric("mlc_gateway_tokens_total", direction="input") == 1055
+    assert (await place.execute(V2, body, path="_execute/stream")).status == 429
+
+
+async def test_an_answer_is_sent_once_its_cost_is_stored() -> None:
+    env, store = Env(), SlowStore()
+    store.gate.set()
+    assert env.policies.budgets is not None
+    env.policies.budgets._ledger = Ledger(store)
+    forward = (await env.run()).attach(Forward())
+    assert forward.finish is not None
+    store.gate.clear()
+    [finishing] = await begin(forward.finish(200, BODY))
+    assert not finishing.done()
+    store.gate.set()
+    assert await finishing is None
+    assert list(store.spent.values()) == [18.0]
