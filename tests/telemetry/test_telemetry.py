@@ -23,6 +23,7 @@ from tests.execute.conftest import StartDeployment, start_deployment
 from tests.faults.upstream import settled
 from tests.inspector.sinks import MemorySink
 from tests.proxy.use_case import UseCase
+from tests.sessions.conftest import RULE
 from tests.telemetry.collector import Collector, attributes, running_collector
 from tests.wire import OK, Parsed, RecordingUpstream, send_request
 
@@ -94,6 +95,15 @@ async def test_messages_by_choice(start_deployment: StartDeployment, collector: 
     known = attributes(root.attributes)
     assert json.loads(known["gen_ai.input.messages"])[0]["parts"] == [{"type": "text", "content": "Hello"}]
     assert json.loads(known["gen_ai.output.messages"])[0]["role"] == "assistant"
+
+
+async def test_the_conversation(start_deployment: StartDeployment, collector: Collector) -> None:
+    deployment = await start_deployment(over={**traces(collector), "agents": {"rules": [RULE]}})
+    response = await deployment.execute("flow-d", {"input": "Hello"})
+    outputs = (await response.json())["inference_results"][0]["output"]
+    session = next(output["result"] for output in outputs if output["name"] == "memory_id")
+    root, *_ = await spans_of(deployment.gateway, collector, 7)
+    assert attributes(root.attributes)["gen_ai.conversation.id"] == session
 
 
 async def test_the_clusters_parent_is_the_span_upstream(start_gateway: StartGateway, collector: Collector) -> None:
