@@ -15,7 +15,7 @@ class Traces(Struct, frozen=True, forbid_unknown_fields=True):
     endpoint: Annotated[
         str,
         Meta(
-            pattern=r"^(https?://[^/?#@\s]+(/\S*)?)?$",
+            pattern=r"^(https?://[^/?#@\s]+/\S+)?$",
             description="URL of an OTLP/HTTP collector (`http://localhost:4318/v1/traces`); empty: no traces.",
         ),
     ] = ""

@@ -7,12 +7,12 @@ import threading
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
 from gateway.config.telemetry import Traces
+from gateway.inspector.otlp import OtlpExporter
 from gateway.inspector.spans import count_traces, make_spans
 from gateway.inspector.store import StoreError
 from gateway.observe.record import ExchangeRecord
@@ -122,6 +122,6 @@ class _CountingExporter(SpanExporter):
         return self._exporter.force_flush(timeout_millis)
 
 
-def _exporter(settings: Traces) -> OTLPSpanExporter:
-    headers = {settings.header: settings.secret.reveal()} if settings.secret else None
-    return OTLPSpanExporter(settings.endpoint, headers=headers, timeout=settings.seconds)
+def _exporter(settings: Traces) -> OtlpExporter:
+    headers = {settings.header: settings.secret.reveal()} if settings.secret else {}
+    return OtlpExporter(settings.endpoint, headers, settings.seconds)
