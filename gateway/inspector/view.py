@@ -42,7 +42,10 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Side:
-    """A body, as lines. title: what it is. more: not all lines are shown. note: why there is no, or not all, text."""
+    """A body, as lines. title: what it is. more: not all lines are shown. note: why there is no, or not all, text.
+
+    is_before: it is the first of two.
+    """
 
     title: str
     part: str
@@ -50,6 +53,7 @@ class Side:
     lines: list[Line]
     more: bool
     note: str
+    is_before: bool = True
 
 
 @dataclass(frozen=True)
@@ -149,7 +153,7 @@ def _side(title: str, part: str, body: Body, changes: Mapping[Path, Change], is_
     if not body.text:
         return Side(title, part, body.size, [], False, body.omitted or "The body was empty.")
     lines, more = outline(read(body.text), changes, is_before)
-    return Side(title, part, body.size, lines, more, body.omitted)
+    return Side(title, part, body.size, lines, more, body.omitted, is_before)
 
 
 def _place(change: Change) -> Place:
