@@ -224,6 +224,6 @@ def test_the_page_of_dependencies_tells_what_aiohttp_is_used_for() -> None:
         for file in GATEWAY.rglob("*.py")
         if re.search(r"^\s*(from|import) aiohttp", file.read_text(), re.MULTILINE)
     }
-    assert users == {"admin", "app.py", "media", "policy", "proxy", "simulator", "supervisor"}
+    assert users == {"admin", "app.py", "cli", "inspector", "media", "policy", "proxy", "simulator", "supervisor"}
     (row,) = re.findall(r"^\| `aiohttp` \|.*$", page("internals/dependencies.md"), re.MULTILINE)
     assert all(word in row for word in ("admin port", "media by URL", "simulator", "embedded"))
