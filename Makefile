@@ -15,7 +15,8 @@ SIZE ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-browser test-all test-thorough test-slow test-cluster check format audit docs bench bench-compare \
-	soak attacks matrix upgrades memory-kills cluster-ml strands bench-memory mitmproxy clean
+	bench-capture soak attacks matrix upgrades memory-kills inspector-kills cluster-ml strands bench-memory \
+	bench-inspector mitmproxy clean
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -80,6 +81,9 @@ bench: $(STAMP) ## measure
 bench-compare: $(STAMP) ## this tree beside an older commit (ARGS="--against REV")
 	$(PY) -m bench.compare $(ARGS)
 
+bench-capture: $(STAMP) ## what recording exchanges costs (ARGS="--rounds 21")
+	$(PY) -m bench.capture $(ARGS)
+
 soak: $(STAMP) ## ten minutes of all kinds of requests: right answers, level memory? (ARGS="--minutes 60 --tls")
 	$(PY) -m bench.soak $(ARGS)
 
@@ -94,6 +98,12 @@ upgrades: $(STAMP) ## upgrades and rollbacks of a simulated cluster under traffi
 
 memory-kills: $(STAMP) ## kill writers of a store of sessions at random (ARGS="--store sqlite --rounds 200")
 	$(PY) -m tests.memory.kills $(ARGS)
+
+inspector-kills: $(STAMP) ## kill processes that record exchanges, at random (ARGS="--rounds 200")
+	$(PY) -m tests.inspector.stores.kills $(ARGS)
+
+bench-inspector: $(STAMP) ## what recording an exchange costs, and how fast each filter answers (ARGS="--exchanges 10000")
+	$(PY) -m bench.inspector $(ARGS)
 
 cluster-ml: $(STAMP) ## fetch, start and stop a real ML Commons (ARGS=start|stop|…)
 	$(PY) tests/real_cluster/cluster.py $(ARGS)

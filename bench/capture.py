@@ -1,4 +1,4 @@
-"""What recording costs: the CPU time of a gateway that records, as a ratio to one that does not.
+"""``make bench-capture``: CPU time of the whole gateway process a request, with and without recording, in turns.
 
 Each ratio is the median of the rounds' ratios of on to off, so that a machine whose speed drifts does not matter. Exits
 with 1 where a ratio is above its limit.

@@ -52,7 +52,7 @@ class Gateway:
         self.metrics.registry.register(Sizes(lambda: self._now.cached_profiles, lambda: self._now.session_runs))
         self._use_case = use_case
         self._open_sinks = sinks
-        self._recording = Recording(settings.inspector, log, self.metrics, sinks)
+        self._recording = Recording(settings, log, self.metrics, sinks)
         self._now = Runtime(settings, use_case, log, self.metrics, self._recording.recorder)
         self._background: set[asyncio.Task[None]] = set()
         self._stop_early = asyncio.Event()
@@ -127,8 +127,8 @@ class Gateway:
         check_reload(self.settings, settings)
         tls = await asyncio.to_thread(on_data_port, settings.listen.tls, log)
         recording = self._recording
-        if settings.inspector != self.settings.inspector:
-            recording = Recording(settings.inspector, log, self.metrics, self._open_sinks)
+        if not recording.is_for(settings):
+            recording = Recording(settings, log, self.metrics, self._open_sinks)
         new = Runtime(settings, self._use_case, log, self.metrics, recording.recorder)
         async with contextlib.AsyncExitStack() as undo:
             if recording is not self._recording:
@@ -228,7 +228,7 @@ def create_app(settings: Settings, use_case: UseCase | None = None, log: Logger 
     """
     log = log or configure(settings.logs.level, settings.logs.format, payloads=settings.logs.payloads)
     metrics = Metrics()
-    recording = Recording(settings.inspector, log, metrics)
+    recording = Recording(settings, log, metrics)
     runtime = Runtime(settings, use_case or build_use_case(), log, metrics, recording.recorder)
 
     async def run(_: web.Application) -> AsyncIterator[None]:

@@ -84,6 +84,8 @@ class Forward(msgspec.Struct, frozen=True):
     unread: sent in place of a response that is too large to hold or can't be decoded. None: that is sent as it came,
         with `unread_headers` added.
     delivery: how the input is delivered, for logs, traces and the inspector; one object for all requests of a plan.
+    render: returns the body of the agent's first LLM call, as JSON text, for the body that is sent; "" if that is not
+        known. It may take milliseconds, and is called in another thread.
     answered: called once with status and decoded body of the cluster's whole response (an event stream's too), after it
         was sent on. The body is b"" if it has more than 16 MiB, is incomplete or can't be decoded; the status is 0 if
         there was no response, and that of the gateway's own error if nothing was sent. A `Forward` of `retry` without
@@ -100,6 +102,7 @@ class Forward(msgspec.Struct, frozen=True):
     unread: GatewayError | None = None
     unread_headers: Mapping[str, str] = msgspec.field(default_factory=dict)
     delivery: Delivery | None = None
+    render: Callable[[str], str] | None = None
     answered: Answered | None = None
     guardrails: Sequence[dict[str, Any]] = ()
 

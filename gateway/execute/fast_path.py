@@ -16,6 +16,7 @@ from gateway.delivery.plan import Plan
 from gateway.delivery.plan_cache import SPECIMEN_TURN
 from gateway.execute.deliveries import describe_delivery
 from gateway.execute.output import Outputs
+from gateway.execute.rendered import Rendering
 from gateway.execute.reporter import Reporter
 from gateway.execute.response_headers import delivery_headers
 from gateway.execute.rewrite import is_native
@@ -44,6 +45,7 @@ class Prepared:
     template: ShapedTemplate | None = None
     response_headers: Mapping[str, str] | None = None
     delivery: Delivery | None = None
+    render: Rendering | None = None
     around_text: Sequence[bytes] = ()
     """What is around each place of the text, if there is one text and nothing else."""
 
@@ -111,7 +113,7 @@ class FastPath:
     def _forward(self, prepared: Prepared, body: list[Payload]) -> Forward:
         assert prepared.plan is not None
         self._reporter.count(prepared.plan)
-        return Forward(body, prepared.response_headers or {}, delivery=prepared.delivery)
+        return Forward(body, prepared.response_headers or {}, delivery=prepared.delivery, render=prepared.render)
 
     def _prepare(self, agent: ResolvedAgent, shaped: ShapedBody) -> Prepared:
         request = read_execute(specimen_body(shaped.shape))
@@ -130,7 +132,7 @@ class FastPath:
         headers = delivery_headers(self._answers, rewrite.plan, input_type, both_sent=False)
         delivery = describe_delivery(agent.profile, input_type, rewrite.plan)
         around_text = template.around_text if template is not None else ()
-        return Prepared(rewrite.plan, template, headers, delivery, around_text)
+        return Prepared(rewrite.plan, template, headers, delivery, agent.derive(Rendering), around_text)
 
 
 def read_headers(lines: Iterable[bytes], wanted: Collection[bytes]) -> dict[str, str] | None:

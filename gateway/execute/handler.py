@@ -18,6 +18,7 @@ from gateway.execute.fast_path import FastPath
 from gateway.execute.media import Inliner
 from gateway.execute.output import Outputs
 from gateway.execute.remembered import read_remembered
+from gateway.execute.rendered import Rendering
 from gateway.execute.reporter import Reporter
 from gateway.execute.response_headers import delivery_headers
 from gateway.execute.retry import retry_as_input, retry_native
@@ -196,7 +197,8 @@ class Handler:
             request.is_small, rewriter.rewrite, agent, request, agent_input, remembered, (*notices, *fetched)
         )
         end_step(call, "plan")
-        return self._forward(request, agent_input, rewrite, profile)
+        forward = self._forward(request, agent_input, rewrite, profile)
+        return msgspec.structs.replace(forward, render=agent.derive(Rendering))
 
     async def _send_unresolved(
         self, call: ExecuteCall, request: ExecuteRequest, agent_input: AgentInput, error: UnresolvedAgent

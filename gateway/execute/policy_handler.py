@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from gateway.agents.resolver import ResolvedAgent, Resolver
 from gateway.config.schema import Settings
@@ -10,6 +10,7 @@ from gateway.errors import GatewayError
 from gateway.execute.guarded import GuardedCall
 from gateway.execute.handler import Handler
 from gateway.execute.policy_run import PolicyRun
+from gateway.policy.budgets import Charge
 from gateway.policy.policies import Policies
 from gateway.ports import ExecuteCall, Forward
 from gateway.unified.budget import Budget
@@ -46,7 +47,9 @@ class PolicyHandler:
         policies = self._policies
         agent = await self._find(call)
         name = agent.profile.name if agent is not None else ""
-        charges = await policies.budgets.admit(call.agent_id, name, call.headers) if policies.budgets else []
+        charges: Sequence[Charge] = ()
+        if policies.budgets is not None:
+            charges = await policies.budgets.admit(call.agent_id, name, call.headers, call.temporary)
         guardrails = policies.guardrails.of(call.agent_id, name) if policies.guardrails else None
         if guardrails is None:
             return PolicyRun(policies, agent, charges, call.streaming).attach(await self._handler(call))

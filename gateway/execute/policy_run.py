@@ -19,7 +19,7 @@ from gateway.observe.record import Usage
 from gateway.offload import run_here_if
 from gateway.policy.budgets import Charge
 from gateway.policy.policies import Policies
-from gateway.policy.usage import HEADER, Llm, header_value
+from gateway.policy.usage import HEADER, UNKNOWN, Llm, header_value
 from gateway.ports import Answer, Forward, Retry
 
 _SMALL = 64 * 1024
@@ -87,7 +87,9 @@ class PolicyRun:
         if self._streaming:
             held["relay"] = self._relay(forward.relay)
         if self._checks_answer:
-            held["unread"] = _too_large()
+            held["unread"] = _unread()
+        if self._policies.usage_header:
+            held["unread_headers"] = {**forward.unread_headers, HEADER: UNKNOWN}
         return held
 
     def _relay(self, relay: Callable[[bytes], bytes] | None) -> Callable[[bytes], bytes]:
@@ -120,8 +122,8 @@ class PolicyRun:
         checked, notices = await self._check_answer(forward, status, body)
         answer = await forward.finish(status, checked) if forward.finish is not None else None
         headers = self._headers(status, notices)
-        if answer is None and checked is body and not (headers and body):
-            return None  # a body that can't be decoded is b"" here, and is sent as it came
+        if answer is None and checked is body and not headers:
+            return None
         answer = answer or Answer(status, {}, checked)
         return Answer(answer.status, {**answer.headers, **headers}, answer.body)
 
@@ -165,8 +167,8 @@ def _codes(known: str, notices: Sequence[Notice]) -> str:
     return ", ".join(dict.fromkeys([*([known] if known else []), *(notice.code for notice in notices)]))
 
 
-def _too_large() -> GatewayError:
+def _unread() -> GatewayError:
     return GuardrailUnavailable(
-        "The answer of the agent is too large for the guardrails that check it",
+        "The answer of the agent is too large, or can't be decoded, for the guardrails that check it",
         help="Ask for a shorter answer. The operator chooses with policy.guardrails[].answers what is checked.",
     )

@@ -34,7 +34,9 @@ _LOG_EVERY = 60.0
 
 
 class Recorder:
-    """Implements `gateway.proxy.capture.Capture`. open_sinks: called in a thread; the recorder closes the sinks.
+    """Implements `gateway.proxy.capture.Capture`.
+
+    open_sinks: called in a thread; the recorder closes the sinks. bodies: of runs, are recorded.
 
     Raises:
         ConfigError: a path or an expression of the settings can't be used.
@@ -48,6 +50,7 @@ class Recorder:
         metrics: Metrics,
         read_usage: ReadUsage | None = None,
         clock: Callable[[], float] = time.monotonic,
+        bodies: bool = True,
     ) -> None:
         self.settings = settings
         self.passthrough = settings.passthrough != "none"
@@ -58,7 +61,8 @@ class Recorder:
         self._log = log
         self._metrics = metrics
         self._clock = clock
-        self._maker = RecordMaker(settings, os.getpid(), self._keep if settings.media == "keep" else None, read_usage)
+        keep = self._keep if settings.media == "keep" else None
+        self._maker = RecordMaker(settings, os.getpid(), keep, read_usage, bodies)
         self._queue: deque[tuple[Captured, int]] = deque()
         self._taken = self._done = 0  # bytes; each is written by one thread only
         self._awake = self._stopping = False
@@ -161,8 +165,9 @@ class Recorder:
 
     def _failed(self, sink: RecordSink, error: Exception, count: int) -> None:
         """Count records that a sink did not take, and note why."""
-        self._drop(sink.name, count)
-        self._faults[sink.name] = str(error) if isinstance(error, StoreError) else describe_exception(error, False)
+        known = isinstance(error, StoreError)
+        self._drop(sink.name, error.lost if isinstance(error, StoreError) and error.lost is not None else count)
+        self._faults[sink.name] = str(error) if known else describe_exception(error, False)
 
     def _drop(self, reason: str, count: int = 1) -> None:
         self._metrics.record_dropped(reason, count)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -20,6 +20,7 @@ from gateway.observe.record import Body, ExchangeRecord, HttpMessage, RecordedEr
 from gateway.observe.redact import describe_error
 from gateway.observe.redaction import Redactor
 from gateway.observe.secrets import Secrets
+from gateway.observe.trace_context import read_trace_id
 from gateway.ports import Answer
 from gateway.proxy.capture import Bodies, Captured
 from gateway.recent import Recent
@@ -28,6 +29,8 @@ ReadUsage = Callable[[Captured, bytes], Usage | None]
 """Returns the usage that a cluster's answer reports. bytes: its content; b"" if it is not known."""
 _NOT_RECORDED = "Not recorded (inspector.passthrough)."
 _JSON = (("Content-Type", "application/json; charset=UTF-8"),)
+RENDERED_A_SECOND = 20
+"""Most LLM calls that are rendered a second: agents call LLMs, so there are seldom more runs than that."""
 _LINES = 2048
 """Most redacted header lines that are kept: clients and clusters repeat them."""
 
@@ -38,11 +41,14 @@ class _Head(NamedTuple):
     headers: tuple[tuple[str, str], ...]
     secrets: tuple[str, ...]
     user_agent: str
+    trace_id: str
     codings: tuple[str, ...]
 
 
 class RecordMaker:
-    """Makes records. worker: the process. keep: keeps the bytes of media; None if they are not kept.
+    """Makes records.
+
+    worker: the process. keep: keeps the bytes of media; None if they are not kept. bodies: of runs, are recorded.
 
     Raises:
         ConfigError: a path or an expression of the settings can't be used.
@@ -54,10 +60,13 @@ class RecordMaker:
         worker: int,
         keep: Keep | None = None,
         read_usage: ReadUsage | None = None,
+        bodies: bool = True,
     ) -> None:
+        self._records_bodies = bodies
         self._redactor = make_redactor(settings)
         self._bodies = BodyMaker(self._redactor, keep)
         self._worker = worker
+        self._second = self._rendered = 0
         self._read_usage = read_usage
         self._heads: Recent[_Head] = Recent(512)
         self._lines: dict[bytes, tuple[tuple[str, str], tuple[str, ...]]] = {}
@@ -67,7 +76,7 @@ class RecordMaker:
         bodies = captured.bodies
         found = Secrets()
         head = self._request_head(captured.request.fields, found)
-        if bodies is None:
+        if bodies is None or not self._records_bodies:
             size = captured.request.fields.length or 0
             request = HttpMessage(head.headers, Body(size, omitted=_NOT_RECORDED))
             return self._record(captured, offset, head, found, request, self._response_line(captured, found))
@@ -78,7 +87,8 @@ class RecordMaker:
             forwarded = HttpMessage(lines, self._bodies.make(bodies.sent, (), found))
         response = self._response(captured, bodies, found)
         answered = self._answered(captured, bodies, found)
-        record = self._record(captured, offset, head, found, request, response, forwarded, answered)
+        rendered = self._render(captured, bodies, (forwarded or request).body, found)
+        record = self._record(captured, offset, head, found, request, response, forwarded, rendered, answered)
         return _without_secrets(record, found) if found else record
 
     def _record(
@@ -90,10 +100,11 @@ class RecordMaker:
         request: HttpMessage,
         response: HttpMessage | None,
         forwarded: HttpMessage | None = None,
+        rendered: str = "",
         answered: HttpMessage | None = None,
     ) -> ExchangeRecord:
         route, started, bodies = captured.route, captured.started, captured.bodies
-        error = captured.error
+        error, trace = captured.error, captured.trace
         return ExchangeRecord(  # by position, because names take seven times as long
             captured.id,
             offset + started,
@@ -112,14 +123,29 @@ class RecordMaker:
             None if error is None else describe(error),
             self._usage(captured),
             "",
-            "",
+            trace.trace_id if trace is not None else head.trace_id,
             () if bodies is None or not bodies.read_at else _steps(captured, bodies),
             request,
             forwarded,
-            "",
+            rendered,
             response,
             answered,
+            (),
+            trace,
+            "HTTP/1.1" if captured.request.minor else "HTTP/1.0",
         )
+
+    def _render(self, captured: Captured, bodies: Bodies, sent: Body, found: Secrets) -> str:
+        """Return the first LLM call's body. It costs more than the rest of a record, so only some a second have it."""
+        if bodies.render is None or not sent.text or sent.encoding:
+            return ""
+        second = int(captured.ended)
+        if second != self._second:
+            self._second, self._rendered = second, 0
+        self._rendered += 1
+        if self._rendered > RENDERED_A_SECOND:
+            return ""
+        return self._redactor.text(bodies.render(sent.text), found)
 
     def _usage(self, captured: Captured) -> Usage | None:
         if self._read_usage is None or captured.bodies is None or captured.bodies.delivery is None:
@@ -169,12 +195,12 @@ class RecordMaker:
         found.update(head.secrets)
         return head
 
-    def _read_head(self, lines: Iterable[bytes]) -> _Head:
+    def _read_head(self, lines: Sequence[bytes]) -> _Head:
         found = Secrets()
         headers = self._headers(lines, found)
         agent = next((value for name, value in headers if name.lower() == "user-agent"), "")
         codings = tuple(value for name, value in headers if name.lower() == "content-encoding")
-        return _Head(headers, tuple(found), agent, codings)
+        return _Head(headers, tuple(found), agent, read_trace_id(lines), codings)
 
     def _headers(self, lines: Iterable[bytes], found: Secrets) -> tuple[tuple[str, str], ...]:
         known = self._lines
@@ -221,7 +247,9 @@ def describe(error: GatewayError) -> RecordedError:
 
 def _without_secrets(record: ExchangeRecord, found: Secrets) -> ExchangeRecord:
     """Return the record without the secrets of any of its texts in any other."""
-    changes: dict[str, HttpMessage | str] = {}
+    changes: dict[str, HttpMessage | str] = {
+        name: hidden for name in ("target", "rendered") if (hidden := found.hide(text := getattr(record, name))) != text
+    }
     for name in ("request", "forwarded", "response", "answered"):
         message: HttpMessage | None = getattr(record, name)
         if message is not None:
@@ -229,9 +257,6 @@ def _without_secrets(record: ExchangeRecord, found: Secrets) -> ExchangeRecord:
             body = _hide(message.body, found)
             if body is not message.body or headers != message.headers:
                 changes[name] = HttpMessage(headers, body)
-    target = found.hide(record.target)
-    if target != record.target:
-        changes["target"] = target
     return msgspec.structs.replace(record, **changes) if changes else record
 
 

@@ -27,7 +27,7 @@ _OWN_FIELDS = frozenset(
     | {"events", "failures", "generation", "input", "intent", "kind", "made", "media", "messages", "method"}
     | {"node", "notices", "opaque_id", "path", "pid", "problems", "provider", "reason", "request_id"}
     | {"s", "seconds", "session", "sessions", "setting", "status", "step", "still_valid", "strategy", "tag", "tls"}
-    | {"told_by", "type", "worker", "workers"}
+    | {"told_by", "trace_id", "type", "worker", "workers"}
 )
 
 

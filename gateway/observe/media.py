@@ -22,10 +22,12 @@ _ANY = 1024
 """Characters of base64 that are a medium of any type."""
 _WINDOW = 64 * 1024
 _BACKSLASH = ord("\\")
-_CHARACTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/\\"
+_OVERLAP = 8 * _SHORTEST
 _RUN = re.compile(rb"[A-Za-z0-9+/]{%d,}+" % _SHORTEST)
+_ESCAPED_RUN = re.compile(rb"(?=(?:[A-Za-z0-9+/]|\\{1,7}/){%d})(?:[A-Za-z0-9+/]++|\\{1,7}/)+" % _SHORTEST)
 _MORE = re.compile(rb"[A-Za-z0-9+/]*+")
-_JOINT = re.compile(rb"(?:\\{1,7}[nr/]|[\r\n]){1,4}(?=[A-Za-z0-9+/]{2})")
+_JOINT = re.compile(rb"\\{1,7}/|(?:\\{1,7}[nr]|[\r\n]){1,4}(?=[A-Za-z0-9+/]{2})")
+_OTHER_ESCAPE = re.compile(rb"\\{1,7}(?:u[0-9A-Fa-f]{4}|[^/\\])")
 _PADDING = re.compile(rb"(?:=|\\{1,7}u003[dD]){0,2}")
 _URL = re.compile(
     rb"data:([A-Za-z0-9][A-Za-z0-9.+-]{0,63}\\{0,7}/[A-Za-z0-9][A-Za-z0-9.+-]{0,63})(?:;[^;,\"]{1,64})*;base64,\Z"
@@ -87,24 +89,23 @@ def _runs(data: Data) -> Iterator[tuple[int, int]]:
     position, size = 0, len(data)
     while position < size:
         window = min(position + _WINDOW, size)
-        match = _RUN.search(data, position, window)
+        pattern = _ESCAPED_RUN if b"\\/" in bytes(data[position:window]) else _RUN
+        match = pattern.search(data, position, window)
         if match is not None:
             end = _end_of_run(data, match.end())
-            yield _start_of_run(data, match.start()), end
+            yield _after_escape(data, match.start()), end
             position = end + 1
         elif window == size:
             return
         else:
-            position = window - _SHORTEST + 1  # a run may have begun before the end of the window
+            position = window - _OVERLAP  # a run may have begun before the end of the window
 
 
-def _start_of_run(data: Data, start: int) -> int:
-    """Return the start of a run in which slashes are escaped, so that only its later part is long enough."""
+def _after_escape(data: Data, start: int) -> int:
+    """Return the start of a run whose first letter may belong to an escape, such as that of a line break."""
     if start and data[start - 1] == _BACKSLASH:
-        preceding = bytes(data[max(0, start - _WINDOW) : start])
-        start -= len(preceding) - len(preceding.rstrip(_CHARACTERS))
-        while data[start] == _BACKSLASH:
-            start += 1
+        escape = _OTHER_ESCAPE.match(data, start - 1)
+        return start if escape is None else escape.end()
     return start
 
 
@@ -123,7 +124,7 @@ def _end_of_run(data: Data, end: int) -> int:
 
 def _type_of(data: Data, start: int) -> str:
     """Return the type that the first bytes tell; "" for none."""
-    first = binascii.a2b_base64(bytes(data[start : start + 32]))
+    first = binascii.a2b_base64(_clean(data[start : start + 64])[:32])
     return next((name for at, sign, name in _SIGNATURES if first.startswith(sign, at)), "")
 
 
@@ -145,13 +146,18 @@ def _describe(data: Data, start: int, end: int, kind: str, keep: Keep | None) ->
 def _decoded(data: Data, start: int, end: int) -> Iterator[bytes]:
     """Yield the bytes of a run of base64 in pieces. Line breaks and escapes in it are skipped."""
     if end - start <= _WINDOW or _has_joints(data, start, end):
-        data = _FOREIGN.sub(b"", _ESCAPE.sub(b"", data[start:end]))
+        data = _clean(data[start:end])
         start, end = 0, len(data)
     for position in range(start, end, _WINDOW):
         piece = bytes(data[position : min(position + _WINDOW, end)])
         if len(piece) % 4 == 1:
             piece = piece[:-1]  # of a text that was cut
         yield binascii.a2b_base64(piece + b"=" * (-len(piece) % 4))
+
+
+def _clean(run: Data) -> bytes:
+    """Return a run of base64 without line breaks and escapes."""
+    return _FOREIGN.sub(b"", _ESCAPE.sub(b"", run))
 
 
 def _has_joints(data: Data, start: int, end: int) -> bool:

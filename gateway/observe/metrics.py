@@ -71,6 +71,10 @@ class Metrics:
         """Count a registration. outcome: made, reused, quick or failed."""
         self._registrations.labels(outcome).inc()
 
+    def turn(self, outcome: str) -> None:
+        """Count a turn of gateway memory. outcome: stored or failed."""
+        self._traffic.turns[outcome] += 1
+
     def record_dropped(self, reason: str, count: int = 1) -> None:
         """Count exchanges that were not recorded; see `mlc_gateway_records_dropped_total`."""
         dropped = self._traffic.dropped
@@ -79,10 +83,6 @@ class Metrics:
     def records_dropped(self) -> dict[str, int]:
         """Return how many exchanges were not recorded, by reason."""
         return dict(self._traffic.dropped)
-
-    def turn(self, outcome: str) -> None:
-        """Count a turn of gateway memory. outcome: stored or failed."""
-        self._traffic.turns[outcome] += 1
 
     def waited(self, intent: str, seconds: float) -> None:
         """Record the time from a request to the head of the cluster's response."""

@@ -61,6 +61,11 @@ class TrafficMetrics(Collector):
         yield self._requests()
         yield self._rewrites()
         yield _counter("mlc_gateway_refusals", "Requests that the gateway refused.", "code", self.refusals)
+        yield _counter(
+            "mlc_gateway_records_dropped",
+            "Exchanges that were not recorded: the queue was full, the store failed or the gateway stopped.",
+            "reason", self.dropped.copy(),
+        )  # fmt: skip
         yield _histogram(
             "mlc_gateway_upstream_seconds", "Seconds from the request to the head of the cluster's answer.",
             "intent", self.waits,

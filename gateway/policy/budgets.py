@@ -24,6 +24,8 @@ from gateway.policy.ledger import Ledger
 from gateway.policy.usage import format_amount
 
 _BY_CALLER = Memory(by_caller=True)
+_TEMPORARY = "(quick execution)"
+"""Stands for the ids of agents that are made for one run. No id of the cluster has such characters."""
 _WHOSE = {
     "agent": "of this agent",
     "caller": "of this caller",
@@ -68,8 +70,12 @@ class Budgets:
         """Return True if a budget matches the agent. name: "" if it is not known."""
         return any(_matches(budget, agent_id, name) for _, budget in self._budgets)
 
-    async def admit(self, agent_id: str, name: str, headers: Mapping[str, str]) -> list[Charge]:
-        """Return what the run of an agent will be charged to.
+    async def admit(
+        self, agent_id: str, name: str, headers: Mapping[str, str], temporary: bool = False
+    ) -> list[Charge]:
+        """Return what the run of an agent will be charged to. temporary: the agent was made for this run.
+
+        All temporary agents count as one, as each has a new id.
 
         Raises:
             BudgetSpent: nothing is left of a budget.
@@ -80,7 +86,8 @@ class Budgets:
             return []
         caller = (await owner_of(headers, "", _BY_CALLER)).caller
         now = self._clock()
-        charges = [Charge(one, place, account_of(one, agent_id, caller, now)) for place, one in matching]
+        account = _TEMPORARY if temporary else agent_id
+        charges = [Charge(one, place, account_of(one, account, caller, now)) for place, one in matching]
         try:
             spent = await self._ledger.read(charge.account for charge in charges)
         except BudgetStoreError as error:

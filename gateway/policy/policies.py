@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from gateway.config.policy import Policy
 from gateway.config.problems import ConfigError, ConfigProblem
 from gateway.config.schema import Settings
+from gateway.memory.stores.registry import check_store
 from gateway.observe.logs import Logger
 from gateway.observe.metrics import Metrics
 from gateway.policy.budgets import Budgets
@@ -69,13 +70,16 @@ def build_policies(settings: Settings, ledger: Ledger | None, log: Logger, metri
 
 
 def check_policies(settings: Settings) -> None:
-    """Check that the entry points of guardrails are installed.
+    """Check that the entry points of guardrails are installed, and the settings of the budgets' store.
 
     Raises:
         ConfigError: one is not, or can't be used.
     """
+    policy = settings.policy
     problems = []
-    for index, guardrail in enumerate(settings.policy.guardrails):
+    if policy.budgets and policy.budget_store != "memory":
+        problems += check_store(settings.memory, policy.budget_store)  # it is beside that store
+    for index, guardrail in enumerate(policy.guardrails):
         try:
             if guardrail.entry_point:
                 load_function(guardrail.entry_point)

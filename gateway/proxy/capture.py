@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -10,7 +10,7 @@ from msgspec import Struct
 from gateway.errors import GatewayError
 from gateway.http1.request_heads import Request
 from gateway.http1.response_heads import ResponseHead
-from gateway.observe.record import Delivery
+from gateway.observe.record import Delivery, TraceContext
 from gateway.ports import Answer, Steps
 from gateway.proxy.body_copy import BodyCopy, ResponseCopy
 from gateway.proxy.routes import Route
@@ -22,6 +22,7 @@ class Bodies(Struct, gc=False):
     request: as it arrived, with its chunk lines if `chunk_lines`. sent_head: the head lines that were sent to the
     cluster in place of the client's, b"" if those were sent. sent: the body that was sent in place of the client's, in
     pieces. response: the cluster's. relayed: what was sent to the client in place of an event stream's pieces.
+    delivery, render: see `gateway.ports.Forward`.
     read_at, sent_at: when the request's body was complete, and when the request was sent; 0 if it was not. steps: what
     the use case noted.
     """
@@ -33,6 +34,7 @@ class Bodies(Struct, gc=False):
     response: ResponseCopy | None = None
     relayed: list[bytes] | None = None
     delivery: Delivery | None = None
+    render: Callable[[str], str] | None = None
     read_at: float = 0.0
     sent_at: float = 0.0
     steps: Steps | None = None
@@ -55,7 +57,7 @@ class Captured(Struct, gc=False):
     connection, client: number and address of the client's connection. answered_at: when the head of the cluster's
     response arrived; 0 without one. head: that head. status: see `ExchangeRecord`. answer: the gateway's own response,
     or the body in place of the cluster's. error: why the gateway refused or failed it. bodies: None if they are not
-    recorded.
+    recorded. trace: see `ExchangeRecord`.
     """
 
     id: str
@@ -71,6 +73,7 @@ class Captured(Struct, gc=False):
     answer: Answer | None = None
     error: GatewayError | None = None
     bodies: Bodies | None = None
+    trace: TraceContext | None = None
 
 
 class Capture(Protocol):

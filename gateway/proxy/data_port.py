@@ -45,6 +45,8 @@ class DataPort:
         self.own_host = settings.upstream.host_header == "upstream"
         self.reader = RequestReader(head_limits(settings.limits))
         self.capture = capture
+        traces = settings.telemetry.traces
+        self.trace_ratio = traces.ratio if traces.endpoint else None
         self.backlog = Backlog()
         self.log = RequestLog(log, metrics, settings.logs.payloads)
         self.received = metrics.received

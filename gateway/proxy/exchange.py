@@ -16,6 +16,7 @@ from gateway.http1 import state
 from gateway.http1.request_heads import Request
 from gateway.http1.response_heads import ResponseHead
 from gateway.http1.state import EXCHANGE, ExchangeEvent
+from gateway.observe.record import TraceContext
 from gateway.ports import Answer, ProfileCache
 from gateway.proxy import error_responses
 from gateway.proxy.admission import Ticket
@@ -47,7 +48,10 @@ def new_id() -> str:
 
 
 class ExchangePort(Protocol):
-    """The data port, as exchanges use it. own_host: `Host` is replaced by the cluster's. capture: None if nothing is
+    """The data port, as exchanges use it.
+
+    own_host: `Host` is replaced by the cluster's. trace_ratio: `telemetry.traces.ratio`; None if traces are off.
+     capture: None if nothing is
     recorded.
     """
 
@@ -58,6 +62,7 @@ class ExchangePort(Protocol):
     log: RequestLog
     limits: Limits
     own_host: bool
+    trace_ratio: float | None
     capture: Capture | None
 
     def admit(self, exchange: Exchange) -> None:
@@ -82,6 +87,8 @@ class Exchange:
 
     _copies: tuple[BodyCopy, ResponseCopy]
     """Copies of both bodies; only `gateway.proxy.copied` makes them."""
+    trace: TraceContext | None = None
+    """Set for runs of agents, if traces are on."""
     reads_body = False
     """The exchange needs the data of the request's body; otherwise the body is relayed with its chunk lines."""
 

@@ -13,6 +13,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 
 from gateway.errors import GatewayError, release_frames
 from gateway.http1.request_heads import Fields, Request
+from gateway.observe.trace_context import begin_trace, with_context
 from gateway.ports import Answer, ExecuteCall, Forward, Steps
 from gateway.proxy import content_coding
 from gateway.proxy.body_copy import ResponseCopy
@@ -20,8 +21,9 @@ from gateway.proxy.capture import Bodies, Captured
 from gateway.proxy.decided import HELD_ANSWER, DecidedExchange
 from gateway.proxy.exchange import SEND, ExchangePort
 from gateway.proxy.interfaces import Client
-from gateway.proxy.request_log import client_ids
+from gateway.proxy.request_log import log_ids
 from gateway.proxy.routes import MANAGED, RUNS, Intent, Route
+from gateway.upstream.auth.authenticator import client_signature
 from gateway.upstream.outbound import Buffers
 
 _UNCHANGED = Forward()
@@ -31,14 +33,17 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 class Execution(DecidedExchange):
     """An exchange whose request's body is buffered, and may be replaced before it is sent."""
 
-    __slots__ = ("_raw", "_read", "_read_at", "_sent_at", "_sent_head", "_steps")
+    __slots__ = ("_raw", "_read", "_read_at", "_sent_at", "_sent_head", "_steps", "trace")
 
     reads_body = True
 
     def __init__(self, port: ExchangePort, client: Client, request: Request, route: Route) -> None:
         super().__init__(port, client, request, route)
+        self.trace = None
         if route.intent in RUNS:
             self.outbound.timeouts = port.upstream.execute_timeouts
+            if port.trace_ratio is not None:
+                self.trace = begin_trace(request.fields.lines, port.trace_ratio)
         self.outbound.expects = False  # the gateway reads the body itself
         self._read: io.BytesIO | None = None
         self._raw = b""
@@ -99,7 +104,7 @@ class Execution(DecidedExchange):
         fields = self.request.fields
         if self._port.capture is not None:
             self._steps = Steps(self._read_at)
-        structlog.contextvars.bind_contextvars(request_id=self.request_id, **client_ids(fields))
+        structlog.contextvars.bind_contextvars(**log_ids(self))
         await self._follow(self._decide(raw, decode_fields(fields)), raw)
 
     async def _follow(self, deciding: Awaitable[Forward | Answer], raw: bytes) -> None:
@@ -182,7 +187,14 @@ class Execution(DecidedExchange):
         if len(pieces) != 1 or not pieces[0]:
             pieces = list(filter(None, pieces))
         self._sent_head = b"%b%d%b" % (before, sum(map(len, pieces)), after)
+        if self.trace is not None and not (self.trace.parent and self._is_signed()):
+            self._sent_head = with_context(self._sent_head, self.trace)
         return self._sent_head, pieces
+
+    def _is_signed(self) -> bool:
+        """Return True if the client's own signature is sent, which may cover its trace headers."""
+        signed = client_signature(self.request.target, self.request.fields.pairs())
+        return self._port.upstream.auth is None and bool(signed)
 
     def repeatable(self) -> bool:
         """See `RequestOwner`: an agent's tools may have acted."""
@@ -203,10 +215,12 @@ class Execution(DecidedExchange):
             copy,
             self._relayed,
             delivery,
+            forward.render,
             self._read_at,
             self._sent_at,
             steps,
         )
+        captured.trace = self.trace
         return captured
 
 

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from gateway.errors import GatewayError
 from gateway.http1.request_heads import Request
+from gateway.observe.record import TraceContext
 from gateway.proxy.routes import Route
 from gateway.upstream.outbound import OutboundRequest
 
@@ -15,7 +16,7 @@ class RunningExchange(Protocol):
     """An exchange, for the log and the use cases.
 
     started, arrived: when the head and the whole request had arrived, in seconds of `time.monotonic`. outbound: the
-    request to the cluster. status: 0 if unanswered.
+    request to the cluster. status: 0 if unanswered. trace: of a run that is traced.
     """
 
     request: Request
@@ -24,6 +25,7 @@ class RunningExchange(Protocol):
     arrived: float
     outbound: OutboundRequest
     status: int
+    trace: TraceContext | None
 
     @property
     def request_id(self) -> str:

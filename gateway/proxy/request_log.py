@@ -6,10 +6,10 @@ import logging
 import time
 
 from gateway.errors import GatewayError, UpstreamTimeout, UpstreamUnavailable
-from gateway.http1.request_heads import Fields
 from gateway.observe.logs import Logger
 from gateway.observe.metrics import Metrics
 from gateway.observe.redact import describe_error
+from gateway.observe.trace_context import read_trace_id
 from gateway.proxy import error_responses
 from gateway.proxy.interfaces import RunningExchange
 from gateway.proxy.routes import Intent
@@ -18,10 +18,15 @@ _PASSTHROUGH = Intent.PASSTHROUGH  # an attribute of an Enum takes four times as
 _CLIENT_IDS = {b"x-opaque-id": "opaque_id", error_responses.REQUEST_ID.lower().encode(): "client_request_id"}
 
 
-def client_ids(fields: Fields) -> dict[str, str]:
-    """Return the client's own names for its request, for the log."""
+def log_ids(exchange: RunningExchange) -> dict[str, str]:
+    """Return the names of a request in the log: the gateway's, the client's own, and the id of its W3C trace."""
+    fields = exchange.request.fields
     found = ((_CLIENT_IDS.get(name.lower()), value) for name, value in fields.pairs())
-    return {key: value.decode("utf-8", "replace") for key, value in found if key and value}
+    ids = {key: value.decode("utf-8", "replace") for key, value in found if key and value}
+    trace_id = exchange.trace.trace_id if exchange.trace is not None else read_trace_id(fields.lines)
+    if trace_id:
+        ids["trace_id"] = trace_id
+    return {"request_id": exchange.request_id, **ids}
 
 
 class RequestLog:
@@ -56,8 +61,7 @@ class RequestLog:
         request = exchange.request
         level(
             "request",
-            request_id=exchange.request_id,
-            **client_ids(request.fields),
+            **log_ids(exchange),
             intent=str(exchange.route.intent),
             method=request.method.decode("ascii"),
             path=request.target.partition(b"?")[0].decode("utf-8", "replace"),
@@ -69,15 +73,13 @@ class RequestLog:
         """Log and count why an exchange ended in an error of the gateway's own."""
         self._count(error)
         log = self._log.warning if error.status >= 500 else self._log.info
-        ids = client_ids(exchange.request.fields)
         event = "no answer" if isinstance(error, UpstreamUnavailable | UpstreamTimeout) else "refused"
-        log(event, request_id=exchange.request_id, **ids, **describe_error(error, self._payloads))
+        log(event, **log_ids(exchange), **describe_error(error, self._payloads))
 
     def internal_error(self, exchange: RunningExchange) -> GatewayError:
         """Log the exception being handled, a fault of the gateway. Return the error for the client."""
-        ids = client_ids(exchange.request.fields)
         method = exchange.request.method.decode("ascii")
-        self._log.exception("internal error", **{"request_id": exchange.request_id, **ids}, method=method)
+        self._log.exception("internal error", **log_ids(exchange), method=method)
         return error_responses.internal(exchange.request_id)
 
     def no_request(self, error: GatewayError) -> None:

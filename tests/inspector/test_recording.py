@@ -7,6 +7,7 @@ import base64
 import gzip
 import hashlib
 import json
+import re
 import threading
 from typing import Any
 
@@ -353,3 +354,19 @@ async def test_a_reload_keeps_the_recorder_if_its_settings_are_the_same(start_ga
         await gateway.stop()
     assert [len(sink.records) for sink in opened] == [1, 1]
     assert all(sink.is_closed for sink in opened)
+
+
+async def test_the_first_llm_call_is_rendered(start_deployment: StartDeployment) -> None:
+    sink = MemorySink()
+    deployment = await start_deployment("2.19.0", ON, sinks=sink)
+    png = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 20).decode()
+    image = {"type": "image", "source": {"type": "base64", "format": "png", "data": png}}
+    await deployment.execute("flow-b", {"input": [{"type": "text", "text": "look"}, image]})
+    await deployment.execute("flow-b", {"input": "fast"})
+    await deployment.execute("flow-b", {"input": "fast again"})
+    records = await sink.wait_for(3)
+    for record, call in zip(records, deployment.simulator.received, strict=True):
+        shown = json.loads(record.rendered)
+        text = json.dumps(call).replace(png, "PNG")
+        assert json.dumps(shown).count("[MEDIA type=image/png") == text.count("PNG")
+        assert re.sub(r"\[MEDIA [^]]*\]", "PNG", json.dumps(shown)) == text

@@ -30,7 +30,9 @@ Make = Callable[[], BudgetStore]
 async def make(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Make]:
     """Makes stores of one kind, at the same place."""
     async with OpenSearchServer() as server:
-        memory = Memory(sqlite=SqliteStore(str(tmp_path / "memory.sqlite3")), opensearch=OpenSearchStore(server.url))
+        memory = Memory(
+            sqlite=SqliteStore(path=str(tmp_path / "memory.sqlite3")), opensearch=OpenSearchStore(url=server.url)
+        )
         made: list[BudgetStore] = []
 
         def make() -> BudgetStore:
@@ -124,7 +126,7 @@ async def test_processes_share_a_file(tmp_path: Path) -> None:
 async def test_the_index_is_made_again_and_cleaned() -> None:
     now = [float(T)]
     async with OpenSearchServer() as server:
-        memory = Memory(opensearch=OpenSearchStore(server.url))
+        memory = Memory(opensearch=OpenSearchStore(url=server.url))
         store = build_store("opensearch", memory, "")
         assert isinstance(store, OpenSearchBudgetStore)
         store._clock = lambda: now[0]
@@ -146,7 +148,7 @@ async def test_the_index_is_made_again_and_cleaned() -> None:
 
 async def test_a_cluster_that_is_down_is_reported() -> None:
     async with OpenSearchServer() as server:
-        store = build_store("opensearch", Memory(opensearch=OpenSearchStore(server.url)), "")
+        store = build_store("opensearch", Memory(opensearch=OpenSearchStore(url=server.url)), "")
         server.faults = {0: "forbidden", 1: "text"}
         with pytest.raises(BudgetStoreError, match="no permissions"):
             await store.read([ONE])

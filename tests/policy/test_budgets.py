@@ -103,6 +103,14 @@ async def test_a_spent_budget_refuses_until_its_window_ends() -> None:
     assert await budgets.admit("a", "", {})
 
 
+async def test_agents_that_are_made_for_one_run_share_a_budget() -> None:
+    budgets = budgets_of(UsageBudget(tokens=18), clock=Clock(0.0))
+    await budgets.charge(await budgets.admit("a", "quick", {}, temporary=True), KNOWN)
+    assert await budgets.admit("a", "quick", {})
+    with pytest.raises(BudgetSpent):
+        await budgets.admit("b", "quick", {}, temporary=True)
+
+
 async def test_only_matching_budgets_apply() -> None:
     clock = Clock(0.0)
     budgets = budgets_of(UsageBudget("sales-*", tokens=1), UsageBudget("x", "all", tokens=1), clock=clock)

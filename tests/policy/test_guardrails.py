@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,18 @@ from typing import Any
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
+from hypothesis import given
 
 from gateway.execute.body import replace_members
+from gateway.execute.guarded import _changed_body
 from gateway.policy import hooks
 from gateway.policy.content import NoContent, answer_content, input_content, write_changes
+from gateway.unified.model import Base64, Media, Text, ToolResult
 from gateway.unified.request import read_execute
+from tests.conftest import examples
 from tests.execute.stub_cluster import FLOW, RAN, V1, V2
 from tests.policy.conftest import Start, v2_answer
+from tests.strategies import executes
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
@@ -193,6 +199,37 @@ def test_every_text_can_be_changed_at_its_place(value: Any) -> None:
     assert [block["text"] for block in again._texts.values()] == [f'new "{n}" \\ \u00e9' for n in range(len(old))]
     assert list(again._texts) == list(old)
     assert changed.parameters == {"a": 1}
+
+
+def _marked(blocks: Any) -> Any:
+    """The same blocks, each text replaced by its place."""
+    marked = []
+    for block in blocks:
+        if isinstance(block, Text):
+            block = replace(block, text=f"new {block.at}")
+        elif isinstance(block, ToolResult):
+            block = replace(block, content=tuple(_marked(block.content)))
+        elif isinstance(block, Media) and isinstance(block.source, Base64):
+            block = replace(block, source=bytes(block.source.data))  # without its token, which differs
+        marked.append(block)
+    return tuple(marked)
+
+
+@given(executes())
+@examples(100)
+def test_in_every_spelling_only_texts_change(execute: Any) -> None:
+    request = read_execute(execute[0])
+    content = input_content(request)
+    for place in content._texts:
+        content.change(place, f"new {place}")
+    changed = read_execute(_changed_body(request, content.changes))
+    assert request.input is not None
+    assert changed.input is not None
+    expected = [(one.role, one.at, _marked(one.content)) for one in request.input.messages]
+    assert [(one.role, one.at, _marked(one.content)) for one in changed.input.messages] == expected
+    again = input_content(changed)
+    assert {place: block["text"] for place, block in again._texts.items()} == content.changes
+    assert (changed.parameters, changed.other) == (request.parameters, request.other)
 
 
 def test_answers_are_shown_and_changed() -> None:

@@ -12,7 +12,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 
 from gateway.agents.resolver import ResolvedAgent
 from gateway.config.policy import Guardrail, UsageBudget
-from gateway.errors import GuardrailRefused
+from gateway.errors import GuardrailRefused, GuardrailUnavailable
 from gateway.execute.guarded import GuardedCall
 from gateway.execute.policy_run import PolicyRun
 from gateway.notices import Notice
@@ -150,10 +150,11 @@ async def test_a_held_answer_is_measured_once() -> None:
     assert env.spent == 18
 
 
-async def test_a_body_that_cannot_be_decoded_is_sent_as_it_came() -> None:
-    forward = (await Env(usage_header=True).run()).attach(Forward())
-    assert forward.finish is not None
-    assert await forward.finish(200, b"") is None
+async def test_what_cannot_be_read_is_unknown_or_refused() -> None:
+    forward = (await Env(usage_header=True).run()).attach(Forward(unread_headers={"X-Own": "1"}))
+    assert (forward.unread, forward.unread_headers) == (None, {"X-Own": "1", "X-MLC-Gateway-Usage": "unknown"})
+    forward = (await Env(refusing).run()).attach(Forward())
+    assert isinstance(forward.unread, GuardrailUnavailable)
 
 
 def test_the_delivery_of_a_changed_request_has_the_notice() -> None:

@@ -93,6 +93,14 @@ def test_a_secret_that_no_header_can_hold(tmp_path: Path, secret: str) -> None:
     assert other.startswith("policy.guardrails[0].secret: ")
 
 
+def test_the_place_of_the_budgets_is_checked(tmp_path: Path) -> None:
+    (tmp_path / "no").write_text("")
+    memory = {"store": "strands_files", "sqlite": {"path": str(tmp_path / "no" / "memory.sqlite3")}}
+    policy = {"budgets": [{"tokens": 1}], "budget_store": "sqlite"}
+    with pytest.raises(ConfigError, match=r"memory\.sqlite\.path: can't be used"):
+        check(load(None, {}, {"policy": policy, "memory": memory}), configure("error", "json"))
+
+
 def test_a_missing_entry_point_is_found_before_the_start() -> None:
     settings: Settings = load(None, {}, {"policy": {"guardrails": [{"name": "a", "entry_point": "missing"}]}})
     with pytest.raises(ConfigError, match=r"policy\.guardrails\[0\]\.entry_point: no installed package"):

@@ -123,6 +123,10 @@ class OpenSearchSink:
                     with self._changed:
                         self._lose(len(batch), str(failure))
                     return
+            except (AttributeError, LookupError, TypeError, ValueError) as error:
+                with self._changed:
+                    self._lose(len(batch), f"the answer is not one of OpenSearch: {error!r}")
+                return
             await asyncio.to_thread(self._closing.wait, pause)
 
     async def _prepare(self) -> None:

@@ -1,0 +1,82 @@
+"""Which stores are opened for which settings, and what is wrong with settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import get_args
+
+from gateway.config import inspector as settings
+from gateway.config.inspector import AuditFile, Inspector, OpenSearchExchanges, SqliteExchanges
+from gateway.config.types import Secret
+from gateway.inspector.store import RecordSink, RecordStore
+from gateway.inspector.stores.registry import SINKS, check_sinks, open_sinks, open_store
+from gateway.observe.logs import configure
+
+LOG = configure("error", "json")
+
+
+def all_stores(tmp_path: Path) -> Inspector:
+    return Inspector(
+        enabled=True,
+        stores=["audit_file", "opensearch", "sqlite", "sqlite"],
+        sqlite=SqliteExchanges(str(tmp_path / "sqlite")),
+        audit_file=AuditFile(str(tmp_path / "audit.jsonl")),
+        opensearch=OpenSearchExchanges(url="http://127.0.0.1:1"),
+    )
+
+
+def test_every_store_of_the_settings_has_an_entry() -> None:
+    assert set(get_args(settings.Sink)) == set(SINKS)
+
+
+def test_each_store_is_opened_once_in_the_order_of_the_settings(tmp_path: Path) -> None:
+    sinks = open_sinks(all_stores(tmp_path), LOG)
+    try:
+        assert [sink.name for sink in sinks] == ["audit_file", "opensearch", "sqlite"]
+        assert all(isinstance(sink, RecordSink) for sink in sinks)
+    finally:
+        for sink in sinks:
+            sink.close()
+
+
+def test_the_page_reads_what_another_process_recorded(tmp_path: Path) -> None:
+    store = open_store(all_stores(tmp_path))
+    assert isinstance(store, RecordStore)
+    assert store.name == "sqlite"
+    store.close()
+
+
+def test_nothing_is_opened_if_the_inspector_is_off(tmp_path: Path) -> None:
+    off = Inspector(stores=["sqlite"], sqlite=SqliteExchanges(str(tmp_path / "sqlite")))
+    assert (open_sinks(off, LOG), open_store(off)) == ([], None)
+    assert open_store(Inspector(enabled=True, stores=["audit_file"])) is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_settings_that_can_be_used(tmp_path: Path) -> None:
+    assert check_sinks(all_stores(tmp_path)) == []
+    assert check_sinks(Inspector(enabled=True)) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_settings_that_can_not_be_used(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    wrong = Inspector(
+        enabled=True,
+        stores=["sqlite", "audit_file", "opensearch"],
+        sqlite=SqliteExchanges(str(tmp_path / "file" / "inspector")),
+        audit_file=AuditFile(str(tmp_path)),
+        opensearch=OpenSearchExchanges(
+            username="writer", password=Secret(), sigv4_region="eu-west-1", ca_file=str(tmp_path / "missing.pem")
+        ),
+    )
+    assert [(problem.path, problem.reason) for problem in check_sinks(wrong)] == [
+        ("inspector.sqlite.directory", f"can't be used: {tmp_path}/file is not a directory"),
+        ("inspector.audit_file.path", "can't be used: it is a directory"),
+        ("inspector.opensearch.url", "is needed for the store opensearch"),
+        ("inspector.opensearch.password", "is needed with inspector.opensearch.username"),
+        ("inspector.opensearch.sigv4_region", "can't be given together with inspector.opensearch.username"),
+        ("inspector.opensearch.ca_file", "can't be read"),
+    ]
+    assert check_sinks(Inspector(enabled=True, stores=["sqlite"], opensearch=wrong.opensearch)) == []
+    assert check_sinks(Inspector(stores=wrong.stores, sqlite=wrong.sqlite)) == []

@@ -1,0 +1,216 @@
+"""Exchanges for other tools: from the admin port, and by the command line."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
+
+from gateway.cli import run, tail
+from gateway.config.inspector import SqliteExchanges
+from gateway.inspector.har_reader import read_har
+from gateway.inspector.pages import InspectorPages
+from gateway.inspector.stores.sqlite import SqliteStore
+from gateway.observe.record import Body, HttpMessage
+from tests.inspector.records import RECORD, get, record
+
+IMAGE = b"an image"
+HASH = hashlib.sha256(IMAGE).hexdigest()
+MARK = f"[MEDIA type=image/png length=8 sha256={HASH}]"
+WITH_IMAGE = record(id="image", request=HttpMessage((("Host", "h"),), Body(9, f'{{"data": "{MARK}"}}')))
+RECORDS = [RECORD, get("/one", id="one"), get("/two", id="two", status=404), WITH_IMAGE]
+
+
+def _fill(directory: Path) -> SqliteStore:
+    store = SqliteStore(SqliteExchanges(str(directory)))
+    store.keep_medium(HASH, "image/png", IMAGE)
+    store.add(RECORDS)
+    return store
+
+
+@pytest.fixture
+async def client(tmp_path: Path) -> AsyncIterator[TestClient[Any, Any]]:
+    store = _fill(tmp_path)
+    pages = InspectorPages(store)
+    application = web.Application()
+    application.router.add_routes(pages.routes())
+    async with TestClient(TestServer(application)) as client:
+        yield client
+        pages.stop()
+    store.close()
+
+
+async def test_the_page_gives_a_har_file(client: TestClient[Any, Any]) -> None:
+    response = await client.get("/inspector/export.har?status=404")
+    assert response.headers["Content-Disposition"] == 'attachment; filename="exchanges.har"'
+    assert [one.id for one in read_har(await response.read())] == ["two"]
+    response = await client.get("/inspector/export.har")
+    assert read_har(await response.read()) == RECORDS
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [("curl", "curl --globoff"), ("python", "import requests"), ("pytest", "def test_exchange_image()")],
+)
+async def test_the_page_gives_an_exchange_to_run(client: TestClient[Any, Any], name: str, part: str) -> None:
+    response = await client.get(f"/inspector/exchanges/image/{name}")
+    text = await response.text()
+    assert (response.status, response.content_type) == (200, "text/plain")
+    assert part in text
+    assert "YW4gaW1hZ2U=" in text
+
+
+# The commands
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> str:
+    file = tmp_path / "gateway.yaml"
+    directory = tmp_path / "exchanges"
+    file.write_text(json.dumps({"inspector": {"enabled": True, "sqlite": {"directory": str(directory)}}}))
+    return str(file)
+
+
+def test_exchanges_are_exported_and_imported(config: str, tmp_path: Path, capfdbinary: Any) -> None:
+    _fill(tmp_path / "exchanges").close()
+    assert run(["har", "export", "-c", config, "--media", "--path", "_execute"]) == 0
+    exported = capfdbinary.readouterr().out
+    image, plain = sorted(read_har(exported), key=lambda one: one.id, reverse=True)
+    assert plain == RECORD
+    assert image.request.body.text == '{"data": "YW4gaW1hZ2U="}'
+    file = tmp_path / "x.har"
+    file.write_bytes(exported)
+    other = tmp_path / "other.yaml"
+    other.write_text(json.dumps({"inspector": {"enabled": True, "sqlite": {"directory": str(tmp_path / "other")}}}))
+    for number in (2, 0):  # the second time, both are there
+        assert run(["har", "import", "-c", str(other), str(file)]) == 0
+        assert capfdbinary.readouterr().err == b"%d exchanges imported\n" % number
+    assert run(["har", "export", "-c", str(other)]) == 0
+    assert read_har(capfdbinary.readouterr().out) == read_har(exported)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["har", "export", "--status", "odd"], "har export: --status: "),
+        (["har", "import", "missing.har"], "missing.har"),
+    ],
+)
+def test_wrong_arguments(arguments: list[str], message: str, config: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*arguments, "-c", config]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_settings_that_record_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "gateway.yaml"
+    file.write_text("{}")
+    assert run(["har", "export", "-c", str(file)]) == 2
+    assert "set inspector.enabled to true" in capsys.readouterr().err
+
+
+# tail
+
+
+class Lines:
+    """Standard output, line by line."""
+
+    def __init__(self) -> None:
+        self.lines: asyncio.Queue[str] = asyncio.Queue()
+
+    def write(self, text: str) -> None:
+        for line in text.splitlines():
+            self.lines.put_nowait(line)
+
+    def flush(self) -> None:
+        pass
+
+
+async def _tail(url: str, count: int, **wanted: str) -> list[dict[str, Any]]:
+    """Follow until so many lines were printed, and return them."""
+    output = Lines()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.stdout", output)
+        following = asyncio.create_task(tail._follow(url.rstrip("/"), wanted, as_json=True))
+        rows: list[dict[str, Any]] = []
+        while len(rows) < count:
+            line = asyncio.create_task(output.lines.get())
+            await asyncio.wait((following, line), return_when=asyncio.FIRST_COMPLETED)
+            if following.done():
+                following.result()
+            rows.append(json.loads(await line))
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+    return rows
+
+
+async def test_tail_prints_what_is_stored_from_now_on(tmp_path: Path) -> None:
+    store = _fill(tmp_path)
+    pages = InspectorPages(store)
+    application = web.Application()
+    application.router.add_routes(pages.routes())
+    connected = asyncio.Event()
+
+    async def note(*_: Any) -> None:
+        connected.set()
+
+    application.on_response_prepare.append(note)
+    async with TestServer(application) as server:
+        following = asyncio.create_task(_tail(str(server.make_url("")), 2, status="2xx"))
+        await connected.wait()
+        new = [get(f"/new/{number}", id=f"new{number}", status=status) for number, status in enumerate((200, 404, 201))]
+        await asyncio.to_thread(store.add, new)
+        try:
+            rows = await following
+        finally:
+            pages.stop()
+    store.close()
+    assert [row["target"] for row in rows] == ["/new/0", "/new/2"]
+
+
+Respond = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+async def _server(respond: Respond) -> TestServer:
+    application = web.Application()
+    application.router.add_get("/inspector/api/live", respond)
+    server = TestServer(application)
+    await server.start_server()
+    return server
+
+
+async def test_tail_goes_on_after_a_lost_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tail, "_RETRY", (0.0,))
+    seen: list[str | None] = []
+
+    async def respond(request: web.Request) -> web.StreamResponse:
+        seen.append(request.headers.get("Last-Event-ID"))
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        row = {"n": len(seen)}
+        await response.write(b"id: %d\nevent: rows\ndata: %b\n\n" % (len(seen) * 7, json.dumps([row]).encode()))
+        return response
+
+    server = await _server(respond)
+    rows = await _tail(str(server.make_url("")).rstrip("/"), 3)
+    await server.close()
+    assert [row["n"] for row in rows][:3] == [1, 2, 3]
+    assert seen[:3] == [None, "7", "14"]
+
+
+async def test_tail_says_why_the_gateway_refuses() -> None:
+    async def respond(_: web.Request) -> web.StreamResponse:
+        return web.json_response({"error": {"reason": "Exchanges are not recorded.", "help": "Set it."}}, status=503)
+
+    server = await _server(respond)
+    with pytest.raises(tail.CanNotFollow, match=r"Exchanges are not recorded. Set it."):
+        await tail._follow(str(server.make_url("")).rstrip("/"), {}, as_json=True)
+    await server.close()
+    with pytest.raises(tail.CanNotFollow, match="can't be reached"):
+        await tail._follow("http://127.0.0.1:1", {}, as_json=True)

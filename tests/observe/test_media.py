@@ -1,0 +1,117 @@
+"""Media in recorded bodies: the same bytes have the same hash, however they are written."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.observe import media
+from gateway.observe.media import shorten_media
+from tests.conftest import examples
+
+PNG = b"\x89PNG\r\n\x1a\n"
+MEDIA = st.binary(min_size=60, max_size=400).map(lambda rest: PNG + rest) | st.binary(min_size=800, max_size=1500)
+TEXTS = st.text(st.characters(codec="utf-8"), max_size=40) | st.sampled_from(
+    ["base64,", "data:image/png;base64,", "A" * 90]
+)
+
+
+def word(data: bytes, kind: str) -> str:
+    return f"[MEDIA type={kind} length={len(data)} sha256={hashlib.sha256(data).hexdigest()}]"
+
+
+def kind_of(data: bytes) -> str:
+    return "image/png" if data.startswith(PNG) else "application/octet-stream"
+
+
+def write(value: Any, form: str) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    match form:
+        case "slashes":
+            return text.replace("/", "\\/")
+        case "html":
+            return text.replace("=", "\\u003d")
+        case "nested":
+            return json.dumps({"parameters": {"messages": text}})
+        case "nested twice":
+            return json.dumps(json.dumps({"a": text.replace("=", "\\u003d").replace("/", "\\/")}))
+    return text
+
+
+@examples(600)
+@given(
+    st.lists(st.tuples(TEXTS, MEDIA), min_size=1, max_size=3),
+    st.sampled_from(["", "slashes", "html", "nested", "nested twice"]),
+    st.booleans(),
+)
+def test_media_are_replaced_whole_and_nothing_else(blocks: list[tuple[str, bytes]], form: str, by_url: bool) -> None:
+    def document(words: list[str]) -> list[Any]:
+        texts = [text for text, _ in blocks]
+        return [[text, {"data": one}] for text, one in zip(texts, words, strict=True)]
+
+    kinds = ["image/x.y" if by_url else kind_of(data) for _, data in blocks]
+    start = "data:image/x.y;base64," if by_url else ""
+    encoded = [start + base64.b64encode(data).decode() for _, data in blocks]
+    short = [start + word(data, kind) for (_, data), kind in zip(blocks, kinds, strict=True)]
+    kept: dict[str, tuple[str, bytes]] = {}
+    body = write(document(encoded), form).encode()
+    shown = shorten_media(body, keep=lambda digest, kind, data: kept.__setitem__(digest, (kind, data)))
+    value = json.loads(shown)
+    if form == "nested":
+        value = json.loads(value["parameters"]["messages"])
+    elif form == "nested twice":
+        value = json.loads(json.loads(value)["a"])
+    assert value == document(short)
+    assert set(kept.values()) == {(kind, data) for (_, data), kind in zip(blocks, kinds, strict=True)}
+
+
+@pytest.mark.parametrize("size", [10, 63, 64, 65, 5000, 65_536, 200_000, 1_000_000])
+def test_the_windows_do_not_matter(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    data = PNG + bytes(range(256)) * (size // 256 + 1)
+    body = b'{"a": "' + b"word " * 3000 + b'", "b": "' + base64.b64encode(data[:size]) + b'"}'
+    whole = shorten_media(body)
+    monkeypatch.setattr(media, "_WINDOW", 4096)
+    assert shorten_media(body) == whole
+    assert (word(data[:size], "image/png").encode() in whole) is (size >= 48)
+
+
+def test_lines_of_base64_are_one_medium() -> None:
+    data = PNG + bytes(range(256)) * 10
+    for joint in ("\n", "\r\n", "\\n", "\\r\\n"):
+        lines = joint.join(base64.encodebytes(data).decode().split())
+        assert shorten_media(f'{{"data": "{lines}"}}'.encode()).decode() == f'{{"data": "{word(data, "image/png")}"}}'
+
+
+def test_a_piece_of_a_body_has_the_type_before_it() -> None:
+    data = bytes(range(256)) * 10
+    piece = memoryview(base64.b64encode(data))
+    shown = shorten_media(piece, b'{"url": "data:audio/x;base64,')
+    assert shown.decode() == word(data, "audio/x")
+
+
+@pytest.mark.parametrize("text", ["prose without spaces: " + "x" * 60, "A" * 900, "0123456789abcdef" * 8])
+def test_words_are_no_media(text: str) -> None:
+    body = json.dumps({"data": text}).encode()
+    assert shorten_media(body) == body
+
+
+@pytest.mark.parametrize(
+    ("start", "kind"),
+    [
+        (b"\xff\xd8\xff\xe0", "image/jpeg"),
+        (b"GIF89a", "image/gif"),
+        (b"RIFF\x00\x00\x00\x00WEBP", "image/webp"),
+        (b"%PDF-1.7", "application/pdf"),
+        (b"\x00\x00\x00\x18ftypmp42", "video/mp4"),
+        (b"OggS", "audio/ogg"),
+    ],
+)
+def test_types_are_told_by_the_first_bytes(start: bytes, kind: str) -> None:
+    data = start + bytes(100)
+    assert word(data, kind).encode() in shorten_media(b'{"bytes": "%b"}' % base64.b64encode(data))

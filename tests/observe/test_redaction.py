@@ -1,0 +1,285 @@
+"""Redaction: no secret survives, wherever it is, and everything else stays as it was."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from gateway.observe.json_path import read_path
+from gateway.observe.patterns import BadPattern, Pattern
+from gateway.observe.redaction import Redactor
+from gateway.observe.secrets import Secrets, is_secret_name, marker, may_hold_secret
+from tests.conftest import examples
+
+CANARY = "Canary0f61c1bd"
+NAMES = st.sampled_from(
+    ["a", "text", "role", "max_tokens", "input", "x:y", 'q"uote', "back\\slash", "", "ü", "totalTokens"]
+)
+SECRET_NAMES = st.sampled_from(
+    (
+        *("password", "Authorization", "api_key", "apiKey", "x-api-key", "client_secret", "access_token", "token"),
+        *("cookie", "credential", "credentials", "aws_secret_access_key", "access_key", "private_key"),
+        *("session_tokens", 'a"secret'),
+    )
+)
+TEXTS = st.text(st.characters(codec="utf-8"), max_size=20) | st.sampled_from(
+    ['{"a": 1}', "a: b", "x=y", '\\"', "[", "}"]
+)
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXTS
+PLAIN = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3),
+    max_leaves=8,
+)
+SECRETS = st.builds(lambda before, after: before + CANARY + after, TEXTS, TEXTS)
+HIDDEN = SECRETS | st.lists(SECRETS, min_size=1, max_size=2) | st.dictionaries(NAMES, SECRETS, min_size=1, max_size=2)
+MEMBER = st.builds(lambda name, value: {name: value}, SECRET_NAMES, HIDDEN)
+WITH_SECRET = st.recursive(
+    MEMBER,
+    lambda inner: (
+        st.builds(lambda rest, item: [*rest, item, 1], st.lists(PLAIN, max_size=2), inner)
+        | st.builds(lambda rest, name, item: {**rest, name: item, "z": 0}, st.dictionaries(NAMES, PLAIN), NAMES, inner)
+        | st.builds(lambda item, is_ascii: {"nested": json.dumps(item, ensure_ascii=is_ascii)}, inner, st.booleans())
+    ),
+    max_leaves=4,
+)
+WRITERS = st.sampled_from(
+    [
+        json.dumps,
+        lambda value: json.dumps(value, ensure_ascii=False),
+        lambda value: json.dumps(value, separators=(",", ":")),
+        lambda value: json.dumps(value, indent=2).replace('":', '"  :'),
+        lambda value: f"data: {json.dumps(value)}\n\ndata: {{}}\n\n",
+        lambda value: f'{{"index": {{}}}}\n{json.dumps(value)}\n',
+        lambda value: f"({json.dumps(value)}, 'x')",
+    ]
+)
+
+
+def redacted(text: str, redactor: Redactor | None = None) -> str:
+    return (redactor or Redactor()).text(text, Secrets())
+
+
+@examples(1500)
+@given(WITH_SECRET, WRITERS)
+def test_no_secret_survives(value: Any, write: Any) -> None:
+    assert CANARY not in redacted(write(value))
+
+
+@examples(1000)
+@given(WITH_SECRET, st.data())
+def test_no_secret_survives_in_a_text_that_is_cut(value: Any, data: st.DataObject) -> None:
+    text = json.dumps(value)
+    cut = data.draw(st.integers(0, len(text)))
+    assert CANARY not in redacted(text[:cut])
+
+
+@examples(1000)
+@given(PLAIN, WRITERS)
+@example({"max_tokens": 5, "usage": {"totalTokens": 7}}, json.dumps)
+def test_a_text_without_secrets_is_unchanged(value: Any, write: Any) -> None:
+    text = write(value)
+    assert redacted(text) == text
+
+
+def _without(value: Any) -> Any:
+    """Return `value` as it is expected, with JSON in strings read."""
+    match value:
+        case dict():
+            return {
+                name: "hidden" if is_secret_name(name) and isinstance(item, (str, list, dict)) else _without(item)
+                for name, item in value.items()
+            }
+        case list():
+            return [_without(item) for item in value]
+    return value
+
+
+def _shown(value: Any) -> Any:
+    match value:
+        case dict():
+            return {name: _shown(item) for name, item in value.items()}
+        case list():
+            return [_shown(item) for item in value]
+        case str() if value.startswith("[REDACTED length="):
+            return "hidden"
+    return value
+
+
+ONE_LEVEL = st.recursive(
+    MEMBER,
+    lambda inner: (
+        st.builds(lambda rest, item: [*rest, item, 1], st.lists(PLAIN, max_size=2), inner)
+        | st.builds(lambda rest, name, item: {**rest, name: item, "z": 0}, st.dictionaries(NAMES, PLAIN), NAMES, inner)
+    ),
+    max_leaves=4,
+)
+
+
+@examples(1000)
+@given(ONE_LEVEL)
+def test_the_structure_stays(value: Any) -> None:
+    assert _shown(json.loads(redacted(json.dumps(value)))) == _without(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "secret"),
+    [
+        ("password=hunter2&a=1", "hunter2"),
+        ("Authorization: Bearer abc def", "abc"),
+        ("curl -H 'x-api-key: abcdef' http://x", "abcdef"),
+        ("{'secret_key': 'two words'}", "two words"),
+        ("{credential={access_key=AKIA1, secret_key=abcd}}", "abcd"),
+        ("see https://user:hunter2@host/path", "hunter2"),
+        ('password: "two words"', "two words"),
+        ('{"\\u0070assword": "hunter2"}', "hunter2"),
+        ('{"a": "{\\"b\\": \\"{\\\\\\"token\\\\\\": \\\\\\"hunter2\\\\\\"}\\"}"}', "hunter2"),
+        ('{"password": 12345}', "12345"),
+        ('{"a": "token: hunter2, \\n"}', "hunter2"),
+    ],
+)
+def test_secrets_that_are_no_members(text: str, secret: str) -> None:
+    hidden = redacted(text)
+    assert secret not in hidden
+    assert "[REDACTED length=" in hidden
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"max_tokens": "500", "tokens": ["a"], "tokenizer": "standard", "token_count": {"a": 1}, "token": 5}',
+        '{"password": null, "secret": true}',
+        "the tokens of this text",
+    ],
+)
+def test_counts_of_tokens_and_literals_are_shown(text: str) -> None:
+    assert redacted(text) == text
+
+
+def test_a_secret_is_hidden_in_the_other_texts_of_its_exchange() -> None:
+    found = Secrets()
+    secret = f'{CANARY}"\\ü/?'
+    Redactor().text(json.dumps({"password": secret}), found)
+    once = json.dumps(secret)
+    for text in (
+        f"a {secret} b",
+        once,
+        json.dumps(once),
+        json.dumps(secret, ensure_ascii=False),
+        quote(secret, safe=""),
+    ):
+        assert CANARY not in found.hide(text)
+    assert found.hide("nothing of it") == "nothing of it"
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        (b"Authorization: Basic YTpiYzpi", ("Authorization", f"Basic {marker('YTpiYzpi')}")),
+        (b"authorization:abc", ("authorization", marker("abc"))),
+        (b"Cookie: a=CanarySecret; b=2", ("Cookie", marker("a=CanarySecret; b=2"))),
+        (b"aws-anything: x", ("aws-anything", marker("x"))),
+        (b"X-Amz-Security-Token: x", ("X-Amz-Security-Token", marker("x"))),
+        (b"X-Api-Key: x", ("X-Api-Key", marker("x"))),
+        (b"Referer: http://h/?a=1", ("Referer", "http://h/?a=1")),
+        (b"X-A: \xff", ("X-A", "\ufffd")),
+    ],
+)
+def test_headers(line: bytes, shown: tuple[str, str]) -> None:
+    assert Redactor().headers([line], Secrets()) == (shown,)
+
+
+@pytest.mark.parametrize(
+    ("target", "shown"),
+    [
+        (b"/a/b?pretty", "/a/b?pretty"),
+        (b"/a?q=x%20y&b", "/a?q=x%20y&b"),
+        (b"/a?X-Amz-Signature=abc&x=1", f"/a?X-Amz-Signature={quote(marker('abc'), safe='[]=')}&x=1"),
+        (b"/a?api%5fkey=a%20b", f"/a?api%5fkey={quote(marker('a b'), safe='[]=')}"),
+    ],
+)
+def test_targets(target: bytes, shown: str) -> None:
+    assert Redactor().target(target, Secrets()) == shown
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "shown"),
+    [
+        ("parameters.ssn", '{"parameters": {"ssn": 123, "b": 2}}', '{"parameters": {"ssn": HIDDEN, "b": 2}}'),
+        ("$.a[*].b", '{"a": [{"b": "x"}, {"b": null, "c": 1}]}', '{"a": [{"b": HIDDEN}, {"b": HIDDEN, "c": 1}]}'),
+        ("a[1]", '{"a": ["x", "y", "z"]}', '{"a": ["x", HIDDEN, "z"]}'),
+        ("a[*]", '{"a": ["x", {"b": 1}]}', '{"a": [HIDDEN, HIDDEN]}'),
+        ("**.ssn", '[{"a": {"ssn": {"x": 1}}}, {"ssn": "y"}]', '[{"a": {"ssn": HIDDEN}}, {"ssn": HIDDEN}]'),
+        ("a.b", '{"a": "{\\"b\\": \\"x\\"}"}', '{"a": "{\\"b\\": \\"MARKER\\"}"}'),
+        ("a.b", '{"a": {"c": 1}, "b": 2}', '{"a": {"c": 1}, "b": 2}'),
+    ],
+)
+def test_paths(path: str, text: str, shown: str) -> None:
+    hidden = redacted(text, Redactor([read_path(path)]))
+    parts = shown.replace("MARKER", "HIDDEN").split("HIDDEN")
+    rest = hidden
+    for part in parts:
+        start = rest.find(part.strip('"') if "MARKER" in shown else part)
+        assert start >= 0, hidden
+        rest = rest[start + len(part.strip('"') if "MARKER" in shown else part) :]
+    assert hidden.count("[REDACTED length=") == len(parts) - 1
+    json.loads(hidden)
+
+
+@pytest.mark.parametrize("path", ["", "a..b", "a[*.b", ".a"])
+def test_bad_paths(path: str) -> None:
+    with pytest.raises(ValueError, match="^" + re.escape(path)):
+        read_path(path)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "hidden"),
+    [
+        (r"[0-9]{3}-[0-9]{2}-[0-9]{4}", '{"a": "ssn 123-45-6789."}', "123-45-6789"),
+        (r"sk-[A-Za-z0-9]++", "x" * 500 + "sk-" + "a1" * 3000 + " end", "a1"),
+        (r"[\w.+-]{1,64}+@[\w-]{1,63}", '{"a": ["me@example"]}', "me@example"),
+        (r"\b[0-9]{9}\b", '{"a": 123456789}', "123456789"),
+    ],
+)
+def test_patterns(pattern: str, text: str, hidden: str) -> None:
+    shown = redacted(text, Redactor(patterns=[Pattern(pattern)]))
+    assert hidden not in shown
+    assert "[REDACTED length=" in shown
+    if text.startswith("{"):
+        json.loads(shown)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "reason"),
+    [
+        ("(", "is not a regular expression"),
+        ("a*", "matches an empty text"),
+        ("(a+)+b", "may take long"),
+        (r"[a-z]+@[a-z]+\.[a-z]+", "may take long"),
+        (r"(a)\1{1,9}x", "may take long"),
+        ("(a|b|ab){1,60}c", "may take long"),
+    ],
+)
+def test_bad_patterns(pattern: str, reason: str) -> None:
+    with pytest.raises(BadPattern, match=reason):
+        Pattern(pattern)
+
+
+@examples(500)
+@given(st.text("ab1 ", max_size=2000), st.integers(1, 120))
+def test_patterns_are_found_in_windows_as_in_the_whole(text: str, most: int) -> None:
+    pattern = Pattern(f"b1{{1,{most}}}a")
+    found = [text[start:end] for start, end in pattern.spans(text)]
+    assert found == re.findall(f"b1{{1,{most}}}a", text)
+
+
+@examples(500)
+@given(WITH_SECRET, WRITERS)
+def test_the_quick_check_finds_every_text_with_a_secret(value: Any, write: Any) -> None:
+    assert may_hold_secret(write(value))
