@@ -9,12 +9,19 @@ from msgspec.structs import replace
 
 from gateway.config.inspector import Inspector
 from gateway.config.schema import Settings
+from gateway.execute.run_usage import recorded_usage
 from gateway.inspector.recorder import Recorder
+from gateway.inspector.records import ReadUsage
 from gateway.inspector.store import RecordSink
 from gateway.inspector.stores.registry import open_sinks, open_store
 from gateway.inspector.telemetry import RunsOnly, open_telemetry
 from gateway.observe.logs import Logger
 from gateway.observe.metrics import Metrics
+from gateway.observe.record import Usage
+from gateway.policy.policies import is_on
+from gateway.policy.prices import Prices
+from gateway.proxy.capture import Captured
+from gateway.proxy.routes import Intent
 
 OpenSinks = Callable[[Inspector, Logger], Sequence[RecordSink]]
 
@@ -37,7 +44,8 @@ class Recording:
         inspector, traces = settings.inspector, settings.telemetry.traces
         if inspector.enabled or traces.endpoint or settings.logs.access != "off":
             bodies = inspector.enabled or traces.messages
-            self.recorder = Recorder(recorded(settings), self._open, log, metrics, bodies=bodies)
+            usage = read_usage_of(settings)
+            self.recorder = Recorder(recorded(settings), self._open, log, metrics, usage, bodies=bodies)
         self.store = open_store(inspector)
 
     def is_for(self, settings: Settings) -> bool:
@@ -69,6 +77,21 @@ class Recording:
         return [*stores, *open_telemetry(settings)]
 
 
+def read_usage_of(settings: Settings) -> ReadUsage | None:
+    """Return what reads what a run used, for its record; None if neither policies nor traces need it."""
+    if not (is_on(settings.policy) or settings.telemetry.traces.endpoint):
+        return None
+    prices = Prices(settings.policy.prices)
+
+    def read(captured: Captured, body: bytes) -> Usage | None:
+        if captured.bodies is None or captured.bodies.delivery is None:
+            return None
+        streaming = captured.route.intent is Intent.EXECUTE_STREAM
+        return recorded_usage(captured.bodies.delivery, body, streaming, prices)
+
+    return read
+
+
 def recorded(settings: Settings) -> Inspector:
     """Return the inspector's settings as the recorder needs them for all sinks."""
     inspector, has_access_log = settings.inspector, settings.logs.access != "off"
@@ -79,4 +102,5 @@ def recorded(settings: Settings) -> Inspector:
 
 
 def _parts(settings: Settings) -> tuple[object, ...]:
-    return settings.inspector, settings.telemetry, settings.logs.access, settings.logs.access_file
+    logs, policy = settings.logs, settings.policy
+    return settings.inspector, settings.telemetry, logs.access, logs.access_file, is_on(policy), policy.prices

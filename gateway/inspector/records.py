@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -130,7 +130,7 @@ class RecordMaker:
             rendered,
             response,
             answered,
-            (),
+            _guardrails(captured),
             trace,
             "HTTP/1.1" if captured.request.minor else "HTTP/1.0",
         )
@@ -289,3 +289,11 @@ def make_redactor(settings: Inspector) -> Redactor:
     if problems:
         raise ConfigError(problems)
     return Redactor(paths, patterns)
+
+
+def _guardrails(captured: Captured) -> tuple[dict[str, Any], ...]:
+    """Return what guardrails did. What refused the request has it if nothing was sent."""
+    bodies, error = captured.bodies, captured.error
+    if bodies is not None and bodies.guardrails:
+        return tuple(bodies.guardrails)
+    return tuple(error.guardrails) if error is not None else ()

@@ -219,6 +219,7 @@ class Execution(DecidedExchange):
             self._read_at,
             self._sent_at,
             steps,
+            forward.guardrails,
         )
         captured.trace = self.trace
         return captured
