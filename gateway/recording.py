@@ -11,17 +11,13 @@ from gateway.config.inspector import Inspector
 from gateway.config.schema import Settings
 from gateway.execute.run_usage import recorded_usage
 from gateway.inspector.recorder import Recorder
-from gateway.inspector.records import ReadUsage
 from gateway.inspector.store import RecordSink
 from gateway.inspector.stores.registry import open_sinks, open_store
 from gateway.inspector.telemetry import RunsOnly, open_telemetry
 from gateway.observe.logs import Logger
 from gateway.observe.metrics import Metrics
-from gateway.observe.record import Usage
-from gateway.policy.policies import is_on
+from gateway.observe.record import Delivery, Usage
 from gateway.policy.prices import Prices
-from gateway.proxy.capture import Captured
-from gateway.proxy.routes import Intent
 
 OpenSinks = Callable[[Inspector, Logger], Sequence[RecordSink]]
 
@@ -40,12 +36,12 @@ class Recording:
         self._settings = settings
         self._log = log
         self._open_sinks = sinks
+        self._prices = Prices(settings.policy.prices)
         self.recorder: Recorder | None = None
         inspector, traces = settings.inspector, settings.telemetry.traces
         if inspector.enabled or traces.endpoint or settings.logs.access != "off":
             bodies = inspector.enabled or traces.messages
-            usage = read_usage_of(settings)
-            self.recorder = Recorder(recorded(settings), self._open, log, metrics, usage, bodies=bodies)
+            self.recorder = Recorder(recorded(settings), self._open, log, metrics, self._read_usage, bodies=bodies)
         self.store = open_store(inspector)
 
     def is_for(self, settings: Settings) -> bool:
@@ -68,6 +64,9 @@ class Recording:
         if self.store is not None:
             await asyncio.to_thread(self.store.close)
 
+    def _read_usage(self, delivery: Delivery, content: bytes, streaming: bool) -> Usage | None:
+        return recorded_usage(delivery, content, streaming, self._prices)
+
     def _open(self) -> list[RecordSink]:
         """Open the sinks: the inspector's first, so that they are closed before a collector is waited for."""
         settings = self._settings
@@ -75,21 +74,6 @@ class Recording:
         if settings.inspector.passthrough == "none":
             stores = [RunsOnly(store) for store in stores]
         return [*stores, *open_telemetry(settings)]
-
-
-def read_usage_of(settings: Settings) -> ReadUsage | None:
-    """Return what reads what a run used, for its record; None if neither policies nor traces need it."""
-    if not (is_on(settings.policy) or settings.telemetry.traces.endpoint):
-        return None
-    prices = Prices(settings.policy.prices)
-
-    def read(captured: Captured, body: bytes) -> Usage | None:
-        if captured.bodies is None or captured.bodies.delivery is None:
-            return None
-        streaming = captured.route.intent is Intent.EXECUTE_STREAM
-        return recorded_usage(captured.bodies.delivery, body, streaming, prices)
-
-    return read
 
 
 def recorded(settings: Settings) -> Inspector:
@@ -102,5 +86,5 @@ def recorded(settings: Settings) -> Inspector:
 
 
 def _parts(settings: Settings) -> tuple[object, ...]:
-    logs, policy = settings.logs, settings.policy
-    return settings.inspector, settings.telemetry, logs.access, logs.access_file, is_on(policy), policy.prices
+    logs = settings.logs
+    return settings.inspector, settings.telemetry, settings.policy.prices, logs.access, logs.access_file

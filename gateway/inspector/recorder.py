@@ -22,8 +22,8 @@ from gateway.observe.record import ExchangeRecord
 from gateway.observe.redact import describe_exception
 from gateway.proxy.capture import Captured
 
-GATHER = 0.1
-"""Seconds in which exchanges are gathered, so that the thread wakes ten times a second at most."""
+GATHER = 0.02
+"""Seconds in which exchanges are gathered, so that the thread wakes fifty times a second at most."""
 _BATCH = 256
 """Most records that a sink gets at a time."""
 _LARGE = 4 * 1024 * 1024

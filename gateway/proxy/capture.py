@@ -22,7 +22,7 @@ class Bodies(Struct, gc=False):
     request: as it arrived, with its chunk lines if `chunk_lines`. sent_head: the head lines that were sent to the
     cluster in place of the client's, b"" if those were sent. sent: the body that was sent in place of the client's, in
     pieces. response: the cluster's. relayed: what was sent to the client in place of an event stream's pieces.
-    delivery, render: see `gateway.ports.Forward`.
+    delivery, render, guardrails: see `gateway.ports.Forward`.
     read_at, sent_at: when the request's body was complete, and when the request was sent; 0 if it was not. steps: what
     the use case noted. guardrails: see `gateway.ports.Forward`.
     """
