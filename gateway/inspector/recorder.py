@@ -161,7 +161,8 @@ class Recorder:
 
     def _failed(self, sink: RecordSink, error: Exception, count: int) -> None:
         """Count records that a sink did not take, and note why."""
-        self._drop(sink.name, count)
+        known = error.lost if isinstance(error, StoreError) else None
+        self._drop(sink.name, count if known is None else known)
         self._faults[sink.name] = str(error) if isinstance(error, StoreError) else describe_exception(error, False)
 
     def _drop(self, reason: str, count: int = 1) -> None:
