@@ -33,6 +33,7 @@ from gateway.storage.sqlite import ForeignFile, error_code, transaction
 
 _FILES = 64
 """The bytes and the age of a record file, and of an index: this part of what the store may have."""
+_LARGEST_FILE = 16_777_216
 _OLDEST_FILE = 86_400.0
 _SEARCH_SECONDS = 5.0
 """How long a search may index what is not indexed yet."""
@@ -53,7 +54,7 @@ class SqliteStore:
         self._settings = settings
         self._clock = clock
         old = min(settings.seconds / _FILES or _OLDEST_FILE, _OLDEST_FILE)
-        self._files = RecordFiles(self.directory / "records", settings.bytes // _FILES, old)
+        self._files = RecordFiles(self.directory / "records", min(settings.bytes // _FILES, _LARGEST_FILE), old)
         self._media = MediaFiles(self.directory / "media")
         self._positions: dict[str, int] = {}
         self._writer = _Connection(self.directory)
@@ -107,8 +108,8 @@ class SqliteStore:
             self._index_for_search()
         with self._reader.use() as connection, transaction(connection, "DEFERRED"):
             if query:
-                where = f" AND position {sign} ?{where}"
-                found = list(words.search(connection, query, where, (position, *values), direction == "DESC", limit))
+                newest_first = direction == "DESC"
+                found = words.search(connection, query, (sign, position), where, values, newest_first, limit)
             else:
                 found = connection.execute(
                     f"SELECT position, file, place, head FROM exchanges WHERE position {sign} ?{where}"
