@@ -11,6 +11,7 @@ import os
 import statistics
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 from bench.load import Ask, Connection, counted
@@ -32,6 +33,10 @@ def settings(folder: Path, stores: str | None) -> dict[str, list[str]]:
     for name, text in files.items():
         (folder / f"{name}.yaml").write_text(text)
     return {name: ["--config", str(folder / f"{name}.yaml")] for name in files}
+
+
+_IDLE = 0.015
+"""Seconds of CPU time in 0.3 s, below which a process counts as idle."""
 
 
 class Rounds:
@@ -88,7 +93,18 @@ class Rounds:
         connection.close()
         before = process.cpu()
         answers, _ = counted(process.port, ask, self._seconds, self._load_core, self._folder)
-        return (process.cpu() - before) / max(answers, 1)
+        return (_settled(process) - before) / max(answers, 1)
+
+
+def _settled(process: Process) -> float:
+    """Wait until the process is idle; return its CPU time until then."""
+    cpu = process.cpu()
+    while True:
+        time.sleep(0.3)
+        now = process.cpu()
+        if now - cpu < _IDLE:
+            return now
+        cpu = now
 
 
 def main() -> None:

@@ -9,12 +9,15 @@ from msgspec.structs import replace
 
 from gateway.config.inspector import Inspector
 from gateway.config.schema import Settings
+from gateway.execute.run_usage import recorded_usage
 from gateway.inspector.recorder import Recorder
 from gateway.inspector.store import RecordSink
 from gateway.inspector.stores.registry import open_sinks, open_store
 from gateway.inspector.telemetry import RunsOnly, open_telemetry
 from gateway.observe.logs import Logger
 from gateway.observe.metrics import Metrics
+from gateway.observe.record import Delivery, Usage
+from gateway.policy.prices import Prices
 
 OpenSinks = Callable[[Inspector, Logger], Sequence[RecordSink]]
 
@@ -33,11 +36,12 @@ class Recording:
         self._settings = settings
         self._log = log
         self._open_sinks = sinks
+        self._prices = Prices(settings.policy.prices)
         self.recorder: Recorder | None = None
         inspector, traces = settings.inspector, settings.telemetry.traces
         if inspector.enabled or traces.endpoint or settings.logs.access != "off":
             bodies = inspector.enabled or traces.messages
-            self.recorder = Recorder(recorded(settings), self._open, log, metrics, bodies=bodies)
+            self.recorder = Recorder(recorded(settings), self._open, log, metrics, self._read_usage, bodies=bodies)
         self.store = open_store(inspector)
 
     def is_for(self, settings: Settings) -> bool:
@@ -60,6 +64,9 @@ class Recording:
         if self.store is not None:
             await asyncio.to_thread(self.store.close)
 
+    def _read_usage(self, delivery: Delivery, content: bytes, streaming: bool) -> Usage | None:
+        return recorded_usage(delivery, content, streaming, self._prices)
+
     def _open(self) -> list[RecordSink]:
         """Open the sinks: the inspector's first, so that they are closed before a collector is waited for."""
         settings = self._settings
@@ -79,4 +86,5 @@ def recorded(settings: Settings) -> Inspector:
 
 
 def _parts(settings: Settings) -> tuple[object, ...]:
-    return settings.inspector, settings.telemetry, settings.logs.access, settings.logs.access_file
+    logs = settings.logs
+    return settings.inspector, settings.telemetry, settings.policy.prices, logs.access, logs.access_file

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from gateway.errors import GatewayError
-from gateway.observe.media import Keep, shorten_media
+from gateway.observe.media import Keep, Known, shorten_media
 from gateway.observe.record import Body
 from gateway.observe.redaction import Redactor
 from gateway.observe.secrets import Secrets, is_secret_name
@@ -32,6 +32,12 @@ class BodyMaker:
         self._redactor = redactor
         self._keep = keep
         self._plain: dict[bytes, bool] = {}
+        self._known: Known = []
+
+    def forget(self) -> None:
+        """Release the media of the exchange, whose record is made."""
+        if self._known:
+            self._known = []
 
     def copied(self, copy: BodyCopy, chunk_lines: bool, codings: Sequence[str], found: Secrets) -> Body:
         """Return a copied body, which may be cut. chunk_lines: the copy has them."""
@@ -54,8 +60,12 @@ class BodyMaker:
         found: Secrets,
         size: int = -1,
         cut: bool = False,
+        is_plain: bool = False,
     ) -> Body:
-        """Return a body. pieces: of the body in its content coding. size: to report; -1: that of the pieces."""
+        """Return a body. pieces: of the body in its content coding. size: to report; -1: that of the pieces.
+
+        is_plain: it is one piece, and is known to have neither secrets nor media.
+        """
         if size < 0:
             size = sum(map(len, pieces))
         if codings and size:
@@ -65,7 +75,7 @@ class BodyMaker:
                 return Body(
                     size, omitted="Not recorded: its content coding can't be decoded" + ", as it is cut" * cut + "."
                 )
-        if len(pieces) == 1 and self.is_plain(pieces[0]):
+        if is_plain or (len(pieces) == 1 and self.is_plain(pieces[0])):
             try:
                 return Body(size, str(pieces[0], "utf-8"))
             except UnicodeDecodeError:
@@ -90,13 +100,13 @@ class BodyMaker:
         if escapes and b"\\u" in content:
             return False
         plain = self._plain
-        colon = content.find(b":")
-        while colon >= 0:
-            quote = content.rfind(b'"', 0, colon - 1)
-            name = content[max(0, quote - escapes) : colon]
+        parts = content.split(b":")
+        parts.pop()
+        for part in parts:
+            quote = part.rfind(b'"', 0, -1)
+            name = part[quote - escapes :] if quote > escapes else part[quote:]
             if not (plain[name] if name in plain else self._is_plain_name(name)):
                 return False
-            colon = content.find(b":", colon + 1)
         return True
 
     def _is_plain_name(self, token: bytes) -> bool:
@@ -109,10 +119,10 @@ class BodyMaker:
 
     def _without_media(self, pieces: Sequence[bytes | memoryview]) -> bytes:
         if len(pieces) == 1:
-            return shorten_media(pieces[0], keep=self._keep)
+            return shorten_media(pieces[0], keep=self._keep, known=self._known)
         out: list[bytes] = []
         for piece in pieces:
-            out.append(shorten_media(piece, out[-1] if out else b"", self._keep))
+            out.append(shorten_media(piece, out[-1] if out else b"", self._keep, self._known))
         return b"".join(out)
 
     def _binary(self, content: bytes, size: int, found: Secrets) -> Body:

@@ -2,47 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+import json
+from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
 from gateway.config.inspector import Inspector
 from gateway.config.problems import ConfigError, ConfigProblem
 from gateway.errors import GatewayError
-from gateway.http1.request_heads import Fields
-from gateway.http1.response_heads import ResponseHead
 from gateway.inspector.bodies import BodyMaker
+from gateway.inspector.conversation import read_conversation
+from gateway.inspector.heads import Head, HeadMaker
 from gateway.observe.json_path import read_path
 from gateway.observe.media import Keep
 from gateway.observe.patterns import BadPattern, Pattern
-from gateway.observe.record import Body, ExchangeRecord, HttpMessage, RecordedError, RecordedProblem, Step, Usage
+from gateway.observe.record import (
+    Body,
+    Delivery,
+    ExchangeRecord,
+    HttpMessage,
+    RecordedError,
+    RecordedProblem,
+    Step,
+    Usage,
+)
 from gateway.observe.redact import describe_error
 from gateway.observe.redaction import Redactor
 from gateway.observe.secrets import Secrets
-from gateway.observe.trace_context import read_trace_id
 from gateway.ports import Answer
 from gateway.proxy.capture import Bodies, Captured
+from gateway.proxy.routes import Intent
 from gateway.recent import Recent
 
-ReadUsage = Callable[[Captured, bytes], Usage | None]
-"""Returns the usage that a cluster's answer reports. bytes: its content; b"" if it is not known."""
+ReadUsage = Callable[[Delivery, bytes, bool], Usage | None]
+"""Returns the usage that an agent's answer reports, and its cost. bytes: its content. bool: it may be an event stream.
+"""
 _NOT_RECORDED = "Not recorded (inspector.passthrough)."
 _JSON = (("Content-Type", "application/json; charset=UTF-8"),)
 RENDERED_A_SECOND = 20
 """Most LLM calls that are rendered a second: agents call LLMs, so there are seldom more runs than that."""
-_LINES = 2048
-"""Most redacted header lines that are kept: clients and clusters repeat them."""
-
-
-class _Head(NamedTuple):
-    """The redacted fields of a message, its secrets, and what else is read from them."""
-
-    headers: tuple[tuple[str, str], ...]
-    secrets: tuple[str, ...]
-    user_agent: str
-    trace_id: str
-    codings: tuple[str, ...]
 
 
 class RecordMaker:
@@ -68,23 +67,27 @@ class RecordMaker:
         self._worker = worker
         self._second = self._rendered = 0
         self._read_usage = read_usage
-        self._heads: Recent[_Head] = Recent(512)
-        self._lines: dict[bytes, tuple[tuple[str, str], tuple[str, ...]]] = {}
+        self._heads = HeadMaker(self._redactor)
+        self._templates: Recent[Delivery] = Recent(256)
+        """Deliveries by `id`, whose bodies are plain if the client's is."""
 
     def make(self, captured: Captured, offset: float) -> ExchangeRecord:
         """Return the record of an exchange. offset: seconds from `time.monotonic` to the time since the epoch."""
+        try:
+            return self._make(captured, offset)
+        finally:
+            self._bodies.forget()
+
+    def _make(self, captured: Captured, offset: float) -> ExchangeRecord:
         bodies = captured.bodies
         found = Secrets()
-        head = self._request_head(captured.request.fields, found)
+        head = self._heads.request(captured.request.fields, found)
         if bodies is None or not self._records_bodies:
             size = captured.request.fields.length or 0
             request = HttpMessage(head.headers, Body(size, omitted=_NOT_RECORDED))
             return self._record(captured, offset, head, found, request, self._response_line(captured, found))
         request = HttpMessage(head.headers, self._request_body(bodies, head, found))
-        forwarded = None
-        if bodies.sent is not None and bodies.sent_head:
-            lines = self._headers(bodies.sent_head[:-4].split(b"\r\n"), found)
-            forwarded = HttpMessage(lines, self._bodies.make(bodies.sent, (), found))
+        forwarded = self._forwarded(bodies, found)
         response = self._response(captured, bodies, found)
         answered = self._answered(captured, bodies, found)
         rendered = self._render(captured, bodies, (forwarded or request).body, found)
@@ -95,7 +98,7 @@ class RecordMaker:
         self,
         captured: Captured,
         offset: float,
-        head: _Head,
+        head: Head,
         found: Secrets,
         request: HttpMessage,
         response: HttpMessage | None,
@@ -122,7 +125,7 @@ class RecordMaker:
             None if bodies is None else bodies.delivery,
             None if error is None else describe(error),
             self._usage(captured),
-            "",
+            "" if bodies is None or bodies.delivery is None else _conversation(captured, bodies),
             trace.trace_id if trace is not None else head.trace_id,
             () if bodies is None or not bodies.read_at else _steps(captured, bodies),
             request,
@@ -130,7 +133,7 @@ class RecordMaker:
             rendered,
             response,
             answered,
-            (),
+            self._guardrails(bodies, found) if bodies is not None and bodies.guardrails else (),
             trace,
             "HTTP/1.1" if captured.request.minor else "HTTP/1.0",
         )
@@ -147,29 +150,59 @@ class RecordMaker:
             return ""
         return self._redactor.text(bodies.render(sent.text), found)
 
-    def _usage(self, captured: Captured) -> Usage | None:
-        if self._read_usage is None or captured.bodies is None or captured.bodies.delivery is None:
-            return None
-        copy = captured.bodies.response
-        return self._read_usage(captured, copy.content() if copy is not None else b"")
+    def _guardrails(self, bodies: Bodies, found: Secrets) -> tuple[dict[str, Any], ...]:
+        text = self._redactor.text(json.dumps(list(bodies.guardrails)), found)
+        return tuple(json.loads(found.hide(text)))
 
-    def _request_body(self, bodies: Bodies, head: _Head, found: Secrets) -> Body:
+    def _usage(self, captured: Captured) -> Usage | None:
+        bodies = captured.bodies
+        if self._read_usage is None or bodies is None or bodies.delivery is None or bodies.response is None:
+            return None
+        content = bodies.response.content()
+        if b"oken" not in content:  # a word of all reports of usage: totalTokens, prompt_tokens, token_usage
+            return None
+        return self._read_usage(bodies.delivery, content, captured.route.intent is Intent.EXECUTE_STREAM)
+
+    def _request_body(self, bodies: Bodies, head: Head, found: Secrets) -> Body:
         if isinstance(bodies.request, bytes):
             return self._bodies.make((bodies.request,), head.codings, found)
         return self._bodies.copied(bodies.request, bodies.chunk_lines, head.codings, found)
+
+    def _forwarded(self, bodies: Bodies, found: Secrets) -> HttpMessage | None:
+        """Return the request that was sent in place of the client's."""
+        sent = bodies.sent
+        if sent is None or not bodies.sent_head:
+            return None
+        headers = self._heads.headers(bodies.sent_head[:-4].split(b"\r\n"), found)
+        is_plain = len(sent) == 1 and self._is_plain(bodies, sent[0])
+        return HttpMessage(headers, self._bodies.make(sent, (), found, is_plain=is_plain))
+
+    def _is_plain(self, bodies: Bodies, sent: bytes | memoryview) -> bool:
+        """Return True if what was sent has neither secrets nor media.
+
+        On the fast path, bodies of one delivery differ only in the client's texts, so one of them is checked.
+        """
+        delivery, request = bodies.delivery, bodies.request
+        is_template = delivery is not None and bodies.steps is None
+        if is_template and isinstance(request, bytes) and self._templates.peek(id(delivery)) is delivery:
+            return self._bodies.is_plain(request)
+        is_plain = self._bodies.is_plain(sent)
+        if is_plain and is_template and delivery is not None:
+            self._templates.get(id(delivery), lambda: delivery)
+        return is_plain
 
     def _response_line(self, captured: Captured, found: Secrets) -> HttpMessage | None:
         """Return the cluster's response without its body."""
         if captured.head is None:
             return None
-        head = self._response_head(captured.head, found)
+        head = self._heads.response(captured.head, found)
         return HttpMessage(head.headers, Body(captured.head.length or 0, omitted=_NOT_RECORDED))
 
     def _response(self, captured: Captured, bodies: Bodies, found: Secrets) -> HttpMessage | None:
         copy = bodies.response
         if copy is None or copy.head is None:
             return self._response_line(captured, found)
-        head = self._response_head(copy.head, found)
+        head = self._heads.response(copy.head, found)
         return HttpMessage(head.headers, self._bodies.copied(copy, not copy.decoded, head.codings, found))
 
     def _answered(self, captured: Captured, bodies: Bodies, found: Secrets) -> HttpMessage | None:
@@ -183,40 +216,13 @@ class RecordMaker:
         headers = tuple((name, self._redactor.header(name, value, found)) for name, value in answer.headers.items())
         return HttpMessage(headers or _JSON, self._bodies.make((answer.body,), (), found))
 
-    # Heads
 
-    def _request_head(self, fields: Fields, found: Secrets) -> _Head:
-        head = self._heads.get(fields, lambda: self._read_head(fields.lines))
-        found.update(head.secrets)
-        return head
-
-    def _response_head(self, response: ResponseHead, found: Secrets) -> _Head:
-        head = self._heads.get(response, lambda: self._read_head(response.lines))
-        found.update(head.secrets)
-        return head
-
-    def _read_head(self, lines: Sequence[bytes]) -> _Head:
-        found = Secrets()
-        headers = self._headers(lines, found)
-        agent = next((value for name, value in headers if name.lower() == "user-agent"), "")
-        codings = tuple(value for name, value in headers if name.lower() == "content-encoding")
-        return _Head(headers, tuple(found), agent, read_trace_id(lines), codings)
-
-    def _headers(self, lines: Iterable[bytes], found: Secrets) -> tuple[tuple[str, str], ...]:
-        known = self._lines
-        headers = []
-        for line in lines:
-            entry = known.get(line)
-            if entry is None:
-                secrets = Secrets()
-                entry = self._redactor.headers((line,), secrets)[0], tuple(secrets)
-                if len(known) >= _LINES:
-                    known.clear()
-                known[line] = entry
-            headers.append(entry[0])
-            if entry[1]:
-                found.update(entry[1])
-        return tuple(headers)
+def _conversation(captured: Captured, bodies: Bodies) -> str:
+    """Return the memory or session id of a run."""
+    answer = captured.answer.body if captured.answer is not None else b""
+    if not answer and bodies.response is not None:
+        answer = bodies.response.content()
+    return read_conversation(bodies.request if isinstance(bodies.request, bytes) else b"", answer)
 
 
 def _steps(captured: Captured, bodies: Bodies) -> tuple[Step, ...]:

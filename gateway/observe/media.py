@@ -58,11 +58,17 @@ _SIGNATURES: tuple[tuple[int, bytes, str], ...] = (
 )
 
 
-def shorten_media(data: Data, before: bytes = b"", keep: Keep | None = None) -> bytes:
+Known = list[tuple[Data, bytes]]
+"""Large media of an exchange: their base64 as it stood, and their size and hash as they are shown."""
+
+
+def shorten_media(data: Data, before: bytes = b"", keep: Keep | None = None, known: Known | None = None) -> bytes:
     """Return a body with ``[MEDIA type=… length=… sha256=…]`` in place of each medium.
 
-    before: what precedes `data`, at least the last 300 bytes of it. keep: called with each medium.
+    before: what precedes `data`, at least the last 300 bytes of it. keep: called with each medium. known: media of
+    other bodies of the exchange, which are not decoded again; gets those of this one.
     """
+    known = [] if known is None else known
     out: list[bytes] = []
     done = 0
     for start, end in _runs(data) if _may_hold_media(data) else ():
@@ -72,8 +78,9 @@ def shorten_media(data: Data, before: bytes = b"", keep: Keep | None = None) -> 
         if url is None and not kind and end - start < _ANY:
             continue
         named = url[1].replace(b"\\", b"").decode("ascii") if url is not None else ""
-        medium = _describe(data, start, end, named or kind or "application/octet-stream", keep)
-        out += (bytes(data[done:start]), medium)
+        kind = named or kind or "application/octet-stream"
+        measured = _measure(data, start, end, kind, keep, known)
+        out += (bytes(data[done:start]), b"[MEDIA type=%b %b]" % (kind.encode("ascii"), measured))
         padding = _PADDING.match(data, end)
         done = end if padding is None else padding.end()
     return b"".join((*out, bytes(data[done:]))) if out else bytes(data)
@@ -128,7 +135,12 @@ def _type_of(data: Data, start: int) -> str:
     return next((name for at, sign, name in _SIGNATURES if first.startswith(sign, at)), "")
 
 
-def _describe(data: Data, start: int, end: int, kind: str, keep: Keep | None) -> bytes:
+def _measure(data: Data, start: int, end: int, kind: str, keep: Keep | None, known: Known) -> bytes:
+    """Return length and hash of a medium."""
+    run = memoryview(data)[start:end]
+    for other, measured in known:
+        if len(other) == len(run) and _equal(other, run):
+            return measured
     digest = hashlib.sha256()
     kept: list[bytes] = []
     length = 0
@@ -137,10 +149,17 @@ def _describe(data: Data, start: int, end: int, kind: str, keep: Keep | None) ->
         length += len(piece)
         if keep is not None:
             kept.append(piece)
-    sha256 = digest.hexdigest()
     if keep is not None:
-        keep(sha256, kind, b"".join(kept))
-    return b"[MEDIA type=%b length=%d sha256=%b]" % (kind.encode("ascii"), length, sha256.encode("ascii"))
+        keep(digest.hexdigest(), kind, b"".join(kept))
+    measured = b"length=%d sha256=%b" % (length, digest.hexdigest().encode("ascii"))
+    if len(run) > _WINDOW:
+        known.append((run, measured))
+    return measured
+
+
+def _equal(one: Data, other: Data) -> bool:
+    """Compare two texts of one length, window by window."""
+    return all(bytes(one[at : at + _WINDOW]) == bytes(other[at : at + _WINDOW]) for at in range(0, len(one), _WINDOW))
 
 
 def _decoded(data: Data, start: int, end: int) -> Iterator[bytes]:

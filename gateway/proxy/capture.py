@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from msgspec import Struct
 
@@ -22,9 +22,9 @@ class Bodies(Struct, gc=False):
     request: as it arrived, with its chunk lines if `chunk_lines`. sent_head: the head lines that were sent to the
     cluster in place of the client's, b"" if those were sent. sent: the body that was sent in place of the client's, in
     pieces. response: the cluster's. relayed: what was sent to the client in place of an event stream's pieces.
-    delivery, render: see `gateway.ports.Forward`.
+    delivery, render, guardrails: see `gateway.ports.Forward`.
     read_at, sent_at: when the request's body was complete, and when the request was sent; 0 if it was not. steps: what
-    the use case noted.
+    the use case noted. guardrails: see `gateway.ports.Forward`.
     """
 
     request: bytes | BodyCopy
@@ -38,6 +38,7 @@ class Bodies(Struct, gc=False):
     read_at: float = 0.0
     sent_at: float = 0.0
     steps: Steps | None = None
+    guardrails: Sequence[dict[str, Any]] = ()
 
     @property
     def size(self) -> int:

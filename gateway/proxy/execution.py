@@ -219,6 +219,7 @@ class Execution(DecidedExchange):
             self._read_at,
             self._sent_at,
             steps,
+            forward.guardrails or (self.error.guardrails if self.error is not None else ()),
         )
         captured.trace = self.trace
         return captured

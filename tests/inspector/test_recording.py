@@ -15,7 +15,7 @@ import pytest
 
 from gateway.app import Gateway
 from gateway.inspector.store import StoreError
-from gateway.observe.record import ExchangeRecord
+from gateway.observe.record import Delivery, ExchangeRecord
 from gateway.observe.secrets import marker
 from gateway.ports import Answer, Forward
 from tests.conftest import StartGateway, settings_for
@@ -370,3 +370,30 @@ async def test_the_first_llm_call_is_rendered(start_deployment: StartDeployment)
         text = json.dumps(call).replace(png, "PNG")
         assert json.dumps(shown).count("[MEDIA type=image/png") == text.count("PNG")
         assert re.sub(r"\[MEDIA [^]]*\]", "PNG", json.dumps(shown)) == text
+
+
+async def test_the_usage_that_an_answer_reports_is_recorded(start_gateway: StartGateway) -> None:
+    sink = MemorySink()
+    delivery = Delivery(type="flow", provider="openai/v1/chat/completions", model="gpt-4o")
+    usage = {"inputTokens": 11, "outputTokens": 7, "totalTokens": 18}
+    message = {"role": "assistant", "content": [{"text": "hi"}]}
+    answer = {"stop_reason": "end_turn", "message": message, "metrics": {"total_usage": usage}}
+    price = {"provider": "*", "model": "gpt-*", "input": 1.0, "output": 2.0}
+    over = {**ON, "policy": {"prices": [price]}}
+    async with RecordingUpstream([response(json.dumps(answer).encode())]) as upstream:
+        gateway = await start_gateway(upstream.url, UseCase(Forward([b"{}"], delivery=delivery)), over, sinks=sink)
+        await send_request(gateway.data_port, post(b"{}", EXECUTE))
+        [record] = await sink.wait_for()
+    assert record.usage is not None
+    assert (record.usage.input, record.usage.output) == (11, 7)
+    assert record.usage.cost == pytest.approx((11 + 14) / 1_000_000)
+
+
+async def test_what_guardrails_did_is_recorded_without_secrets(start_gateway: StartGateway) -> None:
+    sink = MemorySink()
+    checks = [{"guardrail": "g", "outcome": "allow", "reason": "password=hunter22"}]
+    async with RecordingUpstream([response(b"{}")]) as upstream:
+        gateway = await start_gateway(upstream.url, UseCase(Forward([b"{}"], guardrails=checks)), ON, sinks=sink)
+        await send_request(gateway.data_port, post(b"{}", EXECUTE))
+        [record] = await sink.wait_for()
+    assert record.guardrails == ({**checks[0], "reason": f"password={marker('hunter22')}"},)

@@ -115,3 +115,18 @@ def test_words_are_no_media(text: str) -> None:
 def test_types_are_told_by_the_first_bytes(start: bytes, kind: str) -> None:
     data = start + bytes(100)
     assert word(data, kind).encode() in shorten_media(b'{"bytes": "%b"}' % base64.b64encode(data))
+
+
+def test_a_medium_that_is_known_is_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = PNG + bytes(range(256)) * 1000
+    encoded = base64.b64encode(data)
+    other = base64.b64encode(data[:-1] + b"x")
+    known: media.Known = []
+    first = shorten_media(b'{"data": "%b"}' % encoded, known=known)
+    decoded: list[int] = []
+    decode = media._decoded
+    monkeypatch.setattr(media, "_decoded", lambda *place: [decoded.append(1), *decode(*place)][1:])
+    assert shorten_media(b'{"data": "%b"}' % encoded, known=known) == first
+    assert decoded == []
+    assert word(data[:-1] + b"x", "image/png").encode() in shorten_media(b'{"data": "%b"}' % other, known=known)
+    assert decoded == [1]
