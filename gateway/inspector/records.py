@@ -12,6 +12,7 @@ from gateway.config.inspector import Inspector
 from gateway.config.problems import ConfigError, ConfigProblem
 from gateway.errors import GatewayError
 from gateway.inspector.bodies import BodyMaker
+from gateway.inspector.conversation import read_conversation
 from gateway.inspector.heads import Head, HeadMaker
 from gateway.observe.json_path import read_path
 from gateway.observe.media import Keep
@@ -124,7 +125,7 @@ class RecordMaker:
             None if bodies is None else bodies.delivery,
             None if error is None else describe(error),
             self._usage(captured),
-            "",
+            "" if bodies is None or bodies.delivery is None else _conversation(captured, bodies),
             trace.trace_id if trace is not None else head.trace_id,
             () if bodies is None or not bodies.read_at else _steps(captured, bodies),
             request,
@@ -214,6 +215,14 @@ class RecordMaker:
         assert answer is not None
         headers = tuple((name, self._redactor.header(name, value, found)) for name, value in answer.headers.items())
         return HttpMessage(headers or _JSON, self._bodies.make((answer.body,), (), found))
+
+
+def _conversation(captured: Captured, bodies: Bodies) -> str:
+    """Return the memory or session id of a run."""
+    answer = captured.answer.body if captured.answer is not None else b""
+    if not answer and bodies.response is not None:
+        answer = bodies.response.content()
+    return read_conversation(bodies.request if isinstance(bodies.request, bytes) else b"", answer)
 
 
 def _steps(captured: Captured, bodies: Bodies) -> tuple[Step, ...]:

@@ -8,6 +8,7 @@ cancelled, the next one gets the connection.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -160,7 +161,9 @@ class Pool:
     def _connect(self) -> None:
         """Start a connection attempt for every waiter without one, as long as there are free slots."""
         while len(self._attempts) < len(self._waiters) and self.used_slots < self._limit:
-            self._attempts.add(asyncio.get_running_loop().create_task(self._attempt()))
+            # Not in the context of this request, whose ids the log would show for all later ones on the connection.
+            attempt = asyncio.get_running_loop().create_task(self._attempt(), context=contextvars.Context())
+            self._attempts.add(attempt)
 
     async def _attempt(self) -> None:
         """Open one connection and hand it over. Its slot passes from the attempt to the connection in one step."""

@@ -1,0 +1,23 @@
+"""Finds the conversation of a run, so that its exchanges can be shown together: the memory or session id."""
+
+from __future__ import annotations
+
+import re
+
+_SEARCHED = 64 * 1024
+"""Bytes at the beginning and the end of a body in which the id is searched; media are in between."""
+_ID = rb'"([A-Za-z0-9_-]{1,128})"'
+_MEMBER = re.compile(rb'"(?:memory_id|session_id)"\s*+:\s*+' + _ID)
+_OUTPUT = re.compile(rb'"name"\s*+:\s*+"memory_id"\s*+,\s*+"result"\s*+:\s*+' + _ID)
+
+
+def read_conversation(request: bytes, response: bytes) -> str:
+    """Return the id that the response names, or else the request; "" if neither does. Both are JSON, or events."""
+    for body in (response, request):
+        for part in (body[:_SEARCHED], body[_SEARCHED:][-_SEARCHED:]):
+            if b"_id" not in part:
+                continue
+            match = _OUTPUT.search(part) or _MEMBER.search(part)
+            if match is not None:
+                return match[1].decode("ascii")
+    return ""
