@@ -14,7 +14,7 @@ ARGS ?=
 SIZE ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-thorough test-slow test-cluster check format audit docs bench bench-compare \
+.PHONY: help demo test test-browser test-all test-thorough test-slow test-cluster check format audit docs bench bench-compare \
 	bench-capture soak attacks matrix upgrades memory-kills inspector-kills cluster-ml strands bench-memory \
 	bench-inspector mitmproxy clean
 
@@ -35,7 +35,10 @@ demo: $(STAMP) ## show unified input reaching the LLM through agents that don't 
 unexport PYTHONDONTWRITEBYTECODE
 
 test: $(STAMP) ## the tests, without the slow ones
-	$(PY) -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not real_cluster" $(ARGS)
+	$(PY) -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not real_cluster and not browser" $(ARGS)
+
+test-browser: $(STAMP) ## the inspector's page in Debian's Chromium
+	$(PY) -m pytest -m browser $(ARGS)
 
 test-all: $(STAMP) ## what CI runs besides: a quarter of the slow tests and of those on a real ML Commons
 	$(MAKE) --jobs 2 test-slow test-cluster SIZE="-p tests.sampling --sample 4 --hypothesis-profile=ci"
@@ -46,7 +49,7 @@ test-thorough: $(STAMP) ## all of these tests, with all of their examples and re
 # One test at a time, as the longest come first (mark `slow`).
 test-slow: $(STAMP)
 	$(PY) -m pytest -n $(WORKERS) --dist load --maxschedchunk 1 \
-		-m "(slow or hypothesis) and not real_cluster" $(SIZE) $(ARGS)
+		-m "(slow or hypothesis) and not real_cluster and not browser" $(SIZE) $(ARGS)
 
 # Beside the slow tests, as these wait for the cluster most of the time.
 test-cluster: $(STAMP)

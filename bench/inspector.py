@@ -37,6 +37,8 @@ BATCH = 64
 LIMIT_MS = 200.0
 _CHANCE = random.Random(13)
 _WORDS = ["".join(_CHANCE.choices("etaoinshrdlucmfwyp", k=_CHANCE.randint(3, 9))) for _ in range(20_000)]
+_SPOKEN = [_WORDS[int(len(_WORDS) * _CHANCE.random() ** 3)] for _ in range(1_000_000)]
+"""A long text. A word's frequency falls with its number, as in a language."""
 _HEADERS = (
     ("Host", "127.0.0.1:9209"),
     ("User-Agent", "opensearch-py/3.0.0 (Python 3.11.7)"),
@@ -48,8 +50,9 @@ _STEPS = tuple(Step(name, 0.001, 0.0005) for name in ("decode", "resolve", "plan
 
 
 def text(size: int) -> str:
-    """Return words of about so many bytes; a word's frequency falls with its number, as in a language."""
-    return " ".join(_WORDS[int(len(_WORDS) * _CHANCE.random() ** 3)] for _ in range(size // 7))
+    """Return words of about so many bytes."""
+    start = _CHANCE.randrange(len(_SPOKEN) - size)
+    return " ".join(_SPOKEN[start : start + size // 7])
 
 
 def message(size: int) -> HttpMessage:
@@ -128,7 +131,8 @@ def filters(last: float) -> dict[str, Filter]:
         "phrase": Filter(text=f'"{common} {_WORDS[1]}"'),
         "beginning of words": Filter(text=f"{common[:3]}*"),
         "word of most, agent without match": Filter(text=common, agent="nobody"),
-        "beginning, agent without match": Filter(text=f"{common[:3]}*", agent="nobody"),
+        "word of most, exchanges without": Filter(text=common, intent="passthrough"),
+        "beginning, exchanges without": Filter(text=f"{common[:3]}*", intent="passthrough"),
         "all together, no match": Filter(
             path="/_execute", type="flow", provider="bedrock/converse", status="4xx", text=common, client="curl"
         ),

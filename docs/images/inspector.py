@@ -15,14 +15,21 @@ from tests.inspector import exchanges  # noqa: E402
 from tests.inspector.in_memory_store import InMemoryRecords  # noqa: E402
 from tests.inspector.page_server import TOKEN, PageServer  # noqa: E402
 
+FOLDER = Path(__file__).parent
 CHROMIUM = "/usr/bin/chromium"
-SIZES = {"1280": (1280, 800), "390": (390, 844)}
-PAGES = {
-    "list": "/inspector/",
-    "request": "/inspector/exchanges/{image}?tab=request",
-    "overview": "/inspector/exchanges/{image}",
-    "migration": "/inspector/migration?days=7",
-}
+LIST, MIGRATION = "/inspector/", "/inspector/migration?days=7"
+REQUEST, OVERVIEW = "/inspector/exchanges/shown?tab=request", "/inspector/exchanges/shown"
+WIDE, NARROW = (1280, 800), (390, 844)
+PICTURES = (
+    ("list-1280", LIST, WIDE, "light"),
+    ("list-390", LIST, NARROW, "light"),
+    ("request-1280", REQUEST, WIDE, "light"),
+    ("request-390", REQUEST, NARROW, "light"),
+    ("overview-1280-dark", OVERVIEW, WIDE, "dark"),
+    ("list-390-dark", LIST, NARROW, "dark"),
+    ("migration-1280", MIGRATION, WIDE, "light"),
+    ("migration-390", MIGRATION, NARROW, "light"),
+)
 
 
 def store() -> InMemoryRecords:
@@ -46,26 +53,20 @@ def ready(page: Page) -> None:
     page.wait_for_function("[...document.images].every((image) => image.complete || image.loading === 'lazy')")
 
 
-def main(folder: Path) -> None:
+def main() -> None:
     """Take all pictures."""
     with PageServer(store()) as server, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        for scheme in ("light", "dark"):
-            for size, (width, height) in SIZES.items():
-                context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
-                page = context.new_page()
-                page.goto(f"{server.url}/inspector/login#{TOKEN}")
-                page.wait_for_url("**/inspector/")
-                for name, address in PAGES.items():
-                    page.goto(server.url + address.format(image="shown"))
-                    ready(page)
-                    page.screenshot(
-                        path=folder / f"inspector-{name}-{size}-{scheme}.png",
-                        full_page=name != "list" and len(sys.argv) > 1,
-                    )
-                context.close()
+        for name, address, (width, height), scheme in PICTURES:
+            page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)
+            page.goto(f"{server.url}/inspector/login#{TOKEN}")
+            page.wait_for_url("**/inspector/")
+            page.goto(server.url + address)
+            ready(page)
+            page.screenshot(path=FOLDER / f"inspector-{name}.png", full_page=name == "request-1280")
+            page.close()
         browser.close()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent)
+    main()

@@ -56,7 +56,10 @@ class Listen(Struct, frozen=True, forbid_unknown_fields=True):
     admin_port: Annotated[Port, Meta(description="Port of health and metrics; 0: any free port.")] = 9601
     admin_token: Annotated[
         Secret,
-        Meta(description="Bearer token for `/metrics` and `/profiles/drop`. The health pages need none, for probes."),
+        Meta(
+            description="Token of the admin port, as a bearer token or for the login of `/inspector/`. The health "
+            "pages need none, for probes."
+        ),
     ] = Secret()
     workers: Annotated[
         Annotated[int, Meta(ge=1, le=1024)],

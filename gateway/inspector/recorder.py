@@ -169,7 +169,8 @@ class Recorder:
     def _failed(self, sink: RecordSink, error: Exception, count: int) -> None:
         """Count records that a sink did not take, and note why."""
         known = isinstance(error, StoreError)
-        self._drop(sink.name, error.lost if isinstance(error, StoreError) and error.lost is not None else count)
+        lost = error.lost if isinstance(error, StoreError) else None
+        self._drop(sink.name, count if lost is None else lost)
         self._faults[sink.name] = str(error) if known else describe_exception(error, False)
 
     def _drop(self, reason: str, count: int = 1) -> None:

@@ -15,6 +15,8 @@ TABS = ("overview", "request", "response", "llm", "headers")
 _SMALL = 200
 """Characters of a value in the table of changes."""
 _CHANGES = 500
+_LARGEST = 2_000_000
+"""Characters of a body that is read as JSON. Reading more would keep Python's lock for too long."""
 KINDS = ("moved", "copied", "changed", "added", "removed")
 
 
@@ -42,7 +44,10 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Side:
-    """A body, as lines. title: what it is. more: not all lines are shown. note: why there is no, or not all, text."""
+    """A body, as lines. title: what it is. more: not all lines are shown. note: why there is no, or not all, text.
+
+    is_before: it is the first of two.
+    """
 
     title: str
     part: str
@@ -50,17 +55,23 @@ class Side:
     lines: list[Line]
     more: bool
     note: str
+    is_before: bool = True
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two bodies, and what became of the parts of the first. counts: of each kind."""
+    """Two bodies, and what became of the parts of the first.
+
+    counts: of each kind. unchanged: the second body was not recorded, as it is the first. is_readable: they are small
+    enough to be compared. hidden: how many changes are not among `places`.
+    """
 
     before: Side
     after: Side
     places: list[Place]
     counts: Mapping[str, int]
     unchanged: bool
+    is_readable: bool
     hidden: int
 
 
@@ -117,7 +128,8 @@ def all_media(record: ExchangeRecord) -> list[Medium]:
 def _compare(first: str, before: str, second: str, after: str, bodies: Mapping[str, Body]) -> Comparison:
     old, new = bodies.get(before, Body()), bodies.get(after, Body())
     unchanged = before == after
-    changes = [] if unchanged else compare(read(old.text or ""), read(new.text or ""))
+    is_readable = all(len(body.text or "") <= _LARGEST for body in (old, new))
+    changes = compare(read(old.text or ""), read(new.text or "")) if is_readable and not unchanged else []
     shown = sorted((one for one in changes if one.kind != "same"), key=lambda change: KINDS.index(change.kind))
     return Comparison(
         _side(first, before, old, _by_before(changes), True),
@@ -125,6 +137,7 @@ def _compare(first: str, before: str, second: str, after: str, bodies: Mapping[s
         [_place(change) for change in shown[:_CHANGES]],
         {kind: sum(change.kind == kind for change in shown) for kind in KINDS},
         unchanged,
+        is_readable,
         max(0, len(shown) - _CHANGES),
     )
 
@@ -148,8 +161,10 @@ def _side(title: str, part: str, body: Body, changes: Mapping[Path, Change], is_
         return Side(title, part, body.size, [], False, "The body is not text.")
     if not body.text:
         return Side(title, part, body.size, [], False, body.omitted or "The body was empty.")
+    if len(body.text) > _LARGEST:
+        return Side(title, part, body.size, [], True, "The body is too large to be shown here.", is_before)
     lines, more = outline(read(body.text), changes, is_before)
-    return Side(title, part, body.size, lines, more, body.omitted)
+    return Side(title, part, body.size, lines, more, body.omitted, is_before)
 
 
 def _place(change: Change) -> Place:

@@ -118,7 +118,7 @@ class AgentGuardrails:
         seconds = time.monotonic() - began
         self._metrics.usage.guardrail(settings.name, stage, verdict)
         self.checks.append(
-            {"name": settings.name, "stage": stage, "verdict": verdict, "seconds": round(seconds, 6), "code": code}
+            {"name": settings.name, "stage": stage, "verdict": verdict, "seconds": round(seconds, 6), "code": code[:64]}
         )
 
     def _fail(self, settings: Guardrail, stage: str, failure: HookFailed) -> None:

@@ -24,7 +24,7 @@ class Bodies(Struct, gc=False):
     pieces. response: the cluster's. relayed: what was sent to the client in place of an event stream's pieces.
     delivery, render, guardrails: see `gateway.ports.Forward`.
     read_at, sent_at: when the request's body was complete, and when the request was sent; 0 if it was not. steps: what
-    the use case noted.
+    the use case noted. guardrails: see `gateway.ports.Forward`.
     """
 
     request: bytes | BodyCopy

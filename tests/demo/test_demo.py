@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import urllib.request
 from collections import Counter
 from typing import Any
 
@@ -80,7 +81,7 @@ def test_it_runs_on_with_lines_to_try_until_it_is_told_to_stop() -> None:
         if line.startswith("Running"):
             break
     (page,) = [line.strip() for line in seen if "/inspector/login#" in line]
-    assert _recorded(page) == {"2.19.0", "3.4.0"}
+    assert len(set(_recorded(page))) == 90  # of both gateways
     tries = [line.strip() for line in seen if line.strip().startswith("curl")]
     shown = [subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=True).stdout for line in tries]
     demo.send_signal(signal.SIGINT)
@@ -91,6 +92,20 @@ def test_it_runs_on_with_lines_to_try_until_it_is_told_to_stop() -> None:
         assert "X-MLC-Gateway-Delivery: strategy=" in through
         assert json.loads(direct)["status"] == 400
         assert "s3://pictures/cat.png" in received
+
+
+def _recorded(page: str) -> list[str]:
+    """The ids of all exchanges of the tables. The page behind a login link shows them as they are stored."""
+    login, _, token = page.partition("#")
+    url = login.replace("/login", "/api/live?after=0")
+    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})
+    found: list[str] = []
+    with urllib.request.urlopen(request) as answer:
+        while len(found) < 90:
+            line = answer.readline().decode()
+            if line.startswith("data: ["):
+                found += [row["id"] for row in json.loads(line.removeprefix("data: "))]
+    return found
 
 
 def test_a_taken_port_is_said(capfd: pytest.CaptureFixture[str]) -> None:

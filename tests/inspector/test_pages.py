@@ -233,6 +233,18 @@ async def test_bodies_of_many_lines_are_cut(client: ClientSession, records: InMe
     assert page.count('class="line') == 3000
 
 
+async def test_bodies_that_are_too_large_are_not_read(client: ClientSession, records: InMemoryRecords) -> None:
+    body = json.dumps({"input": "x" * 2_100_000})
+    large = exchanges.message(body)
+    records.add([exchanges.image_request(request=large), exchanges.image_request(2, request=large, forwarded=None)])
+    for id in ("image-1", "image-2"):
+        page = await text_of(client, f"/inspector/exchanges/{id}?tab=request")
+        assert "too large to be shown here" in page
+        assert ("too large to be compared here" in page) == (id == "image-1")
+        assert "Open the whole body" in page
+        assert await text_of(client, f"/inspector/exchanges/{id}/text?part=request") == body
+
+
 @pytest.mark.parametrize(
     ("kind", "shown"),
     [

@@ -57,8 +57,9 @@ async def start(start_gateway: StartGateway) -> AsyncIterator[Start]:
     cluster.answers = [v2_answer()]
     async with server_of(cluster) as server, aiohttp.ClientSession() as session:
 
-        async def start(policy: dict[str, Any], **more: Any) -> Place:
-            gateway = await start_gateway(str(server.make_url("")), None, {"policy": policy, **more})
+        async def start(policy: dict[str, Any], sinks: Any = None, **more: Any) -> Place:
+            over = {"policy": policy, **more}
+            gateway = await start_gateway(str(server.make_url("")), None, over, **({"sinks": sinks} if sinks else {}))
             return Place(cluster, gateway, session)
 
         yield start

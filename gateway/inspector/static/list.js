@@ -7,6 +7,7 @@ import { WindowedList } from "./window.js";
 
 const PAGE = 200;
 const MOST = 50000; // rows in memory
+const VALUES_EVERY = 30000; // milliseconds between two reads of the values for filters
 const CELLS = ["time", "request", "agent", "type", "provider", "strategy", "status", "notices", "tokens", "took"];
 
 const form = find("filters");
@@ -301,7 +302,10 @@ addEventListener("pageshow", (event) => {
   if (event.persisted) load();
 });
 
+let offered = 0;
 async function offerValues() {
+  if (performance.now() - offered < VALUES_EVERY && offered) return;
+  offered = performance.now();
   const values = await fetchJson("/inspector/api/values").catch(() => ({}));
   for (const [name, found] of Object.entries(values)) {
     find(`o-${name}`)?.replaceChildren(...found.map((value) => make("option", { value })));

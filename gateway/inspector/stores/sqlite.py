@@ -33,11 +33,14 @@ from gateway.storage.sqlite import ForeignFile, error_code, transaction
 
 _FILES = 64
 """The bytes and the age of a record file, and of an index: this part of what the store may have."""
+_LARGEST_FILE = 16_777_216
 _OLDEST_FILE = 86_400.0
 _SEARCH_SECONDS = 5.0
 """How long a search may index what is not indexed yet."""
 _MEDIA_SECONDS = 3600.0
 """Media are kept so long before the oldest exchange: they are stored before their exchange, which may take long."""
+_POSITIONS = 20_000
+"""Most positions that are remembered of rows that were shown, so that their records are found without a search."""
 _NEWEST = 2**62
 
 
@@ -51,8 +54,9 @@ class SqliteStore:
         self._settings = settings
         self._clock = clock
         old = min(settings.seconds / _FILES or _OLDEST_FILE, _OLDEST_FILE)
-        self._files = RecordFiles(self.directory / "records", settings.bytes // _FILES, old)
+        self._files = RecordFiles(self.directory / "records", min(settings.bytes // _FILES, _LARGEST_FILE), old)
         self._media = MediaFiles(self.directory / "media")
+        self._positions: dict[str, int] = {}
         self._writer = _Connection(self.directory)
         self._reader = _Connection(self.directory)
 
@@ -104,8 +108,8 @@ class SqliteStore:
             self._index_for_search()
         with self._reader.use() as connection, transaction(connection, "DEFERRED"):
             if query:
-                where = f" AND position {sign} ?{where}"
-                found = list(words.search(connection, query, where, (position, *values), direction == "DESC", limit))
+                newest_first = direction == "DESC"
+                found = words.search(connection, query, (sign, position), where, values, newest_first, limit)
             else:
                 found = connection.execute(
                     f"SELECT position, file, place, head FROM exchanges WHERE position {sign} ?{where}"
@@ -114,7 +118,11 @@ class SqliteStore:
                 ).fetchall()
         with _file_errors(self.directory), RecordReader(self._files) as reader:
             heads = [(number, reader.read(*where_)) for number, *where_ in found]
-        return [Row(number, _decode(decode_head, head, number)) for number, head in heads if head is not None]
+        rows = [Row(number, _decode(decode_head, head, number)) for number, head in heads if head is not None]
+        if len(self._positions) > _POSITIONS:
+            self._positions.clear()
+        self._positions.update((row.record.id, row.position) for row in rows)
+        return rows
 
     def _index_for_search(self) -> None:
         """Index what is not indexed yet.
@@ -138,14 +146,14 @@ class SqliteStore:
                 return False
 
     def get(self, id: str) -> ExchangeRecord | None:
-        """Return the newest record with the id, whole; None if there is none."""
+        """Return the record with the id, whole; None if there is none."""
         if not id.isascii():
             return None
+        found = "SELECT position, file, place, head, size FROM exchanges WHERE id = ?"
         with self._reader.use() as connection:
-            row = connection.execute(
-                "SELECT position, file, place, head, size FROM exchanges WHERE id = ? ORDER BY position DESC LIMIT 1",
-                (id,),
-            ).fetchone()
+            row = connection.execute(f"{found} AND position = ?", (id, self._positions.get(id))).fetchone()
+            if row is None:
+                row = connection.execute(f"{found} ORDER BY position DESC LIMIT 1", (id,)).fetchone()
         if row is None:
             return None
         position, file, place, head, size = row

@@ -18,17 +18,22 @@ _VALUES = {
     "intent": "intent",
 }
 """Fields of `Filter`, and their values in ``exchanges``."""
+_LATEST = "(SELECT * FROM exchanges ORDER BY position DESC LIMIT 20000)"
 _FORMS = ("legacy", "unified", "native", "refused")
 
 
 def values(connection: sqlite3.Connection, field: str, limit: int) -> list[str]:
-    """Return the values of a field, the most frequent first. Raises InvalidFilter: it has none to choose from."""
+    """Return the values of a field among the latest exchanges, the most frequent first.
+
+    Raises:
+        InvalidFilter: it has none to choose from.
+    """
     if field == "notice":
         return _codes(connection, limit)
     if field not in _VALUES:
         raise InvalidFilter(field, f"is not one of {', '.join((*_VALUES, 'notice'))}, which have values to choose from")
     rows = connection.execute(
-        f"""SELECT {_VALUES[field]} AS value FROM exchanges
+        f"""SELECT {_VALUES[field]} AS value FROM {_LATEST}
         WHERE value != '' GROUP BY 1 ORDER BY count(*) DESC, 1 LIMIT ?""",
         (limit,),
     )
@@ -38,7 +43,7 @@ def values(connection: sqlite3.Connection, field: str, limit: int) -> list[str]:
 def _codes(connection: sqlite3.Connection, limit: int) -> list[str]:
     """Return the codes of notices and problems."""
     rows = connection.execute(
-        "SELECT notices || problems AS codes, count(*) FROM exchanges WHERE codes != '' GROUP BY 1"
+        f"SELECT notices || problems AS codes, count(*) FROM {_LATEST} WHERE codes != '' GROUP BY 1"
     )
     counts: Counter[str] = Counter()
     for codes, count in rows:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 import msgspec
 
@@ -90,22 +91,40 @@ def _newest_index(connection: sqlite3.Connection, files: RecordFiles, now: float
 
 
 def search(
-    connection: sqlite3.Connection, query: str, where: str, values: Sequence[object], newest_first: bool, limit: int
-) -> Iterator[tuple[int, int, int, int]]:
-    """Yield position, file, place and size of the head of exchanges that match the query and the condition."""
-    direction = "DESC" if newest_first else "ASC"
-    tables = connection.execute(f"SELECT number FROM words ORDER BY number {direction}").fetchall()
-    for (number,) in tables:
-        found = connection.execute(
-            f"SELECT position, file, place, head FROM words_{number} CROSS JOIN exchanges"
-            f" ON position = words_{number}.rowid WHERE words_{number} MATCH ?{where}"
-            f" ORDER BY words_{number}.rowid {direction} LIMIT ?",
-            (query, *values, limit),
-        ).fetchall()
-        yield from found
-        limit -= len(found)
-        if limit <= 0:
-            return
+    connection: sqlite3.Connection,
+    query: str,
+    bound: tuple[str, int],
+    where: str,
+    values: Sequence[object],
+    newest_first: bool,
+    limit: int,
+) -> list[tuple[int, int, int, int]]:
+    """Return position, file, place and size of the head of exchanges that match the query and the condition.
+
+    bound: ``<`` or ``>``, and a position. The condition is evaluated for all exchanges first, which is faster than for
+    each that has the words.
+    """
+    sign, position = bound
+    allowed = None
+    if where:
+        sql = f"SELECT position FROM exchanges WHERE position {sign} ?{where}"
+        allowed = {found for (found,) in connection.execute(sql, (position, *values))}
+        if not allowed:
+            return []
+    matches = _matches(connection, query, bound, "DESC" if newest_first else "ASC")
+    sql = "SELECT position, file, place, head FROM exchanges WHERE position = ?"
+    rows = (connection.execute(sql, (found,)).fetchone() for found in matches if allowed is None or found in allowed)
+    return list(islice(filter(None, rows), limit))
+
+
+def _matches(connection: sqlite3.Connection, query: str, bound: tuple[str, int], direction: str) -> Iterator[int]:
+    """Yield the positions of exchanges that match the query, also of deleted ones."""
+    sign, position = bound
+    for (number,) in connection.execute(f"SELECT number FROM words ORDER BY number {direction}").fetchall():
+        table = f"words_{number}"
+        sql = f"SELECT rowid FROM {table} WHERE {table} MATCH ? AND rowid {sign} ? ORDER BY rowid {direction}"
+        for (found,) in connection.execute(sql, (query, position)):
+            yield found
 
 
 def _text(data: bytes | None) -> str:

@@ -194,9 +194,8 @@ class Cluster:
         if isinstance(error, dict):
             type_, reason = str(error.get("type", "")), error.get("reason", "")
         text = " ".join(f"{type_} {reason}".split())[:_ERROR_TEXT]
-        return ClusterError(
-            f"{self.url} answered {status}: {text}{_ADVICE.get(status, '').format(self._part)}", status, type_
-        )
+        advice = _ADVICE.get(status, "").format(self._part, _PAGES[self._part])
+        return ClusterError(f"{self.url} answered {status}: {text}{advice}", status, type_)
 
     async def _connect(self) -> AsyncOpenSearch:
         settings = self._settings
@@ -226,9 +225,10 @@ class Cluster:
             await asyncio.to_thread(credentials.get_frozen_credentials)
 
 
+_PAGES = {"memory": "docs/operate/memory.md", "inspector": "docs/operate/inspector-stores.md"}
 _ADVICE = {
     401: ". Check `username` and `password` of `{0}.opensearch`, or its AWS credentials",
-    403: ". Give the account of `{0}.opensearch` the permissions that docs/operate/{0}.md lists",
+    403: ". Give the account of `{0}.opensearch` the permissions that {1} lists",
 }
 
 

@@ -204,7 +204,9 @@ async def test_without_permission_nothing_is_tried_again(server: StreamServer, s
     server.faults = ["forbidden"]
     sink.add(numbered(1))
     error = await lost(server, sink)
-    assert "the account of `inspector.opensearch` the permissions that docs/operate/inspector.md lists" in str(error)
+    assert "the account of `inspector.opensearch` the permissions that docs/operate/inspector-stores.md lists" in str(
+        error
+    )
     assert server.requests[:2] == [("GET", f"/_data_stream/{STREAM}")] * 2  # of the first record, and of the mark
 
 
