@@ -141,6 +141,7 @@ async def test_what_is_not_traced_passes_unchanged(start_gateway: StartGateway, 
         await send_request(on.data_port, EXECUTE % b"")
         assert SENT.fullmatch(upstream.requests[-1].values("traceparent")[0])[3] == b"00"  # type: ignore[index]
         await on._recording.stop()
+        assert on._recording.recorder._taken == 0  # type: ignore[union-attr]
     assert collector.bodies == []
 
 
