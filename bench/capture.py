@@ -118,7 +118,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--stores", help="sinks, as a JSON list, such as []; else as by default")
-    parser.add_argument("--traces", action="store_true", help="measure traces, sent to a collector, without recording")
+    parser.add_argument(
+        "--traces",
+        type=float,
+        metavar="RATIO",
+        help="measure traces of this share of runs instead, sent to a collector",
+    )
     arguments = parser.parse_args()
     allow_many_files()
     inspector: dict[str, Any] = {"enabled": True}
@@ -126,24 +131,23 @@ def main() -> None:
         inspector["stores"] = json.loads(arguments.stores)
     on: dict[str, Any] = {"inspector": inspector}
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-        if arguments.traces:
+        if arguments.traces is not None:
             port = free_port()
             collector = Process("collector", [sys.executable, "-m", "bench.collector", str(port)], port)
             stack.callback(collector.stop)
             collector.wait_until_up()
-            on = {"telemetry": {"traces": {"endpoint": f"http://127.0.0.1:{port}/v1/traces", "queue": 1_000_000}}}
+            traces = {"endpoint": f"http://127.0.0.1:{port}/v1/traces", "queue": 1_000_000, "ratio": arguments.traces}
+            on = {"telemetry": {"traces": traces}}
         rounds = Rounds(Path(folder), arguments.seconds, on)
         rounds.run(arguments.rounds)
-    limits = TRACING if arguments.traces else RECORDING
+    limits, what = (RECORDING, "recording") if arguments.traces is None else (TRACING, f"{arguments.traces:.0%} traced")
     failed = False
-    print(
-        f"| request | CPU without | with {'traces' if arguments.traces else 'recording'} | limit |\n|---|---|---|---|"
-    )
-    for what in LOADS:
-        ratio, limit = statistics.median(rounds.ratios[what]), limits.get(what)
+    print(f"| request | CPU without | with {what} | limit |\n|---|---|---|---|")
+    for load in LOADS:
+        ratio, limit = statistics.median(rounds.ratios[load]), limits.get(load)
         failed |= limit is not None and ratio > limit
         shown = f"{limit:.2f}" if limit is not None else ""
-        print(f"| {what} | {statistics.median(rounds.micros[what]):.0f} µs | {ratio:.2f} | {shown} |")
+        print(f"| {load} | {statistics.median(rounds.micros[load]):.0f} µs | {ratio:.2f} | {shown} |")
     sys.exit(failed)
 
 
