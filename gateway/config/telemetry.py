@@ -25,6 +25,7 @@ class Traces(Struct, frozen=True, forbid_unknown_fields=True):
     secret: Annotated[Secret, Meta(description="Value of that header, such as `Bearer …`; it is never logged.")] = (
         Secret()
     )
+    ca_file: Annotated[str, Meta(description="PEM file of the authorities to trust; empty: requests' own list.")] = ""
     ratio: Annotated[
         float,
         Meta(

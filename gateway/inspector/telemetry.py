@@ -30,9 +30,16 @@ def open_telemetry(settings: Settings) -> list[RecordSink]:
 
 
 def check_telemetry(settings: Settings) -> list[ConfigProblem]:
-    """Return what is wrong with the access log's file. Looks at files."""
-    given = settings.logs.access_file
-    if settings.logs.access == "off" or not given:
+    """Return what is wrong with the files of the access log and of the collector. Looks at files."""
+    problems = _check_access_file(settings.logs.access_file) if settings.logs.access != "off" else []
+    traces = settings.telemetry.traces
+    if traces.endpoint and traces.ca_file and not os.access(traces.ca_file, os.R_OK):
+        problems.append(ConfigProblem("telemetry.traces.ca_file", "can't be read", repr(traces.ca_file)))
+    return problems
+
+
+def _check_access_file(given: str) -> list[ConfigProblem]:
+    if not given:
         return []
     path = Path(given)
     reason = "" if path.parent.is_dir() else f"{path.parent} is not a directory"

@@ -24,14 +24,16 @@ _STOP_SECONDS = 4.0
 """For the last spans when the gateway stops; less than the recorder gets."""
 
 
+# Failures are reported by the recorder. Without a handler, Python would print the SDK's own messages as well.
+logging.getLogger("opentelemetry").addHandler(logging.NullHandler())
+
+
 class TraceSink:
     """A `RecordSink` that sends the traces of runs. exporter: sends spans; by default, to the settings' endpoint."""
 
     name = "traces"
 
     def __init__(self, settings: Traces, exporter: SpanExporter | None = None) -> None:
-        # Failures are reported by the recorder. Without a handler, Python would print the SDK's own messages as well.
-        logging.getLogger("opentelemetry").addHandler(logging.NullHandler())
         self._settings = settings
         self._resource = Resource.create(
             {"service.name": settings.service_name, "service.version": version("mlc-gateway")}
@@ -125,4 +127,4 @@ class _CountingExporter(SpanExporter):
 
 def _exporter(settings: Traces) -> OtlpExporter:
     headers = {settings.header: settings.secret.reveal()} if settings.secret else {}
-    return OtlpExporter(settings.endpoint, headers, settings.seconds)
+    return OtlpExporter(settings.endpoint, headers, settings.seconds, settings.ca_file)

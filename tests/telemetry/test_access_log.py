@@ -130,3 +130,6 @@ def test_a_file_that_cannot_be_used_is_found_by_check_config(tmp_path: Path) -> 
     assert "missing is not a directory" in missing
     (directory,) = check(tmp_path)
     assert "it is a directory" in directory
+    traces = {"endpoint": "https://a/v1/traces", "ca_file": str(tmp_path / "missing.pem")}
+    (problem,) = check_telemetry(load(None, {}, {"telemetry": {"traces": traces}}))
+    assert problem.path == "telemetry.traces.ca_file"

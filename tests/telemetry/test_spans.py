@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import ssl
 from pathlib import Path
 from threading import Thread
 
 import pytest
+import trustme
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.resources import Resource
@@ -287,4 +289,14 @@ def test_a_batch_is_sent_again_as_long_as_the_collector_is_busy() -> None:
         collector.wait_for_requests()
         collector.status = 200
         closing.join()
+        assert len(collector.spans) == 6
+
+
+def test_a_collector_with_a_certificate_of_an_own_authority(tmp_path: Path) -> None:
+    authority, ca_file = trustme.CA(), tmp_path / "ca.pem"
+    authority.cert_pem.write_to_path(ca_file)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    with running_collector(tls=context) as collector:
+        send([RUN], collector, ca_file=str(ca_file))
         assert len(collector.spans) == 6
