@@ -13,7 +13,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 
 from gateway.errors import GatewayError, release_frames
 from gateway.http1.request_heads import Fields, Request
-from gateway.observe.trace_context import begin_trace, with_context
+from gateway.observe.trace_context import begin_trace, has_context, with_context
 from gateway.ports import Answer, ExecuteCall, Forward, Steps
 from gateway.proxy import content_coding
 from gateway.proxy.body_copy import ResponseCopy
@@ -43,7 +43,10 @@ class Execution(DecidedExchange):
         if route.intent in RUNS:
             self.outbound.timeouts = port.upstream.execute_timeouts
             if port.trace_ratio is not None:
-                self.trace = begin_trace(request.fields.lines, port.trace_ratio)
+                fields = request.fields
+                if fields.traced is None:
+                    fields.traced = has_context(fields.lines)
+                self.trace = begin_trace(fields.lines if fields.traced else (), port.trace_ratio)
         sampled = self.trace is not None and self.trace.sampled
         self.is_recorded = port.capture is not None and (sampled or not port.capture.traced_only)
         self.outbound.expects = False  # the gateway reads the body itself
