@@ -60,6 +60,6 @@ function replace(image) {
 }
 
 for (const image of document.querySelectorAll(".thumb img")) {
-  if (image.complete && image.naturalWidth === 0 && image.getAttribute("loading") !== "lazy") replace(image);
+  if (image.complete && image.naturalWidth === 0) replace(image);  // it failed before this ran
   image.addEventListener("error", () => replace(image));
 }
