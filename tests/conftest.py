@@ -59,9 +59,15 @@ def pytest_runtest_protocol() -> Iterator[None]:
     return (yield)
 
 
+def pytest_collection() -> None:
+    """Collect no garbage while tests are collected: all of it stays, and looking through it takes a second or two."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
     """Exclude the collected tests from garbage collection, as they stay in memory anyway."""
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture

@@ -48,8 +48,9 @@ def documented() -> dict[str, str]:
 
 
 def test_every_code_is_explained_and_every_explained_code_exists() -> None:
-    assert "MEDIA_NEEDS_UPGRADE" in codes_in_use()
-    assert sorted(documented()) == sorted(codes_in_use())
+    used = codes_in_use()
+    assert "MEDIA_NEEDS_UPGRADE" in used
+    assert sorted(documented()) == sorted(used)
 
 
 @pytest.mark.parametrize("code", sorted(documented()))

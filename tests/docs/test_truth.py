@@ -62,13 +62,13 @@ def _texts() -> Iterator[tuple[str, str]]:
     for file in sorted(GATEWAY.rglob("*.py")):
         tree = ast.parse(file.read_text())
         alone = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}  # docstrings
+        path = file.relative_to(ROOT)
         for node in (node for node in ast.walk(tree) if id(node) not in alone):
-            place = f"{file.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}"
             if isinstance(node, ast.JoinedStr):
                 parts = (part.value if isinstance(part, ast.Constant) else "x" for part in node.values)
-                yield place, "".join(map(str, parts))
+                yield f"{path}:{node.lineno}", "".join(map(str, parts))
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-                yield place, node.value
+                yield f"{path}:{node.lineno}", node.value
 
 
 @pytest.mark.parametrize("file", PAGES, ids=lambda file: str(file.relative_to(ROOT)))

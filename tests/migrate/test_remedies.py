@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -35,12 +36,10 @@ def documents_of(cluster: SimulatedCluster) -> Documents:
     )
 
 
-def offer_for(cluster: SimulatedCluster, agent: str) -> Offer:
+def offer_for(documents: Documents, id_: str) -> Offer:
     """Return the upgrade of one agent, as if no other used its connector."""
-    documents = documents_of(cluster)
-    id_ = cluster.agents[agent]
     (offer,) = offers(replace(documents, agents={id_: documents.agents[id_]}), [id_], "0" * 32)
-    assert isinstance(offer, Offer), (agent, offer)
+    assert isinstance(offer, Offer), (documents.agents[id_], offer)
     return offer
 
 
@@ -52,12 +51,17 @@ def upgrade(cluster: SimulatedCluster, offer: Offer) -> None:
 
 
 @cache
-def upgraded(version: str) -> SimulatedCluster:
-    """Return a cluster whose connectors are upgraded where an upgrade is advised for any input."""
+def _cluster_to_upgrade(version: str) -> tuple[SimulatedCluster, Documents]:
+    """Return a cluster, and its documents before any upgrade."""
     cluster = SimulatedCluster(version)
-    advised = {refused.agent for refused in refusals(version, 1) if refused.upgrades}
-    for offer in [offer_for(cluster, agent) for agent in sorted(advised)]:
-        upgrade(cluster, offer)
+    return cluster, deepcopy(documents_of(cluster))
+
+
+@cache
+def upgraded(version: str, agent: str) -> SimulatedCluster:
+    """Return a cluster where the connector of this agent is upgraded, as are those of agents from earlier calls."""
+    cluster, documents = _cluster_to_upgrade(version)
+    upgrade(cluster, offer_for(documents, cluster.agents[agent]))
     return cluster
 
 
@@ -68,7 +72,6 @@ class Refused:
     agent: str
     case: str
     problems: tuple[Problem, ...]
-    upgrades: bool
 
     @property
     def attempt(self) -> Attempt:
@@ -87,8 +90,7 @@ def _refused(cluster: SimulatedCluster, agent: str, step: int) -> Iterator[Refus
         error = cluster.send(agent, CASES[name].body, CASES[name].pairs).error
         if error is not None:
             assert error.problems, (agent, name)
-            upgrades = any(command(cluster.agents[agent]) in problem.help for problem in error.problems)
-            yield Refused(agent, name, error.problems, upgrades)
+            yield Refused(agent, name, error.problems)
     cluster.forget()
 
 
@@ -101,12 +103,16 @@ def remedies_of(problem: Problem, agent_id: str) -> list[str]:
 
 
 def verdicts(version: str, refused: Refused, remedies: list[str]) -> Iterator[Verdict]:
-    """Carry out remedies, one for each kind of problem; yield the verdict for every agent that they leave."""
+    """Carry out remedies, one for each kind of problem; yield the verdict for every agent that they leave.
+
+    The advice to upgrade is for the refused agent. An agent of another model is upgraded when its own refusal says so.
+    """
     chosen = [refused.agent]
     if "another model" in remedies:
         chosen = [agent for agent in cluster_of(version).agents if agent.startswith(f"{refused.agent.split('-')[0]}-")]
     for agent in chosen:
-        yield _verdict(version, agent, refused.attempt, remedies)
+        own = remedies if agent == refused.agent else [words for words in remedies if words != "upgrade"]
+        yield _verdict(version, agent, refused.attempt, own)
 
 
 def _verdict(version: str, agent: str, attempt: Attempt, remedies: list[str]) -> Verdict:
@@ -116,7 +122,7 @@ def _verdict(version: str, agent: str, attempt: Attempt, remedies: list[str]) ->
         for words in remedies:
             attempt = CHANGES.get(words, lambda same: same)(attempt)
         if "upgrade" in remedies:
-            cluster = upgraded(version)
+            cluster = upgraded(version, agent)
         sent = cluster.send(agent, attempt.body, attempt.pairs, attempt.policy, strict=attempt.strict)
         if sent.error is None:
             break
@@ -158,6 +164,7 @@ def test_every_remedy_makes_the_input_arrive(version: str, step: int) -> None:
 def test_what_memory_would_hold_or_the_template_leaves_out_is_a_reason_to_upgrade(
     version: str, agent: str, kinds: set[str]
 ) -> None:
-    (effect,) = offer_for(SimulatedCluster(version), agent).effects
+    cluster = SimulatedCluster(version)
+    (effect,) = offer_for(documents_of(cluster), cluster.agents[agent]).effects
     assert kinds & {*effect.gained, *effect.improved}
     assert not effect.differing

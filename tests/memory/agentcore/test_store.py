@@ -21,7 +21,7 @@ MODES: dict[str, Faults] = {
     "throttled": Faults(throttle=3),
     "failing writes": Faults(fail=3),
     "failing writes, unknown ids": Faults(fail=3, echo=True),
-    "everything": Faults(True, True, 5, True, 5, 4, True, (7, 0, 2)),
+    "everything": Faults(True, True, 5, True, 5, 4, True, (2, 0, 60)),
 }
 _PARAMETERS = [pytest.param(mode, marks=() if mode == "everything" else pytest.mark.slow) for mode in MODES]
 
