@@ -20,6 +20,8 @@ _CONTENT = 256 * 1024 * 1024
 _UNKNOWN_CODING = "Not recorded: its content coding can't be decoded."
 _CUT_CODING = "Not recorded: it is cut, and so its content coding can't be decoded."
 _MAY_HOLD_SECRET = "Not recorded: it is no text, and may hold a secret."
+_COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ", b"BZh", b"PK\x03\x04")
+"""First bytes of gzip, zstd, xz, bzip2 and zip. Such a body without `Content-Encoding` is not decompressed."""
 _SHORT = 4096
 """Longest body, in bytes, in which a medium is told by the name before it."""
 _MEDIA_NAMES = frozenset({b"data", b"bytes", b"url"})
@@ -132,6 +134,8 @@ class BodyMaker:
 
     def _binary(self, content: bytes, size: int, found: Secrets) -> Body:
         """Return a body that is no text, unless it may hold a secret: there is no way to remove that."""
+        if content.startswith(_COMPRESSED):
+            return Body(size, omitted=_MAY_HOLD_SECRET)
         text = content.decode("latin-1").replace("\0", "")
         if may_hold_secret(text) or self._redactor.text(text, found) != text or found.hide(text) != text:
             return Body(size, omitted=_MAY_HOLD_SECRET)

@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from urllib.parse import quote
+from urllib.parse import quote, quote_plus
 
 _WORDS = (
     *("authorization", "cookie", "password", "passwd", "secret", "api_key", "api-key", "apikey", "jwt", "passphrase"),
@@ -19,8 +19,8 @@ KEY_OWNERS = (
 )
 """Whose keys are secrets: `openAI_key` of the cluster's documentation, `Ocp-Apim-Subscription-Key`."""
 _KEY_NAMES = tuple(f"{owner}{joint}key" for owner in KEY_OWNERS for joint in ("", "_", "-"))
-# Begins with a literal, so that a text is searched quickly.
-_KEYS = re.compile("key(?:" + "|".join(f"(?<={name})" for name in _KEY_NAMES) + ")")
+# Begins with a literal, so that a text is searched quickly; then with what excludes most of OpenSearch's `"key"`.
+_KEYS = re.compile("key(?<=[a-z_-]key)(?:" + "|".join(f"(?<={name})" for name in _KEY_NAMES) + ")")
 _OWNERS = ("access", "refresh", "auth", "api", "session", "bearer")
 """Whose tokens are secrets, in the plural too."""
 _COUNTS = re.compile(rf"{''.join(f'(?<!{word})(?<!{word}[_-])' for word in _OWNERS)}token(?:s(?![a-z])|i[sz])")
@@ -30,6 +30,7 @@ _PLURALS = tuple(f"{word}{joint}tokens".encode() for word in _OWNERS for joint i
 _HARMLESS = (b"tokens", b"tokeniz")
 _START = "[REDACTED length="
 _MARKER = re.compile(r"\[REDACTED length=[0-9]+ sha256=[0-9a-f]{12}\]")
+_HEX = re.compile("%[0-9A-F]{2}")
 _LEAST = 8
 """Shortest secret, in characters, that is removed from other texts. A shorter one may be a word of them."""
 
@@ -109,7 +110,10 @@ def _hide_number(text: str, number: str) -> str:
 
 @lru_cache(1024)
 def _forms(secret: str) -> tuple[str, ...]:
-    once = json.dumps(secret, ensure_ascii=False)[1:-1]
-    as_ascii = json.dumps(secret)[1:-1]
-    forms = (secret, once, as_ascii, *(json.dumps(form)[1:-1] for form in (once, as_ascii)))
-    return tuple(dict.fromkeys((*forms, quote(secret, safe="", errors="replace"))))
+    """Return a secret as it is, and as it is in strings of JSON, in JSON in these, and in URLs."""
+    once = (json.dumps(secret, ensure_ascii=False)[1:-1], json.dumps(secret)[1:-1])
+    in_json = (*once, *(form.replace("/", "\\/") for form in once))
+    twice = tuple(json.dumps(form)[1:-1] for form in in_json)
+    in_url = tuple(quote_as(secret, safe="", errors="replace") for quote_as in (quote, quote_plus))
+    lowercase = tuple(_HEX.sub(lambda digits: digits[0].lower(), form) for form in in_url)
+    return tuple(dict.fromkeys((secret, *in_json, *twice, *in_url, *lowercase)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, quote_plus
 
 import pytest
 from hypothesis import example, given
@@ -169,7 +169,7 @@ def test_counts_of_tokens_and_literals_are_shown(text: str) -> None:
 
 def test_a_secret_is_hidden_in_the_other_texts_of_its_exchange() -> None:
     found = Secrets()
-    secret = f'{CANARY}"\\ü/?'
+    secret = f'{CANARY}"\\ü/? +'
     Redactor().text(json.dumps({"password": secret}), found)
     once = json.dumps(secret)
     for text in (
@@ -178,6 +178,10 @@ def test_a_secret_is_hidden_in_the_other_texts_of_its_exchange() -> None:
         json.dumps(once),
         json.dumps(secret, ensure_ascii=False),
         quote(secret, safe=""),
+        quote(secret, safe="").lower().replace(CANARY.lower(), CANARY),
+        quote_plus(secret),
+        once.replace("/", "\\/"),
+        json.dumps(once.replace("/", "\\/")),
     ):
         assert CANARY not in found.hide(text)
     assert found.hide("nothing of it") == "nothing of it"

@@ -147,7 +147,9 @@ def post(path: str, body: bytes, head: str = "", method: str = "POST", length: i
 
 def _chunked(body: bytes) -> bytes:
     pieces = [body[start : start + 7] for start in range(0, len(body), 7)]
-    return b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
+    extension, trailer = secret("chunk-extension").encode(), secret("trailer").encode()
+    chunks = b"".join(b"%x;token=%b\r\n%b\r\n" % (len(piece), extension, piece) for piece in pieces)
+    return b"%b0\r\nX-Api-Key: %b\r\n\r\n" % (chunks, trailer)
 
 
 def requests() -> list[bytes]:
@@ -195,6 +197,8 @@ def _encodings(path: str) -> list[bytes]:
         post(path, _chunked(gzip.compress(plain)), "Transfer-Encoding: chunked\r\nContent-Encoding: gzip\r\n"),
         post(path, f'{{"api_key": "{secret("unknown-coding")}"}}'.encode(), "Content-Encoding: zstd-x\r\n"),
         post(path, f'{{"api_key": "{secret("unknown-coding")}"}}'.encode(), "Content-Encoding: gzip\r\n"),
+        post(path, gzip.compress(plain)),
+        post(path, gzip.compress(plain, 0)),  # stored, not compressed: its text is there
         *(post(path, json.dumps(small).encode(code)) for code in ("utf-16", "utf-16-le", "utf-16-be", "utf-32")),
         post(path, cbor, "Content-Type: application/cbor\r\n"),
         post(path, f"input: hi\npassword: {secret('yaml')}\n".encode(), "Content-Type: application/yaml\r\n"),

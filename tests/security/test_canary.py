@@ -25,9 +25,11 @@ from gateway.inspector.store import Filter
 from gateway.inspector.stores.registry import open_store
 from gateway.observe.logs import configure
 from gateway.observe.record import ExchangeRecord
+from tests.conftest import settings_for
 from tests.execute.stub_cluster import server_of
-from tests.security.canaries import CORES, MEMBERS, QUERY, LeakyCluster, leaks, requests, secret
+from tests.security.canaries import CORES, MEMBERS, QUERY, LeakyCluster, leaks, post, requests, secret
 from tests.telemetry.collector import running_collector
+from tests.tls.certificates import Pki
 from tests.wire import reserved, send_until_closed
 
 _AT_ONCE = 8
@@ -67,7 +69,8 @@ def settings_of(folder: Path, url: str, collector: str, closed: int, payloads: b
             "enabled": True,
             "passthrough": "bodies",
             "media": "keep",
-            "stores": ["sqlite", "audit_file"],
+            "stores": ["sqlite", "audit_file", "opensearch"],
+            "opensearch": account,
             "sqlite": {"directory": str(folder / "sqlite")},
             "audit_file": {"path": str(folder / "audit.jsonl")},
         },
@@ -85,8 +88,8 @@ def settings_of(folder: Path, url: str, collector: str, closed: int, payloads: b
     return load(None, {name: secret(place) for name, place in ENVIRONMENT.items()}, data)
 
 
-async def _send_all(gateway: Gateway) -> list[bytes]:
-    """Send all requests; for one that states more than it has, end the connection."""
+async def _send(gateway: Gateway, requests: list[bytes]) -> list[bytes]:
+    """Send the requests; for one that states more than it has, end the connection."""
     gate = asyncio.Semaphore(_AT_ONCE)
 
     async def send(request: bytes) -> bytes:
@@ -100,7 +103,7 @@ async def _send_all(gateway: Gateway) -> list[bytes]:
             await writer.wait_closed()
             return b""
 
-    return await asyncio.gather(*map(send, requests()))
+    return await asyncio.gather(*map(send, requests))
 
 
 async def _run(folder: Path, payloads: bool) -> Shown:
@@ -110,8 +113,8 @@ async def _run(folder: Path, payloads: bool) -> Shown:
             settings = settings_of(folder, f"http://127.0.0.1:{server.port}", collector.url, closed, payloads)
             gateway = build(settings, log=configure("debug", "json", log, payloads))
             await gateway.start()
-            shown.answers += await _send_all(gateway)
-        shown.answers += await _send_all(gateway)  # the cluster is gone
+            shown.answers += await _send(gateway, requests())
+        shown.answers += await _send(gateway, requests()[::4])  # the cluster is gone
         await gateway._recording.stop()
         shown.texts |= await _pages(gateway)
         await gateway.stop()
@@ -173,6 +176,9 @@ async def _pages(gateway: Gateway) -> dict[str, bytes]:
             text = await get(f"/inspector/api/exchanges?text={CORES[place]}")
             assert json.loads(text)["rows"] == []
             found[f"search for {place}"] = found.pop(f"/inspector/api/exchanges?text={CORES[place]}")
+        for path in (f"exchanges/{secret('admin-path')}", f"?text={secret('admin-path')}", "api/exchanges?status=x"):
+            async with client.get(f"/inspector/{path}") as answer:
+                await answer.read()  # may name what was asked for; the log may not
     async with aiohttp.ClientSession(url) as client:
         for token in (secret("wrong-admin-token"), secret("admin-token")):
             data, origin = {"token": token, "next": "/inspector/"}, {"Origin": url}
@@ -210,6 +216,17 @@ def test_no_client_gets_a_secret_of_the_settings_or_of_a_connector(shown: Shown)
 
 def test_the_secrets_of_the_settings_reach_only_their_servers(shown: Shown) -> None:
     assert set(ENVIRONMENT.values()) & set(leaks(shown.seen)) == set()
+
+
+async def test_nothing_said_of_plain_http_on_a_port_with_tls_has_a_secret(tmp_path: Path) -> None:
+    cert, key = Pki(tmp_path).issue("gateway", "127.0.0.1")
+    log = io.StringIO()
+    over = {"listen": {"tls": {"cert_file": cert, "key_file": key}}}
+    gateway = build(settings_for("http://127.0.0.1:9", over), log=configure("debug", "json", log, payloads=True))
+    await gateway.start()
+    answers = [await send_until_closed(gateway.data_port, post("/a", b"{}")) for _ in range(2)]
+    await gateway.stop()
+    assert leaks(log.getvalue()) == leaks(b"".join(answers)) == []
 
 
 WRONG: dict[str, Any] = {
