@@ -7,12 +7,16 @@ with 1 where a ratio is above its limit.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import json
 import os
 import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from bench.load import Ask, Connection, counted
 from bench.process import Process, allow_many_files, free_port
@@ -20,19 +24,20 @@ from bench.rewrite import image_body, text_body
 from bench.upstream import EXECUTE
 
 LOADS = {
-    "GET 1 KB": (Ask("/bytes/1000"), 1.10),
-    "execute, 1 KB of text": (Ask(EXECUTE, text_body(1000)), 1.15),
-    "execute, 1 MB image": (Ask(EXECUTE, image_body(1_000_000)), None),
+    "GET 1 KB": Ask("/bytes/1000"),
+    "execute, 1 KB of text": Ask(EXECUTE, text_body(1000)),
+    "execute, 1 MB image": Ask(EXECUTE, image_body(1_000_000)),
 }
-"""Request and limit of its ratio; None: it is only shown."""
+RECORDING = {"GET 1 KB": 1.10, "execute, 1 KB of text": 1.15}
+TRACING = {"execute, 1 KB of text": 1.05}
+"""Limits of the ratios; other ratios are only shown."""
 
 
-def settings(folder: Path, stores: str | None) -> dict[str, list[str]]:
-    """Return arguments of ``serve``: without and with recording. stores: as JSON; None for the default."""
-    files = {"off": "{}", "on": '{"inspector": {"enabled": true%s}}' % (f', "stores": {stores}' if stores else "")}
-    for name, text in files.items():
-        (folder / f"{name}.yaml").write_text(text)
-    return {name: ["--config", str(folder / f"{name}.yaml")] for name in files}
+def settings(folder: Path, on: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return arguments of ``serve``: with default settings, and with `on`."""
+    for name, document in {"off": {}, "on": on}.items():
+        (folder / f"{name}.yaml").write_text(json.dumps(document))
+    return {name: ["--config", str(folder / f"{name}.yaml")] for name in ("off", "on")}
 
 
 _IDLE = 0.015
@@ -40,16 +45,16 @@ _IDLE = 0.015
 
 
 class Rounds:
-    """Gateways with and without recording, before one upstream."""
+    """Gateways with default settings and with `on`, before one upstream."""
 
-    def __init__(self, folder: Path, seconds: float, stores: str | None) -> None:
+    def __init__(self, folder: Path, seconds: float, on: Mapping[str, Any]) -> None:
         self._folder, self._seconds = folder, seconds
-        self._arguments = settings(folder, stores)
+        self._arguments = settings(folder, on)
         cores = sorted(os.sched_getaffinity(0))
         self._load_core, self._proxy_core = {cores[0]}, {cores[-1]}
         self.ratios: dict[str, list[float]] = {what: [] for what in LOADS}
         self.micros: dict[str, list[float]] = {what: [] for what in LOADS}
-        """CPU time a request without recording, in microseconds."""
+        """CPU time a request with default settings, in microseconds."""
 
     def run(self, rounds: int) -> None:
         """Measure."""
@@ -79,7 +84,7 @@ class Rounds:
         return process
 
     def _round(self, gateways: dict[str, Process], reverse: bool) -> None:
-        for what, (ask, _) in LOADS.items():
+        for what, ask in LOADS.items():
             times = {}
             for name in sorted(gateways, reverse=reverse):
                 times[name] = self._cpu(gateways[name], ask)
@@ -113,18 +118,36 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--stores", help="sinks, as a JSON list, such as []; else as by default")
+    parser.add_argument(
+        "--traces",
+        type=float,
+        metavar="RATIO",
+        help="measure traces of this share of runs instead, sent to a collector",
+    )
     arguments = parser.parse_args()
     allow_many_files()
-    with tempfile.TemporaryDirectory() as folder:
-        rounds = Rounds(Path(folder), arguments.seconds, arguments.stores)
+    inspector: dict[str, Any] = {"enabled": True}
+    if arguments.stores:
+        inspector["stores"] = json.loads(arguments.stores)
+    on: dict[str, Any] = {"inspector": inspector}
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        if arguments.traces is not None:
+            port = free_port()
+            collector = Process("collector", [sys.executable, "-m", "bench.collector", str(port)], port)
+            stack.callback(collector.stop)
+            collector.wait_until_up()
+            traces = {"endpoint": f"http://127.0.0.1:{port}/v1/traces", "queue": 1_000_000, "ratio": arguments.traces}
+            on = {"telemetry": {"traces": traces}}
+        rounds = Rounds(Path(folder), arguments.seconds, on)
         rounds.run(arguments.rounds)
+    limits, what = (RECORDING, "recording") if arguments.traces is None else (TRACING, f"{arguments.traces:.0%} traced")
     failed = False
-    print("| request | CPU without | with recording | limit |\n|---|---|---|---|")
-    for what, (_, limit) in LOADS.items():
-        ratio = statistics.median(rounds.ratios[what])
+    print(f"| request | CPU without | with {what} | limit |\n|---|---|---|---|")
+    for load in LOADS:
+        ratio, limit = statistics.median(rounds.ratios[load]), limits.get(load)
         failed |= limit is not None and ratio > limit
         shown = f"{limit:.2f}" if limit is not None else ""
-        print(f"| {what} | {statistics.median(rounds.micros[what]):.0f} µs | {ratio:.2f} | {shown} |")
+        print(f"| {load} | {statistics.median(rounds.micros[load]):.0f} µs | {ratio:.2f} | {shown} |")
     sys.exit(failed)
 
 

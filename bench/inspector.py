@@ -131,7 +131,8 @@ def filters(last: float) -> dict[str, Filter]:
         "phrase": Filter(text=f'"{common} {_WORDS[1]}"'),
         "beginning of words": Filter(text=f"{common[:3]}*"),
         "word of most, agent without match": Filter(text=common, agent="nobody"),
-        "beginning, agent without match": Filter(text=f"{common[:3]}*", agent="nobody"),
+        "word of most, exchanges without": Filter(text=common, intent="passthrough"),
+        "beginning, exchanges without": Filter(text=f"{common[:3]}*", intent="passthrough"),
         "all together, no match": Filter(
             path="/_execute", type="flow", provider="bedrock/converse", status="4xx", text=common, client="curl"
         ),

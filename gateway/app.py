@@ -18,6 +18,7 @@ from gateway.config.reload import check_reload
 from gateway.config.schema import Listen, Secret, Settings
 from gateway.inspector.records import make_redactor
 from gateway.inspector.stores.registry import check_sinks, open_sinks
+from gateway.inspector.telemetry import check_telemetry
 from gateway.observe.logs import Logger, configure, warn_of_payloads
 from gateway.observe.metrics import Metrics
 from gateway.observe.nodes import Nodes
@@ -284,7 +285,7 @@ def check(settings: Settings, log: Logger) -> None:
 
     check_rules(settings)
     check_policies(settings)
-    problems = [*check_store(settings.memory), *check_sinks(settings.inspector)]
+    problems = [*check_store(settings.memory), *check_sinks(settings.inspector), *check_telemetry(settings)]
     if problems:
         raise ConfigError(problems)
     make_redactor(settings.inspector)

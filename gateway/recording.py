@@ -39,9 +39,17 @@ class Recording:
         self._prices = Prices(settings.policy.prices)
         self.recorder: Recorder | None = None
         inspector, traces = settings.inspector, settings.telemetry.traces
-        if inspector.enabled or traces.endpoint or settings.logs.access != "off":
-            bodies = inspector.enabled or traces.messages
-            self.recorder = Recorder(recorded(settings), self._open, log, metrics, self._read_usage, bodies=bodies)
+        others = inspector.enabled or settings.logs.access != "off"
+        if others or traces.endpoint:
+            self.recorder = Recorder(
+                recorded(settings),
+                self._open,
+                log,
+                metrics,
+                self._read_usage,
+                bodies=inspector.enabled or traces.messages,
+                traced_only=not others,
+            )
         self.store = open_store(inspector)
 
     def is_for(self, settings: Settings) -> bool:

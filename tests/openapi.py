@@ -1,33 +1,43 @@
-"""Requests that schemathesis generates from `docs/reference/openapi.yaml`."""
+"""Requests that schemathesis generates from `docs/reference/openapi.yaml`.
+
+The functions import it, as that takes half a second, which every process that collects the tests would spend.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
-import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from schemathesis import GenerationMode
-from schemathesis.config import GenerationConfig, SchemathesisConfig
 
 from tests.docs.pages import DOCS
 
-_MODES = [GenerationMode.POSITIVE, GenerationMode.NEGATIVE]
 
+@cache
+def _operations() -> dict[str, Any]:
+    """Return all operations by their ids."""
+    import schemathesis
+    from schemathesis import GenerationMode
+    from schemathesis.config import GenerationConfig, SchemathesisConfig
 
-def operations(ids: Iterable[str]) -> list[Any]:
-    """Return the operations with these ids."""
     config = SchemathesisConfig.from_dict({})
-    config.projects.default.generation = GenerationConfig(modes=_MODES)
+    config.projects.default.generation = GenerationConfig(modes=list(GenerationMode))
     schema = schemathesis.openapi.from_path(DOCS / "reference" / "openapi.yaml", config=config)
-    found = {one.definition.raw["operationId"]: one for one in (each.ok() for each in schema.get_all_operations())}
-    return [found[id_] for id_ in ids]
+    return {one.definition.raw["operationId"]: one for one in (each.ok() for each in schema.get_all_operations())}
+
+
+def operation(id_: str) -> Any:
+    """Return the operation with this id."""
+    return _operations()[id_]
 
 
 def fuzz(operation: Any, examples: int, check: Callable[[Any, st.DataObject], None]) -> None:
     """Call `check` with `examples` cases of the operation, valid and invalid ones."""
-    cases = st.one_of(*(operation.as_strategy(generation_mode=mode) for mode in _MODES))
+    from schemathesis import GenerationMode
+
+    cases = st.one_of(*(operation.as_strategy(generation_mode=mode) for mode in GenerationMode))
 
     @settings(
         max_examples=examples,

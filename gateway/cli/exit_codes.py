@@ -27,12 +27,12 @@ EXIT_CODES = (
         tuple(f"memory {name}" for name in ("show", "export", "delete", "pin", "unpin")),
         "There is no such session, or several owners have one.",
     ),
-    ExitCode(1, ("replay",), "A request got no response, or with --compare, a response differs."),
     ExitCode(
         1,
         ("memory export", "memory copy", "memory import-cluster", "memory import-agentcore"),
         "A session can't be exported, copied or imported.",
     ),
+    ExitCode(1, ("replay",), "A request got no response, or with --compare, a response differs."),
     ExitCode(2, (), "An option, a setting or a file is wrong, or the cluster or the store can't be used."),
     ExitCode(3, ("agents",), "An agent can't be read, and --require was not given."),
     ExitCode(3, ("upgrade", "promote"), "A change failed and was undone."),

@@ -15,7 +15,7 @@ class Traces(Struct, frozen=True, forbid_unknown_fields=True):
     endpoint: Annotated[
         str,
         Meta(
-            pattern=r"^(https?://[^/?#@\s]+(/\S*)?)?$",
+            pattern=r"^(https?://[^/?#@\s]+/\S+)?$",
             description="URL of an OTLP/HTTP collector (`http://localhost:4318/v1/traces`); empty: no traces.",
         ),
     ] = ""
@@ -25,6 +25,7 @@ class Traces(Struct, frozen=True, forbid_unknown_fields=True):
     secret: Annotated[Secret, Meta(description="Value of that header, such as `Bearer …`; it is never logged.")] = (
         Secret()
     )
+    ca_file: Annotated[str, Meta(description="PEM file of the authorities to trust; empty: requests' own list.")] = ""
     ratio: Annotated[
         float,
         Meta(

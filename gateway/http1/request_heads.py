@@ -43,7 +43,7 @@ class Fields:
     is chunked. keep_alive: the client may send another request on the connection. expectation: there is an Expect.
     expects: the client waits for a 100. max_forwards: the value of Max-Forwards, or None. upgrade: the request asks
     for a tunnel that can be relayed. limits: those that were applied. caller: see `FastHandler.caller`; None until it
-    has been computed.
+    has been computed. traced: there may be fields of a W3C trace; None until it has been computed.
     """
 
     __slots__ = (
@@ -62,6 +62,7 @@ class Fields:
         "limits",
         "lines",
         "max_forwards",
+        "traced",
         "upgrade",
     )  # fmt: skip
 
@@ -71,6 +72,7 @@ class Fields:
         self.host: bytes | None = None
         self.max_forwards: bytes | None = None
         self.caller: bytes | None = None
+        self.traced: bool | None = None
         self.length: int | None = None
         self.chunked = self.expectation = self.expects = self.upgrade = False
         self._sent_lines: tuple[bytes, bytes] | None = None

@@ -120,7 +120,7 @@ class Access:
 
     async def _logout(self, request: web.Request) -> web.Response:
         self._sessions.pop(_hash(request.cookies.get(_COOKIE, "")), None)
-        response = web.Response(status=204)
+        response = web.json_response({"status": "logged out"})
         response.del_cookie(_COOKIE, path=INSPECTOR)
         return response
 

@@ -4,11 +4,29 @@ from __future__ import annotations
 
 import re
 
+from gateway.proxy.capture import Bodies, Captured
+
 _SEARCHED = 64 * 1024
 """Bytes at the beginning and the end of a body in which the id is searched; media are in between."""
 _ID = rb'"([A-Za-z0-9_-]{1,128})"'
 _MEMBER = re.compile(rb'"(?:memory_id|session_id)"\s*+:\s*+' + _ID)
 _OUTPUT = re.compile(rb'"name"\s*+:\s*+"memory_id"\s*+,\s*+"result"\s*+:\s*+' + _ID)
+
+
+def run_content(bodies: Bodies | None) -> bytes:
+    """Return the cluster's response to a run, decoded; b"" if there is none, or it is not whole. It may take long."""
+    if bodies is None or bodies.delivery is None or bodies.response is None:
+        return b""
+    return bodies.response.content()
+
+
+def find_conversation(captured: Captured, content: bytes) -> str:
+    """Return the memory or session id of a run; "" if it has none. content: of the cluster's response."""
+    bodies = captured.bodies
+    if bodies is None or bodies.delivery is None:
+        return ""
+    answer = captured.answer.body if captured.answer is not None else content
+    return read_conversation(bodies.request if isinstance(bodies.request, bytes) else b"", answer)
 
 
 def read_conversation(request: bytes, response: bytes) -> str:

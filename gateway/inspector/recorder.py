@@ -36,7 +36,8 @@ _LOG_EVERY = 60.0
 class Recorder:
     """Implements `gateway.proxy.capture.Capture`.
 
-    open_sinks: called in a thread; the recorder closes the sinks. bodies: of runs, are recorded.
+    open_sinks: called in a thread; the recorder closes the sinks. bodies: of runs, are recorded. traced_only: see
+    `Capture`.
 
     Raises:
         ConfigError: a path or an expression of the settings can't be used.
@@ -51,11 +52,13 @@ class Recorder:
         read_usage: ReadUsage | None = None,
         clock: Callable[[], float] = time.monotonic,
         bodies: bool = True,
+        traced_only: bool = False,
     ) -> None:
         self.settings = settings
         self.passthrough = settings.passthrough != "none"
         self.bodies = settings.passthrough == "bodies"
         self.body_limit = settings.body_bytes
+        self.traced_only = traced_only
         self._open_sinks = open_sinks
         self._sinks: Sequence[RecordSink] = ()
         self._log = log

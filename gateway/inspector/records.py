@@ -12,7 +12,7 @@ from gateway.config.inspector import Inspector
 from gateway.config.problems import ConfigError, ConfigProblem
 from gateway.errors import GatewayError
 from gateway.inspector.bodies import BodyMaker
-from gateway.inspector.conversation import read_conversation
+from gateway.inspector.conversation import find_conversation, run_content
 from gateway.inspector.found_secrets import without_secrets
 from gateway.inspector.heads import Head, HeadMaker
 from gateway.observe.json_path import read_path
@@ -108,6 +108,7 @@ class RecordMaker:
         answered: HttpMessage | None = None,
     ) -> ExchangeRecord:
         route, started, bodies = captured.route, captured.started, captured.bodies
+        content = run_content(bodies)
         error, trace = captured.error, captured.trace
         return ExchangeRecord(  # by position, because names take seven times as long
             captured.id,
@@ -125,8 +126,8 @@ class RecordMaker:
             captured.answered_at - started if captured.answered_at else None,
             None if bodies is None else bodies.delivery,
             None if error is None else describe(error),
-            self._usage(captured),
-            "" if bodies is None or bodies.delivery is None else _conversation(captured, bodies),
+            self._usage(captured, content),
+            find_conversation(captured, content),
             trace.trace_id if trace is not None else head.trace_id,
             () if bodies is None or not bodies.read_at else _steps(captured, bodies),
             request,
@@ -155,11 +156,10 @@ class RecordMaker:
         text = self._redactor.text(json.dumps(list(bodies.guardrails)), found)
         return tuple(json.loads(found.hide(text)))
 
-    def _usage(self, captured: Captured) -> Usage | None:
+    def _usage(self, captured: Captured, content: bytes) -> Usage | None:
         bodies = captured.bodies
-        if self._read_usage is None or bodies is None or bodies.delivery is None or bodies.response is None:
+        if self._read_usage is None or bodies is None or bodies.delivery is None:
             return None
-        content = bodies.response.content()
         if b"oken" not in content:  # a word of all reports of usage: totalTokens, prompt_tokens, token_usage
             return None
         return self._read_usage(bodies.delivery, content, captured.route.intent is Intent.EXECUTE_STREAM)
@@ -216,14 +216,6 @@ class RecordMaker:
         assert answer is not None
         headers = tuple((name, self._redactor.header(name, value, found)) for name, value in answer.headers.items())
         return HttpMessage(headers or _JSON, self._bodies.make((answer.body,), (), found))
-
-
-def _conversation(captured: Captured, bodies: Bodies) -> str:
-    """Return the memory or session id of a run."""
-    answer = captured.answer.body if captured.answer is not None else b""
-    if not answer and bodies.response is not None:
-        answer = bodies.response.content()
-    return read_conversation(bodies.request if isinstance(bodies.request, bytes) else b"", answer)
 
 
 def _steps(captured: Captured, bodies: Bodies) -> tuple[Step, ...]:

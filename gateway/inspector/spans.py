@@ -146,13 +146,7 @@ def _context(trace: TraceContext, span: int, state: TraceState | None, is_remote
 
 
 def _attributes(table: dict[str, Value], record: ExchangeRecord, delivery: Delivery) -> dict[str, Any]:
-    found = {name: read(record, delivery) for name, read in table.items()}
-    return {name: _encodable(value) for name, value in found.items() if value not in _NOTHING}
-
-
-def _encodable(value: Any) -> Any:
-    """Return a value that protobuf can encode: bytes that are no UTF-8 are replaced."""
-    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
+    return {name: value for name, read in table.items() if (value := read(record, delivery)) not in _NOTHING}
 
 
 def _time(record: ExchangeRecord, seconds: float) -> int:

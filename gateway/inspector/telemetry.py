@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from pathlib import Path
 
+from gateway.config.problems import ConfigProblem
 from gateway.config.schema import Settings
 from gateway.inspector.store import RecordSink
 from gateway.observe.record import ExchangeRecord
@@ -24,6 +27,27 @@ def open_telemetry(settings: Settings) -> list[RecordSink]:
 
         sinks.append(TraceSink(settings.telemetry.traces))
     return sinks
+
+
+def check_telemetry(settings: Settings) -> list[ConfigProblem]:
+    """Return what is wrong with the files of the access log and of the collector. Looks at files."""
+    problems = _check_access_file(settings.logs.access_file) if settings.logs.access != "off" else []
+    traces = settings.telemetry.traces
+    if traces.endpoint and traces.ca_file and not os.access(traces.ca_file, os.R_OK):
+        problems.append(ConfigProblem("telemetry.traces.ca_file", "can't be read", repr(traces.ca_file)))
+    return problems
+
+
+def _check_access_file(given: str) -> list[ConfigProblem]:
+    if not given:
+        return []
+    path = Path(given)
+    reason = "" if path.parent.is_dir() else f"{path.parent} is not a directory"
+    if not reason and path.is_dir():
+        reason = "it is a directory"
+    if not reason and not os.access(path if path.exists() else path.parent, os.W_OK):
+        reason = "it is not writable"
+    return [ConfigProblem("logs.access_file", f"can't be used: {reason}", repr(given))] if reason else []
 
 
 class RunsOnly:

@@ -7,20 +7,25 @@ import threading
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
 from gateway.config.telemetry import Traces
+from gateway.inspector.otlp import OtlpExporter
 from gateway.inspector.spans import count_traces, make_spans
 from gateway.inspector.store import StoreError
 from gateway.observe.record import ExchangeRecord
 
 _DELAY_MS = 1_000
-_BATCH = 512
+_BATCH = 4_096
+"""Most spans of a request to the collector: some 2 MB, without messages."""
 _STOP_SECONDS = 4.0
 """For the last spans when the gateway stops; less than the recorder gets."""
+
+
+# Failures are reported by the recorder. Without a handler, Python would print the SDK's own messages as well.
+logging.getLogger("opentelemetry").addHandler(logging.NullHandler())
 
 
 class TraceSink:
@@ -29,8 +34,6 @@ class TraceSink:
     name = "traces"
 
     def __init__(self, settings: Traces, exporter: SpanExporter | None = None) -> None:
-        # Failures are reported by the recorder. Without a handler, Python would print the SDK's own messages as well.
-        logging.getLogger("opentelemetry").addHandler(logging.NullHandler())
         self._settings = settings
         self._resource = Resource.create(
             {"service.name": settings.service_name, "service.version": version("mlc-gateway")}
@@ -122,6 +125,6 @@ class _CountingExporter(SpanExporter):
         return self._exporter.force_flush(timeout_millis)
 
 
-def _exporter(settings: Traces) -> OTLPSpanExporter:
-    headers = {settings.header: settings.secret.reveal()} if settings.secret else None
-    return OTLPSpanExporter(settings.endpoint, headers=headers, timeout=settings.seconds)
+def _exporter(settings: Traces) -> OtlpExporter:
+    headers = {settings.header: settings.secret.reveal()} if settings.secret else {}
+    return OtlpExporter(settings.endpoint, headers, settings.seconds, settings.ca_file)

@@ -10,6 +10,7 @@ from gateway.observe.record import TraceContext
 
 _TRACEPARENT = re.compile(rb"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 _NAMES = (b"traceparent", b"tracestate")
+_BEGINNING = b"trace"
 _NO_TRACE, _NO_SPAN = b"0" * 32, b"0" * 16
 _SAMPLED = 1
 _MOST_STATE = 512
@@ -33,6 +34,11 @@ def begin_trace(lines: Iterable[bytes], ratio: float) -> TraceContext:
     return TraceContext(trace_id.decode(), span, sampled, parent_id.decode(), state)
 
 
+def has_context(lines: Iterable[bytes]) -> bool:
+    """Return True if header lines may have a trace context."""
+    return any(line[:5].lower() == _BEGINNING for line in lines)
+
+
 def read_trace_id(lines: Iterable[bytes]) -> str:
     """Return the trace id that a client sent, 32 hexadecimal digits; "" if there is none."""
     parent, _ = _read(lines)
@@ -47,7 +53,7 @@ def with_context(head: bytes, trace: TraceContext) -> bytes:
     """
     if trace.parent and not trace.sampled:
         return head
-    if b"trace" in head.lower():
+    if _BEGINNING in head.lower():
         dropped = _NAMES[:1] if trace.parent else _NAMES
         lines = (line for line in head[:-4].split(b"\r\n") if line.partition(b":")[0].lower() not in dropped)
         head = b"\r\n".join((*lines, b"\r\n"))
@@ -60,7 +66,7 @@ def _read(lines: Iterable[bytes]) -> tuple[re.Match[bytes] | None, str]:
     parents: list[bytes] = []
     states: list[bytes] = []
     for line in lines:
-        if line[:5].lower() == b"trace":
+        if line[:5].lower() == _BEGINNING:
             name, _, value = line.partition(b":")
             name = name.lower()
             if name == _NAMES[0]:

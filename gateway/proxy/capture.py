@@ -80,11 +80,13 @@ class Captured(Struct, gc=False):
 class Capture(Protocol):
     """Takes exchanges that are over. passthrough: also those that passed unchanged; bodies: with their bodies.
 
-    body_limit: most bytes of each body of an exchange that passed unchanged.
+    body_limit: most bytes of each body of an exchange that passed unchanged. traced_only: only runs whose trace is
+    sampled are recorded.
     """
 
     passthrough: bool
     bodies: bool
+    traced_only: bool
     body_limit: int
 
     def add(self, captured: Captured) -> None:

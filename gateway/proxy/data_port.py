@@ -102,5 +102,5 @@ class DataPort:
             exchange.ticket.leave()
         self.lifecycle.exchange_finished()
         self.log.finished(exchange)
-        if self.capture is not None and (self.capture.passthrough or exchange.reads_body):
+        if self.capture is not None and (exchange.is_recorded if exchange.reads_body else self.capture.passthrough):
             self.capture.add(exchange.captured(time.monotonic()))

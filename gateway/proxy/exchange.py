@@ -89,6 +89,8 @@ class Exchange:
     """Copies of both bodies; only `gateway.proxy.copied` makes them."""
     trace: TraceContext | None = None
     """Set for runs of agents, if traces are on."""
+    is_recorded = True
+    """The recorder gets the exchange, if it reads the body."""
     reads_body = False
     """The exchange needs the data of the request's body; otherwise the body is relayed with its chunk lines."""
 

@@ -13,7 +13,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 
 from gateway.errors import GatewayError, release_frames
 from gateway.http1.request_heads import Fields, Request
-from gateway.observe.trace_context import begin_trace, with_context
+from gateway.observe.trace_context import begin_trace, has_context, with_context
 from gateway.ports import Answer, ExecuteCall, Forward, Steps
 from gateway.proxy import content_coding
 from gateway.proxy.body_copy import ResponseCopy
@@ -33,7 +33,7 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 class Execution(DecidedExchange):
     """An exchange whose request's body is buffered, and may be replaced before it is sent."""
 
-    __slots__ = ("_raw", "_read", "_read_at", "_sent_at", "_sent_head", "_steps", "trace")
+    __slots__ = ("_raw", "_read", "_read_at", "_sent_at", "_sent_head", "_steps", "is_recorded", "trace")
 
     reads_body = True
 
@@ -43,7 +43,12 @@ class Execution(DecidedExchange):
         if route.intent in RUNS:
             self.outbound.timeouts = port.upstream.execute_timeouts
             if port.trace_ratio is not None:
-                self.trace = begin_trace(request.fields.lines, port.trace_ratio)
+                fields = request.fields
+                if fields.traced is None:
+                    fields.traced = has_context(fields.lines)
+                self.trace = begin_trace(fields.lines if fields.traced else (), port.trace_ratio)
+        sampled = self.trace is not None and self.trace.sampled
+        self.is_recorded = port.capture is not None and (sampled or not port.capture.traced_only)
         self.outbound.expects = False  # the gateway reads the body itself
         self._read: io.BytesIO | None = None
         self._raw = b""
@@ -102,7 +107,7 @@ class Execution(DecidedExchange):
 
     async def _run_slowly(self, raw: bytes) -> None:
         fields = self.request.fields
-        if self._port.capture is not None:
+        if self.is_recorded:
             self._steps = Steps(self._read_at)
         structlog.contextvars.bind_contextvars(**log_ids(self))
         await self._follow(self._decide(raw, decode_fields(fields)), raw)
@@ -168,7 +173,7 @@ class Execution(DecidedExchange):
         self._raw = raw
         if forward.finish is not None:
             self.outbound.decode = True
-        if self._port.capture is not None:
+        if self.is_recorded:
             self._copy = ResponseCopy(HELD_ANSWER)
             self._relayed = [] if forward.relay is not None else None
             self._sent_at = time.monotonic()

@@ -153,6 +153,14 @@ def test_the_theme_follows_the_system_or_the_choice(open_page: OpenPage) -> None
     assert page.evaluate(ground) == "rgb(15, 18, 24)"
 
 
+def test_logging_out_leads_to_the_login(open_page: OpenPage, server: PageServer) -> None:
+    page = open_page()
+    page.get_by_role("button", name="Log out").click()
+    expect(page.get_by_label("Token")).to_be_visible()
+    page.goto(f"{server.url}/inspector/")
+    expect(page.get_by_label("Token")).to_be_visible()
+
+
 def test_script_and_markup_in_every_field_do_nothing(open_page: OpenPage, records: InMemoryRecords) -> None:
     records.add([attacked()])
     page = open_page()

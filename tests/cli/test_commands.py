@@ -46,6 +46,9 @@ Commands:
   promote       Register a legacy agent as a unified one.
   cleanup       Remove what unfinished registrations left behind.
   memory        Manage the sessions that the gateway keeps.
+  tail          Print the exchanges of a running gateway.
+  har           Recorded exchanges as HAR files, and back.
+  replay        Send the requests of a HAR file again, and compare.
 
 Exit codes:
   0                               Success.
@@ -62,8 +65,11 @@ Exit codes:
   1 memory show, memory export, memory delete, memory pin, memory unpin
                                   There is no such session, or several owners
                                   have one.
-  1 memory copy, memory import-cluster, memory import-agentcore
-                                  A session can't be copied or imported.
+  1 memory export, memory copy, memory import-cluster, memory import-agentcore
+                                  A session can't be exported, copied or
+                                  imported.
+  1 replay                        A request got no response, or with
+                                  --compare, a response differs.
   2                               An option, a setting or a file is wrong, or
                                   the cluster or the store can't be used.
   3 agents                        An agent can't be read, and --require was

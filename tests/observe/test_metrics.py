@@ -5,8 +5,16 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+from typing import Any
+
+import pytest
 
 from gateway.app import Gateway
+from gateway.config.memory import Memory
+from gateway.memory.model import Owner, SessionKey, Turn
+from gateway.memory.sessions import Sessions
+from gateway.memory.store import SessionConflict, StoreUnavailable
+from gateway.observe.logs import configure
 from tests.conftest import StartGateway
 from tests.execute.conftest import StartDeployment
 from tests.proxy.use_case import UseCase
@@ -116,3 +124,18 @@ async def test_turns_and_runs_of_gateway_memory(start_deployment: StartDeploymen
     assert (await deployment.execute("flow-d", TEXT)).status == 200
     assert values(deployment.gateway, "session_turns_total") == {"stored": 1, "failed": 0}
     assert values(deployment.gateway, "session_runs") == {"": 0}
+
+
+@pytest.mark.parametrize("conflict", [False, True])
+async def test_turns_that_are_not_stored(conflict: bool) -> None:
+    class Failing:
+        async def append(self, *_: Any) -> None:
+            raise SessionConflict("gone", 0) if conflict else StoreUnavailable("down")
+
+    counted: list[str] = []
+    sessions = Sessions(Failing(), Memory(), configure("critical", "json"), count=counted.append)  # type: ignore[arg-type]
+    key = SessionKey(Owner("o", "a"), "gws-1")
+    assert await sessions.busy.enter(key, 0)
+    assert await sessions.commit(key, 1, Turn("t", ()))
+    assert counted == ["failed"]
+    assert sessions.in_use == 0

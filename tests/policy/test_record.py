@@ -30,12 +30,12 @@ async def test_a_record_has_the_usage_and_its_cost(start: Start, path: str) -> N
     assert record.usage == Usage(11, 7, pytest.approx(0.000138), "USD")
 
 
-async def test_without_policies_no_answer_is_read_for_its_usage(start: Start) -> None:
+async def test_without_policies_a_record_has_the_usage_without_a_cost(start: Start) -> None:
     sink = MemorySink()
     place = await start({}, sinks=sink, inspector=INSPECTOR)
     await place.execute(V2, {"input": "hi"})
     [record] = await sink.wait_for()
-    assert record.usage is None
+    assert record.usage == Usage(11, 7)
 
 
 async def test_a_record_has_what_guardrails_did(start: Start, webhook: Webhook) -> None:

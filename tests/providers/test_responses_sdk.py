@@ -1,14 +1,14 @@
-"""`read_response` against the vendors' SDKs: both read the same text, tool calls, tokens and reason to stop."""
+"""`read_response` against the vendors' SDKs: both read the same text, tool calls, tokens and reason to stop.
+
+Each test imports its SDK, as that takes up to a second, which every process that collects the tests would spend.
+"""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-import anthropic.types
 import botocore.session
-import google.genai.types
-import openai.types.chat
 from botocore.parsers import create_parser
 
 from gateway.providers.base import LlmResponse, ToolCall, Usage
@@ -53,6 +53,8 @@ def test_bedrock() -> None:
 
 
 def test_openai() -> None:
+    from openai.types.chat import ChatCompletion
+
     function = {"name": "rain", "arguments": json.dumps(ARGUMENTS)}
     message = {
         "role": "assistant",
@@ -77,7 +79,7 @@ def test_openai() -> None:
         "service_tier": "default",
         "system_fingerprint": "fp_1",
     }
-    sdk = openai.types.chat.ChatCompletion.model_validate(body)
+    sdk = ChatCompletion.model_validate(body)
     assert sdk.usage is not None
     [call] = sdk.choices[0].message.tool_calls or ()
     assert call.type == "function"
@@ -91,6 +93,8 @@ def test_openai() -> None:
 
 
 def test_gemini() -> None:
+    from google.genai.types import GenerateContentResponse
+
     parts = [
         {"text": "The user asks …", "thought": True},
         {"text": "Let me see."},
@@ -110,7 +114,7 @@ def test_gemini() -> None:
         "modelVersion": "gemini-2.5-pro",
         "responseId": "r1",
     }
-    sdk = google.genai.types.GenerateContentResponse.model_validate(body)
+    sdk = GenerateContentResponse.model_validate(body)
     assert sdk.usage_metadata is not None
     [call] = sdk.function_calls or ()
     usage = sdk.usage_metadata
@@ -124,6 +128,8 @@ def test_gemini() -> None:
 
 
 def test_anthropic() -> None:
+    from anthropic.types import Message
+
     body = {
         "id": "msg_1",
         "type": "message",
@@ -144,7 +150,7 @@ def test_anthropic() -> None:
             "service_tier": "standard",
         },
     }
-    sdk = anthropic.types.Message.model_validate(body)
+    sdk = Message.model_validate(body)
     _, text, call = sdk.content
     assert text.type == "text"
     assert call.type == "tool_use"

@@ -13,10 +13,6 @@ import aiohttp
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
-from openai.types.responses.easy_input_message_param import EasyInputMessageParam
-from openai.types.responses.response_function_tool_call_param import ResponseFunctionToolCallParam
-from openai.types.responses.response_input_item_param import FunctionCallOutput
-from openai.types.responses.response_output_message_param import ResponseOutputMessageParam
 
 from gateway.execute.response_headers import DELIVERY
 from gateway.providers import registry
@@ -29,7 +25,6 @@ from .mapping import fill, parse
 from .openai_responses import OpenAIResponses
 from .sdk.closed import adapter
 
-ITEM = EasyInputMessageParam | ResponseOutputMessageParam | ResponseFunctionToolCallParam | FunctionCallOutput
 NAME = OpenAIResponses.name
 PNG = {"type": "image", "source": {"type": "base64", "format": "png", "data": "iVBORw0KGgo="}}
 SENT_PNG = {"type": "input_image", "detail": "auto", "image_url": "data:image/png;base64,iVBORw0KGgo="}
@@ -71,8 +66,19 @@ def mapped(value: Any) -> dict[str, Any]:
     agent_input = parse(value)
     provider = OpenAIResponses()
     fields: dict[str, Any] = fill(provider.fields(provider.map(agent_input, MappingOptions())), agent_input)
-    adapter(ITEM, least=0).validate_json(json.dumps(fields["input"]), strict=True)
+    _check_items(fields["input"])
     return fields
+
+
+def _check_items(items: Any) -> None:
+    """Check the input items against the openai SDK, which is slow to import and thus imported only here."""
+    from openai.types.responses.easy_input_message_param import EasyInputMessageParam
+    from openai.types.responses.response_function_tool_call_param import ResponseFunctionToolCallParam
+    from openai.types.responses.response_input_item_param import FunctionCallOutput
+    from openai.types.responses.response_output_message_param import ResponseOutputMessageParam
+
+    kinds = EasyInputMessageParam | ResponseOutputMessageParam | ResponseFunctionToolCallParam | FunctionCallOutput
+    adapter(kinds, least=0).validate_json(json.dumps(items), strict=True)
 
 
 def test_a_conversation() -> None:

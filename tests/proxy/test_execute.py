@@ -209,9 +209,9 @@ async def test_content_encodings(coding: bytes, body: bytes, decoded: bytes, sta
 LIMIT = 100_000
 REFUSED = {
     "too long, announced": (413, (), b"x" * (LIMIT + 1)),
-    "bomb": (413, (b"Content-Encoding: gzip",), gzip.compress(b"\0" * 50_000_000)),
+    "bomb": (413, (b"Content-Encoding: gzip",), gzip.compress(b"\0" * 5_000_000)),
     "bomb of many members": (413, (b"Content-Encoding: gzip",), gzip.compress(b"\0" * 1000) * 200),
-    "bomb in a bomb": (413, (b"Content-Encoding: gzip, gzip",), gzip.compress(gzip.compress(b"\0" * 90_000_000))),
+    "bomb in a bomb": (413, (b"Content-Encoding: gzip, gzip",), gzip.compress(gzip.compress(b"\0" * 9_000_000))),
     "unknown coding": (415, (b"Content-Encoding: br",), b"x"),
     "many codings": (415, (b"Content-Encoding: gzip, gzip, gzip, gzip, gzip",), b"x"),
     "no gzip": (400, (b"Content-Encoding: gzip",), b"plain"),

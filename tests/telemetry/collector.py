@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ class Collector:
     nothing is answered.
     """
 
-    def __init__(self, status: int = 200) -> None:
+    def __init__(self, status: int = 200, tls: ssl.SSLContext | None = None) -> None:
         self.status = status
         self.spans: list[Span] = []
         self.resources: list[dict[str, Any]] = []
@@ -43,7 +44,9 @@ class Collector:
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}/v1/traces"
+        if tls is not None:
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
+        self.url = f"http{'s' if tls else ''}://127.0.0.1:{self._server.server_address[1]}/v1/traces"
 
     def _receive(self, body: bytes, headers: Mapping[str, str]) -> None:
         with self._changed:
@@ -73,9 +76,9 @@ class Collector:
 
 
 @contextmanager
-def running_collector(status: int = 200) -> Iterator[Collector]:
+def running_collector(status: int = 200, tls: ssl.SSLContext | None = None) -> Iterator[Collector]:
     """Run a collector."""
-    collector = Collector(status)
+    collector = Collector(status, tls)
     server = collector._server
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()

@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.config.load import load
 from gateway.inspector.access_log import AccessLog, apache_line, json_line
 from gateway.inspector.store import StoreError
+from gateway.inspector.telemetry import check_telemetry
 from gateway.observe.record import Body, Delivery, HttpMessage, RecordedError
 from tests.inspector.records import record
 
@@ -115,3 +117,19 @@ def test_a_file_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
 def test_standard_output(capfd: pytest.CaptureFixture[str]) -> None:
     AccessLog("json", "").add([RUN])
     assert capfd.readouterr().out == json_line(RUN) + "\n"
+
+
+def test_a_file_that_cannot_be_used_is_found_by_check_config(tmp_path: Path) -> None:
+    def check(path: Path, access: str = "json") -> list[str]:
+        logs = {"access": access, "access_file": str(path)}
+        return [str(problem) for problem in check_telemetry(load(None, {}, {"logs": logs}))]
+
+    assert check(tmp_path / "access.log") == []
+    assert check(tmp_path / "missing" / "access.log", "off") == []
+    (missing,) = check(tmp_path / "missing" / "access.log")
+    assert "missing is not a directory" in missing
+    (directory,) = check(tmp_path)
+    assert "it is a directory" in directory
+    traces = {"endpoint": "https://a/v1/traces", "ca_file": str(tmp_path / "missing.pem")}
+    (problem,) = check_telemetry(load(None, {}, {"telemetry": {"traces": traces}}))
+    assert problem.path == "telemetry.traces.ca_file"

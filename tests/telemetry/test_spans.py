@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import json
 import re
+import ssl
 from pathlib import Path
+from threading import Thread
 
 import pytest
+import trustme
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.sdk.resources import Resource
 
 from gateway.config.telemetry import Traces
 from gateway.config.types import Secret
-from gateway.inspector.spans import ATTRIBUTES, MESSAGES, PROVIDERS, UPSTREAM, provider_name
+from gateway.inspector.otlp import encode
+from gateway.inspector.spans import ATTRIBUTES, MESSAGES, PROVIDERS, UPSTREAM, make_spans, provider_name
 from gateway.inspector.store import StoreError
 from gateway.inspector.traces import TraceSink
 from gateway.observe.record import (
@@ -253,4 +260,43 @@ def test_every_attribute_is_in_the_table_of_the_docs() -> None:
 def test_the_sdk_is_imported_only_where_spans_are_made() -> None:
     gateway = Path(__file__).parents[2] / "gateway"
     users = {path.name for path in gateway.rglob("*.py") if "from opentelemetry" in path.read_text()}
-    assert users == {"spans.py", "traces.py"}
+    assert users == {"otlp.py", "spans.py", "traces.py"}
+
+
+def test_the_encoding_is_that_of_the_sdk() -> None:
+    resource = Resource.create({"service.name": "mine"})
+    runs = [
+        RUN,
+        record(trace=TraceContext(TRACE.trace_id, TRACE.span, True), status=0, agent_id="é" * 200),
+        record(
+            trace=TRACE, usage=Usage(2**40, 0, -0.5, "USD"), delivery=Delivery("x", notices=("A", "B"), proved=False)
+        ),
+    ]
+    spans = [span for run in runs if run.trace for span in make_spans(run, run.trace, resource, True)]
+    request = ExportTraceServiceRequest.FromString(encode(spans))
+    for span in request.resource_spans[0].scope_spans[0].spans:
+        assert span.flags & 1, "sampled, which the SDK leaves out"
+        span.flags -= 1
+    assert request == encode_spans(spans)
+
+
+def test_a_batch_is_sent_again_as_long_as_the_collector_is_busy() -> None:
+    with running_collector(status=503) as collector:
+        sink = TraceSink(Traces(endpoint=collector.url))
+        sink.add([RUN])
+        closing = Thread(target=sink.close)
+        closing.start()
+        collector.wait_for_requests()
+        collector.status = 200
+        closing.join()
+        assert len(collector.spans) == 6
+
+
+def test_a_collector_with_a_certificate_of_an_own_authority(tmp_path: Path) -> None:
+    authority, ca_file = trustme.CA(), tmp_path / "ca.pem"
+    authority.cert_pem.write_to_path(ca_file)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    with running_collector(tls=context) as collector:
+        send([RUN], collector, ca_file=str(ca_file))
+        assert len(collector.spans) == 6

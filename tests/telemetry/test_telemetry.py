@@ -141,6 +141,7 @@ async def test_what_is_not_traced_passes_unchanged(start_gateway: StartGateway, 
         await send_request(on.data_port, EXECUTE % b"")
         assert SENT.fullmatch(upstream.requests[-1].values("traceparent")[0])[3] == b"00"  # type: ignore[index]
         await on._recording.stop()
+        assert on._recording.recorder._taken == 0  # type: ignore[union-attr]
     assert collector.bodies == []
 
 
@@ -214,7 +215,9 @@ async def running(url: str, over: dict[str, Any], sink: MemorySink) -> AsyncIter
         await gateway.stop()
 
 
-@pytest.mark.parametrize("over", [{}, {"telemetry": {"traces": {"endpoint": "http://127.0.0.1:9/", "ratio": 0}}}])
+@pytest.mark.parametrize(
+    "over", [{}, {"telemetry": {"traces": {"endpoint": "http://127.0.0.1:9/v1/traces", "ratio": 0}}}]
+)
 async def test_log_lines_have_the_trace_id(over: dict[str, Any]) -> None:
     async with RecordingUpstream() as upstream, running(upstream.url, over, MemorySink()) as (gateway, log):
         await send_request(gateway.data_port, EXECUTE % (CLIENT % b"00" + b"X-Opaque-Id: mine\r\n"))

@@ -6,7 +6,6 @@ import json
 import re
 from typing import Any
 
-from openai.types.chat import ChatCompletionMessageParam
 from pydantic import ValidationError
 
 from . import Rejected
@@ -18,6 +17,9 @@ _DATA_URL = re.compile(r"data:([a-z]+/[a-z0-9.+-]+);base64,(.*)", re.DOTALL)
 def check(fields: dict[str, Any]) -> None:
     if set(fields) != {"messages"}:
         raise Rejected(f"members {sorted(fields)}")
+    # Here, as its import takes half a second, which every process that collects the tests would spend.
+    from openai.types.chat import ChatCompletionMessageParam
+
     try:
         adapter(ChatCompletionMessageParam).validate_json(json.dumps(fields["messages"]), strict=True)
     except ValidationError as error:
