@@ -13,9 +13,11 @@ from gateway.cli.command import FILE, Command, Group
 from gateway.cli.filters import filter_options
 from gateway.cli.memory_store import bar, config_option
 from gateway.cli.output import fail
+from gateway.config.inspector import Inspector
 from gateway.config.load import ConfigError, load
 from gateway.inspector.har import write_har
 from gateway.inspector.har_reader import InvalidHar, read_har
+from gateway.inspector.imported import ImportedRecords
 from gateway.inspector.repeatable import put_media_back
 from gateway.inspector.store import Filter, InvalidFilter, RecordStore, StoreError
 from gateway.inspector.stores.registry import open_store
@@ -43,7 +45,7 @@ def command() -> None:
 def export(config: Path | None, media: bool, wanted: Mapping[str, str]) -> int:
     """Write recorded exchanges to standard output, the oldest first. All filters that are given must match."""
     try:
-        with _opened(config) as store:
+        with _opened(config) as (store, _):
             records = oldest_first(store, Filter(**wanted))  # type: ignore[arg-type]
             chosen = (put_media_back(record, store.medium) for record in records) if media else records
             for piece in write_har(chosen):
@@ -68,11 +70,14 @@ def export(config: Path | None, media: bool, wanted: Mapping[str, str]) -> int:
 def import_(config: Path | None, file: Path) -> int:
     """Put the exchanges of a HAR file among the recorded ones, to look at them in the page.
 
-    An exchange that is there already, by its id, is left as it is.
+    Secrets are removed first, as from the gateway's own exchanges. An exchange that is there already, by its id, is
+    left as it is.
     """
     try:
-        with _opened(config) as store:
-            records = [record for record in read_har(file.read_bytes()) if store.get(record.id) is None]
+        with _opened(config) as (store, settings):
+            imported = ImportedRecords(settings, store.keep_medium)
+            found = read_har(file.read_bytes())
+            records = [imported.make(record) for record in found if store.get(record.id) is None]
             with bar("importing exchanges", len(records)) as done:
                 for start in range(0, len(records), _BATCH):
                     batch = records[start : start + _BATCH]
@@ -88,14 +93,15 @@ def import_(config: Path | None, file: Path) -> int:
 
 
 @contextmanager
-def _opened(config: Path | None) -> Iterator[RecordStore]:
-    """Open the store of the settings.
+def _opened(config: Path | None) -> Iterator[tuple[RecordStore, Inspector]]:
+    """Open the store of the settings, and return it with these.
 
     Raises:
         ConfigError: the settings are wrong. StoreError: they name no store that can be read.
     """
-    store = open_store(load(config).inspector)
+    settings = load(config).inspector
+    store = open_store(settings)
     if store is None:
         raise StoreError("The settings record no exchanges: set inspector.enabled to true, and -c to the file.")
     with closing(store):
-        yield store
+        yield store, settings

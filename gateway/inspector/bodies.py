@@ -11,7 +11,7 @@ from gateway.errors import GatewayError
 from gateway.observe.media import Keep, Known, shorten_media
 from gateway.observe.record import Body
 from gateway.observe.redaction import Redactor
-from gateway.observe.secrets import Secrets, is_secret_name
+from gateway.observe.secrets import Secrets, is_secret_name, may_hold_secret
 from gateway.proxy import content_coding
 from gateway.proxy.body_copy import BodyCopy, without_chunk_lines
 
@@ -19,6 +19,9 @@ _CONTENT = 256 * 1024 * 1024
 """Most bytes of a content that is decoded to be recorded."""
 _UNKNOWN_CODING = "Not recorded: its content coding can't be decoded."
 _CUT_CODING = "Not recorded: it is cut, and so its content coding can't be decoded."
+_MAY_HOLD_SECRET = "Not recorded: it is no text, and may hold a secret."
+_COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ", b"BZh", b"PK\x03\x04")
+"""First bytes of gzip, zstd, xz, bzip2 and zip. Such a body without `Content-Encoding` is not decompressed."""
 _SHORT = 4096
 """Longest body, in bytes, in which a medium is told by the name before it."""
 _MEDIA_NAMES = frozenset({b"data", b"bytes", b"url"})
@@ -87,14 +90,18 @@ class BodyMaker:
             if not (cut and error.end == len(content)):
                 return self._binary(content, size, found)
             text = content[: error.start].decode()
+        if "\0" in text and may_hold_secret(text.replace("\0", "")):  # UTF-16, which the cluster reads as well
+            return Body(size, omitted=_MAY_HOLD_SECRET)
         return Body(size, self._redactor.text(text, found))
 
     def is_plain(self, content: bytes | memoryview) -> bool:
         """Return True if a short body can have neither secrets nor media: JSON whose names are known to be harmless.
 
-        Each colon follows a name, also in strings of JSON, and there are no assignments.
+        Each colon follows a name, also in strings of JSON, and there are no assignments and schemes of authorization.
         """
         if len(content) > _SHORT or isinstance(content, memoryview) or self._redactor.has_rules or b"=" in content:
+            return False
+        if b"earer " in content or b"asic " in content:
             return False
         escapes = 2 if b"\\" in content else 0
         if escapes and b"\\u" in content:
@@ -127,9 +134,11 @@ class BodyMaker:
 
     def _binary(self, content: bytes, size: int, found: Secrets) -> Body:
         """Return a body that is no text, unless it may hold a secret: there is no way to remove that."""
-        text = content.decode("latin-1")
-        if self._redactor.text(text, found) != text or found.hide(text) != text:
-            return Body(size, omitted="Not recorded: it is no text, and may hold a secret.")
+        if content.startswith(_COMPRESSED):
+            return Body(size, omitted=_MAY_HOLD_SECRET)
+        text = content.decode("latin-1").replace("\0", "")
+        if may_hold_secret(text) or self._redactor.text(text, found) != text or found.hide(text) != text:
+            return Body(size, omitted=_MAY_HOLD_SECRET)
         return Body(size, base64.b64encode(content).decode("ascii"), "base64")
 
 

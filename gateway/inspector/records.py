@@ -13,6 +13,7 @@ from gateway.config.problems import ConfigError, ConfigProblem
 from gateway.errors import GatewayError
 from gateway.inspector.bodies import BodyMaker
 from gateway.inspector.conversation import find_conversation, run_content
+from gateway.inspector.found_secrets import without_secrets
 from gateway.inspector.heads import Head, HeadMaker
 from gateway.observe.json_path import read_path
 from gateway.observe.media import Keep
@@ -92,7 +93,7 @@ class RecordMaker:
         answered = self._answered(captured, bodies, found)
         rendered = self._render(captured, bodies, (forwarded or request).body, found)
         record = self._record(captured, offset, head, found, request, response, forwarded, rendered, answered)
-        return _without_secrets(record, found) if found else record
+        return without_secrets(record, found) if found else record
 
     def _record(
         self,
@@ -114,7 +115,7 @@ class RecordMaker:
             offset + started,
             captured.ended - started,
             captured.request.method.decode("ascii"),
-            self._redactor.target(captured.request.target, found),
+            found.hide(self._redactor.target(captured.request.target, found)),
             route.intent.value,
             captured.status,
             self._worker,
@@ -241,28 +242,6 @@ def describe(error: GatewayError) -> RecordedError:
         for problem in shown["problems"]
     )
     return RecordedError(shown["type"], shown["reason"], problems)
-
-
-def _without_secrets(record: ExchangeRecord, found: Secrets) -> ExchangeRecord:
-    """Return the record without the secrets of any of its texts in any other."""
-    changes: dict[str, HttpMessage | str] = {
-        name: hidden for name in ("target", "rendered") if (hidden := found.hide(text := getattr(record, name))) != text
-    }
-    for name in ("request", "forwarded", "response", "answered"):
-        message: HttpMessage | None = getattr(record, name)
-        if message is not None:
-            headers = tuple([(key, found.hide(value)) for key, value in message.headers])
-            body = _hide(message.body, found)
-            if body is not message.body or headers != message.headers:
-                changes[name] = HttpMessage(headers, body)
-    return msgspec.structs.replace(record, **changes) if changes else record
-
-
-def _hide(body: Body, found: Secrets) -> Body:
-    if not body.text or body.encoding:
-        return body
-    hidden = found.hide(body.text)
-    return body if hidden is body.text else msgspec.structs.replace(body, text=hidden)
 
 
 def make_redactor(settings: Inspector) -> Redactor:

@@ -19,8 +19,11 @@ from typing import Any, Literal, TextIO
 import structlog
 
 from gateway.observe.redact import describe_exception, mask, redact
+from gateway.observe.redaction import Redactor
+from gateway.observe.secrets import Secrets
 
 Logger = structlog.typing.FilteringBoundLogger
+_REDACTOR = Redactor()
 _FINISHED = ("event", "level", "timestamp", "exception")
 _OWN_FIELDS = frozenset(
     {"address", "again_in", "agent", "base64_bytes", "client_request_id", "codes", "connections"}
@@ -75,8 +78,14 @@ class _LineLogger(structlog.WriteLogger):
 def _show(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     for name, value in event.items():
         if name not in _FINISHED:
-            event[name] = redact(value, name)
+            event[name] = redact(value, name, _hide)
+        elif name == "exception":
+            event[name] = _hide(value)
     return event
+
+
+def _hide(text: str) -> str:
+    return _REDACTOR.text(text, Secrets())
 
 
 def _mask(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import hashlib
 import re
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from gateway.errors import GatewayError, Problem
+from gateway.observe.secrets import is_secret_name
 
-SECRET_WORDS = ("authorization", "cookie", "password", "passwd", "secret", "token", "api_key", "api-key", "apikey")
 LONGEST = 512
 
 _HIDDEN = "[hidden]"
@@ -40,12 +40,6 @@ _QUOTED = re.compile(r"""\"(?:[^"\\]|\\.)*\"|(?<!\w)'(?:[^'\\]|\\.)*'(?!\w)""")
 _INDEX = re.compile(r"[0-9]+")
 
 
-def is_secret(name: str) -> bool:
-    """Return True if a header, parameter or field of this name holds a secret."""
-    lowered = name.lower()
-    return any(word in lowered for word in SECRET_WORDS) or lowered.endswith("credential")
-
-
 def measure(data: str | bytes | bytearray | memoryview) -> str:
     """Return a text or payload as its length and the start of its SHA-256."""
     if isinstance(data, str):
@@ -63,17 +57,22 @@ def shorten(data: str | bytes | bytearray | memoryview) -> str:
     return data if isinstance(data, str) and len(data) <= LONGEST else measure(data)
 
 
-def redact(value: Any, name: str = "") -> Any:
-    """Return `value` with every secret hidden and every payload shortened, at any depth. name: its field or member."""
+def redact(value: Any, name: str = "", hide: Callable[[str], str] | None = None) -> Any:
+    """Return `value` with every secret hidden and every payload shortened, at any depth.
+
+    name: its field or member. hide: removes secrets from a text, such as JSON or the words of an error.
+    """
     if _is_hidden(value, name):
         return _HIDDEN
     match value:
-        case str() | bytes() | bytearray() | memoryview():
+        case str():
+            return shorten(value) if hide is None else shorten(hide(value))
+        case bytes() | bytearray() | memoryview():
             return shorten(value)
         case Mapping():
-            return {key: redact(item, str(key)) for key, item in value.items()}
+            return {key: redact(item, str(key), hide) for key, item in value.items()}
         case list() | tuple() | set() | frozenset():
-            return [redact(item) for item in value]
+            return [redact(item, "", hide) for item in value]
         case _:
             return value
 
@@ -118,8 +117,15 @@ def describe_error(error: GatewayError, payloads: bool) -> dict[str, Any]:
 def describe_problems(problems: Sequence[Problem], payloads: bool) -> list[dict[str, str]]:
     """Return problems for the log; see `describe_error`."""
     if payloads:
-        return [problem.as_dict() for problem in problems]
+        return [_show_problem(problem) for problem in problems]
     return [_describe_problem(problem) for problem in problems]
+
+
+def _show_problem(problem: Problem) -> dict[str, str]:
+    members = problem.as_dict()
+    if problem.received and any(map(is_secret_name, _PLACE_PART.findall(problem.place))):
+        members["received"] = _HIDDEN
+    return members
 
 
 def _describe_problem(problem: Problem) -> dict[str, str]:
@@ -152,7 +158,9 @@ def _trace(error: BaseException, seen: list[BaseException]) -> Iterator[str]:
 
 
 def _is_hidden(value: Any, name: str) -> bool:
-    return bool(name) and is_secret(name) and value is not None and not isinstance(value, (bool, int, float))
+    if not name or value is None or isinstance(value, bool) or not is_secret_name(name):
+        return False
+    return not (isinstance(value, (int, float)) and "token" in name.lower())
 
 
 def _mask_part(part: str) -> str:

@@ -7,6 +7,7 @@ also removed from the other texts of its exchange (`Secrets.hide`), such as an e
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,6 +23,8 @@ TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*(?:"|\\?\Z)|[{}\[\],:]|[^\s"{}\[\]
 _LITERALS = frozenset({"true", "false", "null"})
 _NUMBER = re.compile(r"-?[0-9][0-9.eE+-]*")
 _SIGNED = frozenset({"x-amz-signature", "x-amz-credential", "signature", "sig"})
+_SCHEMES = frozenset({"aws4-ecdsa-p256-sha256", "aws4-hmac-sha256", "apikey", "basic", "bearer", "digest", "negotiate"})
+"""Schemes of authorization that are shown. Any other may be a part of a secret."""
 _DEPTH = 8
 """Levels of JSON in strings of JSON that are read."""
 
@@ -59,9 +62,10 @@ class Redactor:
         lowered = name.lower()
         if not (is_secret_name(name) or lowered.startswith("aws-")):
             return self.text(value, found)
-        scheme, space, credentials = value.partition(" ")
-        if "authorization" in lowered and space:
+        scheme, _, credentials = value.partition(" ")
+        if "authorization" in lowered and scheme.lower() in _SCHEMES and credentials:
             found.add(credentials)
+            found.add(_password(scheme, credentials))
             return f"{scheme} {marker(credentials)}"
         for cookie in value.split(";") if "cookie" in lowered else ():
             found.add(cookie.partition("=")[2].strip())
@@ -195,8 +199,20 @@ def _hides_scalar(hidden: _Hidden, token: str) -> bool:
     return hidden.whole or (token not in _LITERALS and not (hidden.counts and _NUMBER.fullmatch(token)))
 
 
+def _password(scheme: str, credentials: str) -> str:
+    """Return the password of basic authentication (RFC 7617), or a signature; "" if there is none."""
+    if scheme.lower() != "basic":
+        return credentials.rpartition("Signature=")[2] if "Signature=" in credentials else ""
+    try:
+        return base64.b64decode(credentials, validate=True).decode().partition(":")[2]
+    except ValueError:
+        return ""
+
+
 def _quoted(value: str, found: Secrets) -> str:
     """Return the string in place of a value that is hidden whole. The strings in it are secrets too, but no names."""
+    if _NUMBER.fullmatch(value):
+        found.add(value)
     last = ""
     for match in TOKEN.finditer(value):
         if last and match[0] != ":":

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import re
 
-from gateway.observe.secrets import Secrets, is_secret_name, marker
+from gateway.observe.secrets import KEY_OWNERS, Secrets, is_secret_name, marker
 
 _NAME = (
     r"((?:authorization|cookie|passw(?:or)?d|secret|token|api[_-]?key|credential|access[_-]?key|private[_-]?key"
-    r"|passphrase)[\w.-]{0,64}+)"
+    rf"|passphrase|jwt|(?:{'|'.join(KEY_OWNERS)})[_-]?key)[\w.-]{{0,64}}+)"
 )
 _ASSIGNED = (
     re.compile(rf"(?i){_NAME}\s{{0,3}}[=:]\s{{0,3}}\"([^\"\\]{{1,4096}}+)"),
     re.compile(rf"(?i){_NAME}'?\s{{0,3}}[=:]\s{{0,3}}'([^'\\\r\n]{{1,4096}}+)"),
     re.compile(
         r"(?i)((?:authorization|cookie)[\w.-]{0,64}+)\s{0,3}[=:]\s{0,3}([^\s\"'\\{}\[\],][^\r\n\"\\{}\[\],]{0,4096}+)"
+    ),
+    re.compile(  # a part of multipart/form-data (RFC 7578): lines of its head, an empty line, its value
+        rf"(?i)form-data;[^\r\n]{{0,128}}name=\"{_NAME}\"[^\r\n]{{0,128}}"
+        r"(?:\r?\n[^\r\n]{1,128}){0,8}\r?\n\r?\n([^\r\n]{1,4096}+)"
     ),
     re.compile(rf"(?i){_NAME}\s{{0,3}}[=:]\s{{0,3}}([^\s&,;\"'<>{{}}\[\]\\()]{{1,4096}}+)"),
 )

@@ -17,11 +17,14 @@ class _Copied(Exchange):
 
     def begin(self, piece: bytes, complete: bool) -> None:
         """See `Exchange`."""
+        self._begin_copies()
+        self._copies[0].add(piece, complete)
+        super().begin(piece, complete)
+
+    def _begin_copies(self) -> None:
         capture = self._port.capture
         limit = capture.body_limit if capture is not None else 0
         self._copies = BodyCopy(limit), ResponseCopy(limit)
-        self._copies[0].add(piece, complete)
-        super().begin(piece, complete)
 
     def upload(self, piece: bytes, complete: bool) -> None:
         """See `Exchange`."""
@@ -45,6 +48,8 @@ class _Copied(Exchange):
     def captured(self, now: float) -> Captured:
         """See `Exchange`."""
         captured = super().captured(now)
+        if not hasattr(self, "_copies"):  # refused before `begin`: the first bytes of its body are not valid
+            self._begin_copies()
         request, response = self._copies
         chunk_lines = self.request.fields.chunked
         captured.bodies = Bodies(request, chunk_lines, response=response if response.head is not None else None)

@@ -47,6 +47,7 @@ def test_what_is_no_secret_is_unchanged(value: Any, write: Any) -> None:
         ("", True),
         ('{"a": "x: y"}', False),
         ('{"a": "x=y"}', False),
+        ('{"a": "send Bearer abc12345"}', False),
         ('{"data": "x"}', False),
         ('{"a":"","data": "x"}', False),
         ('{"a": "{\\"data\\": 1}"}', False),
@@ -70,6 +71,23 @@ def test_bodies_that_are_no_text_are_kept_unless_they_may_hold_a_secret() -> Non
     body = made(content + b"password=hunter2")
     assert body.text is None
     assert "secret" in body.omitted
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        gzip.compress(b'{"password": "hunter2"}', mtime=0),
+        b"\xbf\x68password\x67hunter2\xff",  # CBOR: {"password": "hunter2"}
+        *(
+            json.dumps({"password": "hunter2"}).encode(coding)
+            for coding in ("utf-16", "utf-16-le", "utf-16-be", "utf-32")
+        ),
+    ],
+)
+def test_other_encodings_of_json_that_hold_a_secret_are_not_kept(content: bytes) -> None:
+    body = made(content)
+    assert (body.text, body.size) == (None, len(content))
+    assert body.omitted == "Not recorded: it is no text, and may hold a secret."
 
 
 def test_content_codings() -> None:

@@ -19,7 +19,9 @@ from gateway.inspector.har_reader import read_har
 from gateway.inspector.pages import InspectorPages
 from gateway.inspector.stores.sqlite import SqliteStore
 from gateway.observe.record import Body, HttpMessage
+from gateway.observe.secrets import marker
 from tests.inspector.records import RECORD, get, record
+from tests.inspector.test_bodies import PNG
 
 IMAGE = b"an image"
 HASH = hashlib.sha256(IMAGE).hexdigest()
@@ -94,6 +96,31 @@ def test_exchanges_are_exported_and_imported(config: str, tmp_path: Path, capfdb
         assert capfdbinary.readouterr().err == b"%d exchanges imported\n" % number
     assert run(["har", "export", "-c", str(other)]) == 0
     assert read_har(capfdbinary.readouterr().out) == read_har(exported)
+
+
+def test_imported_exchanges_are_redacted(config: str, tmp_path: Path, capfdbinary: Any) -> None:
+    request = {
+        "method": "POST",
+        "url": "https://u:hunter21@host/a?api_key=hunter22",
+        "headers": [{"name": "Authorization", "value": "Basic dTpodW50ZXIyMw=="}, {"name": "A", "value": "hunter22"}],
+        "cookies": [{"name": "a", "value": "hunter24"}],
+        "postData": {"mimeType": "application/json", "text": json.dumps({"password": "hunter25", "data": PNG})},
+    }
+    content = {"size": 2, "mimeType": "text/plain", "text": "bm8gaHVudGVyMjU=", "encoding": "base64"}
+    response = {"status": 200, "headers": [{"name": "Set-Cookie", "value": "a=hunter26"}], "content": content}
+    entry = {"startedDateTime": "2026-01-01T00:00:00Z", "time": 1, "request": request, "response": response}
+    file = tmp_path / "x.har"
+    file.write_text(json.dumps({"log": {"version": "1.2", "entries": [entry]}}))
+    assert run(["har", "import", "-c", config, str(file)]) == 0
+    assert run(["har", "export", "-c", config]) == 0
+    exported = capfdbinary.readouterr().out
+    [found] = read_har(exported)
+    assert b"hunter2" not in exported
+    assert PNG[:80].encode() not in exported
+    assert dict(found.request.headers)["Authorization"] == f"Basic {marker('dTpodW50ZXIyMw==')}"
+    assert json.loads(found.request.body.text or "")["password"] == marker("hunter25")
+    assert found.response is not None
+    assert found.response.body.text == f"no {marker('hunter25')}"
 
 
 @pytest.mark.parametrize(

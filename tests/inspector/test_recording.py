@@ -95,6 +95,26 @@ async def test_bodies_of_passing_requests_by_choice(start_gateway: StartGateway,
     assert record.request.body.omitted == ""
 
 
+async def test_a_body_that_is_refused_at_its_first_bytes(start_gateway: StartGateway) -> None:
+    sink = MemorySink()
+    gateway = await start_gateway("http://127.0.0.1:9", UseCase(), BODIES, sinks=sink)
+    head = b"POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    answer = await send_request(gateway.data_port, head + b"no size\r\n")
+    [record] = await sink.wait_for()
+    assert answer.line == b"HTTP/1.1 400 Bad Request"
+    assert (record.status, record.request.body.omitted) == (400, "Cut: the rest did not arrive.")
+
+
+async def test_a_secret_in_the_path_of_a_line_is_hidden(start_gateway: StartGateway) -> None:
+    sink = MemorySink()
+    request = b"GET /a/YTpiYzpiYzpi HTTP/1.1\r\nHost: x\r\nX-Api-Key: YTpiYzpiYzpi\r\n\r\n"
+    async with RecordingUpstream() as upstream:
+        gateway = await start_gateway(upstream.url, UseCase(), ON, sinks=sink)
+        await send_request(gateway.data_port, request)
+        [record] = await sink.wait_for()
+    assert record.target == f"/a/{marker('YTpiYzpiYzpi')}"
+
+
 async def test_long_bodies_of_passing_requests_are_cut(start_gateway: StartGateway) -> None:
     sink = MemorySink()
     long = b'{"password": "' + b"secret words " * 400 + b'"}'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from pathlib import Path
 
@@ -47,6 +48,7 @@ async def test_the_store_of_the_settings_is_shown(start_gateway: StartGateway, t
                 assert [row["unified"] for row in (await answer.json())["adoption"]] == [1]
             other = settings_for(UPSTREAM, settings(tmp_path, "two"))
             await gateway.reload(other, configure("critical", "json"))
+            await asyncio.gather(*gateway._retiring)
     assert not list((tmp_path / "one").glob("*-wal"))  # the store that was replaced is closed
 
 

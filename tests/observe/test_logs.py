@@ -8,8 +8,9 @@ import pytest
 import structlog
 
 from gateway.app import build
+from gateway.errors import InvalidInput, Problem
 from gateway.observe.logs import configure, step
-from gateway.observe.redact import redact, shorten
+from gateway.observe.redact import describe_error, redact, shorten
 from gateway.ports import ExecuteCall, Forward
 from tests.conftest import settings_for
 from tests.proxy.use_case import UseCase
@@ -28,6 +29,23 @@ def test_secrets_are_hidden_at_any_depth() -> None:
         "password": hidden,
         "n": 1,
     }
+
+
+def test_secrets_are_hidden_in_texts_if_payloads_are_logged() -> None:
+    stream = io.StringIO()
+    log = configure("debug", "json", stream, payloads=True)
+    nested = json.dumps({"list": [json.dumps({"access_key": "hunter21"})]})
+    try:
+        raise ValueError("no user with password=hunter22")
+    except ValueError:
+        log.exception("internal error", parameters={"access_key": "hunter23", "deep": nested, "api_key": 12345678901})
+    problem = Problem("parameters.api_key", "It is too large", received="hunter24")
+    log.info("refused", **describe_error(InvalidInput.of([problem]), True), question="curl -H 'x-api-key: hunter25'")
+    shown = stream.getvalue()
+    assert "hunter2" not in shown
+    assert "12345678901" not in shown
+    assert "no user with password=[REDACTED length=8 " in shown
+    assert '"field": "parameters.api_key"' in shown
 
 
 def test_payloads_are_their_length_and_hash() -> None:

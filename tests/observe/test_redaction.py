@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, quote_plus
 
 import pytest
 from hypothesis import example, given
@@ -142,6 +142,10 @@ def test_the_structure_stays(value: Any) -> None:
         ('{"a": "{\\"b\\": \\"{\\\\\\"token\\\\\\": \\\\\\"hunter2\\\\\\"}\\"}"}', "hunter2"),
         ('{"password": 12345}', "12345"),
         ('{"a": "token: hunter2, \\n"}', "hunter2"),
+        ('{"parameters": {"openAI_key": "hunter2"}}', "hunter2"),
+        ("cohere_key=hunter2", "hunter2"),
+        ('{"jwt": "hunter2"}', "hunter2"),
+        ('--b\r\nContent-Disposition: form-data; name="password"\r\nA: b\r\n\r\nhunter2\r\n--b--', "hunter2"),
     ],
 )
 def test_secrets_that_are_no_members(text: str, secret: str) -> None:
@@ -156,6 +160,7 @@ def test_secrets_that_are_no_members(text: str, secret: str) -> None:
         '{"max_tokens": "500", "tokens": ["a"], "tokenizer": "standard", "token_count": {"a": 1}, "token": 5}',
         '{"password": null, "secret": true}',
         "the tokens of this text",
+        '{"aggregations": {"a": {"buckets": [{"key": "b"}], "after_key": {"a": "b"}, "partition_key": "c"}}}',
     ],
 )
 def test_counts_of_tokens_and_literals_are_shown(text: str) -> None:
@@ -164,7 +169,7 @@ def test_counts_of_tokens_and_literals_are_shown(text: str) -> None:
 
 def test_a_secret_is_hidden_in_the_other_texts_of_its_exchange() -> None:
     found = Secrets()
-    secret = f'{CANARY}"\\ü/?'
+    secret = f'{CANARY}"\\ü/? +'
     Redactor().text(json.dumps({"password": secret}), found)
     once = json.dumps(secret)
     for text in (
@@ -173,9 +178,34 @@ def test_a_secret_is_hidden_in_the_other_texts_of_its_exchange() -> None:
         json.dumps(once),
         json.dumps(secret, ensure_ascii=False),
         quote(secret, safe=""),
+        quote(secret, safe="").lower().replace(CANARY.lower(), CANARY),
+        quote_plus(secret),
+        once.replace("/", "\\/"),
+        json.dumps(once.replace("/", "\\/")),
     ):
         assert CANARY not in found.hide(text)
     assert found.hide("nothing of it") == "nothing of it"
+
+
+@pytest.mark.parametrize(
+    ("line", "secret"),
+    [
+        (b"Authorization: Basic dXNlcjpDYW5hcnkwZjYx", "Canary0f61"),
+        (b"Authorization: AWS4-HMAC-SHA256 Credential=a/b, SignedHeaders=host, Signature=Canary0f61", "Canary0f61"),
+    ],
+)
+def test_parts_of_credentials_are_hidden_in_other_texts(line: bytes, secret: str) -> None:
+    found = Secrets()
+    Redactor().headers([line], found)
+    assert found.hide(f"no user with {secret}") == f"no user with {marker(secret)}"
+
+
+def test_a_number_that_is_a_secret_is_hidden_in_other_texts() -> None:
+    found = Secrets()
+    Redactor().text('{"api_key": 557983897352909}', found)
+    shown = found.hide('{"a": 557983897352909, "b": "\\"557983897352909\\"", "c": 5579838973529091}')
+    hidden = marker("557983897352909")
+    assert json.loads(shown) == {"a": hidden, "b": f'"{hidden}"', "c": 5579838973529091}
 
 
 @pytest.mark.parametrize(
@@ -184,6 +214,9 @@ def test_a_secret_is_hidden_in_the_other_texts_of_its_exchange() -> None:
         (b"Authorization: Basic YTpiYzpi", ("Authorization", f"Basic {marker('YTpiYzpi')}")),
         (b"authorization:abc", ("authorization", marker("abc"))),
         (b"Cookie: a=CanarySecret; b=2", ("Cookie", marker("a=CanarySecret; b=2"))),
+        (b"Authorization: CanarySecret x", ("Authorization", marker("CanarySecret x"))),
+        (b"Ocp-Apim-Subscription-Key: x", ("Ocp-Apim-Subscription-Key", marker("x"))),
+        (b"X-Id-Jwt: x", ("X-Id-Jwt", marker("x"))),
         (b"aws-anything: x", ("aws-anything", marker("x"))),
         (b"X-Amz-Security-Token: x", ("X-Amz-Security-Token", marker("x"))),
         (b"X-Api-Key: x", ("X-Api-Key", marker("x"))),
@@ -201,6 +234,7 @@ def test_headers(line: bytes, shown: tuple[str, str]) -> None:
         (b"/a/b?pretty", "/a/b?pretty"),
         (b"/a?q=x%20y&b", "/a?q=x%20y&b"),
         (b"/a?X-Amz-Signature=abc&x=1", f"/a?X-Amz-Signature={quote(marker('abc'), safe='[]=')}&x=1"),
+        (b"/a?jwt=abc", f"/a?jwt={quote(marker('abc'), safe='[]=')}"),
         (b"/a?api%5fkey=a%20b", f"/a?api%5fkey={quote(marker('a b'), safe='[]=')}"),
     ],
 )

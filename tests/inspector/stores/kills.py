@@ -136,7 +136,8 @@ def _check_audit(place: Path, wanted: set[str]) -> None:
     """Check that all lines but a last one are whole records."""
     audit = audit_file(place)
     ids = []
-    for path in [*audit.full_files(), audit.path]:
+    files = [*audit.full_files(), audit.path] if audit.path.exists() else []  # none before the first batch
+    for path in files:
         *lines, end = path.read_bytes().split(b"\n")
         assert path == audit.path or not end, f"{path} ends with a part of a line"
         for line in lines:
