@@ -358,7 +358,7 @@ async def test_owner_that_is_not_unicode(store: OpenSearchStore) -> None:
     ("fault", "error", "reason"),
     [
         ("refused", StoreUnavailable, "can't be reached"),
-        ("stall", StoreUnavailable, "did not answer within 0.2 s"),
+        ("stall", StoreUnavailable, "did not answer within 2 s"),
         ("forbidden", StoreUnavailable, "answered 403: security_exception no permissions .* the permissions that docs"),
         ("too large", TooLargeForStore, "does not take a request of this size"),
         ("text", StoreUnavailable, "did not answer with JSON"),
@@ -368,7 +368,8 @@ async def test_owner_that_is_not_unicode(store: OpenSearchStore) -> None:
 async def test_faults_have_an_error_of_their_own(
     server: OpenSearchServer, fault: Fault, error: type[StoreError], reason: str
 ) -> None:
-    store = store_on(server, "index", seconds=0.2, username="gateway", password=Secret("hunter2"))
+    seconds = 2.0 if fault == "stall" else 30.0  # only a stalled answer is late
+    store = store_on(server, "index", seconds=seconds, username="gateway", password=Secret("hunter2"))
     await store.start()
     server.counted_from_now()
     server.faults[0] = fault
