@@ -31,7 +31,7 @@ _LARGE = 4 * 1024 * 1024
 _MANY = 2048
 """No more exchanges are gathered."""
 _TURN = 0.002
-"""Seconds after which the event loop's thread gets its turn, which it would otherwise wait a switch interval for.
+"""Seconds of work after which the thread pauses as long, so that the event loop gets its turn, unless much waits.
 
 Each change of threads costs as much as a record: the other one's data have left the processor's caches.
 """
@@ -154,7 +154,7 @@ class Recorder:
                 self._drop("fault")
             self._done += size
             if time.monotonic() - turn > _TURN:
-                time.sleep(0)
+                time.sleep(0 if self._gather.is_set() else _TURN)
                 turn = time.monotonic()
         return records
 
