@@ -1,7 +1,7 @@
 """``make bench-capture``: CPU time of the whole gateway process a request, with and without recording, in turns.
 
 Each ratio is the median of the rounds' ratios of on to off, so that a machine whose speed drifts does not matter. Exits
-with 1 where a ratio is above its limit.
+with 1 where a ratio is above its limit, or exchanges were dropped.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import statistics
 import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,7 @@ class Rounds:
             for number in range(rounds):
                 self._round(gateways, number % 2 == 1)
                 print(f"round {number + 1} of {rounds} done", file=sys.stderr, flush=True)
+            self.dropped = _read_dropped(self._admin["on"])
         finally:
             for gateway in gateways.values():
                 gateway.stop()
@@ -76,7 +78,14 @@ class Rounds:
     def _start(self, name: str, upstream: int) -> Process:
         port = free_port()
         command = [sys.executable, "-P", "-m", "gateway", "serve", "--upstream", f"http://127.0.0.1:{upstream}"]
-        command += ["--listen", f"127.0.0.1:{port}", "--admin", "127.0.0.1:0", "--log-level", "warning"]
+        command += [
+            "--listen",
+            f"127.0.0.1:{port}",
+            "--admin",
+            f"127.0.0.1:{self._admin[name]}",
+            "--log-level",
+            "warning",
+        ]
         state = {"XDG_STATE_HOME": str(self._folder / name), "PYTHONPATH": str(Path(__file__).parent.parent)}
         process = Process(name, [*command, *self._arguments[name]], port, state)
         process.wait_until_up()
@@ -99,6 +108,13 @@ class Rounds:
         before = process.cpu()
         answers, _ = counted(process.port, ask, self._seconds, self._load_core, self._folder)
         return (_settled(process) - before) / max(answers, 1)
+
+
+def _read_dropped(admin: int) -> float:
+    """Return how many exchanges a gateway has not recorded. admin: its port."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{admin}/metrics") as answer:
+        lines = answer.read().decode().splitlines()
+    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith("mlc_gateway_records_dropped_total"))
 
 
 def _settled(process: Process) -> float:
@@ -141,13 +157,14 @@ def main() -> None:
         rounds = Rounds(Path(folder), arguments.seconds, on)
         rounds.run(arguments.rounds)
     limits, what = (RECORDING, "recording") if arguments.traces is None else (TRACING, f"{arguments.traces:.0%} traced")
-    failed = False
+    failed = rounds.dropped > 0
     print(f"| request | CPU without | with {what} | limit |\n|---|---|---|---|")
     for load in LOADS:
         ratio, limit = statistics.median(rounds.ratios[load]), limits.get(load)
         failed |= limit is not None and ratio > limit
         shown = f"{limit:.2f}" if limit is not None else ""
         print(f"| {load} | {statistics.median(rounds.micros[load]):.0f} µs | {ratio:.2f} | {shown} |")
+    print(f"Exchanges that were dropped: {rounds.dropped:.0f}")
     sys.exit(failed)
 
 

@@ -36,9 +36,12 @@ class BodyMaker:
         self._keep = keep
         self._plain: dict[bytes, bool] = {}
         self._known: Known = []
+        self._checked: tuple[bytes | memoryview, bool] = b"", True
+        """The content that was checked last, and whether it is plain."""
 
     def forget(self) -> None:
-        """Release the media of the exchange, whose record is made."""
+        """Release the bodies of the exchange, whose record is made."""
+        self._checked = b"", True
         if self._known:
             self._known = []
 
@@ -99,6 +102,11 @@ class BodyMaker:
 
         Each colon follows a name, also in strings of JSON, and there are no assignments and schemes of authorization.
         """
+        if content is not self._checked[0]:
+            self._checked = content, self._has_plain_names(content)
+        return self._checked[1]
+
+    def _has_plain_names(self, content: bytes | memoryview) -> bool:
         if len(content) > _SHORT or isinstance(content, memoryview) or self._redactor.has_rules or b"=" in content:
             return False
         if b"earer " in content or b"asic " in content:

@@ -22,14 +22,19 @@ from gateway.observe.record import ExchangeRecord
 from gateway.observe.redact import describe_exception
 from gateway.proxy.capture import Captured
 
-GATHER = 0.02
-"""Seconds in which exchanges are gathered, so that the thread wakes fifty times a second at most."""
+GATHER = 0.1
+"""Seconds in which exchanges are gathered, unless they are large: the thread wakes ten times a second."""
 _BATCH = 256
 """Most records that a sink gets at a time."""
 _LARGE = 4 * 1024 * 1024
-"""Bytes of exchanges whose records a sink gets at a time; one exchange may be larger."""
-_TURN = 16
-"""Records after which the event loop's thread gets its turn, which it would otherwise wait a switch interval for."""
+"""Bytes of exchanges whose records a sink gets at a time; one exchange may be larger. No more are gathered."""
+_MANY = 2048
+"""No more exchanges are gathered."""
+_TURN = 0.002
+"""Seconds of work after which the thread pauses as long, so that the event loop gets its turn, unless much waits.
+
+Each change of threads costs as much as a record: the other one's data have left the processor's caches.
+"""
 _LOG_EVERY = 60.0
 
 
@@ -68,6 +73,7 @@ class Recorder:
         self._maker = RecordMaker(settings, os.getpid(), keep, read_usage, bodies)
         self._queue: deque[tuple[Captured, int]] = deque()
         self._taken = self._done = 0  # bytes; each is written by one thread only
+        self._many, self._large = min(_MANY, settings.queue // 2), min(_LARGE, settings.queue_bytes // 2)
         self._awake = self._stopping = False
         self._wake = threading.Event()
         self._gather = threading.Event()
@@ -103,7 +109,8 @@ class Recorder:
         """See `Capture`."""
         size = captured.bodies.size if captured.bodies is not None else 0
         queue = self._queue
-        if len(queue) >= self.settings.queue or self._taken - self._done + size > self.settings.queue_bytes:
+        waiting = self._taken - self._done + size
+        if len(queue) >= self.settings.queue or waiting > self.settings.queue_bytes:
             self._metrics.record_dropped("queue")
             return
         self._taken += size
@@ -111,6 +118,8 @@ class Recorder:
         if not self._awake:
             self._awake = True
             self._wake.set()
+        if (waiting > self._large or len(queue) > self._many) and not self._gather.is_set():
+            self._gather.set()
 
     # In the thread
 
@@ -119,6 +128,8 @@ class Recorder:
             self._wake.wait()
             self._wake.clear()
             self._gather.wait(GATHER)
+            if not self._stopping:
+                self._gather.clear()
             while self._queue:
                 self._record(self._next())
             self._awake = False
@@ -131,7 +142,8 @@ class Recorder:
         """Make the records of the next exchanges: some hundred, or one that is large."""
         records: list[ExchangeRecord] = []
         total = 0
-        offset = time.time() - time.monotonic()
+        turn = time.monotonic()
+        offset = time.time() - turn
         while self._queue and len(records) < _BATCH and total < _LARGE:
             captured, size = self._queue.popleft()
             total += size
@@ -141,8 +153,9 @@ class Recorder:
                 self._log.exception("internal error", request_id=captured.id)
                 self._drop("fault")
             self._done += size
-            if len(records) % _TURN == 0:
-                time.sleep(0)
+            if time.monotonic() - turn > _TURN:
+                time.sleep(0 if self._gather.is_set() else _TURN)
+                turn = time.monotonic()
         return records
 
     def _record(self, records: list[ExchangeRecord]) -> None:

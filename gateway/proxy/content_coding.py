@@ -87,6 +87,8 @@ def whole_content(head: ResponseHead, body: bytes, limit: int) -> bytes:
 
 def response_codings(head: ResponseHead) -> list[str]:
     """Return the values of a response's Content-Encoding fields."""
+    if b"content-encoding" not in head.raw.lower():
+        return []
     return [value.decode("latin-1") for name, value in head.pairs() if name.lower() == b"content-encoding"]
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from gateway.app import Gateway
+from gateway.inspector import recorder
 from gateway.inspector.store import StoreError
 from gateway.observe.record import Delivery, ExchangeRecord
 from gateway.observe.secrets import marker
@@ -323,6 +324,21 @@ async def test_the_bytes_that_wait_are_bounded(start_gateway: StartGateway) -> N
         await sink.wait_for(2)
         await send_request(gateway.data_port, post(body, EXECUTE))
         await sink.wait_for(3)
+
+
+@pytest.mark.parametrize(
+    ("few", "requests"), [({"queue": 3}, [GET] * 2), ({"queue_bytes": 10_000}, [post(b" " * 6000, EXECUTE)])]
+)
+async def test_what_could_fill_the_queue_is_not_gathered(
+    start_gateway: StartGateway, monkeypatch: pytest.MonkeyPatch, few: dict[str, int], requests: list[bytes]
+) -> None:
+    monkeypatch.setattr(recorder, "GATHER", 3600.0)
+    sink = MemorySink()
+    async with RecordingUpstream() as upstream:
+        gateway = await start_gateway(upstream.url, UseCase(), {"inspector": {"enabled": True, **few}}, sinks=sink)
+        for request in requests:
+            await send_request(gateway.data_port, request)
+        await sink.wait_for(len(requests))
 
 
 async def test_a_sink_that_fails_does_not_keep_the_others_from_recording(start_gateway: StartGateway) -> None:

@@ -117,6 +117,13 @@ def test_types_are_told_by_the_first_bytes(start: bytes, kind: str) -> None:
     assert word(data, kind).encode() in shorten_media(b'{"bytes": "%b"}' % base64.b64encode(data))
 
 
+@pytest.mark.parametrize("over", range(-51, 52, 3))
+def test_sizes_near_those_of_the_windows(over: int) -> None:
+    data = (PNG + bytes(range(256)) * 1000)[: 2 * 49_152 + over]
+    body = b'{"data": "%b", "and": "A="}' % base64.b64encode(data)
+    assert shorten_media(body).decode() == f'{{"data": "{word(data, "image/png")}", "and": "A="}}'
+
+
 def test_a_medium_that_is_known_is_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
     data = PNG + bytes(range(256)) * 1000
     encoded = base64.b64encode(data)

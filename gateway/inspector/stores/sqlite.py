@@ -26,7 +26,7 @@ from gateway.inspector.stores.encoding import decode_content, decode_head, encod
 from gateway.inspector.stores.media_files import MediaFiles
 from gateway.inspector.stores.sqlite_files import RecordFiles, RecordReader
 from gateway.inspector.stores.sqlite_filter import condition
-from gateway.inspector.stores.sqlite_tables import DATABASE, INSERT, columns, open_database
+from gateway.inspector.stores.sqlite_tables import DATABASE, columns, insert, open_database
 from gateway.observe.record import ExchangeRecord
 from gateway.storage.paths import UnusableFile, expand, state_directory
 from gateway.storage.sqlite import ForeignFile, error_code, transaction
@@ -79,8 +79,7 @@ class SqliteStore:
         with self._writer.use() as connection:
             with transaction(connection, "IMMEDIATE"):
                 file, start, new = self._files.append(connection, parts, self._clock())
-                values = [(*row, file, start + place, head, size) for row, place, head, size in rows]
-                connection.executemany(INSERT, values)
+                insert(connection, [(*row, file, start + place, head, size) for row, place, head, size in rows])
                 connection.execute(
                     "UPDATE files SET bytes = ?, last = (SELECT max(position) FROM exchanges) WHERE number = ?",
                     (start + place, file),

@@ -10,7 +10,8 @@ for a range of positions; ``words_1`` and so on are the indexes themselves.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 
 from gateway.observe.record import Delivery, ExchangeRecord
@@ -51,12 +52,27 @@ _FORMAT = Format(
 )
 _NO_DELIVERY = Delivery()
 
-INSERT = f"INSERT INTO exchanges VALUES (NULL{', ?' * 19})"
+_ROWS = 50
+"""Rows of one INSERT. SQLite before 3.32 takes 999 values (https://www.sqlite.org/limits.html)."""
+_VALUES = f"(NULL{', ?' * 19})"
+INSERT = f"INSERT INTO exchanges VALUES {_VALUES}"
+_INSERT_MANY = f"INSERT INTO exchanges VALUES {', '.join([_VALUES] * _ROWS)}"
 
 
 def open_database(directory: Path) -> sqlite3.Connection:
     """Open the file of a directory, or make it, for use by several threads. Errors as `open_file`."""
     return open_file(directory / DATABASE, _FORMAT, check_same_thread=False)
+
+
+def insert(connection: sqlite3.Connection, rows: Sequence[tuple[object, ...]]) -> None:
+    """Insert rows of ``exchanges``, from ``id`` to ``size``.
+
+    Most rows are inserted by statements of `_ROWS` rows, because Python changes threads around each statement.
+    """
+    whole = len(rows) - len(rows) % _ROWS
+    for start in range(0, whole, _ROWS):
+        connection.execute(_INSERT_MANY, list(chain.from_iterable(rows[start : start + _ROWS])))
+    connection.executemany(INSERT, rows[whole:])
 
 
 def columns(record: ExchangeRecord) -> tuple[object, ...]:

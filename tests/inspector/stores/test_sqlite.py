@@ -15,6 +15,7 @@ from gateway.config.inspector import SqliteExchanges
 from gateway.inspector.store import Filter, StoreError
 from gateway.inspector.stores import sqlite as module
 from gateway.inspector.stores import sqlite_retention as retention
+from gateway.inspector.stores import sqlite_tables
 from gateway.inspector.stores import sqlite_words as words
 from gateway.inspector.stores.sqlite import SqliteStore
 from gateway.observe.record import Body, ExchangeRecord, HttpMessage
@@ -150,11 +151,19 @@ def test_a_failed_write_leaves_nothing(open_store: Callable[..., SqliteStore], m
     store = open_store()
     store.add(numbered(1))
     with monkeypatch.context() as patch:
-        patch.setattr(module, "INSERT", "INSERT INTO no_such_table VALUES (1)")
+        patch.setattr(sqlite_tables, "INSERT", "INSERT INTO no_such_table VALUES (1)")
         with pytest.raises(StoreError, match="no such table"):
             store.add(numbered(2))
     store.add(numbered(3))
     assert [store.get(id_) for id_ in "123"] == [*numbered(1), None, *numbered(3)]
+
+
+def test_a_large_batch_keeps_its_order(open_store: Callable[..., SqliteStore]) -> None:
+    store = open_store()
+    batch = numbered(*range(120))
+    store.add(batch)
+    assert [row.record.id for row in store.newer(Filter(), 0, 200)] == [record.id for record in batch]
+    assert [store.get(record.id) for record in batch] == batch
 
 
 def test_a_wait_for_other_processes_has_a_limit(open_store: Callable[..., SqliteStore]) -> None:
