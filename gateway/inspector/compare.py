@@ -18,11 +18,11 @@ IGNORED = (
     "headers.content-encoding",
     "headers.keep-alive",
     "headers.transfer-encoding",
-    "headers.x-mlc-gateway-request-id",
+    "headers.x-mlc-*",
     "headers.x-opaque-id",
     "body.took",
 )
-"""Fields that differ between two equal responses: times, ids, and how the body was sent."""
+"""Fields that differ between two equal responses: times, ids, how the body was sent, what a gateway adds."""
 _LONGEST = 200
 
 
