@@ -47,7 +47,8 @@ def repeatable(record: ExchangeRecord, medium: Medium) -> Repeatable:
             headers.append((name, value))
     body = record.request.body
     missing: list[str] = []
-    if body.omitted:
+    chunked = any(name.lower() == "transfer-encoding" for name, _ in record.request.headers)
+    if body.omitted and (body.text is not None or body.size or chunked):
         missing.append(body.omitted)
     elif body.text is None and body.size:
         missing.append("The body of the request was not recorded (inspector.passthrough: bodies).")
