@@ -51,6 +51,9 @@ class Rounds:
     def __init__(self, folder: Path, seconds: float, on: Mapping[str, Any]) -> None:
         self._folder, self._seconds = folder, seconds
         self._arguments = settings(folder, on)
+        self._admin = {name: free_port() for name in self._arguments}
+        self.dropped = 0.0
+        """Exchanges that were not recorded."""
         cores = sorted(os.sched_getaffinity(0))
         self._load_core, self._proxy_core = {cores[0]}, {cores[-1]}
         self.ratios: dict[str, list[float]] = {what: [] for what in LOADS}
@@ -78,14 +81,8 @@ class Rounds:
     def _start(self, name: str, upstream: int) -> Process:
         port = free_port()
         command = [sys.executable, "-P", "-m", "gateway", "serve", "--upstream", f"http://127.0.0.1:{upstream}"]
-        command += [
-            "--listen",
-            f"127.0.0.1:{port}",
-            "--admin",
-            f"127.0.0.1:{self._admin[name]}",
-            "--log-level",
-            "warning",
-        ]
+        command += ["--listen", f"127.0.0.1:{port}", "--admin", f"127.0.0.1:{self._admin[name]}"]
+        command += ["--log-level", "warning"]
         state = {"XDG_STATE_HOME": str(self._folder / name), "PYTHONPATH": str(Path(__file__).parent.parent)}
         process = Process(name, [*command, *self._arguments[name]], port, state)
         process.wait_until_up()
