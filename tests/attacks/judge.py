@@ -18,14 +18,10 @@ from tests.attacks.stage import Stage
 
 AIM, MOST = 0.020, 0.050
 """Seconds: what the 99th percentile of another client's pings should be, and must be, at most."""
-REST = 5.0
-"""Seconds after which all must be as before."""
 LEFT = 64 * MEBIBYTE
 """Bytes by which resident memory of a worker may stay larger: what the allocator keeps for later."""
-ENDED = 2.0
-"""Seconds within which an idle gateway must end after SIGTERM."""
 _ROUND = 60.0
-"""Seconds after which a round of an attack is given up."""
+"""Seconds after which a round of an attack, or a request after it, is given up."""
 _AFTER = 150
 """Requests at the same time after an attack that must all be answered: more than there are connections upstream."""
 
@@ -35,7 +31,8 @@ class Size:
     """How large a run is.
 
     pings: how many, `interval` seconds apart. scale: of the attacks. timed: judge latencies. keepalive: seconds for
-    which idle connections to the cluster stay open, so that all is as before after them at the earliest.
+    which idle connections to the cluster stay open, so that all is as before after them at the earliest. rest: seconds
+    after which all must be as before. end: seconds within which an idle gateway must end after SIGTERM.
     """
 
     pings: int = 200
@@ -43,6 +40,8 @@ class Size:
     scale: float = 1.0
     timed: bool = True
     keepalive: float = 1.0
+    rest: float = 5.0
+    end: float = 2.0
 
 
 @dataclass
@@ -93,7 +92,7 @@ async def judge(attack: Attack, stage: Stage, size: Size) -> Outcome:
     target = stage.target(size.scale)
     try:
         if attack.ends:
-            await _drained(attack, stage, target, outcome)
+            await _drained(attack, stage, target, outcome, size)
         else:
             await _pinged(attack, stage, target, outcome, size)
     except OSError as exc:
@@ -108,12 +107,12 @@ async def judge(attack: Attack, stage: Stage, size: Size) -> Outcome:
     return outcome
 
 
-async def _drained(attack: Attack, stage: Stage, target: Target, outcome: Outcome) -> None:
+async def _drained(attack: Attack, stage: Stage, target: Target, outcome: Outcome, size: Size) -> None:
     """An attack that ends the gateway by itself."""
     async with asyncio.timeout(_ROUND):
         await attack.run(target)
     target.rounds = 1
-    await _wait_for_end(stage, outcome, 10.0)
+    await _wait_for_end(stage, outcome, 5 * size.end)
 
 
 async def _pinged(attack: Attack, stage: Stage, target: Target, outcome: Outcome, size: Size) -> None:
@@ -139,7 +138,7 @@ async def _pinged(attack: Attack, stage: Stage, target: Target, outcome: Outcome
     await _check_requests(stage, outcome)
     most = before.memory + LEFT * stage.setup.workers
     now, outcome.rest = await asyncio.to_thread(
-        wait_for_rest, stage.gateway, stage.admin, most, before.descriptors, REST
+        wait_for_rest, stage.gateway, stage.admin, most, before.descriptors, size.rest
     )
     outcome.left = (now.memory - before.memory) / MEBIBYTE
     outcome.descriptors = now.descriptors - before.descriptors
@@ -154,7 +153,7 @@ async def _pinged(attack: Attack, stage: Stage, target: Target, outcome: Outcome
         outcome.faults.append(f"{outcome.in_flight} requests stayed in flight")
     if attack.fresh:
         stage.terminate()
-        await _wait_for_end(stage, outcome, ENDED)
+        await _wait_for_end(stage, outcome, size.end)
 
 
 async def _wait_for_end(stage: Stage, outcome: Outcome, seconds: float) -> None:
@@ -218,7 +217,7 @@ async def _check_requests(stage: Stage, outcome: Outcome) -> None:
 
     async def one(_: int) -> None:
         try:
-            async with asyncio.timeout(15):
+            async with asyncio.timeout(_ROUND):
                 status = str(await other.ask(get("/slow/100/100")))
         except (OSError, TimeoutError) as exc:
             status = type(exc).__name__
