@@ -31,7 +31,6 @@ from gateway.observe.record import (
 from gateway.observe.redact import describe_error
 from gateway.observe.redaction import Redactor
 from gateway.observe.secrets import Secrets
-from gateway.ports import Answer
 from gateway.proxy.capture import Bodies, Captured
 from gateway.proxy.routes import Intent
 from gateway.recent import Recent
@@ -209,13 +208,16 @@ class RecordMaker:
     def _answered(self, captured: Captured, bodies: Bodies, found: Secrets) -> HttpMessage | None:
         """Return what the client got, if it is not the cluster's response."""
         answer, error = captured.answer, captured.error
-        if answer is None and error is None:
-            return None if bodies.relayed is None else HttpMessage((), self._bodies.make(bodies.relayed, (), found))
         if error is not None:
-            answer = Answer(error.status, {}, msgspec.json.encode(error.body()))
-        assert answer is not None
-        headers = tuple((name, self._redactor.header(name, value, found)) for name, value in answer.headers.items())
-        return HttpMessage(headers or _JSON, self._bodies.make((answer.body,), (), found))
+            return HttpMessage(_JSON, self._bodies.make((msgspec.json.encode(error.body()),), (), found))
+        body = bodies.relayed if answer is None else [answer.body]
+        if body is None:
+            return None
+        headers = () if captured.head is None else self._heads.headers(captured.head.lines, found)
+        if answer is not None:
+            added = answer.headers.items()
+            headers += tuple((name, self._redactor.header(name, value, found)) for name, value in added)
+        return HttpMessage(headers or _JSON, self._bodies.make(body, (), found))
 
 
 def _steps(captured: Captured, bodies: Bodies) -> tuple[Step, ...]:

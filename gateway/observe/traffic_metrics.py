@@ -81,7 +81,6 @@ class TrafficMetrics(Collector):
         yield CounterMetricFamily(
             "mlc_gateway_client_received_bytes", "Bytes received from clients.", self.received.size
         )
-        yield _counter("mlc_gateway_records_dropped", "Exchanges that were not recorded.", "reason", self.dropped)
         yield _counter("mlc_gateway_session_turns", "Turns of gateway memory.", "outcome", self.turns)
         found = self.lookups
         outcomes = {"cached": found.cached, "read": found.read, "failed": found.failed}

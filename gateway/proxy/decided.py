@@ -161,13 +161,12 @@ class DecidedExchange(Exchange):
             self.refuse(self._port.log.internal_error(self))
             return
         self._task = None
-        if answer is None:
-            head = head_with_length(head, len(body), limits, changed=False)
-        else:
-            self.answer = answer
-            self._added, body = answer.headers, answer.body
-            head = head_with_length(head, len(body), limits)
-        super().on_head(head, body, True)
+        changed = answer is not None and answer.body != body
+        if answer is not None:
+            self._added = answer.headers
+            if changed:
+                self.answer, body = answer, answer.body
+        super().on_head(head_with_length(head, len(body), limits, changed), body, True)
 
     def _leave_unread(self) -> None:
         """Prepare to send a response as it came, because the use case can't read it.

@@ -173,7 +173,20 @@ async def test_a_finished_response_is_recorded_as_it_came_and_as_it_went(start_g
         [record] = await sink.wait_for()
     assert (text_of(record, "response"), text_of(record, "answered")) == ("before", "after")
     assert record.answered is not None
-    assert record.answered.headers == (("X-A", "b"),)
+    names = ("Content-Type", "Content-Length", "X-A")
+    assert record.answered.headers == tuple(zip(names, ("application/json", "5", "b"), strict=True))
+
+
+async def test_headers_that_are_added_to_a_held_response_are_no_other_answer(start_gateway: StartGateway) -> None:
+    async def finish(status: int, body: bytes) -> Answer:
+        return Answer(status, {"X-A": "b"}, body)
+
+    sink = MemorySink()
+    async with RecordingUpstream([response(b"before")]) as upstream:
+        gateway = await start_gateway(upstream.url, UseCase(Forward([b"{}"], finish=finish)), ON, sinks=sink)
+        await send_request(gateway.data_port, post(b"{}", EXECUTE))
+        [record] = await sink.wait_for()
+    assert (text_of(record, "response"), text_of(record, "answered")) == ("before", None)
 
 
 async def test_an_event_stream_is_recorded(start_gateway: StartGateway) -> None:
@@ -189,6 +202,8 @@ async def test_an_event_stream_is_recorded(start_gateway: StartGateway) -> None:
         [record] = await sink.wait_for()
     assert text_of(record, "response") == "data: old\n\ndata: 2\n\n"
     assert text_of(record, "answered") == "data: new\n\ndata: 2\n\ndata: end\n\n"
+    assert record.answered is not None
+    assert ("Content-Type", "text/event-stream") in record.answered.headers
 
 
 async def test_a_refusal_is_recorded_with_what_was_known(start_deployment: StartDeployment) -> None:

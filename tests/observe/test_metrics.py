@@ -33,6 +33,13 @@ def values(gateway: Gateway, name: str) -> dict[str, float]:
     return {",".join(re.findall(r'"(.*?)"', labels)): float(value) for labels, value in lines}
 
 
+async def test_no_metric_is_described_twice(start_gateway: StartGateway) -> None:
+    """Prometheus' own check of a page (`promtool check metrics`) fails at the second description."""
+    gateway = await start_gateway("http://127.0.0.1:1", UseCase())
+    described = re.findall(r"^# HELP (\S+)", gateway.metrics.render().decode(), re.MULTILINE)
+    assert len(described) == len(set(described))
+
+
 async def test_refusals_are_counted_by_code_or_type(start_deployment: StartDeployment) -> None:
     deployment = await start_deployment()
     gateway = deployment.gateway
