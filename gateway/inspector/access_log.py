@@ -30,6 +30,8 @@ class AccessLog:
     def __init__(self, style: Literal["json", "apache"], path: str) -> None:
         self._format: Callable[[ExchangeRecord], str] = json_line if style == "json" else apache_line
         self._path = path
+        self._cut = False
+        """The last line is not whole, as the disk was full."""
 
     def add(self, records: Sequence[ExchangeRecord]) -> None:
         """Write a line for each record.
@@ -40,17 +42,24 @@ class AccessLog:
         data = "".join(f"{self._format(record)}\n" for record in records).encode("ascii")
         try:
             if not self._path:
-                _write(_STDOUT, data)
+                self._write(_STDOUT, data)
                 return
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
             descriptor = os.open(self._path, flags, 0o640)
             try:
-                _write(descriptor, data)
+                self._write(descriptor, data)
             finally:
                 os.close(descriptor)
         except OSError as error:
             where = self._path or "standard output"
             raise StoreError(f"the access log {where} can't be written: {error.strerror or error}") from error
+
+    def _write(self, descriptor: int, data: bytes) -> None:
+        """Write all of `data`, on a line of its own; a file usually takes it at once."""
+        view = memoryview(b"\n" + data if self._cut else data)
+        while view:
+            view = view[os.write(descriptor, view) :]
+            self._cut = bool(view)
 
     def keep_medium(self, sha256: str, media_type: str, data: bytes) -> None:
         """Do nothing: a line has no media."""
@@ -136,10 +145,3 @@ def _encode(text: str) -> bytes:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
         return text.encode("utf-8", "replace")
-
-
-def _write(descriptor: int, data: bytes) -> None:
-    """Write all of `data`; a file takes it at once."""
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]

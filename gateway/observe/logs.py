@@ -27,10 +27,10 @@ _REDACTOR = Redactor()
 _FINISHED = ("event", "level", "timestamp", "exception")
 _OWN_FIELDS = frozenset(
     {"address", "again_in", "agent", "base64_bytes", "client_request_id", "codes", "connections"}
-    | {"events", "failures", "generation", "input", "intent", "kind", "made", "media", "messages", "method"}
-    | {"node", "notices", "opaque_id", "path", "pid", "problems", "provider", "reason", "request_id"}
+    | {"events", "failures", "generation", "http", "input", "intent", "kind", "made", "media", "messages", "method"}
+    | {"node", "notices", "opaque_id", "outcome", "path", "pid", "problems", "provider", "reason", "request_id"}
     | {"s", "seconds", "session", "sessions", "setting", "status", "step", "still_valid", "strategy", "tag", "tls"}
-    | {"told_by", "trace_id", "type", "worker", "workers"}
+    | {"told_by", "trace_id", "type", "used_slots", "worker", "workers"}
 )
 
 

@@ -185,7 +185,7 @@ async def test_auto_says_that_it_uses_the_index_where_there_are_no_containers(
     assert (await store.append(key(), turn(), 0)).turns == 1
     await store.close()
     [line] = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
-    assert (line["event"], line["level"]) == ("memory_kept_in_index", "warning")
+    assert (line["event"], line["level"]) == ("memory kept in index", "warning")
     assert reason in line["reason"]
 
 

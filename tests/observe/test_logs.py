@@ -1,21 +1,25 @@
 from __future__ import annotations
 
+import ast
 import base64
 import io
 import json
+from pathlib import Path
 
 import pytest
 import structlog
 
+import gateway
 from gateway.app import build
 from gateway.errors import InvalidInput, Problem
-from gateway.observe.logs import configure, step
+from gateway.observe.logs import _FINISHED, _OWN_FIELDS, configure, step
 from gateway.observe.redact import describe_error, redact, shorten
 from gateway.ports import ExecuteCall, Forward
 from tests.conftest import settings_for
 from tests.proxy.use_case import UseCase
 from tests.wire import RecordingUpstream, send_request
 
+LEVELS = ("debug", "info", "warning", "error", "exception")
 IMAGE = base64.b64encode(bytes(range(256)) * 20).decode()
 
 
@@ -79,6 +83,20 @@ def test_levels_below_the_configured_one_are_silent() -> None:
     stream = io.StringIO()
     step(configure("info", "json", stream), "mapped")
     assert stream.getvalue() == ""
+
+
+def test_fields_of_the_gateway_itself_are_shown() -> None:
+    """A field that is not listed is logged as its length and hash, which nobody can read."""
+    masked = {
+        f"{path}:{call.lineno}: {field.arg}"
+        for path in Path(gateway.__file__).parent.rglob("*.py")
+        if "log." in (text := path.read_text("utf-8"))
+        for call in ast.walk(ast.parse(text))
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in LEVELS
+        for field in call.keywords
+        if field.arg not in {*_OWN_FIELDS, *_FINISHED, "exc_info", None}
+    }
+    assert not masked
 
 
 async def test_requests_are_logged_with_the_clients_id_and_without_its_secrets() -> None:

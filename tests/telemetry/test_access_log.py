@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import resource
 from pathlib import Path
 
 import pytest
@@ -112,6 +113,22 @@ def test_lines_are_appended_and_the_file_may_be_rotated(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="can't be written: Is a directory"):
         AccessLog("json", str(tmp_path)).add([RUN])
+
+
+def test_a_line_after_a_full_disk_is_whole(tmp_path: Path) -> None:
+    log = AccessLog("json", str(tmp_path / "access.log"))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
+    try:
+        with pytest.raises(StoreError, match="can't be written"):
+            log.add([record(id="cut")])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    log.add([record(id="a")])
+    log.add([record(id="b")])
+    cut, *whole = (tmp_path / "access.log").read_text().splitlines()
+    assert len(cut) == 100
+    assert [json.loads(line)["request_id"] for line in whole] == ["a", "b"]
 
 
 def test_standard_output(capfd: pytest.CaptureFixture[str]) -> None:

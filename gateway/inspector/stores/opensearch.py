@@ -88,7 +88,7 @@ class OpenSearchSink:
             self._changed.notify()
         self._thread.join()
         if self._lost:
-            self._log.warning("inspector_exchanges_lost", made=self._lost, reason=self._reason)
+            self._log.warning("exchanges lost", made=self._lost, reason=self._reason)
 
     # On the thread
 

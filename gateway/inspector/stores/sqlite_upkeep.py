@@ -71,4 +71,4 @@ class RecordingStore(SqliteStore):
         """Log a failure once, until there is another one, or none."""
         if reason != self._reported:
             self._reported = reason
-            self._log.warning("inspector_upkeep_failed", reason=reason)
+            self._log.warning("upkeep failed", reason=reason)

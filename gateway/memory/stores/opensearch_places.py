@@ -54,7 +54,7 @@ class Places:
                 ) from None
             if not lacks_containers(error):
                 raise
-            self._log.warning("memory_kept_in_index", reason=str(error))
+            self._log.warning("memory kept in index", reason=str(error))
             return self.at(INDEX)
 
     def at(self, place: str) -> Messages:

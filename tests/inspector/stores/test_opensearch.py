@@ -265,4 +265,4 @@ async def test_close_while_the_cluster_is_gone(server: StreamServer, open_sink: 
         sink = OpenSearchSink(settings, structlog.get_logger(), (3600.0,))
         sink.add(numbered(1))
         await wait_for(asyncio.to_thread(sink.close))
-    assert [(line["event"], line["made"]) for line in logs] == [("inspector_exchanges_lost", 1)]
+    assert [(line["event"], line["made"]) for line in logs] == [("exchanges lost", 1)]

@@ -88,4 +88,4 @@ def test_a_failure_is_logged_once_until_it_changes(tmp_path: Path) -> None:
             store.wait_for_rounds(3)
         store.close()
     assert [line["reason"] for line in logs] == ["disk is full", "disk is gone", "disk is gone"]
-    assert {line["event"] for line in logs} == {"inspector_upkeep_failed"}
+    assert {line["event"] for line in logs} == {"upkeep failed"}
