@@ -12,7 +12,7 @@ from aiohttp.typedefs import Handler
 
 from gateway.config.schema import Secret
 from gateway.errors import GatewayError
-from gateway.inspector.access import INSPECTOR, Access
+from gateway.inspector.access import INSPECTOR, Access, Unauthorized
 from gateway.observe.logs import Logger
 from gateway.proxy import error_responses
 
@@ -28,13 +28,6 @@ class NotFound(GatewayError):
 
     status = 404
     type = "NotFound"
-
-
-class Unauthorized(GatewayError):
-    """The admin port's page needs its token."""
-
-    status = 401
-    type = "Unauthorized"
 
 
 class Pages(Protocol):
@@ -86,12 +79,10 @@ def build_application(pages: Pages, log: Logger) -> web.Application:
             reason = "This page shows conversations and needs a token: set listen.admin_token."
             return error_responses.respond(Unauthorized(reason), request_id="")
         if pages.token and not request.raw_path.startswith(_HEALTH) and not _knows(request, pages.token):
-            refusal = Unauthorized(
+            reason = (
                 "This page needs a token: send `Authorization: Bearer <token>` with the value of listen.admin_token."
             )
-            response = error_responses.respond(refusal, request_id="")
-            response.headers["WWW-Authenticate"] = "Bearer"
-            return response
+            return error_responses.respond(Unauthorized(reason), request_id="")
         return await handler(request)
 
     application = web.Application(middlewares=[report_errors, require_token])

@@ -39,6 +39,8 @@ def command(once: bool, as_json: bool, port: int | None) -> int:
     first = port if port is not None else 0 if once else _PORT
     try:
         return asyncio.run(_demo(show, first, once))
+    except BrokenPipeError:
+        raise  # click ends the command
     except OSError as error:
         sys.stderr.write(f"The demo can't start: {error}; choose another port with --port, or any with --port 0.\n")
         return 1

@@ -43,6 +43,13 @@ _HEADERS = {
 }
 
 
+class Unauthorized(GatewayError):
+    """The page needs the token of the admin port."""
+
+    status = 401
+    type = "Unauthorized"
+
+
 class Forbidden(GatewayError):
     """The request may come from another web page."""
 
@@ -73,6 +80,7 @@ class Access:
 
         Raises:
             Forbidden: it may come from another web page.
+            Unauthorized: it came without the token, and not from a browser.
         """
         place = request.match_info.route.resource
         if self._is_private or (has_token and self._token()):
@@ -175,10 +183,14 @@ def _check_origin(request: web.Request) -> None:
 
 
 def _ask_for_login(request: web.Request) -> web.Response:
+    """Send a browser to the login.
+
+    Raises:
+        Unauthorized: it is another program.
+    """
     if "text/html" in request.headers.get("Accept", ""):
         return web.Response(status=303, headers={"Location": f"{LOGIN}?{urlencode({'next': request.path_qs})}"})
-    reason = f"The inspector needs a token: log in at {LOGIN}, or send `Authorization: Bearer <token>`."
-    return web.json_response({"error": {"type": "Unauthorized", "reason": reason}, "status": 401}, status=401)
+    raise Unauthorized(f"The inspector needs a token: log in at {LOGIN}, or send `Authorization: Bearer <token>`.")
 
 
 def _wanted_page(page: str) -> str:

@@ -29,14 +29,14 @@ async def bind(host: str, port: int, *, shared: bool = False) -> list[socket.soc
     connections among those that listen (SO_REUSEPORT).
 
     Raises:
-        OSError: the host is unknown or the port is taken.
+        OSError: the host is unknown or the port is taken; its text names both.
     """
     if host.startswith(UNIX):
         return [_bind_unix(host.removeprefix(UNIX))]
     loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     bound: list[socket.socket] = []
     try:
+        found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         for family, kind, protocol, _, address in dict.fromkeys(found):
             one = socket.socket(family, kind, protocol)
             bound.append(one)
@@ -48,10 +48,10 @@ async def bind(host: str, port: int, *, shared: bool = False) -> list[socket.soc
                 one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             one.bind((address[0], port or bound[0].getsockname()[1], *address[2:]))
             port = one.getsockname()[1]
-    except OSError:
+    except OSError as error:
         for one in bound:
             one.close()
-        raise
+        raise OSError(f"{host}:{port} can't be opened: {error.strerror}") from error
     return bound
 
 

@@ -22,9 +22,9 @@ class InternalError(GatewayError):
 
 
 def respond(error: GatewayError, request_id: str, *, close: bool = False) -> web.Response:
-    """Return the response for `error` on the admin port.
+    """Return the response for `error` through aiohttp.
 
-    request_id: "" if no request was read. close: the connection cannot be used any more.
+    request_id: "" on the admin port. close: the connection cannot be used any more.
     """
     response = web.Response(
         status=error.status,
@@ -33,6 +33,8 @@ def respond(error: GatewayError, request_id: str, *, close: bool = False) -> web
     )
     if request_id:
         response.headers[REQUEST_ID] = request_id
+    if error.status == 401:  # RFC 9110, 15.5.2
+        response.headers["WWW-Authenticate"] = "Bearer"
     if error.retry_after:
         response.headers["Retry-After"] = str(error.retry_after)
     if close:
@@ -103,7 +105,7 @@ def late(what: str) -> RequestTimeout:
 def encode_error(error: GatewayError, request_id: str, *, close: bool, bodyless: bool = False) -> bytes:
     """Return the response for `error` as bytes for the data port.
 
-    request_id: "" if no request was read. close: the connection ends with it. bodyless: it responds to a HEAD.
+    close: the connection ends with it. bodyless: it responds to a HEAD.
     """
     again = {"Retry-After": str(error.retry_after)} if error.retry_after else {}
     own = Answer(error.status, again, msgspec.json.encode(error.body()))
@@ -115,9 +117,7 @@ def encode(answer: Answer, request_id: str, *, close: bool, bodyless: bool = Fal
     lines = [f"HTTP/1.1 {answer.status} {_phrase(answer.status)}"]
     if answer.body and "Content-Type" not in answer.headers:
         lines.append("Content-Type: application/json; charset=UTF-8")
-    lines.append(f"Content-Length: {len(answer.body)}")
-    if request_id:
-        lines.append(f"{REQUEST_ID}: {request_id}")
+    lines += (f"Content-Length: {len(answer.body)}", f"{REQUEST_ID}: {request_id}")
     lines += (f"{name}: {value}" for name, value in answer.headers.items())
     if close:
         lines.append("Connection: close")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from random import getrandbits
 from typing import Protocol
 
 from gateway.config.schema import Limits
@@ -26,7 +25,7 @@ from gateway.proxy.dispatch import Dispatcher
 from gateway.proxy.interfaces import Client
 from gateway.proxy.lifecycle import Lifecycle
 from gateway.proxy.relayed_head import encode_chunk, relayed_head
-from gateway.proxy.request_log import RequestLog
+from gateway.proxy.request_log import RequestLog, new_id
 from gateway.proxy.routes import WRITES, Route
 from gateway.upstream.client import Upstream
 from gateway.upstream.nodes import may_retry
@@ -40,11 +39,6 @@ _BODY_WAIT = 0.2
 # Module constants, because an attribute of an Enum takes four times as long to look up.
 _WAITING, _SENT, _ANSWERED, _TUNNEL, _FINISHED = state.Exchange
 SEND, _ANSWER, _SWITCH, _FINISH = (EXCHANGE.on(event) for event in ExchangeEvent)
-
-
-def new_id() -> str:
-    """Return an id that no other request has, of any gateway: 16 hexadecimal digits. It is no secret."""
-    return f"{getrandbits(64):016x}"
 
 
 class ExchangePort(Protocol):

@@ -55,8 +55,9 @@ def origin(server: TestServer) -> dict[str, str]:
 @pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer wrong"}, {"Cookie": "mlc_inspector=wrong"}])
 async def test_nothing_is_shown_without_the_token(server: TestServer, path: str, headers: dict[str, str]) -> None:
     async with ClientSession(headers=headers) as session, session.get(server.make_url(path)) as answer:
-        assert answer.status == 401
+        assert (answer.status, answer.headers["WWW-Authenticate"]) == (401, "Bearer")
         assert exchanges.QUESTION not in await answer.text()
+        assert (await answer.json())["error"]["root_cause"][0]["type"] == "Unauthorized"
 
 
 @pytest.mark.parametrize("path", [path for path in PRIVATE if not path.endswith("live")])

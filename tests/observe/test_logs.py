@@ -110,6 +110,7 @@ async def test_requests_are_logged_with_the_clients_id_and_without_its_secrets()
         await send_request(gateway.data_port, b"GET /_cat?token=t0k3n HTTP/1.1\r\n" + head + b"\r\n")
         call = b"POST /_plugins/_ml/agents/a/_execute HTTP/1.1\r\n"
         await send_request(gateway.data_port, call + head + b"Content-Length: 6\r\n\r\nsecret")
+        refused = await send_request(gateway.data_port, b"GET / HTTP/1.1\r\n\r\n")
         await gateway.stop()
     written = stream.getvalue()
     lines = [json.loads(line) for line in written.splitlines()]
@@ -121,6 +122,8 @@ async def test_requests_are_logged_with_the_clients_id_and_without_its_secrets()
     assert all(line["client_request_id"] == "mine" and line["opaque_id"] for line in requests)
     [failure] = [line for line in lines if line["event"] == "internal error"]
     assert failure["request_id"] == requests[1]["request_id"]
+    *_, refusal = [line for line in lines if line["event"] == "refused"]
+    assert refused.values("x-request-id") == [refusal["request_id"].encode()]
     assert "raise self.answer\nbuiltins.RuntimeError: [4 characters, sha256 " in failure["exception"]
     assert "boom" not in failure["exception"]
     assert not any(secret in written for secret in ("c2VjcmV0", "t0k3n", "secret"))
