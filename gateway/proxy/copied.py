@@ -36,7 +36,10 @@ class _Copied(Exchange):
         """See `RequestOwner`."""
         copy = self._copies[1]
         copy.begin(head, self.outbound.decode)
-        copy.add(piece, complete)
+        if head.status == 101:  # what follows belongs to a tunnel
+            copy.add(b"", True)
+        else:
+            copy.add(piece, complete)
         super().on_head(head, piece, complete)
 
     def on_body(self, piece: bytes, complete: bool) -> None:

@@ -179,11 +179,16 @@ class Exchange:
         self._fail(error)
 
     def client_lost(self) -> None:
-        """End the exchange because the client is gone. In a tunnel, what it sent last still reaches the cluster."""
-        if self._state is _TUNNEL and self.outbound.connection is not None:
+        """End the exchange because the client is gone, which is the usual end of a tunnel.
+
+        What the client sent last in a tunnel still reaches the cluster.
+        """
+        tunnel = self._state is _TUNNEL
+        if tunnel and self.outbound.connection is not None:
             self.outbound.connection.close()
         self.abandon()
-        self.status = 0
+        if not tunnel:
+            self.status = 0
         self._finish()
 
     def client_ended(self) -> bool:

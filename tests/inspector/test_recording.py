@@ -20,6 +20,8 @@ from gateway.observe.record import Delivery, ExchangeRecord
 from gateway.observe.secrets import marker
 from gateway.ports import Answer, Forward
 from tests.conftest import StartGateway, settings_for
+from tests.exactness.table import get
+from tests.exactness.test_upgrade import UPGRADE, echo
 from tests.execute.conftest import StartDeployment, start_deployment
 from tests.inspector.sinks import MemorySink
 from tests.proxy.test_finish import chunked, response
@@ -141,6 +143,20 @@ async def test_passing_requests_are_left_out_by_choice(start_gateway: StartGatew
         await send_request(gateway.data_port, post(b"{}", EXECUTE))
         [record] = await sink.wait_for()
     assert record.intent == "execute"
+
+
+async def test_a_tunnel_that_its_client_ends_is_not_cut(start_gateway: StartGateway) -> None:
+    sink = MemorySink()
+    async with RecordingUpstream(script=echo) as upstream:
+        gateway = await start_gateway(upstream.url, UseCase(), BODIES, sinks=sink)
+        reader, writer = await asyncio.open_connection("127.0.0.1", gateway.data_port)
+        writer.write(get(b"/socket", *UPGRADE))
+        await reader.readuntil(b"hello")
+        writer.close()
+        [record] = await sink.wait_for()
+    assert (record.status, text_of(record, "response")) == (101, "")
+    assert record.response is not None
+    assert record.response.body.omitted == ""
 
 
 async def test_an_agent_run_is_recorded_before_and_after(start_gateway: StartGateway) -> None:
