@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import click
 
@@ -12,6 +13,25 @@ from gateway.cli.exit_codes import EXIT_CODES, exit_codes
 
 FILE = click.Path(path_type=Path, readable=False)
 """A file name. The command that opens the file reports what is wrong with it."""
+
+
+class _Url(click.ParamType[str]):
+    """The address of a server, without a query."""
+
+    name = "url"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the address; fail on one without scheme or host."""
+        try:
+            parts = urlsplit(value)
+        except ValueError:
+            parts = urlsplit("")
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+            self.fail(f"{value!r} is not an address such as http://127.0.0.1:9200.", param, ctx)
+        return str(value)
+
+
+URL = _Url()
 
 
 class ClusterOption(click.Option):

@@ -86,9 +86,12 @@ def import_(config: Path | None, file: Path) -> int:
                         done()
     except InvalidHar as error:
         return fail("har import", 2, f"{file}: {error}")
-    except (ConfigError, StoreError, OSError) as error:
+    except OSError as error:
+        return fail("har import", 2, f"{file} can't be read: {error.strerror}")
+    except (ConfigError, StoreError) as error:
         return fail("har import", 2, str(error))
-    sys.stderr.write(f"{len(records)} exchanges imported\n")
+    there = f"; {known} were there already" if (known := len(found) - len(records)) else ""
+    sys.stderr.write(f"{len(records)} exchanges imported{there}\n")
     return 0
 
 

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import click
 import msgspec
@@ -20,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gateway.cli.command import FILE, Command
+from gateway.cli.command import FILE, URL, Command
 from gateway.cli.memory_store import bar
 from gateway.cli.output import fail, print_json
 from gateway.inspector.compare import IGNORED
@@ -41,7 +40,7 @@ _MOST_ROWS = 50
     "replay", cls=Command, short_help="Send the requests of a HAR file again, and compare.", examples=_EXAMPLES
 )
 @click.argument("file", type=FILE, metavar="FILE")
-@click.option("--to", "url", required=True, metavar="URL", help="Where to send them: a gateway or a cluster.")
+@click.option("--to", "url", required=True, type=URL, metavar="URL", help="Where to send them: a gateway or a cluster.")
 @click.option("--dry-run", is_flag=True, help="Show what would be sent, and send nothing.")
 @click.option("--allow-execute", is_flag=True, help="Also run agents: their tools may act, their LLMs cost money.")
 @click.option("--compare", is_flag=True, help="Show what differs from the recorded responses.")
@@ -68,7 +67,9 @@ def command(file: Path, url: str, dry_run: bool, compare: bool, user: str | None
     options = _options(url, user, values)
     try:
         records = read_har(file.read_bytes())
-    except (InvalidHar, OSError) as error:
+    except OSError as error:
+        return fail("replay", 2, f"{file} can't be read: {error.strerror}")
+    except InvalidHar as error:
         return fail("replay", 2, f"{file}: {error}")
     results = [_planned(record, options) for record in records] if dry_run else asyncio.run(_send(records, options))
     as_json = as_json or not sys.stdout.isatty()
@@ -81,9 +82,6 @@ def command(file: Path, url: str, dry_run: bool, compare: bool, user: str | None
 
 
 def _options(url: str, user: str | None, values: dict[str, Any]) -> Options:
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-        raise click.BadParameter(f"{url!r} is no address such as http://127.0.0.1:9200.", param_hint="--to")
     headers: dict[str, str] = {}
     for given in values["headers"]:
         name, colon, value = given.partition(":")

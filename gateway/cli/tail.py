@@ -15,11 +15,12 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from gateway.cli.command import Command
+from gateway.cli.command import URL, Command
 from gateway.cli.filters import filter_options
 from gateway.cli.output import fail, printable
 from gateway.inspector.event_stream import Event, read_events
 from gateway.migrate.gateways import ADMIN_TOKEN
+from gateway.observe.connect_errors import describe_connect_error
 
 _EXAMPLES = """\
 mlc-gateway tail
@@ -38,7 +39,7 @@ class CanNotFollow(Exception):
 
 @click.command("tail", cls=Command, short_help="Print the exchanges of a running gateway.", examples=_EXAMPLES)
 @click.option(
-    "--gateway", "url", default="http://127.0.0.1:9601", metavar="URL",
+    "--gateway", "url", type=URL, default="http://127.0.0.1:9601", metavar="URL",
     help=f"Admin port of the gateway (default: http://127.0.0.1:9601). {ADMIN_TOKEN} holds its token.",
 )  # fmt: skip
 @filter_options
@@ -94,10 +95,10 @@ async def _events(url: str, filters: Mapping[str, str]) -> AsyncIterator[Event]:
                         yield event
                 reason = "the gateway ended the connection"
             except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+                why = describe_connect_error(error)
                 if not connected:
-                    reason = f"{url} can't be reached ({type(error).__name__}). Is it the admin port?"
-                    raise CanNotFollow(reason) from None
-                reason = f"the connection is lost ({type(error).__name__})"
+                    raise CanNotFollow(f"{url} can't be reached: {why}. Is it the admin port?") from None
+                reason = f"the connection is lost: {why}"
             seconds = _RETRY[min(failures, len(_RETRY) - 1)]
             failures += 1
             sys.stderr.write(f"{reason}; connecting again in {seconds:g} s\n")

@@ -30,14 +30,13 @@ _UNKNOWN_HOST = "cluster.invalid"
 
 
 def write_har(records: Iterable[ExchangeRecord]) -> Iterator[bytes]:
-    """Yield the JSON of a HAR file, entry by entry, in the order of `records`."""
+    """Yield the JSON of a HAR file, entry by entry, in the order of `records`; nothing before the first is read."""
     creator = {"name": "mlc-gateway", "version": __version__}
-    yield b'{"log": {"version": "1.2", "creator": %b, "entries": [' % msgspec.json.encode(creator)
-    comma = b"\n"
+    before = start = b'{"log": {"version": "1.2", "creator": %b, "entries": [\n' % msgspec.json.encode(creator)
     for record in records:
-        yield comma + msgspec.json.encode(entry_of(record))
-        comma = b",\n"
-    yield b"\n]}}\n"
+        yield before + msgspec.json.encode(entry_of(record))
+        before = b",\n"
+    yield (start if before is start else b"\n") + b"]}}\n"
 
 
 def entry_of(record: ExchangeRecord) -> dict[str, Any]:

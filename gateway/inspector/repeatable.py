@@ -86,5 +86,7 @@ def _with_media(content: bytes, medium: Medium, missing: list[str]) -> bytes:
 
     content = _MEDIA.sub(put_back, content)
     if absent:
-        missing.append(f"{absent} media were not kept. Record requests with `inspector.media: keep` to repeat them.")
+        missing.append(
+            f"{absent} media are missing. `inspector.media: keep` keeps them; `har export --media` writes them to a file."
+        )
     return content

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from gateway.config.policy import Guardrail
+from gateway.observe.connect_errors import describe_connect_error
 
 GROUP = "mlc_gateway.guardrails"
 """The group of entry points. The value of each is a function, plain or async, from a document to a verdict."""
@@ -92,7 +93,8 @@ class Webhook:
                     raise HookFailed("error", f"its server answered {response.status}, not 200")
                 answer = await _read(response, most)
         except (aiohttp.ClientError, OSError) as error:
-            raise HookFailed("error", f"its server can't be reached ({type(error).__name__})") from None
+            why = describe_connect_error(error) if isinstance(error, OSError) else type(error).__name__
+            raise HookFailed("error", f"its server can't be reached: {why}") from None
         try:
             return read_verdict(msgspec.json.decode(answer))
         except msgspec.DecodeError:

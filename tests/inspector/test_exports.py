@@ -22,6 +22,7 @@ from gateway.observe.record import Body, HttpMessage
 from gateway.observe.secrets import marker
 from tests.inspector.records import RECORD, get, record
 from tests.inspector.test_bodies import PNG
+from tests.wire import reserved
 
 IMAGE = b"an image"
 HASH = hashlib.sha256(IMAGE).hexdigest()
@@ -80,6 +81,29 @@ def config(tmp_path: Path) -> str:
     return str(file)
 
 
+def test_nothing_is_exported_by_a_wrong_filter(config: str, capfd: Any) -> None:
+    assert run(["har", "export", "-c", config, "--status", "abc"]) == 2
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err.startswith("mlc-gateway har export: --status: 'abc' is neither")
+
+
+def test_errors_are_in_words(config: str, capfd: Any) -> None:
+    with reserved() as port:
+        address = f"http://127.0.0.1:{port}"
+        for command, message in (
+            (["har", "import", "-c", config, "no.har"], "no.har can't be read: No such file or directory\n"),
+            (["replay", "no.har", "--to", address], "no.har can't be read: No such file or directory\n"),
+            (
+                ["tail", "--gateway", address],
+                f"{address} can't be reached: connection refused. Is it the admin port?\n",
+            ),
+            (["tail", "--gateway", "a:9601"], "'a:9601' is not an address such as http://127.0.0.1:9200.\n"),
+        ):
+            assert run(command) == 2
+            assert capfd.readouterr().err.endswith(f": {message}")
+
+
 def test_exchanges_are_exported_and_imported(config: str, tmp_path: Path, capfdbinary: Any) -> None:
     _fill(tmp_path / "exchanges").close()
     assert run(["har", "export", "-c", config, "--media", "--path", "_execute"]) == 0
@@ -91,9 +115,9 @@ def test_exchanges_are_exported_and_imported(config: str, tmp_path: Path, capfdb
     file.write_bytes(exported)
     other = tmp_path / "other.yaml"
     other.write_text(json.dumps({"inspector": {"enabled": True, "sqlite": {"directory": str(tmp_path / "other")}}}))
-    for number in (2, 0):  # the second time, both are there
+    for report in (b"2 exchanges imported\n", b"0 exchanges imported; 2 were there already\n"):
         assert run(["har", "import", "-c", str(other), str(file)]) == 0
-        assert capfdbinary.readouterr().err == b"%d exchanges imported\n" % number
+        assert capfdbinary.readouterr().err == report
     assert run(["har", "export", "-c", str(other)]) == 0
     assert read_har(capfdbinary.readouterr().out) == read_har(exported)
 

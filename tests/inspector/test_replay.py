@@ -184,8 +184,8 @@ def test_a_server_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--to", "127.0.0.1:9200"], "is no address such as"),
-        (["--to", "http://x?y"], "is no address such as"),
+        (["--to", "127.0.0.1:9200"], "is not an address such as"),
+        (["--to", "http://x?y"], "is not an address such as"),
         (["--to", "http://x", "--header", "a"], "is not NAME:VALUE"),
         (["--to", "http://x", "--rate", "0"], "0"),
     ],
