@@ -193,6 +193,7 @@ def _draw(record: ExchangeRecord, tab: str, with_llm: bool, filters: str) -> str
     values: dict[str, Any] = {"comparison": None, "side": None, "bars": [], "ticks": [], "media": []}
     if tab == "overview":
         values.update(bars=view.timeline(record), ticks=list(view.ticks(record)), media=view.all_media(record))
+        values["help"] = view.find_help(record)
     elif tab == "request":
         values["comparison"] = view.compare_request(record, with_llm and bool(record.rendered))
     elif tab == "response":

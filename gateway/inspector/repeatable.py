@@ -87,6 +87,6 @@ def _with_media(content: bytes, medium: Medium, missing: list[str]) -> bytes:
     content = _MEDIA.sub(put_back, content)
     if absent:
         missing.append(
-            f"{absent} media are missing. `inspector.media: keep` keeps them; `har export --media` writes them to a file."
+            f"{absent} media are missing: `inspector.media: keep` keeps them, `har export --media` writes them too."
         )
     return content

@@ -84,6 +84,16 @@ def timeline(record: ExchangeRecord) -> list[Bar]:
     ]
 
 
+def find_help(record: ExchangeRecord) -> str:
+    """Return what the gateway's error told the client to do; "" if it told nothing, or was not recorded."""
+    if record.error is None or record.answered is None:
+        return ""
+    try:
+        return str(json.loads(record.answered.body.text or "")["error"]["help"])
+    except (ValueError, LookupError, TypeError):
+        return ""
+
+
 def parts(record: ExchangeRecord) -> dict[str, Body]:
     """Return the bodies of an exchange by their names in addresses."""
     messages: dict[str, HttpMessage | None] = {

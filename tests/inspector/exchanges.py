@@ -19,6 +19,7 @@ from gateway.observe.record import (
     Usage,
 )
 
+UPGRADE = "upgrade the agent with mlc-gateway upgrade Zk81support"
 PICTURE = (Path(gateway.demo.__file__).parent / "assets" / "visitors.png").read_bytes()
 PICTURE_HASH = hashlib.sha256(PICTURE).hexdigest()
 MARK = f"[MEDIA type=image/png length={len(PICTURE)} sha256={PICTURE_HASH}]"
@@ -91,7 +92,7 @@ def image_request(number: int = 1, started: float = 1_760_000_000.0, **values: A
 def refused(number: int, started: float) -> ExchangeRecord:
     problem = RecordedProblem("MEDIA_NEEDS_UPGRADE", "input[1].source", "this agent's connector has no place for media")
     error = RecordedError("UndeliverableContent", f"[input[1].source] {problem.reason}", (problem,))
-    body = {"error": {"type": error.type, "reason": error.reason}, "status": 400}
+    body = {"error": {"type": error.type, "reason": error.reason, "help": UPGRADE}, "status": 400}
     return image_request(
         number,
         started,

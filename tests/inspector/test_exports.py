@@ -90,13 +90,13 @@ def test_nothing_is_exported_by_a_wrong_filter(config: str, capfd: Any) -> None:
 
 def test_errors_are_in_words(config: str, capfd: Any) -> None:
     with reserved() as port:
-        address = f"http://127.0.0.1:{port}"
+        address, why = f"http://127.0.0.1:{port}", "connection refused. Is it the admin port?\n"
         for command, message in (
             (["har", "import", "-c", config, "no.har"], "no.har can't be read: No such file or directory\n"),
             (["replay", "no.har", "--to", address], "no.har can't be read: No such file or directory\n"),
             (
                 ["tail", "--gateway", address],
-                f"{address} can't be reached: connection refused. Is it the admin port?\n",
+                f"{address} can't be reached: {why}",
             ),
             (["tail", "--gateway", "a:9601"], "'a:9601' is not an address such as http://127.0.0.1:9200.\n"),
         ):

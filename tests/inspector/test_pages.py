@@ -194,6 +194,13 @@ async def test_each_tab_of_each_kind(client: ClientSession, records: InMemoryRec
         assert "</html>" in await text_of(client, f"/inspector/exchanges/{id}?tab={tab}&to=llm&list=agent%3Da")
 
 
+async def test_a_refusal_says_what_to_do(client: ClientSession, records: InMemoryRecords) -> None:
+    records.add([exchanges.refused(1, 1_760_000_000.0), exchanges.image_request(2)])
+    refused, sent = [await text_of(client, f"/inspector/exchanges/{name}") for name in ("refused-1", "image-2")]
+    assert (exchanges.UPGRADE in refused, exchanges.UPGRADE in sent) == (True, False)
+    assert (">Proved<" in refused, ">Proved<" in sent) == (False, True)
+
+
 async def test_the_request_shows_the_thumbnail_and_never_the_image_itself(
     client: ClientSession, records: InMemoryRecords
 ) -> None:

@@ -152,7 +152,7 @@ def test_the_test_passes_and_fails(upstream: Upstream, tmp_path: Path) -> None:
 
 def test_a_request_that_is_not_whole_says_why(tmp_path: Path) -> None:
     lost = _sending(Body(1, '{"image": "[MEDIA type=image/png length=15 sha256=' + "0" * 64 + ']"}'))
-    reason = "1 media are missing. `inspector.media: keep` keeps them"
+    reason = "1 media are missing: `inspector.media: keep` keeps them"
     assert f"# {reason}" in as_curl(lost, medium)
     assert f"# {reason}" in as_python(lost, medium)
     assert "1 skipped" in _run_pytest(as_pytest(lost, medium), tmp_path, "")
