@@ -106,8 +106,8 @@ def _check_exposure(listen: Listen) -> Iterator[ConfigProblem]:
     token = listen.admin_token
     if not is_local(listen.admin_host) and not token:
         yield ConfigProblem("listen.admin_token", "is needed when listen.admin_host is not a loopback address")
-    if token and not token.reveal().isascii():
-        yield ConfigProblem("listen.admin_token", "must be ASCII, as it is sent in a header")
+    if token and not (token.reveal().isascii() and token.reveal().isprintable()):
+        yield ConfigProblem("listen.admin_token", "must be printable ASCII, as it is sent in a header")
     for i, network in enumerate(listen.trusted_proxies):
         try:
             ip_network(network)

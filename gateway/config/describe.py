@@ -55,7 +55,9 @@ def _bounds(metas: list[msgspec.Meta]) -> str:
             text += f" of at least {meta.ge}"
         if meta.gt is not None:
             text += f" above {meta.gt}" + (f", at most {meta.le}" if meta.le is not None else "")
-        if meta.pattern:
+        if meta.examples:
+            text += f" such as {meta.examples[0]}"
+        elif meta.pattern:
             text += f" like {meta.pattern}"
         if meta.min_length:
             text += ", not empty"

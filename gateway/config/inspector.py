@@ -49,7 +49,14 @@ class AuditFile(Struct, frozen=True, forbid_unknown_fields=True):
 class OpenSearchExchanges(OpenSearchAccount, frozen=True, forbid_unknown_fields=True):
     """A data stream of an OpenSearch cluster, with an account of its own."""
 
-    url: Annotated[str, Meta(description="The cluster's URL; needed.", pattern=r"^(https?://[^/?#@\s]+/?)?$")] = ""
+    url: Annotated[
+        str,
+        Meta(
+            description="The cluster's URL; needed.",
+            pattern=r"^(https?://[^/?#@\s]+/?)?$",
+            examples=["http://127.0.0.1:9200"],
+        ),
+    ] = ""
     stream: Annotated[str, Meta(description="Name of the data stream.", pattern=r"^[a-z0-9][a-z0-9._-]{0,99}$")] = (
         "mlc-gateway-exchanges"
     )

@@ -247,11 +247,15 @@ class _Reader:
         where = where.text if isinstance(where, _FromEnvironment) else str(where)
         source = f"{form}: {where}"
         if form == "env":
-            if where not in self.environ:
-                self.problem(path, f"the environment variable {where} is not set")
+            if not self.environ.get(where):
+                fault = "empty" if where in self.environ else "not set"
+                self.problem(path, f"the environment variable {where} is {fault}")
             return Secret(self.environ.get(where, ""), source)
         try:
-            return Secret(Path(where).read_text(encoding="utf-8").rstrip("\r\n"), source)
+            text = Path(where).read_text(encoding="utf-8").rstrip("\r\n")
+            if not text:
+                self.problem(path, f"the file {where} is empty")
+            return Secret(text, source)
         except (OSError, UnicodeDecodeError) as exc:
             self.problem(path, f"the file {where} can't be read: {getattr(exc, 'strerror', None) or 'not UTF-8'}")
             return Secret()

@@ -42,7 +42,12 @@ class OpenSearchStore(OpenSearchAccount, frozen=True, forbid_unknown_fields=True
     """An OpenSearch cluster: its memory containers (3.3 and later), or an index of the gateway's own."""
 
     url: Annotated[
-        str, Meta(description="Its URL; empty: the first address of `upstream`.", pattern=r"^(https?://[^/?#@\s]+/?)?$")
+        str,
+        Meta(
+            description="Its URL; empty: the first address of `upstream`.",
+            pattern=r"^(https?://[^/?#@\s]+/?)?$",
+            examples=["http://127.0.0.1:9200"],
+        ),
     ] = ""
     kind: Annotated[
         Literal["auto", "container", "index"],

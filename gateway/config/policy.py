@@ -64,7 +64,12 @@ class Guardrail(Struct, frozen=True, forbid_unknown_fields=True):
         str, Meta(pattern=r"^[A-Za-z0-9_.-]{1,64}$", description="Its name, in errors, metrics and the inspector.")
     ]
     url: Annotated[
-        str, Meta(pattern=r"^(https?://[^/?#@\s]+(/\S*)?)?$", description="URL of a webhook; empty: see `entry_point`.")
+        str,
+        Meta(
+            pattern=r"^(https?://[^/?#@\s]+(/\S*)?)?$",
+            examples=["http://127.0.0.1:8900/check"],
+            description="URL of a webhook; empty: see `entry_point`.",
+        ),
     ] = ""
     entry_point: Annotated[
         str, Meta(description="Name of a Python entry point of the group `mlc_gateway.guardrails`; empty: see `url`.")

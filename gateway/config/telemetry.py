@@ -16,7 +16,8 @@ class Traces(Struct, frozen=True, forbid_unknown_fields=True):
         str,
         Meta(
             pattern=r"^(https?://[^/?#@\s]+/\S+)?$",
-            description="URL of an OTLP/HTTP collector (`http://localhost:4318/v1/traces`); empty: no traces.",
+            examples=["http://localhost:4318/v1/traces"],
+            description="URL of an OTLP/HTTP collector; empty: no traces.",
         ),
     ] = ""
     header: Annotated[

@@ -15,7 +15,7 @@ Positive = Annotated[int, Meta(ge=1)]
 Count = Annotated[int, Meta(ge=0)]
 AgentId = Annotated[str, Meta(pattern=r"^[!-~]+$")]
 HostGlob = Annotated[str, Meta(pattern=r"^[a-z0-9*?_.-]+(:[0-9]{1,5})?$")]
-NodeUrl = Annotated[str, Meta(pattern=r"^https?://[^/?#@\s]+/?$")]
+NodeUrl = Annotated[str, Meta(pattern=r"^https?://[^/?#@\s]+/?$", examples=["http://127.0.0.1:9200"])]
 
 
 class Secret:

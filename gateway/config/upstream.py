@@ -106,6 +106,7 @@ class Upstream(Struct, frozen=True, forbid_unknown_fields=True):
         str,
         Meta(
             pattern=r"^https?://[^/?#@\s]+/?$",
+            examples=["http://127.0.0.1:9200"],
             description="The cluster's address: `http(s)://host[:port]`, without a path or credentials.",
         ),
     ] = "http://127.0.0.1:9200"

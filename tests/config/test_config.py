@@ -84,7 +84,7 @@ def test_every_problem_is_told_with_its_path(tmp_path: Path) -> None:
         "admin_port, admin_token, workers, http, drain_seconds, shutdown_seconds, forwarded, trusted_proxies, tls, "
         "timeouts",
         "listen.admin_port: is not allowed here; got 99999; allowed: a whole number from 0 to 65535",
-        "upstream.url: is not allowed here; got 'http://***@x'; allowed: text like ^https?://[^/?#@\\s]+/?$",
+        "upstream.url: is not allowed here; got 'http://***@x'; allowed: text such as http://127.0.0.1:9200",
         "upstream.timeouts.connect: is not allowed here; got 'soon'; allowed: a number from 0 to 31536000",
         "agents.lookup: is not allowed here; got 'me'; allowed: caller or service_account",
         "agents.rules[1].agnt: unknown key; did you mean `agent`?; allowed: agent, provider, delivery, memory, output",
@@ -271,6 +271,22 @@ def test_secrets_that_are_none(value: str, tmp_path: Path) -> None:
     [problem] = _problems(_file(tmp_path, ACCOUNT % value))
     assert problem.startswith("agents.service_account.password: ")
     assert "hunter2" not in problem
+
+
+def test_secrets_are_not_empty(tmp_path: Path) -> None:
+    """An empty `listen.admin_token` would open the metrics to every program of the host."""
+    place = "agents.service_account.password"
+    empty = _file(tmp_path, "\n", "secret")
+    assert _problems(_file(tmp_path, ACCOUNT % f"{{file: {empty}}}")) == [f"{place}: the file {empty} is empty"]
+    wanted = [f"{place}: the environment variable PW is empty"]
+    assert _problems(_file(tmp_path, ACCOUNT % "{env: PW}"), {"PW": ""}) == wanted
+
+
+def test_the_admin_token_can_be_sent(tmp_path: Path) -> None:
+    settings = _file(tmp_path, "listen: {admin_token: {env: TOKEN}}")
+    for token in ("a\nb", "t\xf6k"):
+        [problem] = _problems(settings, {"TOKEN": token})
+        assert problem == "listen.admin_token: must be printable ASCII, as it is sent in a header"
 
 
 def test_secret_in_the_environment_itself_is_refused() -> None:

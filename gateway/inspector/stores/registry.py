@@ -50,6 +50,8 @@ def check_sinks(settings: Inspector) -> list[ConfigProblem]:
     """Return what is wrong with the settings of the stores that are used. Looks at files."""
     if not settings.enabled:
         return []
+    if not settings.stores:
+        return [ConfigProblem("inspector.stores", "is empty, so nothing would be recorded", allowed=", ".join(SINKS))]
     return [problem for name in dict.fromkeys(settings.stores) for problem in SINKS[name].check(settings)]
 
 

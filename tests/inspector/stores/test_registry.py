@@ -56,6 +56,7 @@ def test_nothing_is_opened_if_the_inspector_is_off(tmp_path: Path) -> None:
 def test_settings_that_can_be_used(tmp_path: Path) -> None:
     assert check_sinks(all_stores(tmp_path)) == []
     assert check_sinks(Inspector(enabled=True)) == []
+    assert [problem.path for problem in check_sinks(Inspector(enabled=True, stores=[]))] == ["inspector.stores"]
     assert list(tmp_path.iterdir()) == []
 
 
