@@ -91,6 +91,7 @@ class DecidedExchange(Exchange):
             self._begin_unframed(head)
             self._relay(piece, complete)
         else:
+            self.response_began()
             self._held_head = head
             self._hold(piece, complete)
 

@@ -261,8 +261,8 @@ class Exchange:
         """See `RequestOwner`."""
         if self.route.kind:
             self._invalidate()  # before the client learns that its write is done
-        self.answered_at = now = time.monotonic()
-        self._port.log.response_began(self, now)
+        if not self.answered_at:
+            self.response_began()
         self.head = head
         self.status = head.status
         if head.status == 101:
@@ -280,6 +280,11 @@ class Exchange:
             self.client.transport.writelines((start, piece))
         if complete:
             self._end()
+
+    def response_began(self) -> None:
+        """Note that the head of the cluster's response has arrived."""
+        self.answered_at = now = time.monotonic()
+        self._port.log.response_began(self, now)
 
     def on_body(self, piece: bytes, complete: bool) -> None:
         """See `RequestOwner`."""

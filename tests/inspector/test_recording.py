@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from gateway.app import Gateway
+from gateway.errors import InvalidInput
 from gateway.inspector import recorder
 from gateway.inspector.store import StoreError
 from gateway.observe.record import Delivery, ExchangeRecord
@@ -203,6 +204,21 @@ async def test_headers_that_are_added_to_a_held_response_are_no_other_answer(sta
         await send_request(gateway.data_port, post(b"{}", EXECUTE))
         [record] = await sink.wait_for()
     assert (text_of(record, "response"), text_of(record, "answered")) == ("before", None)
+
+
+async def test_the_time_of_a_held_response_is_that_of_its_head(start_gateway: StartGateway) -> None:
+    async def refuse(status: int, body: bytes) -> Answer:
+        raise InvalidInput("the answer is not allowed")
+
+    sink = MemorySink()
+    async with RecordingUpstream([response(b"before")]) as upstream:
+        gateway = await start_gateway(upstream.url, UseCase(Forward([b"{}"], finish=refuse)), ON, sinks=sink)
+        await send_request(gateway.data_port, post(b"{}", EXECUTE))
+        [record] = await sink.wait_for()
+        metrics = gateway.metrics.render().decode()
+    assert record.waited is not None
+    assert [step.name for step in record.steps] == ["read", "upstream", "answer"]
+    assert 'mlc_gateway_upstream_seconds_count{intent="execute"} 1.0' in metrics
 
 
 async def test_an_event_stream_is_recorded(start_gateway: StartGateway) -> None:
