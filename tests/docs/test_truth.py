@@ -15,7 +15,7 @@ from gateway import process
 from gateway.admin import pages
 from gateway.config.describe import rows
 from gateway.config.schema import Settings
-from gateway.proxy import closing, disconnects, exchange, listener
+from gateway.proxy import closing, disconnects, listener, relay
 from gateway.supervisor import admin as supervisor_admin
 from gateway.supervisor import processes
 from gateway.upstream import client, tls
@@ -169,7 +169,7 @@ SECONDS = [
     ("operate/operations.md", "`health.failures` ({})", f"{DEFAULTS.upstream.health.failures}"),
     ("operate/operations.md", "`health.successes` ({})", f"{DEFAULTS.upstream.health.successes}"),
     ("operate/operations.md", "`ejection.failures` ({})", f"{DEFAULTS.upstream.ejection.failures}"),
-    ("operate/operations.md", "no piece follows within {} s", f"{exchange._BODY_WAIT:g}"),
+    ("operate/operations.md", "no piece follows within {} s", f"{relay._BODY_WAIT:g}"),
     ("operate/scale-out.md", "`agents.cache_ttl` ({} s)", f"{DEFAULTS.agents.cache_ttl:g}"),
     ("operate/scale-out.md", "`upstream.keepalive` ({} s idle)", f"{DEFAULTS.upstream.keepalive:g}"),
     ("operate/scale-out.md", "| readiness | {} s |", f"{pages.READY_FOR:g}"),
