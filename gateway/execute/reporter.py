@@ -68,7 +68,7 @@ class Reporter:
         codes = sorted({problem.code for problem in error.problems if problem.code})
         self._metrics.rewritten(provider, "", error.type)
         self._log.warning(
-            "refused",
+            "input refused",
             agent=call.agent_id,
             input=agent_input.type.value,
             provider=provider or "unknown",

@@ -11,13 +11,14 @@ from typing import Any
 
 import msgspec
 
+from gateway.inspector.compare import NEW_IDS
 from gateway.inspector.repeatable import Medium, Repeatable, repeatable
 from gateway.observe.record import ExchangeRecord
 
 _LONGEST_ARGUMENT = 100_000
 """Linux takes at most 131,072 bytes in one argument of a program (MAX_ARG_STRLEN)."""
 _WIDTH = 110
-_VARYING = ("memory_id", "parent_interaction_id", "parent_message_id", "session_id", "task_id", "took")
+_VARYING = (*NEW_IDS, "took")
 """Names of values that differ in each answer of a cluster."""
 
 

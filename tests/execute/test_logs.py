@@ -56,7 +56,7 @@ async def test_debug_tells_every_step_under_one_request_id() -> None:
 
 async def test_a_refusal_tells_input_type_provider_strategy_and_reason() -> None:
     lines = await _logged("info", "flow-d", {"input": [{"type": "text", "text": "hi"}, BIG]})
-    refused = [line for line in lines if line["event"] == "refused" and "codes" in line]
+    refused = [line for line in lines if line["event"] == "input refused"]
     events = [(line["input"], line["provider"], line["strategy"], line["type"], line["codes"]) for line in refused]
     assert events == [("content_blocks", "bedrock/converse", "none", "UndeliverableContent", ["MEDIA_NEEDS_UPGRADE"])]
     assert "no place for media" in refused[0]["reason"]

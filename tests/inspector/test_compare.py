@@ -27,6 +27,9 @@ def _json(value: Any, **headers: str) -> HttpMessage:
         ({"a": None}, {}, [Difference("body.a", None, None)]),
         ("text", "other", [Difference("body", "text", "other")]),
         ({"took": 1, "a": 2}, {"took": 3, "a": 2}, []),
+        ({"memory_id": "a", "task_id": "b"}, {"memory_id": "c", "task_id": "d"}, []),
+        ([{"name": "memory_id", "result": "a"}], [{"name": "memory_id", "result": "b"}], []),
+        ([{"name": "a", "result": 1}], [{"name": "a", "result": 2}], [Difference("body[0].result", 1, 2)]),
     ],
 )
 def test_bodies(expected: Any, actual: Any, found: list[Difference]) -> None:
