@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from gateway.observe.histogram import SHORT, WAITS, Histogram
@@ -21,18 +21,6 @@ class Metrics:
         self.registry.register(self._traffic)
         self.usage = UsageMetrics()
         self.registry.register(self.usage)
-        self._notices = Counter(
-            "mlc_gateway_notices",
-            "Limitations reported to clients, by code.",
-            ("code",),
-            registry=self.registry,
-        )
-        self._registrations = Counter(
-            "mlc_gateway_registrations",
-            "Agents that the gateway made, found made, made for one run, or failed to make.",
-            ("outcome",),
-            registry=self.registry,
-        )
 
     @property
     def received(self) -> Received:
@@ -65,11 +53,13 @@ class Metrics:
 
     def notice(self, code: str) -> None:
         """Count a limitation that was reported to a client."""
-        self._notices.labels(code).inc()
+        notices = self._traffic.notices
+        notices[code] = notices.get(code, 0) + 1
 
     def registration(self, outcome: str) -> None:
         """Count a registration. outcome: made, reused, quick or failed."""
-        self._registrations.labels(outcome).inc()
+        made = self._traffic.registrations
+        made[outcome] = made.get(outcome, 0) + 1
 
     def turn(self, outcome: str) -> None:
         """Count a turn of gateway memory. outcome: stored or failed."""

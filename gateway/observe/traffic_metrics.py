@@ -47,6 +47,8 @@ class TrafficMetrics(Collector):
         self.answered: dict[tuple[str, int], int] = {}
         self.rewrites: dict[tuple[str, str, str], int] = {}
         self.refusals: dict[str, int] = {}
+        self.notices: dict[str, int] = {}
+        self.registrations: dict[str, int] = {}
         self.dropped: dict[str, int] = {}
         self.turns: dict[str, int] = {"stored": 0, "failed": 0}
         self.waits: dict[str, Histogram] = {}
@@ -61,6 +63,12 @@ class TrafficMetrics(Collector):
         yield self._requests()
         yield self._rewrites()
         yield _counter("mlc_gateway_refusals", "Requests that the gateway refused.", "code", self.refusals)
+        yield _counter("mlc_gateway_notices", "Limitations reported to clients, by code.", "code", self.notices)
+        yield _counter(
+            "mlc_gateway_registrations",
+            "Agents that the gateway made, found made, made for one run, or failed to make.",
+            "outcome", self.registrations,
+        )  # fmt: skip
         yield _counter(
             "mlc_gateway_records_dropped",
             "Exchanges that were not recorded: the queue was full, the store failed or the gateway stopped.",
