@@ -1,4 +1,4 @@
-"""Secrets in texts that are no JSON: assignments, lines of headers, schemes, users and passwords of URLs."""
+"""Secrets in texts that are no JSON: assignments, lines of headers, schemes, signed URLs, their users."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ _ASSIGNED = (
 )
 _ALONE = (
     re.compile(r"(?i)\b(?:bearer|basic)\s{1,3}(?=[A-Za-z._~+/-]{0,64}[0-9=])([A-Za-z0-9._~+/=-]{8,4096}+)"),
+    re.compile(r"(?i)[?&](?:key|(?:[a-z-]{0,16}-)?sig(?:nature)?)=([^\s&;\"'<>{}\\()]{1,4096}+)"),
     re.compile(r"://([^\s/?#@\"'\\:]{0,256}+:[^\s/?#@\"'\\]{1,256}+)@"),
 )
 _SHOWN = re.compile(r"true|false|null|\[REDACTED.*", re.DOTALL)
