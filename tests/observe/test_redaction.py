@@ -133,6 +133,7 @@ def test_the_structure_stays(value: Any) -> None:
     [
         ("password=hunter2&a=1", "hunter2"),
         ("Authorization: Bearer abc def", "abc"),
+        ("https://h/?next=%2Fa%3Fpassword%3Dhunter2%26b%3D1", "hunter2"),
         ("curl -H 'x-api-key: abcdef' http://x", "abcdef"),
         ("{'secret_key': 'two words'}", "two words"),
         ("{credential={access_key=AKIA1, secret_key=abcd}}", "abcd"),
