@@ -218,7 +218,7 @@ def _runs() -> list[bytes]:
     inputs: list[Any] = [
         "hi",
         [{"type": "text", "text": "hi"}, {"type": "image", "source": source, "token": secret("block")}],
-        [{"type": "text", "text": 3, "credential": secret("block")}],
+        [{"type": "text", "text": {"name": "X-Api-Key", "value": secret("block pair")}, "credential": secret("block")}],
         [{"type": "image", "source": {"type": "url", "url": f"https://u:{secret('userinfo')}@h/a.png"}}],
         [{"role": "user", "content": [{"type": "text", "text": f"my password: {secret('assigned')}"}]}],
         {"api_key": secret("block")},
