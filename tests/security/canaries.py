@@ -134,11 +134,10 @@ def document(**more: Any) -> dict[str, Any]:
         "url": f"https://u:{secret('userinfo')}@host/path?api_key={secret('assigned')}",
         "note": f"curl -H 'Authorization: Bearer {secret('quoted')}' -d password={secret('assigned')}",
         "passwords": [secret("in-array"), {"x": [secret("in-array")]}],
-        **_named(),
     }
 
 
-def _named() -> dict[str, Any]:
+def named() -> dict[str, Any]:
     """Return members with secrets whose names are beside them, or in a URL."""
     signed = {name: secret(f"presigned {name}", "+/=") for name in SIGNED}
     url = f"https://bucket.s3.amazonaws.com/a.png?X-Amz-Expires=60&{urlencode(signed)}"
@@ -166,7 +165,7 @@ def har() -> bytes:
         return [{"name": name, "value": value} for name, _, value in lines]
 
     cookie = f"Set-Cookie: session={secret('set-cookie')}; Path=/; HttpOnly\r\n"
-    body = json.dumps(document())
+    body = json.dumps(document(**named()))
     entry = {
         "startedDateTime": "2026-11-23T01:02:03.004Z",
         "time": 1,
@@ -204,7 +203,7 @@ CREATED = (f"{ML}models/m/_predict", f"{ML}connectors/_create")
 
 def requests() -> list[bytes]:
     """Return requests for every route, in every encoding, with every fault."""
-    plain = json.dumps(document()).encode()
+    plain = json.dumps(document(**named())).encode()
     routes = [
         post(pattern.replace("{id}", FLOW), b"" if method in ("GET", "DELETE") else plain, method=method)
         for method, pattern, _ in _TABLE
@@ -223,7 +222,7 @@ def _runs() -> list[bytes]:
         [{"role": "user", "content": [{"type": "text", "text": f"my password: {secret('assigned')}"}]}],
         {"api_key": secret("block")},
     ]
-    bodies = [json.dumps(document(input=one)).encode() for one in inputs]
+    bodies = [json.dumps(document(input=one, **(named() if one == "hi" else {}))).encode() for one in inputs]
     agents = (FLOW, V1, V2, "absent")
     ends = ("", "/stream")
     return [post(f"{ML}agents/{agent}/_execute{end}", body) for agent in agents for end in ends for body in bodies]

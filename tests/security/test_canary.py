@@ -30,7 +30,19 @@ from tests.conftest import settings_for
 from tests.execute.stub_cluster import server_of
 from tests.lifecycle.process import Process
 from tests.lifecycle.test_workers import children
-from tests.security.canaries import CORES, MEMBERS, QUERY, LeakyCluster, document, har, leaks, post, requests, secret
+from tests.security.canaries import (
+    CORES,
+    MEMBERS,
+    QUERY,
+    LeakyCluster,
+    document,
+    har,
+    leaks,
+    named,
+    post,
+    requests,
+    secret,
+)
 from tests.telemetry.collector import running_collector
 from tests.tls.certificates import Pki
 from tests.wire import RecordingUpstream, reserved, send_until_closed
@@ -263,10 +275,10 @@ async def test_no_argument_of_a_process_and_no_live_event_of_a_worker_has_a_secr
             port, admin = await gateway.ports(2)
             pids = [gateway.process.pid, *children(gateway.process.pid)]
             arguments = _arguments(pids)
-            body = json.dumps(document()).encode()
-            for _ in range(20):
+            body = json.dumps(document(**named())).encode()
+            for _ in range(40):  # the kernel chooses the worker
                 await send_until_closed(port, post("/index/_doc", body))
-            shown = await _live(admin, 20)
+            shown = await _live(admin, 40)
     assert len(pids) == 3
     assert arguments.count(b"gateway") >= 3
     assert len({record.worker for record in _records(load(gateway.file, environment))}) == 2
