@@ -21,7 +21,9 @@ _HEADERS = frozenset(
 )
 """Headers whose value is looked for after them in a list. Other names may be in a list of names."""
 _QUICK = tuple(f'{word}"' for word in (*_VALUES, *_HEADERS))
-_WORD = re.compile(r"[A-Za-z-]*")
+_LONGEST = 128
+"""Longest name, in characters of JSON."""
+_WORD = re.compile(r"[A-Za-z-]+")
 """What follows the name of a header in a list and is no value of it, such as another name."""
 
 
@@ -57,19 +59,20 @@ def find_pairs(text: str, tokens: Iterable[re.Match[str]]) -> list[Pair]:
 
 
 class _Reader:
-    """Reads the tokens of a text. It is in a container of its own, which is no object and no array."""
+    """Reads the tokens of a text. It is in a container of its own, neither an object nor an array."""
 
     def __init__(self) -> None:
         self._open = [_Container(False, 0)]
         self._string = ""
 
     def read(self, tokens: Iterable[re.Match[str]], length: int) -> Iterator[Pair]:
+        """Yield the pairs. length: of the text."""
         for match in tokens:
             sign = match[0][0]
             if sign in "{[":
                 self._open.append(_Container(sign == "[", match.end()))
             elif sign == ":":
-                self._open[-1].member, self._open[-1].begun = _content(self._string).lower(), match.end()
+                self._open[-1].member, self._open[-1].begun = _name(self._string).lower(), match.end()
             elif sign in ",}]":
                 yield from self._end_value(match.start(), match.end())
                 if sign != "," and len(self._open) > 1:
@@ -80,19 +83,21 @@ class _Reader:
             yield from container.pairs()
 
     def _end_value(self, start: int, end: int) -> Iterator[Pair]:
-        container, content = self._open[-1], _content(self._string)
+        container, name = self._open[-1], _name(self._string)
         if container.is_array:
-            if container.secret and content and not _WORD.fullmatch(content):
+            if container.secret and self._string and not _WORD.fullmatch(name):
                 yield Pair(container.secret, container.begun, start)
-            container.secret = content if content.lower() in _HEADERS else ""
+            container.secret = name if name.lower() in _HEADERS else ""
         elif container.member in _VALUES:
             container.value = container.begun, start
-        elif container.member in _NAMES and is_secret_name(content):
-            container.secret = content
+        elif container.member in _NAMES and is_secret_name(name):
+            container.secret = name
         container.member, container.begun = "", end
 
 
-def _content(token: str) -> str:
-    """Return the text of a string's token."""
+def _name(token: str) -> str:
+    """Return the text of a string's token; "" if it is longer than a name."""
+    if len(token) > _LONGEST:
+        return ""
     content = token[1:].removesuffix('"')
     return unescape(content) or content
