@@ -1,4 +1,4 @@
-"""Secrets in texts that are no JSON: assignments, lines of headers, schemes, signed URLs, their users."""
+"""Secrets in texts that are not JSON: assignments, header lines, schemes, passwords and signatures in URLs."""
 
 from __future__ import annotations
 
