@@ -24,7 +24,8 @@ _COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ", b"BZh", b"PK\x03\x
 """First bytes of gzip, zstd, xz, bzip2 and zip. Such a body without `Content-Encoding` is not decompressed."""
 _SHORT = 4096
 """Longest body, in bytes, in which a medium is recognised by the name before it."""
-_MEDIA_NAMES = frozenset({b"data", b"bytes", b"url"})
+_UNPLAIN_NAMES = frozenset({b"data", b"bytes", b"url", b"value", b"values"})
+"""Names of media, and of values that may have a name beside them."""
 _KNOWN_NAMES = 10_000
 
 
@@ -117,6 +118,8 @@ class BodyMaker:
         plain = self._plain
         parts = content.split(b":")
         parts.pop()
+        if not parts and content[:1] == b"[":  # a list may have the name of a header before its value
+            return False
         for part in parts:
             quote = part.rfind(b'"', 0, -1)
             name = part[quote - escapes :] if quote > escapes else part[quote:]
@@ -127,7 +130,9 @@ class BodyMaker:
     def _is_plain_name(self, token: bytes) -> bool:
         """Return True for the token of a harmless name, with the two bytes before it if there are escapes."""
         plain = _read_name(token)
-        known = bool(plain) and plain not in _MEDIA_NAMES and not is_secret_name(plain.decode("utf-8", "replace"))
+        lowered = plain.lower()
+        is_harmless = lowered not in _UNPLAIN_NAMES and b"header" not in lowered
+        known = bool(plain) and is_harmless and not is_secret_name(lowered.decode("utf-8", "replace"))
         if len(self._plain) < _KNOWN_NAMES:
             self._plain[token] = known
         return known

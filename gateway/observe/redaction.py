@@ -15,14 +15,14 @@ from typing import NamedTuple
 from urllib.parse import quote, unquote_plus
 
 from gateway.observe.json_path import Path, Place, path_matches, unescape
+from gateway.observe.pairs import Pair, find_pairs
 from gateway.observe.patterns import Pattern
-from gateway.observe.secrets import Secrets, is_secret_name, marker, may_hold_secret
+from gateway.observe.secrets import Secrets, is_secret_name, is_secret_parameter, marker, may_hold_secret
 from gateway.observe.text_secrets import hide_assigned
 
 TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*(?:"|\\?\Z)|[{}\[\],:]|[^\s"{}\[\],:]+', re.DOTALL)
 _LITERALS = frozenset({"true", "false", "null"})
 _NUMBER = re.compile(r"-?[0-9][0-9.eE+-]*")
-_SIGNED = frozenset({"x-amz-signature", "x-amz-credential", "signature", "sig"})
 _SCHEMES = frozenset({"aws4-ecdsa-p256-sha256", "aws4-hmac-sha256", "apikey", "basic", "bearer", "digest", "negotiate"})
 """Schemes of authorization that are shown. Any other may be a part of a secret."""
 _DEPTH = 8
@@ -67,7 +67,8 @@ class Redactor:
             found.add(credentials)
             found.add(_password(scheme, credentials))
             return f"{scheme} {marker(credentials)}"
-        for cookie in value.split(";") if "cookie" in lowered else ():
+        cookies = value.split(";") if "cookie" in lowered else []
+        for cookie in cookies[:1] if lowered == "set-cookie" else cookies:  # its attributes are no secrets
             found.add(cookie.partition("=")[2].strip())
         found.add(value)
         return marker(value)
@@ -84,7 +85,7 @@ class Redactor:
     def _parameter(self, part: str, found: Secrets) -> str:
         name, mark, value = part.partition("=")
         lowered, plain = unquote_plus(name).lower(), unquote_plus(value)
-        if plain and (is_secret_name(lowered) or lowered in _SIGNED):
+        if plain and (is_secret_name(lowered) or is_secret_parameter(lowered)):
             found.add(plain)
             return f"{name}={quote(marker(plain), safe='[]=')}"
         shown = self.text(plain, found)
@@ -102,9 +103,13 @@ class Redactor:
     def _hide_members(self, text: str, found: Secrets, base: Path, depth: int) -> str:
         out: list[str] = []
         done = 0
-        for start, end, new in self._replacements(text, found, Place(base), depth):
-            out += (text[done:start], new)
-            done = end
+        replacements = {start: (end, new) for start, end, new in self._replacements(text, found, Place(base), depth)}
+        for pair in find_pairs(text, TOKEN.finditer(text)):
+            replacements |= {start: (end, new) for start, end, new in _beside(text, pair, found)}
+        for start, (end, new) in sorted(replacements.items()):
+            if start >= done:  # else it is in a value that is hidden as a whole
+                out += (text[done:start], new)
+                done = end
         return "".join((*out, text[done:])) if out else text
 
     def _replacements(self, text: str, found: Secrets, at: Place, depth: int) -> Iterator[_Replacement]:
@@ -193,6 +198,23 @@ class Redactor:
                 found.add(text[start:end])
                 text = text[:start] + marker(text[start:end]) + text[end:]
         return text
+
+
+def _beside(text: str, pair: Pair, found: Secrets) -> Iterator[_Replacement]:
+    """Yield the replacement of a value whose name is beside it."""
+    value = text[pair.start : pair.end]
+    start = pair.start + len(value) - len(value.lstrip())
+    value = value.strip()
+    string = TOKEN.fullmatch(value) if value.startswith('"') else None
+    if string is not None:
+        content = value[1:].removesuffix('"')
+        secret = unescape(content) or content
+        found.add(secret)
+        yield start + 1, start + 1 + len(content), marker(secret)
+    elif value and (
+        value[0] in "{[" or _hides_scalar(_Hidden(whole=False, counts="token" in pair.name.lower()), value)
+    ):
+        yield start, start + len(value), _quoted(value, found)
 
 
 def _hides_scalar(hidden: _Hidden, token: str) -> bool:

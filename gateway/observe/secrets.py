@@ -25,8 +25,10 @@ _OWNERS = ("access", "refresh", "auth", "api", "session", "bearer")
 """Whose tokens are secrets, in the plural too."""
 _COUNTS = re.compile(rf"{''.join(f'(?<!{word})(?<!{word}[_-])' for word in _OWNERS)}token(?:s(?![a-z])|i[sz])")
 _COUNTED = re.compile(r"token[_-]?(?:counts?|limits?|filters?|chars|usage|budget)")
+_PARAMETERS = re.compile(r"key|(?:.*[_-])?sig(?:nature)?")
 _QUICK = tuple(word.encode() for word in (*_WORDS, "bearer ", "basic "))
 _PLURALS = tuple(f"{word}{joint}tokens".encode() for word in _OWNERS for joint in ("", "_", "-"))
+_URL_SECRETS = (b"@", b"key=", b"sig=", b"signature=")
 _HARMLESS = (b"tokens", b"tokeniz")
 _START = "[REDACTED length="
 _MARKER = re.compile(r"\[REDACTED length=[0-9]+ sha256=[0-9a-f]{12}\]")
@@ -44,6 +46,11 @@ def is_secret_name(name: str) -> bool:
     return "token" in lowered and "token" in _COUNTED.sub("", _COUNTS.sub("", lowered))
 
 
+def is_secret_parameter(name: str) -> bool:
+    """Return True for other parameters of a URL that are secrets: a signature, or Gemini's `key`."""
+    return _PARAMETERS.fullmatch(name.lower()) is not None
+
+
 def may_hold_secret(text: str) -> bool:
     """Return False if nothing in a text names a secret."""
     lowercase = text.lower()
@@ -54,7 +61,7 @@ def may_hold_secret(text: str) -> bool:
         counts = sum(lowered.count(word) for word in _HARMLESS)
         if lowered.count(b"token") > counts or any(word in lowered for word in _PLURALS):
             return True
-    return b"\\u00" in lowered or (b"://" in lowered and b"@" in lowered)
+    return b"\\u00" in lowered or (b"://" in lowered and any(word in lowered for word in _URL_SECRETS))
 
 
 def marker(secret: str) -> str:

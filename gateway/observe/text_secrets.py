@@ -1,4 +1,4 @@
-"""Secrets in texts that are not JSON: assignments, header lines, authorization schemes, users and passwords in URLs."""
+"""Secrets in texts that are not JSON: assignments, header lines, schemes, passwords and signatures in URLs."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ _ASSIGNED = (
         rf"(?i)form-data;[^\r\n]{{0,128}}name=\"{_NAME}\"[^\r\n]{{0,128}}"
         r"(?:\r?\n[^\r\n]{1,128}){0,8}\r?\n\r?\n([^\r\n]{1,4096}+)"
     ),
-    re.compile(rf"(?i){_NAME}\s{{0,3}}[=:]\s{{0,3}}([^\s&,;\"'<>{{}}\[\]\\()]{{1,4096}}+)"),
+    re.compile(rf"(?i){_NAME}(?:\s{{0,3}}[=:]\s{{0,3}}|%3d)([^\s&,;\"'<>{{}}\[\]\\()]{{1,4096}}+)"),
 )
 _ALONE = (
     re.compile(r"(?i)\b(?:bearer|basic)\s{1,3}(?=[A-Za-z._~+/-]{0,64}[0-9=])([A-Za-z0-9._~+/=-]{8,4096}+)"),
+    re.compile(r"(?i)[?&](?:key|(?:[a-z-]{0,16}-)?sig(?:nature)?)=([^\s&;\"'<>{}\\()]{1,4096}+)"),
     re.compile(r"://([^\s/?#@\"'\\:]{0,256}+:[^\s/?#@\"'\\]{1,256}+)@"),
 )
 _SHOWN = re.compile(r"true|false|null|\[REDACTED.*", re.DOTALL)

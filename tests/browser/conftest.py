@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Playwright, sync_playwright
@@ -13,7 +14,7 @@ from tests.inspector.in_memory_store import InMemoryRecords
 from tests.inspector.page_server import TOKEN, PageServer
 
 CHROMIUM = Path("/usr/bin/chromium")
-OpenPage = Callable[..., Page]
+NewPage = OpenPage = Callable[..., Page]
 
 
 def is_fault(message: ConsoleMessage) -> bool:
@@ -37,6 +38,28 @@ def chromium(playwright: Playwright) -> Iterator[Browser]:
 
 
 @pytest.fixture
+def new_page(chromium: Browser) -> Iterator[NewPage]:
+    """Makes pages with ``new_page(**context)``. Whatever they report as an error fails the test."""
+    contexts: list[BrowserContext] = []
+    faults: list[str] = []
+
+    def new(**options: Any) -> Page:
+        context = chromium.new_context(**{"viewport": {"width": 1280, "height": 800}, **options})
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(60_000)
+        page.on("console", lambda message: faults.append(message.text) if is_fault(message) else None)
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.on("dialog", lambda dialog: (faults.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+        return page
+
+    yield new
+    for context in contexts:
+        context.close()
+    assert faults == []
+
+
+@pytest.fixture
 def records() -> InMemoryRecords:
     return InMemoryRecords()
 
@@ -48,25 +71,14 @@ def server(records: InMemoryRecords) -> Iterator[PageServer]:
 
 
 @pytest.fixture
-def open_page(chromium: Browser, server: PageServer) -> Iterator[OpenPage]:
-    """Opens pages with ``open_page(path, **context)``, logged in. Whatever they report as an error fails the test."""
-    contexts: list[BrowserContext] = []
-    faults: list[str] = []
+def open_page(new_page: NewPage, server: PageServer) -> OpenPage:
+    """Opens pages with ``open_page(path, **context)``, logged in."""
 
-    def open_(path: str = "/inspector/", **options: object) -> Page:
-        context = chromium.new_context(**{"viewport": {"width": 1280, "height": 800}, **options})  # type: ignore[arg-type]
-        contexts.append(context)
-        page = context.new_page()
-        page.set_default_timeout(60_000)
-        page.on("console", lambda message: faults.append(message.text) if is_fault(message) else None)
-        page.on("pageerror", lambda error: faults.append(str(error)))
-        page.on("dialog", lambda dialog: (faults.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+    def open_(path: str = "/inspector/", **options: Any) -> Page:
+        page = new_page(**options)
         page.goto(f"{server.url}/inspector/login#{TOKEN}")
         page.wait_for_url("**/inspector/")
         page.goto(server.url + path)
         return page
 
-    yield open_
-    for context in contexts:
-        context.close()
-    assert faults == []
+    return open_

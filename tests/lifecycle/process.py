@@ -7,7 +7,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -16,10 +16,14 @@ from tests.wire import PATIENCE
 
 
 class Process:
-    """``mlc-gateway serve`` with `settings` in a file; `events`: its log so far; `printed`: all other lines."""
+    """``mlc-gateway serve`` with `settings` in a file, and more variables in its environment.
 
-    def __init__(self, folder: Path, settings: dict[str, Any]) -> None:
+    events: its log so far. printed: all other lines.
+    """
+
+    def __init__(self, folder: Path, settings: dict[str, Any], environment: Mapping[str, str] | None = None) -> None:
         self.file = folder / "gateway.yaml"
+        self._environment = environment or {}
         self.events: list[dict[str, Any]] = []
         self.printed: list[str] = []
         self._more = asyncio.Condition()
@@ -34,6 +38,7 @@ class Process:
 
     async def __aenter__(self) -> Process:
         environ = {name: value for name, value in os.environ.items() if not name.upper().startswith("GATEWAY__")}
+        environ |= self._environment
         self.process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "gateway", "serve", "-c", str(self.file), stderr=asyncio.subprocess.PIPE, env=environ
         )

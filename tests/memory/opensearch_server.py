@@ -23,10 +23,12 @@ from typing import Any, Literal, Self
 
 from aiohttp import web
 
-Fault = Literal["refused", "lost", "stall", "throttled", "item throttled", "forbidden", "too large", "text", "other"]
+_Answer = Literal["throttled", "item throttled", "no shard", "forbidden", "too large", "text", "other"]
+Fault = Literal["refused", "lost", "stall"] | _Answer
 """What happens to a request. refused: cut off, without effect; lost: done, cut off before the answer; stall: never
 answered, without effect; throttled: 429; item throttled: all operations of a ``_bulk`` get 429, without effect;
-forbidden: 403; too large: 413; text: HTML; other: JSON that is not OpenSearch's.
+no shard: the documents of an ``_mget`` have errors, as in an index that is just made; forbidden: 403; too large: 413;
+text: HTML; other: JSON that is not OpenSearch's.
 """
 _JSON = dict[str, Any]
 _OPERATIONS = ('{"index"', '{"create"', '{"update"', '{"delete"')
@@ -185,6 +187,10 @@ class OpenSearchServer:
                 lines = (await request.text()).split("\n")
                 operations = sum(line.startswith(_OPERATIONS) for line in lines)
                 return web.json_response({"items": [{"index": {"status": 429, "error": error}}] * operations})
+            case "no shard" if request.path.endswith("/_mget"):
+                error = {"type": "no_shard_available_action_exception", "reason": "No shard available for [...]"}
+                docs = [{"_id": id_, "error": error} for id_ in (await request.json())["ids"]]
+                return web.json_response({"docs": docs})
             case "forbidden":
                 return _error(403, "security_exception", "no permissions for [indices:data/read/mget]")
             case "too large":

@@ -133,6 +133,7 @@ def test_the_structure_stays(value: Any) -> None:
     [
         ("password=hunter2&a=1", "hunter2"),
         ("Authorization: Bearer abc def", "abc"),
+        ("https://h/?next=%2Fa%3Fpassword%3Dhunter2%26b%3D1", "hunter2"),
         ("curl -H 'x-api-key: abcdef' http://x", "abcdef"),
         ("{'secret_key': 'two words'}", "two words"),
         ("{credential={access_key=AKIA1, secret_key=abcd}}", "abcd"),
@@ -145,6 +146,21 @@ def test_the_structure_stays(value: Any) -> None:
         ('{"parameters": {"openAI_key": "hunter2"}}', "hunter2"),
         ("cohere_key=hunter2", "hunter2"),
         ('{"jwt": "hunter2"}', "hunter2"),
+        ('{"name": "Authorization", "value": "Bearer hunter2"}', "hunter2"),
+        ('{"value": "a\\"hunter2", "comment": {"b": []}, "Name": "X-Api-Key"}', "hunter2"),
+        ('{"key": "db_password", "value": {"stringValue": "hunter2"}}', "hunter2"),
+        ('{"header": "Cookie", "values": ["{\\"a\\": 1}", "hunter2"]}', "hunter2"),
+        ('{"credential": {"a": ["b"]}, "name": "token", "value": "hunter2"}', "hunter2"),
+        ('{"a": "[{\\"name\\": \\"api_key\\", \\"value\\": \\"hunter2\\"}]"}', "hunter2"),
+        ('{"a": [1], "name": "api_key", "value": "hunter2', "hunter2"),
+        ('{"name": "password", "value": 12345}', "12345"),
+        ('[["Host", "a"], ["x-api-key", "hunter2"]]', "hunter2"),
+        ('["Host", "a", "Set-Cookie", "a=hunter2"]', "hunter2"),
+        ('["Authorization", "Basic hunter', "hunter"),
+        ('{"url": "https://h/a?X-Goog-Signature=hunter2"}', "hunter2"),
+        ('{"url": "https://h/a?sv=1&sig=hunter2&a=b"}', "hunter2"),
+        ('{"url": "https://h/a?key=hunter2"}', "hunter2"),
+        ('{"url": "https://h/a?b=1\\u0026signature=hunter2"}', "hunter2"),
         ('--b\r\nContent-Disposition: form-data; name="password"\r\nA: b\r\n\r\nhunter2\r\n--b--', "hunter2"),
     ],
 )
@@ -160,6 +176,12 @@ def test_secrets_that_are_no_members(text: str, secret: str) -> None:
         '{"max_tokens": "500", "tokens": ["a"], "tokenizer": "standard", "token_count": {"a": 1}, "token": 5}',
         '{"password": null, "secret": true}',
         "the tokens of this text",
+        '{"properties": [{"name": "password", "type": "string"}], "required": ["password", "username1"]}',
+        '{"name": "max_tokens", "value": "500"}, {"name": "token", "value": 5}, {"name": "a", "value": "cookie"}',
+        '{"name": "secret", "value": null}, {"value": "b"}, {"name": "secret"},{"value": {"name": "jwt"}}',
+        '{"buckets": [{"key": "password", "doc_count": 3}], "value": "a"}',
+        '["Authorization", "Content-Type", "b1"], ["authorization"], ["x", "b1"]',
+        "https://h/a?monkey=1&design=2&signer=3",
         '{"aggregations": {"a": {"buckets": [{"key": "b"}], "after_key": {"a": "b"}, "partition_key": "c"}}}',
     ],
 )
@@ -200,6 +222,12 @@ def test_parts_of_credentials_are_hidden_in_other_texts(line: bytes, secret: str
     assert found.hide(f"no user with {secret}") == f"no user with {marker(secret)}"
 
 
+def test_attributes_of_a_cookie_are_no_secrets() -> None:
+    found = Secrets()
+    Redactor().headers([b"Set-Cookie: a=CanarySecret; Domain=search.example.org; Max-Age=123456789"], found)
+    assert sorted(found) == ["CanarySecret", "a=CanarySecret; Domain=search.example.org; Max-Age=123456789"]
+
+
 def test_a_number_that_is_a_secret_is_hidden_in_other_texts() -> None:
     found = Secrets()
     Redactor().text('{"api_key": 557983897352909}', found)
@@ -234,6 +262,8 @@ def test_headers(line: bytes, shown: tuple[str, str]) -> None:
         (b"/a/b?pretty", "/a/b?pretty"),
         (b"/a?q=x%20y&b", "/a?q=x%20y&b"),
         (b"/a?X-Amz-Signature=abc&x=1", f"/a?X-Amz-Signature={quote(marker('abc'), safe='[]=')}&x=1"),
+        (b"/a?X-Goog-Signature=abc", f"/a?X-Goog-Signature={quote(marker('abc'), safe='[]=')}"),
+        (b"/a?key=abc&monkey=b", f"/a?key={quote(marker('abc'), safe='[]=')}&monkey=b"),
         (b"/a?jwt=abc", f"/a?jwt={quote(marker('abc'), safe='[]=')}"),
         (b"/a?api%5fkey=a%20b", f"/a?api%5fkey={quote(marker('a b'), safe='[]=')}"),
     ],

@@ -13,6 +13,8 @@ from gateway.app import Gateway
 from tests.conftest import StartGateway
 from tests.execute.stub_cluster import ML, RAN, Cluster, server_of
 
+pytest.register_assert_rewrite("tests.policy.budget_store_conformance", "tests.policy.overspending")
+
 TOTAL = {"inputTokens": 11, "outputTokens": 7, "totalTokens": 18}
 
 

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import sqlite3
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -19,45 +19,25 @@ from gateway.policy.budget_stores.sqlite import FILE, SqliteBudgetStore
 from gateway.policy.budget_stores.store import Account, BudgetStore, BudgetStoreError
 from gateway.policy.ledger import Ledger
 from tests.memory.opensearch_server import OpenSearchServer
-
-T = 4_000_000_000
-"""The start of a window in the future, as stores drop past ones."""
-ONE, OTHER, NEXT = Account("a" * 32, T, T + 60), Account("b" * 32, T, T + 60), Account("a" * 32, T + 60, T + 120)
-Make = Callable[[], BudgetStore]
+from tests.policy.budget_store_conformance import NEXT, ONE, OTHER, BudgetStoreConformance, Make, T
 
 
-@pytest.fixture(params=sorted(STORES))
-async def make(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Make]:
-    """Makes stores of one kind, at the same place."""
-    async with OpenSearchServer() as server:
-        memory = Memory(
-            sqlite=SqliteStore(path=str(tmp_path / "memory.sqlite3")), opensearch=OpenSearchStore(url=server.url)
-        )
-        made: list[BudgetStore] = []
+class TestEveryStore(BudgetStoreConformance):
+    @pytest.fixture(params=sorted(STORES))
+    async def make(self, request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Make]:
+        async with OpenSearchServer() as server:
+            memory = Memory(
+                sqlite=SqliteStore(path=str(tmp_path / "memory.sqlite3")), opensearch=OpenSearchStore(url=server.url)
+            )
+            made: list[BudgetStore] = []
 
-        def make() -> BudgetStore:
-            made.append(build_store(request.param, memory, ""))
-            return made[-1]
+            def make() -> BudgetStore:
+                made.append(build_store(request.param, memory, ""))
+                return made[-1]
 
-        yield make
-        for store in made:
-            await store.close()
-
-
-async def test_amounts_are_added_by_account_and_window(make: Make) -> None:
-    store = make()
-    assert await store.read([ONE, OTHER]) == {}
-    await store.add({ONE: 1.5, OTHER: 2.0})
-    await store.add({ONE: 1.0, NEXT: 4.0})
-    assert await store.read([ONE, OTHER, NEXT]) == {ONE: 2.5, OTHER: 2.0, NEXT: 4.0}
-    assert await store.read([NEXT]) == {NEXT: 4.0}
-
-
-async def test_many_at_a_time_lose_nothing(make: Make) -> None:
-    store = make()
-    stores = [store, store if isinstance(store, MemoryBudgetStore) else make()]
-    await asyncio.gather(*(stores[number % 2].add({ONE: 1.0, OTHER: 2.0}) for number in range(40)))
-    assert await stores[0].read([ONE, OTHER]) == {ONE: 40.0, OTHER: 80.0}
+            yield make
+            for store in made:
+                await store.close()
 
 
 async def test_the_memory_store_drops_past_windows() -> None:
@@ -143,6 +123,15 @@ async def test_the_index_is_made_again_and_cleaned() -> None:
         with pytest.raises(BudgetStoreError, match="no such index"):
             await store.read([ONE])
         assert await store.read([ONE]) == {}
+        await store.close()
+
+
+async def test_a_read_waits_for_the_index_that_another_gateway_makes() -> None:
+    async with OpenSearchServer() as server:
+        store = build_store("opensearch", Memory(opensearch=OpenSearchStore(url=server.url)), "")
+        server.faults = {1: "no shard"}
+        assert await store.read([ONE]) == {}
+        assert [path for _, path in server.requests] == ["/mlc-gateway-budgets", *["/mlc-gateway-budgets/_mget"] * 2]
         await store.close()
 
 

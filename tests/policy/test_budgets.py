@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
@@ -18,7 +17,8 @@ from gateway.policy.budgets import Budgets, account_of, amount_of
 from gateway.policy.ledger import Ledger
 from tests.execute.stub_cluster import FLOW, V2
 from tests.memory.opensearch_server import OpenSearchServer
-from tests.policy.conftest import RAN, Place, Start, v2_answer
+from tests.policy.conftest import RAN, Start, v2_answer
+from tests.policy.overspending import UNIFIED, overspend, run_against
 
 ADA, BOB = {"Authorization": "Basic YWRh"}, {"Authorization": "Basic Ym9i"}
 DAY = 86_400
@@ -138,7 +138,6 @@ async def test_the_client_is_told_when_to_come_back(start: Start) -> None:
 
 
 LEGACY: dict[str, Any] = {"parameters": {"question": "hi"}}
-UNIFIED: dict[str, Any] = {"input": "hi"}
 NOT_JSON = {"headers": {"Content-Type": "application/yaml"}}
 
 
@@ -231,19 +230,6 @@ async def test_a_store_that_is_down(start: Start, tmp_path: Any, on_failure: str
             assert (await place.execute(V2, UNIFIED)).status == 429  # what could not be stored is not forgotten
 
 
-async def run_against(places: list[Place], total: int, at_a_time: int) -> list[int]:
-    """Send `total` requests, `at_a_time` at a time, to the gateways in turn. Return the statuses."""
-    left = iter(range(total))
-    statuses: list[int] = []
-
-    async def client() -> None:
-        for number in left:
-            statuses.append((await places[number % len(places)].execute(V2, UNIFIED)).status)
-
-    await asyncio.gather(*(client() for _ in range(at_a_time)))
-    return statuses
-
-
 @pytest.mark.parametrize("compressed", [True, False])
 async def test_one_gateway_overspends_by_the_requests_in_flight_only(start: Start, compressed: bool) -> None:
     place = await start({"budgets": [{"tokens": 18 * 20}]})
@@ -260,13 +246,6 @@ async def test_one_gateway_overspends_by_the_requests_in_flight_only(start: Star
 async def test_two_gateways_overspend_by_the_requests_in_flight_only(
     start: Start, tmp_path: Any, store: str, total: int, at_a_time: int
 ) -> None:
-    allowed = total // 3
-    policy = {"budgets": [{"tokens": 18 * allowed, "seconds": 31_536_000}], "budget_store": store}
     async with OpenSearchServer() as server:
         memory = {"sqlite": {"path": str(tmp_path / "memory.sqlite3")}, "opensearch": {"url": server.url}}
-        places = [await start(policy, memory=memory) for _ in range(2)]
-        statuses = await run_against(places, total, at_a_time)
-    assert set(statuses) == {200, 429}
-    ran = statuses.count(200)
-    assert len(places[0].cluster.bodies) == ran
-    assert allowed <= ran <= allowed + at_a_time
+        await overspend(start, store, memory, total, at_a_time)

@@ -8,7 +8,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from aiohttp import web
 
@@ -19,7 +19,8 @@ HEADERS = (
     *("authorization", "proxy-authorization", "cookie", "x-api-key", "api-key", "x-goog-api-key", "x-auth-token"),
     *("x-amz-security-token", "ocp-apim-subscription-key", "x-id-jwt"),
 )
-QUERY = ("X-Amz-Signature", "X-Amz-Credential", "X-Amz-Security-Token", "api_key", "access_token", "jwt", "password")
+SIGNED = ("X-Amz-Credential", "X-Amz-Security-Token", "X-Amz-Signature", "X-Goog-Signature", "sig")
+QUERY = (*SIGNED, "api_key", "access_token", "jwt", "password", "key")
 MEMBERS = ("credential", "access_key", "clientSecret", "Authorization", "openAI_key", "db_password", "session_token")
 
 
@@ -136,6 +137,51 @@ def document(**more: Any) -> dict[str, Any]:
     }
 
 
+def named() -> dict[str, Any]:
+    """Return members with secrets whose names are beside them, or in a URL."""
+    signed = {name: secret(f"presigned {name}", "+/=") for name in SIGNED}
+    url = f"https://bucket.s3.amazonaws.com/a.png?X-Amz-Expires=60&{urlencode(signed)}"
+    pairs = [
+        {"name": "Authorization", "value": f"Bearer {secret('pair')}", "comment": "HAR"},
+        {"value": secret("value first", ESCAPED), "name": "X-Api-Key"},
+        {"key": "client_secret", "value": {"stringValue": secret("pair of objects")}},
+    ]
+    lists = {"headers": [["Host", "a"], ["Cookie", f"a={secret('header list')}"]], "raw": ["X-Api-Key", secret("flat")]}
+    connector = {
+        "protocol": "mcp_streamable_http",
+        "url": f"https://mcp.example.org/mcp?key={secret('key of a URL')}",
+        "headers": {"Authorization": f"Bearer {secret('MCP header')}", "X-Api-Key": secret("MCP header")},
+        "credential": {"mcp_key": secret("MCP credential")},
+        "parameters": {"gemini_key": secret("parameter"), "headers": json.dumps(pairs)},
+    }
+    return {"image": url, "pairs": pairs, **lists, "connector": connector}
+
+
+def har() -> bytes:
+    """Return a file in which another program recorded exchanges with secrets."""
+
+    def pairs(head: str) -> list[dict[str, str]]:
+        lines = (line.partition(": ") for line in head.splitlines())
+        return [{"name": name, "value": value} for name, _, value in lines]
+
+    cookie = f"Set-Cookie: session={secret('set-cookie')}; Path=/; HttpOnly\r\n"
+    body = json.dumps(document(**named()))
+    entry = {
+        "startedDateTime": "2026-11-23T01:02:03.004Z",
+        "time": 1,
+        "request": {
+            "method": "POST",
+            "url": f"https://u:{secret('userinfo')}@es:9200/a?{query()}",
+            "headers": pairs(header_lines()),
+            "cookies": [{"name": "session", "value": secret("cookie")}],
+            "queryString": [{"name": name, "value": secret(name)} for name in QUERY],
+            "postData": {"mimeType": "application/json", "text": body},
+        },
+        "response": {"status": 200, "headers": pairs(cookie), "content": {"size": len(body), "text": body}},
+    }
+    return json.dumps({"log": {"version": "1.2", "entries": [entry]}}).encode()
+
+
 def post(path: str, body: bytes, head: str = "", method: str = "POST", length: int | None = None) -> bytes:
     """Return a request with secrets in its headers and its query. length: that it states, if not the body's."""
     size = f"Content-Length: {len(body) if length is None else length}\r\n"
@@ -152,14 +198,17 @@ def _chunked(body: bytes) -> bytes:
     return b"%b0\r\nX-Api-Key: %b\r\n\r\n" % (chunks, trailer)
 
 
+CREATED = (f"{ML}models/m/_predict", f"{ML}connectors/_create")
+
+
 def requests() -> list[bytes]:
     """Return requests for every route, in every encoding, with every fault."""
-    plain = json.dumps(document()).encode()
+    plain = json.dumps(document(**named())).encode()
     routes = [
         post(pattern.replace("{id}", FLOW), b"" if method in ("GET", "DELETE") else plain, method=method)
         for method, pattern, _ in _TABLE
     ]
-    passed = [post(path, plain) for path in ("/index/_search", "/_bulk", f"{ML}models/m/_predict")]
+    passed = [post(path, plain) for path in ("/index/_search", "/_bulk", *CREATED)]
     return [*routes, *passed, *_runs(), *_encodings("/index/_doc"), *_encodings(f"{ML}agents/{V1}/_execute"), *_bad()]
 
 
@@ -168,12 +217,12 @@ def _runs() -> list[bytes]:
     inputs: list[Any] = [
         "hi",
         [{"type": "text", "text": "hi"}, {"type": "image", "source": source, "token": secret("block")}],
-        [{"type": "text", "text": 3, "credential": secret("block")}],
+        [{"type": "text", "text": {"name": "X-Api-Key", "value": secret("block pair")}, "credential": secret("block")}],
         [{"type": "image", "source": {"type": "url", "url": f"https://u:{secret('userinfo')}@h/a.png"}}],
         [{"role": "user", "content": [{"type": "text", "text": f"my password: {secret('assigned')}"}]}],
         {"api_key": secret("block")},
     ]
-    bodies = [json.dumps(document(input=one)).encode() for one in inputs]
+    bodies = [json.dumps(document(input=one, **(named() if one == "hi" else {}))).encode() for one in inputs]
     agents = (FLOW, V1, V2, "absent")
     ends = ("", "/stream")
     return [post(f"{ML}agents/{agent}/_execute{end}", body) for agent in agents for end in ends for body in bodies]
@@ -205,6 +254,9 @@ def _encodings(path: str) -> list[bytes]:
         post(path, f"a=b&password={secret('form')}".encode(), "Content-Type: application/x-www-form-urlencoded\r\n"),
         post(path, part, boundary),
         post(path, lines),
+        post(path, json.dumps({"name": "X-Api-Key", "value": secret("short pair")}).encode()),
+        post(path, json.dumps({"headers": ["X-Api-Key", secret("short list")]}).encode()),
+        post(path, json.dumps([["x-api-key", secret("short list")]]).encode()),
         post(path, events, "Content-Type: text/event-stream\r\n"),
         post(path, f'{{"input": "hi", "p\\u0061ssword": "{secret("escaped-name")}"}}'.encode()),
         post(path, f'{{"input": "hi", "api_key": {secret("number").removeprefix(MARK)}}}'.encode()),

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import msgspec
 import pytest
 
 from gateway.app import Gateway, build
@@ -27,10 +28,24 @@ from gateway.observe.logs import configure
 from gateway.observe.record import ExchangeRecord
 from tests.conftest import settings_for
 from tests.execute.stub_cluster import server_of
-from tests.security.canaries import CORES, MEMBERS, QUERY, LeakyCluster, leaks, post, requests, secret
+from tests.lifecycle.process import Process
+from tests.lifecycle.test_workers import children
+from tests.security.canaries import (
+    CORES,
+    MEMBERS,
+    QUERY,
+    LeakyCluster,
+    document,
+    har,
+    leaks,
+    named,
+    post,
+    requests,
+    secret,
+)
 from tests.telemetry.collector import running_collector
 from tests.tls.certificates import Pki
-from tests.wire import reserved, send_until_closed
+from tests.wire import RecordingUpstream, reserved, send_until_closed
 
 _AT_ONCE = 8
 ENVIRONMENT = {"GUARDRAIL": "guardrail", "COLLECTOR": "collector", "ADMIN": "admin-token", "ACCOUNT": "account"}
@@ -200,7 +215,9 @@ def test_nothing_that_is_written_or_shown_has_a_secret(shown: Shown) -> None:
 
 def test_the_secrets_were_there_to_be_shown(shown: Shown) -> None:
     """Requests arrive at the cluster as they are, and its answers at the client."""
-    assert {*MEMBERS, *QUERY, "basic", "bearer", "scheme", "cbor", "utf-16", "multipart"} <= set(leaks(shown.seen))
+    seen = set(leaks(shown.seen))
+    assert {*MEMBERS, *QUERY, "pair", "value first", "header list", "flat", "MCP header", "MCP credential"} <= seen
+    assert {"basic", "bearer", "scheme", "cbor", "utf-16", "multipart"} <= seen
     assert {"set-cookie", "answered-token"} <= set(leaks(b"".join(shown.answers)))
     statuses = {answer.split()[1] for answer in shown.answers if answer}
     assert {b"200", b"400", b"413", b"502"} <= statuses
@@ -227,6 +244,61 @@ async def test_nothing_said_of_plain_http_on_a_port_with_tls_has_a_secret(tmp_pa
     answers = [await send_until_closed(gateway.data_port, post("/a", b"{}")) for _ in range(2)]
     await gateway.stop()
     assert leaks(log.getvalue()) == leaks(b"".join(answers)) == []
+
+
+def test_a_har_file_of_another_program_is_imported_without_its_secrets(tmp_path: Path) -> None:
+    file, settings = tmp_path / "x.har", tmp_path / "gateway.yaml"
+    file.write_bytes(har())
+    directory = tmp_path / "stored"
+    settings.write_text(json.dumps({"inspector": {"enabled": True, "sqlite": {"directory": str(directory)}}}))
+    assert run(["har", "import", "-c", str(settings), str(file)]) == 0
+    [record] = _records(load(settings))
+    assert record.request.body.text
+    stored = b"".join(path.read_bytes() for path in _files(directory))
+    assert leaks(stored + msgspec.json.encode(record)) == []
+
+
+async def test_no_argument_of_a_process_and_no_live_event_of_a_worker_has_a_secret(tmp_path: Path) -> None:
+    """Two workers of a gateway in processes of its own, with secrets in its environment."""
+    async with RecordingUpstream() as upstream:
+        settings = {
+            "upstream": {"url": upstream.url},
+            "agents": {
+                "lookup": "service_account",
+                "service_account": {"username": "u", "password": {"env": "ACCOUNT"}},
+            },
+            "listen": {"workers": 2, "admin_token": {"env": "ADMIN"}},
+            "inspector": {"enabled": True, "passthrough": "bodies", "sqlite": {"directory": str(tmp_path / "s")}},
+        }
+        environment = {name: secret(place) for name, place in ENVIRONMENT.items()}
+        async with Process(tmp_path, settings, environment) as gateway:
+            port, admin = await gateway.ports(2)
+            pids = [gateway.process.pid, *children(gateway.process.pid)]
+            arguments = _arguments(pids)
+            body = json.dumps(document(**named())).encode()
+            for _ in range(40):  # the kernel chooses the worker
+                await send_until_closed(port, post("/index/_doc", body))
+            shown = await _live(admin, 40)
+    assert len(pids) == 3
+    assert arguments.count(b"gateway") >= 3
+    assert len({record.worker for record in _records(load(gateway.file, environment))}) == 2
+    assert {*MEMBERS, *QUERY} <= set(leaks(b"".join(request.line + request.body for request in upstream.requests)))
+    assert leaks(arguments + shown + json.dumps([gateway.events, gateway.printed]).encode()) == []
+
+
+def _arguments(pids: list[int]) -> bytes:
+    """Return the arguments of processes, as `ps` shows them."""
+    return b"".join(Path(f"/proc/{pid}/cmdline").read_bytes() for pid in pids)
+
+
+async def _live(admin: int, count: int) -> bytes:
+    """Return the live events of an admin port, from the first to the one with the `count`th exchange."""
+    url = f"http://127.0.0.1:{admin}/inspector/api/live?after=0"
+    headers, shown = {"Authorization": f"Bearer {secret('admin-token')}"}, b""
+    async with aiohttp.ClientSession(headers=headers) as client, client.get(url) as answer:
+        while shown.count(b'"position":') < count:
+            shown += await answer.content.readline()
+    return shown
 
 
 WRONG: dict[str, Any] = {

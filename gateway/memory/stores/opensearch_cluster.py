@@ -28,6 +28,7 @@ BATCH = 8_000_000
 """Most bytes of documents in a request. Smaller domains of Amazon OpenSearch Service take 10 MiB."""
 _ERROR_TEXT = 300
 _FIRST_WAIT = 0.1
+_NO_SHARD = "no_shard_available_action_exception"
 
 # opensearch-py logs every failure with its traceback. Without a handler, Python prints it.
 logging.getLogger("opensearch").addHandler(logging.NullHandler())
@@ -104,17 +105,21 @@ class Cluster:
         return {id_: document["_source"] for id_, document in (await self.get_documents(index, ids)).items()}
 
     async def get_documents(self, index: str, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
-        """Return the documents that exist, by id, with ``_source``, ``_seq_no`` and ``_primary_term``."""
+        """Return the documents that exist, by id, with ``_source``, ``_seq_no`` and ``_primary_term``.
+
+        While the index has no shard to read from, because another gateway is just making it or a node has failed, the
+        request is sent again, as after an answer 429.
+        """
         if not ids:
             return {}
-        answer = await self.call("POST", f"/{index}/_mget", {"ids": ids}, "docs", preference="_primary")
-        found = {}
-        for document in answer["docs"]:
-            if "error" in document:
-                raise self._error(document.get("status", 404), document["error"])
-            if document["found"]:
-                found[document["_id"]] = document
-        return found
+        async for last in self.attempts():
+            answer = await self.call("POST", f"/{index}/_mget", {"ids": ids}, "docs", preference="_primary")
+            failed = next((document for document in answer["docs"] if "error" in document), None)
+            if failed is None:
+                break
+            if last or failed["error"]["type"] != _NO_SHARD:
+                raise self._error(failed.get("status", 404), failed["error"])
+        return {document["_id"]: document for document in answer["docs"] if document["found"]}
 
     async def write(self, operations: Iterable[tuple[dict[str, Any], Any]]) -> list[int]:
         """Send operations of ``_bulk``, each an action with its document (None: it has none). Return their statuses.

@@ -1,0 +1,82 @@
+"""`mlc-gateway demo` in a browser while it runs."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pytest
+from haralyzer import HarParser
+from playwright.sync_api import expect
+
+from gateway.demo.bodies import bodies
+from tests.browser.conftest import NewPage
+
+pytestmark = pytest.mark.browser
+ROW = "#rows [role=row]:not([hidden])"
+
+
+class Demo(NamedTuple):
+    """page: the address with the login. agent: the address of an agent, behind the gateway."""
+
+    page: str
+    agent: str
+
+
+@pytest.fixture
+def demo() -> Iterator[Demo]:
+    command = [sys.executable, "-m", "gateway", "demo", "--port", "0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    shown = ""
+    for line in process.stdout:
+        shown += line
+        if line.startswith("Running"):
+            break
+    page = re.search(r"http\S+/inspector/login#\S+", shown)
+    agent = re.search(r"curl -si '(\S+/_execute)'", shown)
+    assert page
+    assert agent
+    yield Demo(page[0], agent[1])
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) == 0
+
+
+def test_the_demo_is_seen_as_it_happens(demo: Demo, new_page: NewPage) -> None:
+    page = new_page(color_scheme="dark")
+    page.goto(demo.page)
+    page.wait_for_url("**/inspector/")
+    expect(page.get_by_role("status")).to_have_text("Live")
+    assert page.evaluate("getComputedStyle(document.documentElement).backgroundColor") == "rgb(15, 18, 24)"
+    before = str(page.locator("#count").text_content())
+
+    body = json.dumps(bodies()["image"]).encode()
+    request = urllib.request.Request(demo.agent, body, {"Content-Type": "application/json"})
+    urllib.request.urlopen(request).close()
+    expect(page.locator("#count")).not_to_have_text(before)
+
+    page.get_by_label("Text", exact=True).fill("bar chart highest")
+    page.get_by_label("Text", exact=True).press("Enter")
+    expect(page.locator("#count")).to_have_text(re.compile(r"^\d\d shown$"))
+    found = page.locator(ROW).count()
+    assert 0 < found < int(before.split()[0].rstrip("+"))
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Export HAR").click()
+    entries = HarParser(json.loads(download.value.path().read_bytes())).har_data["entries"]
+    assert len(entries) == found
+    assert all("highest" in entry["request"]["postData"]["text"] for entry in entries)
+
+    page.locator(f"{ROW}[aria-rowindex='2']").click()
+    page.wait_for_url("**/exchanges/*")
+    page.get_by_role("link", name="Request", exact=True).click()
+    moved = page.get_by_role("row").filter(has_text="input[1].source.data")
+    expect(moved).to_contain_text("moved")
+    thumbnail = moved.get_by_role("img")
+    expect(thumbnail).to_be_visible()
+    page.wait_for_function("(image) => image.complete && image.naturalWidth > 0", arg=thumbnail.element_handle())
