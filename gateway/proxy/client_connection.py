@@ -13,6 +13,7 @@ from typing import Protocol
 
 from gateway.errors import GatewayError
 from gateway.http1 import state
+from gateway.http1.head_buffer import RequestHeadBuffer
 from gateway.http1.request_heads import Request
 from gateway.http1.rules import Malformed
 from gateway.http1.state import CLIENT, ClientEvent
@@ -146,10 +147,11 @@ class ClientConnection(RequestReceiver):
 
     def begin(self, request: Request, rest: bytes) -> None:
         """See `RequestReceiver`."""
-        exchange = self.port.exchange(self, request)
-        body = request.fields.body(exchange.reads_body)
-        piece = b""
-        self.exchange = exchange
+        exchange = self.exchange = self.port.exchange(self, request)
+        if request.fields.length == len(rest):  # most bodies arrive with their heads
+            piece, rest, body = rest, b"", None
+        else:
+            piece, body = b"", request.fields.body(exchange.reads_body)
         if body is None:
             self._held = rest
             self._state = _REQUEST_READ[self._state]
@@ -229,7 +231,7 @@ class ClientConnection(RequestReceiver):
         unread = self._state is _BODY or bool(self._held)
         self._state = _LAST_SENT[self._state]
         self._body = None
-        self._head = None
+        self._head = RequestHeadBuffer()
         self._held = b""
         self._paused_at = 0.0
         self._closing = LingeringClose(self.transport, self.port.timeouts.send)

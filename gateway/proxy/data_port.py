@@ -49,7 +49,7 @@ class DataPort:
         self.trace_ratio = traces.ratio if traces.endpoint else None
         self.backlog = Backlog()
         self.log = RequestLog(log, metrics, settings.logs.payloads)
-        self.received = metrics.received
+        self.received = metrics.traffic.received
         self.lifecycle = Lifecycle(self.timeouts)
         metrics.watch(self.lifecycle)
         self.dispatcher = Dispatcher(execute, manage, upstream.auth is not None, sessions)

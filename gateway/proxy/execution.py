@@ -190,9 +190,12 @@ class Execution(DecidedExchange):
         replaced = body is not None
         plain = replaced and self._forward.finish is not None
         before, after = self.request.fields.around_length(self._host(authority), replaced=replaced, plain=plain)
-        if len(pieces) != 1 or not pieces[0]:
+        if len(pieces) == 1 and pieces[0]:
+            size = len(pieces[0])
+        else:
             pieces = list(filter(None, pieces))
-        self._sent_head = b"%b%d%b" % (before, sum(map(len, pieces)), after)
+            size = sum(map(len, pieces))
+        self._sent_head = b"%b%d%b" % (before, size, after)
         if self.trace is not None and not (self.trace.parent and self._is_signed()):
             self._sent_head = with_context(self._sent_head, self.trace)
         return self._sent_head, pieces

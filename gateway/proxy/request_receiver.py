@@ -68,7 +68,7 @@ class RequestReceiver(asyncio.Protocol):
     def __init__(self, port: ReceiverPort) -> None:
         self.port = port
         self._state = _IDLE
-        self._head: RequestHeadBuffer | None = None
+        self._head = RequestHeadBuffer()
         self._body: Body | None = None
         self._body_began = 0.0
         self._body_size = 0
@@ -104,17 +104,13 @@ class RequestReceiver(asyncio.Protocol):
 
     def _read_head(self, data: bytes) -> None:
         reader = self.port.reader
-        head = self._head or RequestHeadBuffer()
         try:
-            found = head.feed(data, reader.limits)
-            if found is None:
-                self._head = head
-                if self._state is _IDLE:
-                    self._state = _HEAD_BEGAN[self._state]
-                    self.deadline = deadline_in(self.port.timeouts.head)
-                return
-            self._head = None
-            self.begin(reader.read(found[0]), found[1])
+            found = self._head.feed(data, reader.limits)
+            if found is not None:
+                self.begin(reader.read(found[0]), found[1])
+            elif self._state is _IDLE:
+                self._state = _HEAD_BEGAN[self._state]
+                self.deadline = deadline_in(self.port.timeouts.head)
         except Malformed as exc:
             self.refuse(error_responses.malformed(exc))
 
