@@ -18,6 +18,7 @@ from gateway.proxy.body_copy import BodyCopy, ResponseCopy
 from gateway.proxy.capture import Capture, Captured
 from gateway.proxy.dispatch import Dispatcher
 from gateway.proxy.relay import Relay, RelayPort
+from gateway.proxy.routes import WRITES
 
 # Module constants, because an attribute of an Enum takes four times as long to look up.
 _WAITING, _SENT, _ANSWERED, _TUNNEL, _ = state.Exchange
@@ -117,7 +118,7 @@ class Exchange(Relay):
             self.refuse(error)
 
     def _finish(self) -> None:
-        if self.route.kind and (self._state is _WAITING or self._state is _SENT):
+        if self.route.intent in WRITES and (self._state is _WAITING or self._state is _SENT):
             self._invalidate()  # the cluster may have applied a write without a response
         self._state = _FINISH[self._state]
         self.outbound.abandon()

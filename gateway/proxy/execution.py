@@ -39,7 +39,7 @@ class Execution(DecidedExchange):
     reads_body = True
 
     def __init__(self, port: ExchangePort, client: Client, request: Request, route: Route) -> None:
-        super().__init__(port, client, request, route)
+        DecidedExchange.__init__(self, port, client, request, route)  # as there
         self.trace = None
         if route.intent in RUNS:
             self.outbound.timeouts = port.upstream.execute_timeouts
@@ -48,8 +48,9 @@ class Execution(DecidedExchange):
                 if fields.traced is None:
                     fields.traced = has_context(fields.lines)
                 self.trace = begin_trace(fields.lines if fields.traced else (), port.trace_ratio)
-        sampled = self.trace is not None and self.trace.sampled
-        self.is_recorded = port.capture is not None and (sampled or not port.capture.traced_only)
+        self.is_recorded = port.capture is not None and (
+            not port.capture.traced_only or (self.trace is not None and self.trace.sampled)
+        )
         self.outbound.expects = False  # the gateway reads the body itself
         self._read: io.BytesIO | None = None
         self._raw = b""
@@ -97,7 +98,7 @@ class Execution(DecidedExchange):
         """Ask the use case; the body is complete."""
         self._read = None
         self._raw = raw
-        self._read_at = time.monotonic()
+        self._read_at = self.arrived if self.ticket is None else time.monotonic()  # it may have waited
         forward = self._port.dispatcher.try_fast(self, raw)
         if forward is not None:
             self._port.log.rewrote("prepared", time.monotonic() - self._read_at)

@@ -207,7 +207,7 @@ class Relay:
 
     def on_head(self, head: ResponseHead, piece: bytes, complete: bool) -> None:
         """See `RequestOwner`."""
-        if self.route.kind:
+        if self.route.intent in WRITES:
             self._invalidate()  # before the client learns that its write is done
         self.answered_at = now = time.monotonic()
         self._port.log.response_began(self, now)
@@ -260,8 +260,7 @@ class Relay:
 
     def _invalidate(self) -> None:
         """Drop from the cache what a write may have changed."""
-        if self.route.intent in WRITES:
-            self._port.profiles.invalidate(self.route.kind, self.route.id or None)
+        self._port.profiles.invalidate(self.route.kind, self.route.id or None)
 
     def _end(self) -> None:
         """End the exchange: the response is complete."""
