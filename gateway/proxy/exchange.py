@@ -29,10 +29,12 @@ class ExchangePort(RelayPort, Protocol):
     """The data port, as exchanges use it.
 
     trace_ratio: `telemetry.traces.ratio`; None if traces are off. capture: None if nothing is recorded.
+    limits_requests: the number of running requests is limited, so `admit` must be asked.
     """
 
     dispatcher: Dispatcher
     limits: Limits
+    limits_requests: bool
     trace_ratio: float | None
     capture: Capture | None
 
@@ -63,7 +65,10 @@ class Exchange(Relay):
             self._pending.append(piece)
         elif piece:
             self._hold_back(piece)
-        self._port.admit(self)
+        if self._port.limits_requests:
+            self._port.admit(self)
+        else:
+            self.start()
 
     def reply(self, answer: Answer) -> None:
         """Send a response of the gateway's own."""

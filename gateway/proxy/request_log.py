@@ -43,9 +43,10 @@ class RequestLog:
     def response_began(self, exchange: RunningExchange, now: float) -> None:
         """Record how long the cluster took to respond, and the gateway before. now: of `time.monotonic`."""
         intent, sent_at = exchange.route.intent, exchange.outbound.sent_at
-        self._traffic.waits[intent].observe(now - exchange.started)
+        traffic = self._traffic
+        traffic.waits[intent].observe(now - exchange.started)
         if sent_at:
-            self._traffic.added[intent].observe(sent_at - exchange.arrived)
+            traffic.added[intent].observe(sent_at - exchange.arrived)
 
     def rewrote(self, path: str, seconds: float) -> None:
         """Record how long it took to rewrite a request; see `TrafficMetrics`."""
