@@ -72,10 +72,10 @@ class Relay:
     """Set for runs of agents, if traces are on."""
 
     def __init__(self, port: RelayPort, client: Client, request: Request, route: Route) -> None:
-        outbound = self.outbound = OutboundRequest(self, request.method, request.target, port.upstream.timeouts)
-        outbound.upgrade = request.fields.upgrade
-        outbound.expects = request.fields.expectation
-        outbound.decode = request.minor == 0
+        fields, timeouts = request.fields, port.upstream.timeouts
+        self.outbound = OutboundRequest(
+            self, request.method, request.target, timeouts, request.minor == 0, fields.expectation, fields.upgrade
+        )
         self.client = client
         self.request = request
         self.route = route
@@ -212,8 +212,8 @@ class Relay:
         self.answered_at = now = time.monotonic()
         self._port.log.response_began(self, now)
         self.head = head
-        self.status = head.status
-        if head.status == 101:
+        status = self.status = head.status
+        if status == 101:
             self._state = _SWITCH[self._state]
             self.client.transport.write(head.raw + piece)
             self.client.tunnel()
