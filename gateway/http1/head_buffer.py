@@ -29,7 +29,7 @@ class HeadBuffer:
         """
         part = self._part
         if part is None:
-            if self._skips_empty_line and data.startswith(b"\r\n"):
+            if data.startswith(b"\r\n") and self._skips_empty_line:
                 data = data[2:]
             end = data.find(_END) + 4
             if end < 4:
