@@ -58,6 +58,13 @@ class Execution(DecidedExchange):
         self._read_at = self._sent_at = 0.0
         self._steps: Steps | None = None
 
+    def begin(self, piece: bytes, complete: bool) -> None:
+        """See `Exchange`. Most bodies arrive with their heads, and can be run at once."""
+        if complete and len(piece) <= self._port.limits.body and not self._port.limits_requests:
+            self._run(piece)
+        else:
+            super().begin(piece, complete)
+
     def start(self) -> None:
         """See `Exchange`: read the body first."""
         limit = self._port.limits.body
