@@ -13,7 +13,6 @@ from typing import Protocol
 
 from gateway.errors import GatewayError
 from gateway.http1 import state
-from gateway.http1.head_buffer import RequestHeadBuffer
 from gateway.http1.request_heads import Request
 from gateway.http1.rules import Malformed
 from gateway.http1.state import CLIENT, ClientEvent
@@ -231,7 +230,7 @@ class ClientConnection(RequestReceiver):
         unread = self._state is _BODY or bool(self._held)
         self._state = _LAST_SENT[self._state]
         self._body = None
-        self._head = RequestHeadBuffer()
+        self._head = None
         self._held = b""
         self._paused_at = 0.0
         self._closing = LingeringClose(self.transport, self.port.timeouts.send)
