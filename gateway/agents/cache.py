@@ -35,6 +35,7 @@ class SharedCache(Generic[K, V]):
         counts: Lookups | None = None,
     ) -> None:
         self._ttl = ttl
+        self._half_ttl = ttl / 2
         self._keep = keep
         self._max_entries = max_entries
         self._clock = clock
@@ -52,7 +53,7 @@ class SharedCache(Generic[K, V]):
         left = entry[0] - self._clock() if entry is not None else 0.0
         if entry is None or left <= 0:
             return await asyncio.shield(self._start(key, load))
-        if left <= self._ttl / 2:
+        if left <= self._half_ttl:
             self._start(key, load)
         self._entries.move_to_end(key)
         self._counts.cached += 1
@@ -63,10 +64,11 @@ class SharedCache(Generic[K, V]):
         entry = self._entries.get(key)
         if entry is None:
             return None
-        left = entry[0] - self._clock()
-        if left > self._ttl / 2 or (left > 0 and key in self._shared_tasks):
+        expires, value = entry
+        left = expires - self._clock()
+        if left > self._half_ttl or (left > 0 and key in self._shared_tasks):
             self._counts.cached += 1
-            return entry[1]
+            return value
         return None
 
     def drop(self, matches: Callable[[K, V | None], bool]) -> None:

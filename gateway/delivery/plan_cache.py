@@ -42,6 +42,7 @@ _ESCAPED = raw_text(SPECIMEN)
 SPECIMEN_TURN = f"{MARK}turn"
 _TRACE = re.compile(r"[\uf8f1\uf8f2]|\\u[fF]8[fF][12]")
 _FIRST, _LAST = SPECIMEN[0], SPECIMEN[-1]
+_RARE = MARK[0]
 
 _OPENING = ("", "[")
 
@@ -123,10 +124,10 @@ class PlanCache:
 
 def is_plain_text(text: str) -> bool:
     """Return True if the specimen's proof is valid for `text`: it has no such sign and no probe word."""
-    # Separate checks are faster than a loop. `:` is checked first, because finding `:-` is slower.
+    # Separate checks are faster than a loop, and a character is found in a tenth of the time that a word takes.
     if "$" in text or "{" in text or "}" in text or (":" in text and ":-" in text):
         return False
-    if MARK in text or (not text.isascii() and (_FIRST in text or _LAST in text)):
+    if (_RARE in text and MARK in text) or (not text.isascii() and (_FIRST in text or _LAST in text)):
         return False
     return text.lstrip(BLANK)[:1] not in _OPENING
 

@@ -7,7 +7,7 @@ specimens is planned and proved once, and the result is the template for every o
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gateway.agents.lookup import AUTH_HEADERS
 from gateway.agents.resolver import ResolvedAgent, Resolver
@@ -43,7 +43,7 @@ class Prepared:
 
     plan: Plan | None = None
     template: ShapedTemplate | None = None
-    response_headers: Mapping[str, str] | None = None
+    response_headers: Mapping[str, str] = field(default_factory=dict)
     delivery: Delivery | None = None
     render: Rendering | None = None
     around_text: Sequence[bytes] = ()
@@ -94,12 +94,19 @@ class FastPath:
     def try_fast(self, agent_id: str, caller: bytes, body: bytes) -> Forward | None:
         """See `gateway.ports.FastHandler`."""
         agent = self._resolver.peek(agent_id, caller)
-        if agent is None or agent.profile.generation is Generation.UNIFIED_V2:
+        if agent is None:
             return None
         prepared = agent.derive(PreparedShapes)
-        plain = read_plain_text(body) if prepared.texts and len(body) <= self._longest_text else None
-        if plain is not None and (found := prepared.texts.get(plain[0])) is not None:
-            return self._forward(found, [plain[1].join(found.around_text)])
+        if prepared.texts and len(body) <= self._longest_text and (plain := read_plain_text(body)) is not None:
+            shape, text = plain
+            found = prepared.texts.get(shape)
+            if found is not None:
+                return self._forward(found, [text.join(found.around_text)])
+        return self._try_shaped(agent, prepared, body)
+
+    def _try_shaped(self, agent: ResolvedAgent, prepared: PreparedShapes, body: bytes) -> Forward | None:
+        if agent.profile.generation is Generation.UNIFIED_V2:
+            return None
         shaped = read_shaped(body, self._budget)
         if shaped is None:
             return None
@@ -113,7 +120,7 @@ class FastPath:
     def _forward(self, prepared: Prepared, body: list[Payload]) -> Forward:
         assert prepared.plan is not None
         self._reporter.count(prepared.plan)
-        return Forward(body, prepared.response_headers or {}, delivery=prepared.delivery, render=prepared.render)
+        return Forward(body, prepared.response_headers, delivery=prepared.delivery, render=prepared.render)
 
     def _prepare(self, agent: ResolvedAgent, shaped: ShapedBody) -> Prepared:
         request = read_execute(specimen_body(shaped.shape))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import msgspec
 
 from gateway.agents.errors import AgentNotFound, FailedLookup
@@ -37,7 +35,10 @@ from gateway.unified.request import ExecuteRequest, RequestKind, read_execute
 
 
 class Handler:
-    """Reads the request, resolves the agent, fetches media, and rewrites the request for the agent."""
+    """Reads the request, resolves the agent, fetches media, and rewrites the request for the agent.
+
+    caller, try_fast: see `gateway.ports.FastHandler`.
+    """
 
     def __init__(
         self,
@@ -59,15 +60,9 @@ class Handler:
         self._sessions = sessions
         self._outputs = Outputs(settings)
         self._legacy = LegacyAgents(resolver, sessions, self._outputs) if sessions is not None else None
-        self._fast = FastPath(settings, resolver, rewriter, reporter, self._outputs, sessions)
-
-    def caller(self, lines: Iterable[bytes]) -> bytes:
-        """See `gateway.ports.FastHandler`."""
-        return self._fast.caller(lines)
-
-    def try_fast(self, agent_id: str, caller: bytes, body: bytes) -> Forward | None:
-        """See `gateway.ports.FastHandler`."""
-        return self._fast.try_fast(agent_id, caller, body)
+        fast = FastPath(settings, resolver, rewriter, reporter, self._outputs, sessions)
+        self.caller = fast.caller
+        self.try_fast = fast.try_fast
 
     async def __call__(self, call: ExecuteCall) -> Forward:
         """Return what to send for `call`.

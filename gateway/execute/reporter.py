@@ -55,7 +55,7 @@ class Reporter:
 
     def count(self, plan: Plan) -> None:
         """Count a delivery and its notices."""
-        self._metrics.rewritten(plan.provider, plan.strategy, "sent")
+        self._metrics.traffic.rewrites[plan.provider, plan.strategy, "sent"] += 1
         for notice in plan.notices:
             self.noticed(notice)
 
@@ -66,7 +66,7 @@ class Reporter:
     def refused(self, call: ExecuteCall, agent_input: AgentInput, provider: str, error: GatewayError) -> None:
         """Count and log a refusal. provider: "" where it was not known yet."""
         codes = sorted({problem.code for problem in error.problems if problem.code})
-        self._metrics.rewritten(provider, "", error.type)
+        self._metrics.traffic.rewrites[provider, "", error.type] += 1
         self._log.warning(
             "input refused",
             agent=call.agent_id,

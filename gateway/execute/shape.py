@@ -132,8 +132,8 @@ def read_plain_text(body: bytes) -> tuple[Shape, bytes] | None:
 
     The text is as it stands in the body. This is the most frequent body of all, so it is read in few steps.
     """
-    quote = _TEXT_BEGINS if body[_TEXT_BEGINS : _TEXT_BEGINS + 1] == b'"' else _TEXT_BEGINS + 1
-    if body[quote : quote + 1] != b'"':
+    quote = body.find(b'"', _TEXT_BEGINS, _TEXT_BEGINS + 2)
+    if quote < 0:
         return None  # most probably an array: the decoder would be slower to tell
     try:
         text = _TEXT.decode(body).input
@@ -144,7 +144,7 @@ def read_plain_text(body: bytes) -> tuple[Shape, bytes] | None:
     is_shortest = len(body) == quote + len(raw) + len('""}')
     if not is_shortest and (body.count(b'"') != _BODY_QUOTES + _TEXT_QUOTES or b"\\" in body):
         return None
-    if not is_plain_text(text) or (not text.isascii() and MARKS.search(text) is not None):
+    if not is_plain_text(text) or (len(raw) != len(text) and MARKS.search(text) is not None):
         return None
     stripped = text.strip()
     if len(stripped) == len(text):

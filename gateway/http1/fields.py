@@ -152,4 +152,7 @@ def around_length(lines: bytes, *, replaced: bool, plain: bool = False) -> tuple
 
 def encode_fields(fields: Mapping[str, str]) -> bytes:
     """Encode header fields of the gateway's own as lines, each with its CRLF."""
-    return "".join([f"{name}: {value}\r\n" for name, value in fields.items()]).encode()
+    lines = ""
+    for name, value in fields.items():
+        lines += f"{name}: {value}\r\n"
+    return lines.encode()

@@ -11,6 +11,22 @@ from gateway.http1.rules import HeadLimits, Malformed
 _END = b"\r\n\r\n"
 
 
+def split_head(data: bytes, limits: HeadLimits) -> tuple[bytes, bytes] | None:
+    """Return the head with its empty line, and the bytes after it, as `HeadBuffer.feed` does for a whole head.
+
+    None if a buffer is needed: the head is incomplete, or an empty line is before it.
+
+    Raises:
+        Malformed: the head is too large.
+    """
+    end = data.find(_END) + 4
+    if end < 4 or data.startswith(b"\r\n"):
+        return None
+    if end > limits.head:
+        raise Malformed("head-size")
+    return data[:end], data[end:]
+
+
 class HeadBuffer:
     """The bytes of one head; see the subclasses for what requests and responses add."""
 
@@ -29,7 +45,7 @@ class HeadBuffer:
         """
         part = self._part
         if part is None:
-            if self._skips_empty_line and data.startswith(b"\r\n"):
+            if data.startswith(b"\r\n") and self._skips_empty_line:
                 data = data[2:]
             end = data.find(_END) + 4
             if end < 4:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from typing import TypeVar
 
 from gateway.http1 import fields as field_lines
 from gateway.http1.bodies import Body, Chunked, Length
@@ -34,6 +35,9 @@ COUNTED = frozenset({b"OPTIONS", b"TRACE"})
 MOST_FORWARDS = 999_999_999
 _TUNNELS = frozenset({b"websocket"})
 """Protocols that a connection may be upgraded to. Not `h2c`: the gateway would not see its requests."""
+
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
 
 
 class Fields:
@@ -76,7 +80,7 @@ class Fields:
         self.length: int | None = None
         self.chunked = self.expectation = self.expects = self.upgrade = False
         self._sent_lines: tuple[bytes, bytes] | None = None
-        self._around: tuple[bytes, bool, tuple[bytes, bytes]] | None = None
+        self._around: tuple[tuple[bytes, bool, bool], tuple[bytes, bytes]] | None = None
         self._host_at = 0
         self._end_to_end: list[bytes] = []
         self._dropped: set[bytes] = set()
@@ -146,13 +150,12 @@ class Fields:
 
     def around_length(self, host: bytes, *, replaced: bool, plain: bool = False) -> tuple[bytes, bytes]:
         """As `lines_for`, for a body that the gateway has buffered; see `fields.around_length`."""
-        lines = self.lines_for(host)
-        if plain:
-            return field_lines.around_length(lines, replaced=replaced, plain=True)
+        key = host, replaced, plain
         known = self._around
-        if known is None or known[0] is not lines or known[1] is not replaced:
-            known = self._around = lines, replaced, field_lines.around_length(lines, replaced=replaced)
-        return known[2]
+        if known is None or known[0] != key:
+            found = field_lines.around_length(self.lines_for(host), replaced=replaced, plain=plain)
+            known = self._around = key, found
+        return known[1]
 
     def _lines_for(self, host: bytes) -> list[bytes]:
         lines = self._end_to_end
@@ -175,9 +178,9 @@ class Fields:
 
 
 class RequestReader:
-    """Reads the heads of requests, with a cache of fields: clients repeat their fields from request to request.
+    """Reads the heads of requests, with caches: clients repeat whole heads, and the fields of heads even more often.
 
-    The cache may hold credentials, as an open connection does; `_MOST` and `_LONGEST` limit it.
+    The caches may hold credentials, as an open connection does; `_MOST` and `_LONGEST` limit them.
     """
 
     _MOST = 256
@@ -185,7 +188,8 @@ class RequestReader:
 
     def __init__(self, limits: HeadLimits) -> None:
         self.limits = limits
-        self._known: dict[tuple[bytes, bytes], Fields] = {}
+        self._requests: dict[bytes, Request] = {}
+        self._fields: dict[tuple[bytes, bytes], Fields] = {}
 
     def read(self, head: bytes) -> Request:
         """Read a head, which ends with its empty line.
@@ -193,6 +197,13 @@ class RequestReader:
         Raises:
             Malformed: the head breaks a rule.
         """
+        request = self._requests.get(head)
+        if request is None:
+            request = self._read(head)
+            self._store(self._requests, head, len(head), request)
+        return request
+
+    def _read(self, head: bytes) -> Request:
         match = _LINE.match(head)
         if match is None:
             raise Malformed(fault_in_line(head[: head.index(b"\r\n")]))
@@ -203,25 +214,27 @@ class RequestReader:
         if start > self.limits.line:
             raise Malformed("target-size")
         key = minor, head[start:]
-        fields = self._known.get(key)
+        fields = self._fields.get(key)
         if fields is None:
             fields = Fields(head, start, int(minor), self.limits)
-            self._store(key, fields)
+            self._store(self._fields, key, len(head) - start, fields)
         if target[0] != 47 or method == b"CONNECT":  # 47 is "/", so the target is not in origin-form
             target = _read_target(method, target, fields.host)
         if fields.max_forwards is not None and method in COUNTED and _NUMBER.fullmatch(fields.max_forwards) is None:
             raise Malformed("max-forwards")
         return Request(method, target, int(minor), fields)
 
-    def _store(self, key: tuple[bytes, bytes], fields: Fields) -> None:
-        if len(key[1]) <= self._LONGEST:
-            if len(self._known) >= self._MOST:
-                self._known.clear()
-            self._known[key] = fields
+    def _store(self, cache: dict[_Key, _Value], key: _Key, size: int, value: _Value) -> None:
+        if size <= self._LONGEST:
+            if len(cache) >= self._MOST:
+                cache.clear()
+            cache[key] = value
 
 
 class Request:
-    """A request's head. method: as received. minor: the minor version; the major version is 1.
+    """A request's head. Immutable for its users, because many requests may share it.
+
+    method: as received. minor: the minor version; the major version is 1.
 
     target: as received. An absolute target is reduced to what follows its host, the form that is sent on (RFC 9112,
     3.2.1).

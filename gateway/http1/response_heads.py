@@ -54,12 +54,14 @@ class ResponseHead:
 
     raw: as received, with the empty line. lines: the field lines. length: Content-Length, or None. chunked: the
     transfer coding is chunked. persistent: the connection can be used again. listed: the fields that `Connection`
-    lists. no_hop_headers: there is no hop-by-hop field, except perhaps Transfer-Encoding. forwardable_verbatim: an
+    lists. body_length: of the body, unless the method is HEAD; None if it is chunked or ends with the connection.
+    no_hop_headers: there is no hop-by-hop field, except perhaps Transfer-Encoding. forwardable_verbatim: an
     HTTP/1.1 head with a length and without hop-by-hop fields.
     """
 
     __slots__ = (
         "_limits",
+        "body_length",
         "chunked",
         "forwardable_verbatim",
         "length",
@@ -95,6 +97,7 @@ class ResponseHead:
             raise Malformed("length-and-coding")
         if self.chunked and (self.status == 204 or self.status < 200):
             raise Malformed("coding-without-body")
+        self.body_length = 0 if self.status in BODYLESS else self.length
         self.forwardable_verbatim = self.no_hop_headers and self.minor == 1 and self.length is not None
         self.persistent = b"close" not in self.listed and (self.minor == 1 or b"keep-alive" in self.listed)
 
@@ -115,11 +118,11 @@ class ResponseHead:
 
     def body(self, method: bytes, decode: bool) -> Body:
         """Return the reader of the body (RFC 9112, 6.3). decode: see `Chunked`."""
-        if method == b"HEAD" or self.status in BODYLESS:
+        if method == b"HEAD":
             return Length(0)
-        if self.chunked:
-            return Chunked(decode, self.listed - PROTECTED, self._limits)
-        return ToEnd() if self.length is None else Length(self.length)
+        if self.body_length is not None:
+            return Length(self.body_length)
+        return Chunked(decode, self.listed - PROTECTED, self._limits) if self.chunked else ToEnd()
 
     def end_to_end(self) -> list[bytes]:
         """Return the lines that are sent on, in their order and spelling."""

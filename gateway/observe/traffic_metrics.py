@@ -5,6 +5,7 @@ A counter of prometheus_client takes a lock and two look-ups, which costs a tent
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Protocol
 from weakref import WeakSet
@@ -13,7 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from gateway.observe.histogram import Histogram
+from gateway.observe.histogram import SHORT, WAITS, Histogram
 
 
 class Running(Protocol):
@@ -41,19 +42,26 @@ class Lookups:
 
 
 class TrafficMetrics(Collector):
-    """The counters, by their labels. sources: whose requests are being answered now."""
+    """The counters, by their labels. sources: whose requests are being answered now.
+
+    answered: requests that are over, by intent and status; 0 if the connection was cut before or within the response.
+    rewrites: unified inputs that were delivered or refused, by provider, strategy ("" if not known yet) and outcome.
+    In seconds: waits: from a request to the head of the cluster's response, by intent. added: from a whole request to
+    its sending to the cluster, by intent. rewriting: from the whole body of a request to its rewritten form, by path:
+    prepared or decided.
+    """
 
     def __init__(self) -> None:
-        self.answered: dict[tuple[str, int], int] = {}
-        self.rewrites: dict[tuple[str, str, str], int] = {}
+        self.answered: defaultdict[tuple[str, int], int] = defaultdict(int)
+        self.rewrites: defaultdict[tuple[str, str, str], int] = defaultdict(int)
         self.refusals: dict[str, int] = {}
         self.notices: dict[str, int] = {}
         self.registrations: dict[str, int] = {}
         self.dropped: dict[str, int] = {}
         self.turns: dict[str, int] = {"stored": 0, "failed": 0}
-        self.waits: dict[str, Histogram] = {}
-        self.added: dict[str, Histogram] = {}
-        self.rewriting: dict[str, Histogram] = {}
+        self.waits: defaultdict[str, Histogram] = defaultdict(lambda: Histogram(WAITS))
+        self.added: defaultdict[str, Histogram] = defaultdict(lambda: Histogram(SHORT))
+        self.rewriting: defaultdict[str, Histogram] = defaultdict(lambda: Histogram(SHORT))
         self.received = Received()
         self.lookups = Lookups()
         self.sources: WeakSet[Running] = WeakSet()

@@ -146,10 +146,11 @@ class ClientConnection(RequestReceiver):
 
     def begin(self, request: Request, rest: bytes) -> None:
         """See `RequestReceiver`."""
-        exchange = self.port.exchange(self, request)
-        body = request.fields.body(exchange.reads_body)
-        piece = b""
-        self.exchange = exchange
+        exchange = self.exchange = self.port.exchange(self, request)
+        if request.fields.length == len(rest):  # most bodies arrive with their heads
+            piece, rest, body = rest, b"", None
+        else:
+            piece, body = b"", request.fields.body(exchange.reads_body)
         if body is None:
             self._held = rest
             self._state = _REQUEST_READ[self._state]

@@ -49,7 +49,7 @@ class DataPort:
         self.trace_ratio = traces.ratio if traces.endpoint else None
         self.backlog = Backlog()
         self.log = RequestLog(log, metrics, settings.logs.payloads)
-        self.received = metrics.received
+        self.received = metrics.traffic.received
         self.lifecycle = Lifecycle(self.timeouts)
         metrics.watch(self.lifecycle)
         self.dispatcher = Dispatcher(execute, manage, upstream.auth is not None, sessions)
@@ -59,6 +59,7 @@ class DataPort:
             settings, self._forwarding, upstream.auth, manage is not None, sessions is not None, copies
         )
         self._admission = Admission(settings.admission, per_client_limit(settings))
+        self.limits_requests = self._admission.limited
         self._client_header = settings.admission.client_header.lower().encode("ascii")
 
     def exchange(self, client: ClientConnection, request: Request) -> Exchange:
@@ -68,9 +69,6 @@ class DataPort:
 
     def admit(self, exchange: Exchange) -> None:
         """Start the exchange, at once or when it is its turn, or refuse it."""
-        if not self._admission.limited:
-            exchange.start()
-            return
 
         def then(refusal: GatewayError | None) -> None:
             if refusal is None:

@@ -31,23 +31,31 @@ _reporting: set[asyncio.Task[None]] = set()
 """Tasks that report responses to the use case after their exchanges have ended."""
 
 
+class _HeldResponse:
+    """A response that is held back, as far as it has arrived. size: bytes of the pieces."""
+
+    __slots__ = ("head", "pieces", "size")
+
+    def __init__(self, head: ResponseHead) -> None:
+        self.head = head
+        self.pieces: list[bytes] = []
+        self.size = 0
+
+
 class DecidedExchange(Exchange):
     """An exchange whose response goes back to the use case, if that has asked for it; see `gateway.ports.Forward`."""
 
     __slots__ = (
-        "_added", "_copy", "_forward", "_held", "_held_head", "_held_size", "_relayed", "_relays",
-        "_retry", "_task",
+        "_added", "_copy", "_forward", "_held", "_relayed", "_relays", "_retry", "_task",
     )  # fmt: skip
 
     def __init__(self, port: ExchangePort, client: Client, request: Request, route: Route) -> None:
-        super().__init__(port, client, request, route)
+        Exchange.__init__(self, port, client, request, route)  # every request: before Python 3.12, `super()` is slow
         self._forward = _UNCHANGED
         self._copy: ResponseCopy | None = None
         self._relayed: list[bytes] | None = None
         self._task: asyncio.Task[None] | None = None
-        self._held_head: ResponseHead | None = None
-        self._held: list[bytes] = []
-        self._held_size = 0
+        self._held: _HeldResponse | None = None
         self._retry = self._relays = False
         self._added = _NOTHING
 
@@ -82,25 +90,25 @@ class DecidedExchange(Exchange):
             self._copy.begin(head, self.outbound.decode)
             self._copy.add(piece, complete)
         if self._retry and head.status >= 400:
-            self._held_head = head
-            self._hold(piece, complete)
+            self._held = _HeldResponse(head)
+            self._hold(self._held, piece, complete)
         elif self._forward.finish is None:
-            super().on_head(head, piece, complete)
+            Exchange.on_head(self, head, piece, complete)
         elif self._forward.relay is not None and is_event_stream(head):
             self._relays = True
             self._begin_unframed(head)
             self._relay(piece, complete)
         else:
             self.response_began()
-            self._held_head = head
-            self._hold(piece, complete)
+            self._held = _HeldResponse(head)
+            self._hold(self._held, piece, complete)
 
     def on_body(self, piece: bytes, complete: bool) -> None:
         """See `RequestOwner`."""
         if self._copy is not None:
             self._copy.add(piece, complete)
-        if self._held_head is not None:
-            self._hold(piece, complete)
+        if self._held is not None:
+            self._hold(self._held, piece, complete)
         elif self._relays:
             self._relay(piece, complete)
         else:
@@ -111,23 +119,20 @@ class DecidedExchange(Exchange):
         super().on_head(head, b"", False)
         self._chunk = self._chunk or (head.chunked and self.request.minor == 1)
 
-    def _hold(self, piece: bytes, complete: bool) -> None:
-        head = self._held_head
-        assert head is not None
-        self._held.append(piece)
-        self._held_size += len(piece)
-        if complete and self._retry and head.status >= 400:
-            self._decide_retry(head)
+    def _hold(self, held: _HeldResponse, piece: bytes, complete: bool) -> None:
+        held.pieces.append(piece)
+        held.size += len(piece)
+        if complete and self._retry and held.head.status >= 400:
+            self._decide_retry(held)
         elif complete:
-            self._release(head, True)
-        elif self._held_size > (RETRY_BODY if self._forward.finish is None else HELD_ANSWER):
-            self._release(head, False)
+            self._release(held, True)
+        elif held.size > (RETRY_BODY if self._forward.finish is None else HELD_ANSWER):
+            self._release(held, False)
 
-    def _release(self, head: ResponseHead, complete: bool) -> None:
+    def _release(self, held: _HeldResponse, complete: bool) -> None:
         """Send on what was held. complete: it is the whole response, which the use case may finish first."""
-        piece = b"".join(self._held)
-        self._held.clear()
-        self._held_head = None
+        head, piece = held.head, b"".join(held.pieces)
+        self._held = None
         self._retry = False
         finish = self._forward.finish
         if finish is None:
@@ -209,7 +214,7 @@ class DecidedExchange(Exchange):
     def _finish(self) -> None:
         if self._forward.abandoned is not None:
             self._forward.abandoned()
-        super()._finish()
+        Exchange._finish(self)
         if self._forward.answered is not None:
             self._report(self._forward.answered, self._copy)
 
@@ -233,13 +238,13 @@ class DecidedExchange(Exchange):
         except Exception:
             self._port.log.internal_error(self)
 
-    def _decide_retry(self, head: ResponseHead) -> None:
+    def _decide_retry(self, held: _HeldResponse) -> None:
         """Ask the use case whether to send another request after an error response. It is asked once."""
         retry = self._forward.retry
         assert retry is not None
-        piece = b"".join(self._held)
+        head, piece = held.head, b"".join(held.pieces)
         if len(piece) > RETRY_BODY:
-            self._release(head, True)
+            self._release(held, True)
             return
         try:
             again = retry(head.status, content_coding.response_content(head, piece, self.outbound.decode, RETRY_BODY))
@@ -249,10 +254,9 @@ class DecidedExchange(Exchange):
             self.refuse(self._port.log.internal_error(self))
         else:
             if again is None:
-                self._release(head, True)
+                self._release(held, True)
                 return
-            self._held.clear()
-            self._held_head = None
+            self._held = None
             self._retry = False
             if isinstance(again, Answer):
                 self.reply(again)

@@ -18,6 +18,7 @@ from gateway.proxy.body_copy import BodyCopy, ResponseCopy
 from gateway.proxy.capture import Capture, Captured
 from gateway.proxy.dispatch import Dispatcher
 from gateway.proxy.relay import Relay, RelayPort
+from gateway.proxy.routes import WRITES
 
 # Module constants, because an attribute of an Enum takes four times as long to look up.
 _WAITING, _SENT, _ANSWERED, _TUNNEL, _ = state.Exchange
@@ -28,10 +29,12 @@ class ExchangePort(RelayPort, Protocol):
     """The data port, as exchanges use it.
 
     trace_ratio: `telemetry.traces.ratio`; None if traces are off. capture: None if nothing is recorded.
+    limits_requests: the number of running requests is limited, so `admit` must be asked.
     """
 
     dispatcher: Dispatcher
     limits: Limits
+    limits_requests: bool
     trace_ratio: float | None
     capture: Capture | None
 
@@ -62,7 +65,10 @@ class Exchange(Relay):
             self._pending.append(piece)
         elif piece:
             self._hold_back(piece)
-        self._port.admit(self)
+        if self._port.limits_requests:
+            self._port.admit(self)
+        else:
+            self.start()
 
     def reply(self, answer: Answer) -> None:
         """Send a response of the gateway's own."""
@@ -122,7 +128,7 @@ class Exchange(Relay):
             self.refuse(error)
 
     def _finish(self) -> None:
-        if self.route.kind and (self._state is _WAITING or self._state is _SENT):
+        if self.route.intent in WRITES and (self._state is _WAITING or self._state is _SENT):
             self._invalidate()  # the cluster may have applied a write without a response
         self._state = _FINISH[self._state]
         self.outbound.abandon()

@@ -39,7 +39,7 @@ class Execution(DecidedExchange):
     reads_body = True
 
     def __init__(self, port: ExchangePort, client: Client, request: Request, route: Route) -> None:
-        super().__init__(port, client, request, route)
+        DecidedExchange.__init__(self, port, client, request, route)  # as there
         self.trace = None
         if route.intent in RUNS:
             self.outbound.timeouts = port.upstream.execute_timeouts
@@ -48,14 +48,22 @@ class Execution(DecidedExchange):
                 if fields.traced is None:
                     fields.traced = has_context(fields.lines)
                 self.trace = begin_trace(fields.lines if fields.traced else (), port.trace_ratio)
-        sampled = self.trace is not None and self.trace.sampled
-        self.is_recorded = port.capture is not None and (sampled or not port.capture.traced_only)
+        self.is_recorded = port.capture is not None and (
+            not port.capture.traced_only or (self.trace is not None and self.trace.sampled)
+        )
         self.outbound.expects = False  # the gateway reads the body itself
         self._read: io.BytesIO | None = None
         self._raw = b""
         self._sent_head = b""
         self._read_at = self._sent_at = 0.0
         self._steps: Steps | None = None
+
+    def begin(self, piece: bytes, complete: bool) -> None:
+        """See `Exchange`. Most bodies arrive with their heads, and can be run at once."""
+        if complete and len(piece) <= self._port.limits.body and not self._port.limits_requests:
+            self._run(piece)
+        else:
+            super().begin(piece, complete)
 
     def start(self) -> None:
         """See `Exchange`: read the body first."""
@@ -97,7 +105,7 @@ class Execution(DecidedExchange):
         """Ask the use case; the body is complete."""
         self._read = None
         self._raw = raw
-        self._read_at = time.monotonic()
+        self._read_at = self.arrived if self.ticket is None else time.monotonic()  # it may have waited
         forward = self._port.dispatcher.try_fast(self, raw)
         if forward is not None:
             self._port.log.rewrote("prepared", time.monotonic() - self._read_at)
@@ -190,9 +198,12 @@ class Execution(DecidedExchange):
         replaced = body is not None
         plain = replaced and self._forward.finish is not None
         before, after = self.request.fields.around_length(self._host(authority), replaced=replaced, plain=plain)
-        if len(pieces) != 1 or not pieces[0]:
+        if len(pieces) == 1 and pieces[0]:
+            size = len(pieces[0])
+        else:
             pieces = list(filter(None, pieces))
-        self._sent_head = b"%b%d%b" % (before, sum(map(len, pieces)), after)
+            size = sum(map(len, pieces))
+        self._sent_head = b"%b%d%b" % (before, size, after)
         if self.trace is not None and not (self.trace.parent and self._is_signed()):
             self._sent_head = with_context(self._sent_head, self.trace)
         return self._sent_head, pieces

@@ -66,10 +66,10 @@ class Relay:
     """Set for runs of agents, if traces are on."""
 
     def __init__(self, port: RelayPort, client: Client, request: Request, route: Route) -> None:
-        outbound = self.outbound = OutboundRequest(self, request.method, request.target, port.upstream.timeouts)
-        outbound.upgrade = request.fields.upgrade
-        outbound.expects = request.fields.expectation
-        outbound.decode = request.minor == 0
+        fields, timeouts = request.fields, port.upstream.timeouts
+        self.outbound = OutboundRequest(
+            self, request.method, request.target, timeouts, request.minor == 0, fields.expectation, fields.upgrade
+        )
         self.client = client
         self.request = request
         self.route = route
@@ -201,13 +201,13 @@ class Relay:
 
     def on_head(self, head: ResponseHead, piece: bytes, complete: bool) -> None:
         """See `RequestOwner`."""
-        if self.route.kind:
+        if self.route.intent in WRITES:
             self._invalidate()  # before the client learns that its write is done
         if not self.answered_at:
             self.response_began()
         self.head = head
-        self.status = head.status
-        if head.status == 101:
+        status = self.status = head.status
+        if status == 101:
             self._state = _SWITCH[self._state]
             self.client.transport.write(head.raw + piece)
             self.client.tunnel()
@@ -259,8 +259,7 @@ class Relay:
 
     def _invalidate(self) -> None:
         """Drop from the cache what a write may have changed."""
-        if self.route.intent in WRITES:
-            self._port.profiles.invalidate(self.route.kind, self.route.id or None)
+        self._port.profiles.invalidate(self.route.kind, self.route.id or None)
 
     def _end(self) -> None:
         """End the exchange: the response is complete."""

@@ -23,7 +23,7 @@ def relayed_head(head: ResponseHead, request: Request, own: bytes, keep: bool) -
     """
     modern = request.minor == 1
     if head.forwardable_verbatim and modern and keep:  # nothing below would change it
-        return b"%b%b\r\n" % (head.raw[:-2], own) if own else head.raw, False, True
+        return head.raw[:-2] + own + b"\r\n" if own else head.raw, False, True
     bodyless = request.method == b"HEAD" or head.status in BODYLESS
     chunk = False
     if not bodyless and head.length is None:

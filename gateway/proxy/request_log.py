@@ -41,24 +41,27 @@ class RequestLog:
     def __init__(self, log: Logger, metrics: Metrics, payloads: bool) -> None:
         self._log = log
         self._metrics = metrics
+        self._traffic = metrics.traffic
         self._payloads = payloads
         self._log_requests = log.is_enabled_for(logging.INFO)
         self._log_passthrough = log.is_enabled_for(logging.DEBUG)
 
     def response_began(self, exchange: RunningExchange, now: float) -> None:
         """Record how long the cluster took to respond, and the gateway before. now: of `time.monotonic`."""
-        self._metrics.waited(exchange.route.intent, now - exchange.started)
-        if exchange.outbound.sent_at:
-            self._metrics.added(exchange.route.intent, exchange.outbound.sent_at - exchange.arrived)
+        intent, sent_at = exchange.route.intent, exchange.outbound.sent_at
+        traffic = self._traffic
+        traffic.waits[intent].observe(now - exchange.started)
+        if sent_at:
+            traffic.added[intent].observe(sent_at - exchange.arrived)
 
     def rewrote(self, path: str, seconds: float) -> None:
-        """Record how long it took to rewrite a request; see `Metrics.rewriting`."""
-        self._metrics.rewriting(path, seconds)
+        """Record how long it took to rewrite a request; see `TrafficMetrics`."""
+        self._traffic.rewriting[path].observe(seconds)
 
     def finished(self, exchange: RunningExchange) -> None:
         """Record an exchange that is over, however it ended."""
         intent = exchange.route.intent
-        self._metrics.finished(intent, exchange.status)
+        self._traffic.answered[intent, exchange.status] += 1
         if self._log_passthrough or (self._log_requests and intent is not _PASSTHROUGH):
             self._write(exchange)
 
@@ -91,7 +94,7 @@ class RequestLog:
     def no_request(self, error: GatewayError) -> str:
         """Record bytes from a client that were no valid request. Return the id under which they are logged."""
         request_id = new_id()
-        self._metrics.finished(_PASSTHROUGH, error.status)
+        self._traffic.answered[_PASSTHROUGH, error.status] += 1
         self._count(error)
         described = describe_error(error, self._payloads)
         self._log.info("refused", request_id=request_id, type=described["type"], reason=described["reason"])

@@ -10,7 +10,7 @@ from gateway.config.schema import ClientTimeouts
 from gateway.errors import GatewayError
 from gateway.http1 import state
 from gateway.http1.bodies import Body
-from gateway.http1.head_buffer import RequestHeadBuffer
+from gateway.http1.head_buffer import RequestHeadBuffer, split_head
 from gateway.http1.request_heads import Request, RequestReader
 from gateway.http1.rules import Malformed
 from gateway.http1.state import CLIENT, ClientEvent
@@ -104,17 +104,17 @@ class RequestReceiver(asyncio.Protocol):
 
     def _read_head(self, data: bytes) -> None:
         reader = self.port.reader
-        head = self._head or RequestHeadBuffer()
         try:
-            found = head.feed(data, reader.limits)
+            found = split_head(data, reader.limits) if self._head is None else None
             if found is None:
-                self._head = head
-                if self._state is _IDLE:
-                    self._state = _HEAD_BEGAN[self._state]
-                    self.deadline = deadline_in(self.port.timeouts.head)
-                return
-            self._head = None
-            self.begin(reader.read(found[0]), found[1])
+                head = self._head = self._head or RequestHeadBuffer()
+                found = head.feed(data, reader.limits)
+            if found is not None:
+                self._head = None
+                self.begin(reader.read(found[0]), found[1])
+            elif self._state is _IDLE:
+                self._state = _HEAD_BEGAN[self._state]
+                self.deadline = deadline_in(self.port.timeouts.head)
         except Malformed as exc:
             self.refuse(error_responses.malformed(exc))
 

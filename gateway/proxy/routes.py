@@ -57,7 +57,7 @@ class Route:
 
 RUNS = (Intent.EXECUTE, Intent.EXECUTE_STREAM)
 MANAGED = (Intent.REGISTER, Intent.QUICK_EXECUTE, Intent.UPDATE_AGENT, Intent.DELETE_AGENT)
-WRITES = (Intent.WRITE, *MANAGED)
+WRITES = frozenset({Intent.WRITE, *MANAGED})
 
 Make = Callable[[str], Route]
 

@@ -120,7 +120,8 @@ class Upstream:
         if self.auth is None and (outbound.complete or pool.try_upload(outbound)):
             connection = pool.take()
         if connection is not None:
-            connection.start(outbound, *outbound.owner.parts(node.authority))
+            lines, pieces = outbound.owner.parts(node.authority)
+            connection.start(outbound, lines, pieces)
         else:
             pool.end_upload(outbound)
             self._start(outbound, pool)

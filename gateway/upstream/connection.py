@@ -81,8 +81,9 @@ class Connection(ResponseReceiver):
         self._state = _REQUEST[self._state]
         self.outbound = outbound
         outbound.connection = self
-        self.node.pending += 1
-        self.node.tally.requests += 1
+        node = self.node
+        node.pending += 1
+        node.tally.requests += 1
         head = b"%b %b HTTP/1.1\r\n%b" % (outbound.method, outbound.target, lines)
         self._long = len(head) > _LONG
         self.deadline = NO_DEADLINE  # the pool's deadline no longer applies
@@ -205,10 +206,11 @@ class Connection(ResponseReceiver):
 
     # The end of a request; see `ResponseReceiver`
 
-    def _finish(self, outbound: OutboundRequest, body: Body, head: ResponseHead | None, piece: bytes) -> None:
+    def _finish(self, outbound: OutboundRequest, body: Body | None, head: ResponseHead | None, piece: bytes) -> None:
         self.deadline = NO_DEADLINE
         # Bytes after the response belong to no request; RFC 9112, 6.3 forbids to use them for the next one.
-        reusable = self._persistent and outbound.complete and not body.rest and not isinstance(body, ToEnd)
+        ended = body is None or not (body.rest or isinstance(body, ToEnd))
+        reusable = self._persistent and outbound.complete and ended
         self._detach()
         if reusable:
             self._state = _COMPLETE[self._state]

@@ -18,7 +18,7 @@ import contextlib
 import random
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Container, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from typing import Literal
 
 from yarl import URL
@@ -175,7 +175,7 @@ class NodeSet:
         self._turn = 0
         self._task: asyncio.Task[None] | None = None
 
-    def pick(self, exclude: Container[Node] = ()) -> Node:
+    def pick(self, exclude: Collection[Node] = ()) -> Node:
         """Return the node for the next request: the one with the fewest pending requests; equals take turns.
 
         exclude: nodes that this request was tried on. Unavailable nodes are used only if no other is left.
@@ -184,7 +184,7 @@ class NodeSet:
             UpstreamUnavailable: all are excluded.
         """
         nodes = self.nodes
-        if len(nodes) == 1 and nodes[0] not in exclude:
+        if len(nodes) == 1 and not exclude:
             return nodes[0]
         self._turn = (self._turn + 1) % len(nodes)
         now = self._clock()

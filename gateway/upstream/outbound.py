@@ -128,12 +128,24 @@ class OutboundRequest:
         "target", "timeouts", "upgrade", "upload_waiter",
     )  # fmt: skip
 
-    def __init__(self, owner: RequestOwner, method: bytes, target: bytes, timeouts: ResponseTimeouts) -> None:
+    def __init__(
+        self,
+        owner: RequestOwner,
+        method: bytes,
+        target: bytes,
+        timeouts: ResponseTimeouts,
+        decode: bool = False,
+        expects: bool = False,
+        upgrade: bool = False,
+    ) -> None:
         self.owner = owner
         self.method = method
         self.target = target
         self.timeouts = timeouts
-        self.decode = self.expects = self.moved = self.resent = self.upgrade = False
+        self.decode = decode
+        self.expects = expects
+        self.upgrade = upgrade
+        self.moved = self.resent = False
         self.complete = True
         self.sent_at = 0.0
         self.connection: UpstreamConnection | None = None

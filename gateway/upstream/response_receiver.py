@@ -99,10 +99,13 @@ class ResponseReceiver(asyncio.Protocol):
         if self.node.failures:
             self.node.report(True)
         self._state = _HEAD_READ[self._state]
-        body = self._body = head.body(outbound.method, outbound.decode)
         self._persistent = head.persistent
         if outbound.expects or self._long:
             self._persistent &= not self._misreads_after(outbound, head.status)
+        if head.body_length == len(data) and outbound.method != b"HEAD":  # most bodies arrive with their heads
+            self._finish(outbound, None, head, data)
+            return
+        body = self._body = head.body(outbound.method, outbound.decode)
         piece = body.feed(data) if data else b""
         if body.done:
             self._finish(outbound, body, head, piece)
@@ -129,8 +132,11 @@ class ResponseReceiver(asyncio.Protocol):
         if outbound is not None and outbound.timeouts.idle and self._state is not _TUNNEL:
             self.deadline = time.monotonic() + outbound.timeouts.idle
 
-    def _finish(self, outbound: OutboundRequest, body: Body, head: ResponseHead | None, piece: bytes) -> None:
-        """End the request: its response is complete. head: not reported yet; None if it was. piece: of the body."""
+    def _finish(self, outbound: OutboundRequest, body: Body | None, head: ResponseHead | None, piece: bytes) -> None:
+        """End the request: its response is complete.
+
+        body: None if `piece` is all of it. head: not reported yet; None if it was. piece: of the body.
+        """
         raise NotImplementedError
 
     def _fail(self, error: GatewayError, kind: Kind) -> None:

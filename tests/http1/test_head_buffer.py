@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway.http1.head_buffer import HeadBuffer, RequestHeadBuffer, ResponseHeadBuffer
+from gateway.http1.head_buffer import HeadBuffer, RequestHeadBuffer, ResponseHeadBuffer, split_head
 from gateway.http1.rules import HeadLimits, Malformed
 
 LIMITS = HeadLimits(line=40, head=80, fields=10)
@@ -43,6 +43,15 @@ def test_a_head_is_found_however_it_is_split(kind: type[HeadBuffer], raw: bytes,
         buffer = kind()
         for _ in range(2):  # the buffer is empty again
             assert _feed(buffer, pieces) == (head, raw[raw.index(head) + len(head) :])
+
+
+def test_a_whole_head_needs_no_buffer() -> None:
+    assert split_head(REQUEST + b"rest\r\n\r\n", LIMITS) == (REQUEST, b"rest\r\n\r\n")
+    for incomplete in (REQUEST[:-1], b"\r\n" + REQUEST, b"\r\n\r\n"):
+        assert split_head(incomplete, LIMITS) is None
+    with pytest.raises(Malformed) as caught:
+        split_head(b"GET / HTTP/1.1\r\nX: " + b"a" * 80 + b"\r\n\r\n", LIMITS)
+    assert caught.value.code == "head-size"
 
 
 @pytest.mark.parametrize(

@@ -187,6 +187,13 @@ def test_fields_that_repeat_are_read_once_and_never_mixed_up() -> None:
         assert _read(b"X-A: %d" % number).fields.pairs()[1] == (b"X-A", b"%d" % number)
 
 
+def test_heads_that_repeat_are_read_once_and_never_mixed_up() -> None:
+    assert _read(b"X-A: 1") is _read(b"X-A: 1")
+    assert _read(b"X-A: 1") is not _read(b"X-A: 2")
+    for number in range(1000):
+        assert _read(b"X-A: 1", first=b"GET /%d HTTP/1.1" % number).target == b"/%d" % number
+
+
 def test_every_rule_says_where_it_is_written() -> None:
     for rule in RULES.values():
         assert 400 <= rule.status <= 505

@@ -115,7 +115,7 @@ async def test_a_port_that_is_taken_ends_the_start(tmp_path: Path) -> None:
 def test_pages_are_merged_sample_by_sample() -> None:
     one, two = Metrics(), Metrics()
     for metrics, intent, status in ((one, "execute", 200), (two, "execute", 200), (two, "passthrough", 0)):
-        metrics.finished(intent, status)
+        metrics.traffic.answered[intent, status] += 1
     page = merge_metrics({"0": one.render().decode(), "1": two.render().decode()}).decode()
     samples = [line for line in page.splitlines() if line.startswith("mlc_gateway_requests_total")]
     assert samples == [

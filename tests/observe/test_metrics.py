@@ -15,6 +15,7 @@ from gateway.memory.model import Owner, SessionKey, Turn
 from gateway.memory.sessions import Sessions
 from gateway.memory.store import SessionConflict, StoreUnavailable
 from gateway.observe.logs import configure
+from gateway.observe.metrics import Metrics
 from tests.conftest import StartGateway
 from tests.execute.conftest import StartDeployment
 from tests.proxy.use_case import UseCase
@@ -146,3 +147,8 @@ async def test_turns_that_are_not_stored(conflict: bool) -> None:
     assert await sessions.commit(key, 1, Turn("t", ()))
     assert counted == ["failed"]
     assert sessions.in_use == 0
+
+
+def test_each_metric_is_described_once() -> None:
+    described = re.findall(r"^# TYPE (\S+)", Metrics().render().decode(), re.MULTILINE)
+    assert len(described) == len(set(described))

@@ -43,7 +43,7 @@ async def test_metrics_count_what_happened(start_gateway: StartGateway) -> None:
         gateway = await start_gateway(upstream.url, UseCase())
         for _ in range(3):
             await send_request(gateway.data_port, GET % b"/_cat/indices")
-        gateway.metrics.rewritten("bedrock/converse", "wrap", "delivered")
+        gateway.metrics.traffic.rewrites["bedrock/converse", "wrap", "delivered"] += 1
         gateway.metrics.notice("SYSTEM_FOLDED")
         answer = await send_request(gateway.admin_port, GET % b"/metrics")
     lines = answer.body.decode().splitlines()

@@ -54,6 +54,7 @@ _CHUNKS = b"6\r\nforged\r\n0\r\n\r\n"
 _TE = b"Transfer-Encoding: chunked"
 _CL = b"Content-Length: 6"
 _SECOND = _answer(_CL)
+_SIX = _CL + b"\r\n\r\n" + MARK
 _OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 FRAMING = [
@@ -157,6 +158,8 @@ BEHIND = [
     Answer(
         "an answer behind a 304", "6.3", b"HTTP/1.1 304 Not Modified\r\nContent-Length: 6\r\n\r\n" + _SECOND, "behind"
     ),
+    Answer("the stated length behind the answer to HEAD", "6.3", b"HTTP/1.1 200 OK\r\n" + _SIX, "behind", b"HEAD"),
+    Answer("the stated length behind a 304", "6.3", b"HTTP/1.1 304 Not Modified\r\n" + _SIX, "behind"),
 ]
 
 ANSWER_SECTIONS: dict[str, list[Answer]] = {
