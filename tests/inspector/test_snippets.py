@@ -150,6 +150,7 @@ def test_the_test_passes_and_fails(upstream: Upstream, tmp_path: Path) -> None:
     assert "1 failed" in _run_pytest(text, tmp_path, upstream.url)
 
 
+@pytest.mark.slow
 def test_a_request_that_is_not_whole_says_why(tmp_path: Path) -> None:
     lost = _sending(Body(1, '{"image": "[MEDIA type=image/png length=15 sha256=' + "0" * 64 + ']"}'))
     reason = "1 media were not kept. Record requests with `inspector.media: keep` to repeat them."
