@@ -141,6 +141,7 @@ def _run_pytest(text: str, tmp_path: Path, url: str) -> str:
     return subprocess.run(command, env=environ, cwd=tmp_path, text=True, capture_output=True, check=False).stdout
 
 
+@pytest.mark.slow
 def test_the_test_passes_and_fails(upstream: Upstream, tmp_path: Path) -> None:
     answer = Body(1, '{"answer": 1, "outputs": [{"name": "memory_id", "result": "old"}], "memory_id": "old"}')
     text = as_pytest(record(response=HttpMessage((), answer)), medium)
