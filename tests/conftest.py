@@ -6,7 +6,7 @@ import faulthandler
 import gc
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -19,7 +19,7 @@ from gateway.observe.logs import configure
 from gateway.register import reuse
 
 # max_examples is the share in percent of the examples and of other counts (`share`) that a run tries: `make test` a
-# sixth, CI a quarter (make test-all), a thorough run all (make test-thorough). Examples have no time limit, because a
+# twelfth, CI a quarter (make test-all), a thorough run all (make test-thorough). Examples have no time limit, because a
 # loaded machine would exceed it. CI tries the same ones each time, so that its results are reproducible; elsewhere they
 # differ.
 _PROPERTY: dict[str, Any] = {
@@ -29,7 +29,7 @@ _PROPERTY: dict[str, Any] = {
 }
 settings.register_profile("thorough", max_examples=100, **_PROPERTY)
 settings.register_profile("ci", max_examples=25, **_PROPERTY)
-settings.register_profile("quick", max_examples=16, **_PROPERTY)
+settings.register_profile("quick", max_examples=8, **_PROPERTY)
 settings.load_profile("quick")
 
 
@@ -49,6 +49,17 @@ def examples(count: int, **more: Any) -> settings:
     return settings(max_examples=share(count), **more)
 
 
+def mostly_slow(cases: Iterable[Any], every: int) -> list[Any]:
+    """Return test cases as parameters. The first and every N-th after it stay as they are; others are marked slow.
+
+    cases: one value each, or a tuple of values.
+    """
+    return [
+        pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=[pytest.mark.slow] if index % every else [])
+        for index, case in enumerate(cases)
+    ]
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol() -> Iterator[None]:
     """Show where a test hangs. pytest's own `faulthandler_timeout` starts a thread for each test, which takes 1 ms."""
@@ -56,6 +67,7 @@ def pytest_runtest_protocol() -> Iterator[None]:
     if time.monotonic() - _watched_since > 10:
         _watched_since = time.monotonic()
         faulthandler.dump_traceback_later(_HANGS, file=_STANDARD_ERROR)
+        gc.freeze()  # modules and caches that tests have loaded since the last time, as they stay in memory anyway
     return (yield)
 
 

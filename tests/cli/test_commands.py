@@ -172,6 +172,7 @@ def test_shell_completion(
     assert [found.partition(",")[2] for found in shown.out.splitlines()] == completions
 
 
+@pytest.mark.slow
 def test_shell_completion_of_the_program() -> None:
     command, variables = [sys.executable, "-m", "gateway"], completion_of("mlc-gateway ch")
     done = subprocess.run(command, env=os.environ | variables, capture_output=True, text=True, timeout=60)

@@ -17,6 +17,7 @@ from opensearchpy.exceptions import RequestError
 from gateway.demo.arrival import map_turns
 from gateway.providers import registry
 from gateway.simulator.fixtures import FLOW_PROMPT
+from tests.conftest import mostly_slow
 from tests.delivery.cases import IMAGE
 from tests.execute.conftest import Deployment, StartDeployment, start_deployment
 
@@ -126,7 +127,7 @@ async def execute_js(node: str, url: str, agent_id: str) -> list[dict[str, Any]]
     return answers
 
 
-@pytest.mark.parametrize(("version", "agent", "provider"), AGENTS)
+@pytest.mark.parametrize(("version", "agent", "provider"), mostly_slow(AGENTS, 3))
 async def test_opensearch_js(
     node: str, start_deployment: StartDeployment, version: str, agent: str, provider: str
 ) -> None:

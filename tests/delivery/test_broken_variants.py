@@ -66,6 +66,7 @@ def test_text_only_loses_media(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "plain text" not in found[Outcome.LOST] | found[Outcome.BROKEN]
 
 
+@pytest.mark.slow
 def test_dropped_history_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     plan_for(lambda conversation: replace(conversation, messages=conversation.messages[-1:]), monkeypatch)
     found = outcomes()
@@ -73,6 +74,7 @@ def test_dropped_history_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "text, image" not in found[Outcome.LOST] | found[Outcome.BROKEN]
 
 
+@pytest.mark.slow
 def test_swapped_order_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     def swapped(conversation: AgentInput) -> AgentInput:
         return replace(conversation, messages=tuple(replace(m, content=m.content[::-1]) for m in conversation.messages))
@@ -94,6 +96,7 @@ def test_literal_text_breaks_the_agents_prompt(monkeypatch: pytest.MonkeyPatch) 
     assert {"plain text", "text, image", "conversation"} <= found[Outcome.BROKEN]
 
 
+@pytest.mark.slow
 def test_text_without_guards_is_expanded_or_breaks_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
     unproved(monkeypatch)
     monkeypatch.setattr(question_placements, "is_plain", lambda text: True)

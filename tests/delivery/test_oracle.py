@@ -15,6 +15,7 @@ from gateway.execute.rewrite import Policy
 from gateway.notices import Notice
 from gateway.providers.base import MappingOptions
 from gateway.unified.model import AgentInput, Text
+from tests.conftest import mostly_slow
 from tests.delivery.cases import CALL, CASES, IMAGE, VIDEO, Case, text, turn
 from tests.delivery.simulated_cluster import Sent, cluster_of
 from tests.matrix import cells
@@ -113,6 +114,7 @@ def notices_of(sent: Sent) -> tuple[Notice, ...]:
     return sent.rewritten.plan.notices
 
 
+@pytest.mark.slow
 def test_a_notice_that_is_left_out_is_seen() -> None:
     seen, missed = set(), []
     for oracle, agent, case, sent in arrived():
@@ -125,7 +127,10 @@ def test_a_notice_that_is_left_out_is_seen() -> None:
     assert seen >= {*DELIVERY, "ROLE_MAPPED", "BLANK_TEXT_DROPPED", "NEUTRAL_TEXT_ADDED"} - {"MEDIA_DESCRIBED"}
 
 
-@pytest.mark.parametrize("code", sorted({*DELIVERY, "ROLE_MAPPED", "SYSTEM_HOISTED", "NEUTRAL_TEXT_ADDED", "NO_SUCH"}))
+CODES = sorted({*DELIVERY, "ROLE_MAPPED", "SYSTEM_HOISTED", "NEUTRAL_TEXT_ADDED", "NO_SUCH"})
+
+
+@pytest.mark.parametrize("code", mostly_slow(CODES, 5))
 def test_a_notice_of_what_did_not_happen_is_seen(code: str) -> None:
     missed = []
     for oracle, agent, case, sent in arrived():

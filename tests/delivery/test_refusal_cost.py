@@ -14,6 +14,7 @@ from gateway.execute.rewrite import Policy, rewrite_input
 from gateway.mlcommons.profile import AgentProfile
 from gateway.mlcommons.rendering import first_call
 from gateway.unified.request import read_execute
+from tests.conftest import mostly_slow
 from tests.delivery.cases import CASES, Case
 from tests.delivery.simulated_cluster import cluster_of
 from tests.matrix import VERSIONS
@@ -59,7 +60,7 @@ def agents_of(version: str, all_of_them: bool) -> list[str]:
     return sorted({*kinds.values(), *templates.values()})
 
 
-AGENTS = [pytest.param(version, False) for version in VERSIONS]
+AGENTS = mostly_slow([(version, False) for version in VERSIONS], 2)
 AGENTS += [pytest.param(version, True, marks=pytest.mark.slow) for version in VERSIONS]
 
 

@@ -72,6 +72,7 @@ def test_a_gateway_that_only_forwards_loses_everything(
     assert _lines(capfd.readouterr().out)[-1] == {"sum": {"arrived": 0, "refused": 0, "lost": 90}}
 
 
+@pytest.mark.slow
 def test_it_runs_on_with_lines_to_try_until_it_is_told_to_stop() -> None:
     demo = subprocess.Popen([*COMMAND, "--port", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert demo.stdout is not None

@@ -108,6 +108,7 @@ def test_the_page_has_five_steps_with_commands() -> None:
     assert [len(commands(step)) for step in range(1, len(STEPS) + 1)] == [2, 1, 3, 1, 2]
 
 
+@pytest.mark.slow
 def test_step_1_the_gateway_in_front(deployment: Deployment, run: Run) -> None:
     check, serve = commands(1)
     status, shown = run(check, deployment.url)
@@ -137,6 +138,7 @@ def _listens(port: int) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_steps_2_and_3_the_table_the_upgrade_and_the_way_back(deployment: Deployment, run: Run) -> None:
     (table,) = commands(2)
     status, shown = run(table, deployment.url)

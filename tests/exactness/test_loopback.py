@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import re
+from typing import Any
 
 import pytest
 
-from tests.conftest import StartGateway
+from tests.conftest import StartGateway, mostly_slow
 from tests.exactness.table import ANSWERS, HEAD_ANSWERS, REQUESTS, get, post
 from tests.proxy.use_case import UseCase
 from tests.smuggling.endpoints import Witness, answers_in, byte_by_byte, converse, whole
@@ -25,9 +26,10 @@ FEEDS = {"whole": whole, "byte by byte": byte_by_byte}
 LAST = b"GET /last HTTP/1.1\r\nHost: client.example\r\nConnection: close\r\n\r\n"
 
 
-def pairs(table: dict[str, bytes]) -> list[tuple[str, str]]:
-    """Each name whole, and byte by byte where it is short."""
-    return [(name, feed) for name, raw in table.items() for feed in FEEDS if feed == "whole" or len(raw) < SMALL]
+def pairs(table: dict[str, bytes]) -> list[Any]:
+    """Each name whole, and byte by byte where it is short; most of the latter are marked slow."""
+    short = [(name, "byte by byte") for name, raw in table.items() if len(raw) < SMALL]
+    return [*(pytest.param(name, "whole") for name in table), *mostly_slow(short, 3)]
 
 
 def end_to_end(message: Parsed) -> Parsed:
@@ -70,8 +72,8 @@ async def test_request_arrives_as_it_was_sent(name: str, feed: str, start_gatewa
     assert came.count(b"HTTP/1.") == 1 + bool(last)
 
 
-def chunked(table: dict[str, bytes]) -> list[tuple[str, str]]:
-    return [(name, feed) for name, feed in pairs(table) if b"transfer-encoding:" in table[name].lower()]
+def chunked(table: dict[str, bytes]) -> list[Any]:
+    return pairs({name: raw for name, raw in table.items() if b"transfer-encoding:" in raw.lower()})
 
 
 def without_extensions(body: bytes) -> bytes:

@@ -77,6 +77,7 @@ async def broken_front() -> AsyncIterator[str]:
         yield str(server.make_url("")).rstrip("/")
 
 
+@pytest.mark.slow
 async def test_an_exported_test_passes_and_fails(
     deployment: Deployment, store: SqliteStore, broken_front: str, tmp_path: Path
 ) -> None:

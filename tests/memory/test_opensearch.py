@@ -64,6 +64,7 @@ class TestContainer(OnServer):
     version = "3.6.0"
 
 
+@pytest.mark.slow
 class TestEarlyContainer(OnServer):
     """A memory container of a cluster that overwrites sessions."""
 
@@ -262,6 +263,7 @@ async def test_page_of_no_messages(store: OpenSearchStore) -> None:
     assert await store.load(key(), limit=0) == Page((), True)
 
 
+@pytest.mark.slow
 async def test_limits_may_be_large(store: OpenSearchStore) -> None:
     await store.append(key(), turn(*(user(str(i)) for i in range(1_100))), 0)
     assert len((await store.load(key(), limit=10**6)).messages) == 1_100

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import ExitStack
@@ -14,6 +15,7 @@ import urllib3
 
 from gateway.app import Gateway, build
 from gateway.cli import run
+from gateway.migrate import assess, upgrade
 from gateway.observe.logs import configure
 from gateway.simulator.errors import Answer
 from gateway.simulator.fixtures import seed_core
@@ -180,6 +182,31 @@ def command(capsys: pytest.CaptureFixture[str]) -> Command:
         return status, shown.out, shown.err
 
     return call
+
+
+def _computed_once(compute: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a function whose result depends on its arguments only: equal arguments are computed once.
+
+    The ports of the simulated models make no difference.
+    """
+    known: dict[str, Any] = {}
+
+    def get(*arguments: Any) -> Any:
+        key = re.sub(r"127\.0\.0\.1:\d+", "", repr(arguments))
+        if key not in known:
+            known[key] = compute(*arguments)
+        return known[key]
+
+    return get
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _agents_assessed_once() -> Iterator[None]:
+    """Most clusters of the tests have the same agents. To compute what each can take costs half a second a cluster."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name in ((assess, "abilities"), (assess, "_gains"), (upgrade, "effect")):
+            patch.setattr(module, name, _computed_once(getattr(module, name)))
+        yield
 
 
 @pytest.fixture(autouse=True)

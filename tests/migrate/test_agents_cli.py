@@ -98,6 +98,7 @@ def test_no_secret_is_shown(deployment: Deployment, command: Command, monkeypatc
         assert "not-a-secret" not in out + err  # the connectors' credential
 
 
+@pytest.mark.slow
 def test_on_a_terminal_it_is_a_table(deployment: Deployment) -> None:
     """A terminal of 150 columns, and one of 70, by a pseudo-terminal."""
     for columns, extra in ((150, {}), (70, {"NO_COLOR": "1"})):

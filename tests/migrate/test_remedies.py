@@ -13,6 +13,7 @@ import pytest
 from gateway.delivery.template_change import command
 from gateway.errors import Problem
 from gateway.migrate.upgrade import Documents, Offer, offers
+from tests.conftest import mostly_slow
 from tests.delivery.cases import CASES
 from tests.delivery.simulated_cluster import SimulatedCluster, cluster_of
 from tests.matrix import agents
@@ -136,7 +137,7 @@ def _verdict(version: str, agent: str, attempt: Attempt, remedies: list[str]) ->
 
 
 @pytest.mark.parametrize("step", STEPS)
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", mostly_slow(VERSIONS, 3))
 def test_every_remedy_makes_the_input_arrive(version: str, step: int) -> None:
     """Where a refusal has several problems, the remedy of each is carried out."""
     failed: list[tuple[object, ...]] = []

@@ -8,6 +8,7 @@ import pytest
 
 from gateway.migrate import loading, parking
 from gateway.migrate.writer import Writer
+from tests.conftest import mostly_slow
 from tests.migrate.under_traffic import NEW, RATES, STATES, WAYS, Busy, naive, run
 
 TRIES = range(3)  # `make upgrades` runs more
@@ -21,7 +22,7 @@ def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("rate", RATES)
 @pytest.mark.parametrize("state", STATES)
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", mostly_slow(WAYS, 2))
 def test_every_upgrade_and_rollback_takes_effect_and_fails_no_request(
     way: str, state: str, rate: float, tmp_path: Path
 ) -> None:

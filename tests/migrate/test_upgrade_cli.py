@@ -271,6 +271,7 @@ def test_agents_that_nobody_named_need_consent(
     assert command("upgrade", agent, "--apply", "--url", deployment.url)[0] == 0
 
 
+@pytest.mark.slow
 def test_all_agents_at_once_and_again(deployment: Deployment, command: Command) -> None:
     legacy = {
         name: llm_body(deployment, agent)

@@ -385,7 +385,7 @@ class Refusing(UseCase):
 
 TestConnections = Connections.TestCase
 TestConnections.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=share(400), stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
 
 

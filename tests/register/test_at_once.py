@@ -45,6 +45,7 @@ async def test_many_registrations_at_once_make_one_agent_each(version: str) -> N
         assert deployment.orphans == []
 
 
+@pytest.mark.slow
 async def test_many_quick_executes_at_once_leave_nothing() -> None:
     async with deploy("3.6.0") as deployment:
         body = {"model": deployment.model(), "input": "hello"}

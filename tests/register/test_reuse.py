@@ -178,6 +178,7 @@ KILLED = [
 """Each step on each version; all but one are marked slow."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("version", "path"), KILLED)
 async def test_a_gateway_is_killed_between_two_steps(tmp_path: Path, version: str, path: str) -> None:
     async with Simulator(version, refresh_seconds=0.1) as simulator, FaultyCluster(simulator.url) as front:

@@ -161,6 +161,7 @@ async def test_two_gateways_at_once_with_one_key_give_one_agent() -> None:
         await runs(one, first[1]["agent_id"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [pytest.param("GET", marks=pytest.mark.slow), "PUT"])
 async def test_a_gateway_is_killed_before_the_address_is_set(tmp_path: Path, method: str) -> None:
     async with Simulator("3.6.0", refresh_seconds=0.1) as simulator, FaultyCluster(simulator.url) as front:

@@ -106,6 +106,7 @@ async def test_a_reload_changes_the_token(token_file: Path, start_gateway: Start
     assert (_status(old), _status(new)) == (401, 200)
 
 
+@pytest.mark.slow
 async def test_a_supervisor_asks_for_it_too(token_file: Path, tmp_path: Path) -> None:
     listen = {"workers": 2, "admin_token": {"file": str(token_file)}}
     async with Process(tmp_path, {"listen": listen}) as gateway:

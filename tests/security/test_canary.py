@@ -204,7 +204,9 @@ async def _pages(gateway: Gateway) -> dict[str, bytes]:
     return found
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["masked", "payloads"])
+@pytest.fixture(
+    scope="module", params=[pytest.param(False, id="masked"), pytest.param(True, id="payloads", marks=pytest.mark.slow)]
+)
 def shown(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Shown:
     return asyncio.run(_run(tmp_path_factory.mktemp("canary"), request.param))
 

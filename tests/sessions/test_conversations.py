@@ -82,6 +82,7 @@ async def test_a_second_gateway_goes_on_with_the_session(start_cluster: StartClu
     assert json.dumps(fourth.llm[0]).count("Third answer.") == 1
 
 
+@pytest.mark.slow
 async def test_a_gateway_that_was_killed_goes_on_after_its_restart(tmp_path: Path) -> None:
     async with Simulator("2.19.0") as simulator:
         agent_id = seed_core(simulator.core, simulator.llm_url)["flow-b"]

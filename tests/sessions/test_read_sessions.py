@@ -118,6 +118,7 @@ def _with_store(gateway: Gateway, path: Path) -> Any:
     return replace(gateway.settings, memory=replace(memory, sqlite=replace(memory.sqlite, path=str(path))))
 
 
+@pytest.mark.slow
 async def test_several_workers_show_the_same_sessions(tmp_path: Path) -> None:
     """The supervisor's admin port, and each worker's data port."""
     simulator = Simulator("2.19.0")

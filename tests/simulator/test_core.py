@@ -13,6 +13,7 @@ from gateway.simulator.core import VERSIONS, ClusterCore, Executed
 from gateway.simulator.fixtures import seed_core
 from gateway.simulator.llm import Call, LlmEndpoints
 from gateway.simulator.predict import LlmReply
+from tests.conftest import mostly_slow
 
 ASK = {"parameters": {"question": 'say "hi"'}}
 NEEDS_MORE = ("-a", "-b", "-e2", "-j", "_messages", "_contents")  # templates that `question` alone does not fill
@@ -168,7 +169,7 @@ def test_half_a_surrogate_pair_becomes_a_question_mark() -> None:
     assert json.loads(executed.llm_bodies[0])["messages"][0]["content"][0]["text"] == "a?b"
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", mostly_slow(VERSIONS, 3))
 @pytest.mark.parametrize(
     "body",
     [

@@ -8,6 +8,7 @@ from gateway.errors import InvalidInput
 from gateway.unified.budget import Budget
 from gateway.unified.model import Base64, Media
 from gateway.unified.request import ExecuteRequest, RequestKind, parameters_as_strings, read_execute
+from tests.conftest import mostly_slow
 
 
 @pytest.mark.parametrize(
@@ -93,7 +94,7 @@ def test_parameters_become_the_strings_the_cluster_makes() -> None:
     }
 
 
-@pytest.mark.parametrize("escape", ["", "\\n", "\\/"])
+@pytest.mark.parametrize("escape", mostly_slow(["", "\\n", "\\/"], 3))
 def test_twenty_megabytes_of_base64(escape: str) -> None:
     data = base64.b64encode(os.urandom(15_000_000)).decode().replace("/", escape if escape == "\\/" else "/")
     if escape == "\\n":

@@ -23,7 +23,7 @@ MODES: dict[str, Faults] = {
     "failing writes, unknown ids": Faults(fail=3, echo=True),
     "everything": Faults(True, True, 5, True, 5, 4, True, (2, 0, 60)),
 }
-_PARAMETERS = [pytest.param(mode, marks=() if mode == "everything" else pytest.mark.slow) for mode in MODES]
+_PARAMETERS = [pytest.param(mode, marks=() if mode == "stale lists" else pytest.mark.slow) for mode in MODES]
 
 
 @pytest.fixture(params=_PARAMETERS)

@@ -25,6 +25,7 @@ from gateway.memory.store import (
 from gateway.memory.stores import agentcore_media
 from gateway.memory.stores.agentcore import AgentCoreStore
 from gateway.memory.stores.agentcore_client import AgentCoreClient
+from tests.conftest import mostly_slow
 from tests.memory.agentcore.conftest import NewAgentCoreStore, connect
 from tests.memory.agentcore.emulator import Emulator, Faults
 from tests.memory.conversations import assistant, image, key, medium, text, texts, tool_result, tool_use, turn, user
@@ -44,9 +45,9 @@ WRITES = [4, 5, 3]
 """Events that each of the turns takes: its messages, its large medium, and the entry of the record."""
 
 
-@pytest.mark.parametrize("mapping", ["metadata", "envelope"])
+@pytest.mark.parametrize("mapping", ["metadata", pytest.param("envelope", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
-    ("done", "writes"), [(done, n) for done, most in enumerate(WRITES) for n in range(most)], ids=str
+    ("done", "writes"), mostly_slow([(done, n) for done, most in enumerate(WRITES) for n in range(most)], 2), ids=str
 )
 async def test_half_written_turn_is_invisible_and_can_be_written_again(
     emulator: Emulator, new_agentcore_store: NewAgentCoreStore, mapping: str, done: int, writes: int
@@ -133,6 +134,7 @@ async def test_branches_and_labels(emulator: Emulator, new_agentcore_store: NewA
     await store.close()
 
 
+@pytest.mark.slow
 async def test_new_turns_are_loaded_without_the_old_ones(
     emulator: Emulator, new_agentcore_store: NewAgentCoreStore
 ) -> None:
