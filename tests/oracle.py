@@ -19,7 +19,14 @@ from typing import Any
 from gateway.unified.model import AgentInput, Text
 from tests.delivery.frames import ASKED, HISTORY, Frames, Mismatch, parsed, replaced
 from tests.delivery.simulated_cluster import Pairs, Sent, SimulatedCluster
-from tests.oracle_rules import check_memory, question_of, with_folded_system, with_notes, with_remembered
+from tests.oracle_rules import (
+    check_memory,
+    question_of,
+    with_folded_system,
+    with_notes,
+    with_remembered,
+    with_tools_as_text,
+)
 from tests.wire_formats import (
     BEDROCK,
     FORMATS,
@@ -37,7 +44,7 @@ NEUTRAL = ("(attached:)", "(end)")
 # Notices of how a conversation was delivered; all others are about its mapping (`Mapped.notices`).
 DELIVERY = {
     "HISTORY_FLATTENED", "HISTORY_IN_QUESTION", "MEDIA_DESCRIBED", "MEMORY_HOLDS_CODE", "MEMORY_HOLDS_NOTE",
-    "MEMORY_RETOLD", "SYSTEM_FOLDED", "TEXT_JOINED", "TOOLS_DECLARED", "USER_TURN_SPLIT",
+    "MEMORY_RETOLD", "SYSTEM_FOLDED", "TEXT_JOINED", "TOOLS_AS_TEXT", "TOOLS_DECLARED", "USER_TURN_SPLIT",
 }  # fmt: skip
 ADDED_TEXT = ("NEUTRAL_TEXT_ADDED", "")
 
@@ -111,6 +118,9 @@ class Oracle:
             raise Mismatch(
                 f"the agent's replay is {'off' if replay_off else 'on'}, and the notices are {sorted(codes)}"
             )
+        written = {place for code, place in notices if code == "TOOLS_AS_TEXT"}
+        if written:
+            conversation = with_tools_as_text(conversation, self.roles, written)
         if "MEMORY_RETOLD" in codes:
             conversation = with_remembered(conversation, pairs)
             parameters, pairs = {**parameters, "message_history_limit": "0"}, ()
@@ -130,7 +140,9 @@ class Oracle:
         try:
             if provider:
                 wire = FORMATS[provider]
-                reported = map_conversation(wire, with_notes(sent.input, described), self.roles).notices
+                client = with_notes(sent.input, described)
+                client = with_tools_as_text(client, self.roles, written) if written else client
+                reported = map_conversation(wire, client, self.roles).notices
                 mapped = map_conversation(wire, conversation, self.roles)
                 beside = {member: value for member, value in frame[0].items() if member != wire.messages}
                 # Where the agent has the question beside the messages too (in its system text), it is text there.

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import base64
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from gateway.unified.model import AgentInput, Base64, Media, Message, Text, ToolResult
+from gateway.unified.model import AgentInput, Base64, Json, Media, Message, Text, ToolResult, ToolUse
 from tests.delivery.frames import Mismatch
 from tests.delivery.simulated_cluster import Pairs
 from tests.wire_formats import standard_role
@@ -128,3 +129,33 @@ def with_folded_system(conversation: AgentInput, roles: Mapping[str, str], place
         raise Mismatch(f"SYSTEM_FOLDED at {sorted(places)}, where no system text can have been folded")
     others[first] = replace(others[first], content=(*blocks, *others[first].content))
     return replace(conversation, messages=tuple(others))
+
+
+def with_tools_as_text(conversation: AgentInput, roles: Mapping[str, str], places: set[str]) -> AgentInput:
+    """Tool blocks as JSON text in their places, and a tool's turns as the user's; reported at the first block."""
+    tools = [
+        block
+        for message in conversation.messages
+        for block in message.content
+        if isinstance(block, ToolUse | ToolResult)
+    ]
+    if not tools or places != {tools[0].at}:
+        raise Mismatch(f"TOOLS_AS_TEXT at {sorted(places)}, which is not the first tool block")
+
+    def written(message: Message) -> Message:
+        role = "user" if standard_role(message.role, roles) == "tool" else message.role
+        content = tuple(_written(one) if one in tools else one for one in message.content)
+        return replace(message, role=role, content=content)
+
+    return replace(conversation, messages=tuple(map(written, conversation.messages)))
+
+
+def _written(block: Any) -> Text:
+    if isinstance(block, ToolUse):
+        shown: Any = {"toolUse": {"toolUseId": block.id, "name": block.name, "input": block.input}}
+    else:
+        parts = [{"json": part.value} if isinstance(part, Json) else {"text": part.text} for part in block.content]
+        shown = {"toolResult": {"toolUseId": block.id, "content": parts}}
+        shown["toolResult"].update({"name": block.name} if block.name else {})
+        shown["toolResult"].update({"status": "error"} if block.is_error else {})
+    return Text(json.dumps(shown, ensure_ascii=False, separators=(",", ":")), block.at)

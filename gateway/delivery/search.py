@@ -15,6 +15,7 @@ from gateway.delivery.strategies import STRATEGIES
 from gateway.delivery.system_text import fold_system, placements
 from gateway.delivery.target import Question, TargetTurns
 from gateway.delivery.tool_slot import declarations
+from gateway.delivery.tools_text import tools_as_text
 from gateway.errors import UndeliverableContent
 from gateway.mlcommons.expansion import RenderFailure
 from gateway.mlcommons.profile import AgentProfile
@@ -100,13 +101,18 @@ class Variant:
         """
         return map_input(self._search.provider, self.agent_input, self._search.options)
 
+    def with_tools_as_text(self) -> Variant | None:
+        """Return this variant with its tool blocks as text; None if there are none, or one can't be text."""
+        return self._changed(tools_as_text(self.agent_input, self._search.options.roles))
+
     def fold(self) -> Variant | None:
         """Return this variant with its system text in the first user turn; None if there is none, or no such turn."""
-        fold = fold_system(self.agent_input, self._search.options.roles)
-        if fold is None:
+        return self._changed(fold_system(self.agent_input, self._search.options.roles))
+
+    def _changed(self, change: tuple[AgentInput, Notice] | None) -> Variant | None:
+        if change is None:
             return None
-        agent_input, notice = fold
-        return Variant(self._search, agent_input, self.parameters, (*self.notices, notice))
+        return Variant(self._search, change[0], self.parameters, (*self.notices, change[1]))
 
 
 @dataclass(frozen=True)
@@ -165,9 +171,10 @@ class Search:
         question = Question(question_text(agent_input, roles), readable_text(agent_input, roles), self.turn_id)
         try:
             call = self._call_model()
-            for variant in self._variants(whole, call):
-                for found in self._proved(call, variant, question):
-                    return self._plan(found, question, request, (*request.notices, *variant.notices))
+            for form in filter(None, (whole, whole.with_tools_as_text())):
+                for variant in self._variants(form, call):
+                    for found in self._proved(call, variant, question):
+                        return self._plan(found, question, form.request, (*form.request.notices, *variant.notices))
         except RenderFailure:
             pass  # the agent itself can't be called; the refusal says so
         return None
@@ -206,7 +213,7 @@ class Search:
             turns = tuple(turn for pair in enumerate(self.remembered) for turn in _remembered_turns(*pair))
             conversation = replace(whole.agent_input, messages=(*turns, *whole.agent_input.messages))
             notice = Notice("MEMORY_RETOLD", "remembered turns are sent by the gateway, the agent's own replay is off")
-            yield Variant(self, conversation, {"message_history_limit": "0"}, (notice,))
+            yield Variant(self, conversation, {"message_history_limit": "0"}, (*whole.notices, notice))
 
     def _proved(self, call: CallModel, variant: Variant, question: Question) -> Iterator[_Found]:
         for candidate, additions, text in _candidates(call, variant.request, question):
