@@ -1,6 +1,6 @@
 """What reaches the LLM: every agent and template against every kind of input, judged by the oracle.
 
-    python -m tests.matrix [--version 2.19.0|3.4.0|3.6.0|3.8.0] [--unseen] [--upgraded] [--json] [--write docs/internals/matrix.md]
+    python -m tests.matrix [--version 2.19.0] [--unseen] [--upgraded] [--json] [--write docs/internals/matrix.md]
 
 Exits 1 when anything was lost or broken, or refused although the floor says that it arrives.
 """
