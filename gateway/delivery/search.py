@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gateway.delivery.call_model import CallModel
@@ -101,9 +101,11 @@ class Variant:
         """
         return map_input(self._search.provider, self.agent_input, self._search.options)
 
-    def with_tools_as_text(self) -> Variant | None:
-        """Return this variant with its tool blocks as text; None if there are none, or one can't be text."""
-        return self._changed(tools_as_text(self.agent_input, self._search.options.roles))
+    def forms(self) -> Iterator[Variant]:
+        """Yield this variant, then, if it has tool blocks and all of them can be text, the variant where they are."""
+        yield self
+        if written := self._changed(tools_as_text(self.agent_input, self._search.options.roles)):
+            yield written
 
     def fold(self) -> Variant | None:
         """Return this variant with its system text in the first user turn; None if there is none, or no such turn."""
@@ -171,7 +173,7 @@ class Search:
         question = Question(question_text(agent_input, roles), readable_text(agent_input, roles), self.turn_id)
         try:
             call = self._call_model()
-            for form in filter(None, (whole, whole.with_tools_as_text())):
+            for form in whole.forms():
                 for variant in self._variants(form, call):
                     for found in self._proved(call, variant, question):
                         return self._plan(found, question, form.request, (*form.request.notices, *variant.notices))
@@ -181,8 +183,9 @@ class Search:
 
     def _plan(self, found: _Found, question: Question, request: ProviderRequest, notices: tuple[Notice, ...]) -> Plan:
         stored = _stored(self.profile, found.parameters["question"], question)
-        notices = _unique((*notices, *found.notices, *stored))
-        return Plan(found.strategy, self.provider.name, found.parameters, question.text, request, notices)
+        unique = {(notice.code, notice.place): notice for notice in (*notices, *found.notices, *stored)}
+        reported = tuple(unique.values())
+        return Plan(found.strategy, self.provider.name, found.parameters, question.text, request, reported)
 
     def _call_model(self) -> CallModel:
         """Return the agent's call model, with what the agent can't do without and nobody sends.
@@ -292,7 +295,3 @@ def _stored(profile: AgentProfile, stored: str, question: Question) -> Iterator[
             yield MEMORY_HOLDS_CODE
         else:
             yield Notice("MEMORY_HOLDS_NOTE", "the turn has no text, so the agent's memory stores a note")
-
-
-def _unique(notices: Iterable[Notice]) -> tuple[Notice, ...]:
-    return tuple({(notice.code, notice.place): notice for notice in notices}.values())

@@ -183,6 +183,14 @@ def test_a_prompt_of_the_callers_without_the_question_leaves_no_place_for_it() -
     assert error.problems == (Problem("input", reason, code="AGENT_NOT_CALLABLE", help=no_upgrade(cluster, "flow-d")),)
 
 
+def test_a_prompt_of_the_callers_that_contains_itself() -> None:
+    cluster = cluster_of(OLD)
+    error = cluster.send("conv-d", {"input": "a", "parameters": {"prompt": "${parameters.prompt}"}}).error
+    assert isinstance(error, UndeliverableContent)
+    reason = not_callable(" with these parameters")
+    assert error.problems == (Problem("input", reason, code="AGENT_NOT_CALLABLE", help=no_upgrade(cluster, "conv-d")),)
+
+
 _AUDIO = {"type": "audio", "source": {"type": "base64", "format": "mp3", "data": "/+MYxA=="}}
 
 
@@ -210,6 +218,18 @@ def test_an_agent_that_can_not_be_called_is_reported_before_any_other_problem(se
     assert [(problem.place, problem.code, problem.reason) for problem in raised.value.problems] == [
         ("input", "AGENT_NOT_CALLABLE", not_callable())
     ]
+
+
+@pytest.mark.parametrize("version", [OLD, NEW])
+def test_parameters_that_the_template_needs_and_nobody_sends_are_named(version: str) -> None:
+    cluster, agent = UnseenCluster(version), "flow-invoke_image_slot"
+    error = cluster.send(agent, {"input": "a"}).error
+    assert isinstance(error, UndeliverableContent)
+    help = f"send image in `parameters`; or {upgrade(cluster, agent)}"
+    assert error.problems == (Problem("input", not_callable(), code="AGENT_NOT_CALLABLE", help=help),)
+    parameters = {"image": IMAGE["source"]["data"]}
+    sent = cluster.send(agent, {"input": "a", "parameters": parameters})
+    assert Oracle(cluster).judge(agent, parameters, (), sent).outcome is Outcome.ARRIVED
 
 
 def test_a_connector_that_can_not_be_upgraded_is_reported_with_the_reason() -> None:
