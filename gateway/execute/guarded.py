@@ -11,9 +11,9 @@ import msgspec
 
 from gateway.agents.resolver import ResolvedAgent
 from gateway.errors import InvalidInput
-from gateway.execute.answers import decode
 from gateway.execute.body import is_json, replace_members
 from gateway.execute.deliveries import model_name
+from gateway.execute.run_answer import decode
 from gateway.notices import Notice
 from gateway.offload import run_here_if
 from gateway.policy.content import NoContent, answer_content, input_content, write_changes
