@@ -159,3 +159,26 @@ def _written(block: Any) -> Text:
         shown["toolResult"].update({"name": block.name} if block.name else {})
         shown["toolResult"].update({"status": "error"} if block.is_error else {})
     return Text(json.dumps(shown, ensure_ascii=False, separators=(",", ":")), block.at)
+
+
+def media_of(conversation: AgentInput) -> list[Media]:
+    """The media of all turns."""
+    return [block for message in conversation.messages for block in message.content if isinstance(block, Media)]
+
+
+def without_last_medium(conversation: AgentInput, reported: list[Media]) -> AgentInput:
+    """The conversation without the one medium of its last turn that is reported to be in the agent's own part."""
+    *earlier, last = conversation.messages
+    if len(reported) != 1 or reported[0] not in last.content:
+        raise Mismatch(f"MEDIA_IN_SLOT where no medium can have been: {[medium.at for medium in reported]}")
+    content = tuple(block for block in last.content if block is not reported[0])
+    return replace(conversation, messages=(*earlier, replace(last, content=content)))
+
+
+def slot_parameters(planned: Mapping[str, str], medium: Media) -> dict[str, str]:
+    """The parameters of an image slot, with the medium's bytes in place of its token."""
+    data, token = (
+        (bytes(medium.source.data).decode(), medium.source.token) if isinstance(medium.source, Base64) else ("", "")
+    )
+    named = {name: planned[name] for name in ("image", "image_type") if name in planned}
+    return {name: value.replace(token, data) if token else value for name, value in named.items()}

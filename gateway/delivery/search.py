@@ -147,7 +147,7 @@ class Search:
     def takes_question(self) -> bool:
         """Return True if a plain question renders into a message; other agents may still take one."""
         try:
-            call = self._call_model()
+            call = self.call_model()
         except RenderFailure:
             return False
         return call.position(call.legacy_body) is not None
@@ -172,7 +172,7 @@ class Search:
         roles = self.options.roles
         question = Question(question_text(agent_input, roles), readable_text(agent_input, roles), self.turn_id)
         try:
-            call = self._call_model()
+            call = self.call_model()
             for form in whole.forms():
                 for variant in self._variants(form, call):
                     for found in self._proved(call, variant, question):
@@ -187,7 +187,7 @@ class Search:
         reported = tuple(unique.values())
         return Plan(found.strategy, self.provider.name, found.parameters, question.text, request, reported)
 
-    def _call_model(self) -> CallModel:
+    def call_model(self) -> CallModel:
         """Return the agent's call model, with what the agent can't do without and nobody sends.
 
         Raises:

@@ -113,7 +113,14 @@ class Effect:
 
 
 _AVOIDED = frozenset(
-    {"HISTORY_FLATTENED", "HISTORY_IN_QUESTION", "MEMORY_HOLDS_CODE", "MEMORY_HOLDS_NOTE", "TOOLS_AS_TEXT"}
+    {
+        "HISTORY_FLATTENED",
+        "HISTORY_IN_QUESTION",
+        "MEDIA_IN_SLOT",
+        "MEMORY_HOLDS_CODE",
+        "MEMORY_HOLDS_NOTE",
+        "TOOLS_AS_TEXT",
+    }
 )
 """The changes for which docs/reference/limitations.md names the upgrade as a workaround."""
 
