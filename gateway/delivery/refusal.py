@@ -30,9 +30,10 @@ from gateway.unified.roles import meaning_of
 _ASK = Text("x", "input")
 _SEE = "see docs/reference/limitations.md"
 _EXPECTED = {"HISTORY_NEEDS_UPGRADE": "one user turn", "SYSTEM_NEEDS_SLOT": "user and assistant turns"}
+_NOTES = "or allow notes in their place (`agents.rules[].delivery: describe`)"
 _INSTEAD = {
-    "MEDIA_NEEDS_UPGRADE": "leave the media out, or allow notes in their place (`agents.rules[].delivery: describe`)",
-    "TOOLS_NEED_UPGRADE": "send the tool calls and results as text",
+    "MEDIA_NEEDS_UPGRADE": f"leave the media out, {_NOTES}",
+    "TOOLS_NEED_UPGRADE": f"leave the media out of the tools' results, {_NOTES}",
     "NATIVE_BLOCK_NEEDS_UPGRADE": "leave the block out",
     "HISTORY_NEEDS_UPGRADE": "send the earlier turns as text in the user turn",
     "SYSTEM_NEEDS_SLOT": "put the system text into the user turn",

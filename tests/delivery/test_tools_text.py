@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from gateway.execute.rewrite import Policy
 from tests.delivery.cases import CALL, CASES, IMAGE, RESULT, text, turn
 from tests.delivery.simulated_cluster import SimulatedCluster, cluster_of
 from tests.oracle import Oracle, Outcome
@@ -66,12 +67,25 @@ def test_a_connector_that_carries_them_gets_them_as_they_are(version: str, agent
     assert "TOOLS_AS_TEXT" not in dict(notices(cluster_of(version), agent, TOOLS.input))
 
 
-def test_a_result_with_media_is_refused() -> None:
-    seen = {"toolResult": {"toolUseId": "t1", "content": [text("seen:"), IMAGE]}}
-    value = [turn("user", "a"), turn("assistant", CALL), turn("user", seen), turn("assistant", "b"), turn("user", "c")]
-    error = cluster_of(OLD).send("flow-a", {"input": value}).error
+def asked_after(*content: Any) -> list[Any]:
+    """A conversation with a tool's result of this content."""
+    result = {"toolResult": {"toolUseId": "t1", "content": list(content)}}
+    return [turn("user", "a"), turn("assistant", CALL), turn("user", result), turn("assistant", "b"), turn("user", "c")]
+
+
+def test_a_result_with_media_is_refused_and_each_remedy_helps() -> None:
+    cluster, value = SimulatedCluster(OLD), asked_after(text("seen:"), IMAGE)
+    # A parameter of this name is in the way of the upgrade.
+    for connector in cluster.core.resources.connectors.values():
+        connector["parameters"]["tools_member"] = "taken"
+    error = cluster.send("flow-a", {"input": value}).error
     assert error is not None
     assert {problem.code for problem in error.problems} == {"TOOLS_NEED_UPGRADE"}
+    for remedy in ("leave the media out of the tools' results", "`agents.rules[].delivery: describe`"):
+        assert all(remedy in problem.help for problem in error.problems)
+    assert notices(cluster, "flow-a", asked_after(text("seen:"))) == [("TOOLS_AS_TEXT", "input[1].content[0]")]
+    described = cluster.send("flow-a", {"input": value}, policy=Policy(describe=True))
+    assert Oracle(cluster).judge("flow-a", {}, (), described).outcome is Outcome.ARRIVED
 
 
 def test_the_oracle_knows_the_text() -> None:
