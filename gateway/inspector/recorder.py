@@ -139,7 +139,7 @@ class Recorder:
         self._close()
 
     def _next(self) -> list[ExchangeRecord]:
-        """Make the records of the next exchanges: some hundred, or one that is large."""
+        """Make the records of the next exchanges: a few hundred, or one that is large."""
         records: list[ExchangeRecord] = []
         total = 0
         turn = time.monotonic()
