@@ -211,8 +211,9 @@ class Search:
         texts = [text for turn in self.remembered for text in turn]
         if all(is_readable_later(call, text) for text in texts) or not call.replays:
             yield whole
-        if self.remembered and call.replays:
-            # What memory replays could be expanded as a template, or replace the client's own history.
+        if self.remembered and call.replays and not call.writes_turn:
+            # What memory replays could be expanded as a template, or replace the client's own history. An agent that
+            # writes the user's turn itself has no limit that turns its replay off (docs/internals/facts.md, V1).
             turns = tuple(turn for pair in enumerate(self.remembered) for turn in _remembered_turns(*pair))
             conversation = replace(whole.agent_input, messages=(*turns, *whole.agent_input.messages))
             notice = Notice("MEMORY_RETOLD", "remembered turns are sent by the gateway, the agent's own replay is off")

@@ -276,6 +276,15 @@ def test_a_memory_that_can_not_be_sent() -> None:
     )
 
 
+@pytest.mark.parametrize("agent", ["v1-bedrock", "v1-openai", "v1-gemini"])
+def test_a_unified_agents_replay_can_not_be_turned_off(agent: str) -> None:
+    """There, `message_history_limit` 0 is no limit."""
+    case = CASES["poisoned memory"]
+    error = cluster_of("3.6.0").send(agent, case.body, case.pairs).error
+    assert isinstance(error, UndeliverableContent)
+    assert [(problem.code, problem.help) for problem in error.problems] == [("MEMORY_NOT_SAFE", "start a new memory")]
+
+
 def test_a_memory_that_the_gateway_can_send_beside_an_image() -> None:
     poisoned = (("say ${parameters.question}", "no"),)
     cluster = cluster_of(NEW)
