@@ -16,10 +16,20 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
-from gateway.unified.model import AgentInput, Text
+from gateway.unified.model import AgentInput, InputType, Media, Message, Text
 from tests.delivery.frames import ASKED, HISTORY, Frames, Mismatch, parsed, replaced
 from tests.delivery.simulated_cluster import Pairs, Sent, SimulatedCluster
-from tests.oracle_rules import check_memory, question_of, with_folded_system, with_notes, with_remembered
+from tests.oracle_rules import (
+    check_memory,
+    media_of,
+    question_of,
+    slot_parameters,
+    with_folded_system,
+    with_notes,
+    with_remembered,
+    with_tools_as_text,
+    without_last_medium,
+)
 from tests.wire_formats import (
     BEDROCK,
     FORMATS,
@@ -36,8 +46,9 @@ from tests.wire_formats import (
 NEUTRAL = ("(attached:)", "(end)")
 # Notices of how a conversation was delivered; all others are about its mapping (`Mapped.notices`).
 DELIVERY = {
-    "HISTORY_FLATTENED", "HISTORY_IN_QUESTION", "MEDIA_DESCRIBED", "MEMORY_HOLDS_CODE", "MEMORY_HOLDS_NOTE",
-    "MEMORY_RETOLD", "SYSTEM_FOLDED", "TEXT_JOINED", "TOOLS_DECLARED", "USER_TURN_SPLIT",
+    "HISTORY_FLATTENED", "HISTORY_IN_QUESTION", "MEDIA_DESCRIBED", "MEDIA_IN_SLOT", "MEMORY_HOLDS_CODE",
+    "MEMORY_HOLDS_NOTE", "MEMORY_RETOLD", "SYSTEM_FOLDED", "TEXT_JOINED", "TOOLS_AS_TEXT", "TOOLS_DECLARED",
+    "USER_TURN_SPLIT",
 }  # fmt: skip
 ADDED_TEXT = ("NEUTRAL_TEXT_ADDED", "")
 
@@ -111,6 +122,13 @@ class Oracle:
             raise Mismatch(
                 f"the agent's replay is {'off' if replay_off else 'on'}, and the notices are {sorted(codes)}"
             )
+        written = {place for code, place in notices if code == "TOOLS_AS_TEXT"}
+        if written:
+            conversation = with_tools_as_text(conversation, self.roles, written)
+        in_slot = [medium for medium in media_of(conversation) if ("MEDIA_IN_SLOT", medium.at) in notices]
+        if "MEDIA_IN_SLOT" in codes:
+            conversation = without_last_medium(conversation, in_slot)
+            parameters = {**parameters, **slot_parameters(sent.rewritten.plan.parameters, in_slot[0])}
         if "MEMORY_RETOLD" in codes:
             conversation = with_remembered(conversation, pairs)
             parameters, pairs = {**parameters, "message_history_limit": "0"}, ()
@@ -126,11 +144,15 @@ class Oracle:
         frame = self.frames.of(name, parameters, pairs, flat)
         if frame is None:
             raise Mismatch("the agent can't be asked at all", broken=True)
+        for medium in in_slot:
+            self._check_slot(name, medium, frame[0])
         provider = self.cluster.profile(name).provider
         try:
             if provider:
                 wire = FORMATS[provider]
-                reported = map_conversation(wire, with_notes(sent.input, described), self.roles).notices
+                client = with_notes(sent.input, described)
+                client = with_tools_as_text(client, self.roles, written) if written else client
+                reported = map_conversation(wire, client, self.roles).notices
                 mapped = map_conversation(wire, conversation, self.roles)
                 beside = {member: value for member, value in frame[0].items() if member != wire.messages}
                 # Where the agent has the question beside the messages too (in its system text), it is text there.
@@ -143,6 +165,15 @@ class Oracle:
         if rest - {ADDED_TEXT} != reported:
             raise Mismatch(f"reported {sorted(rest)}, not {sorted(reported)}")
         _later(frame[1:], got[1:], conversation)
+
+    def _check_slot(self, name: str, medium: Media, frame: Any) -> None:
+        """The medium is in the agent's own part, as the provider takes it."""
+        wire = FORMATS[self.cluster.profile(name).provider]
+        asked = AgentInput(InputType.MESSAGES, (Message("user", (Text("x", ""), medium), ""),))
+        (turn,) = map_conversation(wire, asked, self.roles).messages
+        own = [part for turn in frame[wire.messages] for part in _parts(wire, turn)]
+        if _parts(wire, turn)[-1] not in own:
+            raise Mismatch(f"the template's own part is not {medium.at}: {_exact(own)}")
 
 
 def _as_strings(parameters: Mapping[str, Any]) -> dict[str, str]:

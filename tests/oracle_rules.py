@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import base64
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from gateway.unified.model import AgentInput, Base64, Media, Message, Text, ToolResult
+from gateway.unified.model import AgentInput, Base64, Json, Media, Message, Text, ToolResult, ToolUse
 from tests.delivery.frames import Mismatch
 from tests.delivery.simulated_cluster import Pairs
 from tests.wire_formats import standard_role
@@ -128,3 +129,56 @@ def with_folded_system(conversation: AgentInput, roles: Mapping[str, str], place
         raise Mismatch(f"SYSTEM_FOLDED at {sorted(places)}, where no system text can have been folded")
     others[first] = replace(others[first], content=(*blocks, *others[first].content))
     return replace(conversation, messages=tuple(others))
+
+
+def with_tools_as_text(conversation: AgentInput, roles: Mapping[str, str], places: set[str]) -> AgentInput:
+    """Tool blocks as JSON text in their places, and a tool's turns as the user's; reported at the first block."""
+    tools = [
+        block
+        for message in conversation.messages
+        for block in message.content
+        if isinstance(block, ToolUse | ToolResult)
+    ]
+    if not tools or places != {tools[0].at}:
+        raise Mismatch(f"TOOLS_AS_TEXT at {sorted(places)}, which is not the first tool block")
+
+    def written(message: Message) -> Message:
+        role = "user" if standard_role(message.role, roles) == "tool" else message.role
+        content = tuple(_written(one) if one in tools else one for one in message.content)
+        return replace(message, role=role, content=content)
+
+    return replace(conversation, messages=tuple(map(written, conversation.messages)))
+
+
+def _written(block: Any) -> Text:
+    if isinstance(block, ToolUse):
+        shown: Any = {"toolUse": {"toolUseId": block.id, "name": block.name, "input": block.input}}
+    else:
+        parts = [{"json": part.value} if isinstance(part, Json) else {"text": part.text} for part in block.content]
+        shown = {"toolResult": {"toolUseId": block.id, "content": parts}}
+        shown["toolResult"].update({"name": block.name} if block.name else {})
+        shown["toolResult"].update({"status": "error"} if block.is_error else {})
+    return Text(json.dumps(shown, ensure_ascii=False, separators=(",", ":")), block.at)
+
+
+def media_of(conversation: AgentInput) -> list[Media]:
+    """The media of all turns."""
+    return [block for message in conversation.messages for block in message.content if isinstance(block, Media)]
+
+
+def without_last_medium(conversation: AgentInput, reported: list[Media]) -> AgentInput:
+    """The conversation without the one medium of its last turn that is reported to be in the agent's own part."""
+    *earlier, last = conversation.messages
+    if len(reported) != 1 or reported[0] not in last.content:
+        raise Mismatch(f"MEDIA_IN_SLOT where no medium can have been: {[medium.at for medium in reported]}")
+    content = tuple(block for block in last.content if block is not reported[0])
+    return replace(conversation, messages=(*earlier, replace(last, content=content)))
+
+
+def slot_parameters(planned: Mapping[str, str], medium: Media) -> dict[str, str]:
+    """The parameters of an image slot, with the medium's bytes in place of its token."""
+    data, token = (
+        (bytes(medium.source.data).decode(), medium.source.token) if isinstance(medium.source, Base64) else ("", "")
+    )
+    named = {name: planned[name] for name in ("image", "image_type") if name in planned}
+    return {name: value.replace(token, data) if token else value for name, value in named.items()}

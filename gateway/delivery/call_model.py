@@ -172,15 +172,17 @@ class CallModel:
         """Return parameters that the agent can't do without and nobody sends: {} for most agents.
 
         First the strings that its models' interfaces require, then the bare question as prompt, for an agent that has
-        none and needs one (docs/internals/facts.md, 3.4.0, and "Models that require inputs").
+        none and needs one (docs/internals/facts.md, 3.4.0, and "Models that require inputs"), then the content of the
+        user's turn, with the agent's prompt.
         """
         required = dict(self._required())
-        if required:
+        if required or self.legacy_body is not None:
             return required
         can_be_given = (self.is_flow or self.calls_functions) and "prompt" in self.names
-        if can_be_given and "prompt" not in self.base_parameters and self.legacy_body is None:
+        if can_be_given and "prompt" not in self.base_parameters:
             return {self.key("prompt"): _QUESTION}
-        return {}
+        slots = (slot for slot in self.slots if slot.takes is SlotKind.CONTENT and slot.name not in self.params)
+        return {slot.name: dump(self.default_value(slot)) for slot in list(slots)[:1]}
 
     def _required(self) -> Iterator[tuple[str, str]]:
         for name in self.model.required_inputs:

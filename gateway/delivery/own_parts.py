@@ -30,5 +30,10 @@ def fillable_parts(provider: Provider, value: Any, filled: Collection[str]) -> A
 def _is_fillable(provider: Provider, part: Any, filled: Collection[str]) -> bool:
     if not isinstance(part, dict) or provider.content_field in part or text_of(provider, part) is not None:
         return True
-    needed = {name for path in locate(part, PREFIX) for name in _REQUIRED.findall(value_at(part, path))}
+    needed = {name for path in locate(part, PREFIX) for name in required_names(value_at(part, path))}
     return needed <= {"question", *filled}
+
+
+def required_names(template: str) -> list[str]:
+    """Return the names of the placeholders without a default, in order, each once."""
+    return list(dict.fromkeys(_REQUIRED.findall(template)))

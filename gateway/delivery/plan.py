@@ -8,6 +8,7 @@ from dataclasses import replace
 from gateway.delivery import refusal
 from gateway.delivery.call_model_cache import CallModelCache
 from gateway.delivery.escaping import dump
+from gateway.delivery.media_slot import fill_media
 from gateway.delivery.search import Plan, Remembered, Search, map_input
 from gateway.delivery.target import Question
 from gateway.errors import Problem, UndeliverableContent
@@ -48,7 +49,7 @@ def plan(
     search = Search(call_models, provider, params, options, turn_id, remembered)
     without_memory = replace(search, remembered=())
     try:
-        found = search.first_proved(agent_input)
+        found = search.first_proved(agent_input) or _with_medium_in_slot(search, agent_input)
     except UndeliverableContent:
         if fault := refusal.agent_fault(without_memory):
             raise UndeliverableContent.of(fault) from None
@@ -58,6 +59,22 @@ def plan(
     if remembered and without_memory.first_proved(agent_input) is not None:
         raise UndeliverableContent.of([refusal.memory_not_safe(profile)])
     raise UndeliverableContent.of(refusal.problems(without_memory, agent_input))
+
+
+def _with_medium_in_slot(search: Search, agent_input: AgentInput) -> Plan | None:
+    """Return the plan with a medium in the template's own part for one; None if that does not help."""
+    try:
+        filled = fill_media(search.call_model(), agent_input, search.options)
+    except RenderFailure:
+        return None
+    if filled is None:
+        return None
+    found = replace(search, params={**search.params, **filled.parameters}).first_proved(filled.agent_input)
+    if found is None:
+        return None
+    request = map_input(search.provider, agent_input, search.options)
+    unique = {(notice.code, notice.place): notice for notice in (*request.notices, *filled.notices, *found.notices)}
+    return replace(found, request=request, notices=tuple(unique.values()))
 
 
 def assume(

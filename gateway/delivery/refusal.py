@@ -6,9 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
+from gateway.delivery.own_parts import required_names
 from gateway.delivery.search import Search
 from gateway.delivery.template_change import NotOffered, TemplateChange, command, find_change, with_upgrades
 from gateway.errors import Problem, UndeliverableContent
+from gateway.mlcommons.expansion import RenderFailure
 from gateway.mlcommons.generations import ABILITIES, Generation
 from gateway.mlcommons.profile import AgentProfile, Model
 from gateway.mlcommons.rendering import first_llm
@@ -28,9 +30,10 @@ from gateway.unified.roles import meaning_of
 _ASK = Text("x", "input")
 _SEE = "see docs/reference/limitations.md"
 _EXPECTED = {"HISTORY_NEEDS_UPGRADE": "one user turn", "SYSTEM_NEEDS_SLOT": "user and assistant turns"}
+_NOTES = "or allow notes in their place (`agents.rules[].delivery: describe`)"
 _INSTEAD = {
-    "MEDIA_NEEDS_UPGRADE": "leave the media out, or allow notes in their place (`agents.rules[].delivery: describe`)",
-    "TOOLS_NEED_UPGRADE": "send the tool calls and results as text",
+    "MEDIA_NEEDS_UPGRADE": f"leave the media out, {_NOTES}",
+    "TOOLS_NEED_UPGRADE": f"leave the media out of the tools' results, {_NOTES}",
     "NATIVE_BLOCK_NEEDS_UPGRADE": "leave the block out",
     "HISTORY_NEEDS_UPGRADE": "send the earlier turns as text in the user turn",
     "SYSTEM_NEEDS_SLOT": "put the system text into the user turn",
@@ -83,7 +86,22 @@ def agent_fault(search: Search) -> list[Problem]:
         f"this agent can't be called{' with these parameters' if search.params else ''}, not even with plain text: "
         "its prompt and its connector's template don't render to a valid request that holds the question"
     )
-    return [Problem("input", reason, code="AGENT_NOT_CALLABLE", help=Upgrade(search).advice(question))]
+    help = Upgrade(search).advice(question)
+    if missing := _unsent(search, question):
+        help = f"send {' and '.join(missing)} in `parameters`; or {help}"
+    return [Problem("input", reason, code="AGENT_NOT_CALLABLE", help=help)]
+
+
+def _unsent(search: Search, question: AgentInput) -> list[str]:
+    """Return the parameters that the agent's template needs and nobody sends, if it can be called with them."""
+    try:
+        call = search.call_models.get(search.provider, search.params)
+        needed = required_names(call.model.connector.request_body)
+        missing = [name for name in needed if name not in {**call.model.connector.parameters, **call.values}]
+    except RenderFailure:
+        return []
+    sent = replace(search, params={**search.params, **dict.fromkeys(missing, "x")})
+    return missing if missing and sent.delivers(question) else []
 
 
 def _problem_of_the_whole(search: Search, agent_input: AgentInput, upgrade: Upgrade) -> Problem:

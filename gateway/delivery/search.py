@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gateway.delivery.call_model import CallModel
@@ -15,6 +15,7 @@ from gateway.delivery.strategies import STRATEGIES
 from gateway.delivery.system_text import fold_system, placements
 from gateway.delivery.target import Question, TargetTurns
 from gateway.delivery.tool_slot import declarations
+from gateway.delivery.tools_text import tools_as_text
 from gateway.errors import UndeliverableContent
 from gateway.mlcommons.expansion import RenderFailure
 from gateway.mlcommons.profile import AgentProfile
@@ -100,13 +101,20 @@ class Variant:
         """
         return map_input(self._search.provider, self.agent_input, self._search.options)
 
+    def forms(self) -> Iterator[Variant]:
+        """Yield this variant, then, if it has tool blocks and all of them can be text, the variant where they are."""
+        yield self
+        if written := self._changed(tools_as_text(self.agent_input, self._search.options.roles)):
+            yield written
+
     def fold(self) -> Variant | None:
         """Return this variant with its system text in the first user turn; None if there is none, or no such turn."""
-        fold = fold_system(self.agent_input, self._search.options.roles)
-        if fold is None:
+        return self._changed(fold_system(self.agent_input, self._search.options.roles))
+
+    def _changed(self, change: tuple[AgentInput, Notice] | None) -> Variant | None:
+        if change is None:
             return None
-        agent_input, notice = fold
-        return Variant(self._search, agent_input, self.parameters, (*self.notices, notice))
+        return Variant(self._search, change[0], self.parameters, (*self.notices, change[1]))
 
 
 @dataclass(frozen=True)
@@ -139,7 +147,7 @@ class Search:
     def takes_question(self) -> bool:
         """Return True if a plain question renders into a message; other agents may still take one."""
         try:
-            call = self._call_model()
+            call = self.call_model()
         except RenderFailure:
             return False
         return call.position(call.legacy_body) is not None
@@ -164,20 +172,22 @@ class Search:
         roles = self.options.roles
         question = Question(question_text(agent_input, roles), readable_text(agent_input, roles), self.turn_id)
         try:
-            call = self._call_model()
-            for variant in self._variants(whole, call):
-                for found in self._proved(call, variant, question):
-                    return self._plan(found, question, request, (*request.notices, *variant.notices))
+            call = self.call_model()
+            for form in whole.forms():
+                for variant in self._variants(form, call):
+                    for found in self._proved(call, variant, question):
+                        return self._plan(found, question, form.request, (*form.request.notices, *variant.notices))
         except RenderFailure:
             pass  # the agent itself can't be called; the refusal says so
         return None
 
     def _plan(self, found: _Found, question: Question, request: ProviderRequest, notices: tuple[Notice, ...]) -> Plan:
         stored = _stored(self.profile, found.parameters["question"], question)
-        notices = _unique((*notices, *found.notices, *stored))
-        return Plan(found.strategy, self.provider.name, found.parameters, question.text, request, notices)
+        unique = {(notice.code, notice.place): notice for notice in (*notices, *found.notices, *stored)}
+        reported = tuple(unique.values())
+        return Plan(found.strategy, self.provider.name, found.parameters, question.text, request, reported)
 
-    def _call_model(self) -> CallModel:
+    def call_model(self) -> CallModel:
         """Return the agent's call model, with what the agent can't do without and nobody sends.
 
         Raises:
@@ -201,12 +211,13 @@ class Search:
         texts = [text for turn in self.remembered for text in turn]
         if all(is_readable_later(call, text) for text in texts) or not call.replays:
             yield whole
-        if self.remembered and call.replays:
-            # What memory replays could be expanded as a template, or replace the client's own history.
+        if self.remembered and call.replays and not call.writes_turn:
+            # What memory replays could be expanded as a template, or replace the client's own history. An agent that
+            # writes the user's turn itself has no limit that turns its replay off (docs/internals/facts.md, V1).
             turns = tuple(turn for pair in enumerate(self.remembered) for turn in _remembered_turns(*pair))
             conversation = replace(whole.agent_input, messages=(*turns, *whole.agent_input.messages))
             notice = Notice("MEMORY_RETOLD", "remembered turns are sent by the gateway, the agent's own replay is off")
-            yield Variant(self, conversation, {"message_history_limit": "0"}, (notice,))
+            yield Variant(self, conversation, {"message_history_limit": "0"}, (*whole.notices, notice))
 
     def _proved(self, call: CallModel, variant: Variant, question: Question) -> Iterator[_Found]:
         for candidate, additions, text in _candidates(call, variant.request, question):
@@ -285,7 +296,3 @@ def _stored(profile: AgentProfile, stored: str, question: Question) -> Iterator[
             yield MEMORY_HOLDS_CODE
         else:
             yield Notice("MEMORY_HOLDS_NOTE", "the turn has no text, so the agent's memory stores a note")
-
-
-def _unique(notices: Iterable[Notice]) -> tuple[Notice, ...]:
-    return tuple({(notice.code, notice.place): notice for notice in notices}.values())

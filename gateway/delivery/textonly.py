@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, cast
 
+from gateway.delivery.tools_text import tools_as_text
 from gateway.errors import Problem
 from gateway.notices import Notice
 from gateway.providers.base import (
@@ -42,11 +43,15 @@ class TextOnly(Provider):
         self._help = _TAKES_TEXT if completes_text else _HELP
 
     def prepare(self, agent_input: AgentInput, options: MappingOptions) -> Conversation:
-        """Take the texts of the conversation, turn by turn; roles stay as they are.
+        """Take the texts of the conversation, turn by turn; roles stay as they are. Tool calls and results become text.
 
         Raises:
             Inexpressible: with every block that is not text (code PROVIDER_UNKNOWN).
         """
+        notices: list[Notice] = []
+        if written := tools_as_text(agent_input, options.roles):
+            agent_input, notice = written
+            notices.append(notice)
         problems = [
             Problem(
                 block.at,
@@ -62,7 +67,6 @@ class TextOnly(Provider):
         ]
         if problems:
             raise Inexpressible(problems)
-        notices: list[Notice] = []
         for message in agent_input.messages:
             notices += meaning_of(message, options.roles).notices(message.at)
             blank = (block for block in message.content if isinstance(block, Text) and not block.text.strip())

@@ -112,7 +112,16 @@ class Effect:
         return tuple(kind for kind in self.after if self.before[kind].arrives and not self.after[kind].arrives)
 
 
-_AVOIDED = frozenset({"HISTORY_FLATTENED", "HISTORY_IN_QUESTION", "MEMORY_HOLDS_CODE", "MEMORY_HOLDS_NOTE"})
+_AVOIDED = frozenset(
+    {
+        "HISTORY_FLATTENED",
+        "HISTORY_IN_QUESTION",
+        "MEDIA_IN_SLOT",
+        "MEMORY_HOLDS_CODE",
+        "MEMORY_HOLDS_NOTE",
+        "TOOLS_AS_TEXT",
+    }
+)
 """The changes for which docs/reference/limitations.md names the upgrade as a workaround."""
 
 

@@ -118,8 +118,8 @@ CASES: Mapping[str, Case] = {
 }
 
 # docs/internals/facts.md, "What can be reached without touching agent or connector", both tables: agents (by name), and
-# what arrives there. What the provider can't express is refused everywhere; tool history on Bedrock needs a
-# `toolConfig`, which only function calling has. "prompt": the caller's own prompt in place of the agent's.
+# what arrives there, and what follows from the rules below them. What the provider can't express is refused everywhere.
+# "prompt": the caller's own prompt in place of the agent's.
 # A conversation that ends with the assistant ("prefill") or with a tool's result ("last") has no question: an agent's
 # own prompt is put around what the user asked before, unless the cluster's own prompt goes on after it.
 _ALL = "text media old-media history tools prompt"
@@ -134,7 +134,7 @@ FLOOR: Mapping[str, Sequence[tuple[str, str]]] = {
         ("*-e2", _BARE),
         ("*-h", _ALL),
         ("own-messages", f"{_ALL} system"),
-        ("flow-content", "text media prompt"),
+        ("flow-content", "text media history tools last prompt"),
         ("*-f", "text history old-media system prompt"),
         ("flow-[dei]", "text history prompt"),
         ("flow-c", "text history prompt"),

@@ -11,6 +11,7 @@ import pytest
 from gateway.execute.rewrite import Policy
 from tests.delivery.cases import CALL, DOCUMENT, IMAGE, VIDEO, media, text, turn
 from tests.delivery.simulated_cluster import Sent, cluster_of
+from tests.oracle import Oracle, Outcome
 
 AGENTS = {"bedrock": ("3.4.0", "fc-bedrock_upgraded"), "openai": ("2.19.0", "flow-b"), "gemini": ("2.19.0", "flow-e2")}
 MEDIA: Mapping[str, Any] = {
@@ -102,7 +103,9 @@ def test_the_note_stands_inside_the_tools_result() -> None:
     assert [part["inlineData"]["mimeType"] for part in response["parts"]] == ["image/png"]
 
 
-def test_what_is_no_medium_is_still_refused() -> None:
-    sent = cluster_of("2.19.0").send("flow-d", {"input": in_tool_result(VIDEO)}, policy=Policy(describe=True))
-    assert sent.error is not None
-    assert {problem.code for problem in sent.error.problems} >= {"TOOLS_NEED_UPGRADE"}
+def test_a_tools_result_with_a_note_is_text_where_the_connector_carries_no_results() -> None:
+    cluster = cluster_of("2.19.0")
+    sent = cluster.send("flow-d", {"input": in_tool_result(VIDEO)}, policy=Policy(describe=True))
+    verdict = Oracle(cluster).judge("flow-d", {}, (), sent)
+    assert verdict.outcome is Outcome.ARRIVED, verdict
+    assert {"MEDIA_DESCRIBED", "TOOLS_AS_TEXT"} <= {*verdict.notices}

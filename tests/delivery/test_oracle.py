@@ -18,6 +18,7 @@ from gateway.unified.model import AgentInput, Text
 from tests.conftest import mostly_slow
 from tests.delivery.cases import CALL, CASES, IMAGE, VIDEO, Case, text, turn
 from tests.delivery.simulated_cluster import Sent, cluster_of
+from tests.delivery.unseen import UnseenCluster
 from tests.matrix import cells
 from tests.oracle import DELIVERY, Oracle, Outcome
 
@@ -92,8 +93,8 @@ def arrived() -> tuple[tuple[Oracle, str, Case, Sent], ...]:
 
 
 def _arrived() -> Iterator[tuple[Oracle, str, Case, Sent]]:
-    for version, agents in AGENTS.items():
-        cluster = cluster_of(version)
+    clusters = [(cluster_of(version), agents) for version, agents in AGENTS.items()]
+    for cluster, agents in (*clusters, (UnseenCluster("2.19.0"), ["flow-invoke_image_slot"])):
         oracle = Oracle(cluster)
         for agent in agents:
             for case in (*CASES.values(), *MORE.values()):

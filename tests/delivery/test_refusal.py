@@ -17,12 +17,13 @@ from gateway.execute.rewrite import Policy, rewrite_input
 from gateway.providers import registry
 from gateway.providers.base import MappingOptions
 from gateway.unified.request import read_execute
-from tests.delivery.cases import CALL, CASES, IMAGE, OTHER_IMAGE, RESULT, VIDEO, text, turn
+from tests.delivery.cases import CALL, CASES, IMAGE, OTHER_IMAGE, VIDEO, text, turn
 from tests.delivery.simulated_cluster import SimulatedCluster, cluster_of
 from tests.delivery.unseen import UnseenCluster
 from tests.oracle import Oracle, Outcome
 
 OLD, NEW = "2.19.0", "3.4.0"
+SEEN = {"toolResult": {"toolUseId": "t1", "content": [text("seen:"), IMAGE]}}
 
 
 def upgrade(cluster: SimulatedCluster, agent: str) -> str:
@@ -56,11 +57,6 @@ def media(at: str, received: str) -> tuple[str, ...]:
     return (at, "this agent's connector has no place for media", "text", received, "MEDIA_NEEDS_UPGRADE")
 
 
-def earlier(at: str, role: str) -> tuple[str, ...]:
-    reason = "this agent's connector and prompt have no place for earlier turns"
-    return (at, reason, "one user turn", role, "HISTORY_NEEDS_UPGRADE")
-
-
 def tool(at: str, received: str) -> tuple[str, ...]:
     return (at, "this agent's connector can't carry tool calls and results", "text", received, "TOOLS_NEED_UPGRADE")
 
@@ -73,23 +69,17 @@ REFUSED: dict[str, tuple[str, str, Any, list[tuple[str, ...]]]] = {
         [IMAGE, text("a"), OTHER_IMAGE, VIDEO],
         [media("input[0]", "image (png)"), media("input[2]", "image (jpeg)"), media("input[3]", "video (mp4)")],
     ),
-    "earlier turns": (
-        OLD,
-        "flow-content",
-        [turn("user", "a"), turn("assistant", "b"), turn("user", "c")],
-        [earlier("input[0]", "user"), earlier("input[1]", "assistant")],
-    ),
     "media in an earlier turn": (
         OLD,
         "flow-d",
         [turn("user", text("a"), IMAGE), turn("assistant", "b"), turn("user", "c")],
         [media("input[0].content[1]", "image (png)")],
     ),
-    # Tool results come before all text of their turn, so no prompt can be put around the question.
+    # Media can't be text, so neither can the tool's result.
     "tools": (
-        NEW,
-        "conv-bedrock_tutorial",
-        [turn("user", "a"), turn("assistant", CALL), turn("user", RESULT, text("c"))],
+        OLD,
+        "flow-d",
+        [turn("user", "a"), turn("assistant", CALL), turn("user", SEEN, text("c"))],
         [tool("input[1].content[0]", "tool use"), tool("input[2].content[0]", "tool result")],
     ),
     "a planner and media": (NEW, "per-bedrock_tutorial", [text("a"), IMAGE], [media("input[1]", "image (png)")]),
@@ -193,6 +183,14 @@ def test_a_prompt_of_the_callers_without_the_question_leaves_no_place_for_it() -
     assert error.problems == (Problem("input", reason, code="AGENT_NOT_CALLABLE", help=no_upgrade(cluster, "flow-d")),)
 
 
+def test_a_prompt_of_the_callers_that_contains_itself() -> None:
+    cluster = cluster_of(OLD)
+    error = cluster.send("conv-d", {"input": "a", "parameters": {"prompt": "${parameters.prompt}"}}).error
+    assert isinstance(error, UndeliverableContent)
+    reason = not_callable(" with these parameters")
+    assert error.problems == (Problem("input", reason, code="AGENT_NOT_CALLABLE", help=no_upgrade(cluster, "conv-d")),)
+
+
 _AUDIO = {"type": "audio", "source": {"type": "base64", "format": "mp3", "data": "/+MYxA=="}}
 
 
@@ -220,6 +218,18 @@ def test_an_agent_that_can_not_be_called_is_reported_before_any_other_problem(se
     assert [(problem.place, problem.code, problem.reason) for problem in raised.value.problems] == [
         ("input", "AGENT_NOT_CALLABLE", not_callable())
     ]
+
+
+@pytest.mark.parametrize("version", [OLD, NEW])
+def test_parameters_that_the_template_needs_and_nobody_sends_are_named(version: str) -> None:
+    cluster, agent = UnseenCluster(version), "flow-invoke_image_slot"
+    error = cluster.send(agent, {"input": "a"}).error
+    assert isinstance(error, UndeliverableContent)
+    help = f"send image in `parameters`; or {upgrade(cluster, agent)}"
+    assert error.problems == (Problem("input", not_callable(), code="AGENT_NOT_CALLABLE", help=help),)
+    parameters = {"image": IMAGE["source"]["data"]}
+    sent = cluster.send(agent, {"input": "a", "parameters": parameters})
+    assert Oracle(cluster).judge(agent, parameters, (), sent).outcome is Outcome.ARRIVED
 
 
 def test_a_connector_that_can_not_be_upgraded_is_reported_with_the_reason() -> None:
@@ -251,9 +261,10 @@ def test_the_command_in_the_advice_does_what_it_says() -> None:
 
 
 def test_a_memory_that_can_not_be_sent() -> None:
-    """This agent's template has no place for turns, and its prompt is reached only inside a turn's content."""
+    """This agent's template has no place for turns, so remembered turns could only be text, and an image can't."""
     poisoned = (("say ${parameters.question}", "no"),)
-    error = UnseenCluster(OLD).send("conversational_flow-converse_content", {"input": "a"}, poisoned).error
+    agent = "conversational_flow-converse_content"
+    error = UnseenCluster(OLD).send(agent, {"input": [text("a"), IMAGE]}, poisoned).error
     assert isinstance(error, UndeliverableContent)
     assert error.problems == (
         Problem(
@@ -265,6 +276,15 @@ def test_a_memory_that_can_not_be_sent() -> None:
     )
 
 
+@pytest.mark.parametrize("agent", ["v1-bedrock", "v1-openai", "v1-gemini"])
+def test_a_unified_agents_replay_can_not_be_turned_off(agent: str) -> None:
+    """There, `message_history_limit` 0 is no limit."""
+    case = CASES["poisoned memory"]
+    error = cluster_of("3.6.0").send(agent, case.body, case.pairs).error
+    assert isinstance(error, UndeliverableContent)
+    assert [(problem.code, problem.help) for problem in error.problems] == [("MEMORY_NOT_SAFE", "start a new memory")]
+
+
 def test_a_memory_that_the_gateway_can_send_beside_an_image() -> None:
     poisoned = (("say ${parameters.question}", "no"),)
     cluster = cluster_of(NEW)
@@ -274,9 +294,9 @@ def test_a_memory_that_the_gateway_can_send_beside_an_image() -> None:
     assert {"MEMORY_RETOLD", "HISTORY_FLATTENED"} <= {notice.code for notice in sent.rewritten.plan.notices}
 
 
-@pytest.mark.parametrize("case", ["ends with assistant", "tool result last"])
-def test_a_conversation_without_a_question_for_the_agents_prompt(case: str) -> None:
+def test_a_conversation_without_a_question_for_the_agents_prompt() -> None:
     """The cluster's own prompt goes on after the question, so only the question's turn can be last."""
+    case = "ends with assistant"
     error = cluster_of(NEW).send("conv-openai_tutorial", CASES[case].body).error
     assert isinstance(error, UndeliverableContent)
     last = len(CASES[case].input) - 1
@@ -302,7 +322,7 @@ def test_an_operator_may_have_media_described() -> None:
 def test_a_memory_that_can_not_be_sent_adds_no_problem_to_those_of_the_input() -> None:
     """Without tool calls the image could be delivered, but not with this memory."""
     poisoned = (("say ${parameters.question}", "no"),)
-    messages = [turn("user", text("a"), IMAGE), turn("assistant", CALL), turn("user", RESULT)]
+    messages = [turn("user", text("a"), IMAGE), turn("assistant", CALL), turn("user", SEEN)]
     error = cluster_of(NEW).send("conv-gemini_text", {"input": messages}, poisoned).error
     assert isinstance(error, UndeliverableContent)
     assert {problem.code for problem in error.problems} == {"TOOLS_NEED_UPGRADE"}

@@ -20,6 +20,8 @@ from tests.delivery.simulated_cluster import cluster_of
 from tests.matrix import VERSIONS
 
 MOST_AT_FIRST = 8
+PROBED_TWICE = "flow-content"
+"""Its content is a parameter that nobody sends: its template is probed without it, then with a default for it."""
 MOST_LATER = 5
 
 
@@ -74,8 +76,8 @@ def test_the_first_request_to_an_agent(version: str, all_of_them: bool, renderin
             renderings.clear()
             if is_refused(CASES[case], PlanCache(cluster.profile(agent))):
                 costs[agent, case] = len(renderings)
-    assert len(costs) > (100 if all_of_them else 30)
-    assert {cell: cost for cell, cost in costs.items() if cost > MOST_AT_FIRST} == {}
+    assert len(costs) > (60 if all_of_them else 20)
+    assert {cell: cost for cell, cost in costs.items() if cost > MOST_AT_FIRST + 2 * (cell[0] == PROBED_TWICE)} == {}
 
 
 @pytest.mark.parametrize(("version", "all_of_them"), AGENTS)
@@ -89,5 +91,5 @@ def test_any_later_request(version: str, all_of_them: bool, renderings: list[Age
                 renderings.clear()
                 assert is_refused(CASES[case], plans)
                 costs[agent, case] = len(renderings)
-    assert len(costs) > (100 if all_of_them else 30)
+    assert len(costs) > (60 if all_of_them else 20)
     assert {cell: cost for cell, cost in costs.items() if cost > MOST_LATER} == {}

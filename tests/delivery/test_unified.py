@@ -108,11 +108,10 @@ def test_what_comes_before_the_last_turn_that_begins_with_text_is_history() -> N
     ]  # fmt: skip
 
 
-def test_no_text_to_begin_with_is_a_refusal() -> None:
-    image = turn("user", IMAGE)
-    with pytest.raises(UndeliverableContent) as refusal:
-        rendered(BEDROCK, [image, CALLED, ANSWERED])
-    assert [(p.place, p.code) for p in refusal.value.problems] == [("input[2]", "QUESTION_MISSING")]
+def test_without_text_to_begin_with_the_result_is_text() -> None:
+    messages = turns(rendered(BEDROCK, [turn("user", IMAGE), CALLED, ANSWERED]))
+    assert [next(iter(part)) for message in messages for part in message["content"]][-2:] == ["text", "text"]
+    assert json.loads(messages[-1]["content"][0]["text"])["toolResult"]["toolUseId"] == "t1"
 
 
 def test_gemini_gets_the_tools_response_first_too() -> None:

@@ -112,7 +112,6 @@ def text_only(attempt: Attempt) -> Attempt:
 CHANGES: Mapping[str, Remedy] = {
     "end with a user turn": end_with_a_user_turn,
     "end the conversation with a user turn": end_with_a_user_turn,
-    "send the tool calls and results as text": tools_as_text,
     "send the earlier turns as text in the user turn": history_as_text,
     "put the system text into the user turn": system_as_user_text,
     "leave the media out": without_media,

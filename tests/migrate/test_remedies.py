@@ -16,14 +16,16 @@ from gateway.migrate.upgrade import Documents, Offer, offers
 from tests.conftest import mostly_slow
 from tests.delivery.cases import CASES
 from tests.delivery.simulated_cluster import SimulatedCluster, cluster_of
+from tests.delivery.unseen import UnseenCluster
 from tests.matrix import agents
 from tests.migrate.remedies import CHANGES, Attempt
 from tests.oracle import Oracle, Outcome, Verdict
 
 VERSIONS = ("2.19.0", "3.4.0", "3.6.0", "3.8.0")
 MOST_REFUSALS = 3
-ANOTHER_MODEL = re.compile(r"Use a model whose provider accepts (\w+)\.")
+ANOTHER_MODEL = re.compile(r"Use a model whose provider accepts \w+\.|.*, or use an agent whose LLM takes messages")
 STEPS = [pytest.param(1, marks=pytest.mark.slow), 6]
+UNSEEN_STEPS = [pytest.param(1, marks=pytest.mark.slow), 9]
 
 
 def documents_of(cluster: SimulatedCluster) -> Documents:
@@ -52,16 +54,22 @@ def upgrade(cluster: SimulatedCluster, offer: Offer) -> None:
 
 
 @cache
-def _cluster_to_upgrade(version: str) -> tuple[SimulatedCluster, Documents]:
+def deployed(version: str, unseen: bool) -> SimulatedCluster:
+    """Return the cluster with the agents of the matrix, or with the unseen ones."""
+    return UnseenCluster(version) if unseen else cluster_of(version)
+
+
+@cache
+def _cluster_to_upgrade(version: str, unseen: bool) -> tuple[SimulatedCluster, Documents]:
     """Return a cluster, and its documents before any upgrade."""
-    cluster = SimulatedCluster(version)
+    cluster = UnseenCluster(version) if unseen else SimulatedCluster(version)
     return cluster, deepcopy(documents_of(cluster))
 
 
 @cache
-def upgraded(version: str, agent: str) -> SimulatedCluster:
+def upgraded(version: str, unseen: bool, agent: str) -> SimulatedCluster:
     """Return a cluster where the connector of this agent is upgraded, as are those of agents from earlier calls."""
-    cluster, documents = _cluster_to_upgrade(version)
+    cluster, documents = _cluster_to_upgrade(version, unseen)
     upgrade(cluster, offer_for(documents, cluster.agents[agent]))
     return cluster
 
@@ -80,9 +88,7 @@ class Refused:
         return Attempt(case.input, case.parameters, case.pairs)
 
 
-@cache
-def refusals(version: str, step: int) -> list[Refused]:
-    cluster = cluster_of(version)
+def refusals(cluster: SimulatedCluster, step: int) -> list[Refused]:
     return [found for agent in agents(cluster) for found in _refused(cluster, agent, step)]
 
 
@@ -103,59 +109,72 @@ def remedies_of(problem: Problem, agent_id: str) -> list[str]:
     return found + (["another model"] if ANOTHER_MODEL.match(problem.help) else [])
 
 
-def verdicts(version: str, refused: Refused, remedies: list[str]) -> Iterator[Verdict]:
-    """Carry out remedies, one for each kind of problem; yield the verdict for every agent that they leave.
+def verdicts(
+    version: str, unseen: bool, agent: str, attempt: Attempt, remedies: list[str], left: int = MOST_REFUSALS
+) -> Iterator[Verdict]:
+    """Carry out remedies; yield the verdict for every agent that they leave.
 
-    The advice to upgrade is for the refused agent. An agent of another model is upgraded when its own refusal says so.
+    If the attempt is refused for another reason, that refusal's first remedies follow. left: the refusals to follow.
     """
-    chosen = [refused.agent]
+    cluster = deployed(version, unseen)
     if "another model" in remedies:
-        chosen = [agent for agent in cluster_of(version).agents if agent.startswith(f"{refused.agent.split('-')[0]}-")]
-    for agent in chosen:
-        own = remedies if agent == refused.agent else [words for words in remedies if words != "upgrade"]
-        yield _verdict(version, agent, refused.attempt, own)
+        others = [name for name in agents(cluster) if name != agent]
+        for other in sorted(others, key=lambda name: name.partition("-")[0] != agent.partition("-")[0]):
+            rest = [words for words in remedies if words not in ("another model", "upgrade")]
+            yield from verdicts(version, unseen, other, attempt, rest, left)
+        return
+    for words in remedies:
+        attempt = CHANGES.get(words, lambda same: same)(attempt)
+    if "upgrade" in remedies:
+        cluster = upgraded(version, unseen, agent)
+    sent = cluster.send(agent, attempt.body, attempt.pairs, attempt.policy, strict=attempt.strict)
+    if sent.error is None or not left:
+        verdict = Oracle(cluster).judge(agent, attempt.parameters, attempt.pairs, sent)
+        cluster.forget()
+        yield verdict
+        return
+    found = [words for problem in sent.error.problems for words in remedies_of(problem, cluster.agents[agent])[:1]]
+    kept = [words for words in remedies if words == "upgrade"]
+    yield from verdicts(version, unseen, agent, attempt, list(dict.fromkeys([*found, *kept])), left - 1)
 
 
-def _verdict(version: str, agent: str, attempt: Attempt, remedies: list[str]) -> Verdict:
-    """The verdict on an attempt. If it is refused for another reason, that refusal's first remedies follow."""
-    cluster = cluster_of(version)
-    for _ in range(MOST_REFUSALS):
-        for words in remedies:
-            attempt = CHANGES.get(words, lambda same: same)(attempt)
-        if "upgrade" in remedies:
-            cluster = upgraded(version, agent)
-        sent = cluster.send(agent, attempt.body, attempt.pairs, attempt.policy, strict=attempt.strict)
-        if sent.error is None:
-            break
-        remedies = [
-            words for problem in sent.error.problems for words in remedies_of(problem, cluster.agents[agent])[:1]
-        ]
-        remedies = list(dict.fromkeys(remedies))
-    verdict = Oracle(cluster).judge(agent, attempt.parameters, attempt.pairs, sent)
-    cluster.forget()
-    return verdict
+def failed_remedies(version: str, unseen: bool, step: int) -> tuple[list[tuple[object, ...]], set[str]]:
+    """Return the refusals whose remedies do not help, and all remedies that were carried out.
 
-
-@pytest.mark.parametrize("step", STEPS)
-@pytest.mark.parametrize("version", mostly_slow(VERSIONS, 3))
-def test_every_remedy_makes_the_input_arrive(version: str, step: int) -> None:
-    """Where a refusal has several problems, the remedy of each is carried out."""
+    Where a refusal has several problems, the remedy of each is carried out.
+    """
     failed: list[tuple[object, ...]] = []
     seen: set[str] = set()
-    for refused in refusals(version, step):
-        choices = [remedies_of(problem, cluster_of(version).agents[refused.agent]) for problem in refused.problems]
+    cluster = deployed(version, unseen)
+    for refused in refusals(cluster, step):
+        choices = [remedies_of(problem, cluster.agents[refused.agent]) for problem in refused.problems]
         if not all(choices):
             failed.append((refused.agent, refused.case, "no remedy", refused.problems))
             continue
         for number in range(max(map(len, choices))):
             remedies = list(dict.fromkeys(choice[min(number, len(choice) - 1)] for choice in choices))
             seen.update(remedies)
-            found = list(verdicts(version, refused, remedies))
+            found = verdicts(version, unseen, refused.agent, refused.attempt, remedies)
             if not any(verdict.outcome is Outcome.ARRIVED for verdict in found):
-                failed.append((refused.agent, refused.case, remedies, found[0]))
+                failed.append((refused.agent, refused.case, remedies, refused.problems))
+    return failed, seen
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("version", mostly_slow(VERSIONS, 3))
+def test_every_remedy_makes_the_input_arrive(version: str, step: int) -> None:
+    failed, seen = failed_remedies(version, False, step)
     assert failed == []
     assert "upgrade" in seen
     assert step > 1 or "end the conversation with a user turn" in seen
+
+
+@pytest.mark.parametrize("step", UNSEEN_STEPS)
+@pytest.mark.parametrize("version", mostly_slow(VERSIONS, 3))
+def test_every_remedy_makes_the_input_arrive_at_agents_as_users_have_them(version: str, step: int) -> None:
+    failed, seen = failed_remedies(version, True, step)
+    assert failed == []
+    assert {"upgrade", "send text only"} <= seen
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from gateway.providers.base import MappingOptions
 from gateway.simulator.settings import UNIFIED_API
 from tests.delivery.cases import IMAGE, PNG, VIDEO, media, text, turn
 from tests.delivery.simulated_cluster import LLM_URL, cluster_of
+from tests.delivery.unseen import UnseenCluster
 from tests.oracle import Oracle, Outcome
 from tests.properties.deployment import Deployment
 
@@ -34,7 +35,10 @@ AGENTS: Mapping[str, tuple[str, str]] = {  # provider → flows that take whole 
 
 @dataclass(frozen=True)
 class Row:
-    """A refused input, a part of its help, and what that makes of the input. roles: the operator's."""
+    """A refused input, a part of its help, and what that makes of the input.
+
+    roles: the operator's. other: the provider of the agent that is used then, if it is another one.
+    """
 
     code: str
     provider: str
@@ -42,6 +46,7 @@ class Row:
     help: str
     followed: Any
     roles: Mapping[str, str] = field(default_factory=dict)
+    other: str = ""
 
 
 def call(name: str = "weather", id: str = "t1") -> dict[str, Any]:
@@ -134,6 +139,21 @@ ROWS = [
         [ASKED, turn("assistant", "Wait."), AGAIN],
     ),
     Row(
+        "TOOL_CALL_UNANSWERED",
+        "openai",
+        [ASKED, turn("assistant", text("Wait."), call()), AGAIN],
+        "Send the tool's result right after the assistant's turn",
+        [ASKED, turn("assistant", text("Wait."), call()), turn("user", result()), AGAIN],
+    ),
+    Row(
+        "TOOL_RESULT_MISSING",
+        "openai",
+        [ASKED, turn("assistant", call()), turn("sensor", "sunny"), AGAIN],
+        "Name the call that the turn answers",
+        [ASKED, turn("assistant", call()), turn("sensor", result()), AGAIN],
+        {"sensor": "tool"},
+    ),
+    Row(
         "TOOL_RESULT_MISSING",
         "openai",
         [ASKED, ANSWERED, turn("sensor", "sunny"), AGAIN],
@@ -149,6 +169,14 @@ ROWS = [
         [ASKED, turn("assistant", call("weather")), turn("user", result()), AGAIN],
     ),
     Row("NATIVE_BLOCK_UNSUPPORTED", "openai", [text("a"), GUARD], "Leave the block out", [text("a")]),
+    Row(
+        "NATIVE_BLOCK_UNSUPPORTED",
+        "openai",
+        [text("a"), GUARD],
+        "or use a model on Bedrock Converse.",
+        [text("a"), GUARD],
+        other="bedrock",
+    ),
     Row(
         "EMPTY_INPUT",
         "bedrock",
@@ -170,6 +198,7 @@ def test_the_advice_makes_the_input_arrive(version: str, row: Row) -> None:
     assert error is not None
     assert row.code in {problem.code for problem in error.problems}
     assert any(row.help in problem.help for problem in error.problems), error.problems
+    agent = AGENTS[row.other or row.provider][version != OLD]
     sent = cluster.send(agent, {"input": row.followed}, policy=policy)
     verdict = Oracle(cluster, row.roles).judge(agent, {}, (), sent)
     cluster.forget()
@@ -246,10 +275,22 @@ def test_what_a_v2_agent_can_not_send_to_openai_is_sent_by_a_conversational_one(
     deployment.close()
 
 
+def asking(before: str) -> dict[str, str]:
+    """The caller's own messages, with a text before the question."""
+    content = [{"text": f"{before} ${{parameters.question}}"}]
+    return {"messages": json.dumps([{"role": "user", "content": content}])}
+
+
+MANY = "".join(f"${{parameters.b{number}:-}}" for number in range(300))
+TWICE = {f"a{number}": f"${{parameters.a{number + 1}}}" * 2 for number in range(30)} | {"a30": "x"}
 PARAMETERS = [
     ("RESERVED_NAME", {"gw_x": "1"}, {"x": "1"}),
     ("MODEL_OVERRIDDEN", {"llm.model_id": "another"}, {}),
     ("AGENT_NOT_CALLABLE", {"selected_tools": "llm"}, {"selected_tools": '["llm"]'}),
+    ("AGENT_NOT_CALLABLE", {"selected_tools": "llm"}, {}),
+    ("TOOL_MISSING", {"selected_tools": "[]"}, {"selected_tools": '["llm"]'}),
+    ("AGENT_NOT_CALLABLE", asking(MANY), asking("x")),
+    ("AGENT_NOT_CALLABLE", {**TWICE, **asking("${parameters.a0}")}, {"a0": "x", **asking("${parameters.a0}")}),
 ]
 
 
@@ -262,6 +303,31 @@ def test_parameters_that_are_refused_and_accepted(
     assert problem_of(deployment, agent, {"input": "Which ones?", "parameters": refused})[0] == code
     assert arrives(deployment, agent, {"input": "Which ones?", "parameters": followed}, "Which ones?")
     deployment.close()
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("followed", ["start a new memory", '"message_history_limit": "0"'])
+def test_a_memory_that_can_not_be_sent_is_left_out(version: str, followed: str) -> None:
+    cluster, agent = UnseenCluster(version), "conversational_flow-converse_content"
+    body: dict[str, Any] = {"input": [text("Which ones?"), IMAGE]}
+    poisoned = (("say ${parameters.nope}", "no"),)
+    if version != OLD:  # there, the gateway sends the remembered turns
+        assert cluster.send(agent, body, poisoned).error is None
+        return
+    error = cluster.send(agent, body, poisoned).error
+    assert error is not None
+    (problem,) = error.problems
+    assert (problem.code, followed in problem.help) == ("MEMORY_NOT_SAFE", True)
+    if followed == "start a new memory":
+        sent = cluster.send(agent, body)
+    else:
+        # With this limit, the gateway reads no remembered turn.
+        body |= {"parameters": {"message_history_limit": "0"}}
+        sent = cluster.send(agent, body, memory_id=cluster.remembering(poisoned))
+    assert sent.executed is not None
+    assert sent.executed.status == 200
+    assert PNG in sent.executed.llm_bodies[0]
+    assert "nope" not in sent.executed.llm_bodies[0]
 
 
 @pytest.mark.parametrize("version", VERSIONS)

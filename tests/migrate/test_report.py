@@ -51,12 +51,11 @@ def test_json_has_the_documented_shape(
     assert [agent["name"] for agent in report["agents"]] == ["flow-a", "flow-c", "flow-d", "flow-h"]
     agents, resources = by_name(report), deployment.cluster.core.resources
     model_id = resources.agents[deployment.agents["flow-d"]]["tools"][0]["parameters"]["model_id"]
-    ways = {"text": "text", "turns": "text", "system": "text"}
+    ways = {"text": "text", "turns": "text", "system": "text", "tools": "text"}
     limits = {
         "image": ("MEDIA_NEEDS_UPGRADE", "this agent's connector has no place for media"),
         "document": ("MEDIA_NEEDS_UPGRADE", "this agent's connector has no place for media"),
         "video": ("MEDIA_NEEDS_UPGRADE", "this agent's connector has no place for media"),
-        "tools": ("TOOLS_NEED_UPGRADE", "this agent's connector can't carry tool calls and results"),
     }
     abilities = agents["flow-d"].pop("abilities")
     assert agents["flow-d"] == {
@@ -82,7 +81,7 @@ def test_json_has_the_documented_shape(
             {
                 "kind": "upgrade",
                 "action": upgrade_command(deployment.agents["flow-d"]),
-                "gains": ["image", "document", "video", "tools"],
+                "gains": ["image", "document", "video"],
             }
         ],
         "aliases": [],
@@ -99,12 +98,11 @@ def test_json_has_the_documented_shape(
         "agents": 4,
         "readable": 3,
         "unreadable": 1,
-        "abilities": {"text": 3, "image": 1, "document": 1, "video": 1, "turns": 3, "system": 3, "tools": 0},
+        "abilities": {"text": 3, "image": 1, "document": 1, "video": 1, "turns": 3, "system": 3, "tools": 3},
         "codes": {
             "AGENT_UNRESOLVED": 1,
             "MEDIA_NEEDS_UPGRADE": 1,
             "PROVIDER_UNKNOWN": 1,
-            "TOOLS_NEED_UPGRADE": 2,
         },
         "required": {
             "kinds": ["text", "image"],
@@ -141,9 +139,9 @@ simulated 2.19.0 at http://cluster
 connector would make it 2
 agent   text  image  document  video  turns  system  tools
 ──────────────────────────────────────────────────────────
-flow-a   ✓      ✓       ✓        ✓      ✓      ✓       ✗
-flow-c   ✓      ✗       ✗        ✗      ✓      ✓       ✗
-flow-d   ✓      ✗       ✗        ✗      ✓      ✓       ✗
+flow-a   ✓      ✓       ✓        ✓      ✓      ✓       ✓
+flow-c   ✓      ✗       ✗        ✗      ✓      ✓       ✓
+flow-d   ✓      ✗       ✗        ✗      ✓      ✓       ✓
 flow-h   ?      ?       ?        ?      ?      ?       ?
 """
     )
@@ -168,18 +166,17 @@ flow-a {able}
   flow, bedrock/converse
   old ids: old
   takes: text (wrap), image (wrap), document (wrap), video (wrap), turns (wrap),
-  system (wrap)
-  limits: TOOLS_NEED_UPGRADE
+  system (wrap), tools (wrap)
 """
         in text
     )
     details = " ".join(text.partition(f"flow-d {limited}\n")[2].partition("flow-h ")[0].split())
     assert details == (
-        "flow, bedrock/converse takes: text (text), turns (text), system (text) "
-        "limits: MEDIA_NEEDS_UPGRADE, TOOLS_NEED_UPGRADE "
-        f"remedy: {upgrade_command(limited)} (adds image, document, video, tools)"
+        "flow, bedrock/converse takes: text (text), turns (text), system (text), "
+        "tools (text) limits: MEDIA_NEEDS_UPGRADE "
+        f"remedy: {upgrade_command(limited)} (adds image, document, video)"
     )
-    assert "TOOLS_NEED_UPGRADE: this agent's connector can't carry tool calls and results\n" in text
+    assert "MEDIA_NEEDS_UPGRADE: this agent's connector has no place for media\n" in text
     assert "-v shows" not in text
 
 
@@ -194,7 +191,7 @@ def test_one_line_sums_up(start_deployment: StartDeployment) -> None:
     agents = assess(scan(cluster, cluster.version))
     assert summary_line(agents) == "33 agents: 33 take text, 15 images; upgrading 5 connectors would make it 30"
     upgraded = [one for one in agents if not one.remedies]
-    assert summary_line(upgraded) == "6 agents: 6 take text, 6 images"
+    assert summary_line(upgraded) == "15 agents: 15 take text, 15 images"
     assert summary_line(upgraded[:1]) == "1 agent: 1 takes text, 1 takes images"
     turns = replace(agents[3], remedies=(Remedy("upgrade", "command", ("turns",)),))
     assert summary_line([turns]) == (
@@ -222,7 +219,7 @@ def test_a_terminal_without_unicode_gets_words(found: tuple[ClusterInfo, tuple[A
     out.flush()
     table = out.buffer.getvalue().decode("ascii")  # type: ignore[attr-defined]
     (row,) = (line for line in table.splitlines() if line.startswith("flow-c "))
-    assert row.replace("|", " ").split() == ["flow-c", "yes", "no", "no", "no", "yes", "yes", "no"]
+    assert row.replace("|", " ").split() == ["flow-c", "yes", "no", "no", "no", "yes", "yes", "yes"]
 
 
 def test_colours_only_where_they_are_wanted(

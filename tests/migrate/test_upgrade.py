@@ -107,7 +107,7 @@ def test_a_shared_connector_is_upgraded_for_all_its_models_in_one_change(deploym
     assert [step.action for step in offer.steps] == ["write"]
     called = [call.path.rpartition("/")[2] for call in offer.calls]
     assert called == ["_undeploy", connector_id, "_undeploy", "_deploy", "_deploy"]
-    assert [effect.gained for effect in offer.effects] == [("image", "document", "video", "tools")] * 2
+    assert [effect.gained for effect in offer.effects] == [("image", "document", "video")] * 2
 
 
 def test_a_model_that_is_not_deployed_is_not_deployed_afterwards_either(deployment: Deployment) -> None:

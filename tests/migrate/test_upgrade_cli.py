@@ -67,10 +67,10 @@ def test_a_table_at_80_columns(deployment: Deployment, command: Command) -> None
         "2 of 3 connectors can be upgraded: 3 agents would take more.",
         "connector                        agents  would gain",
         "────────────────────────────────────────────────────────────────────────────────",
-        f"models/{own}           1  image, document, video, tools; fewer",
-        "                                         changes to turns",
-        f"connectors/{shared}       2  image, document, video, tools; fewer",
-        "                                         changes to turns",
+        f"models/{own}           1  image, document, video; fewer changes",
+        "                                         to turns, tools",
+        f"connectors/{shared}       2  image, document, video; fewer changes",
+        "                                         to turns, tools",
         f"connectors/{old}       1  unchanged: TEXT_ENDPOINT",
     ]
     assert " ".join(lines[8:]) == (
@@ -100,8 +100,8 @@ def test_verbose_shows_everything_and_nothing_is_changed(deployment: Deployment,
     assert f"POST /_plugins/_ml/models/{model}/_deploy\n" in out
     assert f"agent {agent} (flow-books)" in out
     assert (
-        "takes now: text, turns, system\n    takes afterwards: text, image, document, video, turns, system, tools\n"
-        in out
+        "takes now: text, turns, system, tools\n"
+        "    takes afterwards: text, image, document, video, turns, system, tools\n" in out
     )
     assert "proof: 60 legacy calls render the same text before and after" in out
     assert f'-      "request_body": {json.dumps(OLD)},' in out
@@ -158,9 +158,9 @@ def test_the_machine_form(deployment: Deployment, command: Command) -> None:
             {
                 "id": agent,
                 "name": "flow-books",
-                "gained": ["image", "document", "video", "tools"],
-                "improved": ["turns"],
-                "before": {"text": "text", "turns": "text", "system": "text"},
+                "gained": ["image", "document", "video"],
+                "improved": ["turns", "tools"],
+                "before": {"text": "text", "turns": "text", "system": "text", "tools": "text"},
                 "after": dict.fromkeys(["text", "image", "document", "video", "turns", "system", "tools"], "wrap"),
             }
         ],

@@ -97,22 +97,18 @@ def test_nothing_of_the_matrix_is_lost_or_broken(version: str, name: str) -> Non
 
 
 def _refusals(version: str, name: str) -> dict[str, str]:
-    """Return the inputs that the provider does not accept, and tool calls that no template declares the tools of."""
+    """Return the inputs that the provider does not accept."""
     provider = name.partition("-")[0]
     if provider == "openai":
         return {"video": "MEDIA_KIND_UNSUPPORTED"}
     refused = {"ends with assistant": "ASSISTANT_LAST"}
     if provider in ("anthropic", "invoke"):
         refused |= {"video": "MEDIA_KIND_UNSUPPORTED"}
-    # The cluster has no function calling for Anthropic's format, so no agent sends the tools' definitions.
-    no_tools = provider in ("anthropic", "invoke")
-    if no_tools or (provider == "bedrock" and version == "2.19.0"):
-        refused |= {"tool call and result": "TOOLS_NEED_UPGRADE", "tool result last": "TOOLS_NEED_UPGRADE"}
     return refused
 
 
 @pytest.mark.parametrize("short", PROVIDER_NAMES)
-def test_the_same_arrives_at_an_agent_without_tools_but_for_bedrocks_tool_history(short: str) -> None:
+def test_the_same_arrives_at_an_agent_without_tools(short: str) -> None:
     cluster = RegisteredCluster("3.4.0")
     name = f"{short}-conversational"
     cluster.make("3.4.0", name, tools=[])
@@ -120,9 +116,7 @@ def test_the_same_arrives_at_an_agent_without_tools_but_for_bedrocks_tool_histor
     for key, case in INPUTS.items():
         sent = cluster.send(name, case.body, case.pairs)
         found[key] = describe_verdict(Oracle(cluster).judge(name, case.parameters, case.pairs, sent))
-    needs_tools = short in ("bedrock", "anthropic", "invoke")
-    refused = {"tool history": "refused: TOOLS_NEED_UPGRADE"} if needs_tools else {}
-    assert found == golden("arrivals.json")["3.4.0"][name] | refused
+    assert found == golden("arrivals.json")["3.4.0"][name]
 
 
 @pytest.mark.parametrize("name", AGENTS["3.6.0"])
