@@ -12,20 +12,23 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from gateway.config.inspector import Inspector
 from gateway.inspector.records import ReadUsage, RecordMaker
-from gateway.inspector.store import RecordSink, StoreError
+from gateway.inspector.store import LineSink, RecordSink, StoreError
 from gateway.observe.logs import Logger
 from gateway.observe.metrics import Metrics
 from gateway.observe.record import ExchangeRecord
 from gateway.observe.redact import describe_exception
-from gateway.proxy.capture import Captured
+from gateway.proxy.capture import Captured, Passed
 
 GATHER = 0.1
 """Seconds in which exchanges are gathered, unless they are large: the thread wakes ten times a second."""
 _BATCH = 256
 """Most records that a sink gets at a time."""
+_LINES = 1024
+"""Most lines that a sink gets at a time: their records are made in 2 ms."""
 _LARGE = 4 * 1024 * 1024
 """Bytes of exchanges whose records a sink gets at a time; one exchange may be larger. No more are gathered."""
 _MANY = 2048
@@ -72,6 +75,7 @@ class Recorder:
         keep = self._keep if settings.media == "keep" else None
         self._maker = RecordMaker(settings, os.getpid(), keep, read_usage, bodies)
         self._queue: deque[tuple[Captured, int]] = deque()
+        self._passed: deque[Passed] = deque()
         self._taken = self._done = 0  # bytes; each is written by one thread only
         self._many, self._large = min(_MANY, settings.queue // 2), min(_LARGE, settings.queue_bytes // 2)
         self._awake = self._stopping = False
@@ -100,8 +104,9 @@ class Recorder:
         self._wake.set()
         await asyncio.to_thread(self._thread.join, seconds)
         if self._thread.is_alive():
-            self._drop("stopped", len(self._queue))
+            self._drop("stopped", len(self._queue) + len(self._passed))
             self._queue.clear()
+            self._passed.clear()
 
     # On the event loop
 
@@ -110,7 +115,7 @@ class Recorder:
         size = captured.bodies.size if captured.bodies is not None else 0
         queue = self._queue
         waiting = self._taken - self._done + size
-        if len(queue) >= self.settings.queue or waiting > self.settings.queue_bytes:
+        if len(queue) + len(self._passed) >= self.settings.queue or waiting > self.settings.queue_bytes:
             self._metrics.record_dropped("queue")
             return
         self._taken += size
@@ -121,19 +126,33 @@ class Recorder:
         if (waiting > self._large or len(queue) > self._many) and not self._gather.is_set():
             self._gather.set()
 
+    def add_passed(self, passed: Passed) -> None:
+        """See `Capture`."""
+        waiting = len(self._passed)
+        if waiting + len(self._queue) >= self.settings.queue:
+            self._metrics.record_dropped("queue")
+            return
+        self._passed.append(passed)
+        if not self._awake:
+            self._awake = True
+            self._wake.set()
+        if waiting >= self._many and not self._gather.is_set():
+            self._gather.set()
+
     # In the thread
 
     def _run(self) -> None:
-        while not self._stopping or self._queue:
+        while not self._stopping or self._queue or self._passed:
             self._wake.wait()
             self._wake.clear()
             self._gather.wait(GATHER)
             if not self._stopping:
                 self._gather.clear()
-            while self._queue:
+            while self._queue or self._passed:
+                self._record_lines()
                 self._record(self._next())
             self._awake = False
-            if self._queue or self._stopping:  # an exchange that came meanwhile has not set the event
+            if self._queue or self._passed or self._stopping:  # an exchange that came meanwhile has not set the event
                 self._wake.set()
             self._log_faults()
         self._close()
@@ -158,12 +177,32 @@ class Recorder:
                 turn = time.monotonic()
         return records
 
-    def _record(self, records: list[ExchangeRecord]) -> None:
+    def _record(self, records: Sequence[ExchangeRecord]) -> None:
         for sink in self._sinks if records else ():
-            try:
-                sink.add(records)
-            except Exception as error:
-                self._failed(sink, error, len(records))
+            self._give(sink, partial(sink.add, records), len(records))
+
+    def _record_lines(self) -> None:
+        """Record the next requests that passed."""
+        passed = [self._passed.popleft() for _ in range(min(len(self._passed), _LINES))]
+        if not passed:
+            return
+        try:
+            lines = self._maker.lines.make(passed, time.time() - time.monotonic())
+        except Exception:
+            self._log.exception("internal error")
+            self._drop("fault", len(passed))
+            return
+        for sink in self._sinks:
+            if isinstance(sink, LineSink):
+                self._give(sink, partial(sink.add_lines, lines), len(passed))
+            else:
+                self._give(sink, partial(sink.add, lines.records()), len(passed))
+
+    def _give(self, sink: RecordSink, give: Callable[[], None], count: int) -> None:
+        try:
+            give()
+        except Exception as error:
+            self._failed(sink, error, count)
 
     def _keep(self, sha256: str, media_type: str, data: bytes) -> None:
         for sink in self._sinks:

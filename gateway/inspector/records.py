@@ -15,6 +15,8 @@ from gateway.inspector.bodies import BodyMaker
 from gateway.inspector.conversation import find_conversation, run_content
 from gateway.inspector.found_secrets import without_secrets
 from gateway.inspector.heads import Head, HeadMaker
+from gateway.inspector.line_maker import LineMaker
+from gateway.inspector.lines import NOT_RECORDED
 from gateway.observe.json_path import read_path
 from gateway.observe.media import Keep
 from gateway.observe.patterns import BadPattern, Pattern
@@ -39,7 +41,6 @@ from gateway.recent import Recent
 ReadUsage = Callable[[Delivery, bytes, bool], Usage | None]
 """Returns the usage that an agent's answer reports, and its cost. bytes: its content. bool: it may be an event stream.
 """
-_NOT_RECORDED = "Not recorded (inspector.passthrough)."
 _JSON = (("Content-Type", "application/json; charset=UTF-8"),)
 RENDERED_A_SECOND = 20
 """Most LLM calls that are rendered a second: agents call LLMs, so there are seldom more runs than that."""
@@ -49,6 +50,7 @@ class RecordMaker:
     """Makes records.
 
     worker: the process. keep: keeps the bytes of media; None if they are not kept. bodies: of runs, are recorded.
+    lines: makes those of requests that passed.
 
     Raises:
         ConfigError: a path or an expression of the settings can't be used.
@@ -69,6 +71,7 @@ class RecordMaker:
         self._second = self._rendered = 0
         self._read_usage = read_usage
         self._heads = HeadMaker(self._redactor)
+        self.lines = LineMaker(self._redactor, self._heads, worker)
         self._templates: Recent[Delivery] = Recent(256)
         """Deliveries by `id`, whose bodies are plain if the client's is."""
 
@@ -85,7 +88,7 @@ class RecordMaker:
         head = self._heads.request(captured.request.fields, found)
         if bodies is None or not self._records_bodies:
             size = captured.request.fields.length or 0
-            request = HttpMessage(head.headers, Body(size, omitted=_NOT_RECORDED))
+            request = HttpMessage(head.headers, Body(size, omitted=NOT_RECORDED))
             return self._record(captured, offset, head, found, request, self._response_line(captured, found))
         request = HttpMessage(head.headers, self._request_body(bodies, head, found))
         forwarded = self._forwarded(bodies, found)
@@ -197,7 +200,7 @@ class RecordMaker:
         if captured.head is None:
             return None
         head = self._heads.response(captured.head, found)
-        return HttpMessage(head.headers, Body(captured.head.length or 0, omitted=_NOT_RECORDED))
+        return HttpMessage(head.headers, Body(captured.head.length or 0, omitted=NOT_RECORDED))
 
     def _response(self, captured: Captured, bodies: Bodies, found: Secrets) -> HttpMessage | None:
         copy = bodies.response

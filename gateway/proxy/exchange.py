@@ -21,13 +21,13 @@ from gateway.ports import Answer, ProfileCache
 from gateway.proxy import error_responses
 from gateway.proxy.admission import Ticket
 from gateway.proxy.body_copy import BodyCopy, ResponseCopy
-from gateway.proxy.capture import Capture, Captured
+from gateway.proxy.capture import Capture, Captured, Passed
 from gateway.proxy.dispatch import Dispatcher
 from gateway.proxy.interfaces import Client
 from gateway.proxy.lifecycle import Lifecycle
 from gateway.proxy.relayed_head import encode_chunk, relayed_head
 from gateway.proxy.request_log import RequestLog
-from gateway.proxy.routes import WRITES, Route
+from gateway.proxy.routes import WRITES, Intent, Route
 from gateway.upstream.client import Upstream
 from gateway.upstream.nodes import may_retry
 from gateway.upstream.outbound import Buffers, OutboundRequest
@@ -39,6 +39,7 @@ _BODY_WAIT = 0.2
 
 # Module constants, because an attribute of an Enum takes four times as long to look up.
 _WAITING, _SENT, _ANSWERED, _TUNNEL, _FINISHED = state.Exchange
+_PASSTHROUGH = Intent.PASSTHROUGH
 SEND, _ANSWER, _SWITCH, _FINISH = (EXCHANGE.on(event) for event in ExchangeEvent)
 
 
@@ -355,6 +356,25 @@ class Exchange:
         self._state = _FINISH[self._state]
         self.outbound.abandon()
         self._port.finished(self)
+
+    def passed(self, now: float) -> Passed | None:
+        """Return what the recorder gets of this exchange, which ends now; None if `captured` has more."""
+        if self.route.intent is not _PASSTHROUGH or self.error is not None or self._id:
+            return None
+        request, client = self.request, self.client
+        return (
+            request.fields,
+            request.method,
+            request.target,
+            request.minor,
+            client.number,
+            client.peer,
+            self.started,
+            self.answered_at,
+            now,
+            self.status,
+            self.head,
+        )
 
     def captured(self, now: float) -> Captured:
         """Return what the recorder gets of this exchange, which ends now."""

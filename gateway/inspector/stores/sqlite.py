@@ -18,7 +18,9 @@ from typing import Any
 import msgspec
 
 from gateway.config.inspector import SqliteExchanges
+from gateway.inspector.lines import Lines
 from gateway.inspector.store import Filter, Row, StoreError
+from gateway.inspector.stores import sqlite_lines
 from gateway.inspector.stores import sqlite_retention as retention
 from gateway.inspector.stores import sqlite_views as views
 from gateway.inspector.stores import sqlite_words as words
@@ -26,7 +28,7 @@ from gateway.inspector.stores.encoding import decode_content, decode_head, encod
 from gateway.inspector.stores.media_files import MediaFiles
 from gateway.inspector.stores.sqlite_files import RecordFiles, RecordReader
 from gateway.inspector.stores.sqlite_filter import condition
-from gateway.inspector.stores.sqlite_tables import DATABASE, columns, insert, open_database
+from gateway.inspector.stores.sqlite_tables import DATABASE, columns, insert, newest, open_database
 from gateway.observe.record import ExchangeRecord
 from gateway.storage.paths import UnusableFile, expand, state_directory
 from gateway.storage.sqlite import ForeignFile, error_code, transaction
@@ -74,17 +76,30 @@ class SqliteStore:
             size = len(head) + len(content)
             rows.append((columns(record), place, len(head), size))
             place += size
-        if not rows:
+        if rows:
+            with self._append(b"".join(parts)) as (connection, file, start):
+                insert(connection, [(*row, file, start + place, head, size) for row, place, head, size in rows])
+
+    def add_lines(self, lines: Lines) -> None:
+        """Store the lines in one transaction."""
+        try:
+            data = sqlite_lines.encode(lines)
+        except UnicodeEncodeError:
+            self.add(lines.records())
             return
+        with self._append(data) as (connection, file, place):
+            sqlite_lines.insert(connection, lines, file, place, len(data))
+
+    @contextmanager
+    def _append(self, data: bytes) -> Iterator[tuple[sqlite3.Connection, int, int]]:
+        """Append bytes to a file of records. Yield a connection in a transaction, the file, and where they begin."""
         with self._writer.use() as connection:
             with transaction(connection, "IMMEDIATE"):
-                file, start, new = self._files.append(connection, parts, self._clock())
-                insert(connection, [(*row, file, start + place, head, size) for row, place, head, size in rows])
-                connection.execute(
-                    "UPDATE files SET bytes = ?, last = (SELECT max(position) FROM exchanges) WHERE number = ?",
-                    (start + place, file),
-                )
-            if new:
+                file, place, is_new = self._files.append(connection, data, self._clock())
+                yield connection, file, place
+                sql = "UPDATE files SET bytes = ?, last = ? WHERE number = ?"
+                connection.execute(sql, (place + len(data), newest(connection), file))
+            if is_new:
                 retention.shrink(connection, self._files, self._settings.bytes)
 
     def keep_medium(self, sha256: str, media_type: str, data: bytes) -> None:
@@ -105,7 +120,9 @@ class SqliteStore:
         position = min(position, _NEWEST)
         if query:
             self._index_for_search()
-        with self._reader.use() as connection, transaction(connection, "DEFERRED"):
+        reader = RecordReader(self._files)
+        with self._reader.use() as connection, transaction(connection, "DEFERRED"), reader:
+            lines = sqlite_lines.find(connection, reader, wanted, sign, position, limit)
             if query:
                 newest_first = direction == "DESC"
                 found = words.search(connection, query, (sign, position), where, values, newest_first, limit)
@@ -115,9 +132,9 @@ class SqliteStore:
                     f" ORDER BY position {direction} LIMIT ?",
                     (position, *values, limit),
                 ).fetchall()
-        with _file_errors(self.directory), RecordReader(self._files) as reader:
             heads = [(number, reader.read(*where_)) for number, *where_ in found]
         rows = [Row(number, _decode(decode_head, head, number)) for number, head in heads if head is not None]
+        rows = sorted((*rows, *lines), key=lambda row: row.position, reverse=direction == "DESC")[:limit]
         if len(self._positions) > _POSITIONS:
             self._positions.clear()
         self._positions.update((row.record.id, row.position) for row in rows)
@@ -149,7 +166,10 @@ class SqliteStore:
         if not id.isascii():
             return None
         found = "SELECT position, file, place, head, size FROM exchanges WHERE id = ?"
-        with self._reader.use() as connection:
+        with self._reader.use() as connection, RecordReader(self._files) as reader:
+            line = sqlite_lines.get(connection, reader, id)
+            if line is not None:
+                return line
             row = connection.execute(f"{found} AND position = ?", (id, self._positions.get(id))).fetchone()
             if row is None:
                 row = connection.execute(f"{found} ORDER BY position DESC LIMIT 1", (id,)).fetchone()
@@ -173,8 +193,8 @@ class SqliteStore:
         Raises:
             InvalidFilter: the field has no values to choose from.
         """
-        with self._reader.use() as connection:
-            return views.values(connection, field, limit)
+        with self._reader.use() as connection, RecordReader(self._files) as reader:
+            return views.values(connection, field, limit, sqlite_lines.count(connection, reader, field))
 
     def adoption(self, since: float, bucket_seconds: float) -> list[dict[str, Any]]:
         """Return how each agent was run, by time."""
