@@ -22,13 +22,17 @@ class LineMaker:
         self._heads = heads
         self._worker = worker
 
-    def make(self, passed: Iterable[Passed], offset: float) -> Lines:
-        """Return the lines of requests. offset: seconds from `time.monotonic` to the time since the epoch."""
+    def make(self, passed: Iterable[tuple[Passed, int]], offset: float) -> Lines:
+        """Return the lines of requests, given with their places.
+
+        offset: seconds from `time.monotonic` to the time since the epoch.
+        """
         tables = _Tables(self._heads)
         requests, responses, secrets = tables.requests, tables.responses, tables.secrets
         has_rules = self._redactor.has_rules
         lines: list[Line] = []
-        for fields, method, target, minor, connection, client, started, answered_at, ended, status, head in passed:
+        for request, place in passed:
+            fields, method, target, minor, connection, client, started, answered_at, ended, status, head = request
             asked = requests[fields] if fields in requests else tables.add_request(fields)
             came = responses[head] if head in responses else tables.add_response(head)
             if has_rules or secrets[asked] or b"?" in target:
@@ -37,7 +41,7 @@ class LineMaker:
             else:
                 path = target.decode("utf-8", "replace")
             times = started, answered_at, ended
-            lines.append((*times, status, connection, client, method.decode("ascii"), minor, path, asked, came))
+            lines.append((*times, status, connection, client, method.decode("ascii"), minor, path, asked, came, place))
         return Lines(getrandbits(62), offset, self._worker, tables.asked, tables.came, lines)
 
 

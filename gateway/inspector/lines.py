@@ -9,10 +9,11 @@ from msgspec import Struct
 from gateway.observe.record import Body, ExchangeRecord, HttpMessage
 from gateway.proxy.routes import Intent
 
-Line = tuple[float, float, float, int, int, str, str, int, str, int, int]
-"""started, answered_at, ended; status; connection, client; method, minor version, target; indexes of the heads.
+Line = tuple[float, float, float, int, int, str, str, int, str, int, int, int]
+"""started, answered_at, ended; status; connection, client; method, minor version, target; indexes of the heads; place.
 
-As in `gateway.proxy.capture.Passed`. target: redacted. The index of the response's head is -1 without one.
+As in `gateway.proxy.capture.Passed`. target: redacted. The index of the response's head is -1 without one. place: among
+all exchanges that were recorded together.
 """
 INTENT = Intent.PASSTHROUGH.value
 NOT_RECORDED = "Not recorded (inspector.passthrough)."
@@ -35,7 +36,7 @@ class LineHead(Struct, frozen=True, array_like=True):
 
 
 class Lines(Struct, frozen=True, array_like=True):
-    """Requests that passed, oldest first by their end.
+    """Requests that passed, in their order.
 
     id: of the first, as a number of 62 bits; that of each other one is greater by one. offset: seconds from the lines'
     times to the time since the epoch. worker: see `ExchangeRecord`.
@@ -50,7 +51,9 @@ class Lines(Struct, frozen=True, array_like=True):
 
     def record(self, index: int) -> ExchangeRecord:
         """Return the record of a line."""
-        started, answered_at, ended, status, connection, client, method, minor, target, asked, came = self.lines[index]
+        started, answered_at, ended, status, connection, client, method, minor, target, asked, came, _ = self.lines[
+            index
+        ]
         request = self.requests[asked]
         response = self.responses[came] if came >= 0 else None
         return ExchangeRecord(
@@ -72,9 +75,12 @@ class Lines(Struct, frozen=True, array_like=True):
             protocol="HTTP/1.1" if minor else "HTTP/1.0",
         )
 
-    def records(self) -> list[ExchangeRecord]:
-        """Return the records of all lines."""
-        return [self.record(index) for index in range(len(self.lines))]
+    def among(self, records: Sequence[ExchangeRecord]) -> list[ExchangeRecord]:
+        """Return the records of all lines, each at its place, and the other records in between."""
+        at = {line[-1]: index for index, line in enumerate(self.lines)}
+        others = iter(records)
+        places = range(len(at) + len(records))
+        return [self.record(at[place]) if place in at else next(others) for place in places]
 
 
 def _message(head: RequestHead | LineHead) -> HttpMessage:

@@ -12,9 +12,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from functools import partial
 
 from gateway.config.inspector import Inspector
+from gateway.inspector.lines import Lines
 from gateway.inspector.records import ReadUsage, RecordMaker
 from gateway.inspector.store import LineSink, RecordSink, StoreError
 from gateway.observe.logs import Logger
@@ -28,7 +28,7 @@ GATHER = 0.1
 _BATCH = 256
 """Most records that a sink gets at a time."""
 _LINES = 1024
-"""Most lines that a sink gets at a time: their records are made in 2 ms."""
+"""Most lines that a sink gets at a time: they are made in about 1 ms."""
 _LARGE = 4 * 1024 * 1024
 """Bytes of exchanges whose records a sink gets at a time; one exchange may be larger. No more are gathered."""
 _MANY = 2048
@@ -74,8 +74,7 @@ class Recorder:
         self._clock = clock
         keep = self._keep if settings.media == "keep" else None
         self._maker = RecordMaker(settings, os.getpid(), keep, read_usage, bodies)
-        self._queue: deque[tuple[Captured, int]] = deque()
-        self._passed: deque[Passed] = deque()
+        self._queue: deque[tuple[Captured, int] | Passed] = deque()
         self._taken = self._done = 0  # bytes; each is written by one thread only
         self._many, self._large = min(_MANY, settings.queue // 2), min(_LARGE, settings.queue_bytes // 2)
         self._awake = self._stopping = False
@@ -104,9 +103,8 @@ class Recorder:
         self._wake.set()
         await asyncio.to_thread(self._thread.join, seconds)
         if self._thread.is_alive():
-            self._drop("stopped", len(self._queue) + len(self._passed))
+            self._drop("stopped", len(self._queue))
             self._queue.clear()
-            self._passed.clear()
 
     # On the event loop
 
@@ -115,7 +113,7 @@ class Recorder:
         size = captured.bodies.size if captured.bodies is not None else 0
         queue = self._queue
         waiting = self._taken - self._done + size
-        if len(queue) + len(self._passed) >= self.settings.queue or waiting > self.settings.queue_bytes:
+        if len(queue) >= self.settings.queue or waiting > self.settings.queue_bytes:
             self._metrics.record_dropped("queue")
             return
         self._taken += size
@@ -128,11 +126,12 @@ class Recorder:
 
     def add_passed(self, passed: Passed) -> None:
         """See `Capture`."""
-        waiting = len(self._passed)
-        if waiting + len(self._queue) >= self.settings.queue:
+        queue = self._queue
+        waiting = len(queue)
+        if waiting >= self.settings.queue:
             self._metrics.record_dropped("queue")
             return
-        self._passed.append(passed)
+        queue.append(passed)
         if not self._awake:
             self._awake = True
             self._wake.set()
@@ -142,29 +141,33 @@ class Recorder:
     # In the thread
 
     def _run(self) -> None:
-        while not self._stopping or self._queue or self._passed:
+        while not self._stopping or self._queue:
             self._wake.wait()
             self._wake.clear()
             self._gather.wait(GATHER)
             if not self._stopping:
                 self._gather.clear()
-            while self._queue or self._passed:
-                self._record_lines()
-                self._record(self._next())
+            while self._queue:
+                self._record(*self._next())
             self._awake = False
-            if self._queue or self._passed or self._stopping:  # an exchange that came meanwhile has not set the event
+            if self._queue or self._stopping:  # an exchange that came meanwhile has not set the event
                 self._wake.set()
             self._log_faults()
         self._close()
 
-    def _next(self) -> list[ExchangeRecord]:
-        """Make the records of the next exchanges: some hundred, or one that is large."""
+    def _next(self) -> tuple[list[ExchangeRecord], Lines | None]:
+        """Make the records and lines of the next exchanges: some hundred, or one that is large."""
         records: list[ExchangeRecord] = []
+        passed: list[tuple[Passed, int]] = []
         total = 0
         turn = time.monotonic()
         offset = time.time() - turn
-        while self._queue and len(records) < _BATCH and total < _LARGE:
-            captured, size = self._queue.popleft()
+        while self._queue and len(records) < _BATCH and len(passed) < _LINES and total < _LARGE:
+            item = self._queue.popleft()
+            if len(item) != 2:
+                passed.append((item, len(records) + len(passed)))
+                continue
+            captured, size = item
             total += size
             try:
                 records.append(self._maker.make(captured, offset))
@@ -175,34 +178,28 @@ class Recorder:
             if time.monotonic() - turn > _TURN:
                 time.sleep(0 if self._gather.is_set() else _TURN)
                 turn = time.monotonic()
-        return records
+        return records, self._make_lines(passed, offset) if passed else None
 
-    def _record(self, records: Sequence[ExchangeRecord]) -> None:
-        for sink in self._sinks if records else ():
-            self._give(sink, partial(sink.add, records), len(records))
-
-    def _record_lines(self) -> None:
-        """Record the next requests that passed."""
-        passed = [self._passed.popleft() for _ in range(min(len(self._passed), _LINES))]
-        if not passed:
-            return
+    def _make_lines(self, passed: list[tuple[Passed, int]], offset: float) -> Lines | None:
         try:
-            lines = self._maker.lines.make(passed, time.time() - time.monotonic())
+            return self._maker.lines.make(passed, offset)
         except Exception:
             self._log.exception("internal error")
             self._drop("fault", len(passed))
-            return
-        for sink in self._sinks:
-            if isinstance(sink, LineSink):
-                self._give(sink, partial(sink.add_lines, lines), len(passed))
-            else:
-                self._give(sink, partial(sink.add, lines.records()), len(passed))
+            return None
 
-    def _give(self, sink: RecordSink, give: Callable[[], None], count: int) -> None:
-        try:
-            give()
-        except Exception as error:
-            self._failed(sink, error, count)
+    def _record(self, records: list[ExchangeRecord], lines: Lines | None) -> None:
+        count = len(records) + (len(lines.lines) if lines is not None else 0)
+        for sink in self._sinks if count else ():
+            try:
+                if lines is None:
+                    sink.add(records)
+                elif isinstance(sink, LineSink):
+                    sink.add_with_lines(records, lines)
+                else:
+                    sink.add(lines.among(records))
+            except Exception as error:
+                self._failed(sink, error, count)
 
     def _keep(self, sha256: str, media_type: str, data: bytes) -> None:
         for sink in self._sinks:

@@ -163,7 +163,7 @@ class RecordMaker:
         bodies = captured.bodies
         if self._read_usage is None or bodies is None or bodies.delivery is None:
             return None
-        if b"oken" not in content:  # a word of all reports of usage: totalTokens, prompt_tokens, token_usage
+        if content.rfind(b"oken") < 0:  # a word of all reports of usage: totalTokens, prompt_tokens, token_usage
             return None
         return self._read_usage(bodies.delivery, content, captured.route.intent is Intent.EXECUTE_STREAM)
 
@@ -177,7 +177,7 @@ class RecordMaker:
         sent = bodies.sent
         if sent is None or not bodies.sent_head:
             return None
-        headers = self._heads.headers(bodies.sent_head[:-4].split(b"\r\n"), found)
+        headers = self._heads.sent(bodies.sent_head, found).headers
         is_plain = len(sent) == 1 and self._is_plain(bodies, sent[0])
         return HttpMessage(headers, self._bodies.make(sent, (), found, is_plain=is_plain))
 

@@ -85,8 +85,8 @@ class RecordSink(Protocol):
 class LineSink(RecordSink, Protocol):
     """A sink that takes lines as they are. Other sinks get their records."""
 
-    def add_lines(self, lines: Lines) -> None:
-        """Store the lines. Errors as `add`."""
+    def add_with_lines(self, records: Sequence[ExchangeRecord], lines: Lines) -> None:
+        """Store exchanges that were recorded together. Errors as `add`."""
 
 
 @runtime_checkable

@@ -67,8 +67,9 @@ class TraceSink:
                 self._processor.on_end(span)
         self._report(full)
 
-    def add_lines(self, lines: Lines) -> None:
-        """Do nothing: they are no runs."""
+    def add_with_lines(self, records: Sequence[ExchangeRecord], lines: Lines) -> None:
+        """As `add`; lines are no runs."""
+        self.add(records)
 
     def keep_medium(self, sha256: str, media_type: str, data: bytes) -> None:
         """Do nothing: spans have no media."""

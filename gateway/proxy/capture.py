@@ -52,7 +52,7 @@ class Bodies(Struct, gc=False):
         request, response = self.request, self.response
         held = len(request) if isinstance(request, bytes) else request.held
         if self.sent is not None:
-            held += sum(map(len, self.sent))
+            held += len(self.sent[0]) if len(self.sent) == 1 else sum(map(len, self.sent))
         if self.relayed is not None:
             held += sum(map(len, self.relayed))
         return held if response is None else held + response.held

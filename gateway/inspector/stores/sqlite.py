@@ -24,11 +24,12 @@ from gateway.inspector.stores import sqlite_lines
 from gateway.inspector.stores import sqlite_retention as retention
 from gateway.inspector.stores import sqlite_views as views
 from gateway.inspector.stores import sqlite_words as words
-from gateway.inspector.stores.encoding import decode_content, decode_head, encode, join, without_surrogates
+from gateway.inspector.stores.encoding import decode_content, decode_head, join
 from gateway.inspector.stores.media_files import MediaFiles
+from gateway.inspector.stores.sqlite_batch import Batch
 from gateway.inspector.stores.sqlite_files import RecordFiles, RecordReader
 from gateway.inspector.stores.sqlite_filter import condition
-from gateway.inspector.stores.sqlite_tables import DATABASE, columns, insert, newest, open_database
+from gateway.inspector.stores.sqlite_tables import DATABASE, open_database
 from gateway.observe.record import ExchangeRecord
 from gateway.storage.paths import UnusableFile, expand, state_directory
 from gateway.storage.sqlite import ForeignFile, error_code, transaction
@@ -64,41 +65,19 @@ class SqliteStore:
 
     def add(self, records: Sequence[ExchangeRecord]) -> None:
         """Store the records in one transaction."""
-        parts: list[bytes] = []
-        rows, place = [], 0
-        for record in records:
-            try:
-                head, content = encode(record)
-            except UnicodeEncodeError:
-                record = without_surrogates(record)
-                head, content = encode(record)
-            parts += (head, content)
-            size = len(head) + len(content)
-            rows.append((columns(record), place, len(head), size))
-            place += size
-        if rows:
-            with self._append(b"".join(parts)) as (connection, file, start):
-                insert(connection, [(*row, file, start + place, head, size) for row, place, head, size in rows])
+        self._add(Batch(records, None))
 
-    def add_lines(self, lines: Lines) -> None:
-        """Store the lines in one transaction."""
-        try:
-            data = sqlite_lines.encode(lines)
-        except UnicodeEncodeError:
-            self.add(lines.records())
+    def add_with_lines(self, records: Sequence[ExchangeRecord], lines: Lines) -> None:
+        """Store records and lines in one transaction."""
+        self._add(Batch(records, lines))
+
+    def _add(self, batch: Batch) -> None:
+        if not batch.data:
             return
-        with self._append(data) as (connection, file, place):
-            sqlite_lines.insert(connection, lines, file, place, len(data))
-
-    @contextmanager
-    def _append(self, data: bytes) -> Iterator[tuple[sqlite3.Connection, int, int]]:
-        """Append bytes to a file of records. Yield a connection in a transaction, the file, and where they begin."""
         with self._writer.use() as connection:
             with transaction(connection, "IMMEDIATE"):
-                file, place, is_new = self._files.append(connection, data, self._clock())
-                yield connection, file, place
-                sql = "UPDATE files SET bytes = ?, last = ? WHERE number = ?"
-                connection.execute(sql, (place + len(data), newest(connection), file))
+                file, start, is_new = self._files.append(connection, batch.data, self._clock())
+                batch.insert(connection, file, start)
             if is_new:
                 retention.shrink(connection, self._files, self._settings.bytes)
 

@@ -18,7 +18,6 @@ from gateway.inspector.lines import INTENT, Lines
 from gateway.inspector.store import Filter, Row, StoreError
 from gateway.inspector.stores.encoding import without_content
 from gateway.inspector.stores.sqlite_files import RecordReader
-from gateway.inspector.stores.sqlite_tables import newest
 from gateway.observe.record import ExchangeRecord
 
 _ENCODER = msgspec.msgpack.Encoder()
@@ -28,6 +27,7 @@ _STATUS: Final = 3
 _CLIENT: Final = 5
 _TARGET: Final = 8
 _REQUEST: Final = 9
+_PLACE: Final = 11
 """Places in a `Line`."""
 _OTHERS = ("agent", "type", "provider", "strategy", "notice", "text")
 """Fields of a filter that match no line."""
@@ -40,14 +40,11 @@ def encode(lines: Lines) -> bytes:
     return _ENCODER.encode(lines)
 
 
-def insert(connection: sqlite3.Connection, lines: Lines, file: int, place: int, size: int) -> None:
-    """Note where lines are, within a transaction, and give them positions."""
-    before = newest(connection)
-    last = before + len(lines.lines)
-    started = lines.offset + max(started for started, *_ in lines.lines)
-    row = (last, before + 1, lines.id, started, file, place, size)
+def insert(connection: sqlite3.Connection, lines: Lines, first: int, last: int, where: tuple[int, int, int]) -> None:
+    """Note where lines are: file, place and size. first, last: positions of what was recorded together."""
+    started = lines.offset + max(line[_STARTED] for line in lines.lines)
+    row = (last, first, lines.id, started, *where)
     connection.execute("INSERT INTO lines VALUES (?, ?, ?, ?, ?, ?, ?)", row)
-    connection.execute("UPDATE sqlite_sequence SET seq = ? WHERE name = 'exchanges'", (last,))
 
 
 def find(
@@ -65,11 +62,12 @@ def find(
     rows: list[Row] = []
     for first, lines in _read(connection, reader, f"WHERE {bound} ORDER BY last {direction}", position):
         found = _matching(lines, wanted, statuses)
+        places = [(first + lines.lines[index][_PLACE], index) for index in found]
         if sign == "<":
-            indexes = [index for index in reversed(found) if first + index < position]
+            places = [place for place in reversed(places) if place[0] < position]
         else:
-            indexes = [index for index in found if first + index > position]
-        rows += [Row(first + index, without_content(lines.record(index))) for index in indexes[: limit - len(rows)]]
+            places = [place for place in places if place[0] > position]
+        rows += [Row(at, without_content(lines.record(index))) for at, index in places[: limit - len(rows)]]
         if len(rows) == limit:
             break
     return rows
@@ -81,7 +79,8 @@ def get(connection: sqlite3.Connection, reader: RecordReader, id: str) -> Exchan
         number = int(id, 16)
         if id == f"{number:016x}" and number < 2**63:
             for _, lines in _read(connection, reader, "WHERE id <= ?1 AND ?1 <= id + last - first", number):
-                return lines.record(number - lines.id)
+                if number - lines.id < len(lines.lines):
+                    return lines.record(number - lines.id)
     return None
 
 

@@ -63,7 +63,7 @@ _NO_DELIVERY = Delivery()
 
 _ROWS = 50
 """Rows of one INSERT. SQLite before 3.32 takes 999 values (https://www.sqlite.org/limits.html)."""
-_VALUES = f"(NULL{', ?' * 19})"
+_VALUES = f"(?{', ?' * 19})"
 INSERT = f"INSERT INTO exchanges VALUES {_VALUES}"
 _INSERT_MANY = f"INSERT INTO exchanges VALUES {', '.join([_VALUES] * _ROWS)}"
 
@@ -74,7 +74,7 @@ def open_database(directory: Path) -> sqlite3.Connection:
 
 
 def insert(connection: sqlite3.Connection, rows: Sequence[tuple[object, ...]]) -> None:
-    """Insert rows of ``exchanges``, from ``id`` to ``size``.
+    """Insert rows of ``exchanges``.
 
     Most rows are inserted by statements of `_ROWS` rows, because Python changes threads around each statement.
     """
@@ -87,6 +87,11 @@ def insert(connection: sqlite3.Connection, rows: Sequence[tuple[object, ...]]) -
 def newest(connection: sqlite3.Connection) -> int:
     """Return the last position that was given; 0 for none."""
     return int(connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'exchanges'").fetchone()[0])
+
+
+def set_newest(connection: sqlite3.Connection, position: int) -> None:
+    """Note the last position that was given, within the transaction that uses it."""
+    connection.execute("UPDATE sqlite_sequence SET seq = ? WHERE name = 'exchanges'", (position,))
 
 
 def columns(record: ExchangeRecord) -> tuple[object, ...]:
