@@ -96,14 +96,13 @@ class SqliteStore:
 
     def _find(self, wanted: Filter, sign: str, position: int, direction: str, limit: int) -> list[Row]:
         where, values, query = condition(wanted)
+        newest_first = direction == "DESC"
         position = min(position, _NEWEST)
         if query:
             self._index_for_search()
         reader = RecordReader(self._files)
         with self._reader.use() as connection, transaction(connection, "DEFERRED"), reader:
-            lines = sqlite_lines.find(connection, reader, wanted, sign, position, limit)
             if query:
-                newest_first = direction == "DESC"
                 found = words.search(connection, query, (sign, position), where, values, newest_first, limit)
             else:
                 found = connection.execute(
@@ -111,9 +110,12 @@ class SqliteStore:
                     f" ORDER BY position {direction} LIMIT ?",
                     (position, *values, limit),
                 ).fetchall()
+            end = found[-1][0] if found and len(found) == limit else _NEWEST if sign == ">" else 0
+            after, before = sorted((position, end))
+            lines = sqlite_lines.find(connection, reader, wanted, after, before, limit, newest_first)
             heads = [(number, reader.read(*where_)) for number, *where_ in found]
         rows = [Row(number, _decode(decode_head, head, number)) for number, head in heads if head is not None]
-        rows = sorted((*rows, *lines), key=lambda row: row.position, reverse=direction == "DESC")[:limit]
+        rows = sorted((*rows, *lines), key=lambda row: row.position, reverse=newest_first)[:limit]
         if len(self._positions) > _POSITIONS:
             self._positions.clear()
         self._positions.update((row.record.id, row.position) for row in rows)

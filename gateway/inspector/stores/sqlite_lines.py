@@ -48,25 +48,28 @@ def insert(connection: sqlite3.Connection, lines: Lines, first: int, last: int, 
 
 
 def find(
-    connection: sqlite3.Connection, reader: RecordReader, wanted: Filter, sign: str, position: int, limit: int
+    connection: sqlite3.Connection,
+    reader: RecordReader,
+    wanted: Filter,
+    after: int,
+    before: int,
+    limit: int,
+    newest_first: bool,
 ) -> list[Row]:
-    """Return the rows of lines that match a filter: the newest before a position (``<``), or the oldest after (``>``).
+    """Return the first rows of lines that match a filter, between two positions.
 
     Raises:
         StoreError: lines can't be read.
     """
     if any(getattr(wanted, name) for name in _OTHERS) or wanted.intent not in ("", INTENT):
         return []
-    bound, direction = ("first < ?", "DESC") if sign == "<" else ("last > ?", "ASC")
+    where = f"WHERE last > ? AND first < ? ORDER BY last {'DESC' if newest_first else 'ASC'}"
     statuses = _statuses(wanted.status)
     rows: list[Row] = []
-    for first, lines in _read(connection, reader, f"WHERE {bound} ORDER BY last {direction}", position):
+    for first, lines in _read(connection, reader, where, after, before):
         found = _matching(lines, wanted, statuses)
-        places = [(first + lines.lines[index][_PLACE], index) for index in found]
-        if sign == "<":
-            places = [place for place in reversed(places) if place[0] < position]
-        else:
-            places = [place for place in places if place[0] > position]
+        places = [(first + lines.lines[index][_PLACE], index) for index in (reversed(found) if newest_first else found)]
+        places = [place for place in places if after < place[0] < before]
         rows += [Row(at, without_content(lines.record(index))) for at, index in places[: limit - len(rows)]]
         if len(rows) == limit:
             break
