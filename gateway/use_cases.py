@@ -11,7 +11,7 @@ from gateway.memory.rest_handler import SessionResources
 from gateway.memory.sessions import Sessions
 from gateway.observe.logs import Logger
 from gateway.observe.metrics import Metrics
-from gateway.policy.opening import KeptPolicies, SharedLedgers
+from gateway.policy.opening import OpenPolicies, SharedLedgers
 from gateway.register.handler import Manager
 from gateway.runtime import UseCase, UseCases
 from gateway.upstream.client import Upstream
@@ -25,7 +25,7 @@ def build_use_case() -> UseCase:
         check_rules(settings)  # before the store is used, as nothing releases it if this fails
         shared = stores.use(settings)
         memory = Sessions(shared.store, settings.memory, log, stores.busy, close=shared.release, count=metrics.turn)
-        policy = KeptPolicies(settings, ledgers, log, metrics)
+        policy = OpenPolicies(settings, ledgers, log, metrics)
         fetch = Fetcher(settings.media)
         execute, profiles = build_handler(settings, cluster, log, metrics, fetch, memory, policy.policies)
         wanted = settings.registration.enabled

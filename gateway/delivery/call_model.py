@@ -7,7 +7,7 @@ word's place in the body shows what the variable is for. This works for any temp
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gateway.delivery.escaping import as_templates, dump
@@ -44,8 +44,8 @@ _TOO_MANY_NAMES = Problem(
 class CallModel:
     """One agent's first LLM call, with the caller's own parameters in it.
 
-    slot_names: the variables that may be slots; None for all of them. before: the same call before its connector was
-    upgraded. Without `slot_names`, the template only got a slot that is empty by default.
+    before: the same call before its connector was upgraded. slot_names: the variables that may be slots then; None if
+    the template only got a slot that is empty by default.
     """
 
     _MOST_RENDERED = 6
@@ -55,7 +55,7 @@ class CallModel:
         profile: AgentProfile,
         provider: Provider,
         params: Mapping[str, str],
-        slot_names: Collection[str] | None = None,
+        slot_names: frozenset[str] | None = None,
         before: CallModel | None = None,
     ) -> None:
         self._slot_names = slot_names
@@ -216,10 +216,17 @@ class CallModel:
 
     @computed_once
     def slots(self) -> list[Slot]:
-        """The bare variables of the template that take messages, whole-array ones first."""
-        if self._before is not None and self._slot_names is None:
+        """The bare variables of the template that take messages, whole-array ones first.
+
+        What was a slot before an upgrade is one after it, and is not probed again.
+        """
+        if self._before is None:
+            return find_slots(self, self.names)
+        if self._slot_names is None:
             return self._before.slots
-        return find_slots(self, [name for name in self.names if self._slot_names is None or name in self._slot_names])
+        known = [slot for slot in self._before.slots if slot.name in self._slot_names]
+        new = self._slot_names.difference(slot.name for slot in known)
+        return find_slots(self, [name for name in self.names if name in new], known)
 
     @computed_once
     def system_slot(self) -> SystemSlot | None:

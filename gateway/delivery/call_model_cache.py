@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 from gateway.delivery.call_model import CallModel
 from gateway.mlcommons.profile import AgentProfile
@@ -23,7 +23,7 @@ class CallModelCache:
     def __init__(
         self,
         profile: AgentProfile,
-        slot_names: Collection[str] | None = None,
+        slot_names: frozenset[str] | None = None,
         before: CallModelCache | None = None,
     ) -> None:
         """Create an empty cache. slot_names, before: see `CallModel`."""

@@ -129,11 +129,11 @@ class ProbedCall(Protocol):
         """Return the body rendered with `parameters`; None where the cluster fails."""
 
 
-def find_slots(call: ProbedCall, names: Collection[str]) -> list[Slot]:
-    """Return the slots among `names`, the ones that take the whole array first."""
+def find_slots(call: ProbedCall, names: Collection[str], known: Collection[Slot] = ()) -> list[Slot]:
+    """Return the slots among `names`, and those that are `known`; the ones that take the whole array first."""
     bare = BareVariables.of(call.model.connector.request_body, call.base_parameters)
-    slots = [slot for name in names if (slot := _probed(call, name, bare)) is not None]
-    return sorted(slots, key=lambda slot: list(SlotKind).index(slot.takes))
+    found = [slot for name in names if (slot := _probed(call, name, bare)) is not None]
+    return sorted([*known, *found], key=lambda slot: list(SlotKind).index(slot.takes))
 
 
 def _probed(call: ProbedCall, name: str, bare: BareVariables) -> Slot | None:

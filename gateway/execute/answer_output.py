@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from gateway.execute.answers import MEMORY_ID, RunAnswer
+from gateway.execute.run_answer import MEMORY_ID, RunAnswer
 from gateway.memory.model import Usage
 
 _Members = dict[str, msgspec.Raw]

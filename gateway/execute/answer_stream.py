@@ -11,7 +11,8 @@ import hashlib
 import re
 from typing import Any
 
-from gateway.execute.answers import MEMORY_ID, OutputReader, RunAnswer, assistant, decode, tool_result
+from gateway.execute.legacy_outputs import OutputReader
+from gateway.execute.run_answer import MEMORY_ID, RunAnswer, assistant, decode, tool_result
 from gateway.memory.model import Block, Message, Usage
 from gateway.mlcommons.agent_types import AgentType
 from gateway.mlcommons.profile import AgentProfile

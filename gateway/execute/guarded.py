@@ -11,9 +11,9 @@ import msgspec
 
 from gateway.agents.resolver import ResolvedAgent
 from gateway.errors import InvalidInput
-from gateway.execute.answers import decode
 from gateway.execute.body import is_json, replace_members
 from gateway.execute.deliveries import model_name
+from gateway.execute.run_answer import decode
 from gateway.notices import Notice
 from gateway.offload import run_here_if
 from gateway.policy.content import NoContent, answer_content, input_content, write_changes
@@ -45,15 +45,15 @@ class GuardedCall:
         """
         call, guardrails = self._call, self._guardrails
         if call.streaming or _in_background(call.raw_target):
-            guardrails.refuse_unheld()
+            guardrails.require_whole_answer()
         if not is_json(call.headers.get("Content-Type", "")):
-            guardrails.unseen("input", "the body is not JSON")
+            guardrails.report_unchecked("input", "the body is not JSON")
             return call, ()
         request = await run_here_if(is_small(call.body), read_execute, call.body, self._budget)
         try:
             content = input_content(request)
         except NoContent as error:
-            guardrails.unseen("input", str(error))
+            guardrails.report_unchecked("input", str(error))
             return call, ()
         notices = await guardrails.check("input", self._about, content)
         if not content.changes:
@@ -81,7 +81,7 @@ class GuardedCall:
         try:
             content = answer_content(document)
         except NoContent as error:
-            self._guardrails.unseen("answer", str(error))
+            self._guardrails.report_unchecked("answer", str(error))
             return body, ()
         notices = await self._guardrails.check("answer", self._about, content)
         if not content.changes:

@@ -9,7 +9,8 @@ import msgspec
 from gateway.agents.rules import rule_for
 from gateway.config.schema import Rule, Settings
 from gateway.execute.answer_output import unified_answer, with_memory_id
-from gateway.execute.answers import RunAnswer, read_answer
+from gateway.execute.answers import read_answer
+from gateway.execute.run_answer import RunAnswer
 from gateway.mlcommons.generations import Generation
 from gateway.mlcommons.profile import AgentProfile
 from gateway.offload import run_here_if

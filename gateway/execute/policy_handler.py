@@ -32,7 +32,7 @@ class PolicyHandler:
     def try_fast(self, agent_id: str, caller: bytes, body: bytes) -> Forward | None:
         """See `gateway.ports.FastHandler`: never for agents with a budget or a guardrail."""
         agent = self._resolver.peek(agent_id, caller)
-        if agent is None or self._policies.concern(agent_id, agent.profile.name):
+        if agent is None or self._policies.matches(agent_id, agent.profile.name):
             return None
         forward = self._handler.try_fast(agent_id, caller, body)
         return None if forward is None else PolicyRun(self._policies, agent).attach(forward)
@@ -50,7 +50,7 @@ class PolicyHandler:
         charges: Sequence[Charge] = ()
         if policies.budgets is not None:
             charges = await policies.budgets.admit(call.agent_id, name, call.headers, call.temporary)
-        guardrails = policies.guardrails.of(call.agent_id, name) if policies.guardrails else None
+        guardrails = policies.guardrails.for_agent(call.agent_id, name) if policies.guardrails else None
         if guardrails is None:
             return PolicyRun(policies, agent, charges, call.streaming).attach(await self._handler(call))
         guarded = GuardedCall(guardrails, call, agent, self._budget)

@@ -9,12 +9,13 @@ import msgspec
 from gateway.agents.rules import rule_for
 from gateway.config.schema import Rule, Settings
 from gateway.errors import InvalidInput, Problem, SignatureConflict
-from gateway.execute.answers import RunAnswer, read_answer
+from gateway.execute.answers import read_answer
 from gateway.execute.deliveries import QUESTION, with_notices
 from gateway.execute.output import Outputs
 from gateway.execute.reporter import Reporter
 from gateway.execute.response_headers import NOTICE
 from gateway.execute.rewriter import new_turn_id
+from gateway.execute.run_answer import RunAnswer
 from gateway.execute.session_request import IDS, Earlier, SessionRequest, compose
 from gateway.execute.session_stream import SessionStream
 from gateway.memory.model import Message, Metadata, Turn

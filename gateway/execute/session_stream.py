@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gateway.execute.answer_output import with_memory_id
 from gateway.execute.answer_stream import StreamReader
-from gateway.execute.answers import RunAnswer
+from gateway.execute.run_answer import RunAnswer
 from gateway.mlcommons.profile import AgentProfile
 
 _LONGEST_LINE = 1 << 20

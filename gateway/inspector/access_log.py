@@ -108,7 +108,7 @@ def apache_line(record: ExchangeRecord) -> str:
 
 
 def _size(record: ExchangeRecord) -> int | None:
-    """Return the bytes of the response's body; None if they are not known, as of one in chunks that is not recorded."""
+    """Return the size of the response's body in bytes; None if it is not known: chunked, and not recorded."""
     message = record.answered or record.response
     if message is None:
         return None
@@ -131,7 +131,7 @@ def _without_surrogates(value: Any) -> Any:
 
 
 def _encode(text: str) -> bytes:
-    """Return a text as it was sent: a surrogate stands for a byte that is no UTF-8."""
+    """Return a text as it was sent: a surrogate stands for a byte that is not UTF-8."""
     try:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:

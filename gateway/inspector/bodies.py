@@ -19,11 +19,11 @@ _CONTENT = 256 * 1024 * 1024
 """Most bytes of a content that is decoded to be recorded."""
 _UNKNOWN_CODING = "Not recorded: its content coding can't be decoded."
 _CUT_CODING = "Not recorded: it is cut, and so its content coding can't be decoded."
-_MAY_HOLD_SECRET = "Not recorded: it is no text, and may hold a secret."
+_MAY_HOLD_SECRET = "Not recorded: it is not text, and may hold a secret."
 _COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ", b"BZh", b"PK\x03\x04")
 """First bytes of gzip, zstd, xz, bzip2 and zip. Such a body without `Content-Encoding` is not decompressed."""
 _SHORT = 4096
-"""Longest body, in bytes, in which a medium is told by the name before it."""
+"""Longest body, in bytes, in which a medium is recognised by the name before it."""
 _MEDIA_NAMES = frozenset({b"data", b"bytes", b"url"})
 _KNOWN_NAMES = 10_000
 
@@ -100,7 +100,7 @@ class BodyMaker:
     def is_plain(self, content: bytes | memoryview) -> bool:
         """Return True if a short body can have neither secrets nor media: JSON whose names are known to be harmless.
 
-        Each colon follows a name, also in strings of JSON, and there are no assignments and schemes of authorization.
+        Each colon follows a name, in strings of JSON too, and there are no assignments or authorization schemes.
         """
         if content is not self._checked[0]:
             self._checked = content, self._has_plain_names(content)
@@ -142,7 +142,7 @@ class BodyMaker:
         return b"".join(out)
 
     def _binary(self, content: bytes, size: int, found: Secrets) -> Body:
-        """Return a body that is no text, unless it may hold a secret: there is no way to remove that."""
+        """Return a body that is not text, unless it may hold a secret, which could not be removed."""
         if content.startswith(_COMPRESSED):
             return Body(size, omitted=_MAY_HOLD_SECRET)
         text = content.decode("latin-1").replace("\0", "")

@@ -1,4 +1,4 @@
-"""Compares two JSON documents, and says where each value of the first went. Pure.
+"""Compares two JSON documents, and reports where each value of the first went. Pure.
 
 Bodies of agents hold JSON inside strings, and text inside prompts. Both are looked into: a string that is a JSON object
 or list is read as such, and a text that is part of a longer string is found there.
@@ -75,7 +75,7 @@ def inner(text: str) -> Any:
     return document if isinstance(document, dict | list) and document else None
 
 
-def shorten_media(text: str) -> str:
+def describe_media(text: str) -> str:
     """Return a recorded text with its media as a person reads them: ``[image/png, 774 bytes, 7c25ab8b2a3e]``."""
     return _MEDIUM.sub(lambda found: f"[{found[1] or 'medium'}, {found[2]} bytes, {found[3][:12]}]", text)
 
@@ -166,7 +166,7 @@ class _Comparison:
                 self._take(number, other, "same")
 
     def _match_elsewhere(self) -> None:
-        """Match equal values, first those whose members have the same name. What is no text needs the same name."""
+        """Match equal values, first those whose members have the same name, which all values but texts must have."""
         for only_name in (True, False):
             free: dict[Any, deque[int]] = defaultdict(deque)
             for number, leaf in enumerate(self._new):

@@ -3,7 +3,7 @@
 An entry is what the client sent and what it got. All else that is recorded of the exchange is in the entry's custom
 field ``_mlc``, so that writing and reading give the same records. docs/reference/har.md describes the fields.
 
-HAR has no encoding for bodies of requests: a body that is no text is base64 in ``postData.text``, with
+HAR has no encoding for bodies of requests: a body that is not text is base64 in ``postData.text``, with
 ``"_encoding": "base64"`` beside it.
 """
 
@@ -123,7 +123,7 @@ def _response(status: int, answer: HttpMessage) -> dict[str, Any]:
 
 
 def _decoded_size(body: Body) -> int:
-    """Return the size of the content without its coding; that of the recorded text where it is no longer known."""
+    """Return the size of the content without its coding; that of the recorded text if it is not known any more."""
     return body.size if body.text is None else len(body_bytes(body))
 
 

@@ -16,19 +16,19 @@ from gateway.proxy.routes import route
 
 
 class InvalidHar(Exception):
-    """A file is no HAR 1.2. The message says where, what was expected, and what is there."""
+    """A file is not HAR 1.2. The message names the place, what was expected, and what was found."""
 
 
 def read_har(data: bytes) -> list[ExchangeRecord]:
     """Return the exchanges of a HAR file, in its order. Entries of other programs have no ``_mlc``.
 
     Raises:
-        InvalidHar: it is no HAR, or an entry lacks what HAR requires.
+        InvalidHar: it is not HAR, or an entry lacks what HAR requires.
     """
     try:
         document = msgspec.json.decode(data.removeprefix(b"\xef\xbb\xbf"))
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise InvalidHar(f"The file is no JSON document: {error}") from None
+        raise InvalidHar(f"The file is not a JSON document: {error}") from None
     entries = _member(_member(document, "log", "", dict), "entries", "log", list)
     return [_record(entry, f"log.entries[{index}]") for index, entry in enumerate(entries)]
 
@@ -134,11 +134,11 @@ def _encoding(name: Any) -> Literal["", "base64"]:
 
 
 def _checked(body: Body, place: str) -> Body:
-    """Return the body with the size of its content where the file does not tell its own (-1)."""
+    """Return the body with the size of its content if the file does not give its size (-1)."""
     try:
         content = body_bytes(body)
     except msgspec.ValidationError:
-        raise InvalidHar(f"{place}.text is no base64, as its encoding says.") from None
+        raise InvalidHar(f"{place}.text is not base64, although its encoding says so.") from None
     return msgspec.structs.replace(body, size=len(content)) if body.size < 0 else body
 
 

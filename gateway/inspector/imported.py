@@ -15,7 +15,7 @@ from gateway.observe.secrets import Secrets
 
 
 class ImportedRecords:
-    """Makes records of the gateway's of those in a HAR file. Its own, which are redacted, stay as they are.
+    """Makes records of another program's. The gateway's own are redacted already, and stay as they are.
 
     keep: keeps the bytes of media; None if they are not kept.
 

@@ -26,8 +26,8 @@ _HEARTBEAT = 15.0
 class Live:
     """Answers with `rows` (a JSON list, the event's id is the last position), `problem` and `alive` events.
 
-    It reads the store again and again, so all workers' exchanges come, whichever process stored them. `Last-Event-ID`
-    or the query's `after` says after which position to begin; without them, with what is stored from now on.
+    It polls the store, so the exchanges of all workers arrive, whichever process stored them. Events begin after the
+    position in `Last-Event-ID` or in the query's `after`; without either, with the next exchange that is stored.
     """
 
     def __init__(self, reader: Reader) -> None:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from gateway.inspector.diff import JSON, Change, Medium, Number, Path, inner, media, shorten_media, show
+from gateway.inspector.diff import JSON, Change, Medium, Number, Path, describe_media, inner, media, show
 
 LONGEST = 400
 """Characters of a text that are shown at first."""
@@ -74,11 +74,12 @@ def _lines(document: Any, path: Path, name: str, indent: int, marks: _Marks, com
 
 def _leaf(value: Any, path: Path, name: str, indent: int, marks: _Marks, comma: str) -> Line:
     kind, other, inside = marks.mark(path)
-    text = str(value) if isinstance(value, Number) else _text(shorten_media(value) if isinstance(value, str) else value)
+    shown = describe_media(value) if isinstance(value, str) else value
+    text = str(value) if isinstance(value, Number) else _text(shown)
     found = tuple(media(value)) if isinstance(value, str) else ()
     rest = len(value) - LONGEST if isinstance(value, str) and len(value) > LONGEST else 0
     if rest:
-        text = _text(shorten_media(value[:LONGEST])).removesuffix('"')
+        text = _text(describe_media(value[:LONGEST])).removesuffix('"')
         comma = ""
     return Line(indent, name, text + comma, kind, other, inside, rest, json.dumps(path) if rest else "", found)
 

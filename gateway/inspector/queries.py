@@ -18,7 +18,7 @@ _TIMES = ("since", "until")
 
 
 def read_filter(query: MultiMapping[str], others: tuple[str, ...] = ()) -> Filter:
-    """Return the filter that a query asks for. others: names that the query may have besides.
+    """Return the filter that a query asks for. others: further names that the query may have.
 
     Raises:
         InvalidInput: with a problem for each name that is unknown, given twice, or has a value of a wrong form.

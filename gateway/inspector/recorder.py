@@ -156,7 +156,7 @@ class Recorder:
         self._close()
 
     def _next(self) -> tuple[list[ExchangeRecord], Lines | None]:
-        """Make the records and lines of the next exchanges: some hundred, or one that is large."""
+        """Make the records and lines of the next exchanges: a few hundred, or one that is large."""
         records: list[ExchangeRecord] = []
         passed: list[tuple[Passed, int]] = []
         total = 0

@@ -1,4 +1,4 @@
-"""A recorded exchange as a shell command, a Python script or a pytest file. Pure but for reading media."""
+"""A recorded exchange as a shell command, a Python script or a pytest file. Pure, except that it reads media."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ ATTRIBUTES: dict[str, Value] = {
     "mlc.strategy": lambda record, delivery: delivery.strategy,
     "mlc.proved": lambda record, delivery: delivery.proved if delivery.strategy else None,
     "mlc.notices": lambda record, delivery: delivery.notices,
-    "mlc.codes": lambda record, delivery: codes(record),
+    "mlc.codes": lambda record, delivery: problem_codes(record),
     "mlc.cost": lambda record, delivery: (record.usage or _NO_USAGE).cost,
     "mlc.currency": lambda record, delivery: (record.usage or _NO_USAGE).currency,
 }
@@ -81,7 +81,7 @@ def provider_name(provider: str) -> str:
 
 
 def error_type(record: ExchangeRecord) -> str:
-    """Return the gateway's error, or the status from 400, or `cut`; "" if there is no error."""
+    """Return the type of the gateway's error, a status of 400 or above, or `cut`; "" if there is no error."""
     if record.error is not None:
         return record.error.type
     if not record.status:
@@ -89,7 +89,7 @@ def error_type(record: ExchangeRecord) -> str:
     return str(record.status) if record.status >= 400 else ""
 
 
-def codes(record: ExchangeRecord) -> tuple[str, ...]:
+def problem_codes(record: ExchangeRecord) -> tuple[str, ...]:
     """Return the codes of a refusal's problems."""
     problems = record.error.problems if record.error is not None else ()
     return tuple(dict.fromkeys(problem.code for problem in problems if problem.code))

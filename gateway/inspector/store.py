@@ -75,10 +75,10 @@ class RecordSink(Protocol):
         """
 
     def keep_medium(self, sha256: str, media_type: str, data: bytes) -> None:
-        """Keep the bytes of a medium under their hash; nothing where the store keeps none."""
+        """Store the bytes of a medium under their hash, if the store has media."""
 
     def close(self) -> None:
-        """Write what is left, release what is held."""
+        """Write what is left, and release all resources."""
 
 
 @runtime_checkable

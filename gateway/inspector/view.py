@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from gateway.inspector.diff import Change, Medium, Path, compare, media, read, shorten_media, show
+from gateway.inspector.diff import Change, Medium, Path, compare, describe_media, media, read, show
 from gateway.inspector.outline import Line, outline
 from gateway.observe.record import Body, ExchangeRecord, HttpMessage
 
@@ -44,7 +44,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Side:
-    """A body, as lines. title: what it is. more: not all lines are shown. note: why there is no, or not all, text.
+    """A body, as lines. title: what it is. more: not all lines are shown. note: why there is no text, or not all of it.
 
     is_before: it is the first of two.
     """
@@ -183,7 +183,7 @@ def _place(change: Change) -> Place:
 
 
 def _cut(value: Any) -> str:
-    text = shorten_media(value) if isinstance(value, str) else json.dumps(value)
+    text = describe_media(value) if isinstance(value, str) else json.dumps(value)
     return text if len(text) <= _SMALL else f"{text[:_SMALL]}…"
 
 

@@ -1,4 +1,4 @@
-"""Why a connection could not be made, in the system's words without its numbers."""
+"""Why a connection could not be made: the system's message without its error number."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def unescape(content: str) -> str | None:
 
 
 class Place:
-    """Where in a document a reader of tokens is. string: the token of a string, if that was read last.
+    """The position of a token reader in a document. string: the last token, if it was a string.
 
     base: the path of the string of JSON that is read; empty for a whole document.
     """
@@ -80,7 +80,7 @@ class Place:
         self.string = None
 
     def name(self) -> str | None:
-        """Return the name before a colon, and go to its value; None if there is no string before the colon."""
+        """Return the name before a colon, and move to its value; None if there is no string before the colon."""
         string, self.string = self.string, None
         if string is None:
             return None

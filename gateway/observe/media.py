@@ -137,7 +137,7 @@ def _end_of_run(data: Data, end: int) -> int:
 
 
 def _is_base64(window: bytes) -> bool:
-    """Return True if all of a whole window is base64, without padding. It is ten times as fast as an expression."""
+    """Return True if all of a whole window is base64, without padding. Ten times as fast as a regular expression."""
     if len(window) < _WINDOW:
         return False
     try:
@@ -147,7 +147,7 @@ def _is_base64(window: bytes) -> bool:
 
 
 def _type_of(data: Data, start: int) -> str:
-    """Return the type that the first bytes tell; "" for none."""
+    """Return the media type that the first bytes show; "" for none."""
     first = binascii.a2b_base64(_clean(data[start : start + 64])[:32])
     return next((name for at, sign, name in _SIGNATURES if first.startswith(sign, at)), "")
 

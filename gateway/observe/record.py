@@ -14,7 +14,7 @@ class Body(Struct, frozen=True, omit_defaults=True, gc=False):
     """A body. size: its bytes as they were sent, in its content coding.
 
     text: the content without its content coding, redacted, each medium replaced by `gateway.observe.redaction`; None if
-    it was not recorded. encoding: base64 if `text` is the base64 text of bytes that are no UTF-8.
+    it was not recorded. encoding: base64 if `text` is the base64 text of bytes that are not UTF-8.
     omitted: why `text` is None or cut, as a sentence; "" if it is whole.
     """
 

@@ -1,8 +1,8 @@
 """Redaction of what is recorded: a secret becomes its length and the start of its hash; everything else stays.
 
 A text is read as JSON tokens, wherever they are in it: in a whole document, in lines of documents, in events, in
-strings that hold JSON. So a text that is cut, or is no JSON, is redacted by the same rules. A secret that was found is
-also removed from the other texts of its exchange (`Secrets.hide`), such as an error that quotes it.
+strings that hold JSON. A text that is cut, or is not JSON, is therefore redacted by the same rules. A secret that was
+found is also removed from the other texts of its exchange (`Secrets.hide`), such as an error that quotes it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _Replacement = tuple[int, int, str]
 
 
 class Redactor:
-    """Redacts headers, targets and bodies. paths, patterns: what the operator wants to have hidden besides secrets.
+    """Redacts headers, targets and bodies. paths, patterns: what the operator hides in addition to secrets.
 
     has_rules: there are some.
     """

@@ -37,7 +37,7 @@ _LEAST = 8
 
 @lru_cache(4096)
 def is_secret_name(name: str) -> bool:
-    """Return True if a header, parameter or member of this name holds a secret. A number of tokens is none."""
+    """Return True if a header, parameter or member of this name holds a secret. A number of tokens is not a secret."""
     lowered = name.lower()
     if any(word in lowered for word in _WORDS) or _KEYS.search(lowered):
         return True
@@ -80,12 +80,12 @@ class Secrets:
         return iter(self._found)
 
     def add(self, secret: str) -> None:
-        """Note a secret, unless it is too short to be told from a word, or a reference to one."""
+        """Add a secret, unless it is too short to be distinguished from a word, or is a reference to a secret."""
         if len(secret) >= _LEAST and "${" not in secret and not secret.startswith(_START):
             self._found.add(secret)
 
     def update(self, secrets: Iterable[str]) -> None:
-        """Note secrets that were found before."""
+        """Add secrets that were found before."""
         self._found.update(secrets)
 
     def hide(self, text: str) -> str:

@@ -1,4 +1,4 @@
-"""Secrets in texts that are no JSON: assignments, lines of headers, schemes, users and passwords of URLs."""
+"""Secrets in texts that are not JSON: assignments, header lines, authorization schemes, users and passwords in URLs."""
 
 from __future__ import annotations
 

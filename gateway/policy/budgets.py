@@ -1,4 +1,4 @@
-"""Budgets: who may spend how much in a window of time, and what was spent."""
+"""Budgets: how much each agent or caller may spend in a window of time, and what was spent."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Budgets:
         self._clock = clock
         self._charging: set[asyncio.Task[None]] = set()
 
-    def concern(self, agent_id: str, name: str) -> bool:
+    def matches(self, agent_id: str, name: str) -> bool:
         """Return True if a budget matches the agent. name: "" if it is not known."""
         return any(_matches(budget, agent_id, name) for _, budget in self._budgets)
 
@@ -140,7 +140,7 @@ def _matches(budget: UsageBudget, agent_id: str, name: str) -> bool:
 def account_of(budget: UsageBudget, agent_id: str, caller: str, now: float) -> Account:
     """Return the account of a run that begins now.
 
-    The limit is no part of its key: who raises a budget keeps what was spent.
+    Its key does not depend on the limit, so what was spent still counts after a budget is raised.
     """
     start = math.floor(now / budget.seconds) * budget.seconds
     unit = "tokens" if budget.tokens else budget.currency
@@ -152,7 +152,7 @@ def account_of(budget: UsageBudget, agent_id: str, caller: str, now: float) -> A
 
 
 def amount_of(budget: UsageBudget, usage: Usage | None) -> float:
-    """Return what a run costs of a budget, in its unit. usage: None if unknown."""
+    """Return what a run costs, in the unit of the budget. usage: None if unknown."""
     if usage is not None and usage.input is not None and usage.output is not None:
         if budget.tokens:
             return float(usage.input + usage.output)

@@ -58,7 +58,7 @@ def input_content(request: ExecuteRequest) -> Content:
     """Return the new input of a request: its `input`, or its `question` as a text.
 
     Raises:
-        NoContent: it has neither, nor any other parameter; so has a body that is not strict JSON.
+        NoContent: it has neither, and no other parameter, or its body is not strict JSON.
     """
     if request.input is not None:
         messages = [
@@ -105,12 +105,12 @@ def _block(block: ContentBlock | Json) -> _Block:
 
 
 def answer_content(document: Any) -> Content:
-    """Return the content of an agent's answer: texts of its message, or of its outputs but for ids.
+    """Return the content of an agent's answer: the blocks of its message, or of its outputs except ids.
 
     document: the decoded JSON.
 
     Raises:
-        NoContent: it is no answer of an agent, or has no content, as that of a run in the background.
+        NoContent: it is not an agent's answer, or has no content, such as the answer of a run in the background.
     """
     blocks = list(_answer_blocks(document)) if isinstance(document, dict) else []
     if not blocks:

@@ -30,8 +30,8 @@ class Guardrails:
         self._log = log
         self._metrics = metrics
 
-    def of(self, agent_id: str, name: str) -> AgentGuardrails | None:
-        """Return those for an agent; None if there are none. name: "" if it is not known."""
+    def for_agent(self, agent_id: str, name: str) -> AgentGuardrails | None:
+        """Return the guardrails of an agent; None if there are none. name: "" if it is not known."""
         hooks = [one for one in self._hooks if _matches(one[0], agent_id, name)]
         return AgentGuardrails(hooks, self._log, self._metrics) if hooks else None
 
@@ -87,22 +87,22 @@ class AgentGuardrails:
             if verdict.verdict == "refuse":
                 raise _refusal(settings, stage, verdict)
 
-    def unseen(self, stage: str, reason: str) -> None:
-        """Report content that can't be shown to the hooks. reason: why.
+    def report_unchecked(self, stage: str, reason: str) -> None:
+        """Report content that can't be shown to the hooks, as a failure of each. reason: why.
 
         Raises:
-            GuardrailUnavailable: a hook's failures refuse the request.
+            GuardrailUnavailable: failures of a hook refuse the request.
         """
         for settings, _ in self._hooks:
             if stage == "input" or settings.answers:
                 self._note(settings, stage, "failed", time.monotonic(), "invalid")
                 self._fail(settings, stage, HookFailed("invalid", reason))
 
-    def refuse_unheld(self) -> None:
+    def require_whole_answer(self) -> None:
         """Refuse a request whose answer can't be held until it is whole, if a guardrail checks answers.
 
         Raises:
-            GuardrailRefused: one does.
+            GuardrailRefused: a guardrail checks answers.
         """
         name = next((settings.name for settings, _ in self._hooks if settings.answers), "")
         if name:

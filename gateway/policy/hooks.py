@@ -1,4 +1,4 @@
-"""What guardrails are made of: a hook that judges a document, by HTTP or by a Python entry point."""
+"""Hooks, which judge documents for guardrails: a webhook, or a function of a Python entry point."""
 
 from __future__ import annotations
 
@@ -52,18 +52,18 @@ class Hook(Protocol):
         """Return the verdict.
 
         Raises:
-            HookFailed: there is none.
+            HookFailed: it gave none.
         """
 
     async def close(self) -> None:
-        """Release what is held."""
+        """Release all resources."""
 
 
 def read_verdict(value: Any) -> Verdict:
     """Return the verdict in a JSON value.
 
     Raises:
-        HookFailed: it is none.
+        HookFailed: it holds no verdict.
     """
     try:
         return msgspec.convert(value, Verdict)

@@ -1,7 +1,8 @@
-"""What was spent, read and written for many requests at a time.
+"""What was spent: read and written for many requests at once.
 
-While one write runs, the amounts of other requests are added up, and the next write brings them all; so do reads. So a
-process has at most one read and one write at its store, and processes rarely meet at the same document.
+While one write is under way, the amounts of other requests are added up, and the next write stores them all. Reads are
+grouped in the same way. A process therefore has at most one read and one write under way, and processes rarely change
+the same document at the same time.
 """
 
 from __future__ import annotations

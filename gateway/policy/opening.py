@@ -53,8 +53,8 @@ def _place(settings: Settings) -> tuple[object, ...]:
     return ("memory",)
 
 
-class KeptPolicies:
-    """The policies of one set of settings, and what they hold; see `gateway.ports.PolicyKeeper`.
+class OpenPolicies:
+    """The policies of one set of settings, with their connections; see `gateway.ports.PolicyKeeper`.
 
     policies: None if the settings ask for none.
 

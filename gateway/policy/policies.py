@@ -28,11 +28,11 @@ class Policies:
     usage_header: bool = False
     notice_header: bool = True
 
-    def concern(self, agent_id: str, name: str) -> bool:
+    def matches(self, agent_id: str, name: str) -> bool:
         """Return True if a budget or a guardrail matches the agent. name: "" if it is not known."""
-        if self.budgets is not None and self.budgets.concern(agent_id, name):
+        if self.budgets is not None and self.budgets.matches(agent_id, name):
             return True
-        return self.guardrails is not None and self.guardrails.of(agent_id, name) is not None
+        return self.guardrails is not None and self.guardrails.for_agent(agent_id, name) is not None
 
     async def ended(self) -> None:
         """Wait until all amounts are stored, or could not be."""

@@ -19,8 +19,9 @@ from gateway.proxy import content_coding
 from gateway.proxy.body_copy import ResponseCopy
 from gateway.proxy.capture import Bodies, Captured
 from gateway.proxy.decided import HELD_ANSWER, DecidedExchange
-from gateway.proxy.exchange import SEND, ExchangePort
+from gateway.proxy.exchange import ExchangePort
 from gateway.proxy.interfaces import Client
+from gateway.proxy.relay import SEND
 from gateway.proxy.request_log import log_ids
 from gateway.proxy.routes import MANAGED, RUNS, Intent, Route
 from gateway.upstream.auth.authenticator import client_signature

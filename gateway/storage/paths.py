@@ -56,6 +56,15 @@ def find_fault(directory: Path) -> str:
     return "" if os.access(directory, os.W_OK | os.X_OK) else f"{directory} is not writable"
 
 
+def find_file_fault(path: Path) -> str:
+    """Return why the file can't be read and written, or why it can't be made; "" if it can."""
+    if reason := find_fault(path.parent):
+        return reason
+    if path.is_dir():
+        return "it is a directory"
+    return "it is not writable" if path.exists() and not os.access(path, os.R_OK | os.W_OK) else ""
+
+
 def make_file(path: Path) -> None:
     """Make an empty file with mode 0600, and its directory, if they don't exist.
 

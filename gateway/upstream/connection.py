@@ -1,6 +1,7 @@
-"""A connection to a node of the cluster: sends a request, reports its response as it arrives, then takes the next.
+"""A connection to a node of the cluster: sends a request, and ends with its response or with an error.
 
-Everything runs in the event loop's callbacks; a request needs no task and no future.
+Then it takes the next request, or closes. `gateway.upstream.response_receiver` reads the responses. Everything runs in
+the event loop's callbacks; a request needs no task and no future.
 """
 
 from __future__ import annotations
@@ -14,13 +15,12 @@ from typing import Protocol
 from gateway.errors import GatewayError, UpstreamTimeout, UpstreamUnavailable
 from gateway.http1 import state
 from gateway.http1.bodies import Body, ToEnd
-from gateway.http1.head_buffer import ResponseHeadBuffer
 from gateway.http1.response_heads import ResponseHead, ResponseReader
-from gateway.http1.rules import Malformed
 from gateway.http1.state import UPSTREAM, UpstreamEvent
 from gateway.upstream.deadlines import NO_DEADLINE
 from gateway.upstream.nodes import Kind, Node
 from gateway.upstream.outbound import Buffers, OutboundRequest
+from gateway.upstream.response_receiver import ResponseReceiver
 
 _JOIN = 64 * 1024
 """A head and a piece of a body up to this size are joined for one write; beyond it, the copy costs more."""
@@ -28,13 +28,14 @@ _JOIN = 64 * 1024
 _LONG = 4096
 """Size of a head above which the cluster may refuse it as too long (netty: 4 KB of request line, 8 KB of headers)."""
 _BROKEN = "The cluster may have run the request. Check its log, and any proxy between the gateway and the cluster."
-_REFUSALS = frozenset({400, 413, 414, 431})
 
 # Module constants, because an attribute of an Enum takes four times as long to look up.
-_CONNECTING, _IDLE, _SENT, _HEAD, _BODY, _TUNNEL, _CLOSED = state.Upstream
-_CONNECTED, _REQUEST, _RESPONSE_BEGAN, _INTERIM, _HEAD_READ, _SWITCHED, _COMPLETE, _CLOSE, _LOST = map(
-    UPSTREAM.on, UpstreamEvent
-)
+_CONNECTING, _, _, _, _, _TUNNEL, _ = state.Upstream
+_CONNECTED = UPSTREAM.on(UpstreamEvent.CONNECTED)
+_REQUEST = UPSTREAM.on(UpstreamEvent.REQUEST)
+_COMPLETE = UPSTREAM.on(UpstreamEvent.COMPLETE)
+_CLOSE = UPSTREAM.on(UpstreamEvent.CLOSE)
+_LOST = UPSTREAM.on(UpstreamEvent.LOST)
 
 
 class ConnectionOwner(Protocol):
@@ -53,37 +54,21 @@ class ConnectionOwner(Protocol):
         """Free the slot of a connection that is lost."""
 
 
-class Connection(asyncio.Protocol):
+class Connection(ResponseReceiver):
     """A connection of a pool: idle, or in use by one request."""
 
-    __slots__ = (
-        "_body", "_continued", "_head", "_heads", "_long", "_persistent", "_poll", "_state", "deadline", "outbound",
-        "pool", "reused", "transport",
-    )  # fmt: skip
+    __slots__ = ("_poll", "pool", "reused")
 
     def __init__(self, pool: ConnectionOwner, heads: ResponseReader) -> None:
+        super().__init__(pool.node, heads)
         self.pool = pool
-        self.transport: asyncio.Transport
-        self.outbound: OutboundRequest | None = None
-        self.deadline = NO_DEADLINE
         self.reused = False
-        self._heads = heads
-        self._head = ResponseHeadBuffer()
         self._poll = select.poll()
-        self._state = _CONNECTING
-        self._continued = self._long = False
-        self._persistent = True
-        self._body: Body | None = None
 
     @property
     def connected(self) -> bool:
         """The connection has, or had, a transport."""
         return self._state is not _CONNECTING
-
-    @property
-    def _answered(self) -> bool:
-        """Something of the response has arrived."""
-        return self._state is _HEAD or self._state is _BODY or self._state is _TUNNEL
 
     # Towards the cluster
 
@@ -96,8 +81,8 @@ class Connection(asyncio.Protocol):
         self._state = _REQUEST[self._state]
         self.outbound = outbound
         outbound.connection = self
-        self.pool.node.pending += 1
-        self.pool.node.tally.requests += 1
+        self.node.pending += 1
+        self.node.tally.requests += 1
         head = b"%b %b HTTP/1.1\r\n%b" % (outbound.method, outbound.target, lines)
         self._long = len(head) > _LONG
         self.deadline = NO_DEADLINE  # the pool's deadline no longer applies
@@ -147,7 +132,7 @@ class Connection(asyncio.Protocol):
             outbound.connection = None
             if not outbound.complete:
                 self.pool.end_upload(outbound)
-            self.pool.node.pending -= 1
+            self.node.pending -= 1
 
     def pause_reading(self) -> None:
         """Pause the response. Its deadline does not run meanwhile."""
@@ -158,11 +143,6 @@ class Connection(asyncio.Protocol):
         """Resume the response."""
         self.transport.resume_reading()
         self._wait_for_more()
-
-    def _wait_for_more(self) -> None:
-        outbound = self.outbound
-        if outbound is not None and outbound.timeouts.idle and self._state is not _TUNNEL:
-            self.deadline = time.monotonic() + outbound.timeouts.idle
 
     # From the loop
 
@@ -189,75 +169,43 @@ class Connection(asyncio.Protocol):
     def _uploading(self) -> bool:
         return self.outbound is not None and not self.outbound.complete and self._body is None
 
-    def data_received(self, data: bytes) -> None:
-        """Handle bytes of the response. Bytes on an idle connection are a fault and end it."""
-        self.pool.node.tally.received += len(data)
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Fail the exchange, if there is one: the transport is gone.
+
+        An orderly end is reported by `eof_received`. Any other is a reset or, over TLS, an end without a TLS closure
+        alert: a body without a length is incomplete then (RFC 9112, 9.8).
+        """
+        self.deadline = NO_DEADLINE
+        self.pool.discard(self)
+        self._fail(_broken(self._answered), "reset")
+        self._state = _LOST[self._state]
+
+    def eof_received(self) -> bool:
+        """Handle the end of input: of a body without a length, or of half a tunnel. Anywhere else it is a fault."""
         outbound = self.outbound
         if outbound is None:
-            self.transport.abort()
-            return
-        try:
-            if self._body is not None:
-                piece = self._body.feed(data)
-                if self._body.done:
-                    self._finished(outbound, self._body, None, piece)
-                else:
-                    self._wait_for_more()
-                    outbound.owner.on_body(piece, False)
-            elif self._state is _TUNNEL:
-                outbound.owner.on_body(data, False)
-            else:
-                if self._state is _SENT:
-                    self._state = _RESPONSE_BEGAN[self._state]
-                self._read_head(outbound, data)
-        except Malformed as exc:
-            self._fail(UpstreamUnavailable(f"The cluster's response is not valid HTTP: {exc}."), "invalid")
-
-    def _read_head(self, outbound: OutboundRequest, data: bytes) -> None:
-        heads = self._heads
-        while (found := self._head.feed(data, heads.limits)) is not None:
-            head = heads.read(found[0])
-            if head.status >= 200:
-                self._answer(outbound, head, found[1])
-                return
-            if head.status == 101:
-                self._switch(outbound, head, found[1])
-                return
-            self._state = _INTERIM[self._state]
-            self._continued |= head.status == 100
-            outbound.owner.on_interim(head)
-            data = found[1]
-
-    def _answer(self, outbound: OutboundRequest, head: ResponseHead, data: bytes) -> None:
-        if self.pool.node.failures:
-            self.pool.node.report(True)
-        self._state = _HEAD_READ[self._state]
-        body = self._body = head.body(outbound.method, outbound.decode)
-        self._persistent = head.persistent
-        if outbound.expects or self._long:
-            self._persistent &= not self._misreads_after(outbound, head.status)
-        piece = body.feed(data) if data else b""
-        if body.done:
-            self._finished(outbound, body, head, piece)
+            self.transport.close()
+        elif isinstance(self._body, ToEnd):
+            self._finish(outbound, self._body, None, b"")
+        elif self._state is _TUNNEL:
+            if outbound.owner.on_end():
+                return True
+            self.close()
+            outbound.owner.on_body(b"", True)
         else:
-            self._wait_for_more()
-            outbound.owner.on_head(head, piece, False)
+            self._fail(_broken(self._answered), "reset")
+        return False
 
-    def _misreads_after(self, outbound: OutboundRequest, status: int) -> bool:
-        """Return True if the cluster may misread the next request on this connection. Measured on OpenSearch 3.6.0:
+    def expired(self) -> None:
+        """Close the idle connection, or fail the request: the deadline has passed."""
+        if self.outbound is None:
+            self.transport.close()
+        else:
+            self._fail(UpstreamTimeout("The cluster did not answer in time."), "timeout")
 
-        after a 417 it reads the body as the next request; after refusing a head for its length it reads nothing more.
-        """
-        return (outbound.expects and not self._continued) or (self._long and status in _REFUSALS)
+    # The end of a request; see `ResponseReceiver`
 
-    def _switch(self, outbound: OutboundRequest, head: ResponseHead, data: bytes) -> None:
-        if not outbound.upgrade:
-            raise Malformed("switch")
-        self._state = _SWITCHED[self._state]
-        self.deadline = NO_DEADLINE
-        outbound.owner.on_head(head, data, False)
-
-    def _finished(self, outbound: OutboundRequest, body: Body, head: ResponseHead | None, piece: bytes) -> None:
+    def _finish(self, outbound: OutboundRequest, body: Body, head: ResponseHead | None, piece: bytes) -> None:
         self.deadline = NO_DEADLINE
         # Bytes after the response belong to no request; RFC 9112, 6.3 forbids to use them for the next one.
         reusable = self._persistent and outbound.complete and not body.rest and not isinstance(body, ToEnd)
@@ -276,40 +224,6 @@ class Connection(asyncio.Protocol):
         else:
             outbound.owner.on_head(head, piece, True)
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Fail the exchange, if there is one: the transport is gone.
-
-        An orderly end is reported by `eof_received`. Any other is a reset or, over TLS, an end without a TLS closure
-        alert: a body without a length is incomplete then (RFC 9112, 9.8).
-        """
-        self.deadline = NO_DEADLINE
-        self.pool.discard(self)
-        self._fail(_broken(self._answered), "reset")
-        self._state = _LOST[self._state]
-
-    def eof_received(self) -> bool:
-        """Handle the end of input: of a body without a length, or of half a tunnel. Anywhere else it is a fault."""
-        outbound = self.outbound
-        if outbound is None:
-            self.transport.close()
-        elif isinstance(self._body, ToEnd):
-            self._finished(outbound, self._body, None, b"")
-        elif self._state is _TUNNEL:
-            if outbound.owner.on_end():
-                return True
-            self.close()
-            outbound.owner.on_body(b"", True)
-        else:
-            self._fail(_broken(self._answered), "reset")
-        return False
-
-    def expired(self) -> None:
-        """Close the idle connection, or fail the request: the deadline has passed."""
-        if self.outbound is None:
-            self.transport.close()
-        else:
-            self._fail(UpstreamTimeout("The cluster did not answer in time."), "timeout")
-
     def _fail(self, error: GatewayError, kind: Kind) -> None:
         outbound = self.outbound
         if outbound is None:
@@ -320,8 +234,8 @@ class Connection(asyncio.Protocol):
         self.transport.abort()
         stale = lost and self.reused  # RFC 9112, 9.3.1: the idle connection may have been closed meanwhile
         if not stale:
-            self.pool.node.report(False, kind)
-        if not (lost and outbound.owner.repeatable() and self.pool.retry(outbound, self.pool.node, stale)):
+            self.node.report(False, kind)
+        if not (lost and outbound.owner.repeatable() and self.pool.retry(outbound, self.node, stale)):
             outbound.owner.on_failure(error)
 
 

@@ -11,6 +11,11 @@ NO_DEADLINE = float("inf")
 _LONGEST, _SHORTEST = 0.5, 0.01
 
 
+def deadline_in(seconds: float) -> float:
+    """Return the deadline in `seconds` from now; 0 stands for no limit."""
+    return time.monotonic() + seconds if seconds else NO_DEADLINE
+
+
 class Timed(Protocol):
     """Something with a deadline, in seconds of `time.monotonic`; `NO_DEADLINE` if it waits for nothing."""
 

@@ -15,7 +15,7 @@ from gateway import process
 from gateway.admin import pages
 from gateway.config.describe import rows
 from gateway.config.schema import Settings
-from gateway.proxy import client_connection, disconnects, exchange, listener
+from gateway.proxy import closing, disconnects, listener, relay
 from gateway.supervisor import admin as supervisor_admin
 from gateway.supervisor import processes
 from gateway.upstream import client, tls
@@ -159,7 +159,7 @@ SECONDS = [
     ("operate/operations.md", "`listen.shutdown_seconds` ({})", f"{DEFAULTS.listen.shutdown_seconds:g}"),
     ("operate/operations.md", "It counts from {} s after the first", f"{process._ECHO:g}"),
     ("operate/operations.md", "kills those that are still there {} s later", f"{processes._GRACE:g}"),
-    ("operate/operations.md", "has closed, too, or for {} s", f"{client_connection._LINGER:g}"),
+    ("operate/operations.md", "has closed, too, or for {} s", f"{closing.LINGER:g}"),
     ("operate/operations.md", "after {} s the first time", f"{processes._FIRST:g}"),
     ("operate/operations.md", "up to {} s if it keeps ending", f"{processes._LONGEST:g}"),
     ("operate/operations.md", "answer within {} seconds is missing", {2.0: "two"}.get(supervisor_admin._ASKED, "")),
@@ -169,7 +169,7 @@ SECONDS = [
     ("operate/operations.md", "`health.failures` ({})", f"{DEFAULTS.upstream.health.failures}"),
     ("operate/operations.md", "`health.successes` ({})", f"{DEFAULTS.upstream.health.successes}"),
     ("operate/operations.md", "`ejection.failures` ({})", f"{DEFAULTS.upstream.ejection.failures}"),
-    ("operate/operations.md", "no piece follows within {} s", f"{exchange._BODY_WAIT:g}"),
+    ("operate/operations.md", "no piece follows within {} s", f"{relay._BODY_WAIT:g}"),
     ("operate/scale-out.md", "`agents.cache_ttl` ({} s)", f"{DEFAULTS.agents.cache_ttl:g}"),
     ("operate/scale-out.md", "`upstream.keepalive` ({} s idle)", f"{DEFAULTS.upstream.keepalive:g}"),
     ("operate/scale-out.md", "| readiness | {} s |", f"{pages.READY_FOR:g}"),

@@ -87,7 +87,7 @@ def test_bodies_that_are_no_text_are_kept_unless_they_may_hold_a_secret() -> Non
 def test_other_encodings_of_json_that_hold_a_secret_are_not_kept(content: bytes) -> None:
     body = made(content)
     assert (body.text, body.size) == (None, len(content))
-    assert body.omitted == "Not recorded: it is no text, and may hold a secret."
+    assert body.omitted == "Not recorded: it is not text, and may hold a secret."
 
 
 def test_content_codings() -> None:

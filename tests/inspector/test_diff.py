@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.inspector.diff import Number, at, compare, leaves, media, read, shorten_media, show
+from gateway.inspector.diff import Number, at, compare, describe_media, leaves, media, read, show
 
 HASH = "7c" * 32
 MARK = f"[MEDIA type=image/png length=774 sha256={HASH}]"
@@ -136,7 +136,7 @@ def test_deep_documents_end() -> None:
 def test_media_of_a_text() -> None:
     (medium,) = media(f"a {MARK} b")
     assert (medium.type, medium.length, medium.sha256) == ("image/png", 774, HASH)
-    assert shorten_media(f"a {MARK} b") == "a [image/png, 774 bytes, 7c7c7c7c7c7c] b"
+    assert describe_media(f"a {MARK} b") == "a [image/png, 774 bytes, 7c7c7c7c7c7c] b"
 
 
 def test_a_large_conversation_is_compared() -> None:

@@ -138,7 +138,7 @@ def test_entries_of_other_programs_are_read() -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"{", "no JSON document"),
+        (b"{", "not a JSON document"),
         (b"[1]", "log must be an object"),
         (b'{"log": {}}', "log.entries must be an array"),
         (_file(3), "log.entries[0] must be an object"),
@@ -148,10 +148,10 @@ def test_entries_of_other_programs_are_read() -> None:
         (_file(_foreign(response={"status": 1, "headers": [1]})), "log.entries[0].response.headers must be a list"),
         (
             _file(_foreign(response={"status": 1, "content": {"text": "?", "encoding": "base64"}})),
-            "log.entries[0].response.content.text is no base64",
+            "log.entries[0].response.content.text is not base64",
         ),
         (_file({**entry_of(RECORD), "_mlc": {"version": 1, "id": 3}}), "log.entries[0]._mlc: "),
-        (b'{"log": {"entries": ' + b"[" * 100_000, "no JSON document"),
+        (b'{"log": {"entries": ' + b"[" * 100_000, "not a JSON document"),
     ],
 )
 def test_a_wrong_file_is_refused_with_its_place(data: bytes, message: str) -> None:

@@ -118,7 +118,7 @@ async def test_only_matching_budgets_apply() -> None:
     assert places == ["policy.budgets[0]", "policy.budgets[1]"]
     assert await budgets.admit("y", "", {}) == []
     agents = [("y", "sales-2"), ("sales-2", ""), ("y", "Sales-2")]
-    assert [budgets.concern(*agent) for agent in agents] == [True, True, False]
+    assert [budgets.matches(*agent) for agent in agents] == [True, True, False]
 
 
 async def test_the_client_is_told_when_to_come_back(start: Start) -> None:

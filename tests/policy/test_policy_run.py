@@ -69,7 +69,7 @@ class Env:
         hooks: list[tuple[Guardrail, Hook]] = [(Guardrail("own", answers=True), Function(verdict))] if verdict else []
         guardrails = Guardrails(hooks, LOG, self.metrics)
         self.policies = Policies(Meter(Prices([]), self.metrics.usage), budgets, guardrails, usage_header)
-        self.agent_guardrails = guardrails.of("a", "")
+        self.agent_guardrails = guardrails.for_agent("a", "")
 
     async def run(self, streaming: bool = False) -> PolicyRun:
         assert self.policies.budgets is not None

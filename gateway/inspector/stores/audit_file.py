@@ -1,8 +1,8 @@
 """Exchanges as lines of JSON in a file, for those who must keep prompts and answers.
 
-All workers append to one file, so that other tools find one, in the order of time. A lock on a file beside it makes
-their lines whole, and only one of them begin another file. The system releases the lock of a process that was killed;
-what that process has written of its last line is then removed by the next writer.
+All workers append to one file, in the order of time, so that other tools need to read only one. A lock on a file beside
+it keeps lines whole, and lets only one worker begin another file. The system releases the lock of a process that was
+killed; what that process has written of its last line is then removed by the next writer.
 """
 
 from __future__ import annotations

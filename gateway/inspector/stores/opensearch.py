@@ -1,7 +1,7 @@
 """Exchanges in a data stream of OpenSearch.
 
-A thread of the store's own sends them, so that a cluster that is slow or gone does not delay the other stores. They
-wait in memory, within a bound.
+The store's own thread sends them, so that a slow or missing cluster does not delay the other stores. They wait in
+memory, up to a limit.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class OpenSearchSink:
                 raise
 
     async def _bulk(self, batch: list[bytes]) -> None:
-        """Send operations, those again that the cluster throttles. An operation 409 was done before."""
+        """Send operations, and again those that the cluster throttles. Status 409: an operation was done before."""
         failed: list[str] = []
         waiting = batch
         async for last in self._cluster.attempts():

@@ -15,7 +15,7 @@ from gateway.config.inspector import Inspector
 from gateway.config.problems import ConfigProblem
 from gateway.inspector.store import RecordSink, RecordStore
 from gateway.observe.logs import Logger
-from gateway.storage.paths import expand, find_fault
+from gateway.storage.paths import expand, find_fault, find_file_fault
 
 Problems = Iterator[ConfigProblem]
 Build = Callable[[Inspector, Logger], RecordSink]
@@ -61,15 +61,7 @@ def _check_sqlite(settings: Inspector) -> Problems:
 
 def _check_audit_file(settings: Inspector) -> Problems:
     given = settings.audit_file.path
-    if not given:
-        return
-    path = expand(Path(given))
-    reason = find_fault(path.parent)
-    if not reason and path.is_dir():
-        reason = "it is a directory"
-    if not reason and path.exists() and not os.access(path, os.R_OK | os.W_OK):
-        reason = "it is not writable"
-    if reason:
+    if given and (reason := find_file_fault(expand(Path(given)))):
         yield ConfigProblem("inspector.audit_file.path", f"can't be used: {reason}", repr(given))
 
 

@@ -43,7 +43,7 @@ _SEARCH_SECONDS = 5.0
 _MEDIA_SECONDS = 3600.0
 """Media are kept so long before the oldest exchange: they are stored before their exchange, which may take long."""
 _POSITIONS = 20_000
-"""Most positions that are remembered of rows that were shown, so that their records are found without a search."""
+"""Most positions of shown rows that are remembered, so that their records are found without a search."""
 _NEWEST = 2**62
 
 

@@ -1,6 +1,6 @@
 """Files of records. Each is written by one process, and read by all.
 
-The bytes of a record would cost twice as much time in SQLite, which writes each page to its log first. A record counts
+Writing a record into SQLite would take twice as long, because SQLite writes each page to its log first. A record exists
 once its row is committed; what a killed process has written after its last row is never read.
 """
 

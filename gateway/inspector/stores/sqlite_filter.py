@@ -12,7 +12,7 @@ _TERM = re.compile(r'"([^"]*)"?(\*?)|([^\s"]+)')
 _STATUS = re.compile(r"[1-9]\d\d")
 _CLASS = re.compile(r"[1-9]xx", re.IGNORECASE)
 _PREFIX = 3
-"""Least characters before a ``*``: beginnings that are shorter are those of too many words."""
+"""Least number of characters before a ``*``: shorter beginnings match too many words."""
 _LONG_END = re.compile(rf"[^\W_]{{{_PREFIX}}}$")
 _EQUAL = ("type", "provider", "strategy")
 
@@ -93,7 +93,7 @@ def words_query(text: str) -> str:
     accents do not count. Everything else has no meaning: each word is quoted, so no input is a syntax error.
 
     Raises:
-        InvalidFilter: there is no letter or digit in it, or there are less than three before a ``*``.
+        InvalidFilter: it has no letter or digit, or fewer than three before a ``*``.
     """
     terms = []
     for found in _TERM.finditer(text.replace("\0", " ")):

@@ -2,7 +2,7 @@
 
 ``exchanges`` has what can be filtered by, and where the record is: ``file``, ``place``, the bytes of its head and of
 all. A search by id or by a filter reads the table from its newest row on: with rows this small that takes less than
-50 ms for 100,000. An index of ids, which are random, would cost `add` more than all else: a page for nearly each.
+50 ms for 100,000. An index of ids, which are random, would cost `add` more than all the rest: nearly a page for a row.
 ``files`` has the files of records, with the position of the last one in each. ``words`` has the full-text indexes, one
 for a range of positions; ``words_1`` and so on are the indexes themselves. ``lines`` says where many requests that
 passed are together, from the position ``first`` to ``last``; id: of the first; started: of the latest. Both tables take

@@ -1,6 +1,6 @@
 """The SQLite store of a process that records: with upkeep in the background.
 
-The text is indexed when few exchanges come in, and what is old is deleted also when none come in.
+The text is indexed when few exchanges come in, and old exchanges are deleted even if none come in.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gateway.observe.record import ExchangeRecord
 _INTERVAL = 1.0
 _TRIM_SECONDS = 60.0
 _BUSY = 50
-"""With more exchanges a second than these, indexing waits: it takes more CPU time than all else of an exchange."""
+"""With more exchanges a second, indexing waits: it takes more CPU time than everything else about an exchange."""
 _STEP_SECONDS = 0.5
 
 

@@ -2,7 +2,7 @@
 
 Records are indexed later than they are stored, in the order of their positions. The index is divided into tables of
 FTS5, each for a range of positions, because a whole table can be dropped at once when its exchanges are deleted. The
-tables store no text (``content=''``), and are never changed but by new rows.
+tables store no text (``content=''``), and change only by new rows.
 """
 
 from __future__ import annotations

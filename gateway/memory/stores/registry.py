@@ -14,7 +14,7 @@ from pathlib import Path
 from gateway.config.memory import Memory
 from gateway.config.problems import ConfigError, ConfigProblem
 from gateway.memory.store import Store
-from gateway.storage.paths import expand, find_fault
+from gateway.storage.paths import expand, find_fault, find_file_fault
 
 Problems = Iterator[ConfigProblem]
 
@@ -61,15 +61,9 @@ def describe_store(settings: Memory) -> str:
 
 
 def _check_sqlite(settings: Memory) -> Problems:
-    if settings.sqlite.path:
-        path = expand(Path(settings.sqlite.path))
-        reason = find_fault(path.parent)
-        if not reason and path.is_dir():
-            reason = "it is a directory"
-        if not reason and path.exists() and not os.access(path, os.R_OK | os.W_OK):
-            reason = "it is not writable"
-        if reason:
-            yield ConfigProblem("memory.sqlite.path", f"can't be used: {reason}", repr(settings.sqlite.path))
+    given = settings.sqlite.path
+    if given and (reason := find_file_fault(expand(Path(given)))):
+        yield ConfigProblem("memory.sqlite.path", f"can't be used: {reason}", repr(given))
 
 
 def _check_strands_files(settings: Memory) -> Problems:

@@ -1,1 +1,1 @@
-"""Where what was spent is kept: one file per store."""
+"""Stores of what was spent: one file per store."""

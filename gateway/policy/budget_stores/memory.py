@@ -9,7 +9,7 @@ from gateway.config.memory import Memory
 from gateway.policy.budget_stores.store import Account
 
 _CLEAN_AT = 1_000
-"""Number of accounts from which those of past windows are dropped, each time that it has doubled."""
+"""Number of accounts at which those of past windows are dropped; afterwards, at least twice the number that is left."""
 
 
 def build(settings: Memory, upstream_url: str) -> MemoryBudgetStore:

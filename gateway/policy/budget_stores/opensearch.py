@@ -20,9 +20,9 @@ _MAPPINGS = {
     "properties": {"amount": {"type": "double"}, "until": {"type": "date", "format": "epoch_second"}},
 }
 _SCRIPT = "ctx._source.amount += params.amount"
-_CONFLICT, _MISSING = 409, 404
+_MISSING = 404
 _RETRIES = 10
-"""Repetitions of an increase that met another, by the cluster and again by the gateway."""
+"""How often an increase that conflicts with another is repeated, by the cluster and again by the gateway."""
 _CLEAN_SECONDS = 3600.0
 
 

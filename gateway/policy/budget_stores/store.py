@@ -9,7 +9,7 @@ from msgspec import Struct
 
 
 class Account(Struct, frozen=True):
-    """What one agent or caller may spend of a budget in one window.
+    """The account of one agent or caller for one window of a budget.
 
     key: 32 hexadecimal digits, the same in all gateways with the same budget. start, end: of the window, seconds since
     the epoch.
@@ -34,4 +34,4 @@ class BudgetStore(Protocol):
         """Add the amounts, each atomically, however many processes do so."""
 
     async def close(self) -> None:
-        """Release what is held."""
+        """Release all resources."""

@@ -1,0 +1,204 @@
+"""Reads requests off a client's connection one after the other: heads, bodies, and requests that are pipelined."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Protocol
+
+from gateway.config.schema import ClientTimeouts
+from gateway.errors import GatewayError
+from gateway.http1 import state
+from gateway.http1.bodies import Body
+from gateway.http1.head_buffer import RequestHeadBuffer
+from gateway.http1.request_heads import Request, RequestReader
+from gateway.http1.rules import Malformed
+from gateway.http1.state import CLIENT, ClientEvent
+from gateway.observe.traffic_metrics import Received
+from gateway.proxy import error_responses
+from gateway.proxy.backlog import Backlog
+from gateway.proxy.interfaces import ClientExchange
+from gateway.upstream.deadlines import NO_DEADLINE, deadline_in
+
+_HELD = 64 * 1024
+"""Bytes of pipelined requests that are read ahead while a response is under way."""
+_STEPS = 256
+"""Steps through the chunks of a body per read of a connection; the rest waits in the backlog."""
+_LARGE = 250_000
+"""Bytes that fill the loop's read buffer: more is waiting, and libuv would read up to 32 times in a row."""
+
+# Module constants, because an attribute of an Enum takes four times as long to look up.
+_IDLE, _HEAD, _BODY, _RESPONSE, _PIPELINED, _TUNNEL, _CLOSING, _ = state.Client
+_HEAD_BEGAN = CLIENT.on(ClientEvent.HEAD_BEGAN)
+_REQUEST_READ = CLIENT.on(ClientEvent.REQUEST_READ)
+_NEXT = CLIENT.on(ClientEvent.NEXT)
+
+
+class ReceiverPort(Protocol):
+    """The data port, as the receiver uses it."""
+
+    timeouts: ClientTimeouts
+    reader: RequestReader
+    backlog: Backlog
+    received: Received
+
+
+class RequestReceiver(asyncio.Protocol):
+    """The input of a client's connection; `gateway.proxy.client_connection` adds the output and the end.
+
+    exchange: handles the current request; None between requests. port: handles the next request.
+    """
+
+    __slots__ = (
+        "_body",
+        "_body_began",
+        "_body_size",
+        "_head",
+        "_held",
+        "_paused_at",
+        "_state",
+        "deadline",
+        "exchange",
+        "port",
+        "transport",
+    )  # fmt: skip
+
+    transport: asyncio.Transport
+
+    def __init__(self, port: ReceiverPort) -> None:
+        self.port = port
+        self._state = _IDLE
+        self._head: RequestHeadBuffer | None = None
+        self._body: Body | None = None
+        self._body_began = 0.0
+        self._body_size = 0
+        self._paused_at = 0.0
+        self._held = b""
+        self.exchange: ClientExchange | None = None
+        self.deadline = NO_DEADLINE
+
+    def begin(self, request: Request, rest: bytes) -> None:
+        """Begin the exchange of a request. rest: the bytes after its head."""
+        raise NotImplementedError
+
+    def refuse(self, error: GatewayError, exchange: ClientExchange | None = None) -> None:
+        """Send an error of the gateway's own. exchange: of the request; None if its head is not valid."""
+        raise NotImplementedError
+
+    def data_received(self, data: bytes) -> None:
+        """Handle bytes from the client."""
+        self.port.received.size += len(data)
+        state = self._state
+        if state is _IDLE or state is _HEAD:
+            self._read_head(data)
+        elif state is _BODY:
+            self._read_body(data)
+        elif state is _RESPONSE or state is _PIPELINED:
+            self._held += data
+            if len(self._held) > _HELD:
+                self.transport.pause_reading()
+        elif state is _TUNNEL and self.exchange is not None:
+            self.exchange.upload(data, False)
+
+    # The head
+
+    def _read_head(self, data: bytes) -> None:
+        reader = self.port.reader
+        head = self._head or RequestHeadBuffer()
+        try:
+            found = head.feed(data, reader.limits)
+            if found is None:
+                self._head = head
+                if self._state is _IDLE:
+                    self._state = _HEAD_BEGAN[self._state]
+                    self.deadline = deadline_in(self.port.timeouts.head)
+                return
+            self._head = None
+            self.begin(reader.read(found[0]), found[1])
+        except Malformed as exc:
+            self.refuse(error_responses.malformed(exc))
+
+    def _read_next(self) -> None:
+        """Read the next request from the buffered bytes: it was pipelined."""
+        if self._state is not _PIPELINED:
+            return
+        held, self._held = self._held, b""
+        self._state = _NEXT[self._state]
+        self._paused_at = 0.0
+        self.transport.resume_reading()
+        self._read_head(held)
+
+    # The body
+
+    def _read_body(self, data: bytes) -> None:
+        body, exchange = self._body, self.exchange
+        assert body is not None
+        assert exchange is not None
+        try:
+            piece = self._feed(body, data)
+        except Malformed as exc:
+            exchange.fail_upload(error_responses.malformed(exc))
+            return
+        if piece or body.done:
+            exchange.upload(piece, body.done)
+
+    def _feed(self, body: Body, data: bytes) -> bytes:
+        """Return what may be sent on of a body. If that takes long, the rest of `data` waits in the backlog."""
+        piece = body.feed(data, _STEPS)
+        if body.done:
+            self._held = body.rest
+            self._body = None
+            self._state = _REQUEST_READ[self._state]
+            self.deadline = NO_DEADLINE
+            return piece
+        self._body_size += len(piece)
+        self._body_began = self._body_began or time.monotonic()
+        self._wait_for_body()
+        if body.unread or len(data) >= _LARGE:
+            self.transport.pause_reading()
+            self.port.backlog.add(self)
+        return piece
+
+    def _wait_for_body(self) -> None:
+        """Set the deadline for more of the body: `timeouts.body`, or when the body is slower than `timeouts.body_rate`.
+
+        The time in which the client is paused does not count.
+        """
+        times = self.port.timeouts
+        deadline = time.monotonic() + times.body if times.body else NO_DEADLINE
+        if times.body_rate:
+            enough_until = max(times.body_rate_after, self._body_size / times.body_rate)
+            deadline = min(deadline, self._body_began + enough_until)
+        self.deadline = deadline
+
+    def continue_reading(self) -> None:
+        """Continue with the body, buffered input first. Called by the backlog."""
+        if self._state is not _BODY or self._paused_at or self._body is None:
+            return
+        if self._body.unread:
+            self._read_body(b"")
+        if not self._paused_at and (self._body is None or not self._body.unread):
+            self.resume_reading()
+
+    # Flow control, for exchanges
+
+    def pause_reading(self) -> None:
+        """Pause the request's body. The client's deadline does not run meanwhile."""
+        self.deadline = NO_DEADLINE
+        if self._state is not _CLOSING:
+            self._paused_at = self._paused_at or time.monotonic()
+            self.transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Resume the request's body."""
+        if self._paused_at:
+            self._body_began += time.monotonic() - self._paused_at
+            self._paused_at = 0.0
+        if self._state is _CLOSING or len(self._held) > _HELD:
+            return
+        if self._state is _BODY and self._body is not None and self._body.unread:
+            self.port.backlog.add(self)
+            return
+        self.transport.resume_reading()
+        if self._state is _BODY:
+            self._wait_for_body()
