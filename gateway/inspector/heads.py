@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from operator import attrgetter
+from typing import NamedTuple, TypeVar
 
 from gateway.http1.request_heads import Fields
 from gateway.http1.response_heads import ResponseHead
@@ -12,6 +13,8 @@ from gateway.observe.secrets import Secrets
 from gateway.observe.trace_context import read_trace_id
 from gateway.recent import Recent
 
+T = TypeVar("T", bound=Hashable)
+_get_lines = attrgetter("lines")
 _HEADS, _LINES = 512, 2048
 """Most redacted heads and header lines that are kept."""
 
@@ -36,17 +39,25 @@ class HeadMaker:
 
     def request(self, fields: Fields, found: Secrets) -> Head:
         """Return the head of a request."""
-        head = self._heads.get(fields, lambda: self._read(fields.lines))
-        found.update(head.secrets)
-        return head
+        return self._known(fields, _get_lines, found)
 
     def response(self, response: ResponseHead, found: Secrets) -> Head:
         """Return the head of a response."""
-        head = self._heads.get(response, lambda: self._read(response.lines))
-        found.update(head.secrets)
+        return self._known(response, _get_lines, found)
+
+    def sent(self, head: bytes, found: Secrets) -> Head:
+        """Return the head of a request to the cluster. head: its lines, with the empty one."""
+        return self._known(head, _split, found)
+
+    def _known(self, key: T, lines_of: Callable[[T], Sequence[bytes]], found: Secrets) -> Head:
+        head = self._heads.peek(key)
+        if head is None:
+            head = self._heads.get(key, lambda: self._read(lines_of(key)))
+        if head.secrets:
+            found.update(head.secrets)
         return head
 
-    def headers(self, lines: Iterable[bytes], found: Secrets) -> tuple[tuple[str, str], ...]:
+    def _headers(self, lines: Iterable[bytes], found: Secrets) -> tuple[tuple[str, str], ...]:
         """Return names and values of header lines."""
         known = self._lines
         headers = []
@@ -65,7 +76,11 @@ class HeadMaker:
 
     def _read(self, lines: Sequence[bytes]) -> Head:
         found = Secrets()
-        headers = self.headers(lines, found)
+        headers = self._headers(lines, found)
         agent = next((value for name, value in headers if name.lower() == "user-agent"), "")
         codings = tuple(value for name, value in headers if name.lower() == "content-encoding")
         return Head(headers, tuple(found), agent, read_trace_id(lines), codings)
+
+
+def _split(head: bytes) -> list[bytes]:
+    return head[:-4].split(b"\r\n")

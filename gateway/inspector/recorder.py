@@ -14,18 +14,21 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from gateway.config.inspector import Inspector
+from gateway.inspector.lines import Lines
 from gateway.inspector.records import ReadUsage, RecordMaker
-from gateway.inspector.store import RecordSink, StoreError
+from gateway.inspector.store import LineSink, RecordSink, StoreError
 from gateway.observe.logs import Logger
 from gateway.observe.metrics import Metrics
 from gateway.observe.record import ExchangeRecord
 from gateway.observe.redact import describe_exception
-from gateway.proxy.capture import Captured
+from gateway.proxy.capture import Captured, Passed
 
 GATHER = 0.1
 """Seconds in which exchanges are gathered, unless they are large: the thread wakes ten times a second."""
 _BATCH = 256
 """Most records that a sink gets at a time."""
+_LINES = 1024
+"""Most lines that a sink gets at a time: they are made in about 1 ms."""
 _LARGE = 4 * 1024 * 1024
 """Bytes of exchanges whose records a sink gets at a time; one exchange may be larger. No more are gathered."""
 _MANY = 2048
@@ -71,7 +74,7 @@ class Recorder:
         self._clock = clock
         keep = self._keep if settings.media == "keep" else None
         self._maker = RecordMaker(settings, os.getpid(), keep, read_usage, bodies)
-        self._queue: deque[tuple[Captured, int]] = deque()
+        self._queue: deque[tuple[Captured, int] | Passed] = deque()
         self._taken = self._done = 0  # bytes; each is written by one thread only
         self._many, self._large = min(_MANY, settings.queue // 2), min(_LARGE, settings.queue_bytes // 2)
         self._awake = self._stopping = False
@@ -121,6 +124,20 @@ class Recorder:
         if (waiting > self._large or len(queue) > self._many) and not self._gather.is_set():
             self._gather.set()
 
+    def add_passed(self, passed: Passed) -> None:
+        """See `Capture`."""
+        queue = self._queue
+        waiting = len(queue)
+        if waiting >= self.settings.queue:
+            self._metrics.record_dropped("queue")
+            return
+        queue.append(passed)
+        if not self._awake:
+            self._awake = True
+            self._wake.set()
+        if waiting >= self._many and not self._gather.is_set():
+            self._gather.set()
+
     # In the thread
 
     def _run(self) -> None:
@@ -131,21 +148,26 @@ class Recorder:
             if not self._stopping:
                 self._gather.clear()
             while self._queue:
-                self._record(self._next())
+                self._record(*self._next())
             self._awake = False
             if self._queue or self._stopping:  # an exchange that came meanwhile has not set the event
                 self._wake.set()
             self._log_faults()
         self._close()
 
-    def _next(self) -> list[ExchangeRecord]:
-        """Make the records of the next exchanges: a few hundred, or one that is large."""
+    def _next(self) -> tuple[list[ExchangeRecord], Lines | None]:
+        """Make the records and lines of the next exchanges: a few hundred, or one that is large."""
         records: list[ExchangeRecord] = []
+        passed: list[tuple[Passed, int]] = []
         total = 0
         turn = time.monotonic()
         offset = time.time() - turn
-        while self._queue and len(records) < _BATCH and total < _LARGE:
-            captured, size = self._queue.popleft()
+        while self._queue and len(records) < _BATCH and len(passed) < _LINES and total < _LARGE:
+            item = self._queue.popleft()
+            if len(item) != 2:
+                passed.append((item, len(records) + len(passed)))
+                continue
+            captured, size = item
             total += size
             try:
                 records.append(self._maker.make(captured, offset))
@@ -154,16 +176,36 @@ class Recorder:
                 self._drop("fault")
             self._done += size
             if time.monotonic() - turn > _TURN:
-                time.sleep(0 if self._gather.is_set() else _TURN)
+                self._pause()
                 turn = time.monotonic()
-        return records
+        return records, self._make_lines(passed, offset) if passed else None
 
-    def _record(self, records: list[ExchangeRecord]) -> None:
-        for sink in self._sinks if records else ():
+    def _pause(self) -> None:
+        """Let the event loop have its turn, unless the queue is half full. Python ends a turn after 1 ms anyway."""
+        settings, waiting = self.settings, self._taken - self._done
+        if len(self._queue) <= settings.queue // 2 and waiting <= settings.queue_bytes // 2:
+            time.sleep(0 if self._gather.is_set() else _TURN)
+
+    def _make_lines(self, passed: list[tuple[Passed, int]], offset: float) -> Lines | None:
+        try:
+            return self._maker.lines.make(passed, offset)
+        except Exception:
+            self._log.exception("internal error")
+            self._drop("fault", len(passed))
+            return None
+
+    def _record(self, records: list[ExchangeRecord], lines: Lines | None) -> None:
+        count = len(records) + (len(lines.lines) if lines is not None else 0)
+        for sink in self._sinks if count else ():
             try:
-                sink.add(records)
+                if lines is None:
+                    sink.add(records)
+                elif isinstance(sink, LineSink):
+                    sink.add_with_lines(records, lines)
+                else:
+                    sink.add(lines.among(records))
             except Exception as error:
-                self._failed(sink, error, len(records))
+                self._failed(sink, error, count)
 
     def _keep(self, sha256: str, media_type: str, data: bytes) -> None:
         for sink in self._sinks:

@@ -15,6 +15,8 @@ from gateway.inspector.bodies import BodyMaker
 from gateway.inspector.conversation import find_conversation, run_content
 from gateway.inspector.found_secrets import without_secrets
 from gateway.inspector.heads import Head, HeadMaker
+from gateway.inspector.line_maker import LineMaker
+from gateway.inspector.lines import NOT_RECORDED
 from gateway.observe.json_path import read_path
 from gateway.observe.media import Keep
 from gateway.observe.patterns import BadPattern, Pattern
@@ -38,7 +40,6 @@ from gateway.recent import Recent
 ReadUsage = Callable[[Delivery, bytes, bool], Usage | None]
 """Returns the usage that an agent's answer reports, and its cost. bytes: its content. bool: it may be an event stream.
 """
-_NOT_RECORDED = "Not recorded (inspector.passthrough)."
 _JSON = (("Content-Type", "application/json; charset=UTF-8"),)
 RENDERED_A_SECOND = 20
 """Most LLM calls that are rendered a second: agents call LLMs, so there are seldom more runs than that."""
@@ -48,6 +49,7 @@ class RecordMaker:
     """Makes records.
 
     worker: the process. keep: keeps the bytes of media; None if they are not kept. bodies: of runs, are recorded.
+    lines: makes those of requests that passed.
 
     Raises:
         ConfigError: a path or an expression of the settings can't be used.
@@ -68,6 +70,7 @@ class RecordMaker:
         self._second = self._rendered = 0
         self._read_usage = read_usage
         self._heads = HeadMaker(self._redactor)
+        self.lines = LineMaker(self._redactor, self._heads, worker)
         self._templates: Recent[Delivery] = Recent(256)
         """Deliveries by `id`, whose bodies are plain if the client's is."""
 
@@ -84,7 +87,7 @@ class RecordMaker:
         head = self._heads.request(captured.request.fields, found)
         if bodies is None or not self._records_bodies:
             size = captured.request.fields.length or 0
-            request = HttpMessage(head.headers, Body(size, omitted=_NOT_RECORDED))
+            request = HttpMessage(head.headers, Body(size, omitted=NOT_RECORDED))
             return self._record(captured, offset, head, found, request, self._response_line(captured, found))
         request = HttpMessage(head.headers, self._request_body(bodies, head, found))
         forwarded = self._forwarded(bodies, found)
@@ -159,7 +162,7 @@ class RecordMaker:
         bodies = captured.bodies
         if self._read_usage is None or bodies is None or bodies.delivery is None:
             return None
-        if b"oken" not in content:  # a word of all reports of usage: totalTokens, prompt_tokens, token_usage
+        if content.rfind(b"oken") < 0:  # a word of all reports of usage: totalTokens, prompt_tokens, token_usage
             return None
         return self._read_usage(bodies.delivery, content, captured.route.intent is Intent.EXECUTE_STREAM)
 
@@ -173,7 +176,7 @@ class RecordMaker:
         sent = bodies.sent
         if sent is None or not bodies.sent_head:
             return None
-        headers = self._heads.headers(bodies.sent_head[:-4].split(b"\r\n"), found)
+        headers = self._heads.sent(bodies.sent_head, found).headers
         is_plain = len(sent) == 1 and self._is_plain(bodies, sent[0])
         return HttpMessage(headers, self._bodies.make(sent, (), found, is_plain=is_plain))
 
@@ -196,7 +199,7 @@ class RecordMaker:
         if captured.head is None:
             return None
         head = self._heads.response(captured.head, found)
-        return HttpMessage(head.headers, Body(captured.head.length or 0, omitted=_NOT_RECORDED))
+        return HttpMessage(head.headers, Body(captured.head.length or 0, omitted=NOT_RECORDED))
 
     def _response(self, captured: Captured, bodies: Bodies, found: Secrets) -> HttpMessage | None:
         copy = bodies.response
@@ -213,7 +216,7 @@ class RecordMaker:
         body = bodies.relayed if answer is None else [answer.body]
         if body is None:
             return None
-        headers = () if captured.head is None else self._heads.headers(captured.head.lines, found)
+        headers = () if captured.head is None else self._heads.response(captured.head, found).headers
         if answer is not None:
             added = answer.headers.items()
             headers += tuple((name, self._redactor.header(name, value, found)) for name, value in added)

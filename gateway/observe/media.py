@@ -23,6 +23,8 @@ _SHORTEST = 64
 _ANY = 1024
 """Characters of base64 that are a medium of any type."""
 _WINDOW = 64 * 1024
+_HASHED = 1024 * 1024
+"""Bytes that are hashed at a time. `hashlib` releases Python's lock each time, and the event loop keeps it for 1 ms."""
 _BACKSLASH = ord("\\")
 _OVERLAP = 8 * _SHORTEST
 _RUN = re.compile(rb"[A-Za-z0-9+/]{%d}" % _SHORTEST)
@@ -157,15 +159,17 @@ def _measure(data: Data, start: int, end: int, kind: str, keep: Keep | None, kno
         if len(other) == len(run) and _equal(other, run):
             return measured
     digest = hashlib.sha256()
-    kept: list[bytes] = []
+    decoded = bytearray()
     length = 0
     for piece in _decoded(data, start, end):
-        digest.update(piece)
+        decoded += piece
         length += len(piece)
-        if keep is not None:
-            kept.append(piece)
+        if len(decoded) >= _HASHED and keep is None:
+            digest.update(decoded)
+            decoded.clear()
+    digest.update(decoded)
     if keep is not None:
-        keep(digest.hexdigest(), kind, b"".join(kept))
+        keep(digest.hexdigest(), kind, bytes(decoded))
     measured = b"length=%d sha256=%b" % (length, digest.hexdigest().encode("ascii"))
     if len(run) > _WINDOW:
         known.append((run, measured))

@@ -76,6 +76,8 @@ class ResponseCopy(BodyCopy):
         """Return the body without its content coding; b"" if it is not whole, or can't be decoded. It may take long."""
         if self.head is None or not self.is_whole:
             return b""
+        if self.is_small and len(self.pieces) == 1:
+            return self.pieces[0]
         return content_coding.whole_content(self.head, self.body(), self.limit)
 
 

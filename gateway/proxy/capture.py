@@ -8,12 +8,18 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from gateway.errors import GatewayError
-from gateway.http1.request_heads import Request
+from gateway.http1.request_heads import Fields, Request
 from gateway.http1.response_heads import ResponseHead
 from gateway.observe.record import Delivery, TraceContext
 from gateway.ports import Answer, Steps
 from gateway.proxy.body_copy import BodyCopy, ResponseCopy
 from gateway.proxy.routes import Route
+
+Passed = tuple[Fields, bytes, bytes, int, int, str, float, float, float, int, ResponseHead | None]
+"""A request that passed unchanged, whose bodies are not recorded. A tuple, because there are so many.
+
+fields, method, target, minor version; connection, client; started, answered_at, ended; status; head. As in `Captured`.
+"""
 
 
 class Bodies(Struct, gc=False):
@@ -46,7 +52,7 @@ class Bodies(Struct, gc=False):
         request, response = self.request, self.response
         held = len(request) if isinstance(request, bytes) else request.held
         if self.sent is not None:
-            held += sum(map(len, self.sent))
+            held += len(self.sent[0]) if len(self.sent) == 1 else sum(map(len, self.sent))
         if self.relayed is not None:
             held += sum(map(len, self.relayed))
         return held if response is None else held + response.held
@@ -91,3 +97,6 @@ class Capture(Protocol):
 
     def add(self, captured: Captured) -> None:
         """Take an exchange. It never waits and never fails."""
+
+    def add_passed(self, passed: Passed) -> None:
+        """Take a request that passed. It never waits and never fails."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import zlib
 from collections.abc import Sequence
+from functools import lru_cache
 
 from gateway.errors import BodyTooLarge, GatewayError, InvalidInput, Problem, UnsupportedEncoding
 from gateway.http1.bodies import Chunked
@@ -85,11 +86,10 @@ def whole_content(head: ResponseHead, body: bytes, limit: int) -> bytes:
         return b""
 
 
-def response_codings(head: ResponseHead) -> list[str]:
+@lru_cache(256)
+def response_codings(head: ResponseHead) -> tuple[str, ...]:
     """Return the values of a response's Content-Encoding fields."""
-    if b"content-encoding" not in head.raw.lower():
-        return []
-    return [value.decode("latin-1") for name, value in head.pairs() if name.lower() == b"content-encoding"]
+    return tuple(value.decode("latin-1") for name, value in head.pairs() if name.lower() == b"content-encoding")
 
 
 def _codings(encodings: Sequence[str]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gateway.http1.response_heads import ResponseHead
 from gateway.proxy.body_copy import BodyCopy, ResponseCopy
-from gateway.proxy.capture import Bodies, Captured
+from gateway.proxy.capture import Bodies, Captured, Passed
 from gateway.proxy.exchange import Exchange
 from gateway.proxy.memory_read import MemoryRead
 from gateway.proxy.memory_search import MemorySearch
@@ -47,6 +47,10 @@ class _Copied(Exchange):
         if self.status != 101:
             self._copies[1].add(piece, complete)
         super().on_body(piece, complete)
+
+    def passed(self, now: float) -> Passed | None:
+        """See `Exchange`."""
+        return None
 
     def captured(self, now: float) -> Captured:
         """See `Exchange`."""

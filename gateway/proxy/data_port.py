@@ -100,5 +100,11 @@ class DataPort:
             exchange.ticket.leave()
         self.lifecycle.exchange_finished()
         self.log.finished(exchange)
-        if self.capture is not None and (exchange.is_recorded if exchange.reads_body else self.capture.passthrough):
-            self.capture.add(exchange.captured(time.monotonic()))
+        capture = self.capture
+        if capture is not None and (exchange.is_recorded if exchange.reads_body else capture.passthrough):
+            now = time.monotonic()
+            passed = exchange.passed(now)
+            if passed is not None:
+                capture.add_passed(passed)
+            else:
+                capture.add(exchange.captured(now))

@@ -15,14 +15,15 @@ from gateway.http1.state import EXCHANGE, ExchangeEvent
 from gateway.ports import Answer
 from gateway.proxy import error_responses
 from gateway.proxy.body_copy import BodyCopy, ResponseCopy
-from gateway.proxy.capture import Capture, Captured
+from gateway.proxy.capture import Capture, Captured, Passed
 from gateway.proxy.dispatch import Dispatcher
 from gateway.proxy.relay import Relay, RelayPort
-from gateway.proxy.routes import WRITES
+from gateway.proxy.routes import WRITES, Intent
 
 # Module constants, because an attribute of an Enum takes four times as long to look up.
 _WAITING, _SENT, _ANSWERED, _TUNNEL, _ = state.Exchange
 _FINISH = EXCHANGE.on(ExchangeEvent.FINISH)
+_PASSTHROUGH = Intent.PASSTHROUGH
 
 
 class ExchangePort(RelayPort, Protocol):
@@ -133,6 +134,25 @@ class Exchange(Relay):
         self._state = _FINISH[self._state]
         self.outbound.abandon()
         self._port.finished(self)
+
+    def passed(self, now: float) -> Passed | None:
+        """Return what the recorder gets of this exchange, which ends now; None if `captured` has more."""
+        if self.route.intent is not _PASSTHROUGH or self.error is not None or self._id:
+            return None
+        request, client = self.request, self.client
+        return (
+            request.fields,
+            request.method,
+            request.target,
+            request.minor,
+            client.number,
+            client.peer,
+            self.started,
+            self.answered_at,
+            now,
+            self.status,
+            self.head,
+        )
 
     def captured(self, now: float) -> Captured:
         """Return what the recorder gets of this exchange, which ends now."""

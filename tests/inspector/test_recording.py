@@ -324,6 +324,19 @@ async def test_requests_of_a_connection_have_its_number(start_gateway: StartGate
     assert len({first.id, second.id, other.id}) == 3
 
 
+async def test_lines_and_runs_keep_their_order(start_gateway: StartGateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorder, "GATHER", 3600.0)
+    sink = MemorySink()
+    async with RecordingUpstream() as upstream:
+        gateway = await start_gateway(upstream.url, UseCase(), ON, sinks=sink)
+        for request in (GET, post(b"{}", EXECUTE), GET, GET, post(b"{}", STREAM)):
+            await send_request(gateway.data_port, request)
+        await gateway.stop()
+    intents = [record.intent for record in sink.records]
+    assert intents == ["passthrough", "execute", "passthrough", "passthrough", "execute_stream"]
+    assert len({record.id for record in sink.records}) == 5
+
+
 class Stall:
     """Makes a sink wait until it is let go."""
 

@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from gateway.observe.record import Body, ExchangeRecord, HttpMessage, Step
+from gateway.observe.record import Body, Delivery, ExchangeRecord, HttpMessage, RecordedError, Step, TraceContext, Usage
 
 _ENCODER = msgspec.msgpack.Encoder()
 
 
-class Content(Struct, frozen=True, omit_defaults=True):
+class Content(Struct, frozen=True, array_like=True, gc=False):
     """What a `Row` leaves out of a record."""
 
     request: HttpMessage = HttpMessage()
@@ -25,7 +25,33 @@ class Content(Struct, frozen=True, omit_defaults=True):
     guardrails: tuple[dict[str, Any], ...] = ()
 
 
-_HEAD = msgspec.msgpack.Decoder(ExchangeRecord)
+class _Head(Struct, frozen=True, array_like=True, gc=False):
+    """What a `Row` shows of a record: by position, so that no names are stored. sizes: of the messages in `Content`."""
+
+    id: str
+    started: float
+    seconds: float
+    method: str
+    target: str
+    intent: str
+    status: int
+    worker: int
+    connection: int
+    client: str
+    user_agent: str
+    agent_id: str
+    waited: float | None
+    delivery: Delivery | None
+    error: RecordedError | None
+    usage: Usage | None
+    conversation: str
+    trace_id: str
+    trace: TraceContext | None
+    protocol: str
+    sizes: tuple[int, int | None, int | None, int | None]
+
+
+_HEAD = msgspec.msgpack.Decoder(_Head)
 _CONTENT = msgspec.msgpack.Decoder(Content)
 
 
@@ -33,18 +59,18 @@ def without_content(record: ExchangeRecord) -> ExchangeRecord:
     """Return the record without headers, texts of bodies, and steps."""
     return msgspec.structs.replace(
         record,
-        request=_size_only(record.request),
-        forwarded=record.forwarded and _size_only(record.forwarded),
+        request=_size_only(record.request.body.size),
+        forwarded=record.forwarded and _size_only(record.forwarded.body.size),
         rendered="",
-        response=record.response and _size_only(record.response),
-        answered=record.answered and _size_only(record.answered),
+        response=record.response and _size_only(record.response.body.size),
+        answered=record.answered and _size_only(record.answered.body.size),
         steps=(),
         guardrails=(),
     )
 
 
-def _size_only(message: HttpMessage) -> HttpMessage:
-    return HttpMessage(body=Body(message.body.size))
+def _size_only(size: int) -> HttpMessage:
+    return HttpMessage(body=Body(size))
 
 
 def encode(record: ExchangeRecord) -> tuple[bytes, bytes]:
@@ -53,21 +79,47 @@ def encode(record: ExchangeRecord) -> tuple[bytes, bytes]:
     Raises:
         UnicodeEncodeError: a text has a surrogate; see `without_surrogates`.
     """
-    content = Content(
-        record.request,
-        record.forwarded,
-        record.rendered,
-        record.response,
-        record.answered,
-        record.steps,
-        record.guardrails,
+    request, forwarded, response, answered = record.request, record.forwarded, record.response, record.answered
+    head = _Head(  # by position, because names take longer
+        record.id,
+        record.started,
+        record.seconds,
+        record.method,
+        record.target,
+        record.intent,
+        record.status,
+        record.worker,
+        record.connection,
+        record.client,
+        record.user_agent,
+        record.agent_id,
+        record.waited,
+        record.delivery,
+        record.error,
+        record.usage,
+        record.conversation,
+        record.trace_id,
+        record.trace,
+        record.protocol,
+        (
+            request.body.size,
+            None if forwarded is None else forwarded.body.size,
+            None if response is None else response.body.size,
+            None if answered is None else answered.body.size,
+        ),
     )
-    return _ENCODER.encode(without_content(record)), _ENCODER.encode(content)
+    content = Content(request, forwarded, record.rendered, response, answered, record.steps, record.guardrails)
+    return _ENCODER.encode(head), _ENCODER.encode(content)
 
 
 def decode_head(data: bytes) -> ExchangeRecord:
     """Return the record of a `Row`. Raises msgspec.DecodeError."""
-    return _HEAD.decode(data)
+    head = msgspec.structs.asdict(_HEAD.decode(data))
+    request, *others = head.pop("sizes")
+    forwarded, response, answered = (None if size is None else _size_only(size) for size in others)
+    return ExchangeRecord(
+        **head, request=_size_only(request), forwarded=forwarded, response=response, answered=answered
+    )
 
 
 def decode_content(data: bytes) -> Content:

@@ -18,15 +18,18 @@ from typing import Any
 import msgspec
 
 from gateway.config.inspector import SqliteExchanges
+from gateway.inspector.lines import Lines
 from gateway.inspector.store import Filter, Row, StoreError
+from gateway.inspector.stores import sqlite_lines
 from gateway.inspector.stores import sqlite_retention as retention
 from gateway.inspector.stores import sqlite_views as views
 from gateway.inspector.stores import sqlite_words as words
-from gateway.inspector.stores.encoding import decode_content, decode_head, encode, join, without_surrogates
+from gateway.inspector.stores.encoding import decode_content, decode_head, join
 from gateway.inspector.stores.media_files import MediaFiles
+from gateway.inspector.stores.sqlite_batch import Batch
 from gateway.inspector.stores.sqlite_files import RecordFiles, RecordReader
 from gateway.inspector.stores.sqlite_filter import condition
-from gateway.inspector.stores.sqlite_tables import DATABASE, columns, insert, open_database
+from gateway.inspector.stores.sqlite_tables import DATABASE, open_database
 from gateway.observe.record import ExchangeRecord
 from gateway.storage.paths import UnusableFile, expand, state_directory
 from gateway.storage.sqlite import ForeignFile, error_code, transaction
@@ -62,29 +65,20 @@ class SqliteStore:
 
     def add(self, records: Sequence[ExchangeRecord]) -> None:
         """Store the records in one transaction."""
-        parts: list[bytes] = []
-        rows, place = [], 0
-        for record in records:
-            try:
-                head, content = encode(record)
-            except UnicodeEncodeError:
-                record = without_surrogates(record)
-                head, content = encode(record)
-            parts += (head, content)
-            size = len(head) + len(content)
-            rows.append((columns(record), place, len(head), size))
-            place += size
-        if not rows:
+        self._add(Batch(records, None))
+
+    def add_with_lines(self, records: Sequence[ExchangeRecord], lines: Lines) -> None:
+        """Store records and lines in one transaction."""
+        self._add(Batch(records, lines))
+
+    def _add(self, batch: Batch) -> None:
+        if not batch.data:
             return
         with self._writer.use() as connection:
             with transaction(connection, "IMMEDIATE"):
-                file, start, new = self._files.append(connection, parts, self._clock())
-                insert(connection, [(*row, file, start + place, head, size) for row, place, head, size in rows])
-                connection.execute(
-                    "UPDATE files SET bytes = ?, last = (SELECT max(position) FROM exchanges) WHERE number = ?",
-                    (start + place, file),
-                )
-            if new:
+                file, start, is_new = self._files.append(connection, batch.data, self._clock())
+                batch.insert(connection, file, start)
+            if is_new:
                 retention.shrink(connection, self._files, self._settings.bytes)
 
     def keep_medium(self, sha256: str, media_type: str, data: bytes) -> None:
@@ -102,12 +96,13 @@ class SqliteStore:
 
     def _find(self, wanted: Filter, sign: str, position: int, direction: str, limit: int) -> list[Row]:
         where, values, query = condition(wanted)
+        newest_first = direction == "DESC"
         position = min(position, _NEWEST)
         if query:
             self._index_for_search()
-        with self._reader.use() as connection, transaction(connection, "DEFERRED"):
+        reader = RecordReader(self._files)
+        with self._reader.use() as connection, transaction(connection, "DEFERRED"), reader:
             if query:
-                newest_first = direction == "DESC"
                 found = words.search(connection, query, (sign, position), where, values, newest_first, limit)
             else:
                 found = connection.execute(
@@ -115,9 +110,12 @@ class SqliteStore:
                     f" ORDER BY position {direction} LIMIT ?",
                     (position, *values, limit),
                 ).fetchall()
-        with _file_errors(self.directory), RecordReader(self._files) as reader:
+            end = found[-1][0] if found and len(found) == limit else _NEWEST if sign == ">" else 0
+            after, before = sorted((position, end))
+            lines = sqlite_lines.find(connection, reader, wanted, after, before, limit, newest_first)
             heads = [(number, reader.read(*where_)) for number, *where_ in found]
         rows = [Row(number, _decode(decode_head, head, number)) for number, head in heads if head is not None]
+        rows = sorted((*rows, *lines), key=lambda row: row.position, reverse=newest_first)[:limit]
         if len(self._positions) > _POSITIONS:
             self._positions.clear()
         self._positions.update((row.record.id, row.position) for row in rows)
@@ -149,7 +147,10 @@ class SqliteStore:
         if not id.isascii():
             return None
         found = "SELECT position, file, place, head, size FROM exchanges WHERE id = ?"
-        with self._reader.use() as connection:
+        with self._reader.use() as connection, RecordReader(self._files) as reader:
+            line = sqlite_lines.get(connection, reader, id)
+            if line is not None:
+                return line
             row = connection.execute(f"{found} AND position = ?", (id, self._positions.get(id))).fetchone()
             if row is None:
                 row = connection.execute(f"{found} ORDER BY position DESC LIMIT 1", (id,)).fetchone()
@@ -173,8 +174,8 @@ class SqliteStore:
         Raises:
             InvalidFilter: the field has no values to choose from.
         """
-        with self._reader.use() as connection:
-            return views.values(connection, field, limit)
+        with self._reader.use() as connection, RecordReader(self._files) as reader:
+            return views.values(connection, field, limit, sqlite_lines.count(connection, reader, field))
 
     def adoption(self, since: float, bucket_seconds: float) -> list[dict[str, Any]]:
         """Return how each agent was run, by time."""

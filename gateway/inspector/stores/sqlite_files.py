@@ -30,7 +30,7 @@ class RecordFiles:
         self._begun = 0.0
         self._size = 0
 
-    def append(self, connection: sqlite3.Connection, parts: Sequence[bytes], now: float) -> tuple[int, int, bool]:
+    def append(self, connection: sqlite3.Connection, data: bytes, now: float) -> tuple[int, int, bool]:
         """Append bytes, within a transaction. Return the file's number, where they begin, and whether it is a new file.
 
         Raises:
@@ -40,7 +40,6 @@ class RecordFiles:
         if new:
             self._begin(connection, now)
         place = os.lseek(self._descriptor, 0, os.SEEK_END)
-        data = b"".join(parts)
         written = os.write(self._descriptor, data)
         while written < len(data):
             written += os.write(self._descriptor, data[written:])

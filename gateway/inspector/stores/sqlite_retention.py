@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 
 from gateway.inspector.stores.sqlite_files import RecordFiles
+from gateway.inspector.stores.sqlite_tables import newest
 from gateway.inspector.stores.sqlite_words import drop_indexes
 from gateway.storage.sqlite import empty_log, read_pragma, transaction
 
@@ -15,10 +16,13 @@ _FREE = 8
 def delete_before(connection: sqlite3.Connection, files: RecordFiles, started: float) -> None:
     """Delete the exchanges that started before a time, up to the first that did not."""
     with transaction(connection, "IMMEDIATE"):
-        row = connection.execute(
-            "SELECT position FROM exchanges WHERE started >= ? ORDER BY position LIMIT 1", (started,)
+        [kept] = connection.execute(
+            """SELECT min(first) FROM (
+                SELECT min(position) AS first FROM exchanges WHERE started >= ?
+                UNION ALL SELECT min(first) FROM lines WHERE started >= ?)""",
+            (started, started),
         ).fetchone()
-        last = row[0] - 1 if row else _newest(connection)
+        last = kept - 1 if kept is not None else newest(connection)
         unused = _delete(connection, last)
     files.delete(unused)
 
@@ -48,7 +52,7 @@ def used_bytes(connection: sqlite3.Connection) -> int:
 def clear(connection: sqlite3.Connection, files: RecordFiles) -> None:
     """Delete all exchanges, and give their space back."""
     with transaction(connection, "IMMEDIATE"):
-        unused = _delete(connection, _newest(connection))
+        unused = _delete(connection, newest(connection))
     files.delete(unused)
     give_back(connection, all_pages=True)
 
@@ -68,13 +72,10 @@ def give_back(connection: sqlite3.Connection, all_pages: bool = False) -> None:
         empty_log(connection)
 
 
-def _newest(connection: sqlite3.Connection) -> int:
-    return int(connection.execute("SELECT coalesce(max(position), 0) FROM exchanges").fetchone()[0])
-
-
 def _delete(connection: sqlite3.Connection, last: int) -> list[int]:
     """Delete the rows up to a position. Return the files in which no row is left."""
     connection.execute("DELETE FROM exchanges WHERE position <= ?", (last,))
+    connection.execute("DELETE FROM lines WHERE last <= ?", (last,))
     drop_indexes(connection, last)
     unused = [number for (number,) in connection.execute("SELECT number FROM files WHERE last <= ?", (last,))]
     connection.execute("DELETE FROM files WHERE last <= ?", (last,))

@@ -4,7 +4,9 @@
 all. A search by id or by a filter reads the table from its newest row on: with rows this small that takes less than
 50 ms for 100,000. An index of ids, which are random, would cost `add` more than all the rest: nearly a page for a row.
 ``files`` has the files of records, with the position of the last one in each. ``words`` has the full-text indexes, one
-for a range of positions; ``words_1`` and so on are the indexes themselves.
+for a range of positions; ``words_1`` and so on are the indexes themselves. ``lines`` says where many requests that
+passed are together, from the position ``first`` to ``last``; id: of the first; started: of the latest. Both tables take
+their positions from the sequence of ``exchanges``.
 """
 
 from __future__ import annotations
@@ -39,6 +41,13 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             number INTEGER PRIMARY KEY AUTOINCREMENT, begun REAL NOT NULL, bytes INTEGER NOT NULL, last INTEGER NOT NULL
             )""",
     ),
+    (
+        """CREATE TABLE lines (
+            last INTEGER PRIMARY KEY, first INTEGER NOT NULL, id INTEGER NOT NULL, started REAL NOT NULL,
+            file INTEGER NOT NULL, place INTEGER NOT NULL, size INTEGER NOT NULL)""",
+        """INSERT INTO sqlite_sequence SELECT 'exchanges', 0
+            WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = 'exchanges')""",
+    ),
 )
 """See `Format`. form: of the migration view, see `form_of`. notices, problems: codes, each between two spaces."""
 
@@ -54,7 +63,7 @@ _NO_DELIVERY = Delivery()
 
 _ROWS = 50
 """Rows of one INSERT. SQLite before 3.32 takes 999 values (https://www.sqlite.org/limits.html)."""
-_VALUES = f"(NULL{', ?' * 19})"
+_VALUES = f"(?{', ?' * 19})"
 INSERT = f"INSERT INTO exchanges VALUES {_VALUES}"
 _INSERT_MANY = f"INSERT INTO exchanges VALUES {', '.join([_VALUES] * _ROWS)}"
 
@@ -65,7 +74,7 @@ def open_database(directory: Path) -> sqlite3.Connection:
 
 
 def insert(connection: sqlite3.Connection, rows: Sequence[tuple[object, ...]]) -> None:
-    """Insert rows of ``exchanges``, from ``id`` to ``size``.
+    """Insert rows of ``exchanges``.
 
     Most rows are inserted by statements of `_ROWS` rows, because Python changes threads around each statement.
     """
@@ -73,6 +82,16 @@ def insert(connection: sqlite3.Connection, rows: Sequence[tuple[object, ...]]) -
     for start in range(0, whole, _ROWS):
         connection.execute(_INSERT_MANY, list(chain.from_iterable(rows[start : start + _ROWS])))
     connection.executemany(INSERT, rows[whole:])
+
+
+def newest(connection: sqlite3.Connection) -> int:
+    """Return the last position that was given; 0 for none."""
+    return int(connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'exchanges'").fetchone()[0])
+
+
+def set_newest(connection: sqlite3.Connection, position: int) -> None:
+    """Note the last position that was given, within the transaction that uses it."""
+    connection.execute("UPDATE sqlite_sequence SET seq = ? WHERE name = 'exchanges'", (position,))
 
 
 def columns(record: ExchangeRecord) -> tuple[object, ...]:

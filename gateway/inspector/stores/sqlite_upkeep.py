@@ -9,6 +9,7 @@ import threading
 from collections.abc import Sequence
 
 from gateway.config.inspector import Inspector, SqliteExchanges
+from gateway.inspector.lines import Lines
 from gateway.inspector.store import StoreError
 from gateway.inspector.stores.sqlite import SqliteStore
 from gateway.observe.logs import Logger
@@ -43,6 +44,11 @@ class RecordingStore(SqliteStore):
         """Store the records in one transaction."""
         self._added += len(records)
         super().add(records)
+
+    def add_with_lines(self, records: Sequence[ExchangeRecord], lines: Lines) -> None:
+        """Store records and lines in one transaction. Lines have no text to index."""
+        self._added += len(records)
+        super().add_with_lines(records, lines)
 
     def close(self) -> None:
         """End the upkeep after the step that it is in, and close the files."""

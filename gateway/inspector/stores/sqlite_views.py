@@ -22,8 +22,8 @@ _LATEST = "(SELECT * FROM exchanges ORDER BY position DESC LIMIT 20000)"
 _FORMS = ("legacy", "unified", "native", "refused")
 
 
-def values(connection: sqlite3.Connection, field: str, limit: int) -> list[str]:
-    """Return the values of a field among the latest exchanges, the most frequent first.
+def values(connection: sqlite3.Connection, field: str, limit: int, passed: Counter[str]) -> list[str]:
+    """Return the values of a field among the latest exchanges, the most frequent first. passed: those of lines.
 
     Raises:
         InvalidFilter: it has none to choose from.
@@ -33,11 +33,11 @@ def values(connection: sqlite3.Connection, field: str, limit: int) -> list[str]:
     if field not in _VALUES:
         raise InvalidFilter(field, f"is not one of {', '.join((*_VALUES, 'notice'))}, which have values to choose from")
     rows = connection.execute(
-        f"""SELECT {_VALUES[field]} AS value FROM {_LATEST}
-        WHERE value != '' GROUP BY 1 ORDER BY count(*) DESC, 1 LIMIT ?""",
-        (limit,),
+        f"""SELECT {_VALUES[field]} AS value, count(*) FROM {_LATEST}
+        WHERE value != '' GROUP BY 1"""
     )
-    return [str(value) for (value,) in rows]
+    counts = passed + Counter({str(value): count for value, count in rows})
+    return sorted(counts, key=lambda value: (-counts[value], value))[:limit]
 
 
 def _codes(connection: sqlite3.Connection, limit: int) -> list[str]:

@@ -1,0 +1,71 @@
+"""Makes `Lines`, redacted, from what the data port left of requests that passed. It runs in the recorder's thread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from random import getrandbits
+
+from gateway.http1.request_heads import Fields
+from gateway.http1.response_heads import ResponseHead
+from gateway.inspector.heads import HeadMaker
+from gateway.inspector.lines import Line, LineHead, Lines, RequestHead
+from gateway.observe.redaction import Redactor
+from gateway.observe.secrets import Secrets
+from gateway.proxy.capture import Passed
+
+
+class LineMaker:
+    """Makes lines. worker: the process."""
+
+    def __init__(self, redactor: Redactor, heads: HeadMaker, worker: int) -> None:
+        self._redactor = redactor
+        self._heads = heads
+        self._worker = worker
+
+    def make(self, passed: Iterable[tuple[Passed, int]], offset: float) -> Lines:
+        """Return the lines of requests, given with their places.
+
+        offset: seconds from `time.monotonic` to the time since the epoch.
+        """
+        tables = _Tables(self._heads)
+        requests, responses, secrets = tables.requests, tables.responses, tables.secrets
+        has_rules = self._redactor.has_rules
+        lines: list[Line] = []
+        for request, place in passed:
+            fields, method, target, minor, connection, client, started, answered_at, ended, status, head = request
+            asked = requests[fields] if fields in requests else tables.add_request(fields)
+            came = responses[head] if head in responses else tables.add_response(head)
+            if has_rules or secrets[asked] or b"?" in target:
+                found = Secrets(secrets[asked])
+                path = found.hide(self._redactor.target(target, found))
+            else:
+                path = target.decode("utf-8", "replace")
+            times = started, answered_at, ended
+            lines.append((*times, status, connection, client, method.decode("ascii"), minor, path, asked, came, place))
+        return Lines(getrandbits(62), offset, self._worker, tables.asked, tables.came, lines)
+
+
+class _Tables:
+    """The heads of some lines, by index. secrets: of each request's head."""
+
+    def __init__(self, heads: HeadMaker) -> None:
+        self._heads = heads
+        self.requests: dict[Fields, int] = {}
+        self.responses: dict[ResponseHead | None, int] = {None: -1}
+        self.asked: list[RequestHead] = []
+        self.came: list[LineHead] = []
+        self.secrets: list[tuple[str, ...]] = []
+
+    def add_request(self, fields: Fields) -> int:
+        head = self._heads.request(fields, Secrets())
+        self.requests[fields] = index = len(self.asked)
+        self.asked.append(RequestHead(head.headers, fields.length or 0, head.user_agent, head.trace_id))
+        self.secrets.append(head.secrets)
+        return index
+
+    def add_response(self, response: ResponseHead | None) -> int:
+        assert response is not None
+        head = self._heads.response(response, Secrets())
+        self.responses[response] = index = len(self.came)
+        self.came.append(LineHead(head.headers, response.length or 0))
+        return index

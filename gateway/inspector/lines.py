@@ -1,0 +1,87 @@
+"""Requests that passed unchanged, whose bodies are not recorded: many together, redacted, in little space."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from gateway.observe.record import Body, ExchangeRecord, HttpMessage
+from gateway.proxy.routes import Intent
+
+Line = tuple[float, float, float, int, int, str, str, int, str, int, int, int]
+"""started, answered_at, ended; status; connection, client; method, minor version, target; indexes of the heads; place.
+
+As in `gateway.proxy.capture.Passed`. target: redacted. The index of the response's head is -1 without one. place: among
+all exchanges that were recorded together.
+"""
+INTENT = Intent.PASSTHROUGH.value
+NOT_RECORDED = "Not recorded (inspector.passthrough)."
+
+
+class RequestHead(Struct, frozen=True, array_like=True):
+    """What requests have in common. size: of the body, 0 if it is not known."""
+
+    headers: tuple[tuple[str, str], ...]
+    size: int
+    user_agent: str
+    trace_id: str
+
+
+class LineHead(Struct, frozen=True, array_like=True):
+    """What responses have in common. size: of the body, 0 if it is not known."""
+
+    headers: tuple[tuple[str, str], ...]
+    size: int
+
+
+class Lines(Struct, frozen=True, array_like=True):
+    """Requests that passed, in their order.
+
+    id: of the first, as a number of 62 bits; that of each other one is greater by one. offset: seconds from the lines'
+    times to the time since the epoch. worker: see `ExchangeRecord`.
+    """
+
+    id: int
+    offset: float
+    worker: int
+    requests: Sequence[RequestHead]
+    responses: Sequence[LineHead]
+    lines: Sequence[Line]
+
+    def record(self, index: int) -> ExchangeRecord:
+        """Return the record of a line."""
+        started, answered_at, ended, status, connection, client, method, minor, target, asked, came, _ = self.lines[
+            index
+        ]
+        request = self.requests[asked]
+        response = self.responses[came] if came >= 0 else None
+        return ExchangeRecord(
+            f"{self.id + index:016x}",
+            self.offset + started,
+            ended - started,
+            method,
+            target,
+            INTENT,
+            status,
+            self.worker,
+            connection,
+            client,
+            request.user_agent,
+            waited=answered_at - started if answered_at else None,
+            trace_id=request.trace_id,
+            request=_message(request),
+            response=None if response is None else _message(response),
+            protocol="HTTP/1.1" if minor else "HTTP/1.0",
+        )
+
+    def among(self, records: Sequence[ExchangeRecord]) -> list[ExchangeRecord]:
+        """Return the records of all lines, each at its place, and the other records in between."""
+        at = {line[-1]: index for index, line in enumerate(self.lines)}
+        others = iter(records)
+        places = range(len(at) + len(records))
+        return [self.record(at[place]) if place in at else next(others) for place in places]
+
+
+def _message(head: RequestHead | LineHead) -> HttpMessage:
+    return HttpMessage(head.headers, Body(head.size, omitted=NOT_RECORDED))
