@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from gateway.observe.traffic_metrics import Lookups
@@ -13,6 +14,15 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 Load = Callable[["V | None"], Awaitable[V]]
 """Loads a value, given the previous one."""
+
+
+@dataclass(slots=True)
+class _Entry(Generic[V]):
+    """A cached value. refresh_at: from when on `peek` asks a caller to call `get`, which loads it again."""
+
+    value: V
+    expires: float
+    refresh_at: float
 
 
 class SharedCache(Generic[K, V]):
@@ -36,11 +46,12 @@ class SharedCache(Generic[K, V]):
     ) -> None:
         self._ttl = ttl
         self._half_ttl = ttl / 2
+        self._next_refresh = ttl / 8
         self._keep = keep
         self._max_entries = max_entries
         self._clock = clock
         self._counts = counts or Lookups()
-        self._entries: OrderedDict[K, tuple[float, V]] = OrderedDict()
+        self._entries: OrderedDict[K, _Entry[V]] = OrderedDict()
         self._shared_tasks: dict[K, asyncio.Task[V]] = {}
         self._running: set[asyncio.Task[V]] = set()
 
@@ -50,26 +61,31 @@ class SharedCache(Generic[K, V]):
     async def get(self, key: K, load: Load[V]) -> V:
         """Return the cached value of `key`, or the result of `load`; raise what `load` raises."""
         entry = self._entries.get(key)
-        left = entry[0] - self._clock() if entry is not None else 0.0
+        left = entry.expires - self._clock() if entry is not None else 0.0
         if entry is None or left <= 0:
             return await asyncio.shield(self._start(key, load))
         if left <= self._half_ttl:
             self._start(key, load)
         self._entries.move_to_end(key)
         self._counts.cached += 1
-        return entry[1]
+        return entry.value
 
     def peek(self, key: K) -> V | None:
-        """Return the cached value of `key`; None if there is none, or if `get` must be called to load it again."""
+        """Return the cached value of `key`; None if there is none, or if this caller must call `get` to load it again.
+
+        While no load runs, one caller in each eighth of `ttl` is asked to do so; the others get the value.
+        """
         entry = self._entries.get(key)
         if entry is None:
             return None
-        expires, value = entry
-        left = expires - self._clock()
-        if left > self._half_ttl or (left > 0 and key in self._shared_tasks):
-            self._counts.cached += 1
-            return value
-        return None
+        now = self._clock()
+        if now >= entry.expires:
+            return None
+        if now >= entry.refresh_at and key not in self._shared_tasks:
+            entry.refresh_at = now + self._next_refresh
+            return None
+        self._counts.cached += 1
+        return entry.value
 
     def drop(self, matches: Callable[[K, V | None], bool]) -> None:
         """Drop every value for which `matches(key, value)` is true; for a running load, `value` is None.
@@ -77,7 +93,7 @@ class SharedCache(Generic[K, V]):
         A running load may have read what was just overwritten. Its current callers still get its value, but the value
         is not cached, and the next caller starts a new load.
         """
-        for key in [key for key, (_, value) in self._entries.items() if matches(key, value)]:
+        for key in [key for key, entry in self._entries.items() if matches(key, entry.value)]:
             del self._entries[key]
         for key in [key for key in self._shared_tasks if matches(key, None)]:
             del self._shared_tasks[key]
@@ -100,7 +116,7 @@ class SharedCache(Generic[K, V]):
         task = asyncio.current_task()
         previous = self._entries.get(key)
         try:
-            value = await load(previous[1] if previous is not None else None)
+            value = await load(previous.value if previous is not None else None)
             self._counts.read += 1
             if self._shared_tasks.get(key) is task:
                 self._store(key, value)
@@ -114,9 +130,9 @@ class SharedCache(Generic[K, V]):
 
     def _store(self, key: K, value: V) -> None:
         now = self._clock()
-        for old in [old for old, (expires, _) in self._entries.items() if expires + self._keep <= now]:
+        for old in [old for old, entry in self._entries.items() if entry.expires + self._keep <= now]:
             del self._entries[old]
-        self._entries[key] = (now + self._ttl, value)
+        self._entries[key] = _Entry(value, now + self._ttl, now + self._half_ttl)
         self._entries.move_to_end(key)
         while len(self._entries) > self._max_entries:
             self._entries.popitem(last=False)

@@ -152,7 +152,7 @@ async def test_headers_that_are_no_credentials_do_not_matter(build: Build, clust
 async def test_no_secret_is_kept_in_the_cache(build: Build) -> None:
     resolver = build()
     await resolver.profile(AGENT, ALICE)
-    profiles = [agent.profile for _, agent in resolver._agents._entries.values()]
+    profiles = [entry.value.profile for entry in resolver._agents._entries.values()]
     cached = repr([profiles, *(vars(part) for part in (resolver, resolver._agents, resolver._clusters))])
     assert "conv-b" in cached
     assert "YWxpY2U6" not in cached
