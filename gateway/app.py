@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import ssl
 import time
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 
 from aiohttp import web
 
@@ -283,11 +283,18 @@ def check(settings: Settings, log: Logger) -> None:
     from gateway.memory.stores.registry import check_store
     from gateway.policy.policies import check_policies
 
-    check_rules(settings)
-    check_policies(settings)
     problems = [*check_store(settings.memory), *check_sinks(settings.inspector), *check_telemetry(settings)]
+    parts: tuple[Callable[[], object], ...] = (
+        lambda: check_rules(settings),
+        lambda: check_policies(settings),
+        lambda: make_redactor(settings.inspector),
+        lambda: on_data_port(settings.listen.tls, log),
+        lambda: to_cluster(settings.upstream.tls, log),
+    )
+    for check_part in parts:
+        try:
+            check_part()
+        except ConfigError as error:
+            problems += error.problems
     if problems:
         raise ConfigError(problems)
-    make_redactor(settings.inspector)
-    on_data_port(settings.listen.tls, log)
-    to_cluster(settings.upstream.tls, log)

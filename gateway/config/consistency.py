@@ -3,54 +3,103 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from ipaddress import ip_address, ip_network
 from urllib.parse import urlsplit
 
-from gateway.config.policy_check import check_policy
+from gateway.config.policy_check import check_budget_store, check_budgets, check_guardrails
 from gateway.config.problems import ConfigProblem
-from gateway.config.schema import Account, Listen, ServiceAccount, Settings, Upstream
+from gateway.config.schema import (
+    Account,
+    Agents,
+    Auth,
+    Listen,
+    ListenTls,
+    MediaByUrl,
+    Secret,
+    ServiceAccount,
+    Settings,
+    Tls,
+    Upstream,
+)
 
 _SECRET_HEADERS = ("authorization", "cookie", "proxy-authorization", "x-amz-security-token")
+_SHORTEST_TOKEN = 16
 
 
-def check(settings: Settings, url_given: bool) -> list[ConfigProblem]:
-    """Return the contradictions. url_given: `upstream.url` is set, not its default."""
-    problems: list[ConfigProblem] = []
-    urls = {"upstream.url": settings.upstream.url}
-    urls |= {f"upstream.nodes[{i}]": url for i, url in enumerate(settings.upstream.nodes)}
+def check(settings: Settings, url_given: bool, wrong: Collection[str] = ()) -> list[ConfigProblem]:
+    """Return the contradictions. url_given: `upstream.url` is set, not its default.
+
+    wrong: paths of settings that could not be read. What depends on one of them is not checked.
+    """
+    agents, listen, upstream = settings.agents, settings.listen, settings.upstream
+    checks: tuple[tuple[tuple[str, ...], Iterable[ConfigProblem]], ...] = (
+        (("upstream.url", "upstream.nodes"), _check_addresses(upstream)),
+        (("agents.lookup", "agents.service_account"), _check_lookup(agents)),
+        (("memory.tenant_header",), _check_tenant(settings.memory.tenant_header)),
+        (("upstream.auth",), _check_auth(upstream.auth)),
+        (("listen.tls",), _check_key("listen.tls", listen.tls)),
+        (("upstream.tls",), _check_key("upstream.tls", upstream.tls)),
+        (("listen.admin_host", "listen.admin_token"), _check_exposure(listen)),
+        (("listen.admin_token",), _check_token(listen.admin_token)),
+        (("listen.trusted_proxies",), _check_networks(listen.trusted_proxies)),
+        (("listen.tls",), _check_client_ca(listen.tls)),
+        (("agents.aliases",), _circular(agents.aliases)),
+        (("agents.roles",), _ambiguous_roles(agents.roles)),
+        (("media.fetch", "media.hosts"), _check_media(settings.media)),
+        (("upstream.url", "upstream.nodes"), _check_nodes(upstream, url_given)),
+        (("policy.budgets", "policy.prices"), check_budgets(settings.policy)),
+        (("policy.budgets", "policy.budget_store", "listen.workers"), check_budget_store(settings)),
+        (("policy.guardrails",), check_guardrails(settings.policy.guardrails)),
+    )
+    readable = (found for paths, found in checks if not any(_overlap(one, path) for one in wrong for path in paths))
+    return [problem for found in readable for problem in found]
+
+
+def _overlap(one: str, other: str) -> bool:
+    """Return True if the two paths name the same setting, or one a part of the other."""
+    shorter, longer = sorted((one, other), key=len)
+    return longer.startswith(shorter) and longer[len(shorter) : len(shorter) + 1] in ("", ".", "[")
+
+
+def _check_addresses(upstream: Upstream) -> Iterator[ConfigProblem]:
+    urls = {"upstream.url": upstream.url, **{f"upstream.nodes[{i}]": url for i, url in enumerate(upstream.nodes)}}
     for path, url in urls.items():
         try:
             urlsplit(url).port  # noqa: B018  # reading it checks it
         except ValueError:
-            problems.append(ConfigProblem(path, "has a bad host or port", allowed="a port from 0 to 65535"))
-    if settings.agents.lookup == "service_account":
-        account = settings.agents.service_account
-        problems += _incomplete("agents.service_account", account, "agents.lookup is service_account")
-    if settings.memory.tenant_header.lower() in _SECRET_HEADERS:
-        problems.append(
-            ConfigProblem(
-                "memory.tenant_header",
-                "holds credentials, and the store shows its value",
-                repr(settings.memory.tenant_header),
-                "a header with the tenant's name",
-            )
-        )
-    if settings.upstream.auth.mode == "basic":
-        problems += _incomplete("upstream.auth.basic", settings.upstream.auth.basic, "upstream.auth.mode is basic")
-    for section, tls in (("listen.tls", settings.listen.tls), ("upstream.tls", settings.upstream.tls)):
-        if tls.key_file and not tls.cert_file:
-            problems.append(ConfigProblem(f"{section}.cert_file", f"is needed with {section}.key_file"))
-    problems += _check_exposure(settings.listen)
-    if settings.listen.tls.client_ca_file and not settings.listen.tls.cert_file:
-        problems.append(ConfigProblem("listen.tls.cert_file", "is needed with listen.tls.client_ca_file"))
-    problems += _circular(settings.agents.aliases)
-    problems += _ambiguous_roles(settings.agents.roles)
-    if settings.media.fetch and not settings.media.hosts:
-        problems.append(ConfigProblem("media.hosts", "is needed when media.fetch is on"))
-    problems += _check_nodes(settings.upstream, url_given)
-    problems += check_policy(settings)
-    return problems
+            yield ConfigProblem(path, "has a bad host or port", allowed="a port from 0 to 65535")
+
+
+def _check_lookup(agents: Agents) -> Iterator[ConfigProblem]:
+    if agents.lookup == "service_account":
+        yield from _incomplete("agents.service_account", agents.service_account, "agents.lookup is service_account")
+
+
+def _check_tenant(header: str) -> Iterator[ConfigProblem]:
+    if header.lower() in _SECRET_HEADERS:
+        reason = "holds credentials, and the store shows its value"
+        yield ConfigProblem("memory.tenant_header", reason, repr(header), "a header with the tenant's name")
+
+
+def _check_auth(auth: Auth) -> Iterator[ConfigProblem]:
+    if auth.mode == "basic":
+        yield from _incomplete("upstream.auth.basic", auth.basic, "upstream.auth.mode is basic")
+
+
+def _check_key(section: str, tls: ListenTls | Tls) -> Iterator[ConfigProblem]:
+    if tls.key_file and not tls.cert_file:
+        yield ConfigProblem(f"{section}.cert_file", f"is needed with {section}.key_file")
+
+
+def _check_client_ca(tls: ListenTls) -> Iterator[ConfigProblem]:
+    if tls.client_ca_file and not tls.cert_file:
+        yield ConfigProblem("listen.tls.cert_file", "is needed with listen.tls.client_ca_file")
+
+
+def _check_media(media: MediaByUrl) -> Iterator[ConfigProblem]:
+    if media.fetch and not media.hosts:
+        yield ConfigProblem("media.hosts", "is needed when media.fetch is on")
 
 
 def _check_nodes(upstream: Upstream, url_given: bool) -> Iterator[ConfigProblem]:
@@ -102,13 +151,20 @@ def _ambiguous_roles(roles: Mapping[str, str]) -> Iterator[ConfigProblem]:
 
 
 def _check_exposure(listen: Listen) -> Iterator[ConfigProblem]:
-    """Find settings that would admit or trust more than intended."""
-    token = listen.admin_token
-    if not is_local(listen.admin_host) and not token:
+    if not is_local(listen.admin_host) and not listen.admin_token:
         yield ConfigProblem("listen.admin_token", "is needed when listen.admin_host is not a loopback address")
+
+
+def _check_token(token: Secret) -> Iterator[ConfigProblem]:
     if token and not (token.reveal().isascii() and token.reveal().isprintable()):
         yield ConfigProblem("listen.admin_token", "must be printable ASCII, as it is sent in a header")
-    for i, network in enumerate(listen.trusted_proxies):
+    if token and len(token.reveal()) < _SHORTEST_TOKEN:
+        given, allowed = f"{len(token.reveal())} characters", f"at least {_SHORTEST_TOKEN}"
+        yield ConfigProblem("listen.admin_token", "is too short, so it could be guessed", given, allowed)
+
+
+def _check_networks(networks: Sequence[str]) -> Iterator[ConfigProblem]:
+    for i, network in enumerate(networks):
         try:
             ip_network(network)
         except ValueError:

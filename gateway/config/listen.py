@@ -57,8 +57,8 @@ class Listen(Struct, frozen=True, forbid_unknown_fields=True):
     admin_token: Annotated[
         Secret,
         Meta(
-            description="Token of the admin port, as a bearer token or for the login of `/inspector/`. The health "
-            "pages need none, for probes."
+            description="Token of the admin port, at least 16 characters, as a bearer token or for the login of "
+            "`/inspector/`. The health pages need none, for probes."
         ),
     ] = Secret()
     workers: Annotated[

@@ -57,13 +57,12 @@ def load(
     data: dict[str, Any] = {}
     for layer in layers:  # check each by itself: the next one could hide a section of the wrong type
         data = merge(data, reader.sections(layer, Settings, ""))
-    settings = reader.struct(data, Settings, "")
-    if settings is not None:
-        problems += check(settings, url_given="url" in data.get("upstream", {}))
+    settings: Settings = reader.struct(data, Settings, "")
+    wrong = [*(problem.path for problem in problems), *reader.misspelt]
+    problems += check(settings, url_given="url" in data.get("upstream", {}), wrong=wrong)
     if problems:
         raise ConfigError(problems)
-    checked: Settings = settings
-    return checked
+    return settings
 
 
 def read_file(path: Path) -> dict[str, Any]:
@@ -148,11 +147,15 @@ def merge(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _Reader:
-    """Converts data to the schema's types and collects every problem."""
+    """Converts data to the schema's types and collects every problem.
+
+    misspelt: paths of settings for which an unknown key was probably meant.
+    """
 
     def __init__(self, environ: Mapping[str, str], problems: list[ConfigProblem]) -> None:
         self.environ = environ
         self.problems = problems
+        self.misspelt: list[str] = []
 
     def problem(self, path: str, reason: str, value: Any = "", kind: Any = None, hidden: bool = False) -> None:
         """Record a problem. hidden: the value may be a secret."""
@@ -182,7 +185,7 @@ class _Reader:
         self.problem(path, "must be a section with keys", value, hidden=_holds_secret(cls))
 
     def struct(self, value: Any, cls: Any, path: str) -> Any:
-        """Return an instance of `cls`, or None if a part is wrong. Its problem is recorded."""
+        """Return an instance of `cls`, with the default for each wrong part; None if a required one is missing."""
         if isinstance(value, _FromEnvironment):
             value = self.parse(value)
         if value is None:
@@ -195,16 +198,22 @@ class _Reader:
             if key not in types:
                 self.unknown(path, str(key), list(types), value[key])
         known = {name: value[name] for name in types if name in value}
-        required = [f.encode_name for f in msgspec.structs.fields(cls) if f.required and f.encode_name not in known]
+        required = [f.encode_name for f in msgspec.structs.fields(cls) if f.required]
         for name in required:
-            self.problem(_join(path, name), "is missing", kind=types[name])
-        count = len(self.problems)
-        parts = {name: self.value(part, types[name], _join(path, name)) for name, part in known.items()}
-        return None if required or len(self.problems) > count else cls(**parts)
+            if name not in known:
+                self.problem(_join(path, name), "is missing", kind=types[name])
+        parts = {}
+        for name, part in known.items():
+            count = len(self.problems)
+            made = self.value(part, types[name], _join(path, name))
+            if isinstance(made, msgspec.Struct) or len(self.problems) == count:
+                parts[name] = made
+        return cls(**parts) if all(name in parts for name in required) else None
 
     def unknown(self, path: str, key: str, names: list[str], value: Any) -> None:
         near = difflib.get_close_matches(key, names, n=1)
         hint = f"; did you mean `{near[0]}`?" if near else ""
+        self.misspelt += [_join(path, name) for name in near]
         source = value.name if isinstance(value, _FromEnvironment) else ""
         self.problems.append(ConfigProblem(_join(path, key), f"unknown key{hint}", "", ", ".join(names), source))
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from urllib.parse import urlsplit
 
-from gateway.config.policy import Guardrail, UsageBudget
+from gateway.config.policy import Guardrail, Policy, UsageBudget
 from gateway.config.problems import ConfigProblem
 from gateway.config.schema import Settings
 
 
-def check_policy(settings: Settings) -> Iterator[ConfigProblem]:
-    """Yield the contradictions."""
-    policy = settings.policy
+def check_budgets(policy: Policy) -> Iterator[ConfigProblem]:
+    """Yield the contradictions within budgets, and between budgets and prices."""
     currencies = {price.currency for price in policy.prices}
     seen: dict[object, str] = {}
     for index, budget in enumerate(policy.budgets):
@@ -22,10 +21,13 @@ def check_policy(settings: Settings) -> Iterator[ConfigProblem]:
         other = seen.setdefault(identity, path)
         if other != path:
             yield ConfigProblem(path, f"has the same agent, per, unit and seconds as {other}; remove one of them")
-    if policy.budgets and policy.budget_store == "memory" and settings.listen.workers > 1:
+
+
+def check_budget_store(settings: Settings) -> Iterator[ConfigProblem]:
+    """Find several workers whose budgets are counted in memory."""
+    if settings.policy.budgets and settings.policy.budget_store == "memory" and settings.listen.workers > 1:
         reason = "is memory, in which each of several workers (listen.workers) counts for itself"
         yield ConfigProblem("policy.budget_store", reason, "'memory'", "sqlite or opensearch")
-    yield from _check_guardrails(policy.guardrails)
 
 
 def _check_budget(path: str, budget: UsageBudget, currencies: set[str]) -> Iterator[ConfigProblem]:
@@ -39,7 +41,8 @@ def _check_budget(path: str, budget: UsageBudget, currencies: set[str]) -> Itera
         yield ConfigProblem(f"{path}.unknown_amount", "is needed with unknown: count, and only there")
 
 
-def _check_guardrails(guardrails: Sequence[Guardrail]) -> Iterator[ConfigProblem]:
+def check_guardrails(guardrails: Sequence[Guardrail]) -> Iterator[ConfigProblem]:
+    """Yield the contradictions within guardrails, and between them."""
     names: set[str] = set()
     for index, guardrail in enumerate(guardrails):
         path = f"policy.guardrails[{index}]"

@@ -220,6 +220,18 @@ def test_rule_with_an_unknown_provider_ends_with_2(
     assert capsys.readouterr().err.startswith("agents.rules[0].provider: ")
 
 
+def test_check_config_reports_problems_of_all_parts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, missing = tmp_path / "g.yaml", tmp_path / "none.pem"
+    path.write_text(
+        f"listen: {{tls: {{cert_file: {missing}}}}}\nagents: {{rules: [{{agent: a, provider: nobody/nothing}}]}}\n"
+        "inspector: {redact_paths: ['a[']}\n"
+    )
+    assert run(["check-config", "-c", str(path)]) == 2
+    assert [problem.partition(":")[0] for problem in capsys.readouterr().err.splitlines()] == [
+        "agents.rules[0].provider", "inspector.redact_paths[0]", "listen.tls.cert_file",
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize("command", ["check-config", "serve"])
 def test_file_that_cannot_be_read_ends_with_2(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, missing = tmp_path / "g.yaml", tmp_path / "none.pem"

@@ -95,6 +95,40 @@ def test_every_problem_is_told_with_its_path(tmp_path: Path) -> None:
     ]
 
 
+def test_contradictions_are_reported_beside_wrong_values(tmp_path: Path) -> None:
+    path = _file(
+        tmp_path,
+        "listen: {admin_host: 0.0.0.0, trusted_proxies: [x], tls: {min_version: 3}}\nmedia: {fetch: true}\n"
+        "agents: {lookup: service_account, service_account: {username: u}, rules: [{agnt: y}]}\n"
+        "logs: {level: loud}\n",
+    )
+    assert [problem.split(";")[0] for problem in _problems(path)] == [
+        "listen.tls.min_version: is not allowed here",
+        "agents.rules[0].agnt: unknown key",
+        "agents.rules[0].agent: is missing",
+        "logs.level: is not allowed here",
+        "agents.service_account.password: is needed when agents.lookup is service_account",
+        "listen.admin_token: is needed when listen.admin_host is not a loopback address",
+        "listen.trusted_proxies[0]: is not a network",
+        "media.hosts: is needed when media.fetch is on",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("listen: {admin_host: 0.0.0.0, admin_tokn: {env: T}}", "listen.admin_tokn"),
+        ("listen: {admin_host: 0.0.0.0, admin_token: plain}", "listen.admin_token"),
+        ("listen: {tls: {key_file: k, cert_file: 1}}", "listen.tls.cert_file"),
+        ("media: {fetch: true, hosts: a}", "media.hosts"),
+        ("upstream: {auth: {mode: basic, basic: x}}", "upstream.auth.basic"),
+        ("policy: {budgets: [{money: 1, tokens: 0}], prices: [{}]}", "policy."),
+    ],
+)
+def test_what_depends_on_a_wrong_value_is_not_checked(text: str, wrong: str, tmp_path: Path) -> None:
+    assert all(problem.startswith(wrong) and "needed" not in problem for problem in _problems(_file(tmp_path, text)))
+
+
 def test_two_roles_that_differ_in_case_only_are_a_problem(tmp_path: Path) -> None:
     path = _file(tmp_path, "agents: {roles: {Bot: assistant, guide: system, bot: user}}\n")
     assert _problems(path, {}) == ["agents.roles.bot: is the same role as 'Bot': case is ignored"]
@@ -284,9 +318,18 @@ def test_secrets_are_not_empty(tmp_path: Path) -> None:
 
 def test_the_admin_token_can_be_sent(tmp_path: Path) -> None:
     settings = _file(tmp_path, "listen: {admin_token: {env: TOKEN}}")
-    for token in ("a\nb", "t\xf6k"):
+    for token in ("0123456789\nabcdef", "0123456789\xf6abcdef"):
         [problem] = _problems(settings, {"TOKEN": token})
         assert problem == "listen.admin_token: must be printable ASCII, as it is sent in a header"
+
+
+def test_the_admin_token_can_not_be_guessed(tmp_path: Path) -> None:
+    settings = _file(tmp_path, "listen: {admin_token: {env: TOKEN}}")
+    [problem] = _problems(settings, {"TOKEN": "x" * 15})
+    assert problem == (
+        "listen.admin_token: is too short, so it could be guessed; got 15 characters; allowed: at least 16"
+    )
+    assert load(settings, {"TOKEN": "x" * 16}).listen.admin_token
 
 
 def test_secret_in_the_environment_itself_is_refused() -> None:

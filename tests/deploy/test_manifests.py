@@ -87,13 +87,13 @@ def test_the_settings_are_the_gateways_and_fit_the_pod(parts: dict[str, Any], tm
     assert readiness["timeoutSeconds"] > settings.upstream.timeouts.lookup
     mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
     assert container["args"] == ["serve", "-c", f"{mounts['config']}/gateway.yaml"]
-    assert settings.listen.admin_token.reveal() == "t"
+    assert settings.listen.admin_token.reveal() == "t0ken-of-the-tests"
     assert set(mounts) == {volume["name"] for volume in pod["volumes"]}
 
 
 def _settings(parts: dict[str, Any], folder: Path) -> Settings:
     """The settings of the ConfigMap, with its secrets in `folder`."""
-    (folder / "admin-token").write_text("t\n")
+    (folder / "admin-token").write_text("t0ken-of-the-tests\n")
     file = folder / "gateway.yaml"
     file.write_text(parts["ConfigMap"]["data"]["gateway.yaml"].replace("/etc/mlc-gateway/secrets", str(folder)))
     return load(file, {})

@@ -15,7 +15,7 @@ from gateway.inspector.store import RecordStore
 from gateway.observe.logs import configure
 from gateway.observe.metrics import Metrics
 
-TOKEN = "t0ken"
+TOKEN = "t0ken-of-the-tests"
 _NONE = cast(Any, None)
 
 

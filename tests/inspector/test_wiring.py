@@ -20,7 +20,7 @@ UPSTREAM = "http://127.0.0.1:9"
 
 def settings(tmp_path: Path, name: str) -> dict[str, dict[str, object]]:
     token = tmp_path / "token"
-    token.write_text("t0ken")
+    token.write_text("t0ken-of-the-tests")
     directory = str(tmp_path / name)
     return {
         "listen": {"admin_token": {"file": str(token)}},
@@ -35,7 +35,7 @@ async def test_the_store_of_the_settings_is_shown(start_gateway: StartGateway, t
         writer.add([exchanges.image_request(id=id, started=time.time())])
         writer.keep_medium(exchanges.PICTURE_HASH, "image/png", exchanges.PICTURE)
         writer.close()
-    headers = {"Authorization": "Bearer t0ken"}
+    headers = {"Authorization": "Bearer t0ken-of-the-tests"}
     async with ClientSession(f"http://127.0.0.1:{gateway.admin_port}", headers=headers) as client:
         for id in ("image-1", "image-2"):
             async with client.get("/inspector/api/exchanges?text=museum") as answer:
@@ -56,7 +56,7 @@ async def test_without_the_inspector_no_file_is_made(start_gateway: StartGateway
     over = settings(tmp_path, "none")
     over["inspector"]["enabled"] = False
     gateway = await start_gateway(UPSTREAM, UseCase(), over)
-    headers = {"Authorization": "Bearer t0ken"}
+    headers = {"Authorization": "Bearer t0ken-of-the-tests"}
     url = f"http://127.0.0.1:{gateway.admin_port}/inspector/"
     async with ClientSession(headers=headers) as client, client.get(url) as answer:
         assert "enabled: true" in await answer.text()

@@ -34,7 +34,7 @@ from tests.wire import PATIENCE, send_request
 
 UPSTREAM = "http://127.0.0.1:9"
 SESSIONS = "/memory/sessions"
-BEARER = {"Authorization": "Bearer t0ken"}
+BEARER = {"Authorization": "Bearer t0ken-of-the-tests"}
 Ask = Callable[..., Awaitable[tuple[int, Any]]]
 
 
@@ -51,7 +51,7 @@ async def store() -> InMemoryStore:
 def settings(tmp_path: Path) -> dict[str, Any]:
     """Settings with a token for the admin port."""
     token = tmp_path / "token"
-    token.write_text("t0ken")
+    token.write_text("t0ken-of-the-tests")
     return {"listen": {"admin_token": {"file": str(token)}}}
 
 
@@ -140,7 +140,8 @@ async def test_a_head_request_for_an_export_has_no_body(
     path = f"{SESSIONS}/gws-one/export"
     for method in ("HEAD", "GET"):
         close = "Connection: close\r\n" if method == "GET" else ""
-        writer.write(f"{method} {path} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer t0ken\r\n{close}\r\n".encode())
+        token = f"Authorization: {BEARER['Authorization']}\r\n"
+        writer.write(f"{method} {path} HTTP/1.1\r\nHost: a\r\n{token}{close}\r\n".encode())
     heads, _, rest = (await reader.read()).partition(b"\r\n\r\n")
     writer.close()
     assert heads.startswith(b"HTTP/1.1 200 OK")
@@ -276,7 +277,7 @@ async def workers(*servers: TestServer | None) -> AsyncIterator[ClientSession]:
             server = servers[number]
             return ClientSession(nobody if server is None else server.make_url("/"))
 
-        pages = SupervisorPages(len(servers), connect, Secret("t0ken"))
+        pages = SupervisorPages(len(servers), connect, Secret("t0ken-of-the-tests"))
         async with (
             TestServer(build_application(pages, configure("error", "json"))) as server,
             ClientSession(server.make_url("/"), headers=BEARER) as client,

@@ -18,7 +18,7 @@ from tests.proxy.use_case import UseCase
 from tests.wire import Parsed, RecordingUpstream, send_request
 
 GET = b"GET %b HTTP/1.1\r\nHost: a\r\n%b\r\n"
-TOKEN = "s3cr3t-t0ken"
+TOKEN = "s3cr3t-t0ken-of-tests"
 
 
 @pytest.mark.parametrize(
@@ -57,15 +57,15 @@ def token_file(tmp_path: Path) -> Path:
     ("header", "status"),
     [
         (b"", 401),
-        (b"Authorization: Bearer s3cr3t-t0ken\r\n", 200),
-        (b"authorization: bearer  s3cr3t-t0ken\r\n", 200),
-        (b"Authorization: Bearer s3cr3t-t0keN\r\n", 401),
-        (b"Authorization: Bearer s3cr3t-t0ke\r\n", 401),
+        (b"Authorization: Bearer s3cr3t-t0ken-of-tests\r\n", 200),
+        (b"authorization: bearer  s3cr3t-t0ken-of-tests\r\n", 200),
+        (b"Authorization: Bearer s3cr3t-t0ken-of-testS\r\n", 401),
+        (b"Authorization: Bearer s3cr3t-t0ken-of-test\r\n", 401),
         (b"Authorization: Bearer\r\n", 401),
-        (b"Authorization: Basic s3cr3t-t0ken\r\n", 401),
-        (b"Authorization: s3cr3t-t0ken\r\n", 401),
+        (b"Authorization: Basic s3cr3t-t0ken-of-tests\r\n", 401),
+        (b"Authorization: s3cr3t-t0ken-of-tests\r\n", 401),
         (b"Authorization: Bearer \xff\r\n", 401),
-        (b"Authorization: Bearer s3cr3t-t0ken\r\nAuthorization: Bearer x\r\n", 401),
+        (b"Authorization: Bearer s3cr3t-t0ken-of-tests\r\nAuthorization: Bearer x\r\n", 401),
     ],
 )
 async def test_who_sees_the_metrics(header: bytes, status: int, token_file: Path, start_gateway: StartGateway) -> None:
@@ -98,11 +98,13 @@ async def test_a_reload_changes_the_token(token_file: Path, start_gateway: Start
     async with RecordingUpstream() as upstream:
         over = {"listen": {"admin_token": {"file": str(token_file)}}}
         gateway = await start_gateway(upstream.url, UseCase(), over)
-        await asyncio.to_thread(token_file.write_text, "another")
+        await asyncio.to_thread(token_file.write_text, "an0ther-t0ken-of16")
         port = {"data_port": gateway.settings.listen.data_port, "admin_port": gateway.settings.listen.admin_port}
         await gateway.reload(settings_for(upstream.url, {"listen": {**over["listen"], **port}}), gateway.log)
         old = await send_request(gateway.admin_port, GET % (b"/metrics", f"Authorization: Bearer {TOKEN}\r\n".encode()))
-        new = await send_request(gateway.admin_port, GET % (b"/metrics", b"Authorization: Bearer another\r\n"))
+        new = await send_request(
+            gateway.admin_port, GET % (b"/metrics", b"Authorization: Bearer an0ther-t0ken-of16\r\n")
+        )
     assert (_status(old), _status(new)) == (401, 200)
 
 

@@ -22,7 +22,7 @@ from tests.lifecycle.process import Process
 from tests.sessions.conftest import RULE, Cluster, StartCluster
 
 BOB = {"Authorization": "Basic Ym9iOnNlY3JldA=="}
-TOKEN = {"Authorization": "Bearer t0ken"}
+TOKEN = {"Authorization": "Bearer t0ken-of-the-tests"}
 EVE = {"Authorization": "Basic ZXZlOnNlY3JldA=="}
 MEMORY = "/_plugins/_ml/memory"
 
@@ -40,7 +40,7 @@ async def operated(cluster: Cluster, tmp_path: Path) -> Gateway:
 
 def token_in(tmp_path: Path) -> dict[str, str]:
     file = tmp_path / "token"
-    file.write_text("t0ken")
+    file.write_text("t0ken-of-the-tests")
     return {"file": str(file)}
 
 
