@@ -30,6 +30,13 @@ class NotFound(GatewayError):
     type = "NotFound"
 
 
+class MethodNotAllowed(GatewayError):
+    """The page does not answer requests of this method."""
+
+    status = 405
+    type = "MethodNotAllowed"
+
+
 class Pages(Protocol):
     """What an admin port serves. token: asked for on every page but those of health; empty: on none.
 
@@ -54,7 +61,13 @@ def build_application(pages: Pages, log: Logger) -> web.Application:
     async def report_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
             return await handler(request)
-        except (web.HTTPNotFound, web.HTTPMethodNotAllowed):
+        except web.HTTPMethodNotAllowed as wrong:
+            allowed = ", ".join(sorted(wrong.allowed_methods))
+            refusal = MethodNotAllowed(f"This page does not answer {wrong.method}, only {allowed}.")
+            response = error_responses.respond(refusal, request_id="")
+            response.headers["Allow"] = allowed  # RFC 9110, 15.5.6
+            return response
+        except web.HTTPNotFound:
             routes, actions = ", ".join(pages.routes), ", ".join(pages.actions)
             below = f"what is below {MEMORY} and {INSPECTOR}"
             reason = f"The admin port answers GET on {routes}, POST on {actions}, and {below}."
@@ -91,13 +104,18 @@ def build_application(pages: Pages, log: Logger) -> web.Application:
     for path, action in pages.actions.items():
         application.router.add_post(path, _handler(action))
     application.router.add_routes([*access.routes(), *pages.resources])
-    application.on_response_prepare.append(access.add_headers)
+    application.on_response_prepare.extend([access.add_headers, _remove_server])
     return application
 
 
 def json_page(status: int, document: Mapping[str, Any]) -> web.Response:
     """Return a page that is a JSON document."""
     return web.Response(status=status, body=msgspec.json.encode(document), headers={"Content-Type": "application/json"})
+
+
+async def _remove_server(_: web.Request, response: web.StreamResponse) -> None:
+    """Remove the versions of Python and aiohttp, which aiohttp adds."""
+    response.headers.pop("Server", None)
 
 
 def _handler(page: Page) -> Handler:

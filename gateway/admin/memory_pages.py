@@ -14,6 +14,7 @@ from aiohttp import web
 
 from gateway.admin.application import MEMORY, NotFound, json_page
 from gateway.errors import InvalidInput, MemoryUnavailable, Problem
+from gateway.inspector.queries import read_limit, read_number
 from gateway.memory.management import (
     AmbiguousSession,
     OwnerFilter,
@@ -27,9 +28,6 @@ from gateway.memory.model import Session
 from gateway.memory.rest_handler import store_errors
 from gateway.memory.store import SessionNotFound, Store, StoreError, UnknownPosition
 from gateway.memory.strands_export import zip_session
-
-_LIMIT = 100
-_MOST = 1000
 
 
 class MemoryPages:
@@ -52,9 +50,9 @@ class MemoryPages:
         ]
 
     async def _list(self, request: web.Request) -> web.Response:
-        after, limit = request.query.get("after", ""), max(1, _number(request, "limit", _LIMIT))
+        after, limit = request.query.get("after", ""), read_limit(request.query)
         with _errors():
-            page = await list_sessions(self._store(), _wanted(request), after, min(limit, _MOST))
+            page = await list_sessions(self._store(), _wanted(request), after, limit)
         document: dict[str, Any] = {"sessions": [session_as_json(one) for one in page.sessions]}
         return json_page(200, {**document, "next": page.next} if page.next else document)
 
@@ -63,13 +61,13 @@ class MemoryPages:
 
     async def _messages(self, request: web.Request) -> web.Response:
         """Answer with the messages from seq `start` on, and the `next` start if there are more."""
-        start, limit = _number(request, "start", 0), min(_number(request, "limit", _LIMIT), _MOST)
+        start, limit = read_number(request.query, "start") or 0, read_limit(request.query)
         session = await self._session(request)
         with _errors():
             page = await self._store().load(session.key, before=start + limit, limit=limit)
         shown = [stored_as_json(stored) for stored in page.messages if stored.seq >= start]
         following = start + limit
-        more = {"next": following} if limit and following < session.messages else {}
+        more = {"next": following} if following < session.messages else {}
         return json_page(200, {"messages": shown, **more})
 
     async def _export(self, request: web.Request) -> web.StreamResponse:
@@ -132,13 +130,6 @@ def _errors() -> Iterator[None]:
 def _wanted(request: web.Request) -> OwnerFilter:
     query = request.query
     return OwnerFilter(query.get("agent"), query.get("tenant"), query.get("caller"))
-
-
-def _number(request: web.Request, name: str, default: int) -> int:
-    value = request.query.get(name, str(default))
-    if not (value.isascii() and value.isdigit() and len(value) < 10):
-        raise InvalidInput(f"[{name}] is not a number of 0 or more.", [Problem(name, "is not a number")])
-    return int(value)
 
 
 def _download(content_type: str, name: str) -> dict[str, str]:

@@ -1,11 +1,12 @@
 """Who may see the pages of the inspector: the token, a cookie in its place, and what keeps other web pages out.
 
 A browser logs in with the token and gets a cookie with a random number, which is forgotten when the gateway restarts,
-when the token changes, or after twelve hours.
+when the token changes, or after twelve hours. A response that is still being sent then is cut.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import ipaddress
@@ -29,6 +30,8 @@ OWN_REQUEST = "X-MLC-Inspector"
 _COOKIE = "mlc_inspector"
 _SECONDS = 12 * 3600
 _MOST = 1000
+_CHECKED_EVERY = 1.0
+"""Seconds between two checks whether a request that is being answered is still allowed."""
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
     "form-action 'self'; frame-ancestors 'none'"
@@ -83,8 +86,10 @@ class Access:
             Unauthorized: it came without the token, and not from a browser.
         """
         place = request.match_info.route.resource
-        if self._is_private or (has_token and self._token()):
+        if self._is_private:
             return await handler(request)
+        if has_token and (token := self._token()):
+            return await _answer_while(lambda: self._token() == token, request, handler)
         _check_host(request)
         if request.method not in ("GET", "HEAD"):
             _check_origin(request)
@@ -92,11 +97,12 @@ class Access:
             return await handler(request)
         if not self._token():
             return web.Response(status=401, text=render("no_token.html"), content_type="text/html")
-        if not self._knows(request.cookies.get(_COOKIE, "")):
+        cookie = request.cookies.get(_COOKIE, "")
+        if not self._knows(cookie):
             return _ask_for_login(request)
         if request.method not in ("GET", "HEAD") and OWN_REQUEST not in request.headers:
             raise Forbidden(f"This request needs the header {OWN_REQUEST}, or the token.")
-        return await handler(request)
+        return await _answer_while(lambda: self._knows(cookie), request, handler)
 
     async def add_headers(self, request: web.Request, response: web.StreamResponse) -> None:
         """Add the headers that keep scripts, frames and caches out."""
@@ -142,6 +148,22 @@ class Access:
     def _knows(self, cookie: str) -> bool:
         until, token = self._sessions.get(_hash(cookie), (0.0, ""))
         return time.monotonic() < until and token == self._token().reveal()
+
+
+async def _answer_while(is_allowed: Callable[[], bool], request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Answer a request, and cut its connection if it is not allowed any more: live lists do not end by themselves."""
+
+    async def cut() -> None:
+        while is_allowed():  # noqa: ASYNC110  # a new token and the end of a cookie set no event
+            await asyncio.sleep(_CHECKED_EVERY)
+        if request.transport is not None:
+            request.transport.abort()
+
+    watch = asyncio.create_task(cut())
+    try:
+        return await handler(request)
+    finally:
+        watch.cancel()
 
 
 def _hash(cookie: str) -> bytes:

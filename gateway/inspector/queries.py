@@ -57,8 +57,17 @@ def read_number(query: Mapping[str, str], name: str) -> int | None:
 
 
 def read_limit(query: Mapping[str, str]) -> int:
-    """Return how many rows are wanted: 1 to 1000."""
-    return max(1, min(read_number(query, "limit") or _LIMIT, _MOST))
+    """Return how many rows are wanted.
+
+    Raises:
+        InvalidInput: it is not a number from 1 to 1000.
+    """
+    limit = read_number(query, "limit")
+    if limit is None:
+        return _LIMIT
+    if not 1 <= limit <= _MOST:
+        raise InvalidInput.of([Problem("limit", "this is out of range", f"1 to {_MOST}", str(limit))])
+    return limit
 
 
 def _unknown(name: str) -> Problem:

@@ -138,9 +138,9 @@ EXAMPLES = [
 @pytest.mark.parametrize("block", EXAMPLES)
 def test_every_example_of_settings_is_accepted(block: str, tmp_path: Path) -> None:
     for path in set(re.findall(r"/etc/mlc-gateway/[\w./-]+", block)):
-        (tmp_path / Path(path).name).write_text("x")
+        (tmp_path / Path(path).name).write_text("x" * 16)
     (tmp_path / "gateway.yaml").write_text(re.sub(r"/etc/mlc-gateway/(?:[\w-]+/)*", f"{tmp_path}/", block))
-    variables = dict.fromkeys(re.findall(r"\{env: (\w+)\}", block), "x")
+    variables = dict.fromkeys(re.findall(r"\{env: (\w+)\}", block), "x" * 16)
     assert load(tmp_path / "gateway.yaml", variables)
 
 

@@ -7,10 +7,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from aiohttp import ClientResponse, ClientSession
+import pytest
+from aiohttp import ClientError, ClientResponse, ClientSession
 from aiohttp.test_utils import TestServer
 
 from gateway.admin.application import build_application
+from gateway.config.schema import Secret
+from gateway.inspector import access
 from gateway.observe.logs import configure
 from tests.inspector import exchanges
 from tests.inspector.in_memory_store import InMemoryRecords
@@ -102,6 +105,36 @@ async def test_a_filter_that_can_not_be_used_is_refused_at_once(client: ClientSe
     for query in ("status=4zz", "agnet=a", "after=x"):
         async with client.get(f"{LIVE}?{query}") as response:
             assert response.status == 400
+
+
+@pytest.fixture
+def _often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(access, "_CHECKED_EVERY", 0.01)
+
+
+@pytest.mark.usefixtures("_often")
+async def test_a_logout_ends_the_live_list(browser: ClientSession) -> None:
+    own = {"X-MLC-Inspector": "1", "Origin": str(browser._base_url).rstrip("/")}
+    async with browser.get(LIVE) as response:
+        await Events(response).next("alive")
+        async with browser.post("/inspector/logout", headers=own) as answer:
+            assert answer.status == 200
+        with pytest.raises(ClientError):
+            await response.read()
+
+
+@pytest.mark.usefixtures("_often")
+async def test_a_new_token_ends_the_live_list(records: InMemoryRecords) -> None:
+    pages = admin_pages(records)
+    async with (
+        TestServer(build_application(pages, configure("critical", "json"))) as server,
+        ClientSession(server.make_url("/"), headers=BEARER) as client,
+        client.get(LIVE) as response,
+    ):
+        await Events(response).next("alive")
+        pages.token = Secret("another")
+        with pytest.raises(ClientError):
+            await response.read()
 
 
 async def test_all_connections_end_with_the_gateway(records: InMemoryRecords) -> None:

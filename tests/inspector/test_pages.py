@@ -96,6 +96,12 @@ async def test_rows_newest_first_by_pages(client: ClientSession, records: InMemo
     assert seen == list(range(25, 0, -1))
 
 
+@pytest.mark.parametrize("limit", ["0", "1001", "-1", "x"])
+async def test_a_limit_out_of_range_is_refused(client: ClientSession, limit: str) -> None:
+    answer = await json_of(client, f"/inspector/api/exchanges?limit={limit}", 400)
+    assert answer["error"]["problems"][0]["field"] == "limit"
+
+
 async def test_a_row_holds_what_the_list_shows(client: ClientSession, records: InMemoryRecords) -> None:
     records.add([exchanges.image_request(), exchanges.refused(2, 1_760_000_000.0)])
     refused, image = (await json_of(client, "/inspector/api/exchanges"))["rows"]

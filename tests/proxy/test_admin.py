@@ -55,13 +55,37 @@ async def test_metrics_count_what_happened(start_gateway: StartGateway) -> None:
     assert "mlc_gateway_in_flight 0.0" in lines
 
 
-@pytest.mark.parametrize("line", [b"GET /", b"GET /_plugins/_ml/agents/a", b"POST /metrics", b"DELETE /health/live"])
+@pytest.mark.parametrize("line", [b"GET /", b"GET /_plugins/_ml/agents/a", b"POST /"])
 async def test_the_admin_port_has_nothing_else(line: bytes, start_gateway: StartGateway) -> None:
     async with RecordingUpstream() as upstream:
         gateway = await start_gateway(upstream.url, UseCase())
         answer = await send_request(gateway.admin_port, line + b" HTTP/1.1\r\nHost: a\r\n\r\n")
         assert (answer.line.split()[1], json.loads(answer.body)["error"]["type"]) == (b"404", "NotFound")
         assert not upstream.requests
+
+
+@pytest.mark.parametrize(
+    ("line", "allowed"),
+    [
+        (b"POST /metrics", b"GET, HEAD"),
+        (b"DELETE /health/live", b"GET, HEAD"),
+        (b"GET /profiles/drop", b"POST"),
+        (b"DELETE /inspector/api/clear", b"POST"),
+    ],
+)
+async def test_a_wrong_method_is_told_the_right_ones(line: bytes, allowed: bytes, start_gateway: StartGateway) -> None:
+    async with RecordingUpstream() as upstream:
+        gateway = await start_gateway(upstream.url, UseCase())
+        answer = await send_request(gateway.admin_port, line + b" HTTP/1.1\r\nHost: a\r\n\r\n")
+    assert (answer.line.split()[1], answer.values("allow")) == (b"405", [allowed])
+    assert json.loads(answer.body)["error"]["type"] == "MethodNotAllowed"
+
+
+async def test_no_answer_names_versions_of_software(start_gateway: StartGateway) -> None:
+    async with RecordingUpstream() as upstream:
+        gateway = await start_gateway(upstream.url, UseCase())
+        for path in (b"/health/live", b"/nowhere", b"/inspector/", b"/inspector/login"):
+            assert (await send_request(gateway.admin_port, GET % path)).values("server") == []
 
 
 async def test_cached_profiles_are_dropped(start_gateway: StartGateway) -> None:
@@ -71,7 +95,6 @@ async def test_cached_profiles_are_dropped(start_gateway: StartGateway) -> None:
         answer = await send_request(gateway.admin_port, b"POST /profiles/drop HTTP/1.1\r\nHost: a\r\n\r\n")
         assert (answer.line, json.loads(answer.body)) == (b"HTTP/1.1 200 OK", {"status": "dropped"})
         assert use_case.forgotten == [("cluster", None)]
-        assert (await send_request(gateway.admin_port, GET % b"/profiles/drop")).line.split()[1] == b"404"
         assert not upstream.requests
 
 
