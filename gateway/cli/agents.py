@@ -53,7 +53,9 @@ class _Kinds(click.ParamType[tuple[str, ...]]):
 
 
 @click.command("agents", cls=Command, short_help="List what each agent of a cluster accepts.", examples=_EXAMPLES)
-@click.argument("ids", nargs=-1, metavar="[AGENT]...", help="Agent ids (default: all agents that a search finds).")
+@click.argument(
+    "agents", nargs=-1, metavar="[AGENT]...", help="Ids or names (default: all agents that a search finds)."
+)
 @click.option("--type", "types", multiple=True, metavar="TYPE", help="List only agents of this type; may be repeated.")
 @click.option(
     "--require",
@@ -68,7 +70,7 @@ class _Kinds(click.ParamType[tuple[str, ...]]):
 @cluster_options
 def command(
     cluster: ClusterOptions,
-    ids: tuple[str, ...],
+    agents: tuple[str, ...],
     types: tuple[str, ...],
     require: tuple[tuple[str, ...], ...],
     verbose: bool,
@@ -83,7 +85,7 @@ def command(
     try:
         connected = connect(cluster)
         check_rules(connected.settings)
-        info, found = _found(connected, ids, types)
+        info, found = _found(connected, agents, types)
         report = as_json(info, found, required)
         if out:
             out.write_text(to_json(report))
@@ -98,12 +100,12 @@ def command(
     return 3 if report["summary"]["unreadable"] and not required else 0
 
 
-def _found(cluster: Connected, ids: Sequence[str], types: Sequence[str]) -> tuple[ClusterInfo, list[Assessment]]:
-    """Read and assess the agents `ids` (all, if there are none) of the `types`."""
+def _found(cluster: Connected, given: Sequence[str], types: Sequence[str]) -> tuple[ClusterInfo, list[Assessment]]:
+    """Read and assess the agents `given` by id or name (all, if there are none) of the `types`."""
     settings = cluster.settings
     rules = tuple(Rule(rule.agent, rule.provider or None, rule.delivery) for rule in settings.agents.rules)
     with _bar() as progress:
-        scanned = scan(cluster, cluster.version, ids, rules, progress)
+        scanned = scan(cluster, cluster.version, given, rules, progress)
     options = MappingOptions(settings.agents.roles, settings.agents.allow_prefill)
     found = assess(scanned, options, rules, settings.agents.aliases)
     info = ClusterInfo(cluster.name, cluster.url, cluster.version, scanned.unified_api, scanned.notes)

@@ -41,29 +41,37 @@ THREADS = 8
 def scan(
     cluster: Cluster,
     version: tuple[int, ...],
-    ids: Sequence[str] = (),
+    given: Sequence[str] = (),
     rules: Iterable[Rule] = (),
     progress: Progress = lambda kind, done, total: None,
 ) -> Scan:
-    """Read the agents `ids`, or all of them.
+    """Read the agents that are given by id, or by a name that only one agent has; all of them if none is given.
 
     Raises:
         ClusterRefused: the agents can't be searched.
         ClusterUnreachable: the cluster did not respond.
     """
-    named = dict.fromkeys(ids) or {id_: None for id_, _ in search_all(cluster, "agents")}
+    ids = tuple(dict.fromkeys(given)) or tuple(id_ for id_, _ in search_all(cluster, "agents"))
     fetch = _Fetch(cluster, progress)
-    run(read_agents(named), fetch)
+    run(read_agents(ids), fetch)
+    missing = [id_ for id_ in given if fetch.read["agents"][id_].status == 404]
+    found, unknown = _find_by_name(cluster, missing) if missing else ({}, {})
+    if found:
+        run(read_agents(found.values()), fetch)
     agents, models, connectors = fetch.read["agents"], fetch.read["models"], fetch.read["connectors"]
     unified_api, notes = _unified_api(cluster, version)
     users, more = _users(cluster, models)
-    if not ids:
+    if not given:
         notes = (*notes, "no search returns hidden agents; name them by id to see them")
 
     def scanned(id_: str) -> Scanned:
+        if id_ in unknown:
+            return Scanned(id_, "", "", None, unknown[id_])
         return _scanned(id_, agents[id_], models, connectors, version, tuple(rules), unified_api)
 
-    everyone = sorted(map(scanned, named), key=lambda agent: (agent.name, agent.id))
+    everyone = sorted(
+        map(scanned, dict.fromkeys(found.get(id_, id_) for id_ in ids)), key=lambda agent: (agent.name, agent.id)
+    )
     return Scan(version, unified_api, tuple(everyone), _bodies(models), _bodies(connectors), users, (*notes, *more))
 
 
@@ -91,8 +99,8 @@ class _Fetch:
         self.read: dict[str, dict[str, _Read]] = {}
 
     def __call__(self, batch: Batch) -> Found:
-        """Return the documents that could be read."""
-        answers = self.read[batch.kind] = {}
+        """Return the documents of the batch that could be read."""
+        answers: dict[str, _Read] = {}
         with ThreadPoolExecutor(THREADS, f"read-{batch.kind}") as pool:
             try:
                 for id_, answer in zip(batch.ids, pool.map(partial(self._get, batch.kind), batch.ids), strict=True):
@@ -101,10 +109,33 @@ class _Fetch:
             except BaseException:
                 pool.shutdown(cancel_futures=True)
                 raise
+        self.read.setdefault(batch.kind, {}).update(answers)
         return _bodies(answers)
 
     def _get(self, kind: DocumentKind, id_: str) -> _Read:
         return _Read(*self._cluster.call("GET", document_path(kind, id_)))
+
+
+def _find_by_name(cluster: Cluster, names: Sequence[str]) -> tuple[dict[str, str], dict[str, Unreadable]]:
+    """Return name → id of the agents whose names are unique, and why each of the other names stands for no agent."""
+    try:
+        everyone = [(id_, source.get("name")) for id_, source in search_all(cluster, "agents", source=("name",))]
+    except ClusterRefused as refused:
+        reason = f"there is no agent with this id, and names can't be searched: {refused}"
+        return {}, dict.fromkeys(names, Unreadable("AGENT_UNREADABLE", reason, "check the id"))
+    found: dict[str, str] = {}
+    unknown: dict[str, Unreadable] = {}
+    for name in names:
+        ids = sorted(id_ for id_, other in everyone if other == name)
+        if len(ids) == 1:
+            found[name] = ids[0]
+        elif ids:
+            reason = f"{len(ids)} agents have this name: {', '.join(ids)}"
+            unknown[name] = Unreadable("AGENT_UNREADABLE", reason, "give the id of one of them")
+        else:
+            reason = "there is no agent with this id or name"
+            unknown[name] = Unreadable("AGENT_UNREADABLE", reason, "list all with `mlc-gateway agents -v`")
+    return found, unknown
 
 
 def _scanned(

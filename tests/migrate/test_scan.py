@@ -6,7 +6,7 @@ import pytest
 
 from gateway.agents.rules import Rule
 from gateway.migrate.connection import ClusterRefused
-from gateway.migrate.findings import Scan, Scanned
+from gateway.migrate.findings import Scan, Scanned, Unreadable
 from gateway.migrate.scan import scan
 from gateway.simulator.fixtures import CLASSIC, connector_body
 from tests.migrate.conftest import Deployment, StartDeployment
@@ -101,14 +101,34 @@ def test_what_can_not_be_read_is_told_with_the_reason(deployment: Deployment) ->
     }
 
 
+def test_an_agent_by_its_name(deployment: Deployment) -> None:
+    id_ = deployment.agents["flow-a"]
+    agents = scanned(deployment, "flow-a", deployment.agents["conv-a"], id_).agents
+    assert [(agent.id, agent.name) for agent in agents] == [(deployment.agents["conv-a"], "conv-a"), (id_, "flow-a")]
+    assert not any(agent.unreadable for agent in agents)
+
+
+def test_a_name_of_several_agents(deployment: Deployment) -> None:
+    resources = deployment.cluster.core.resources
+    resources.agents[deployment.agents["flow-b"]]["name"] = "flow-a"
+    (agent,) = scanned(deployment, "flow-a").agents
+    ids = sorted(deployment.agents[name] for name in ("flow-a", "flow-b"))
+    reason = f"2 agents have this name: {', '.join(ids)}"
+    assert agent.unreadable == Unreadable("AGENT_UNREADABLE", reason, "give the id of one of them")
+
+
 def test_an_agent_that_is_not_there(deployment: Deployment) -> None:
     (agent,) = scanned(deployment, "nobody").agents
+    reason, help = "there is no agent with this id or name", "list all with `mlc-gateway agents -v`"
+    assert (agent.id, agent.unreadable) == ("nobody", Unreadable("AGENT_UNREADABLE", reason, help))
+
+
+def test_an_id_that_is_not_there_without_the_right_to_search(deployment: Deployment) -> None:
+    deployment.cluster.refusals["POST /_plugins/_ml/agents/_search"] = 403
+    (agent,) = scanned(deployment, "nobody").agents
     assert agent.unreadable is not None
-    assert (agent.id, agent.unreadable.code, agent.unreadable.reason.partition(":")[0]) == (
-        "nobody",
-        "AGENT_UNREADABLE",
-        "agents/nobody",
-    )
+    assert agent.unreadable.reason.startswith("there is no agent with this id, and names can't be searched: ")
+    assert agent.unreadable.help == "check the id"
 
 
 def test_without_the_right_to_search_there_is_no_table(deployment: Deployment) -> None:
