@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from msgspec import structs
 
@@ -63,6 +64,15 @@ def end_step(call: ExecuteCall, name: str) -> None:
     """Note that a step of handling `call` ends now; see `gateway.ports.Steps`."""
     if call.steps is not None:
         call.steps.end(name, time.monotonic())
+
+
+@contextlib.contextmanager
+def timed_step(call: ExecuteCall, name: str) -> Iterator[None]:
+    """Note that a step of handling `call` ends with this block, with an error, too."""
+    try:
+        yield
+    finally:
+        end_step(call, name)
 
 
 def note_delivery(call: ExecuteCall, known: Delivery) -> None:

@@ -11,7 +11,7 @@ from gateway.config.schema import Settings
 from gateway.delivery.native import GUARDS
 from gateway.errors import GatewayError, UndeliverableContent, UnresolvedAgent
 from gateway.execute.body import is_json
-from gateway.execute.deliveries import QUESTION, describe_delivery, end_step, note_delivery, with_plan
+from gateway.execute.deliveries import QUESTION, describe_delivery, end_step, note_delivery, timed_step, with_plan
 from gateway.execute.fast_path import FastPath
 from gateway.execute.media import Inliner
 from gateway.execute.output import Outputs
@@ -72,8 +72,8 @@ class Handler:
         """
         if not is_json(call.headers.get("Content-Type", "")):
             return Forward()
-        request = await run_here_if(is_small(call.body), read_execute, call.body, self._budget)
-        end_step(call, "decode")
+        with timed_step(call, "decode"):
+            request = await run_here_if(is_small(call.body), read_execute, call.body, self._budget)
         if request.kind is RequestKind.LEGACY or request.input is None:
             agent = await self._legacy.find(call, request) if self._legacy is not None else None
             if agent is not None and self._remembers(call, agent):
@@ -101,12 +101,12 @@ class Handler:
             raise
 
     async def _resolve(self, call: ExecuteCall) -> ResolvedAgent:
-        agent = await self._resolver.agent(call.agent_id, call.headers)
-        if agent.profile.generation is Generation.UNIFIED_V2 and agent.profile.unified_api is False:
-            # The request would be refused with the call that turns the API on. It may have been made since.
-            agent = await self._resolver.refresh(call.agent_id, call.headers)
-        self._reporter.resolved(agent.profile)
-        end_step(call, "resolve")
+        with timed_step(call, "resolve"):
+            agent = await self._resolver.agent(call.agent_id, call.headers)
+            if agent.profile.generation is Generation.UNIFIED_V2 and agent.profile.unified_api is False:
+                # The request would be refused with the call that turns the API on. It may have been made since.
+                agent = await self._resolver.refresh(call.agent_id, call.headers)
+            self._reporter.resolved(agent.profile)
         return agent
 
     def _describe_legacy(self, call: ExecuteCall, request: ExecuteRequest) -> Delivery:
@@ -164,11 +164,11 @@ class Handler:
             rewrite = self._rewriter.rewrite(agent, request, agent_input, remembered, notices)
             return self._forward(request, agent_input, rewrite, profile)
 
-        rewrite = await run_here_if(
-            request.is_small, rewrite_native, profile, request, agent_input, call.streaming, new_turn_id()
-        )
-        forward = self._forward(request, agent_input, rewrite, profile)
-        end_step(call, "plan")
+        with timed_step(call, "plan"):
+            rewrite = await run_here_if(
+                request.is_small, rewrite_native, profile, request, agent_input, call.streaming, new_turn_id()
+            )
+            forward = self._forward(request, agent_input, rewrite, profile)
         needs_input = profile.generation is Generation.UNIFIED_V2
         retry = retry_native(with_guards, None if needs_input else as_question)
         return msgspec.structs.replace(forward, retry=retry)
@@ -183,15 +183,15 @@ class Handler:
         def check(with_media: AgentInput) -> None:
             rewriter.check(agent, request, with_media, remembered)
 
-        agent_input, fetched = await self._media.inline(
-            profile.provider, request, agent_input, check, rewriter.describes(profile)
-        )
-        if fetched:
-            end_step(call, "fetch")
-        rewrite = await run_here_if(
-            request.is_small, rewriter.rewrite, agent, request, agent_input, remembered, (*notices, *fetched)
-        )
-        end_step(call, "plan")
+        with timed_step(call, "plan"):
+            agent_input, fetched = await self._media.inline(
+                profile.provider, request, agent_input, check, rewriter.describes(profile)
+            )
+            if fetched:
+                end_step(call, "fetch")
+            rewrite = await run_here_if(
+                request.is_small, rewriter.rewrite, agent, request, agent_input, remembered, (*notices, *fetched)
+            )
         forward = self._forward(request, agent_input, rewrite, profile)
         return msgspec.structs.replace(forward, render=agent.derive(Rendering))
 
@@ -210,13 +210,13 @@ class Handler:
         def check(with_media: AgentInput) -> None:
             rewriter.rewrite_unproved(provider, request, with_media)
 
-        agent_input, fetched = await self._media.inline(provider, request, agent_input, check)
-        if fetched:
-            end_step(call, "fetch")
-        rewrite = await run_here_if(
-            request.is_small, rewriter.rewrite_unproved, provider, request, agent_input, fetched
-        )
-        end_step(call, "plan")
+        with timed_step(call, "plan"):
+            agent_input, fetched = await self._media.inline(provider, request, agent_input, check)
+            if fetched:
+                end_step(call, "fetch")
+            rewrite = await run_here_if(
+                request.is_small, rewriter.rewrite_unproved, provider, request, agent_input, fetched
+            )
         return self._forward(request, agent_input, rewrite)
 
     def _forward(

@@ -251,7 +251,7 @@ async def test_a_refusal_is_recorded_with_what_was_known(start_deployment: Start
     assert (record.delivery.type, record.delivery.input_type) == ("flow", "text")
     assert record.response is record.forwarded is None
     assert json.loads(text_of(record, "answered") or "") == json.loads(await answer.read())
-    assert [step.name for step in record.steps] == ["read", "decode", "resolve"]
+    assert [step.name for step in record.steps] == ["read", "decode", "resolve", "plan"]
 
 
 async def test_deliveries_are_recorded_on_both_paths(start_deployment: StartDeployment) -> None:
