@@ -102,7 +102,7 @@ def _opened(config: Path | None) -> Iterator[tuple[RecordStore, Inspector]]:
     Raises:
         ConfigError: the settings are wrong. StoreError: they name no store that can be read.
     """
-    settings = load(config).inspector
+    settings = load(config, secrets_of="inspector").inspector
     store = open_store(settings)
     if store is None:
         raise StoreError("The settings record no exchanges: set inspector.enabled to true, and -c to the file.")

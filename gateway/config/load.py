@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import difflib
 import os
-import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,13 +20,12 @@ import yaml
 
 from gateway.config.consistency import check
 from gateway.config.describe import allowed, bare
-from gateway.config.problems import ConfigError, ConfigProblem
+from gateway.config.problems import ConfigError, ConfigProblem, shown
 from gateway.config.schema import Secret, Settings
 
 __all__ = ["ConfigError", "ConfigProblem", "load", "merge", "read_file"]
 
 PREFIX = "GATEWAY__"
-_CREDENTIALS = re.compile(r"//[^/@\s]*@")
 _LARGEST = 2**63
 _SECRET_FORMS = "{env: NAME} or {file: PATH}"
 
@@ -41,24 +39,28 @@ class _FromEnvironment:
 
 
 def load(
-    path: Path | None, environ: Mapping[str, str] | None = None, overrides: Mapping[str, Any] | None = None
+    path: Path | None,
+    environ: Mapping[str, str] | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    secrets_of: str = "",
 ) -> Settings:
     """Load the file at `path` (None: defaults), overridden by `environ` and then by `overrides`.
 
-    overrides: nested like the file, from command-line options.
+    overrides: nested like the file, from command-line options. secrets_of: the only section whose secrets are read;
+    "" for all.
 
     Raises:
         ConfigError: with every unknown key and bad value.
     """
     environ = os.environ if environ is None else environ
     problems: list[ConfigProblem] = []
-    reader = _Reader(environ, problems)
+    reader = _Reader(environ, problems, secrets_of)
     layers = [read_file(path) if path else {}, *_read_environment(environ, problems), overrides or {}]
     data: dict[str, Any] = {}
     for layer in layers:  # check each by itself: the next one could hide a section of the wrong type
         data = merge(data, reader.sections(layer, Settings, ""))
     settings: Settings = reader.struct(data, Settings, "")
-    wrong = [*(problem.path for problem in problems), *reader.misspelt]
+    wrong = [*(problem.path for problem in problems), *reader.unread]
     problems += check(settings, url_given="url" in data.get("upstream", {}), wrong=wrong)
     if problems:
         raise ConfigError(problems)
@@ -81,7 +83,7 @@ def read_file(path: Path) -> dict[str, Any]:
     if data is None:
         return {}
     if not isinstance(data, dict):
-        raise ConfigError([ConfigProblem("", f"{path} must hold a mapping of sections", received=_shown(data))])
+        raise ConfigError([ConfigProblem("", f"{path} must hold a mapping of sections", received=shown(data))])
     return data
 
 
@@ -149,18 +151,19 @@ def merge(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 class _Reader:
     """Converts data to the schema's types and collects every problem.
 
-    misspelt: paths of settings for which an unknown key was probably meant.
+    unread: paths of settings for which an unknown key was probably meant, and of secrets of other sections.
     """
 
-    def __init__(self, environ: Mapping[str, str], problems: list[ConfigProblem]) -> None:
+    def __init__(self, environ: Mapping[str, str], problems: list[ConfigProblem], secrets_of: str) -> None:
         self.environ = environ
         self.problems = problems
-        self.misspelt: list[str] = []
+        self.secrets_of = secrets_of
+        self.unread: list[str] = []
 
     def problem(self, path: str, reason: str, value: Any = "", kind: Any = None, hidden: bool = False) -> None:
         """Record a problem. hidden: the value may be a secret."""
         source = value.name if isinstance(value, _FromEnvironment) else ""
-        received = _shown(value.text if source else value) if value != "" and not hidden else ""
+        received = shown(value.text if source else value) if value != "" and not hidden else ""
         self.problems.append(ConfigProblem(path, reason, received, allowed(kind) if kind else "", source))
 
     def sections(self, layer: Mapping[str, Any], cls: Any, path: str) -> dict[str, Any]:
@@ -213,7 +216,7 @@ class _Reader:
     def unknown(self, path: str, key: str, names: list[str], value: Any) -> None:
         near = difflib.get_close_matches(key, names, n=1)
         hint = f"; did you mean `{near[0]}`?" if near else ""
-        self.misspelt += [_join(path, name) for name in near]
+        self.unread += [_join(path, name) for name in near]
         source = value.name if isinstance(value, _FromEnvironment) else ""
         self.problems.append(ConfigProblem(_join(path, key), f"unknown key{hint}", "", ", ".join(names), source))
 
@@ -252,6 +255,9 @@ class _Reader:
         if not isinstance(value, dict) or len(value) != 1 or next(iter(value)) not in ("env", "file"):
             self.problem(path, f"is a secret: give {_SECRET_FORMS}, not the secret itself")
             return Secret()
+        if self.secrets_of and not path.startswith(f"{self.secrets_of}."):
+            self.unread.append(path)
+            return Secret()
         [(form, where)] = value.items()
         where = where.text if isinstance(where, _FromEnvironment) else str(where)
         source = f"{form}: {where}"
@@ -286,8 +292,3 @@ def _holds_secret(kind: Any) -> bool:
 
 def _join(path: str, key: str) -> str:
     return f"{path}.{key}" if path else key
-
-
-def _shown(value: Any) -> str:
-    text = _CREDENTIALS.sub("//***@", repr(value))
-    return text if len(text) <= 60 else f"{text[:57]}..."

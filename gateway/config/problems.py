@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from typing import Any
+
+_CREDENTIALS = re.compile(r"//[^/@\s]*@")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,3 +40,9 @@ class ConfigError(Exception):
     def __init__(self, problems: list[ConfigProblem]) -> None:
         super().__init__("\n".join(map(str, problems)))
         self.problems = problems
+
+
+def shown(value: Any) -> str:
+    """Return a value as problems show it: shortened, without credentials in URLs."""
+    text = _CREDENTIALS.sub("//***@", repr(value))
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -122,6 +122,18 @@ def test_exchanges_are_exported_and_imported(config: str, tmp_path: Path, capfdb
     assert read_har(capfdbinary.readouterr().out) == read_har(exported)
 
 
+def test_secrets_of_the_gateway_are_not_needed(config: str, capfd: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = json.loads(Path(config).read_text())
+    listen = {"admin_host": "0.0.0.0", "admin_token": {"env": "ADMIN_TOKEN"}}
+    Path(config).write_text(json.dumps({**settings, "listen": listen}))
+    monkeypatch.delenv("ADMIN_TOKEN", raising=False)
+    assert run(["har", "export", "-c", config]) == 0
+    settings["inspector"]["opensearch"] = {"password": {"env": "NOT_SET"}}
+    Path(config).write_text(json.dumps(settings))
+    assert run(["har", "export", "-c", config]) == 2
+    assert "inspector.opensearch.password: the environment variable NOT_SET is not set" in capfd.readouterr().err
+
+
 def test_imported_exchanges_are_redacted(config: str, tmp_path: Path, capfdbinary: Any) -> None:
     request = {
         "method": "POST",
