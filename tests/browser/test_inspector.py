@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from typing import Any
 from urllib.parse import quote
@@ -259,6 +260,18 @@ def test_the_keyboard_is_enough(open_page: OpenPage, records: InMemoryRecords) -
     page.keyboard.press("Enter")
     page.keyboard.press("Tab")
     expect(page.locator(":focus")).to_have_text("← Exchanges")
+
+
+def test_keys_go_to_the_list_while_nothing_has_focus(open_page: OpenPage, records: InMemoryRecords) -> None:
+    keep(records, 8)
+    page = open_page()
+    expect(page.locator(ROW)).to_have_count(8)
+    page.keyboard.press("ArrowDown")
+    expect(first_row(page)).to_be_focused()
+    page.keyboard.press("ArrowDown")
+    expect(page.locator(f"{ROW}[aria-rowindex='3']")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile("/inspector/exchanges/"))
 
 
 def test_a_filter_that_can_not_be_used_is_marked(open_page: OpenPage, records: InMemoryRecords) -> None:

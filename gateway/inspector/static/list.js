@@ -294,6 +294,13 @@ scroller.addEventListener("keydown", (event) => {
   else return;
   event.preventDefault();
 });
+// Focus is not moved when the page opens, for screen readers: these keys take it to the list while nothing has it.
+addEventListener("keydown", (event) => {
+  if (document.activeElement !== document.body || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (!rows.length || !["ArrowDown", "ArrowUp", "Enter"].includes(event.key)) return;
+  move(current);
+  event.preventDefault();
+});
 addEventListener("popstate", () => {
   readAddress();
   load();
