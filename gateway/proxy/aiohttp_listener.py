@@ -107,22 +107,23 @@ class AiohttpListener:
 
 
 class _Handler(logging.Handler):
-    """Writes what aiohttp logs to the gateway's log. Of a malformed request it shows nothing but the fault's type."""
+    """Writes aiohttp's errors to the gateway's log. A malformed request is shown by the fault's type and the client."""
 
     def __init__(self, log: Logger) -> None:
-        super().__init__(logging.ERROR)
+        super().__init__()
         self._log = log
 
     def emit(self, record: logging.LogRecord) -> None:
         """See `logging.Handler`."""
         exc = record.exc_info[1] if record.exc_info else None
         if isinstance(exc, HttpProcessingError):
-            self._log.info("refused", type=type(exc).__name__)
-        else:
+            client = record.args[0] if isinstance(record.args, tuple) and record.args else None
+            self._log.info("refused", type=type(exc).__name__, client=str(client or ""))
+        elif record.levelno >= logging.ERROR:
             self._log.error("internal error", exc_info=exc or RuntimeError(record.getMessage()))
 
 
 def _logger(log: Logger) -> logging.Logger:
-    logger = logging.Logger("gateway.aiohttp", logging.ERROR)
+    logger = logging.Logger("gateway.aiohttp", logging.DEBUG)  # at which aiohttp logs a first line of no method
     logger.addHandler(_Handler(log))
     return logger

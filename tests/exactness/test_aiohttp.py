@@ -7,6 +7,7 @@ so does one that is gone. `docs/reference/embedding.md` shows the table.
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -14,9 +15,11 @@ from dataclasses import dataclass, replace
 import pytest
 from _pytest.mark import ParameterSet
 
+from gateway.app import build
 from gateway.errors import InvalidInput, Problem
+from gateway.observe.logs import configure
 from gateway.ports import Forward
-from tests.conftest import StartGateway
+from tests.conftest import StartGateway, settings_for
 from tests.exactness.table import ANSWERS, HEAD_ANSWERS, REQUESTS, get, post
 from tests.exactness.test_loopback import FEEDS, LAST, SMALL, as_cluster_should_see, end_to_end, expected_of, parse
 from tests.http1.reading import read_h11, read_ours
@@ -112,7 +115,7 @@ DIFFERENCES = [
     Difference(
         "Error pages for malformed requests",
         "OpenSearch's JSON; 400, 414, 431, 501 or 505",
-        "`text/plain` by aiohttp, mostly 400, with an `HTTP/1.0` status line",
+        "`text/plain` by aiohttp, mostly 400, with an `HTTP/1.0` status line, without `X-Request-Id`",
         test="test_error_pages_for_malformed_requests_are_aiohttps",
     ),
     Difference(
@@ -274,12 +277,24 @@ async def test_error_pages_for_malformed_requests_are_aiohttps(start_gateway: St
         [answer] = await answers_in((await converse(gateway.data_port, get(b"/", b"X A: 1"), whole))[0])
         assert answer.line == b"HTTP/1.0 400 Bad Request"
         assert answer.values("content-type") == [b"text/plain; charset=utf-8"]
+        assert answer.values("x-request-id") == []
         # What aiohttp accepts and the gateway's own rules refuse is refused as on the built-in server.
         other_host = get(b"http://other.example/", b"Connection: close")
         [answer] = await answers_in((await converse(gateway.data_port, other_host, whole))[0])
         assert answer.line == b"HTTP/1.1 400 Bad Request"
         assert json.loads(answer.body)["error"]["type"] == "ValidationException"
     assert upstream.requests == []
+
+
+@pytest.mark.parametrize("data", [get(b"/", b"X A: 1"), b"\x16\x03\x01 / HTTP/1.1\r\nHost: a\r\n\r\n"])
+async def test_malformed_requests_are_logged_with_the_clients_address(data: bytes) -> None:
+    stream = io.StringIO()
+    gateway = build(settings_for("http://127.0.0.1:9", AIOHTTP), UseCase(), configure("info", "json", stream))
+    await gateway.start()
+    await converse(gateway.data_port, data, whole)
+    await gateway.stop()
+    [refused] = [line for line in map(json.loads, stream.getvalue().splitlines()) if line["event"] == "refused"]
+    assert refused["client"] == "127.0.0.1"
 
 
 async def test_malformed_chunks_end_with_the_time_limit(start_gateway: StartGateway) -> None:
