@@ -69,7 +69,9 @@ def pytest_runtest_protocol() -> Iterator[None]:
     if time.monotonic() - _watched_since > 10:
         _watched_since = time.monotonic()
         faulthandler.dump_traceback_later(_HANGS, file=_STANDARD_ERROR)
-        gc.freeze()  # modules and caches that tests have loaded since the last time, as they stay in memory anyway
+        # Modules and caches that tests have loaded since the last time stay in memory anyway. So may the garbage of
+        # earlier tests: a test may only wait for the collection of objects that it has made itself.
+        gc.freeze()
     return (yield)
 
 
