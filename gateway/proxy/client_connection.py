@@ -21,7 +21,7 @@ from gateway.proxy.closing import LingeringClose, reset
 from gateway.proxy.interfaces import ClientExchange
 from gateway.proxy.lifecycle import Lifecycle
 from gateway.proxy.request_log import RequestLog
-from gateway.proxy.request_receiver import ReceiverPort, RequestReceiver
+from gateway.proxy.request_receiver import ReceiverPort, RequestReceiver, Upload
 from gateway.upstream.deadlines import NO_DEADLINE, deadline_in
 
 _numbers = itertools.count(1)
@@ -48,18 +48,25 @@ class ConnectionPort(ReceiverPort, Protocol):
 
 
 class ClientConnection(RequestReceiver):
-    """A client's connection. number: see `Client`. stalled: the client does not read its response."""
+    """A client's connection. stalled: the client does not read its response."""
 
-    __slots__ = ("_closing", "_peer", "number", "stalled")
+    __slots__ = ("_closing", "_number", "_peer", "stalled")
 
     port: ConnectionPort
 
     def __init__(self, port: ConnectionPort) -> None:
         super().__init__(port)
-        self.number = next(_numbers)
+        self._number = 0
         self.stalled = False
         self._peer: str | None = None
         self._closing: LingeringClose | None = None
+
+    @property
+    def number(self) -> int:
+        """See `Client`. An idle connection of which nothing was recorded does not hold one."""
+        if not self._number:
+            self._number = next(_numbers)
+        return self._number
 
     @property
     def idle(self) -> bool:
@@ -156,12 +163,10 @@ class ClientConnection(RequestReceiver):
             self._state = _REQUEST_READ[self._state]
             self.deadline = NO_DEADLINE
         else:
-            self._body = body
+            upload = self._upload = Upload(body)
             self._state = _HEAD_READ[self._state]
-            self._body_began = 0.0
-            self._body_size = 0
             try:
-                piece = self._feed(body, rest)
+                piece = self._feed(upload, rest)
             except Malformed as exc:  # the exchange exists, so it must be finished
                 exchange.refuse(error_responses.malformed(exc))
                 return
@@ -172,7 +177,6 @@ class ClientConnection(RequestReceiver):
     def tunnel(self) -> None:
         """Relay all further bytes to the exchange: they belong to another protocol."""
         self._state = _SWITCHED[self._state]
-        self._paused_at = 0.0
         held, self._held = self._held, b""
         self.transport.resume_reading()
         if held and self.exchange is not None:
@@ -228,10 +232,9 @@ class ClientConnection(RequestReceiver):
         """Close the connection after the client has received the last response; see `LingeringClose`."""
         unread = self._state is _BODY or bool(self._held)
         self._state = _LAST_SENT[self._state]
-        self._body = None
+        self._upload = None
         self._head = None
         self._held = b""
-        self._paused_at = 0.0
         self._closing = LingeringClose(self.transport, self.port.timeouts.send)
         if not self.transport.is_closing():
             self.deadline = self._closing.start(unread)

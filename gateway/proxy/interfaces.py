@@ -33,13 +33,13 @@ class RunningExchange(Protocol):
 
 
 class Client(Protocol):
-    """A client's connection, for the exchange on it; see `gateway.proxy.client_connection`.
-
-    number: no other connection of this process has it.
-    """
+    """A client's connection, for the exchange on it; see `gateway.proxy.client_connection`."""
 
     transport: asyncio.Transport
-    number: int
+
+    @property
+    def number(self) -> int:
+        """The number of the connection: no other one of this process has it."""
 
     @property
     def peer(self) -> str:

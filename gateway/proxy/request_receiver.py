@@ -43,25 +43,53 @@ class ReceiverPort(Protocol):
     received: Received
 
 
+class Upload:
+    """The body of the current request, while it arrives. began, paused_at: of `time.monotonic`, 0.0 for not yet.
+
+    size: bytes of it that were read.
+    """
+
+    __slots__ = ("began", "body", "paused_at", "size")
+
+    def __init__(self, body: Body) -> None:
+        self.body = body
+        self.began = 0.0
+        self.size = 0
+        self.paused_at = 0.0
+
+    def add(self, size: int) -> None:
+        """Count bytes that were read; the first ones start the clock."""
+        self.size += size
+        self.began = self.began or time.monotonic()
+
+    def pause(self) -> None:
+        """Stop the clock."""
+        self.paused_at = self.paused_at or time.monotonic()
+
+    def resume(self) -> None:
+        """Go on with the clock."""
+        if self.paused_at:
+            self.began += time.monotonic() - self.paused_at
+            self.paused_at = 0.0
+
+    def deadline(self, times: ClientTimeouts) -> float:
+        """Return when more must have come: after `timeouts.body`, or when it is slower than `timeouts.body_rate`.
+
+        The time in which the client is paused does not count.
+        """
+        deadline = time.monotonic() + times.body if times.body else NO_DEADLINE
+        if times.body_rate:
+            deadline = min(deadline, self.began + max(times.body_rate_after, self.size / times.body_rate))
+        return deadline
+
+
 class RequestReceiver(asyncio.Protocol):
     """The input of a client's connection; `gateway.proxy.client_connection` adds the output and the end.
 
     exchange: handles the current request; None between requests. port: handles the next request.
     """
 
-    __slots__ = (
-        "_body",
-        "_body_began",
-        "_body_size",
-        "_head",
-        "_held",
-        "_paused_at",
-        "_state",
-        "deadline",
-        "exchange",
-        "port",
-        "transport",
-    )  # fmt: skip
+    __slots__ = ("_head", "_held", "_state", "_upload", "deadline", "exchange", "port", "transport")
 
     transport: asyncio.Transport
 
@@ -69,10 +97,7 @@ class RequestReceiver(asyncio.Protocol):
         self.port = port
         self._state = _IDLE
         self._head: RequestHeadBuffer | None = None
-        self._body: Body | None = None
-        self._body_began = 0.0
-        self._body_size = 0
-        self._paused_at = 0.0
+        self._upload: Upload | None = None
         self._held = b""
         self.exchange: ClientExchange | None = None
         self.deadline = NO_DEADLINE
@@ -124,60 +149,48 @@ class RequestReceiver(asyncio.Protocol):
             return
         held, self._held = self._held, b""
         self._state = _NEXT[self._state]
-        self._paused_at = 0.0
         self.transport.resume_reading()
         self._read_head(held)
 
     # The body
 
     def _read_body(self, data: bytes) -> None:
-        body, exchange = self._body, self.exchange
-        assert body is not None
+        upload, exchange = self._upload, self.exchange
+        assert upload is not None
         assert exchange is not None
         try:
-            piece = self._feed(body, data)
+            piece = self._feed(upload, data)
         except Malformed as exc:
             exchange.fail_upload(error_responses.malformed(exc))
             return
-        if piece or body.done:
-            exchange.upload(piece, body.done)
+        if piece or upload.body.done:
+            exchange.upload(piece, upload.body.done)
 
-    def _feed(self, body: Body, data: bytes) -> bytes:
+    def _feed(self, upload: Upload, data: bytes) -> bytes:
         """Return what may be sent on of a body. If that takes long, the rest of `data` waits in the backlog."""
+        body = upload.body
         piece = body.feed(data, _STEPS)
         if body.done:
             self._held = body.rest
-            self._body = None
+            self._upload = None
             self._state = _REQUEST_READ[self._state]
             self.deadline = NO_DEADLINE
             return piece
-        self._body_size += len(piece)
-        self._body_began = self._body_began or time.monotonic()
-        self._wait_for_body()
+        upload.add(len(piece))
+        self.deadline = upload.deadline(self.port.timeouts)
         if body.unread or len(data) >= _LARGE:
             self.transport.pause_reading()
             self.port.backlog.add(self)
         return piece
 
-    def _wait_for_body(self) -> None:
-        """Set the deadline for more of the body: `timeouts.body`, or when the body is slower than `timeouts.body_rate`.
-
-        The time in which the client is paused does not count.
-        """
-        times = self.port.timeouts
-        deadline = time.monotonic() + times.body if times.body else NO_DEADLINE
-        if times.body_rate:
-            enough_until = max(times.body_rate_after, self._body_size / times.body_rate)
-            deadline = min(deadline, self._body_began + enough_until)
-        self.deadline = deadline
-
     def continue_reading(self) -> None:
         """Continue with the body, buffered input first. Called by the backlog."""
-        if self._state is not _BODY or self._paused_at or self._body is None:
+        upload = self._upload
+        if self._state is not _BODY or upload is None or upload.paused_at:
             return
-        if self._body.unread:
+        if upload.body.unread:
             self._read_body(b"")
-        if not self._paused_at and (self._body is None or not self._body.unread):
+        if not upload.paused_at and (self._upload is None or not upload.body.unread):
             self.resume_reading()
 
     # Flow control, for exchanges
@@ -186,19 +199,20 @@ class RequestReceiver(asyncio.Protocol):
         """Pause the request's body. The client's deadline does not run meanwhile."""
         self.deadline = NO_DEADLINE
         if self._state is not _CLOSING:
-            self._paused_at = self._paused_at or time.monotonic()
+            if self._upload is not None:
+                self._upload.pause()
             self.transport.pause_reading()
 
     def resume_reading(self) -> None:
         """Resume the request's body."""
-        if self._paused_at:
-            self._body_began += time.monotonic() - self._paused_at
-            self._paused_at = 0.0
+        upload = self._upload
+        if upload is not None:
+            upload.resume()
         if self._state is _CLOSING or len(self._held) > _HELD:
             return
-        if self._state is _BODY and self._body is not None and self._body.unread:
+        if self._state is _BODY and upload is not None and upload.body.unread:
             self.port.backlog.add(self)
             return
         self.transport.resume_reading()
-        if self._state is _BODY:
-            self._wait_for_body()
+        if self._state is _BODY and upload is not None:
+            self.deadline = upload.deadline(self.port.timeouts)

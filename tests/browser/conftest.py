@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Playwright, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Playwright, expect, sync_playwright
 
 from tests.inspector.in_memory_store import InMemoryRecords
 from tests.inspector.page_server import TOKEN, PageServer
 
 CHROMIUM = Path("/usr/bin/chromium")
 NewPage = OpenPage = Callable[..., Page]
+
+expect.set_options(timeout=60_000)
 
 
 def is_fault(message: ConsoleMessage) -> bool:
@@ -71,8 +73,8 @@ def server(records: InMemoryRecords) -> Iterator[PageServer]:
 
 
 @pytest.fixture
-def open_page(new_page: NewPage, server: PageServer) -> OpenPage:
-    """Opens pages with ``open_page(path, **context)``, logged in."""
+def open_page(server: PageServer, new_page: NewPage) -> OpenPage:
+    """Opens pages with ``open_page(path, **context)``, logged in. They are closed before the server ends."""
 
     def open_(path: str = "/inspector/", **options: Any) -> Page:
         page = new_page(**options)

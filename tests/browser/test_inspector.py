@@ -18,7 +18,6 @@ from tests.inspector.page_server import PageServer
 from tests.inspector.test_pages import attacked
 
 pytestmark = pytest.mark.browser
-expect.set_options(timeout=60_000)
 ROW = "#rows [role=row]:not([hidden])"
 
 

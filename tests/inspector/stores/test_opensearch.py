@@ -208,7 +208,9 @@ async def test_without_permission_nothing_is_tried_again(server: StreamServer, s
     assert "the account of `inspector.opensearch` the permissions that docs/operate/inspector-stores.md lists" in str(
         error
     )
+    await all_arrived(server, "9000")  # the mark
     assert server.requests[:2] == [("GET", f"/_data_stream/{STREAM}")] * 2  # of the first record, and of the mark
+    assert "1" not in server.documents
 
 
 async def test_an_answer_that_is_not_of_opensearch(server: StreamServer, sink: OpenSearchSink) -> None:
