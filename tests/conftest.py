@@ -12,11 +12,13 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from gateway import recording
 from gateway.app import Gateway, UseCase, build
 from gateway.config.load import load
 from gateway.config.schema import Settings
 from gateway.observe.logs import configure
 from gateway.register import reuse
+from tests.wire import PATIENCE
 
 # max_examples is the share in percent of the examples and of other counts (`share`) that a run tries: `make test` a
 # twelfth, CI a quarter (make test-all), a thorough run all (make test-thorough). Examples have no time limit, because a
@@ -67,7 +69,9 @@ def pytest_runtest_protocol() -> Iterator[None]:
     if time.monotonic() - _watched_since > 10:
         _watched_since = time.monotonic()
         faulthandler.dump_traceback_later(_HANGS, file=_STANDARD_ERROR)
-        gc.freeze()  # modules and caches that tests have loaded since the last time, as they stay in memory anyway
+        # Modules and caches that tests have loaded since the last time stay in memory anyway. So may the garbage of
+        # earlier tests: a test may only wait for the collection of objects that it has made itself.
+        gc.freeze()
     return (yield)
 
 
@@ -122,6 +126,14 @@ def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Keep the sessions of gateways with default settings out of the home directory."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _whole_recordings() -> Iterator[None]:
+    """Let gateways that stop record all that waits, however long a loaded machine takes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recording, "_GRACE", PATIENCE)
         yield
 
 

@@ -23,7 +23,7 @@ def worker() -> Worker:
 def holds(worker: Worker) -> tuple[asyncio.Task[None], Callable[[], None]]:
     """Work that keeps the thread busy until it is released."""
     gate = threading.Event()
-    return asyncio.create_task(worker.run(lambda: gate.wait(10) and None)), gate.set
+    return asyncio.create_task(worker.run(lambda: gate.wait(60) and None)), gate.set
 
 
 async def test_results_and_errors_come_back(worker: Worker) -> None:

@@ -69,6 +69,14 @@ def reserved(port: int = 0) -> Iterator[int]:
         yield sock.getsockname()[1]
 
 
+async def refuses_connections(port: int) -> None:
+    """Wait until nothing listens on the port any more."""
+    with contextlib.suppress(ConnectionRefusedError):
+        while True:
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.close()
+
+
 def undelivered(transport: asyncio.BaseTransport) -> int:
     """Bytes that were written and that the other end's kernel does not have yet."""
     sock = transport.get_extra_info("socket")

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from gateway.agents.errors import FailedLookup
 from gateway.agents.lookup import Credentials
 from gateway.config.schema import Settings
-from gateway.errors import GatewayError, InvalidInput, Problem, SignatureConflict
+from gateway.errors import GatewayError, InvalidInput, Problem, RegistrationFailed, SignatureConflict
 from gateway.execute.body import is_json
 from gateway.execute.build import service_headers
 from gateway.execute.response_headers import NOTICE
@@ -149,19 +149,19 @@ class Manager:
             return self._answer(found, (*changes, _REUSED))
         steps = Steps(calls, identity.tag, self._turns)
         try:
-            reply = await make_agent(calls, steps, registration, target, {BODY_PARAMETER: identity.digest})
-            settled = await reuse.settle(steps)
+            try:
+                reply = await make_agent(calls, steps, registration, target, {BODY_PARAMETER: identity.digest})
+                settled = await reuse.settle(steps)
+            except RegistrationFailed as failed:
+                settled = await reuse.superseded(steps, failed)
             if not settled.own:
                 await finish_other(calls, self._turns, registration, target, settled.agent_id)
         except asyncio.CancelledError:
             self._log.error("registration cut short", made=[str(one) for one in steps.made], tag=identity.tag)
             raise
         except Exception as error:
-            other = await reuse.superseded(steps, error)
-            if other is None:
-                await self._undo(steps, error)
-                raise
-            settled = other
+            await self._undo(steps, error)
+            raise
         left = settled.left
         extra = [] if settled.own else [_REUSED]
         extra += [] if settled.checked else [_UNCHECKED]

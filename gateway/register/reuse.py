@@ -130,19 +130,26 @@ class Reuse:
                 return Settled(one.made.id, own=False, left=tuple(await steps.undo()))
         return Settled(own.id, own=True, left=tuple(await self._tidy(steps, found)))
 
-    async def superseded(self, steps: Steps, error: Exception) -> Settled | None:
-        """Return the agent of another attempt, if that attempt has removed what this one still needed; undo this one.
+    async def superseded(self, steps: Steps, failed: RegistrationFailed) -> Settled:
+        """Return the agent of another attempt that has removed what this one still needed, and undo this one.
 
-        error: why this attempt failed.
+        failed: why this attempt failed.
+
+        Raises:
+            RegistrationFailed: `failed` itself, as there is no such agent. IdempotencyKeyReused: it was registered with
+            a different body. In both cases this attempt must be undone.
         """
-        has_agent = any(one.kind == "agents" for one in steps.made)
-        if has_agent or not isinstance(error, RegistrationFailed) or error.status not in _WITHOUT_GROUP:
-            return None
+        if failed.status not in _WITHOUT_GROUP or any(one.kind == "agents" for one in steps.made):
+            raise failed
         try:
             found = await self.existing()
+        except IdempotencyKeyReused:
+            raise
         except GatewayError:
-            return None
-        return Settled(found, own=False, left=tuple(await steps.undo())) if found else None
+            found = None
+        if found is None:
+            raise failed
+        return Settled(found, own=False, left=tuple(await steps.undo()))
 
     async def _find_with(self, kind: str, own: Made) -> list[Found] | None:
         """Search for all with the tag until `own` is among them; None if it is never found."""

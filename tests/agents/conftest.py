@@ -2,15 +2,16 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
 
 import pytest
 from aiohttp import ClientConnectionError, ClientSession, web
-from aiohttp.test_utils import TestServer, unused_port
+from aiohttp.test_utils import TestServer
 from yarl import URL
 
 from gateway.errors import UpstreamUnavailable
+from tests.wire import reserved
 
 from .recorded import recorded
 
@@ -100,5 +101,6 @@ async def lookup(cluster: FakeCluster, session: ClientSession) -> AsyncIterator[
 
 
 @pytest.fixture
-def dead_lookup(session: ClientSession) -> HttpLookup:
-    return HttpLookup(session, URL(f"http://127.0.0.1:{unused_port()}"))
+def dead_lookup(session: ClientSession) -> Iterator[HttpLookup]:
+    with reserved() as port:
+        yield HttpLookup(session, URL(f"http://127.0.0.1:{port}"))

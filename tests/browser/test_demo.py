@@ -17,6 +17,7 @@ from playwright.sync_api import expect
 
 from gateway.demo.bodies import bodies
 from tests.browser.conftest import NewPage
+from tests.wire import PATIENCE
 
 pytestmark = pytest.mark.browser
 ROW = "#rows [role=row]:not([hidden])"
@@ -45,7 +46,7 @@ def demo() -> Iterator[Demo]:
     assert agent
     yield Demo(page[0], agent[1])
     process.send_signal(signal.SIGINT)
-    assert process.wait(30) == 0
+    assert process.wait(PATIENCE) == 0
 
 
 def test_the_demo_is_seen_as_it_happens(demo: Demo, new_page: NewPage) -> None:

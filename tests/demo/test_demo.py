@@ -86,7 +86,7 @@ def test_it_runs_on_with_lines_to_try_until_it_is_told_to_stop() -> None:
     tries = [line.strip() for line in seen if line.strip().startswith("curl")]
     shown = [subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=True).stdout for line in tries]
     demo.send_signal(signal.SIGINT)
-    assert demo.wait(30) == 0
+    assert demo.wait(60) == 0
     assert len(shown) == 6
     for through, direct, received in (shown[:3], shown[3:]):
         assert through.startswith("HTTP/1.1 200")

@@ -85,7 +85,12 @@ async def test_agents_run_only_if_that_is_allowed(target: Target) -> None:
 
 
 async def test_a_connection_keeps_its_order(target: Target) -> None:
+    both = asyncio.Event()
+
     async def slowly(request: web.Request) -> web.StreamResponse:
+        if target.running == 2:
+            both.set()
+        await both.wait()
         for _ in range(5):
             await asyncio.sleep(0)  # others may overtake
         return web.json_response({})

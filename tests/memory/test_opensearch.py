@@ -36,7 +36,7 @@ Kind = Literal["auto", "container", "index"]
 
 
 def store_on(server: OpenSearchServer, kind: Kind = "auto", **settings: Any) -> OpenSearchStore:
-    return OpenSearchStore(Settings(kind=kind, **{"seconds": 5.0} | settings), server.url)
+    return OpenSearchStore(Settings(kind=kind, **{"seconds": 60.0} | settings), server.url)
 
 
 class OnServer(StoreConformance):
@@ -370,7 +370,7 @@ async def test_owner_that_is_not_unicode(store: OpenSearchStore) -> None:
 async def test_faults_have_an_error_of_their_own(
     server: OpenSearchServer, fault: Fault, error: type[StoreError], reason: str
 ) -> None:
-    seconds = 2.0 if fault == "stall" else 30.0  # only a stalled answer is late
+    seconds = 2.0 if fault == "stall" else 60.0  # only a stalled answer is late
     store = store_on(server, "index", seconds=seconds, username="gateway", password=Secret("hunter2"))
     await store.start()
     server.counted_from_now()

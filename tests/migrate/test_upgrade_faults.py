@@ -184,10 +184,10 @@ def _apply(directory: Path, agent: str, way: str) -> list[str]:
 def _killed(upgrade: Upgrade, directory: Path, way: str, nth: int, before: bool) -> None:
     """Runs the command and kills it at its `nth` write: before the cluster sees that, or once it has done it."""
     deployment = upgrade.deployment
-    fault = _AnyWrite("stall" if before else "late", "", WRITE, nth=nth, seconds=30)
+    fault = _AnyWrite("stall" if before else "late", "", WRITE, nth=nth, seconds=120)
     with front(deployment, fault) as faulty:
         process = _command(deployment, directory, faulty.url, *_apply(directory, upgrade.agent, way))
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while not any(seen.fault and (before or seen.status) for seen in faulty.seen):
             assert process.poll() is None, process.stdout.read().decode()  # type: ignore[union-attr]
             assert time.monotonic() < deadline

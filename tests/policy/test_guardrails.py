@@ -25,6 +25,7 @@ from tests.conftest import examples
 from tests.execute.stub_cluster import FLOW, RAN, V1, V2
 from tests.policy.conftest import Start, v2_answer
 from tests.strategies import executes
+from tests.wire import PATIENCE, reserved
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
@@ -58,7 +59,7 @@ async def webhook() -> AsyncIterator[Webhook]:
 
 
 def guardrail(webhook: Webhook, **more: Any) -> dict[str, Any]:
-    return {"guardrails": [{"name": "pii", "url": webhook.url, **more}]}
+    return {"guardrails": [{"name": "pii", "url": webhook.url, "seconds": PATIENCE, **more}]}
 
 
 def replacing(old: str, new: str) -> Callable[[Any], Any]:
@@ -428,7 +429,7 @@ async def test_a_guardrail_that_fails(start: Start, webhook: Webhook, failure: s
         return made(document) if callable(made) else made
 
     webhook.verdict = verdict
-    seconds = 0.05 if failure == "slow" else 5.0
+    seconds = 0.05 if failure == "slow" else PATIENCE
     for on_failure, status in (("refuse", 503), ("allow", 200)):
         place = await start(guardrail(webhook, seconds=seconds, on_failure=on_failure, max_bytes=1_000))
         answer = await place.execute(V2, {"input": "hi"})
@@ -439,9 +440,10 @@ async def test_a_guardrail_that_fails(start: Start, webhook: Webhook, failure: s
     assert place.cluster.sent == [{"input": "hi"}]
 
 
-async def test_a_guardrail_that_is_down(start: Start, webhook: Webhook, unused_tcp_port: int) -> None:
-    place = await start({"guardrails": [{"name": "pii", "url": f"http://127.0.0.1:{unused_tcp_port}/"}]})
-    assert (await place.execute(V2, {"input": "hi"})).status == 503
+async def test_a_guardrail_that_is_down(start: Start) -> None:
+    with reserved() as port:
+        place = await start({"guardrails": [{"name": "pii", "url": f"http://127.0.0.1:{port}/"}]})
+        assert (await place.execute(V2, {"input": "hi"})).status == 503
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,16 @@ from gateway.observe.logs import configure
 from gateway.ports import Forward
 from tests.conftest import StartGateway, settings_for
 from tests.proxy.use_case import UseCase
-from tests.wire import OK, PATIENCE, Parsed, RecordingUpstream, read_message, send_request, send_until_closed
+from tests.wire import (
+    OK,
+    PATIENCE,
+    Parsed,
+    RecordingUpstream,
+    read_message,
+    refuses_connections,
+    send_request,
+    send_until_closed,
+)
 
 GET = b"GET /x HTTP/1.1\r\nHost: c\r\n\r\n"
 EXECUTE = b"POST /_plugins/_ml/agents/a/_execute HTTP/1.1\r\nHost: c\r\n"
@@ -342,7 +351,7 @@ async def test_connections_are_kept_as_the_client_says(
 
 async def test_drain_tells_clients_to_close(start: Start) -> None:
     async with RecordingUpstream() as upstream:
-        gateway = await start(upstream.url, listen={"drain_seconds": 5})
+        gateway = await start(upstream.url, listen={"drain_seconds": PATIENCE})
         assert (await send_request(gateway.data_port, GET)).values("connection") == []
         stopping = asyncio.create_task(gateway.stop())
         await asyncio.sleep(0)
@@ -369,10 +378,10 @@ async def test_stop_lets_requests_in_flight_finish(start: Start) -> None:
         writer.write(OK)
 
     async with RecordingUpstream(script=script) as upstream:
-        gateway = await start(upstream.url, listen={"shutdown_seconds": 30})
+        gateway = await start(upstream.url, listen={"shutdown_seconds": PATIENCE})
         answer = await _in_flight(gateway.data_port, arrived)
         stopping = asyncio.create_task(gateway.stop())
-        await asyncio.sleep(0.5)
+        await refuses_connections(gateway.data_port)
         assert not stopping.done()
         go_on.set()
         assert (await answer).body == b"ok"
@@ -396,12 +405,12 @@ async def test_stop_cuts_what_takes_too_long(hurried: bool, start: Start) -> Non
 
 async def test_a_request_on_its_way_on_an_idle_connection_is_served_while_stopping(start: Start) -> None:
     async with RecordingUpstream() as upstream:
-        gateway = await start(upstream.url)
+        gateway = await start(upstream.url, listen={"shutdown_seconds": PATIENCE})
         reader, writer = await asyncio.open_connection("127.0.0.1", gateway.data_port)
         writer.write(GET)
         await read_message(reader)
         stopping = asyncio.create_task(gateway.stop())
-        await asyncio.sleep(0.05)
+        await refuses_connections(gateway.data_port)
         writer.write(GET)
         assert (await read_message(reader)).values("connection") == [b"close"]
         writer.close()

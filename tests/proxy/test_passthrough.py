@@ -9,7 +9,16 @@ import pytest
 
 from tests.conftest import StartGateway
 from tests.proxy.use_case import UseCase
-from tests.wire import OK, PATIENCE, Parsed, RecordingUpstream, read_message, send_request, send_until_closed
+from tests.wire import (
+    OK,
+    PATIENCE,
+    Parsed,
+    RecordingUpstream,
+    read_message,
+    refuses_connections,
+    send_request,
+    send_until_closed,
+)
 
 HOST = b"Host: client.example\r\n"
 
@@ -291,15 +300,6 @@ async def test_chunked_body_that_turns_bad_on_its_way_cuts_the_upstream_request(
         writer.close()
 
 
-async def _accepts(port: int) -> bool:
-    try:
-        _, writer = await asyncio.open_connection("127.0.0.1", port)
-    except ConnectionRefusedError:
-        return False
-    writer.close()
-    return True
-
-
 async def test_stop_lets_requests_in_flight_finish_and_accepts_no_more(start_gateway: StartGateway) -> None:
     arrived, go_on = asyncio.Event(), asyncio.Event()
 
@@ -310,12 +310,11 @@ async def test_stop_lets_requests_in_flight_finish_and_accepts_no_more(start_gat
         writer.write(OK)
 
     async with RecordingUpstream(script=script) as upstream:
-        gateway = await start_gateway(upstream.url, UseCase(), {"listen": {"shutdown_seconds": 30}})
+        gateway = await start_gateway(upstream.url, UseCase(), {"listen": {"shutdown_seconds": PATIENCE}})
         answer = asyncio.create_task(send_request(gateway.data_port, _request(b"GET /slow HTTP/1.1")))
         await arrived.wait()
         stopping = asyncio.create_task(gateway.stop())
-        while await _accepts(gateway.data_port):
-            pass
+        await refuses_connections(gateway.data_port)
         go_on.set()
         assert (await answer).body == b"ok"
         await stopping

@@ -135,3 +135,20 @@ async def test_an_attempt_whose_group_another_gateway_removed_gets_the_agent_of_
         assert one.counts == (1, 1, 0)
         assert len(one.simulator.core.resources.groups) == 1
         assert one.orphans == []
+
+
+async def test_an_attempt_whose_group_another_registration_removed_is_refused_the_key_of_that_one() -> None:
+    async with deploy("3.6.0") as deployment:
+        fault = Fault("late", "POST", GROUPS, until=asyncio.Event())
+        deployment.front.faults.append(fault)
+        second = asyncio.create_task(deployment.register(headers=KEY))
+        await until(lambda: len(deployment.simulator.core.resources.groups) == 1)
+        first = await deployment.register(deployment.body(name="other"), KEY)
+        assert fault.until is not None
+        fault.until.set()
+        assert first[0] == 200
+        status, document = await second
+        assert (status, document["error"]["type"]) == (422, "IdempotencyKeyReused")
+        assert deployment.counts == (1, 1, 0)
+        assert len(deployment.simulator.core.resources.groups) == 1
+        assert deployment.orphans == []

@@ -119,7 +119,7 @@ async def chat(start_gateway: StartGateway, tmp_path: Path) -> AsyncIterator[Cha
     app = web.Application()
     app.router.add_route("*", "/{tail:.*}", stub.serve)
     settings = {
-        "memory": {"sqlite": {"path": str(tmp_path / "s.sqlite3")}, "wait_seconds": 5},
+        "memory": {"sqlite": {"path": str(tmp_path / "s.sqlite3")}, "wait_seconds": 60},
         "agents": {"rules": [{"agent": "*", "memory": "gateway"}]},
     }
     async with TestServer(app) as server, aiohttp.ClientSession(auto_decompress=False) as client:

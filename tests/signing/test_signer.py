@@ -50,7 +50,7 @@ class Vault:
     def __call__(self) -> dict[str, str]:
         self.threads.add(threading.current_thread().name)
         if self.held is not None:
-            self.held.wait(5)
+            self.held.wait(60)
         if self.broken:
             raise OSError("vault sealed")
         self.given += 1

@@ -104,7 +104,7 @@ def check(place: Path, taken: Iterable[str]) -> None:
         medium = medium_of(id_)
         assert whole.medium(hashlib.sha256(medium).hexdigest()) == ("image/png", medium), f"the medium of {id_} is lost"
     whole.close()
-    _check_audit(place, wanted)
+    check_audit(place, wanted)
 
 
 def _check_rows(store: SqliteStore) -> None:
@@ -132,11 +132,12 @@ def _check_files(store: SqliteStore) -> None:
     assert files == numbers, f"files {files}, rows {numbers}"
 
 
-def _check_audit(place: Path, wanted: set[str]) -> None:
+def check_audit(place: Path, wanted: set[str]) -> None:
     """Check that all lines but a last one are whole records."""
     audit = audit_file(place)
     ids = []
-    files = [*audit.full_files(), audit.path] if audit.path.exists() else []  # none before the first batch
+    # No current file: there was no batch, or a writer was killed between renaming a full file and making the next one.
+    files = [*audit.full_files(), *([audit.path] if audit.path.exists() else [])]
     for path in files:
         *lines, end = path.read_bytes().split(b"\n")
         assert path == audit.path or not end, f"{path} ends with a part of a line"

@@ -6,7 +6,8 @@ import random
 from pathlib import Path
 
 from tests.conftest import share
-from tests.inspector.stores.kills import kill_rounds
+from tests.inspector.stores.killed_writer import BATCH, audit_file, record_of
+from tests.inspector.stores.kills import check_audit, kill_rounds
 
 ROUNDS = share(12)
 
@@ -14,3 +15,11 @@ ROUNDS = share(12)
 async def test_killed_writers_leave_whole_exchanges(tmp_path: Path) -> None:
     result = await kill_rounds(ROUNDS, random.randrange(10**6), tmp_path)
     assert (result.rounds, result.faults) == (ROUNDS, [])
+
+
+def test_a_writer_that_is_killed_before_it_makes_the_next_audit_file_loses_nothing(tmp_path: Path) -> None:
+    taken = [f"0-0-0-{index}" for index in range(BATCH)]
+    audit = audit_file(tmp_path)
+    audit.add([record_of(id_) for id_ in taken])
+    audit.path.rename(audit.path.with_name(f"{audit.path.name}.20010909T014640.000000Z"))
+    check_audit(tmp_path, set(taken))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from gateway.observe.logs import configure
 from gateway.observe.record import Body, ExchangeRecord, HttpMessage
 from tests.inspector.stores.store_conformance import FULL, numbered
 from tests.inspector.stores.stream_server import StreamServer
+from tests.wire import PATIENCE
 
 ROOT = Path(__file__).parents[3]
 STREAM = "mlc-gateway-exchanges"
@@ -40,7 +41,7 @@ async def open_sink(server: StreamServer) -> AsyncIterator[OpenSink]:
     opened: list[OpenSearchSink] = []
 
     def open_(waiting: int = 1_000_000, pauses: int = 3, **settings: Any) -> OpenSearchSink:
-        merged = OpenSearchExchanges(**{"url": server.url, "seconds": 5.0} | settings)
+        merged = OpenSearchExchanges(**{"url": server.url, "seconds": PATIENCE} | settings)
         opened.append(OpenSearchSink(merged, configure("error", "json"), (0.001,) * pauses, waiting))
         return opened[-1]
 
@@ -243,10 +244,6 @@ async def test_requests_are_bounded(server: StreamServer, open_sink: OpenSink, m
     assert [len(bulk) for bulk in server.bulks] == [2, 2, 2, 2, 1]
 
 
-async def wait_for(awaitable: Awaitable[Any]) -> None:
-    await asyncio.wait_for(awaitable, 30)
-
-
 async def test_close_sends_what_waits(server: StreamServer, open_sink: OpenSink) -> None:
     sink = open_sink()
     server.hold.clear()
@@ -255,7 +252,7 @@ async def test_close_sends_what_waits(server: StreamServer, open_sink: OpenSink)
     sink.add(numbered(2))
     closing = asyncio.create_task(asyncio.to_thread(sink.close))
     server.hold.set()
-    await wait_for(closing)
+    await asyncio.wait_for(closing, PATIENCE)
     assert set(server.documents) == {"1", "2"}
 
 
@@ -266,5 +263,5 @@ async def test_close_while_the_cluster_is_gone(server: StreamServer, open_sink: 
     with capture_logs() as logs:
         sink = OpenSearchSink(settings, structlog.get_logger(), (3600.0,))
         sink.add(numbered(1))
-        await wait_for(asyncio.to_thread(sink.close))
+        await asyncio.wait_for(asyncio.to_thread(sink.close), PATIENCE)
     assert [(line["event"], line["made"]) for line in logs] == [("exchanges lost", 1)]

@@ -18,6 +18,7 @@ from gateway.inspector.stores import sqlite_upkeep as module
 from gateway.inspector.stores.sqlite_upkeep import RecordingStore
 from tests.inspector.records import record
 from tests.inspector.stores.store_conformance import ids, numbered, with_body
+from tests.wire import PATIENCE
 
 INTERVAL = 0.01
 
@@ -38,8 +39,11 @@ class Observed(RecordingStore):
         return super().index(seconds, busy)
 
     def wait_for_rounds(self, count: int) -> None:
-        for _ in range(count + 1):  # one may have begun before
-            assert self.rounds.acquire(timeout=30)
+        """Return once `count` rounds have begun and ended after this call."""
+        while self.rounds.acquire(blocking=False):
+            pass
+        for _ in range(count + 1):
+            assert self.rounds.acquire(timeout=PATIENCE)
 
 
 @pytest.fixture
@@ -75,7 +79,7 @@ def test_indexing_waits_while_many_come_in(tmp_path: Path, monkeypatch: pytest.M
     store = Observed(tmp_path / "inspector")
     store.add(numbered(1))
     for _ in range(3):
-        assert looked.acquire(timeout=30)
+        assert looked.acquire(timeout=PATIENCE)
     assert not store.rounds.acquire(blocking=False)
     store.close()
 

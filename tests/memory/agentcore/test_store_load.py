@@ -90,7 +90,7 @@ def refusal(name: str, code: str = "ValidationException", status: int = 400) -> 
 async def test_requests_do_not_wait_for_deletions(emulator: Emulator) -> None:
     gate = Gate()
     held = lambda name, _: gate.wait() if name == "delete_event" else None  # noqa: E731
-    async with Opened(emulator, held, threads=4, seconds=5) as opened:
+    async with Opened(emulator, held, threads=4) as opened:
         await opened.store.append(key(), turn(*[user("a")] * 10), 0)
         await opened.store.append(key("other"), turn(), 0)
         deleting = asyncio.ensure_future(opened.store.delete(key()))
@@ -109,7 +109,7 @@ async def test_requests_do_not_wait_for_lists(emulator: Emulator) -> None:
         if name == "list_events" and parameters["sessionId"] != key("other").id and holds.is_set():
             gate.wait()
 
-    async with Opened(emulator, hold, threads=4, seconds=5) as opened:
+    async with Opened(emulator, hold, threads=4) as opened:
         for number in range(10):
             await opened.store.append(key(f"{number}"), turn(), 0)
         await opened.store.append(key("other"), turn(), 0)
