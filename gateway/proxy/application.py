@@ -66,7 +66,7 @@ class Application:
                 "aiohttp has decompressed the request's body, so the gateway can't relay it unchanged. Run the "
                 "application with auto_decompress=False: web.run_app(app, **gateway.app.RUNNER_OPTIONS)."
             )
-            return respond(error, self.port.log.no_request(error), close=True)
+            return respond(error, self.port.log.no_request(error, request.remote or ""), close=True)
         transport = _Transport(request)
         connection = ClientConnection(self.port)
         transport.connection = connection

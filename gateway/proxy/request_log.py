@@ -91,13 +91,17 @@ class RequestLog:
         self._log.exception("internal error", **log_ids(exchange), method=method)
         return error_responses.internal(exchange.request_id)
 
-    def no_request(self, error: GatewayError) -> str:
-        """Record bytes from a client that were no valid request. Return the id under which they are logged."""
+    def no_request(self, error: GatewayError, client: str) -> str:
+        """Record bytes from a client that were no valid request. Return the id under which they are logged.
+
+        client: the address of the connection.
+        """
         request_id = new_id()
         self._traffic.answered[_PASSTHROUGH, error.status] += 1
         self._count(error)
         described = describe_error(error, self._payloads)
-        self._log.info("refused", request_id=request_id, type=described["type"], reason=described["reason"])
+        reason = described["reason"]
+        self._log.info("refused", request_id=request_id, client=client, type=described["type"], reason=reason)
         return request_id
 
     def _count(self, error: GatewayError) -> None:

@@ -124,6 +124,7 @@ async def test_requests_are_logged_with_the_clients_id_and_without_its_secrets()
     assert failure["request_id"] == requests[1]["request_id"]
     *_, refusal = [line for line in lines if line["event"] == "refused"]
     assert refused.values("x-request-id") == [refusal["request_id"].encode()]
+    assert refusal["client"] == "127.0.0.1"
     assert "raise self.answer\nbuiltins.RuntimeError: [4 characters, sha256 " in failure["exception"]
     assert "boom" not in failure["exception"]
     assert not any(secret in written for secret in ("c2VjcmV0", "t0k3n", "secret"))
