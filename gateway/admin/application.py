@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import msgspec
 from aiohttp import web
-from aiohttp.typedefs import Handler
+from aiohttp.typedefs import Handler, Middleware
 
 from gateway.config.schema import Secret
 from gateway.errors import GatewayError
@@ -56,6 +56,18 @@ class Pages(Protocol):
 def build_application(pages: Pages, log: Logger) -> web.Application:
     """Build the application that answers GET and HEAD on the routes of `pages`, POST on its actions, its resources."""
     access = Access(lambda: pages.token, pages.is_private)
+    application = web.Application(middlewares=[_report_errors(pages, log), _require_token(pages, access)])
+    for path, page in pages.routes.items():
+        application.router.add_get(path, _handler(page))
+    for path, action in pages.actions.items():
+        application.router.add_post(path, _handler(action))
+    application.router.add_routes([*access.routes(), *pages.resources])
+    application.on_response_prepare.extend([access.add_headers, _remove_server])
+    return application
+
+
+def _report_errors(pages: Pages, log: Logger) -> Middleware:
+    """Return the middleware that answers errors in the gateway's shape, and logs those that are its own fault."""
 
     @web.middleware
     async def report_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -83,6 +95,12 @@ def build_application(pages: Pages, log: Logger) -> web.Application:
             )
             return error_responses.respond(error, request_id="")
 
+    return report_errors
+
+
+def _require_token(pages: Pages, access: Access) -> Middleware:
+    """Return the middleware that lets in only who has the token, where a page needs it."""
+
     @web.middleware
     async def require_token(request: web.Request, handler: Handler) -> web.StreamResponse:
         resource = request.match_info.route.resource
@@ -98,14 +116,7 @@ def build_application(pages: Pages, log: Logger) -> web.Application:
             return error_responses.respond(Unauthorized(reason), request_id="")
         return await handler(request)
 
-    application = web.Application(middlewares=[report_errors, require_token])
-    for path, page in pages.routes.items():
-        application.router.add_get(path, _handler(page))
-    for path, action in pages.actions.items():
-        application.router.add_post(path, _handler(action))
-    application.router.add_routes([*access.routes(), *pages.resources])
-    application.on_response_prepare.extend([access.add_headers, _remove_server])
-    return application
+    return require_token
 
 
 def json_page(status: int, document: Mapping[str, Any]) -> web.Response:

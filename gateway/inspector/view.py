@@ -85,7 +85,7 @@ def timeline(record: ExchangeRecord) -> list[Bar]:
 
 
 def find_help(record: ExchangeRecord) -> str:
-    """Return what the gateway's error told the client to do; "" if it told nothing, or was not recorded."""
+    """Return the help in the gateway's error; "" if it had none, or was not recorded."""
     if record.error is None or record.answered is None:
         return ""
     try:

@@ -2,7 +2,7 @@
 
 import { find, make } from "./dom.js";
 
-const said = find("said");
+const status = find("status");
 const page = location.pathname;
 
 async function text(address) {
@@ -23,14 +23,14 @@ async function copy(address) {
     const found = await text(address);
     try {
       await navigator.clipboard.writeText(found);
-      said.textContent = "Copied.";
+      status.textContent = "Copied.";
     } catch {
       find("copied-text").value = found;
       find("copied").showModal();
       find("copied-text").select();
     }
   } catch (error) {
-    said.textContent = `Not copied: ${error.message}`;
+    status.textContent = `Not copied: ${error.message}`;
   }
 }
 
@@ -44,7 +44,7 @@ async function showAll(button) {
     button.previousSibling.remove();
     button.remove();
   } catch (error) {
-    said.textContent = error.message;
+    status.textContent = error.message;
   }
 }
 
