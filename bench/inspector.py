@@ -21,7 +21,7 @@ from pathlib import Path
 
 from gateway.config.inspector import AuditFile as AuditSettings
 from gateway.config.inspector import SqliteExchanges
-from gateway.inspector.lines import LineHead, Lines, RequestHead
+from gateway.inspector.lines import LineRequest, LineResponse, Lines
 from gateway.inspector.store import Filter, RecordSink
 from gateway.inspector.stores.audit_file import AuditFile
 from gateway.inspector.stores.sqlite import SqliteStore
@@ -164,14 +164,14 @@ def add(sink: RecordSink, count: int, first: int = 0) -> float:
 
 def add_lines(store: SqliteStore, count: int) -> float:
     """Add lines. Return CPU seconds of one, without its making."""
-    request = RequestHead(_HEADERS, 0, "opensearch-py/3.9.0 (Python 3.11.7)", "")
+    request = LineRequest(_HEADERS, 0, "opensearch-py/3.9.0 (Python 3.11.7)", "")
     used = 0.0
     for first in range(0, count, LINES):
         each = [
             (n, n + 0.1, n + 0.1, 200, 1, f"10.1.0.{n % 200}", "GET", 1, f"/index-{n % 50}/_doc/{first + n}", 0, 0, n)
             for n in range(LINES)
         ]
-        lines = Lines(first, 1_750_000_000.0, 7, [request], [LineHead(_HEADERS, 1000)], each)
+        lines = Lines(first, 1_750_000_000.0, 7, [request], [LineResponse(_HEADERS, 1000)], each)
         before = time.process_time()
         store.add_with_lines([], lines)
         used += time.process_time() - before

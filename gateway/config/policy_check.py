@@ -24,7 +24,7 @@ def check_budgets(policy: Policy) -> Iterator[ConfigProblem]:
 
 
 def check_budget_store(settings: Settings) -> Iterator[ConfigProblem]:
-    """Find several workers whose budgets are counted in memory."""
+    """Yield a problem if budgets are counted in the memory of each of several workers."""
     if settings.policy.budgets and settings.policy.budget_store == "memory" and settings.listen.workers > 1:
         reason = "is memory, in which each of several workers (listen.workers) counts for itself"
         yield ConfigProblem("policy.budget_store", reason, "'memory'", "sqlite or opensearch")

@@ -18,7 +18,7 @@ from gateway.proxy.body_copy import BodyCopy, without_chunk_lines
 _CONTENT = 256 * 1024 * 1024
 """Most bytes of a content that is decoded to be recorded."""
 _UNKNOWN_CODING = "Not recorded: its content coding can't be decoded."
-_CUT_CODING = "Not recorded: it is cut, and so its content coding can't be decoded."
+_CUT_CODING = "Not recorded: its content coding can't be decoded, as it is cut."
 _MAY_HOLD_SECRET = "Not recorded: it is not text, and may hold a secret."
 _COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ", b"BZh", b"PK\x03\x04")
 """First bytes of gzip, zstd, xz, bzip2 and zip. Such a body without `Content-Encoding` is not decompressed."""
@@ -79,9 +79,7 @@ class BodyMaker:
             try:
                 pieces = [content_coding.decompress_whole(b"".join(pieces), codings, _CONTENT)]
             except GatewayError:
-                return Body(
-                    size, omitted="Not recorded: its content coding can't be decoded" + ", as it is cut" * cut + "."
-                )
+                return Body(size, omitted=_CUT_CODING if cut else _UNKNOWN_CODING)
         if is_plain or (len(pieces) == 1 and self.is_plain(pieces[0])):
             try:
                 return Body(size, str(pieces[0], "utf-8"))

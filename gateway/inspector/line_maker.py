@@ -8,7 +8,7 @@ from random import getrandbits
 from gateway.http1.request_heads import Fields
 from gateway.http1.response_heads import ResponseHead
 from gateway.inspector.heads import HeadMaker
-from gateway.inspector.lines import Line, LineHead, Lines, RequestHead
+from gateway.inspector.lines import Line, LineRequest, LineResponse, Lines
 from gateway.observe.redaction import Redactor
 from gateway.observe.secrets import Secrets
 from gateway.proxy.capture import Passed
@@ -33,16 +33,16 @@ class LineMaker:
         lines: list[Line] = []
         for request, place in passed:
             fields, method, target, minor, connection, client, started, answered_at, ended, status, head = request
-            asked = requests[fields] if fields in requests else tables.add_request(fields)
-            came = responses[head] if head in responses else tables.add_response(head)
-            if has_rules or secrets[asked] or b"?" in target:
-                found = Secrets(secrets[asked])
+            request_at = requests[fields] if fields in requests else tables.add_request(fields)
+            response_at = responses[head] if head in responses else tables.add_response(head)
+            if has_rules or secrets[request_at] or b"?" in target:
+                found = Secrets(secrets[request_at])
                 path = found.hide(self._redactor.target(target, found))
             else:
                 path = target.decode("utf-8", "replace")
-            times = started, answered_at, ended
-            lines.append((*times, status, connection, client, method.decode("ascii"), minor, path, asked, came, place))
-        return Lines(getrandbits(62), offset, self._worker, tables.asked, tables.came, lines)
+            times, heads = (started, answered_at, ended), (request_at, response_at)
+            lines.append((*times, status, connection, client, method.decode("ascii"), minor, path, *heads, place))
+        return Lines(getrandbits(62), offset, self._worker, tables.request_heads, tables.response_heads, lines)
 
 
 class _Tables:
@@ -52,20 +52,20 @@ class _Tables:
         self._heads = heads
         self.requests: dict[Fields, int] = {}
         self.responses: dict[ResponseHead | None, int] = {None: -1}
-        self.asked: list[RequestHead] = []
-        self.came: list[LineHead] = []
+        self.request_heads: list[LineRequest] = []
+        self.response_heads: list[LineResponse] = []
         self.secrets: list[tuple[str, ...]] = []
 
     def add_request(self, fields: Fields) -> int:
         head = self._heads.request(fields, Secrets())
-        self.requests[fields] = index = len(self.asked)
-        self.asked.append(RequestHead(head.headers, fields.length or 0, head.user_agent, head.trace_id))
+        self.requests[fields] = index = len(self.request_heads)
+        self.request_heads.append(LineRequest(head.headers, fields.length or 0, head.user_agent, head.trace_id))
         self.secrets.append(head.secrets)
         return index
 
     def add_response(self, response: ResponseHead | None) -> int:
         assert response is not None
         head = self._heads.response(response, Secrets())
-        self.responses[response] = index = len(self.came)
-        self.came.append(LineHead(head.headers, response.length or 0))
+        self.responses[response] = index = len(self.response_heads)
+        self.response_heads.append(LineResponse(head.headers, response.length or 0))
         return index

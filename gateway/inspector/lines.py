@@ -10,17 +10,17 @@ from gateway.observe.record import Body, ExchangeRecord, HttpMessage
 from gateway.proxy.routes import Intent
 
 Line = tuple[float, float, float, int, int, str, str, int, str, int, int, int]
-"""started, answered_at, ended; status; connection, client; method, minor version, target; indexes of the heads; place.
+"""started, answered_at, ended; status; connection, client; method, minor version, target; request, response; place.
 
-As in `gateway.proxy.capture.Passed`. target: redacted. The index of the response's head is -1 without one. place: among
-all exchanges that were recorded together.
+request, response: indexes in `Lines`; -1 without a response. place: among all exchanges that were recorded together.
+target: redacted. The others are as in `gateway.proxy.capture.Passed`.
 """
 INTENT = Intent.PASSTHROUGH.value
 NOT_RECORDED = "Not recorded (inspector.passthrough)."
 
 
-class RequestHead(Struct, frozen=True, array_like=True):
-    """What requests have in common. size: of the body, 0 if it is not known."""
+class LineRequest(Struct, frozen=True, array_like=True):
+    """What some lines have in common: the head of their requests. size: of the body, 0 if it is not known."""
 
     headers: tuple[tuple[str, str], ...]
     size: int
@@ -28,8 +28,8 @@ class RequestHead(Struct, frozen=True, array_like=True):
     trace_id: str
 
 
-class LineHead(Struct, frozen=True, array_like=True):
-    """What responses have in common. size: of the body, 0 if it is not known."""
+class LineResponse(Struct, frozen=True, array_like=True):
+    """What some lines have in common: the head of their responses. size: of the body, 0 if it is not known."""
 
     headers: tuple[tuple[str, str], ...]
     size: int
@@ -45,17 +45,15 @@ class Lines(Struct, frozen=True, array_like=True):
     id: int
     offset: float
     worker: int
-    requests: Sequence[RequestHead]
-    responses: Sequence[LineHead]
+    requests: Sequence[LineRequest]
+    responses: Sequence[LineResponse]
     lines: Sequence[Line]
 
     def record(self, index: int) -> ExchangeRecord:
         """Return the record of a line."""
-        started, answered_at, ended, status, connection, client, method, minor, target, asked, came, _ = self.lines[
-            index
-        ]
-        request = self.requests[asked]
-        response = self.responses[came] if came >= 0 else None
+        started, answered_at, ended, status, connection, client, method, minor, target, *heads, _ = self.lines[index]
+        request = self.requests[heads[0]]
+        response = self.responses[heads[1]] if heads[1] >= 0 else None
         return ExchangeRecord(
             f"{self.id + index:016x}",
             self.offset + started,
@@ -83,5 +81,5 @@ class Lines(Struct, frozen=True, array_like=True):
         return [self.record(at[place]) if place in at else next(others) for place in places]
 
 
-def _message(head: RequestHead | LineHead) -> HttpMessage:
+def _message(head: LineRequest | LineResponse) -> HttpMessage:
     return HttpMessage(head.headers, Body(head.size, omitted=NOT_RECORDED))

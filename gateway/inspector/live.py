@@ -44,7 +44,7 @@ class Live:
         resumed = {"after": request.headers.get("Last-Event-ID") or request.query.get("after", "")}
         after = read_number(resumed, "after")
         if after is None:
-            after = await self._reader.ask(_newest)
+            after = await self._reader.ask(newest)
         await self._reader.ask(lambda store: store.newer(wanted, after, 1))  # a filter may be refused
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"})
         await response.prepare(request)
@@ -77,16 +77,17 @@ def event(name: str, data: object, id: int | None = None) -> bytes:
     return b"%bevent: %b\ndata: %b\n\n" % (number, name.encode(), msgspec.json.encode(data))
 
 
-def _newest(store: RecordStore) -> int:
+def newest(store: RecordStore) -> int:
+    """Return the position of the newest exchange; 0 without any."""
     return max((row.position for row in store.rows(Filter(), None, 1)), default=0)
 
 
 def _read(store: RecordStore, wanted: Filter, after: int) -> tuple[list[Row], int]:
     """Return the next rows, and the position that they reach: what a filter passed over is not read again."""
-    newest = _newest(store)
-    if newest <= after:
+    last = newest(store)
+    if last <= after:
         return [], after
     rows = store.newer(wanted, after, _BATCH)
     if len(rows) == _BATCH:
         return rows, rows[-1].position
-    return rows, max([after, newest, *(row.position for row in rows)])
+    return rows, max([after, last, *(row.position for row in rows)])

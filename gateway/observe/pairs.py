@@ -24,7 +24,7 @@ _QUICK = tuple(f'{word}"' for word in (*_VALUES, *_HEADERS))
 _LONGEST = 128
 """Longest name, in characters of JSON."""
 _WORD = re.compile(r"[A-Za-z-]+")
-"""What follows the name of a header in a list and is no value of it, such as another name."""
+"""A word after a header's name in a list. It is taken for another name, not for a value."""
 
 
 class Pair(NamedTuple):
@@ -59,7 +59,7 @@ def find_pairs(text: str, tokens: Iterable[re.Match[str]]) -> list[Pair]:
 
 
 class _Reader:
-    """Reads the tokens of a text. It is in a container of its own, neither an object nor an array."""
+    """Reads the tokens of a text. The first container stands for the text itself, which may be a part of a document."""
 
     def __init__(self) -> None:
         self._open = [_Container(False, 0)]

@@ -83,6 +83,19 @@ async def test_a_connection_continues_where_the_last_one_ended(client: ClientSes
         assert ids(await events.next("rows")) == ["passed-3", "passed-4"]
 
 
+@pytest.mark.parametrize("found", [0, 1])
+async def test_nothing_is_left_out_between_the_list_and_its_live_continuation(
+    client: ClientSession, records: InMemoryRecords, found: int
+) -> None:
+    records.add([*[exchanges.image_request(1)] * found, exchanges.passed(2, 1.0)])
+    async with client.get("/inspector/api/exchanges?agent=museum-guide") as answer:
+        page = await answer.json()
+    assert (len(page["rows"]), page["newest"]) == (found, found + 1)
+    records.add([exchanges.image_request(3)])  # after the list was read, before the live list begins
+    async with listening(client, f"agent=museum-guide&after={page['newest']}") as events:
+        assert ids(await events.next("rows")) == ["image-3"]
+
+
 async def test_many_exchanges_come_in_order(client: ClientSession, records: InMemoryRecords) -> None:
     records.add([exchanges.passed(n, 1.0) for n in range(500)])
     seen: list[str] = []

@@ -8,7 +8,7 @@ export class Feed {
   #source = null;
   #timer = 0;
   #pause = SHORTEST;
-  #after = null;
+  #after = 0;
   #query = "";
   #listeners;
 
@@ -32,7 +32,7 @@ export class Feed {
 
   #connect() {
     const query = new URLSearchParams(this.#query);
-    if (this.#after !== null) query.set("after", this.#after);
+    query.set("after", this.#after);
     const source = new EventSource(`/inspector/api/live?${query}`);
     this.#source = source;
     source.addEventListener("alive", () => this.#good());

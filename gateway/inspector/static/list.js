@@ -115,7 +115,7 @@ async function load() {
     scroller.scrollTop = 0;
     update();
     if (selected && rows[current]?.id === selected) list.reveal(current);
-    feed.open(filterQuery().toString(), rows.length ? rows[0].position : null);
+    feed.open(filterQuery().toString(), page.newest);
   } catch (error) {
     if (error.name === "AbortError") return;
     showFaults(error.problems || []);

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from gateway.config.inspector import AuditFile as AuditSettings
 from gateway.config.inspector import SqliteExchanges
-from gateway.inspector.lines import Lines, RequestHead
+from gateway.inspector.lines import LineRequest, Lines
 from gateway.inspector.stores.audit_file import AuditFile
 from gateway.inspector.stores.sqlite import SqliteStore
 from gateway.observe.record import Body, ExchangeRecord, HttpMessage
@@ -42,7 +42,7 @@ def lines_of(batch: str) -> Lines:
 
 
 def _lines(id: int, count: int) -> Lines:
-    heads = [RequestHead((("Host", "x"),), 0, "", "")]
+    heads = [LineRequest((("Host", "x"),), 0, "", "")]
     each = [(0.0, 0.0, 1.0, 200, 1, "", "GET", 1, f"/{id + n}", 0, -1, BATCH + n) for n in range(count)]
     return Lines(id, 1000.0, 7, heads, [], each)
 

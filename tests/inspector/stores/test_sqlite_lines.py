@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from gateway.config.inspector import SqliteExchanges
-from gateway.inspector.lines import INTENT, Line, LineHead, Lines, RequestHead
+from gateway.inspector.lines import INTENT, Line, LineRequest, LineResponse, Lines
 from gateway.inspector.store import Filter, StoreError
 from gateway.inspector.stores.encoding import without_content
 from gateway.inspector.stores.sqlite import SqliteStore
@@ -18,10 +18,10 @@ from tests.inspector.stores.store_conformance import ids, numbered
 
 NOW = 1_760_000_000.0
 REQUESTS = (
-    RequestHead((("Host", "x"), ("User-Agent", "curl/8")), 0, "curl/8", "0" * 32),
-    RequestHead((("Host", "x"),), 12, "", ""),
+    LineRequest((("Host", "x"), ("User-Agent", "curl/8")), 0, "curl/8", "0" * 32),
+    LineRequest((("Host", "x"),), 12, "", ""),
 )
-RESPONSES = (LineHead((("Content-Length", "5"),), 5),)
+RESPONSES = (LineResponse((("Content-Length", "5"),), 5),)
 
 
 def line(place: int, status: int = 200, client: str = "192.0.2.1", target: str = "/a/_doc/1") -> Line:
