@@ -107,3 +107,16 @@ def test_a_result_of_another_name_or_given_twice_is_refused(provider: Any) -> No
         with pytest.raises(Inexpressible) as refusal:
             provider.map(conversation(GO, ("assistant", CALLS), ("tool", results)), MappingOptions())
         assert [problem.code for problem in refusal.value.problems] == problems
+
+
+@pytest.mark.parametrize(
+    "provider", [BedrockConverse(), OpenAIChat(), Gemini(), AnthropicMessages()], ids=lambda p: p.name
+)
+def test_long_ids_are_cut_where_problems_show_them(provider: Any) -> None:
+    """Each unmatched result names several open calls, so whole ids would add up to many times the request."""
+    calls = tuple(ToolUse(f"{n}" + "x" * 10_000, "rain", {}, f"input[1].content[{n}]") for n in range(5))
+    results = tuple(result("r", id="y" * 10_000) for _ in range(5))
+    with pytest.raises(Inexpressible) as refusal:
+        provider.map(conversation(GO, ("assistant", calls), ("tool", results)), MappingOptions())
+    assert len(refusal.value.problems) == 10
+    assert all(len(problem.expected + problem.received) < 1000 for problem in refusal.value.problems)
