@@ -17,7 +17,6 @@ from gateway.providers.capabilities import Capabilities, Role
 from gateway.providers.findings import Findings
 from gateway.unified.model import ContentBlock, ToolResult, ToolUse
 
-
 _SHOWN = 80  # characters of an id shown in a problem; each unmatched result names several ids
 
 
