@@ -145,14 +145,18 @@ class Gemini(Provider):
         return None
 
     def read_response(self, response: Any) -> LlmResponse | None:
-        """Read the first candidate's parts and ``usageMetadata``; thoughts are no text."""
-        parts = responses.member(response, "candidates", 0, "content", "parts")
-        if not isinstance(parts, list):
+        """Read the first candidate's parts and ``usageMetadata``; thoughts are no text.
+
+        A candidate has no parts if it was filtered, or if its thoughts used up all tokens [I].
+        """
+        candidate = responses.member(response, "candidates", 0)
+        parts = responses.member(candidate, "content", "parts")
+        if not isinstance(parts, list) and responses.member(candidate, "finishReason") is None:
             return None
         text = "".join(responses.text(part.get("text")) for part in responses.objects(parts) if not part.get("thought"))
         found = responses.objects([part.get("functionCall") for part in responses.objects(parts)])
         calls = tuple(responses.tool_call(c.get("id"), c.get("name"), c.get("args", {})) for c in found)
-        reason = responses.stop_reason(responses.member(response, "candidates", 0, "finishReason"), _STOP_REASONS)
+        reason = responses.stop_reason(responses.member(candidate, "finishReason"), _STOP_REASONS)
         return LlmResponse(
             text,
             calls,
