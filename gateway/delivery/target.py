@@ -132,7 +132,7 @@ _ROLE_NAME = re.compile(r"\A\[[^\]]*\]: ")
 
 
 def _is_part_of(text: str, question: str) -> bool:
-    """Return True if `text`, or `text` without a role's name, is the question or one of the texts it was joined from."""
+    """Return True if `text`, a role's name before it aside, is the question or one of the texts it was joined from."""
     texts = (text, _ROLE_NAME.sub("", text))
     return text == question or any(f"\n{own.strip()}\n" in f"\n{question}\n" for own in texts)
 
