@@ -194,6 +194,8 @@ class Pool:
         else:
             _abort(made)
             self._fail_next(failure or ConnectionResetError("the connection was closed at once"))
+            if not self._waiters:
+                self.waiting_since = NO_DEADLINE
         self._connect()
 
     def _fail_next(self, failure: OSError) -> None:
@@ -222,6 +224,8 @@ class Pool:
                 outbound.upload_waiter = None
         if not outbound.complete:
             self._uploads.add(outbound)
+        elif len(self._uploads) < self._upload_limit:  # it may have been woken for a place that it no longer needs
+            self._wake_uploads()
 
     def try_upload(self, outbound: OutboundRequest) -> bool:
         """As `admit_upload`, if there is no need to wait. Return False if there is."""
