@@ -73,6 +73,10 @@ class Pool:
         """Every slot is used by a connection with a request."""
         return sum(connection.outbound is not None for connection in self.connections) >= self._limit
 
+    def is_busy_for(self, outbound: OutboundRequest) -> bool:
+        """Return True if other requests use every slot that this one may use; see `admit_upload`."""
+        return self.saturated or not (outbound.complete or outbound in self._uploads)
+
     def counts(self) -> tuple[int, int, int, int]:
         """Return the number of idle connections, busy connections, connection attempts, and requests that wait."""
         busy = sum(connection.outbound is not None for connection in self.connections)
