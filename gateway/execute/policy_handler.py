@@ -67,7 +67,7 @@ class PolicyHandler:
         """Return the agent; None if the caller may not read it, or there is none.
 
         Raises:
-            GatewayError: the cluster fails. A budget or a guardrail may be for the agent's name, which is not known then.
+            GatewayError: the cluster fails. Then the name is unknown, for which there may be a budget or a guardrail.
         """
         try:
             return await self._resolver.agent(call.agent_id, call.headers)
