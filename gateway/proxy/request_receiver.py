@@ -144,13 +144,16 @@ class RequestReceiver(asyncio.Protocol):
             self.refuse(error_responses.malformed(exc))
 
     def _read_next(self) -> None:
-        """Read the next request from the buffered bytes: it was pipelined."""
+        """Read the next request from the buffered bytes, if it was pipelined."""
         if self._state is not _PIPELINED:
             return
         held, self._held = self._held, b""
         self._state = _NEXT[self._state]
         self.transport.resume_reading()
-        self._read_head(held)
+        if held:
+            self._read_head(held)
+        else:
+            self.deadline = deadline_in(self.port.timeouts.keepalive)
 
     # The body
 

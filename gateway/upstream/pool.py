@@ -73,6 +73,10 @@ class Pool:
         """Every slot is used by a connection with a request."""
         return sum(connection.outbound is not None for connection in self.connections) >= self._limit
 
+    def is_busy_for(self, outbound: OutboundRequest) -> bool:
+        """Return True if other requests use every slot that this one may use; see `admit_upload`."""
+        return self.saturated or not (outbound.complete or outbound in self._uploads)
+
     def counts(self) -> tuple[int, int, int, int]:
         """Return the number of idle connections, busy connections, connection attempts, and requests that wait."""
         busy = sum(connection.outbound is not None for connection in self.connections)
@@ -194,6 +198,8 @@ class Pool:
         else:
             _abort(made)
             self._fail_next(failure or ConnectionResetError("the connection was closed at once"))
+            if not self._waiters:
+                self.waiting_since = NO_DEADLINE
         self._connect()
 
     def _fail_next(self, failure: OSError) -> None:
@@ -222,6 +228,8 @@ class Pool:
                 outbound.upload_waiter = None
         if not outbound.complete:
             self._uploads.add(outbound)
+        elif len(self._uploads) < self._upload_limit:  # it may have been woken for a place that it no longer needs
+            self._wake_uploads()
 
     def try_upload(self, outbound: OutboundRequest) -> bool:
         """As `admit_upload`, if there is no need to wait. Return False if there is."""

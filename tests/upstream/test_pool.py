@@ -18,7 +18,7 @@ from gateway.upstream.outbound import OutboundRequest, ResponseTimeouts
 from gateway.upstream.pool import Pool
 from gateway.upstream.whole_response import WholeResponse
 from tests.conftest import settings_for
-from tests.wire import RecordingUpstream
+from tests.wire import PATIENCE, RecordingUpstream
 
 NO_WAIT = float("inf")
 
@@ -113,6 +113,7 @@ async def test_a_failed_attempt_is_told_to_one_request_only() -> None:
         with pytest.raises(OSError, match=r"refused|Connect call failed"):
             await task
     assert pool.used_slots == 0
+    assert pool.waiting_since == NO_WAIT  # so the pool is not taken for stuck once the node is back
 
 
 def _upload() -> OutboundRequest:
@@ -148,6 +149,17 @@ async def test_a_body_that_has_come_whole_waits_no_longer() -> None:
         assert outbound.upload_waiter is not None
         outbound.upload_waiter.set_result(None)
         await waiting
+
+
+async def test_a_place_that_a_whole_body_no_longer_needs_goes_to_the_next() -> None:
+    async with _pool(2) as pool:
+        first, second = _upload(), _upload()
+        assert pool.try_upload(first)
+        waiting = [asyncio.create_task(pool.admit_upload(one)) for one in (second, _upload())]
+        await asyncio.sleep(0)
+        pool.end_upload(first)
+        second.complete = True
+        await asyncio.wait_for(asyncio.gather(*waiting), PATIENCE)
 
 
 async def test_a_pool_whose_waiters_left_is_not_stuck() -> None:
