@@ -21,13 +21,14 @@ from gateway.upstream.outbound import OutboundRequest
 from gateway.upstream.tls import TlsSource
 
 _BRIEF = 0.001
+_YEAR = 365 * 86_400.0
 
 Waiter = asyncio.Future[Connection]
 
 
 class Pool:
     """Connections to `node`. tls: None for plain HTTP. limit: largest number of connections. keepalive: seconds
-    that an idle connection stays open.
+    that an idle connection stays open, 0 for no limit.
 
     connect_timeout: seconds for one connection attempt, 0 for no limit. all_connections: shared by all pools, for the
     timer. retry: sends a request again, see `Upstream`.
@@ -52,7 +53,7 @@ class Pool:
         self._tls = tls
         self._limit = limit
         self._upload_limit = max(1, limit // 2)
-        self._keepalive = keepalive
+        self._keepalive = keepalive or _YEAR
         self._connect_timeout = connect_timeout
         self._heads = heads
         self._all_connections = all_connections

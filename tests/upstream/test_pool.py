@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator
 
 import pytest
@@ -24,12 +25,12 @@ NO_WAIT = float("inf")
 
 
 @contextlib.asynccontextmanager
-async def _pool(limit: int) -> AsyncIterator[Pool]:
+async def _pool(limit: int, keepalive: float = 15.0) -> AsyncIterator[Pool]:
     """A pool in front of an upstream, which is empty again at the end."""
     async with RecordingUpstream() as upstream:
         [node] = NodeSet(Settings(url=upstream.url)).nodes
         every: set[Connection] = set()
-        pool = Pool(node, None, limit, 15.0, 30.0, ResponseReader(HeadLimits()), every, lambda *_: False)
+        pool = Pool(node, None, limit, keepalive, 30.0, ResponseReader(HeadLimits()), every, lambda *_: False)
         yield pool
         await pool.close()
         while pool.connections:  # noqa: ASYNC110  # until the loop has reported the last
@@ -160,6 +161,14 @@ async def test_a_place_that_a_whole_body_no_longer_needs_goes_to_the_next() -> N
         pool.end_upload(first)
         second.complete = True
         await asyncio.wait_for(asyncio.gather(*waiting), PATIENCE)
+
+
+async def test_idle_connections_stay_open_where_their_timeout_is_off() -> None:
+    async with _pool(1, keepalive=0.0) as pool:
+        connection = await pool.acquire()
+        pool.give_back(connection)
+        assert connection.deadline > time.monotonic() + 86_400
+        assert pool.take() is connection
 
 
 async def test_a_pool_whose_waiters_left_is_not_stuck() -> None:
