@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
-from typing import Any
+from pathlib import Path
+from typing import Any, TextIO
 
 
 def to_json(value: Any) -> str:
@@ -22,6 +24,19 @@ def fail(command: str, status: int, message: str) -> int:
     """Print `message` on standard error under the command's name, and return `status`."""
     sys.stderr.write(f"mlc-gateway {command}: {message}\n")
     return status
+
+
+def print_progress(line: str, stream: TextIO) -> None:
+    """Print a line on a change that is being made.
+
+    If nobody reads the stream any more, or its disk is full, the change goes on, and later lines are discarded.
+    """
+    try:
+        stream.write(f"{line}\n")
+        stream.flush()
+    except OSError:
+        with Path(os.devnull).open("wb") as nowhere:
+            os.dup2(nowhere.fileno(), stream.fileno())
 
 
 def printable(value: Any) -> str:

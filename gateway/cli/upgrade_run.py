@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gateway.agents.rules import Rule
+from gateway.cli.output import print_progress
 from gateway.migrate import probe
 from gateway.migrate.apply import NeedsCredential
 from gateway.migrate.backup import Journal
@@ -166,13 +167,10 @@ class UpgradeRun:
 
     def report(self, line: str) -> None:
         """Print a line: on standard error if standard output gets JSON."""
-        stream = sys.stderr if self._options.json else sys.stdout
-        stream.write(f"{line}\n")
-        stream.flush()
+        print_progress(line, sys.stderr if self._options.json else sys.stdout)
 
     def _complain(self, line: str) -> None:
-        sys.stderr.write(f"mlc-gateway upgrade: {line}\n")
-        sys.stderr.flush()
+        print_progress(f"mlc-gateway upgrade: {line}", sys.stderr)
 
     def _require_consent(self, ready: list[Offer]) -> None:
         """Ask before a change that affects agents which were not named.

@@ -67,6 +67,7 @@ class Runner:
         Raises:
             StepFailed: a step failed; those before it stay applied.
             ClusterError: the cluster can't be read.
+            BackupError: the backup can't be written.
         """
         self._parking.close()
         self._require_unchanged(forward=True)
@@ -83,6 +84,7 @@ class Runner:
         Raises:
             StepFailed: a step can't be undone; `remaining` lists what is left.
             ClusterError: the cluster can't be read.
+            BackupError: the backup can't be written.
         """
         self._parking.close()
         if not force:

@@ -112,11 +112,7 @@ class Journal:
         )
         name = re.sub(r"[^A-Za-z0-9_-]", "-", offer.key)
         journal = cls(directory / f"{now:%Y%m%dT%H%M%SZ}-{name}-{secrets.token_hex(4)}.json", record)
-        try:
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            journal.save()
-        except OSError as error:
-            raise BackupError(f"{journal.path}: the backup can't be written: {error}") from None
+        journal.save()
         return journal
 
     @classmethod
@@ -152,11 +148,18 @@ class Journal:
         self.save()
 
     def save(self) -> None:
-        """Write the record to disk atomically, readable by its owner alone.
+        """Write the record to disk atomically, readable by its owner alone; create the directory if needed.
 
         Raises:
-            OSError: the file can't be written.
+            BackupError: the file can't be written.
         """
+        try:
+            self._write()
+        except OSError as error:
+            raise BackupError(f"{self.path}: the backup can't be written: {error.strerror or error}") from None
+
+    def _write(self) -> None:
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         data = msgspec.json.format(msgspec.json.encode(self.record), indent=2)
         new = self.path.with_name(f".{self.path.name}.{os.getpid()}.new")
         handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

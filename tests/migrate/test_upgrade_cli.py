@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import copy
+import errno
 import io
 import json
+import os
 import stat
+import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import pytest
 from rich.console import Console
 
+from gateway.cli import rollback, run
 from gateway.cli.upgrade import rules_of
 from gateway.delivery.template_change import Code
+from gateway.migrate.backup import Journal
+from gateway.migrate.connection import ClusterOptions, Connected
 from gateway.migrate.display import show
+from gateway.migrate.upgrade import Offer
 from tests.migrate.conftest import Command, Deployment
 from tests.migrate.upgrading import (
     ADDED,
@@ -21,6 +30,7 @@ from tests.migrate.upgrading import (
     OLD,
     SECRET,
     cluster_at,
+    documents_of,
     flow,
     internal,
     llm_body,
@@ -342,6 +352,99 @@ def test_a_rollback_that_stops_at_a_change_says_what_is_left(deployment: Deploym
     status, out, _ = command("rollback", "--force", str(_backup()), "--url", deployment.url)
     assert status == 0
     assert "differs from the backup: name" in out
+
+
+def test_a_rollback_that_can_not_undo_one_upgrade_undoes_the_others(deployment: Deployment, command: Command) -> None:
+    connectors, journals = [], []
+    for name in ("first", "second"):
+        connector_id, model = standalone(deployment)
+        assert command("upgrade", flow(deployment, model, name), "--apply", "--url", deployment.url)[0] == 0
+        connectors.append(connector_id)
+    for file in Path("mlc-backups").glob("*.json"):
+        journal = Journal.load(file)
+        # The second is the newer one, and is undone first. There is an older upgrade of its models, too.
+        journal.record.created = f"2026-01-0{1 + connectors.index(journal.record.key.partition('/')[2])}"
+        journal.save()
+        journals.append(journal)
+    (second,) = (one for one in journals if one.record.created == "2026-01-02")
+    older = Journal(Path("mlc-backups/older.json"), copy.deepcopy(second.record))
+    older.record.created = "2025-12-31"
+    older.save()
+    resources = deployment.cluster.core.resources
+    resources.connectors[connectors[1]]["name"] = "renamed"
+    files = map(str, Path("mlc-backups").glob("*.json"))
+    status, out, err = command("rollback", *files, "--url", deployment.url)
+    assert status == 4
+    assert f"connectors/{connectors[0]} is undone" in out
+    assert resources.connectors[connectors[0]]["actions"][0]["request_body"] == OLD
+    assert f"{second.path}: connectors/{connectors[1]} was changed by somebody else: name changed" in err
+    assert f"{older.path}: left as it is, as a later upgrade of the same models is not undone" in err
+
+
+def test_a_rollback_reads_the_backup_again_once_no_other_run_uses_it(
+    deployment: Deployment, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = flow(deployment, standalone(deployment)[1])
+    before = state(deployment)
+    (offer,) = (one for one in offered(deployment, agent) if isinstance(one, Offer))
+    journal = Journal.create(Path("mlc-backups"), offer, documents_of(deployment, agent)[0], deployment.url)
+    connect = rollback.connect
+
+    def connect_slowly(options: ClusterOptions) -> Connected:
+        assert command("upgrade", "--resume", str(journal.path), "--url", deployment.url)[0] == 0
+        assert without_parameter(state(deployment)) != before
+        return connect(options)
+
+    monkeypatch.setattr(rollback, "connect", connect_slowly)
+    assert command("rollback", str(journal.path), "--url", deployment.url)[0] == 0
+    assert without_parameter(state(deployment)) == before
+
+
+@pytest.fixture
+def without_reader() -> Iterator[TextIO]:
+    """A stream whose reader is gone."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as stream:
+        yield stream
+
+
+def test_a_change_goes_on_if_nobody_reads_its_output(
+    deployment: Deployment, command: Command, without_reader: TextIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = flow(deployment, standalone(deployment)[1])
+    before = state(deployment)
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stderr", without_reader)
+        assert run(["upgrade", agent, "--apply", "--json", "--url", deployment.url]) == 0
+    assert Journal.load(_backup()).record.outcome == "applied"
+    monkeypatch.setattr(sys, "stdout", without_reader)
+    assert run(["rollback", str(_backup()), "--url", deployment.url]) == 0
+    assert without_parameter(state(deployment)) == before
+
+
+def test_a_backup_that_can_not_be_written_any_more(
+    deployment: Deployment, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = flow(deployment, standalone(deployment)[1])
+    before = state(deployment)
+    write, writes = Journal._write, []
+
+    def write_until_the_disk_is_full(journal: Journal) -> None:
+        writes.append(journal)
+        if len(writes) > 2:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write(journal)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "_write", write_until_the_disk_is_full)
+        status, _, err = command("upgrade", agent, "--apply", "--url", deployment.url)
+    assert status == 4
+    assert f"{_backup()}: the backup can't be written: No space left on device" in err
+    assert f"The change is half done. `mlc-gateway rollback {_backup()}` sends the remaining calls:\n" in err
+    assert state(deployment) != before
+    assert command("rollback", str(_backup()), "--url", deployment.url)[0] == 0
+    assert without_parameter(state(deployment)) == before
 
 
 @pytest.mark.parametrize(
