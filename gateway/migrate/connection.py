@@ -112,7 +112,7 @@ def connect(options: ClusterOptions, ask: Callable[[str], str] | None = None) ->
     url = (upstream.nodes or [upstream.url])[0].rstrip("/")
     status, root = _call(sender, url, "GET", "/")
     version = _version(options.cluster_version, url, status, root)
-    authorization = f"Basic {b64encode(':'.join(auth).encode()).decode()}" if options.user else ""
+    authorization = f"Basic {b64encode(b':'.join(auth)).decode()}" if options.user else ""
     return Connected(version, str(root.get("cluster_name", "")), url, settings, sender, authorization)
 
 
@@ -161,12 +161,12 @@ def _settings(options: ClusterOptions) -> Settings:
 
 
 def _auth(options: ClusterOptions, upstream: Upstream, ask: Callable[[str], str] | None) -> Any:
-    """Return requests' `auth`; None: no credentials."""
+    """Return requests' `auth`; None: no credentials. Names and passwords are UTF-8: requests would take Latin-1."""
     if options.user:
-        return options.user, _password(options.user, ask)
+        return options.user.encode(), _password(options.user, ask).encode()
     match upstream.auth.mode:
         case "basic":
-            return upstream.auth.basic.username, upstream.auth.basic.password.reveal()
+            return upstream.auth.basic.username.encode(), upstream.auth.basic.password.reveal().encode()
         case "sigv4":
             return _signature(upstream)
     return None

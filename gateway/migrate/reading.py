@@ -45,7 +45,10 @@ def _exists(cluster: Cluster, id_: str) -> bool:
 
 
 def _one(name: str, ids: list[str], by_name: dict[str, list[str]], cluster: Cluster) -> str:
-    found = [name] if name in ids or _exists(cluster, name) else by_name.get(name, [])
+    found = [name]
+    if name not in ids and not _exists(cluster, name):
+        # A search finds deleted agents for a while.
+        found = [id_ for id_ in by_name.get(name, []) if _exists(cluster, id_)]
     if len(found) > 1:
         raise ClusterError(f"{len(found)} agents are called {name}: name one by its id: {', '.join(found)}")
     if not found:
@@ -59,7 +62,7 @@ def read_documents(
     """Read the agents `wanted`, their models and connectors, every model that shares one of these connectors, and every
     agent that uses one of these models.
 
-    A missing document is left out; `Documents.profile` reports it.
+    A missing document is left out; `Documents.profile` reports a missing model or connector.
 
     Raises:
         ClusterError: the cluster can't be reached, or refuses to show a document.

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import logging
 import ssl
+from base64 import b64decode
 from collections.abc import Callable
 from pathlib import Path
 
@@ -52,11 +53,14 @@ def test_nobody_signs_in_without_being_told_to(tmp_path: Path, monkeypatch: pyte
         assert "authorization" not in stub.headers
 
 
-def test_password_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MLC_PASSWORD", SECRET)
+@pytest.mark.parametrize("password", [SECRET, "grüße", "пароль"])
+def test_password_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch, password: str) -> None:
+    monkeypatch.setenv("MLC_PASSWORD", password)
     with StubServer() as stub:
-        connected("--url", stub.url, "--user", "reader")
-        assert stub.headers["authorization"].startswith("Basic ")
+        found = connected("--url", stub.url, "--user", "reader")
+        sent = stub.headers["authorization"]
+    assert b64decode(sent.removeprefix("Basic ")).decode() == f"reader:{password}"
+    assert found.authorization == sent
 
 
 def test_password_is_asked_by_name() -> None:

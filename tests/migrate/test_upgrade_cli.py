@@ -354,6 +354,34 @@ def test_a_rollback_that_stops_at_a_change_says_what_is_left(deployment: Deploym
     assert "differs from the backup: name" in out
 
 
+def test_agents_that_were_deleted_while_a_search_still_finds_them(deployment: Deployment, command: Command) -> None:
+    _, model = standalone(deployment)
+    agent, gone = flow(deployment, model), flow(deployment, model)
+    deployment.cluster.refusals[f"GET /_plugins/_ml/agents/{gone}"] = 404
+    status, out, _ = command("upgrade", "--all", "--json", "--url", deployment.url)
+    assert status == 1  # flow-c
+    assert [one["agents"]["named"] for one in json.loads(out) if model in one.get("models", ())] == [[agent]]
+    assert command("upgrade", "flow-books", "--url", deployment.url)[0] == 0
+    deployment.cluster.refusals[f"GET /_plugins/_ml/agents/{agent}"] = 404
+    status, _, err = command("upgrade", "flow-books", "--url", deployment.url)
+    assert status == 2
+    assert "There is no agent flow-books: `mlc-gateway agents` lists those there are." in err
+
+
+def test_a_new_connector_that_others_use_is_not_removed(
+    deployment: Deployment, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.migrate.marked._LAG", 0.0)
+    agent = flow(deployment, standalone(deployment)[1])
+    assert command("upgrade", agent, "--apply", "--credential-file", _credential(), "--url", deployment.url)[0] == 0
+    made = Journal.load(_backup()).record.made
+    other = model_on(deployment, made, "other")
+    status, _, err = command("rollback", str(_backup()), "--url", deployment.url)
+    assert status == 4
+    assert f"DELETE /_plugins/_ml/connectors/{made}: 409: " in err
+    assert other in err
+
+
 def test_a_rollback_that_can_not_undo_one_upgrade_undoes_the_others(deployment: Deployment, command: Command) -> None:
     connectors, journals = [], []
     for name in ("first", "second"):
