@@ -103,6 +103,18 @@ async def test_what_can_not_be_removed_is_told_in_a_header() -> None:
         assert headers["X-MLC-Cleanup"] == f"left behind; by hand: DELETE {ML}/agents/{agent_id}"
 
 
+async def test_what_a_run_that_fails_leaves_behind_is_in_the_error_and_the_log() -> None:
+    async with deploy() as deployment:
+        deployment.front.faults.append(Fault("error", "DELETE", f"{ML}/agents/", times=9))
+        status, document, _ = await deployment.call("POST", QUICK, quick(deployment, [{"type": "image"}]))
+        assert (status, document["error"]["type"]) == (400, "ValidationException")
+        [agent_id] = deployment.simulator.core.resources.agents
+        (problem,) = (one for one in document["error"]["problems"] if one.get("code") == "LEFT_BEHIND")
+        assert problem["help"] == f"Remove it with DELETE {ML}/agents/{agent_id}"
+        events = [json.loads(line)["event"] for line in deployment.log.getvalue().splitlines()]
+        assert events.count("left behind") == 1
+
+
 @pytest.mark.parametrize("path", [f"{ML}/models/_register", f"{ML}/agents/_register", f"{ML}/agents/[^/]+/_execute"])
 async def test_a_client_that_goes_away_leaves_nothing(path: str) -> None:
     async with deploy("3.4.0") as deployment:
