@@ -7,12 +7,11 @@ import sys
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from gateway.cli.cluster import cluster_options
 from gateway.cli.command import Command
-from gateway.cli.output import fail, print_json
+from gateway.cli.output import PlainConsole, fail, print_json
 from gateway.migrate.cleanup import OLD, Leftover, leftovers, remove
 from gateway.migrate.connection import ClusterError, ClusterOptions, connect
 from gateway.migrate.search import words
@@ -67,7 +66,7 @@ def _report(found: list[Leftover], applied: bool) -> dict[str, Any]:
 
 
 def _show(found: list[Leftover], applied: bool) -> None:
-    console = Console(highlight=False, markup=False)
+    console = PlainConsole()
     if not found:
         console.print("Nothing to remove.")
         return

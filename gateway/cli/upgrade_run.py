@@ -182,8 +182,13 @@ class UpgradeRun:
         if not shared or self._options.shared:
             return
         users = "; ".join(f"{key} also serves {', '.join(others)}" for key, others in shared.items())
-        if sys.stdin.isatty() and input(f"{users}. Upgrade for these, too? [y/N] ").strip().lower() in ("y", "yes"):
-            return
+        if sys.stdin.isatty():
+            sys.stderr.write(
+                f"{users}. Upgrade for these, too? [y/N] "
+            )  # standard output may get JSON, or go to a file
+            sys.stderr.flush()
+            if input().strip().lower() in ("y", "yes"):
+                return
         raise ClusterError(f"{users}: add --shared to upgrade it for these agents, too. Nothing was changed.")
 
     def _credentials(self, ready: list[Offer]) -> Mapping[str, str] | None:

@@ -76,7 +76,7 @@ def test_no_stored_text_steers_the_terminal(memory: Commands, place: Place, monk
     place.append(key("e", f"agent{steering}", steering), turn(user(f"one\ntwo{steering}"), assistant(block)))
     listed, shown = memory("list")[1], memory("show", "gws-e")[1]
     assert [control for control in "\x1b\x07\x9b" if control in listed + shown] == []
-    harmless = "\ufffd]0;title\ufffd\ufffd2J"
+    harmless = "\ufffd]0;title\ufffd2J"  # rich removes the bell
     assert ("\ufffd" in listed, shown.count(harmless)) == (True, 4)
     assert f"\none\ntwo{harmless}\n" in shown
 

@@ -137,3 +137,18 @@ def _on_a_terminal(columns: int, extra: dict[str, str], *argv: str) -> str:
             os.close(parent)
         assert process.wait(60) == 0, came
     return came.decode()
+
+
+@pytest.mark.parametrize("argv", [("agents",), ("upgrade", "--all", "-v")])
+def test_no_name_steers_the_terminal(
+    deployment: Deployment, command: Command, monkeypatch: pytest.MonkeyPatch, argv: tuple[str, ...]
+) -> None:
+    name = "books\x1b]0;title\x07\x9b2J"
+    agents = deployment.cluster.core.resources.agents
+    agents[deployment.agents["flow-d"]]["name"] = name
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("NO_COLOR", "1")
+    _, out, _ = command(*argv, "--url", deployment.url)
+    assert "books\N{REPLACEMENT CHARACTER}]0;title" in out
+    assert "\x1b]" not in out
+    assert "\x9b" not in out

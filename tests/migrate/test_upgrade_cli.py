@@ -274,11 +274,14 @@ def test_agents_that_nobody_named_need_consent(
     assert f"also serves {other}" in err
     assert "--shared" in err
     monkeypatch.setattr("sys.stdin.isatty", lambda: True)
-    monkeypatch.setattr("builtins.input", lambda prompt: "n")
+    monkeypatch.setattr("builtins.input", lambda: "n")
     assert command("upgrade", agent, "--apply", "--url", deployment.url)[0] == 2
     assert state(deployment) == before
-    monkeypatch.setattr("builtins.input", lambda prompt: "yes")
-    assert command("upgrade", agent, "--apply", "--url", deployment.url)[0] == 0
+    monkeypatch.setattr("builtins.input", lambda: "yes")
+    status, out, err = command("upgrade", agent, "--apply", "--json", "--url", deployment.url)
+    assert status == 0
+    assert json.loads(out)["done"]
+    assert f"also serves {other}. Upgrade for these, too? [y/N] " in err
 
 
 @pytest.mark.slow
@@ -324,6 +327,9 @@ def test_a_finished_upgrade_has_nothing_to_resume(deployment: Deployment, comman
     status, out, _ = command("upgrade", "--resume", str(_backup()), "--url", deployment.url)
     assert status == 0
     assert "already applied, nothing to do" in out
+    status, out, err = command("upgrade", "--resume", str(_backup()), "--json", "--url", deployment.url)
+    assert (status, json.loads(out)) == (0, {"found": [], "done": []})
+    assert "already applied, nothing to do" in err
 
 
 def test_what_was_being_taken_back_goes_on_being_taken_back(deployment: Deployment, command: Command) -> None:
