@@ -110,7 +110,8 @@ def _found(cluster: Connected, given: Sequence[str], types: Sequence[str]) -> tu
     found = assess(scanned, options, rules, settings.agents.aliases)
     info = ClusterInfo(cluster.name, cluster.url, cluster.version, scanned.unified_api, scanned.notes)
     # An agent that can't be read may be of any type: never leave it out.
-    return info, [one for one in found if not types or one.agent.type in types or not one.agent.type]
+    wanted = {type_.lower() for type_ in types}
+    return info, [one for one in found if not wanted or one.agent.type in wanted or not one.agent.type]
 
 
 @contextmanager

@@ -45,10 +45,7 @@ def _exists(cluster: Cluster, id_: str) -> bool:
 
 
 def _one(name: str, ids: list[str], by_name: dict[str, list[str]], cluster: Cluster) -> str:
-    found = [name]
-    if name not in ids and not _exists(cluster, name):
-        # A search finds deleted agents for a while.
-        found = [id_ for id_ in by_name.get(name, []) if _exists(cluster, id_)]
+    found = [name] if name in ids or _exists(cluster, name) else by_name.get(name, [])
     if len(found) > 1:
         raise ClusterError(f"{len(found)} agents are called {name}: name one by its id: {', '.join(found)}")
     if not found:

@@ -22,7 +22,9 @@ from gateway.delivery.template_change import Code
 from gateway.migrate.backup import Journal
 from gateway.migrate.connection import ClusterOptions, Connected
 from gateway.migrate.display import show
+from gateway.migrate.steps import Call
 from gateway.migrate.upgrade import Offer
+from gateway.migrate.writer import StepFailed, Writer
 from tests.migrate.conftest import Command, Deployment
 from tests.migrate.upgrading import (
     ADDED,
@@ -360,18 +362,15 @@ def test_a_rollback_that_stops_at_a_change_says_what_is_left(deployment: Deploym
     assert "differs from the backup: name" in out
 
 
-def test_agents_that_were_deleted_while_a_search_still_finds_them(deployment: Deployment, command: Command) -> None:
+def test_an_agent_that_is_deleted_between_search_and_reading_is_left_out(
+    deployment: Deployment, command: Command
+) -> None:
     _, model = standalone(deployment)
     agent, gone = flow(deployment, model), flow(deployment, model)
     deployment.cluster.refusals[f"GET /_plugins/_ml/agents/{gone}"] = 404
     status, out, _ = command("upgrade", "--all", "--json", "--url", deployment.url)
     assert status == 1  # flow-c
     assert [one["agents"]["named"] for one in json.loads(out) if model in one.get("models", ())] == [[agent]]
-    assert command("upgrade", "flow-books", "--url", deployment.url)[0] == 0
-    deployment.cluster.refusals[f"GET /_plugins/_ml/agents/{agent}"] = 404
-    status, _, err = command("upgrade", "flow-books", "--url", deployment.url)
-    assert status == 2
-    assert "There is no agent flow-books: `mlc-gateway agents` lists those there are." in err
 
 
 def test_a_new_connector_that_others_use_is_not_removed(
@@ -432,6 +431,17 @@ def test_a_rollback_reads_the_backup_again_once_no_other_run_uses_it(
     monkeypatch.setattr(rollback, "connect", connect_slowly)
     assert command("rollback", str(journal.path), "--url", deployment.url)[0] == 0
     assert without_parameter(state(deployment)) == before
+
+
+def test_an_agent_that_got_another_model_meanwhile(deployment: Deployment, command: Command) -> None:
+    model, other = standalone(deployment)[1], standalone(deployment)[1]
+    agent = flow(deployment, model)
+    (offer,) = (one for one in offered(deployment, agent) if isinstance(one, Offer))
+    journal = Journal.create(Path("mlc-backups"), offer, documents_of(deployment, agent)[0], deployment.url)
+    deployment.cluster.core.resources.agents[agent]["tools"][0]["parameters"]["model_id"] = other
+    status, _, err = command("upgrade", "--resume", str(journal.path), "--url", deployment.url)
+    assert (status, err) == (0, "")
+    assert Journal.load(journal.path).record.outcome == "applied"
 
 
 @pytest.fixture
@@ -510,6 +520,16 @@ def test_an_account_that_may_not_write_leaves_everything_as_it_was(deployment: D
     assert status == 3
     assert "403: no permissions" in err
     assert state(deployment) == before
+
+
+def test_a_change_that_is_accepted_without_effect(deployment: Deployment) -> None:
+    connector_id, _ = standalone(deployment)
+    path = f"/_plugins/_ml/connectors/{connector_id}"
+    deployment.cluster.refusals[f"PUT {path}"] = dict
+    writer = Writer(cluster_at(deployment.url), patience=0.0)
+    with pytest.raises(StepFailed) as failed:
+        writer.put(Call("PUT", path, {}), f"connectors/{connector_id}", ("another",))
+    assert str(failed.value) == f"PUT {path}: accepted, but it did not take effect"
 
 
 def test_the_rules_of_the_settings_tell_a_provider(deployment: Deployment, command: Command) -> None:
