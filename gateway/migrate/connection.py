@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
+from requests import PreparedRequest
+
 from gateway.agents.cluster import read_version
 from gateway.agents.errors import PERMISSIONS
 from gateway.config.load import ConfigError, load
@@ -182,9 +184,13 @@ def _password(user: str, ask: Callable[[str], str] | None) -> str:
 
 
 def _signature(upstream: Upstream) -> Any:
-    """Return requests-aws4auth's signer with boto3's credentials, which it refreshes when they expire."""
+    """Return requests-aws4auth's signer with boto3's credentials, which it refreshes when they expire.
+
+    Raises:
+        ClusterError: there are no credentials, or they can't be loaded. The signer raises it if a refresh fails.
+    """
     import boto3  # type: ignore[import-untyped]  # here, as it is slow to load
-    from botocore.exceptions import BotoCoreError  # type: ignore[import-untyped]
+    from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]
     from requests_aws4auth import AWS4Auth  # type: ignore[import-untyped]
 
     wanted = upstream.auth.sigv4
@@ -200,7 +206,16 @@ def _signature(upstream: Upstream) -> Any:
         )
     if not session.region_name:
         raise ClusterError("There is no AWS region: name it with --aws-region or AWS_REGION.")
-    return AWS4Auth(region=session.region_name, service=wanted.service, refreshable_credentials=credentials)
+
+    def sign(request: PreparedRequest) -> PreparedRequest:
+        try:
+            signer = AWS4Auth(region=session.region_name, service=wanted.service, refreshable_credentials=credentials)
+            signed: PreparedRequest = signer(request)
+        except (BotoCoreError, ClientError) as error:  # such as a login by SSO that has expired
+            raise ClusterError(f"AWS credentials can't be loaded: {error}") from None
+        return signed
+
+    return sign
 
 
 def _call(

@@ -155,6 +155,22 @@ def test_aws_without_credentials_says_how_to_give_some(monkeypatch: pytest.Monke
     assert "could not be found" in refused("--aws-service", "es", "--aws-profile", "nobody")
 
 
+def test_an_aws_login_that_has_expired_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    _aws(monkeypatch, tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    start = "https://example.awsapps.com/start"
+    (tmp_path / "config").write_text(
+        f"[profile login]\nregion = us-east-1\nsso_start_url = {start}\nsso_region = us-east-1\n"
+        "sso_account_id = 123456789012\nsso_role_name = reader\n"
+    )
+    with StubServer() as stub:
+        message = refused("--url", stub.url, "--aws-service", "es", "--aws-profile", "login")
+        assert stub.requests == []
+    assert message.startswith("AWS credentials can't be loaded: ")
+    assert start in message
+
+
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
