@@ -75,7 +75,8 @@ async def _events(url: str, filters: Mapping[str, str]) -> AsyncIterator[Event]:
     """Yield the events of the gateway. Connect again when the connection is lost.
 
     Raises:
-        CanNotFollow: the first connection fails, or the gateway refuses.
+        CanNotFollow: the first connection fails, or the gateway refuses: later, a status from 500 on is a failure that
+            may end.
     """
     token = os.environ.get(ADMIN_TOKEN)
     headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -86,13 +87,15 @@ async def _events(url: str, filters: Mapping[str, str]) -> AsyncIterator[Event]:
             try:
                 resume = {"Last-Event-ID": last} if last else {}
                 async with session.get(url + _LIVE, params=filters, headers=resume) as response:
-                    if response.status != 200:
+                    if response.status != 200 and not (connected and response.status >= 500):
                         raise CanNotFollow(await _refusal(url, response))
-                    connected, failures = True, 0
-                    async for event in read_events(response.content):
-                        last = event.id or last
-                        yield event
-                reason = "the gateway ended the connection"
+                    reason = f"the gateway answers {response.status}"  # such as while its workers start
+                    if response.status == 200:
+                        connected, failures = True, 0
+                        async for event in read_events(response.content):
+                            last = event.id or last
+                            yield event
+                        reason = "the gateway ended the connection"
             except (aiohttp.ClientError, TimeoutError, ValueError) as error:
                 why = describe_connect_error(error)
                 if not connected:
