@@ -39,13 +39,18 @@ def find(writer: Writer, tag: str) -> list[str]:
         writer.pause()
 
 
+def removal(connector: str) -> Call:
+    """Return the call that deletes a connector."""
+    return Call("DELETE", f"/_plugins/_ml/connectors/{connector}")
+
+
 def remove(writer: Writer, connector: str) -> None:
     """Delete a connector. A missing one is fine.
 
     Raises:
         StepFailed: the cluster refuses it.
     """
-    call = Call("DELETE", f"/_plugins/_ml/connectors/{connector}")
+    call = removal(connector)
     end = writer.clock.monotonic() + min(writer.patience, _LAG)
     while True:
         status, answer = writer.send(call)
