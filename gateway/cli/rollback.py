@@ -10,6 +10,7 @@ import click
 from gateway.cli.cluster import cluster_options, gateway_option
 from gateway.cli.command import FILE, Command
 from gateway.cli.output import fail, print_progress
+from gateway.cli.upgrade_run import interrupted_by_signals
 from gateway.config.load import ConfigError
 from gateway.migrate.backup import BackupError, Journal, lock_directory
 from gateway.migrate.connection import ClusterError, ClusterOptions, Connected, connect
@@ -42,7 +43,10 @@ def command(cluster: ClusterOptions, files: tuple[Path, ...], force: bool, gatew
         for journal in journals:
             if not stuck.isdisjoint(journal.record.models):
                 _complain(f"{journal.path}: left as it is, as a later upgrade of the same models is not undone")
-            elif not _undo(connected, journal.path, force, gateways):
+                continue
+            with interrupted_by_signals():
+                undone = _undo(connected, journal.path, force, gateways)
+            if not undone:
                 stuck.update(journal.record.models)
     except (ClusterError, ConfigError, BackupError, OSError) as error:
         return fail("rollback", 2, str(error))

@@ -15,7 +15,7 @@ from gateway.agents.rules import Rule
 from gateway.cli.cluster import cluster_options, gateway_option
 from gateway.cli.command import FILE, Command
 from gateway.cli.output import PlainConsole, fail, print_json
-from gateway.cli.upgrade_run import RunOptions, UpgradeRun, done_json, resume_command
+from gateway.cli.upgrade_run import RunOptions, UpgradeRun, done_json, interrupted_by_signals, resume_command
 from gateway.config.load import ConfigError
 from gateway.delivery.template_change import Code
 from gateway.execute.build import check_rules
@@ -82,7 +82,8 @@ def command(cluster: ClusterOptions, **options: Any) -> int:
     if [bool(chosen.agents), chosen.all, bool(chosen.resume)].count(True) != 1:
         raise click.UsageError("Give the agents, --all, or --resume FILE.")
     try:
-        return _run(cluster, chosen)
+        with interrupted_by_signals():
+            return _run(cluster, chosen)
     except (ClusterError, ConfigError, BackupError, CredentialError, OSError) as error:
         return fail("upgrade", 2, str(error))
 

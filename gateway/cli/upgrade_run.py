@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from signal import SIG_DFL, SIGHUP, SIGTERM, default_int_handler, getsignal, signal
 from typing import Any, Literal
 
 from gateway.agents.rules import Rule
@@ -122,6 +124,12 @@ class UpgradeRun:
         """Do the work of one journal, and report how it ended."""
         try:
             result = work()
+        except KeyboardInterrupt:
+            self._complain(
+                f"{journal.record.key}: interrupted. To finish it, run this again, or {resume_command(journal)}; to "
+                f"undo it: mlc-gateway rollback {journal.path}"
+            )
+            raise
         except NeedsCredential:
             raise CredentialError(
                 f"{journal.path} is not finished and needs the credential of its new connector. To finish it: "
@@ -200,6 +208,19 @@ class UpgradeRun:
         if self._options.credential_file:
             return read_credential(self._options.credential_file)
         return ask_credential(credential_names(next(iter(new.values())).old))
+
+
+@contextmanager
+def interrupted_by_signals() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP interrupt a change as Ctrl-C does: models that are parked get their connector back."""
+    numbers = [number for number in (SIGTERM, SIGHUP) if getsignal(number) == SIG_DFL]
+    for number in numbers:
+        signal(number, default_int_handler)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            signal(number, SIG_DFL)
 
 
 def resume_command(journal: Journal) -> str:
