@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +118,18 @@ def test_export_as_json_lines(memory: Commands, tmp_path: Path) -> None:
     assert memory("export", "--agent", "other", "--out", str(tmp_path / "out.jsonl")) == (0, "")
     [first, *_] = (tmp_path / "out.jsonl").read_text().splitlines()
     assert json.loads(first)["session"]["id"] == "gws-c"
+
+
+def test_export_ends_in_silence_when_nobody_reads_it(
+    place: Place, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with io.TextIOWrapper(os.fdopen(writing, "wb", 0)) as stdout:
+        monkeypatch.setattr(sys, "stdout", stdout)
+        with pytest.raises(SystemExit) as ended:
+            run(["memory", "export", "-c", str(place.config)])
+    assert (ended.value.code, capsys.readouterr().err) == (1, "")
 
 
 def test_export_as_files_of_strands(memory: Commands, tmp_path: Path) -> None:
