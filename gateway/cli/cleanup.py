@@ -47,18 +47,26 @@ def command(cluster: ClusterOptions, apply: bool, older_than: float, as_json: bo
 
     With --apply, remove them. Only what bears the gateway's tag is listed or removed.
     """
+    removed: list[Leftover] = []
     try:
         connected = connect(cluster)
         found = leftovers(connected, older_than)
         if apply:
-            found = list(remove(connected, found, older_than))
+            removed.extend(remove(connected, found, older_than))  # has those before an error, too
+            found = removed
     except ClusterError as error:
+        if removed:
+            _print(removed, apply, as_json)
         return fail("cleanup", 2, str(error))
-    if as_json or not sys.stdout.isatty():
-        print_json(_report(found, apply))
-    else:
-        _show(found, apply)
+    _print(found, apply, as_json)
     return 1 if any(one.outcome == "failed" for one in found) else 0
+
+
+def _print(found: list[Leftover], applied: bool, as_json: bool) -> None:
+    if as_json or not sys.stdout.isatty():
+        print_json(_report(found, applied))
+    else:
+        _show(found, applied)
 
 
 def _report(found: list[Leftover], applied: bool) -> dict[str, Any]:
