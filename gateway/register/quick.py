@@ -58,7 +58,8 @@ def parts_of(body: bytes, budget: Budget | None = None) -> tuple[bytes, bytes] |
         return None
     run = {name: members[name] for name in _RUN if name in members}
     agent = {name: value for name, value in members.items() if name not in _RUN}
-    agent.setdefault("name", msgspec.Raw(b'"quick execute"'))
+    if bytes(agent.get("name", b"null")) == b"null":
+        agent["name"] = msgspec.Raw(b'"quick execute"')
     written, blobs = map(msgspec.json.encode, (agent, run)), extracted.blobs
     registration, execute_body = (b"".join(insert(text, blobs)) for text in written)
     return registration, execute_body

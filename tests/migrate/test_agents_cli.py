@@ -158,6 +158,7 @@ def test_no_name_steers_the_terminal(
     agents[deployment.agents["flow-d"]]["name"] = name
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "120")
     _, out, _ = command(*argv, "--url", deployment.url)
     assert "books\N{REPLACEMENT CHARACTER}]0;title" in out
     assert "\x1b]" not in out

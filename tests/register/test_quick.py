@@ -39,7 +39,7 @@ async def test_it_runs_and_leaves_nothing(version: str) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_tools_parameters_and_type_count(version: str) -> None:
     async with deploy(version) as deployment:
-        body = quick(deployment, type="flow", tools=[], parameters={"system_prompt": "Speak Latin."})
+        body = quick(deployment, name=None, type="flow", tools=[], parameters={"system_prompt": "Speak Latin."})
         status, _, _ = await deployment.call("POST", QUICK, body)
         assert status == 200
         assert "Speak Latin." in json.dumps(deployment.simulator.received)
