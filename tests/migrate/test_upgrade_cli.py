@@ -387,6 +387,14 @@ def test_a_new_connector_that_others_use_is_not_removed(
     assert other in err
 
 
+def test_a_backup_holds_only_what_its_agents_use(deployment: Deployment) -> None:
+    (one, model), (_, other) = standalone(deployment), standalone(deployment)
+    agents = [flow(deployment, model), flow(deployment, other)]
+    found = [offer for offer in offered(deployment, *agents) if isinstance(offer, Offer)]
+    journal = Journal.create(Path("mlc-backups"), found[0], documents_of(deployment, *agents)[0], deployment.url)
+    assert list(journal.record.documents) == [f"agents/{agents[0]}", f"models/{model}", f"connectors/{one}"]
+
+
 def test_a_rollback_that_can_not_undo_one_upgrade_undoes_the_others(deployment: Deployment, command: Command) -> None:
     connectors, journals = [], []
     for name in ("first", "second"):
