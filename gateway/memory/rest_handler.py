@@ -75,24 +75,39 @@ class SessionResources:
         session_id, number = (id, 0) if resource in _NOT_FOUND else read_message_id(id) or (id, 0)
         owner = await owner_of(call.headers, agent_of(session_id), self._settings)
         key = SessionKey(owner, session_id)
-        session = await self._store.session(key) if key.owner.agent_id else None
         document = None
-        if session is not None:
-            with contextlib.suppress(SessionNotFound):  # it was deleted meanwhile
-                document = await self._document(resource, session, number, call)
+        if owner.agent_id:
+            if call.method == "DELETE":
+                document = await self._delete(resource, key)
+            else:
+                document = await self._show(resource, key, number, call)
         if document is None and resource == "search":
             document = rest.search_document((), 0)  # as the cluster answers a search without hits
         if document is None:
             return _json(404, rest.not_found(_NOT_FOUND.get(resource, "Message"), id))
         return _json(200, document)
 
+    async def _show(self, resource: str, key: SessionKey, number: int, call: ExecuteCall) -> Any:
+        """Return the response's body; None if there is no such session or message."""
+        session = await self._store.session(key)
+        if session is not None:
+            with contextlib.suppress(SessionNotFound):  # it was deleted meanwhile
+                return await self._document(resource, session, number, call)
+        return None
+
+    async def _delete(self, resource: str, key: SessionKey) -> Any:
+        """Delete the session. Return the response's body; None if there is no such session.
+
+        The store is asked in any case: it finishes a deletion that has failed before.
+        """
+        if not await self._store.delete(key):
+            return None
+        return {"success": True} if resource == "memory" else _deleted(key.id)
+
     async def _document(self, resource: str, session: Session, number: int, call: ExecuteCall) -> Any:
         """Return the response's body; None if there is no such message."""
         container_id = call.raw_target.split("/")[4]
         match resource:
-            case "memory" | "session" if call.method == "DELETE":
-                await self._store.delete(session.key)
-                return {"success": True} if resource == "memory" else _deleted(session.key.id)
             case "memory":
                 return rest.memory_document(session, await read_turn(self._store, session.key, 1) or ())
             case "messages":

@@ -85,7 +85,10 @@ class Turns:
         return record
 
     async def sessions(self, heads: Sequence[Head], last: Sequence[Record | None]) -> list[Session | None]:
-        """Return the sessions with these last records, each with its system text; None for those without turns."""
+        """Return the sessions with these last records, each with its system text.
+
+        None for those without turns, and for those whose system text is missing, as they are being deleted.
+        """
         systems = {}
         for head, record in zip(heads, last, strict=True):
             if record and record.system_turn not in (0, record.turn):
@@ -97,9 +100,7 @@ class Turns:
                 sessions.append(None)
                 continue
             with_system = found.get(systems[head.incarnation]) if head.incarnation in systems else record
-            if with_system is None:
-                raise UnreadableSession(f"The system text of session {head.key.id} is missing. Delete the session")
-            sessions.append(session_of(head, record, with_system.system))
+            sessions.append(session_of(head, record, with_system.system) if with_system else None)
         return sessions
 
     async def holds(self, head: Head, turn_id: str) -> bool:
@@ -173,6 +174,13 @@ class Turns:
     async def mark_deleted(self, head: Head) -> None:
         """Make the session disappear. The mark stays until all its documents are deleted."""
         await self._cluster.write([self._update(head, {"kind": "deleted", "body": {"deleted": True}})])
+
+    async def deleted(self) -> list[Head]:
+        """Return heads of sessions whose deletion has begun and has not ended, at most `_MOST_SESSIONS`."""
+        await self._cluster.call("POST", f"/{self.index}/_refresh")
+        query = {"query": {"term": {"kind": "deleted"}}, "size": _MOST_SESSIONS}
+        hits = (await self._cluster.call("POST", f"/{self.index}/_search", query, "hits"))["hits"]["hits"]
+        return [read_head(hit["_source"]) for hit in hits]
 
     def _update(self, head: Head, changed: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the operation that changes fields of the head, and leaves the others as they are."""
