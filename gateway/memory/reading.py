@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from math import inf
 
 from gateway.memory.model import Owner, Session, SessionKey, StoredMessage
 from gateway.memory.store import SessionNotFound, Store
@@ -64,14 +65,35 @@ async def read_turns(
 
 
 async def read_sessions(store: Store, owner: Owner | None = None) -> AsyncGenerator[Session, None]:
-    """Yield the sessions of `owner`, or all of the store, the last updated first."""
+    """Yield the sessions of `owner`, or all of the store, once each, the last updated first.
+
+    A session that is updated between two pages moves to the front of the list. So after a list of several pages, its
+    front is read again, and the sessions that were not seen follow.
+    """
+    seen: set[SessionKey] = set()
+    since, several = -inf, True
+    while several:
+        pages = 0
+        newest = since
+        async for page in _pages(store, owner, since):
+            pages += 1
+            newest = max([newest, *(session.updated for session in page)])
+            for session in page:
+                if session.key not in seen:
+                    seen.add(session.key)
+                    yield session
+        since, several = newest, pages > 1
+
+
+async def _pages(store: Store, owner: Owner | None, since: float) -> AsyncGenerator[list[Session], None]:
+    """Yield pages of the sessions that were updated at the time `since` or later."""
     after = ""
     while True:
         page = await store.sessions(owner, after, PAGE)
-        for session in page.sessions:
-            yield session
+        found = [session for session in page.sessions if session.updated >= since]
+        yield found
         after = page.next
-        if not after:
+        if not after or len(found) < len(page.sessions):
             return
 
 

@@ -59,6 +59,21 @@ async def test_sessions_of_the_wanted_owners(wanted: OwnerFilter, count: int, st
     assert pages == found
 
 
+async def test_sessions_that_are_updated_meanwhile_are_listed_once() -> None:
+    store = InMemoryStore()
+    keys = [key(f"{number}") for number in range(2 * PAGE)]
+    for one in keys:
+        await store.append(one, turn(), 0)
+    found = []
+    async for session in select_sessions(store, OwnerFilter()):
+        if not found:
+            await store.append(keys[0], turn(), 1)  # the last one of the list becomes the first
+            await store.append(keys[-1], turn(), 1)
+        found.append(session.key)
+    assert len(found) == len(keys)
+    assert set(found) == set(keys)
+
+
 async def test_a_session_is_found_by_its_id_alone(store: InMemoryStore) -> None:
     assert (await find_session(store, "gws-b-blue-bob")).key == key("b-blue-bob", "b", "blue", "bob")
     with pytest.raises(SessionNotFound):
