@@ -6,12 +6,16 @@ import asyncio
 import json
 import ssl
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+import boto3
 import msgspec
 import pytest
 import trustme
+from botocore.credentials import RefreshableCredentials
+from botocore.exceptions import ClientError, CredentialRetrievalError
 
 from gateway.config.memory import Memory
 from gateway.config.memory import OpenSearchStore as Settings
@@ -464,6 +468,30 @@ async def test_missing_aws_credentials(server: OpenSearchServer, monkeypatch: py
     with pytest.raises(StoreUnavailable, match="finds no AWS credentials"):
         await store.start()
     await store.close()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        CredentialRetrievalError(provider="iam-role", error_msg="no answer"),
+        ClientError({"Error": {"Code": "ExpiredToken", "Message": "no answer"}}, "AssumeRole"),
+    ],
+)
+async def test_expired_aws_credentials_that_cannot_be_refreshed(
+    error: Exception, server: OpenSearchServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refresh() -> None:
+        raise error
+
+    expired = RefreshableCredentials(
+        "AKIDEXAMPLE", "secret", "token", datetime(2026, 1, 1, tzinfo=UTC), refresh, "role"
+    )
+    monkeypatch.setattr(boto3.Session, "get_credentials", lambda _: expired)
+    store = store_on(server, sigv4_region="eu-central-1")
+    with pytest.raises(StoreUnavailable, match=r"can't be refreshed: .*no answer"):
+        await store.start()
+    await store.close()
+    assert server.requests == []
 
 
 def test_store_is_a_store() -> None:

@@ -227,7 +227,7 @@ class Cluster:
         """Fetch new temporary credentials before the old ones expire, in a thread, because boto3 blocks."""
         credentials = self._credentials
         if credentials is not None and getattr(credentials, "refresh_needed", lambda: False)():
-            await asyncio.to_thread(credentials.get_frozen_credentials)
+            await asyncio.to_thread(_refresh, credentials)
 
 
 _PAGES = {"memory": "docs/operate/memory.md", "inspector": "docs/operate/inspector-stores.md"}
@@ -258,6 +258,15 @@ def _aws_credentials(part: str) -> Any:
             f"boto3 finds no AWS credentials for `{part}.opensearch`: run with a role, or name a profile"
         )
     return credentials
+
+
+def _refresh(credentials: Any) -> None:
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        credentials.get_frozen_credentials()
+    except (BotoCoreError, ClientError, RuntimeError) as error:  # RuntimeError: the new ones have expired, too
+        raise StoreUnavailable(f"AWS credentials can't be refreshed: {error}") from None
 
 
 def operation_lines(action: dict[str, Any], document: Any) -> bytes:
