@@ -18,6 +18,7 @@ from gateway.memory.model import Metadata, Owner, Session, SessionKey, Turn
 from gateway.memory.opening import LazyStore, SharedStore, SharedStores
 from gateway.memory.sessions import Sessions
 from gateway.memory.store import NEWEST, StoreUnavailable, TooLargeForStore, UnreadableSession
+from gateway.memory.stores.sqlite import SqliteStore
 from gateway.observe.logs import configure
 from gateway.observe.metrics import Metrics
 from gateway.runtime import Runtime
@@ -25,6 +26,7 @@ from gateway.use_cases import build_use_case
 from tests.conftest import settings_for
 from tests.memory.conversations import assistant, texts, turn, user
 from tests.memory.in_memory_store import InMemoryStore
+from tests.memory.sqlite_query import query
 
 OWNER = Owner("agent")
 LOG = configure("error", "json")
@@ -269,6 +271,16 @@ async def test_a_damaged_session_is_reported_as_such() -> None:
     store.error = UnreadableSession("message 1 is missing")
     with pytest.raises(MemoryUnavailable, match="begin a new session"):
         await used.open(OWNER, id_)
+
+
+@pytest.mark.parametrize("given", ["", "gws-one"])
+async def test_a_store_of_another_program_is_not_reported_as_a_damaged_session(given: str, tmp_path: Path) -> None:
+    foreign = tmp_path / "notes.sqlite3"
+    query(foreign, "CREATE TABLE notes (id)")
+    lazy = LazyStore(lambda: SqliteStore(foreign))
+    with pytest.raises(MemoryUnavailable, match="store of sessions is not available"):
+        await Sessions(lazy, Memory(), LOG).open(OWNER, given)
+    await lazy.close()
 
 
 async def test_a_lazy_store_is_opened_once_and_again_after_a_failure() -> None:
