@@ -174,12 +174,14 @@ class SessionResources:
         held = 0
         async with aclosing(read_messages(self._store, key, start, min(end - start, _AT_ONCE))) as messages:
             async for stored in messages:
+                if stored.seq >= end:  # those before it have expired
+                    break
                 held += measure(stored.message)[0]
                 if found and held > _LARGEST:
                     problem = Problem("size", "the messages are larger than 16 MiB", f"at most {len(found)}")
                     raise InvalidInput("[size] These messages are larger than 16 MiB: search for fewer.", [problem])
                 found.append(stored)
-                if len(found) == end - start:
+                if stored.seq == end - 1:
                     break
         return found
 

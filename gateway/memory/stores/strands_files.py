@@ -141,7 +141,8 @@ class StrandsFilesStore:
         trash = self._trash / uuid.uuid4().hex
         existed = self._files(key).delete(trash)
         if existed:
-            shutil.rmtree(trash)
+            with suppress(FileNotFoundError):  # a process that starts empties the trash, too
+                shutil.rmtree(trash)
         return existed
 
     def _list(self, owner: Owner | None, after: str, limit: int) -> SessionPage:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import json
+import shutil
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -253,6 +254,20 @@ async def test_agents_of_one_session_are_deleted_apart(store: StrandsFilesStore,
     assert await store.delete(other)
     assert names(tmp_path) == [".deleted", ".locks"]
     assert names(tmp_path / ".deleted") == []
+
+
+async def test_deletion_that_a_starting_process_finishes_succeeds(
+    store: StrandsFilesStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remove = shutil.rmtree
+
+    def remove_second(path: Path) -> None:
+        remove(path)
+        remove(path)
+
+    await store.append(key(), turn(), 0)
+    monkeypatch.setattr(shutil, "rmtree", remove_second)
+    assert await store.delete(key())
 
 
 async def test_deletion_that_was_interrupted_is_finished_at_the_start(tmp_path: Path) -> None:
