@@ -10,6 +10,8 @@ from gateway.memory.model import Owner, Session, SessionKey, StoredMessage
 from gateway.memory.store import SessionNotFound, Store
 
 PAGE = 100
+_MOST_BYTES = 16 * 1024 * 1024
+"""Of a page, so that large media of many messages are not in memory at once."""
 _TURN = 4
 """Messages that are loaded at a time where one turn is read; most turns have two."""
 
@@ -19,7 +21,8 @@ async def read_messages(
 ) -> AsyncGenerator[StoredMessage, None]:
     """Yield the messages with a seq of `start` and more that the session has now, oldest first.
 
-    The oldest ones may be missing (`gateway.memory.stores.agentcore`). page_size: messages that are loaded at a time.
+    The oldest ones may be missing (`gateway.memory.stores.agentcore`). page_size: messages that are loaded at a time;
+    fewer where they are large.
 
     Raises:
         SessionNotFound, UnreadableSession: as `Store.load`.
@@ -27,11 +30,16 @@ async def read_messages(
     session = await store.session(key)
     if session is None:
         raise SessionNotFound(f"There is no session {key.id}.")
+    size = page_size
     while start < session.messages:
-        end = min(start + page_size, session.messages)
-        for message in (await store.load(key, before=end, limit=end - start)).messages:
+        end = min(start + size, session.messages)
+        page = await store.load(key, before=end, limit=end - start, most_bytes=_MOST_BYTES)
+        if page.more and page.messages and page.messages[0].seq > start:  # they are too large to be loaded together
+            size = (end - start) // 2
+            continue
+        for message in page.messages:
             yield message
-        start = end
+        start, size = end, min(2 * size, page_size)
 
 
 async def read_turn(store: Store, key: SessionKey, number: int) -> tuple[StoredMessage, ...] | None:

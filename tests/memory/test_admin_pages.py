@@ -152,10 +152,10 @@ async def test_an_export_that_fails_midway_does_not_look_whole(client: ClientSes
     await store.append(key("long"), turn(*[user("x")] * 150), 0)
     load = store.load
 
-    async def fail_later(session_key: SessionKey, before: int, limit: int) -> Page:
+    async def fail_later(session_key: SessionKey, before: int, limit: int, most_bytes: int) -> Page:
         if before > 100:
             raise StoreUnavailable("the disk is gone")
-        return await load(session_key, before, limit)
+        return await load(session_key, before, limit, most_bytes)
 
     store.load = fail_later  # type: ignore[assignment]
 
