@@ -22,7 +22,7 @@ from gateway.observe.logs import Logger
 _PAGE = 40
 _MOST_CONFLICTS = 10
 _STORE_SECONDS = 30.0
-"""For one use of the store; longer than any store's own time limits."""
+"""For one use of the store; longer where its settings allow an operation more than half of that."""
 _CLOSE_SECONDS = 5.0
 
 UNAVAILABLE = Notice("MEMORY_UNAVAILABLE", "the store of sessions could not be used, so this turn is not remembered")
@@ -107,6 +107,7 @@ class Sessions:
         self._log = log
         self._close = close
         self._count = count
+        self._seconds = max(_STORE_SECONDS, 2 * getattr(getattr(settings, settings.store), "seconds", 0.0))
         self._retention: asyncio.Task[None] | None = None
         self._running: set[asyncio.Task[Any]] = set()
 
@@ -142,7 +143,7 @@ class Sessions:
         """
         outcome = "failed"
         try:
-            async with asyncio.timeout(_STORE_SECONDS):
+            async with asyncio.timeout(self._seconds):
                 notices = await self._append(key, turns, turn)
             if all(notice.code != _NOT_STORED for notice in notices):
                 outcome = "stored"
@@ -226,7 +227,7 @@ class Sessions:
 
     async def _begin(self, key: SessionKey) -> OpenSession:
         try:
-            async with asyncio.timeout(_STORE_SECONDS):
+            async with asyncio.timeout(self._seconds):
                 await self._store.start()
         except (store.StoreError, TimeoutError) as error:
             return self._without_memory("", error)
@@ -235,7 +236,7 @@ class Sessions:
 
     async def _load(self, key: SessionKey) -> OpenSession:
         try:
-            async with asyncio.timeout(_STORE_SECONDS):
+            async with asyncio.timeout(self._seconds):
                 session = await self._store.session(key)
                 if session is None:
                     raise _not_found(key.id, key.owner)

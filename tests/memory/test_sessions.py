@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from gateway.config.load import ConfigError
-from gateway.config.memory import Memory, OpenSearchStore, Retention, Window
+from gateway.config.memory import AgentCoreStore, Memory, OpenSearchStore, Retention, Window
 from gateway.config.types import Secret
 from gateway.errors import MemoryUnavailable, SessionBusy, SessionNotFound
 from gateway.memory.busy import BusySessions
@@ -262,6 +262,18 @@ async def test_a_turn_is_sent_once_more_if_the_connection_is_lost(lost: int, cod
     store.lost = lost
     assert [notice.code for notice in await opened.commit(turn(user("3"), assistant("4")))] == codes
     assert texts((await used.open(OWNER, id_)).history)[2:] == ["3", "4"]
+
+
+async def test_a_store_has_the_time_of_its_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.memory.sessions._STORE_SECONDS", 0.0)
+    store = FaultyStore()
+    store.gate = asyncio.Event()
+    settings = Memory(store="agentcore", agentcore=AgentCoreStore(seconds=60.0))
+    opened = await Sessions(store, settings, LOG).open(OWNER, "")
+    committed = asyncio.ensure_future(opened.commit(turn()))
+    await asyncio.sleep(0.01)
+    store.gate.set()
+    assert await committed == ()
 
 
 async def test_a_damaged_session_is_reported_as_such() -> None:
