@@ -32,7 +32,7 @@ async def copy_session(source: Store, target: Store, session: Session) -> int:
     now = await source.session(key)  # the system text of the last turn is that of this moment
     if now is None:
         raise SessionNotFound(f"There is no session {key.id}.")
-    total, last_system = now.turns, now.system or None
+    total, last_system = now.turns, now.system
 
     async def turns(first: int) -> AsyncGenerator[Turn, None]:
         async for messages in read_turns(source, key, first):

@@ -245,6 +245,14 @@ async def test_an_interrupted_copy_continues(present: int) -> None:
     assert await _contents(target) == await _contents(source)
 
 
+async def test_a_copy_that_is_run_again_removes_the_system_text() -> None:
+    source, target = await _filled(*TURNS), InMemoryStore()
+    await copy_session(source, target, await find_session(source, key().id))
+    await source.append(key(), turn(system=""), len(TURNS))
+    assert await copy_session(source, target, await find_session(source, key().id)) == 1
+    assert await _contents(target) == await _contents(source)
+
+
 async def test_a_store_that_fails_midway_loses_and_doubles_nothing() -> None:
     class Failing(InMemoryStore):
         left = 2

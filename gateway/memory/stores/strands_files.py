@@ -9,6 +9,7 @@ import asyncio
 import errno
 import hashlib
 import os
+import re
 import shutil
 import time
 import uuid
@@ -21,7 +22,7 @@ from typing import ClassVar, TypeVar
 
 from gateway.config.memory import Memory
 from gateway.memory.model import Owner, Page, Session, SessionKey, SessionPage, Turn
-from gateway.memory.store import NEWEST, StoreUnavailable, UnreadableSession, Unstorable
+from gateway.memory.store import NEWEST, StoreUnavailable, UnknownPosition, UnreadableSession, Unstorable
 from gateway.memory.stores.strands_paths import find_agents, key_of
 from gateway.memory.stores.strands_session import SessionFiles
 from gateway.memory.stores.strands_state import read_state
@@ -33,6 +34,7 @@ _T = TypeVar("_T")
 SECONDS = 10.0
 """Longest time of an operation, waits for other processes included."""
 _THREADS = 8
+_PLACE = re.compile(r"[0-9]{20} .+", re.DOTALL)
 
 
 def build(settings: Memory, upstream_url: str) -> StrandsFilesStore:
@@ -146,6 +148,8 @@ class StrandsFilesStore:
         return existed
 
     def _list(self, owner: Owner | None, after: str, limit: int) -> SessionPage:
+        if after and not _PLACE.fullmatch(after):
+            raise UnknownPosition(f"{after!r} is not the `next` of a page of sessions")
         sessions: list[Session] = []
         last = ""
         for place in sorted(place for place in self._places(owner) if place > after):

@@ -14,7 +14,7 @@ import pytest
 
 from gateway.config.memory import Memory
 from gateway.memory.model import Message, Metadata, Owner, SessionKey, Turn
-from gateway.memory.store import SessionConflict, StoreUnavailable, UnreadableSession, Unstorable
+from gateway.memory.store import SessionConflict, StoreUnavailable, UnknownPosition, UnreadableSession, Unstorable
 from gateway.memory.stores import strands_session
 from gateway.memory.stores.registry import build_store
 from gateway.memory.stores.strands_files import StrandsFilesStore
@@ -254,6 +254,13 @@ async def test_agents_of_one_session_are_deleted_apart(store: StrandsFilesStore,
     assert await store.delete(other)
     assert names(tmp_path) == [".deleted", ".locks"]
     assert names(tmp_path / ".deleted") == []
+
+
+@pytest.mark.parametrize("after", ["abc", "1750000000.5:1", "18446744073709551615"])
+async def test_after_of_another_store_is_an_error(store: StrandsFilesStore, after: str) -> None:
+    await store.append(key(), turn(), 0)
+    with pytest.raises(UnknownPosition, match="not the `next` of a page"):
+        await store.sessions(after=after)
 
 
 async def test_deletion_that_a_starting_process_finishes_succeeds(
