@@ -8,10 +8,13 @@ from math import inf
 
 from gateway.memory.model import Owner, Session, SessionKey, StoredMessage
 from gateway.memory.store import SessionNotFound, Store
+from gateway.memory.window import measure
 
 PAGE = 100
-_MOST_BYTES = 16 * 1024 * 1024
-"""Of a page, so that large media of many messages are not in memory at once."""
+MOST_BYTES = 16 * 1024 * 1024
+"""Of messages that are loaded together, so that large media of many messages are not in memory at once."""
+_RANGE = 20
+"""Messages that are loaded at a time where a range is read."""
 _TURN = 4
 """Messages that are loaded at a time where one turn is read; most turns have two."""
 
@@ -33,13 +36,34 @@ async def read_messages(
     size = page_size
     while start < session.messages:
         end = min(start + size, session.messages)
-        page = await store.load(key, before=end, limit=end - start, most_bytes=_MOST_BYTES)
+        page = await store.load(key, before=end, limit=end - start, most_bytes=MOST_BYTES)
         if page.more and page.messages and page.messages[0].seq > start:  # they are too large to be loaded together
             size = (end - start) // 2
             continue
         for message in page.messages:
             yield message
         start, size = end, min(2 * size, page_size)
+
+
+async def read_range(
+    store: Store, key: SessionKey, start: int, end: int, most_bytes: int = MOST_BYTES
+) -> list[StoredMessage]:
+    """Return the messages with a seq from `start` to below `end`: the first ones that fit into `most_bytes`, or one.
+
+    Raises:
+        SessionNotFound, UnreadableSession: as `Store.load`.
+    """
+    found: list[StoredMessage] = []
+    held = 0
+    async with aclosing(read_messages(store, key, start, min(end - start, _RANGE))) as messages:
+        async for stored in messages:
+            held += measure(stored.message)[0]
+            if stored.seq >= end or (found and held > most_bytes):  # those before `end` may have expired
+                break
+            found.append(stored)
+            if stored.seq == end - 1:
+                break
+    return found
 
 
 async def read_turn(store: Store, key: SessionKey, number: int) -> tuple[StoredMessage, ...] | None:

@@ -20,7 +20,7 @@ from gateway.errors import InvalidInput, MemoryUnavailable, Problem, SignatureCo
 from gateway.memory import rest
 from gateway.memory.model import Session, SessionKey, StoredMessage
 from gateway.memory.owner import agent_of, is_signed, message_id, owner_of, read_message_id
-from gateway.memory.reading import read_messages, read_turn, read_turns
+from gateway.memory.reading import MOST_BYTES, read_range, read_turn, read_turns
 from gateway.memory.rest_search import read_search
 from gateway.memory.store import SessionNotFound, Store, StoreError
 from gateway.memory.window import measure
@@ -28,10 +28,10 @@ from gateway.ports import Answer, ClusterReader, ExecuteCall
 
 _PAGE = 10
 _MOST = 10_000
-_LARGEST = 16 * 1024 * 1024
+_LARGEST = MOST_BYTES
 """Bytes of messages after which a page ends, so that media of a long session are not all in memory at once."""
 _AT_ONCE = 20
-"""Messages that are loaded at a time."""
+"""Messages that are loaded at a time where turns are read."""
 _UNKNOWN = "/_plugins/_ml/memory/mlc-gateway"
 """A memory that no cluster has: its ids are chosen by the cluster and 20 characters long."""
 _SIGNATURE = "X-Amz-Signature="
@@ -170,19 +170,10 @@ class SessionResources:
         Raises:
             InvalidInput: they are larger than 16 MiB.
         """
-        found: list[StoredMessage] = []
-        held = 0
-        async with aclosing(read_messages(self._store, key, start, min(end - start, _AT_ONCE))) as messages:
-            async for stored in messages:
-                if stored.seq >= end:  # those before it have expired
-                    break
-                held += measure(stored.message)[0]
-                if found and held > _LARGEST:
-                    problem = Problem("size", "the messages are larger than 16 MiB", f"at most {len(found)}")
-                    raise InvalidInput("[size] These messages are larger than 16 MiB: search for fewer.", [problem])
-                found.append(stored)
-                if stored.seq == end - 1:
-                    break
+        found = await read_range(self._store, key, start, end, _LARGEST)
+        if found and found[-1].seq < end - 1:
+            problem = Problem("size", "the messages are larger than 16 MiB", f"at most {len(found)}")
+            raise InvalidInput("[size] These messages are larger than 16 MiB: search for fewer.", [problem])
         return found
 
     async def _message(self, session: Session, number: int) -> StoredMessage | None:

@@ -124,6 +124,16 @@ async def test_messages_come_in_pages(ask: Ask) -> None:
     assert (first["next"], [one["seq"] for one in second["messages"]], second.get("next")) == (3, [3], None)
 
 
+async def test_a_page_of_messages_ends_after_16_mib(ask: Ask, store: InMemoryStore) -> None:
+    await store.append(key("large"), turn(user("a"), *[user("x" * 9_000_000)] * 2, user("b")), 0)
+    pages, start = [], 0
+    while start is not None:
+        _, page = await ask("GET", f"/gws-large/messages?start={start}")
+        pages.append([one["seq"] for one in page["messages"]])
+        start = page.get("next")
+    assert pages == [[0, 1], [2, 3]]
+
+
 async def test_export_as_json_lines(client: ClientSession) -> None:
     async with client.get(f"{SESSIONS}/gws-one/export") as response:
         lines = [json.loads(line) for line in (await response.text()).splitlines()]

@@ -143,7 +143,7 @@ class Measuring(InMemoryStore):
 
 @pytest.mark.parametrize("start", [0, 7, 149])
 async def test_large_messages_are_not_loaded_together(start: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "_MOST_BYTES", 10_000)
+    monkeypatch.setattr(reading, "MOST_BYTES", 10_000)
     store = Measuring()
     sizes = [100, *[6_000] * 5, 20_000, *[100] * 140, 6_000, 6_000, 100]
     for number, size in enumerate(sizes):
