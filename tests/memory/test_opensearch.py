@@ -151,6 +151,18 @@ async def test_place_that_is_gone_is_chosen_again_at_the_next_request(server: Op
     await store.close()
 
 
+async def test_a_turn_is_not_acknowledged_if_the_index_of_messages_is_gone(server: OpenSearchServer) -> None:
+    store = store_on(server, "index")
+    await store.start()
+    del server.indices["mlc-gateway-memory-messages"]
+    with pytest.raises(StoreUnavailable, match="index_not_found_exception"):
+        await store.append(key(), turn(), 0)
+    assert await store.session(key()) is None
+    assert (await store.append(key(), turn(), 0)).turns == 1  # the index was made again
+    assert len((await store.load(key())).messages) == 2
+    await store.close()
+
+
 async def test_session_of_a_container_that_is_gone_can_be_deleted(server: OpenSearchServer) -> None:
     store = store_on(server)
     await store.append(key(), turn(), 0)

@@ -125,7 +125,8 @@ class Cluster:
         """Send operations of ``_bulk``, each an action with its document (None: it has none). Return their statuses.
 
         Raises:
-            ClusterError: the status of an operation is neither a success, nor 404 or 409.
+            ClusterError: the status of an operation is neither a success, nor 409, nor 404 of an update or a deletion.
+                404 of a document to write: there is no index, and the cluster makes none (`action.auto_create_index`).
         """
         statuses: list[int] = []
         for batch in batches([operation_lines(action, document) for action, document in operations]):
@@ -139,12 +140,12 @@ class Cluster:
             answer = await self.call("POST", "/_bulk", b"".join(batch[i] for i in waiting), "items")
             throttled = []
             for i, item in zip(waiting, answer["items"], strict=True):
-                [result] = item.values()
-                statuses[i] = result["status"]
-                if result["status"] == 429:
+                [(operation, result)] = item.items()
+                statuses[i] = status = result["status"]
+                if status == 429:
                     throttled.append(i)
-                elif result["status"] >= 400 and result["status"] not in (404, 409):
-                    raise self._error(result["status"], result["error"])
+                elif status >= 400 and status != 409 and (status != 404 or operation in ("index", "create")):
+                    raise self._error(status, result["error"])
             waiting = throttled
             if not waiting:
                 return statuses
