@@ -1,4 +1,4 @@
-"""Reads a session from its first message on, or some of its turns, page by page."""
+"""Reads a session page by page: from its first message on, some of its turns, or what is sent with a request."""
 
 from __future__ import annotations
 
@@ -6,15 +6,20 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from math import inf
 
+from gateway.config.memory import Window
 from gateway.memory.model import Owner, Session, SessionKey, StoredMessage
-from gateway.memory.store import SessionNotFound, Store
-from gateway.memory.window import measure
+from gateway.memory.store import NEWEST, SessionNotFound, Store
+from gateway.memory.window import measure, window_start, without_failed
 
 PAGE = 100
 MOST_BYTES = 16 * 1024 * 1024
 """Of messages that are loaded together, so that large media of many messages are not in memory at once."""
 _RANGE = 20
 """Messages that are loaded at a time where a range is read."""
+_WINDOW = 40
+"""Messages that are loaded at a time where the window is read."""
+_MOST_FAILED = 2_000
+"""Messages of failed turns after which no older ones are read, so that a request has an end."""
 _TURN = 4
 """Messages that are loaded at a time where one turn is read; most turns have two."""
 
@@ -43,6 +48,28 @@ async def read_messages(
         for message in page.messages:
             yield message
         start, size = end, min(2 * size, page_size)
+
+
+async def read_window(store: Store, key: SessionKey, limits: Window) -> tuple[int, list[StoredMessage], int]:
+    """Load pages, the newest first, until the window is full, or there are `_MOST_FAILED` messages of failed turns.
+
+    Return the last turn's number, the messages without those of failed turns, and where in them the window begins.
+
+    Raises:
+        SessionNotFound, UnreadableSession: as `Store.load`.
+    """
+    live: list[StoredMessage] = []
+    turns, before, loaded = 0, NEWEST, 0
+    while True:
+        page = await store.load(key, before, _WINDOW, limits.bytes)
+        turns = max(turns, *(stored.turn for stored in page.messages), 0)
+        live = without_failed([*page.messages, *live])
+        loaded += len(page.messages)
+        more = page.more and bool(page.messages) and loaded - len(live) < _MOST_FAILED
+        start = window_start(live, limits, more)
+        if start is not None:
+            return turns, live, start
+        before = page.messages[0].seq
 
 
 async def read_range(

@@ -130,6 +130,20 @@ async def test_failed_turns_are_counted_but_not_sent() -> None:
     assert (opened.turns, texts(opened.history)) == (2, ["1", "2"])
 
 
+@pytest.mark.parametrize(("count", "history", "loads"), [(99, ["1", "2"], 3), (1000, [], 3)])
+async def test_a_session_of_many_failed_turns_is_not_read_whole(
+    count: int, history: list[str], loads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.memory.reading._MOST_FAILED", 100)
+    store = FaultyStore()
+    used = sessions(store)
+    id_ = await begun(used, turn(user("1"), assistant("2")))
+    for number in range(count):
+        await store.append(SessionKey(OWNER, id_), turn(user("lost", metadata=Metadata(failed=True))), number + 1)
+    opened = await used.open(OWNER, id_)
+    assert (opened.turns, texts(opened.history), len(store.loads)) == (count + 1, history, loads)
+
+
 async def test_requests_enter_in_order_and_one_may_give_up() -> None:
     used = sessions(InMemoryStore())
     id_ = await begun(used)
