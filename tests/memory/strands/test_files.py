@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from gateway.config.memory import Memory
+from gateway.memory.copying import OtherSession, copy_session
 from gateway.memory.model import Message, Metadata, Owner, SessionKey, Turn
 from gateway.memory.store import SessionConflict, StoreUnavailable, UnknownPosition, UnreadableSession, Unstorable
 from gateway.memory.stores import strands_session
@@ -22,6 +23,7 @@ from gateway.memory.stores.strands_paths import decode_name, encode_name
 from gateway.memory.strands import encode_record, to_record
 from gateway.storage import atomic_files
 from tests.memory.conversations import assistant, key, texts, tool_result, tool_use, turn, user
+from tests.memory.in_memory_store import InMemoryStore
 from tests.memory.store_conformance import NewStore, StoreConformance
 
 
@@ -54,6 +56,19 @@ def add_as_strands(root: Path, *messages: Any) -> None:
     first = len(list(folder.iterdir()))
     for seq, message in enumerate(messages, first):
         (folder / f"message_{seq}.json").write_bytes(encode_record(to_record(message, seq)))
+
+
+async def test_a_copy_of_a_turn_that_grows_is_not_continued(store: StrandsFilesStore, tmp_path: Path) -> None:
+    target = InMemoryStore()
+    add_as_strands(tmp_path, user("Hi"))
+    session = await store.session(key())
+    assert session is not None
+    assert await copy_session(store, target, session) == 1
+    add_as_strands(tmp_path, assistant("Hello"))
+    with pytest.raises(OtherSession, match="Turn 1 of session gws-one was not complete"):
+        await copy_session(store, target, session)
+    await target.append(key(), turn(), 1)  # a session that went on in the target is left as it is
+    assert await copy_session(store, target, session) == 0
 
 
 # Killed writers
