@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
-from collections.abc import AsyncIterator
-from datetime import UTC, datetime
+import threading
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -32,6 +33,7 @@ from gateway.memory.store import (
     Unstorable,
 )
 from gateway.memory.stores.opensearch import OpenSearchStore, build
+from gateway.memory.stores.opensearch_credentials import HeldCredentials
 from tests.memory.conversations import assistant, image, key, medium, text, texts, tool_use, turn, user
 from tests.memory.opensearch_server import Fault, OpenSearchServer
 from tests.memory.store_conformance import NewStore, StoreConformance
@@ -504,6 +506,45 @@ async def test_expired_aws_credentials_that_cannot_be_refreshed(
         await store.start()
     await store.close()
     assert server.requests == []
+
+
+def short_lived(fetch: Callable[[], None]) -> RefreshableCredentials:
+    """Credentials that always expire in ten minutes, so that boto3 fetches them with each read."""
+
+    def refresh() -> dict[str, str]:
+        fetch()
+        expiry = (datetime.now(UTC) + timedelta(minutes=11)).isoformat()
+        return {"access_key": "AKIDEXAMPLE", "secret_key": "secret", "token": "token", "expiry_time": expiry}
+
+    return RefreshableCredentials.create_from_metadata(refresh(), refresh, "role")
+
+
+async def test_aws_credentials_are_not_fetched_on_the_event_loop(
+    server: OpenSearchServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[threading.Thread] = []
+    credentials = short_lived(lambda: threads.append(threading.current_thread()))
+    threads.clear()
+    monkeypatch.setattr(boto3.Session, "get_credentials", lambda _: credentials)
+    store = store_on(server, sigv4_region="eu-central-1")
+    await store.start()
+    await store.close()
+    assert threads
+    assert threading.current_thread() not in threads
+
+
+async def test_aws_credentials_are_fetched_every_five_seconds_at_most() -> None:
+    now, fetched = [100.0], [0]
+
+    def fetch() -> None:
+        fetched[0] += 1
+
+    held = HeldCredentials(short_lived(fetch), lambda: now[0])
+    for time, expected in ((100.0, 2), (104.9, 2), (105.0, 3), (105.1, 3)):
+        now[0] = time
+        await asyncio.gather(*(held.refresh() for _ in range(3)))
+        assert fetched == [expected]
+    assert held.get_frozen_credentials().access_key == "AKIDEXAMPLE"
 
 
 def test_store_is_a_store() -> None:
