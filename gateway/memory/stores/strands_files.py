@@ -34,6 +34,8 @@ _T = TypeVar("_T")
 SECONDS = 10.0
 """Longest time of an operation, waits for other processes included."""
 _THREADS = 8
+_OF_ONE_SESSION = (errno.ELOOP, errno.EISDIR, errno.ENOTDIR, errno.EACCES)
+"""Errors of one session's files: a symbolic link, a directory in place of a file or the reverse, no permission."""
 _PLACE = re.compile(r"[0-9]{20} .+", re.DOTALL)
 
 
@@ -180,3 +182,7 @@ class StrandsFilesStore:
             return self._files(key).session() if key else None
         except UnreadableSession:
             return None
+        except OSError as error:
+            if error.errno in _OF_ONE_SESSION:
+                return None
+            raise

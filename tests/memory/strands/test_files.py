@@ -370,6 +370,19 @@ async def test_symbolic_links_are_not_followed(store: StrandsFilesStore, tmp_pat
         await store.load(key())
 
 
+@pytest.mark.parametrize("damage", [lambda path: path.symlink_to("elsewhere"), Path.mkdir], ids=["link", "directory"])
+async def test_damaged_session_is_left_out_of_lists(
+    damage: Callable[[Path], None], store: StrandsFilesStore, tmp_path: Path
+) -> None:
+    for one in (key(), key("two")):
+        await store.append(one, turn(), 0)
+    path = agent(tmp_path) / "gateway" / "state.json"
+    path.unlink()
+    damage(path)
+    assert [session.key for session in (await store.sessions()).sessions] == [key("two")]
+    assert [session.key for session in (await store.sessions(key().owner)).sessions] == [key("two")]
+
+
 @pytest.mark.parametrize("value", ["\ud800", {1, 2}, b"bytes"])
 async def test_content_that_is_not_json(store: StrandsFilesStore, value: Any) -> None:
     with pytest.raises(Unstorable) as caught:
