@@ -314,6 +314,17 @@ async def test_damaged_session_is_reported(server: OpenSearchServer, store: Open
         await store.load(key())
 
 
+@pytest.mark.parametrize("kind", ["session", "turn"])
+async def test_session_that_can_not_be_read_is_left_out_of_lists(
+    kind: str, server: OpenSearchServer, store: OpenSearchStore
+) -> None:
+    await store.append(key(), turn(), 0)
+    next(document for document in server.documents() if document.get("kind") == kind)["body"]["version"] = 2
+    for name in ("two", "three"):
+        await store.append(key(name), turn(), 0)
+    assert {session.key for session in (await store.sessions()).sessions} == {key("two"), key("three")}
+
+
 async def test_session_of_a_newer_gateway_is_not_read(server: OpenSearchServer, store: OpenSearchStore) -> None:
     await store.append(key(), turn(), 0)
     next(document for document in server.documents() if document.get("kind") == "session")["body"]["version"] = 2

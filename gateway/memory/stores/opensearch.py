@@ -58,7 +58,7 @@ class OpenSearchStore:
         self._log = log or configure("warning", "json")
         self._cluster = Cluster(settings.url or url, settings)
         self._places = Places(self._cluster, settings, self._log)
-        self._turns = Turns(self._cluster, self._places.sessions)
+        self._turns = Turns(self._cluster, self._places.sessions, self._log)
         self._messages: Messages | None = None
         self._starting = asyncio.Lock()
         self._deletions: set[asyncio.Task[None]] = set()
@@ -192,8 +192,7 @@ class OpenSearchStore:
         """Return the sessions of `owner`, or all of the store, the last updated first."""
         await self._ready()
         heads, following = await self._turns.list(owner, after, limit)
-        found = await self._turns.sessions(heads, await self._turns.last(heads))
-        return SessionPage(tuple(session for session in found if session), following)
+        return SessionPage(tuple(await self._turns.listed(heads)), following)
 
     async def delete(self, key: SessionKey) -> bool:
         """Delete the session with all its messages and media. A deletion that was interrupted is finished.
