@@ -10,8 +10,9 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -75,9 +76,13 @@ class SqliteStore:
         if not batch.data:
             return
         with self._writer.use() as connection:
-            with transaction(connection, "IMMEDIATE"):
-                file, start, is_new = self._files.append(connection, batch.data, self._clock())
-                batch.insert(connection, file, start)
+            try:
+                with transaction(connection, "IMMEDIATE"):
+                    file, start, is_new = self._files.append(connection, batch.data, self._clock())
+                    batch.insert(connection, file, start)
+            except BaseException:
+                self._files.close()  # the number of a file that was just begun is free again
+                raise
             if is_new:
                 retention.shrink(connection, self._files, self._settings.bytes)
 
@@ -102,19 +107,19 @@ class SqliteStore:
             self._index_for_search()
         reader = RecordReader(self._files)
         with self._reader.use() as connection, transaction(connection, "DEFERRED"), reader:
+            found: Iterable[tuple[int, int, int, int]]
             if query:
-                found = words.search(connection, query, (sign, position), where, values, newest_first, limit)
+                found = words.search(connection, query, (sign, position), where, values, newest_first)
             else:
                 found = connection.execute(
                     f"SELECT position, file, place, head FROM exchanges WHERE position {sign} ?{where}"
-                    f" ORDER BY position {direction} LIMIT ?",
-                    (position, *values, limit),
-                ).fetchall()
-            end = found[-1][0] if found and len(found) == limit else _NEWEST if sign == ">" else 0
+                    f" ORDER BY position {direction}",
+                    (position, *values),
+                )
+            rows = list(islice(_readable(found, reader), limit))
+            end = rows[-1].position if rows and len(rows) == limit else _NEWEST if sign == ">" else 0
             after, before = sorted((position, end))
             lines = sqlite_lines.find(connection, reader, wanted, after, before, limit, newest_first)
-            heads = [(number, reader.read(*where_)) for number, *where_ in found]
-        rows = [Row(number, _decode(decode_head, head, number)) for number, head in heads if head is not None]
         rows = sorted((*rows, *lines), key=lambda row: row.position, reverse=newest_first)[:limit]
         if len(self._positions) > _POSITIONS:
             self._positions.clear()
@@ -271,6 +276,14 @@ def _file_errors(directory: Path) -> Iterator[None]:
             case _:
                 reason = f"{path} can't be used: {error}. Check the disk and the permissions"
         raise StoreError(reason) from error
+
+
+def _readable(found: Iterable[tuple[int, int, int, int]], reader: RecordReader) -> Iterator[Row]:
+    """Yield the rows whose heads can be read: files are deleted meanwhile, and a loss of power may have cut one."""
+    for position, *where in found:
+        head = reader.read(*where)
+        if head is not None:
+            yield Row(position, _decode(decode_head, head, position))
 
 
 def _decode(decode: Callable[[bytes], Any], data: bytes, position: int) -> Any:

@@ -18,6 +18,7 @@ from gateway.inspector.stores import sqlite_retention as retention
 from gateway.inspector.stores import sqlite_tables
 from gateway.inspector.stores import sqlite_words as words
 from gateway.inspector.stores.sqlite import SqliteStore
+from gateway.inspector.walk import oldest_first
 from gateway.observe.record import Body, ExchangeRecord, HttpMessage
 from gateway.storage.sqlite import empty_log
 from tests.inspector.records import record
@@ -127,6 +128,15 @@ def test_exchanges_whose_file_is_gone_are_left_out(open_store: Callable[..., Sql
     assert store.get("1") is None
 
 
+def test_a_walk_goes_on_after_exchanges_whose_file_is_gone(open_store: Callable[..., SqliteStore]) -> None:
+    store, other = open_store(), open_store()
+    store.add(numbered(*range(10)))
+    other.add(numbered(*range(10, 310)))
+    (store.directory / "records" / "1.records").unlink()
+    assert [one.id for one in oldest_first(store, Filter())] == [str(number) for number in range(10, 310)]
+    assert ids(store.newer(Filter(text="hello"), 0, 2)) == ["10", "11"]
+
+
 def test_a_record_whose_end_was_lost_with_the_power(open_store: Callable[..., SqliteStore]) -> None:
     store = open_store()
     store.add(numbered(1, 2))
@@ -156,6 +166,21 @@ def test_a_failed_write_leaves_nothing(open_store: Callable[..., SqliteStore], m
             store.add(numbered(2))
     store.add(numbered(3))
     assert [store.get(id_) for id_ in "123"] == [*numbered(1), None, *numbered(3)]
+
+
+def test_a_file_that_could_not_be_begun_is_not_written_to(
+    open_store: Callable[..., SqliteStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process begins a file of the same number, after the one that was left has been deleted."""
+    store, other = open_store(seconds=0.0), open_store(seconds=0.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(sqlite_tables, "INSERT", "INSERT INTO no_such_table VALUES (1)")
+        with pytest.raises(StoreError, match="no such table"):
+            store.add(numbered(1))
+    other.trim()
+    other.add(numbered(2))
+    store.add(numbered(3))
+    assert ids(other.rows(Filter())) == ["3", "2"]
 
 
 def test_a_large_batch_keeps_its_order(open_store: Callable[..., SqliteStore]) -> None:
@@ -342,6 +367,27 @@ def test_two_processes_index_at_the_same_time(
     assert ids(one.rows(Filter(text="word"))) == ["1"]
     with closing(sqlite3.connect(one.directory / "exchanges.sqlite3")) as connection:
         assert connection.execute("SELECT count(*) FROM words_1 WHERE words_1 MATCH 'word'").fetchone() == (1,)
+
+
+def test_exchanges_deleted_while_they_are_indexed_leave_no_trace(
+    open_store: Callable[..., SqliteStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = open_store(), open_store()
+    one.add([with_body("1", "secretword")])
+    text = words._text
+
+    def between(data: bytes | None) -> str:
+        two.clear()
+        return text(data)
+
+    monkeypatch.setattr(words, "_text", between)
+    assert one.index(10.0)
+    with closing(sqlite3.connect(one.directory / "exchanges.sqlite3")) as connection:
+        indexes = connection.execute("SELECT name FROM sqlite_master WHERE name GLOB 'words_[0-9]'").fetchall()
+        found = [
+            connection.execute(f"SELECT * FROM {name} WHERE {name} MATCH 'secretword'").fetchall() for [name] in indexes
+        ]
+    assert not any(found)
 
 
 def test_a_search_that_would_index_too_much_says_so(
