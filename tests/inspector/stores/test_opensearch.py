@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import structlog
+from botocore.exceptions import CredentialRetrievalError
 from structlog.testing import capture_logs
 
 from gateway.config.inspector import OpenSearchExchanges
@@ -218,6 +219,37 @@ async def test_an_answer_that_is_not_of_opensearch(server: StreamServer, sink: O
     server.faults = [None, "strange"]
     sink.add(numbered(1))
     assert "the answer is not one of OpenSearch" in str(await lost(server, sink))
+
+
+class Credentials:
+    """Credentials of AWS that can't be renewed the first times. failures: how often."""
+
+    def __init__(self, failures: int) -> None:
+        self._failures = failures
+
+    def refresh_needed(self) -> bool:
+        return self._failures > 0
+
+    def get_frozen_credentials(self) -> None:
+        self._failures -= 1
+        raise CredentialRetrievalError(provider="a-role", error_msg="not now")
+
+
+async def test_credentials_that_can_be_renewed_later(server: StreamServer, sink: OpenSearchSink) -> None:
+    sink._cluster._credentials = Credentials(2)
+    sink.add(numbered(1))
+    await all_arrived(server, "1")
+
+
+async def test_credentials_that_can_not_be_renewed(server: StreamServer) -> None:
+    with capture_logs() as logs:
+        sink = OpenSearchSink(OpenSearchExchanges(url=server.url), structlog.get_logger(), ())
+        sink._cluster._credentials = Credentials(1)
+        sink.add(numbered(1))
+        await asyncio.to_thread(sink.close)
+    [line] = logs
+    assert (line["event"], line["made"]) == ("exchanges lost", 1)
+    assert line["reason"] == "CredentialRetrievalError: Error when retrieving credentials from a-role: not now"
 
 
 async def test_a_stalled_cluster_costs_bounded_memory(server: StreamServer, open_sink: OpenSink) -> None:
