@@ -13,7 +13,7 @@ import ipaddress
 import secrets
 import time
 from collections.abc import Callable
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
@@ -113,11 +113,10 @@ class Access:
         return _login_page(200, _wanted_page(request.query.get("next", "")))
 
     async def _login(self, request: web.Request) -> web.Response:
-        form = await request.post()
-        given, page = form.get("token"), form.get("next")
-        page = _wanted_page(page if isinstance(page, str) else "")
+        form = dict(parse_qsl((await request.read()).decode("utf-8", "replace")))
+        given, page = form.get("token", ""), _wanted_page(form.get("next", ""))
         token = self._token().reveal()
-        if not token or not isinstance(given, str) or not hmac.compare_digest(given.strip().encode(), token.encode()):
+        if not token or not hmac.compare_digest(given.strip().encode(), token.encode()):
             return _login_page(403, page, "This is not the token. It is the value of listen.admin_token.")
         response = web.HTTPSeeOther(page)
         secure = request.secure or request.headers.get("X-Forwarded-Proto") == "https"

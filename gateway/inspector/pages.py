@@ -15,7 +15,7 @@ from gateway.inspector import view
 from gateway.inspector.access import HOME, INSPECTOR
 from gateway.inspector.diff import at, read
 from gateway.inspector.exports import Exports
-from gateway.inspector.live import Live, newest
+from gateway.inspector.live import Live
 from gateway.inspector.migration import DAYS, read_days, report
 from gateway.inspector.queries import FIELDS, read_filter, read_limit, read_number
 from gateway.inspector.reader import NotRecorded, Reader, find_record
@@ -129,7 +129,7 @@ class InspectorPages:
         before, limit = read_number(request.query, "before"), read_limit(request.query)
 
         def find(store: RecordStore) -> dict[str, Any]:
-            reached = newest(store)  # read first: the live list, which continues there, leaves nothing out
+            reached = store.newest()  # read first: the live list, which continues there, leaves nothing out
             rows = store.rows(wanted, before, limit + 1)
             last = rows[limit - 1].position if len(rows) > limit else None
             reached = max([reached, *(row.position for row in rows)])

@@ -122,6 +122,27 @@ async def test_a_wrong_token_gets_no_cookie(server: TestServer, token: str) -> N
         assert 'aria-invalid="true"' in await answer.text()
 
 
+@pytest.mark.parametrize(
+    ("kind", "sent"),
+    [
+        ("multipart/form-data", b"--x"),
+        (
+            "multipart/form-data; boundary=x",
+            b'--x\r\nContent-Disposition: form-data; name="token"\r\n\r\n\xff\r\n--x--',
+        ),
+        ("application/x-www-form-urlencoded; charset=none", b"token=%FF"),
+        ("application/x-www-form-urlencoded", b"token=\xff&token=&next=%FF"),
+    ],
+)
+async def test_what_is_no_form_has_no_token(server: TestServer, kind: str, sent: bytes) -> None:
+    form = {"Content-Type": kind, **origin(server)}
+    async with (
+        ClientSession() as session,
+        session.post(server.make_url("/inspector/login"), data=sent, headers=form) as answer,
+    ):
+        assert answer.status == 403
+
+
 async def test_a_browser_that_has_logged_in_sees_the_pages_until_it_logs_out(
     browser: ClientSession, server: TestServer
 ) -> None:

@@ -30,7 +30,7 @@ from gateway.inspector.stores.media_files import MediaFiles
 from gateway.inspector.stores.sqlite_batch import Batch
 from gateway.inspector.stores.sqlite_files import RecordFiles, RecordReader
 from gateway.inspector.stores.sqlite_filter import condition
-from gateway.inspector.stores.sqlite_tables import DATABASE, open_database
+from gateway.inspector.stores.sqlite_tables import DATABASE, newest, open_database
 from gateway.observe.record import ExchangeRecord
 from gateway.storage.paths import UnusableFile, expand, state_directory
 from gateway.storage.sqlite import ForeignFile, error_code, transaction
@@ -98,6 +98,11 @@ class SqliteStore:
     def newer(self, wanted: Filter, after: int, limit: int = 100) -> list[Row]:
         """Return exchanges after a position, oldest first."""
         return self._find(wanted, ">", after, "ASC", limit)
+
+    def newest(self) -> int:
+        """Return the last position that was given; 0 for none."""
+        with self._reader.use() as connection:
+            return newest(connection)
 
     def _find(self, wanted: Filter, sign: str, position: int, direction: str, limit: int) -> list[Row]:
         where, values, query = condition(wanted)
