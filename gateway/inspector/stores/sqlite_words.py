@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 
 import msgspec
 
@@ -17,8 +18,11 @@ from gateway.inspector.stores.encoding import Content, decode_content
 from gateway.inspector.stores.sqlite_files import RecordFiles, RecordReader
 from gateway.storage.sqlite import transaction
 
-STEP = 256
-"""Records that are indexed in one transaction, during which no other process can write: about 40 ms."""
+STEP, STEP_BYTES = 256, 1_000_000
+"""Most records that are indexed in one transaction, and their bytes; one record may have more.
+
+No other process can write meanwhile: for about 0.1 s.
+"""
 LONGEST = 1_048_576
 """Characters of each body that are indexed."""
 _END = " \ue000 "
@@ -54,16 +58,16 @@ def count_unindexed(connection: sqlite3.Connection) -> int:
 
 
 def index_step(connection: sqlite3.Connection, files: RecordFiles, now: float) -> bool:
-    """Index the next `STEP` records. Return False if there was none.
+    """Index the next records, see `STEP`. Return False if there was none.
 
     What is read and prepared before the transaction is discarded if another process has indexed or deleted some of it
     meanwhile. The oldest are always deleted first.
     """
     [done] = connection.execute("SELECT coalesce(max(last), 0) FROM words").fetchone()
-    rows = connection.execute(
-        "SELECT position, file, place + head, size - head FROM exchanges WHERE position > ? ORDER BY position LIMIT ?",
-        (done, STEP),
-    ).fetchall()
+    sql = "SELECT position, file, place + head, size - head FROM exchanges WHERE position > ? ORDER BY position LIMIT ?"
+    rows = connection.execute(sql, (done, STEP)).fetchall()
+    sizes = accumulate(size for _, _, _, size in rows)
+    del rows[max(1, sum(size <= STEP_BYTES for size in sizes)) :]
     if not rows:
         return False
     with RecordReader(files) as reader:

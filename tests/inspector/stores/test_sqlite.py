@@ -349,6 +349,19 @@ def test_the_index_goes_on_in_another_process(
     assert [ids(one.rows(Filter(text=f"word{number}"))) for number in (0, 3, 8)] == [["0"], ["3"], ["8"]]
 
 
+def test_large_texts_are_indexed_a_few_at_a_time(open_store: Callable[..., SqliteStore]) -> None:
+    store = open_store()
+    store.add(
+        [with_body(str(number), "word " * size) for number, size in enumerate((80_000, 80_000, 80_000, 800_000, 1))]
+    )
+    left = []
+    while not store.index(0.0):
+        with store._reader.use() as connection:
+            left.append(words.count_unindexed(connection))
+    assert left == [3, 2, 1, 0]
+    assert len(store.rows(Filter(text="word"))) == 5
+
+
 def test_two_processes_index_at_the_same_time(
     open_store: Callable[..., SqliteStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
