@@ -178,7 +178,10 @@ def _check_host(request: web.Request) -> None:
     address = request.transport.get_extra_info("sockname") if request.transport else None
     if not isinstance(address, tuple) or not _is_loopback(address[0]):
         return
-    name = urlsplit(f"//{request.host}").hostname or ""
+    try:
+        name = urlsplit(f"//{request.host}").hostname or ""
+    except ValueError:  # such as [x
+        name = ""
     if name != "localhost" and not name.endswith(".localhost") and not _is_loopback(name):
         reason = (
             f"[Host] The admin port listens on {address[0]}: open it as localhost, or send the token as Bearer token."
@@ -199,7 +202,7 @@ def _check_origin(request: web.Request) -> None:
     Raises:
         Forbidden: the Origin is not this server.
     """
-    if urlsplit(request.headers.get("Origin", "")).netloc.lower() != request.host.lower():
+    if request.headers.get("Origin", "").partition("://")[2].lower() != request.host.lower():
         raise Forbidden("[Origin] Only the inspector's own pages may send this, or a request with the token.")
 
 

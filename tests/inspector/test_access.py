@@ -191,9 +191,10 @@ async def test_another_site_can_not_delete(
     assert (records.get("image-1") is None) == (status == 200)
 
 
-async def test_another_site_can_not_log_in(server: TestServer) -> None:
+@pytest.mark.parametrize("site", ["https://evil.example", "http://[x", "null"])
+async def test_another_site_can_not_log_in(server: TestServer, site: str) -> None:
     async with (
-        ClientSession(headers={"Origin": "https://evil.example"}) as session,
+        ClientSession(headers={"Origin": site}) as session,
         session.post(server.make_url("/inspector/login"), data={"token": TOKEN}) as answer,
     ):
         assert (answer.status, "Set-Cookie" in answer.headers) == (403, False)
@@ -206,7 +207,14 @@ async def test_the_token_itself_needs_no_origin(client: ClientSession, records: 
 
 @pytest.mark.parametrize(
     ("host", "status"),
-    [("evil.example", 403), ("localhost.evil.example", 403), ("localhost", 200), ("[::1]:9601", 200), ("", 403)],
+    [
+        ("evil.example", 403),
+        ("localhost.evil.example", 403),
+        ("localhost", 200),
+        ("[::1]:9601", 200),
+        ("", 403),
+        ("[x", 403),
+    ],
 )
 async def test_other_names_of_a_loopback_address_are_refused(browser: ClientSession, host: str, status: int) -> None:
     cookies = {"Cookie": "; ".join(f"{one.key}={one.value}" for one in browser.cookie_jar)}

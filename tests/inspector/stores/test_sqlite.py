@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -332,6 +333,17 @@ def test_damaged_media_are_not_shown(open_store: Callable[..., SqliteStore]) -> 
     store = open_store()
     store.keep_medium("a" * 64, "image/png", b"other bytes than those of this hash")
     assert store.medium("a" * 64) is None
+
+
+def test_a_medium_that_was_cut_is_kept_again(open_store: Callable[..., SqliteStore]) -> None:
+    """A loss of power leaves files that are empty."""
+    store, data = open_store(), b"an image"
+    digest = hashlib.sha256(data).hexdigest()
+    store.keep_medium(digest, "image/png", data)
+    [path] = (store.directory / "media" / digest[:2]).iterdir()
+    os.truncate(path, 0)
+    store.keep_medium(digest, "image/jpeg", data)
+    assert store.medium(digest) == ("image/png", data)
 
 
 # Index
