@@ -210,17 +210,17 @@ class SqliteStore:
 
     def trim(self) -> None:
         """Delete what is too old or too much, and what killed processes left."""
-        seconds, before = self._settings.seconds, 0.0
+        now, seconds, before = self._clock(), self._settings.seconds, 0.0
         with self._writer.use() as connection:
             if seconds:
-                before = self._clock() - seconds
+                before = now - seconds
                 retention.delete_before(connection, self._files, before)
             retention.shrink(connection, self._files, self._settings.bytes)
             retention.tidy(connection, self._files)
-            [oldest] = connection.execute("SELECT started FROM exchanges ORDER BY position LIMIT 1").fetchone() or (
-                self._clock(),
-            )
-            self._media.trim(max(before, oldest - _MEDIA_SECONDS), self._settings.media_bytes)
+            row = connection.execute("SELECT started FROM exchanges ORDER BY position LIMIT 1").fetchone()
+            oldest = row[0] if row else now
+            kept = max(before, oldest - _MEDIA_SECONDS) if oldest <= now else before  # else the clock was ahead
+            self._media.trim(kept, self._settings.media_bytes)
 
     def close(self) -> None:
         """Close the files."""

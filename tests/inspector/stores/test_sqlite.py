@@ -329,6 +329,16 @@ def test_media_of_no_exchange_go(open_store: Callable[..., SqliteStore], clock: 
     assert [path.name[0] for path in (store.directory / "media").rglob("*.*")] == ["b"]
 
 
+def test_media_stay_after_the_clock_was_ahead(open_store: Callable[..., SqliteStore], clock: Clock) -> None:
+    store = open_store(seconds=1e9)
+    store.add([record(id="1", started=clock.now + 10_000), record(id="2", started=clock.now)])
+    store.keep_medium("a" * 64, "image/png", b"x")
+    [path] = (store.directory / "media" / "aa").iterdir()
+    os.utime(path, (clock.now, clock.now))
+    store.trim()
+    assert path.exists()
+
+
 def test_damaged_media_are_not_shown(open_store: Callable[..., SqliteStore]) -> None:
     store = open_store()
     store.keep_medium("a" * 64, "image/png", b"other bytes than those of this hash")
