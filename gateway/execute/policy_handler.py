@@ -64,8 +64,14 @@ class PolicyHandler:
         return PolicyRun(policies, agent, charges, call.streaming, guarded, body, notices).attach(forward)
 
     async def _find(self, call: ExecuteCall) -> ResolvedAgent | None:
-        """Return the agent; None if it can't be read."""
+        """Return the agent; None if the caller may not read it, or there is none.
+
+        Raises:
+            GatewayError: the cluster fails. Then the name is unknown, for which there may be a budget or a guardrail.
+        """
         try:
             return await self._resolver.agent(call.agent_id, call.headers)
-        except GatewayError:
+        except GatewayError as error:
+            if error.status >= 500 and (self._policies.budgets is not None or self._policies.guardrails is not None):
+                raise
             return None

@@ -148,6 +148,17 @@ async def test_agents_that_do_not_match_are_not_checked(start: Start, webhook: W
     assert len(webhook.seen) == 1
 
 
+async def test_an_agent_that_a_failing_cluster_does_not_show_does_not_bypass_a_guardrail(
+    start: Start, webhook: Webhook
+) -> None:
+    """Its name is unknown, so the guardrail may be one of its own."""
+    place = await start(guardrail(webhook, agent="v2_*"))
+    place.cluster.lookup_status = 503
+    answer = await place.execute(V2, {"parameters": {"question": "hi"}})
+    assert answer.status == 502
+    assert place.cluster.sent == []
+
+
 async def test_a_refusal_names_the_place_and_the_reason(start: Start, webhook: Webhook) -> None:
     webhook.verdict = {"verdict": "refuse", "reason": "no card numbers", "place": "input", "code": "card"}
     place = await start(guardrail(webhook))
