@@ -120,7 +120,7 @@ class OpenSearchSink:
                 await self._prepare()
                 await self._bulk(batch)
                 return
-            except Exception as failure:  # also one of the AWS credentials, which has its own class
+            except Exception as failure:  # of any class: without the thread, nothing would be sent any more
                 if pause is None or not _may_pass(failure) or self._closing.is_set():
                     with self._changed:
                         self._lose(len(batch), _describe(failure))

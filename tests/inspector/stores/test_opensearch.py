@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import structlog
-from botocore.exceptions import CredentialRetrievalError
 from structlog.testing import capture_logs
 
 from gateway.config.inspector import OpenSearchExchanges
@@ -19,6 +18,7 @@ from gateway.inspector.store import StoreError
 from gateway.inspector.stores import opensearch as module
 from gateway.inspector.stores.opensearch import OpenSearchSink
 from gateway.inspector.stores.opensearch_documents import TEMPLATE, document
+from gateway.memory.stores.opensearch_credentials import HeldCredentials
 from gateway.observe.logs import configure
 from gateway.observe.record import Body, ExchangeRecord, HttpMessage
 from tests.inspector.stores.store_conformance import FULL, numbered
@@ -222,34 +222,32 @@ async def test_an_answer_that_is_not_of_opensearch(server: StreamServer, sink: O
 
 
 class Credentials:
-    """Credentials of AWS that can't be renewed the first times. failures: how often."""
+    """Credentials of AWS that can't be read the first times. failures: how often."""
 
     def __init__(self, failures: int) -> None:
         self._failures = failures
 
-    def refresh_needed(self) -> bool:
-        return self._failures > 0
-
     def get_frozen_credentials(self) -> None:
         self._failures -= 1
-        raise CredentialRetrievalError(provider="a-role", error_msg="not now")
+        if self._failures >= 0:
+            raise OSError("not now")
 
 
-async def test_credentials_that_can_be_renewed_later(server: StreamServer, sink: OpenSearchSink) -> None:
-    sink._cluster._credentials = Credentials(2)
+async def test_an_error_of_any_class_does_not_end_the_sending(server: StreamServer, sink: OpenSearchSink) -> None:
+    sink._cluster._credentials = HeldCredentials(Credentials(2))
     sink.add(numbered(1))
     await all_arrived(server, "1")
 
 
-async def test_credentials_that_can_not_be_renewed(server: StreamServer) -> None:
+async def test_an_error_of_any_class_is_named(server: StreamServer) -> None:
     with capture_logs() as logs:
         sink = OpenSearchSink(OpenSearchExchanges(url=server.url), structlog.get_logger(), ())
-        sink._cluster._credentials = Credentials(1)
+        sink._cluster._credentials = HeldCredentials(Credentials(1))
         sink.add(numbered(1))
         await asyncio.to_thread(sink.close)
-    [line] = logs
-    assert (line["event"], line["made"]) == ("exchanges lost", 1)
-    assert line["reason"] == "CredentialRetrievalError: Error when retrieving credentials from a-role: not now"
+    assert [(line["event"], line["made"], line["reason"]) for line in logs] == [
+        ("exchanges lost", 1, "OSError: not now")
+    ]
 
 
 async def test_a_stalled_cluster_costs_bounded_memory(server: StreamServer, open_sink: OpenSink) -> None:
