@@ -86,6 +86,8 @@ class ClientConnection(RequestReceiver):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Register the connection. The first request has `timeouts.head` seconds to arrive."""
         self.transport = transport  # type: ignore[assignment]
+        while self.port.lifecycle.replaced_by is not None:  # during the TLS handshake
+            self.port = self.port.lifecycle.replaced_by
         self.port.lifecycle.connections.add(self)
         self.deadline = deadline_in(self.port.timeouts.head)
 
