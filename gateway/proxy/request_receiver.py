@@ -170,7 +170,10 @@ class RequestReceiver(asyncio.Protocol):
             exchange.upload(piece, upload.body.done)
 
     def _feed(self, upload: Upload, data: bytes) -> bytes:
-        """Return what may be sent on of a body. If that takes long, the rest of `data` waits in the backlog."""
+        """Return what may be sent on of a body. If that takes long, the rest of `data` waits in the backlog.
+
+        What follows the end of the body is held: it belongs to the next request.
+        """
         body = upload.body
         piece = body.feed(data, _STEPS)
         if body.done:
