@@ -196,8 +196,11 @@ class ClientConnection(RequestReceiver):
             self.deadline = deadline_in(self.port.timeouts.keepalive)
 
     def refuse(self, error: GatewayError, exchange: ClientExchange | None = None) -> None:
-        """Send an error of the gateway's own. The connection stays open only if the request was read completely."""
-        keep = self._state is _RESPONSE and exchange is not None and exchange.may_keep()
+        """Send an error of the gateway's own.
+
+        The connection stays open only after an HTTP/1.1 request that was read completely.
+        """
+        keep = self._state is _RESPONSE and exchange is not None and exchange.may_keep() and exchange.request.minor == 1
         request_id = self.port.log.no_request(error, self.peer) if exchange is None else exchange.request_id
         bodyless = exchange is not None and exchange.request.method == b"HEAD"
         self.transport.write(error_responses.encode_error(error, request_id, close=not keep, bodyless=bodyless))
