@@ -55,6 +55,21 @@ async def test_what_is_wrong_or_fixed_leaves_the_old_settings_in_force(tmp_path:
             ({**upstream(new.url), "agents": {"rules": [{"agent": "a", "provider": "no"}]}}, ["agents.rules[0].prov"]),
             ({"upstream": {"url": "https://x", "tls": {"ca_file": "/no"}}}, ["upstream.tls.ca_file: /no can't be us"]),
             (
+                {
+                    **upstream(new.url),
+                    "memory": {"store": "agentcore"},
+                    "inspector": {"enabled": True, "stores": ["opensearch"]},
+                    "logs": {"access": "json", "access_file": "/proc/no/access.log"},
+                    "agents": {"rules": [{"agent": "a", "provider": "no"}]},
+                },
+                [
+                    "memory.agentcore.memory_id: is needed ",
+                    "inspector.opensearch.url: is needed ",
+                    "logs.access_file: can't be used: ",
+                    "agents.rules[0].provider: no provider 'no'",
+                ],
+            ),
+            (
                 {**upstream(new.url), "listen": {"workers": 2, "data_port": 1, "admin_host": "::1"}},
                 [
                     "listen.data_port: can't change without a restart",
