@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from gateway.agents.errors import LookupUnavailable
 from gateway.agents.resolver import ResolvedAgent, Resolver
 from gateway.config.schema import Settings
-from gateway.errors import GatewayError
+from gateway.errors import GatewayError, UnresolvedAgent
 from gateway.execute.guarded import GuardedCall
 from gateway.execute.handler import Handler
 from gateway.execute.policy_run import PolicyRun
@@ -42,7 +43,7 @@ class PolicyHandler:
 
         Raises:
             BudgetSpent, BudgetUnavailable, GuardrailRefused, GuardrailUnavailable: a policy refuses the run.
-            GatewayError: as the other handler.
+            GatewayError: as the other handler, and as `_find`.
         """
         policies = self._policies
         agent = await self._find(call)
@@ -64,8 +65,15 @@ class PolicyHandler:
         return PolicyRun(policies, agent, charges, call.streaming, guarded, body, notices).attach(forward)
 
     async def _find(self, call: ExecuteCall) -> ResolvedAgent | None:
-        """Return the agent; None if it can't be read."""
+        """Return the agent; None if it can't be read.
+
+        Raises:
+            GatewayError: the cluster fails for now, and a policy may match the agent's name.
+        """
         try:
             return await self._resolver.agent(call.agent_id, call.headers)
-        except GatewayError:
-            return None
+        except GatewayError as error:
+            refused = isinstance(error, UnresolvedAgent) and not isinstance(error, LookupUnavailable)
+            if refused or not self._policies.needs_name(call.agent_id):
+                return None
+            raise

@@ -70,6 +70,10 @@ class Budgets:
         """Return True if a budget matches the agent. name: "" if it is not known."""
         return any(_matches(budget, agent_id, name) for _, budget in self._budgets)
 
+    def needs_name(self, agent_id: str) -> bool:
+        """Return True if the agent's name may match a budget that its id does not match; see `Policies.needs_name`."""
+        return not self._allow_on_failure and not all(_matches(budget, agent_id, "") for _, budget in self._budgets)
+
     async def admit(
         self, agent_id: str, name: str, headers: Mapping[str, str], temporary: bool = False
     ) -> list[Charge]:

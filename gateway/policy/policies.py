@@ -34,6 +34,15 @@ class Policies:
             return True
         return self.guardrails is not None and self.guardrails.for_agent(agent_id, name) is not None
 
+    def needs_name(self, agent_id: str) -> bool:
+        """Return True if only the agent's name tells whether a budget or a guardrail applies.
+
+        Those that are set to allow runs when they fail don't count.
+        """
+        if self.budgets is not None and self.budgets.needs_name(agent_id):
+            return True
+        return self.guardrails is not None and self.guardrails.needs_name(agent_id)
+
     async def ended(self) -> None:
         """Wait until all amounts are stored, or could not be."""
         if self.budgets is not None:
