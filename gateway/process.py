@@ -29,6 +29,9 @@ _MAPPED_ALONE = 3 << 19
 """Size in bytes from which a block of memory is given back when it is freed, whatever else is in use."""
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # <malloc.h>
 
+RELOAD, STOP_NOW = b"r", b"!"
+"""Bytes that the supervisor writes to a worker's standard input. A worker that still starts reads them afterwards."""
+
 
 class StopSignals:
     """Handles SIGINT and SIGTERM. received: set by the first. stop_now: called once, by a second."""
@@ -58,7 +61,7 @@ async def serve(load: Load, worker: int | None = None) -> None:
     """Run a gateway until SIGINT or SIGTERM. A second signal ends the drain early. SIGHUP reloads the settings.
 
     load: reads the settings; may block. worker: the number of this worker process. Only the supervisor ends its drain
-    early, by a byte on its standard input, as a signal to the process group reaches every worker directly.
+    early, by `STOP_NOW` on its standard input, as a signal to the process group reaches every worker directly.
 
     Raises:
         ConfigError, OSError: as `build` and `Gateway.start`.
@@ -72,7 +75,11 @@ async def serve(load: Load, worker: int | None = None) -> None:
     loop.set_exception_handler(lambda _, context: _log_fault(gateway.log, context))
 
     def supervised() -> None:
-        if os.read(0, 1):
+        word = os.read(0, 1)
+        if word == RELOAD:
+            hang_up.set()
+            return
+        if word == STOP_NOW:
             gateway.stop_now()
         else:  # standard input ends with the supervisor
             loop.remove_reader(0)

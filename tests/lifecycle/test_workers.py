@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import signal
@@ -100,6 +101,27 @@ async def test_a_worker_that_ends_is_started_again_and_one_whose_supervisor_ends
         with socket.socket() as one:  # nobody holds the port any more
             one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             one.bind(("127.0.0.1", port))
+
+
+@pytest.mark.slow
+async def test_a_worker_that_has_read_the_old_settings_while_it_starts_reloads_too(tmp_path: Path) -> None:
+    fifo = tmp_path / "secret"
+    os.mkfifo(fifo)
+    async with two_workers(tmp_path) as (gateway, *_):
+        listen = {"listen": {"workers": 2}}
+        gateway.write({**listen, "telemetry": {"traces": {"secret": {"file": str(fifo)}}}})
+        os.kill(children(gateway.process.pid)[0], signal.SIGKILL)
+        [ended] = await gateway.event("worker ended")
+        held = await asyncio.to_thread(os.open, fifo, os.O_WRONLY)  # the new worker has read the settings file
+        try:
+            gateway.write(listen)
+            gateway.signal(signal.SIGHUP)
+            [other] = await gateway.event("settings reloaded")
+            os.write(held, b"x")
+        finally:
+            os.close(held)
+        reloaded = await gateway.event("settings reloaded", 2)
+        assert [event["worker"] for event in reloaded] == [other["worker"], ended["worker"]]
 
 
 @pytest.mark.slow
