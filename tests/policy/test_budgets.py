@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from gateway.config.policy import UsageBudget
+from gateway.config.problems import ConfigError
 from gateway.errors import BudgetSpent
 from gateway.observe.logs import configure
 from gateway.observe.record import Usage
@@ -15,6 +18,7 @@ from gateway.observe.usage_metrics import UsageMetrics
 from gateway.policy.budget_stores.memory import MemoryBudgetStore
 from gateway.policy.budgets import Budgets, account_of, amount_of
 from gateway.policy.ledger import Ledger
+from tests.conftest import settings_for
 from tests.execute.stub_cluster import FLOW, V2
 from tests.memory.opensearch_server import OpenSearchServer
 from tests.policy.conftest import RAN, Start, v2_answer
@@ -204,10 +208,16 @@ async def test_a_request_that_is_not_sent_costs_nothing(start: Start) -> None:
     assert place.cluster.bodies == []
 
 
-async def test_a_budget_survives_a_reload(start: Start) -> None:
+async def test_a_budget_survives_a_reload_and_one_that_fails(start: Start, tmp_path: Path) -> None:
     place = await start({"budgets": [{"tokens": 18}]})
     assert (await place.execute(V2, UNIFIED)).status == 200
-    await place.gateway.reload(place.gateway.settings, place.gateway.log)
+    before = place.gateway.settings
+    sqlite: dict[str, Any] = {"memory": {"sqlite": {"path": str(tmp_path / "x")}}, "policy": {"budget_store": "sqlite"}}
+    sqlite["policy"] |= {"budgets": [{"tokens": 18}]}
+    other = settings_for("https://localhost", {**sqlite, "upstream": {"tls": {"ca_file": "/no"}}})
+    with pytest.raises(ConfigError, match=r"upstream\.tls\.ca_file"):
+        await place.gateway.reload(replace(other, listen=before.listen), place.gateway.log)
+    await place.gateway.reload(before, place.gateway.log)
     assert (await place.execute(V2, UNIFIED)).status == 429
 
 
