@@ -23,6 +23,7 @@ from tests.execute.stub_cluster import FLOW, V2
 from tests.memory.opensearch_server import OpenSearchServer
 from tests.policy.conftest import RAN, Start, v2_answer
 from tests.policy.overspending import UNIFIED, overspend, run_against
+from tests.wire import reserved
 
 ADA, BOB = {"Authorization": "Basic YWRh"}, {"Authorization": "Basic Ym9i"}
 DAY = 86_400
@@ -206,6 +207,16 @@ async def test_a_request_that_is_not_sent_costs_nothing(start: Start) -> None:
     assert [answer.status for answer in answers] == [400, 400]
     assert (await answers[1].json())["error"]["type"] == "SignatureConflict"
     assert place.cluster.bodies == []
+
+
+async def test_a_cluster_that_cannot_be_reached_costs_nothing(start: Start) -> None:
+    with reserved() as port:
+        upstream = {"url": f"http://127.0.0.1:{port}"}
+        place = await start({"budgets": [{"tokens": 1, "unknown": "refuse"}]}, upstream=upstream)
+        for _ in range(2):
+            answer = await place.execute(V2, LEGACY)
+            assert (answer.status, (await answer.json())["error"]["type"]) == (502, "UpstreamUnavailable")
+    assert place.metric("mlc_gateway_usage_unknown_total") == 0
 
 
 async def test_a_budget_survives_a_reload_and_one_that_fails(start: Start, tmp_path: Path) -> None:
