@@ -185,7 +185,7 @@ def _spent(charge: Charge, amount: float, now: float) -> BudgetSpent:
     problem = Problem(
         "agent_id" if budget.per in ("agent", "both") else "",
         f"The budget {_WHOSE[budget.per]} is spent until {reset}",
-        f"less than {format_amount(_limit(budget))} {unit} in {budget.seconds:g} seconds",
+        f"less than {format_amount(_limit(budget))} {unit} in {format_amount(budget.seconds)} seconds",
         f"{format_amount(amount)} {unit}",
     )
     help = f"Send the request again in {wait} seconds, or ask the operator of the gateway to raise {charge.place}."

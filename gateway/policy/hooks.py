@@ -88,17 +88,29 @@ class Webhook:
         if len(body) > most:
             raise HookFailed("too_large", f"the content is larger than its max_bytes ({most})")
         try:
-            async with self._client().post(self._settings.url, data=body, allow_redirects=False) as response:
-                if response.status != 200:
-                    raise HookFailed("error", f"its server answered {response.status}, not 200")
-                answer = await _read(response, most)
+            answer = await self._ask(body)
         except (aiohttp.ClientError, OSError) as error:
             why = describe_connect_error(error) if isinstance(error, OSError) else type(error).__name__
             raise HookFailed("error", f"its server can't be reached: {why}") from None
         try:
             return read_verdict(msgspec.json.decode(answer))
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
             raise HookFailed("invalid", "its answer is not JSON") from None
+
+    async def _ask(self, body: bytes) -> bytes:
+        """Return the answer. If the connection is lost, ask once more: servers close connections that were idle."""
+        try:
+            return await self._post(body)
+        except aiohttp.ClientConnectorError:
+            raise
+        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
+            return await self._post(body)
+
+    async def _post(self, body: bytes) -> bytes:
+        async with self._client().post(self._settings.url, data=body, allow_redirects=False) as response:
+            if response.status != 200:
+                raise HookFailed("error", f"its server answered {response.status}, not 200")
+            return await _read(response, self._settings.max_bytes)
 
     def _client(self) -> aiohttp.ClientSession:
         if self._session is None:

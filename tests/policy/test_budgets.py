@@ -108,6 +108,15 @@ async def test_a_spent_budget_refuses_until_its_window_ends() -> None:
     assert await budgets.admit("a", "", {})
 
 
+async def test_a_long_window_is_written_in_full() -> None:
+    budgets = budgets_of(UsageBudget(tokens=1_234_567, seconds=30.0 * DAY, unknown="refuse"), clock=Clock(0.0))
+    await budgets.charge(await budgets.admit("a", "", {}), None)
+    with pytest.raises(BudgetSpent) as refused:
+        await budgets.admit("a", "", {})
+    [problem] = refused.value.problems
+    assert (problem.expected, problem.received) == ("less than 1234567 tokens in 2592000 seconds", "1234567 tokens")
+
+
 async def test_agents_that_are_made_for_one_run_share_a_budget() -> None:
     budgets = budgets_of(UsageBudget(tokens=18), clock=Clock(0.0))
     await budgets.charge(await budgets.admit("a", "quick", {}, temporary=True), KNOWN)

@@ -13,6 +13,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from gateway.config.policy import Guardrail
 from gateway.policy import hooks
 from tests.execute.stub_cluster import FLOW, RAN, V1, V2
 from tests.policy.conftest import Start, v2_answer
@@ -211,6 +212,8 @@ FAILURES: dict[str, Any] = {
     "status": web.Response(status=500),
     "redirect": web.Response(status=302, headers={"Location": "/other"}),
     "not JSON": web.Response(text="allow"),
+    "not UTF-8": web.Response(body=b'{"verdict": "allow", "reason": "\xe9"}'),
+    "too deep": web.Response(body=b"[" * 900_000),
     "no verdict": {"allow": True},
     "unknown verdict": {"verdict": "maybe"},
     "unknown place": {"verdict": "change", "texts": [{"place": "input[9]", "text": "x"}]},
@@ -230,14 +233,31 @@ async def test_a_guardrail_that_fails(start: Start, webhook: Webhook, failure: s
 
     webhook.verdict = verdict
     seconds = 0.05 if failure == "slow" else PATIENCE
+    most = 1_000_000 if failure == "too deep" else 1_000
     for on_failure, status in (("refuse", 503), ("allow", 200)):
-        place = await start(guardrail(webhook, seconds=seconds, on_failure=on_failure, max_bytes=1_000))
+        place = await start(guardrail(webhook, seconds=seconds, on_failure=on_failure, max_bytes=most))
         answer = await place.execute(V2, {"input": "hi"})
         assert answer.status == status
         assert place.metric("mlc_gateway_guardrail_checks_total", verdict="failed") == 1
         if status == 503:
             assert (await answer.json())["error"]["reason"] == "The guardrail pii could not check the input"
     assert place.cluster.sent == [{"input": "hi"}]
+
+
+async def test_a_kept_connection_that_the_server_closes_is_no_failure() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer one request, and close when the next one has arrived."""
+        for answer in (b"HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\n" + b'{"verdict": "allow"}', b""):
+            await reader.readuntil(b"{}")
+            writer.write(answer)
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        hook = hooks.Webhook(Guardrail(name="a", url=f"http://127.0.0.1:{port}/"))
+        for _ in range(3):
+            assert (await hook.judge({})).verdict == "allow"
+        await hook.close()
 
 
 async def test_a_guardrail_that_is_down(start: Start) -> None:
