@@ -162,6 +162,9 @@ class Supervisor:
         except ConfigError as exc:
             self._log.error("reload failed", problems=[str(problem) for problem in exc.problems])
             return
+        except Exception:
+            self._log.exception("reload failed")
+            return
         self._settings = settings
         self._pages.token = settings.listen.admin_token
         self._tell_all(RELOAD)
