@@ -57,6 +57,10 @@ def test_what_is_allowed(policy: Any) -> None:
         ({"prices": [{"input": -1.0, "output": 1.0}]}, "policy.prices[0].input: is not allowed here"),
         ({"prices": [{"input": 1.0}]}, "policy.prices[0].output: is missing"),
         ({"prices": [{**USD, "currency": "usd"}]}, "policy.prices[0].currency: is not allowed here"),
+        (
+            {"budgets": [{"tokens": 1}, {"tokens": 2, "currency": "EUR"}]},
+            "policy.budgets[1]: has the same agent, per, unit and seconds as policy.budgets[0]",
+        ),
         ({"guardrails": [{"name": "a"}]}, "policy.guardrails[0]: needs either url or entry_point"),
         (
             {"guardrails": [{"name": "a", "url": URL, "entry_point": "a"}]},
