@@ -183,7 +183,8 @@ async def test_an_answer_is_checked_changed_and_refused(start: Start, webhook: W
 
 
 @pytest.mark.parametrize(
-    "path", ["_execute/stream", "_execute?async=true", "_execute?async", "_execute?x=1&async=TRUE"]
+    "path",
+    ["_execute/stream", "_execute?async=true", "_execute?async", "_execute?x=1&async=TRUE", "_execute?x;async=true"],
 )
 async def test_answers_that_cannot_be_held_are_refused_if_answers_are_checked(
     start: Start, webhook: Webhook, path: str
