@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
+import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from importlib.metadata import entry_points
 from typing import Any, Literal, Protocol
 
@@ -141,28 +143,43 @@ async def _read(response: aiohttp.ClientResponse, most: int) -> bytes:
 
 
 class Function:
-    """A hook in Python. A plain function runs in a thread."""
+    """A hook in Python. A plain function runs in a thread, at most eight at a time.
+
+    The threads are daemons: a function that never returns must not keep the process from ending.
+    """
 
     def __init__(self, function: Callable[[dict[str, Any]], Any]) -> None:
         self._function = function
-        self._threads = None if is_async(function) else ThreadPoolExecutor(_THREADS, "guardrail")
+        self._turns = None if is_async(function) else asyncio.Semaphore(_THREADS)
 
     async def judge(self, document: dict[str, Any]) -> Verdict:
         """See `Hook`."""
         own = msgspec.json.decode(msgspec.json.encode(document))  # the function may change what it gets
         try:
-            if self._threads is None:
-                answer = await self._function(own)
-            else:
-                answer = await asyncio.get_running_loop().run_in_executor(self._threads, self._function, own)
+            answer = await (self._function(own) if self._turns is None else self._run(self._turns, own))
         except Exception as error:
             raise HookFailed("error", f"it raised {type(error).__name__}") from None
         return read_verdict(answer)
 
+    async def _run(self, turns: asyncio.Semaphore, document: dict[str, Any]) -> Any:
+        await turns.acquire()
+        loop = asyncio.get_running_loop()
+        done: Future[Any] = Future()
+        done.set_running_or_notify_cancel()
+
+        def run() -> None:
+            try:
+                done.set_result(self._function(document))
+            except BaseException as error:
+                done.set_exception(error)
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(turns.release)
+
+        threading.Thread(target=run, name="guardrail", daemon=True).start()
+        return await asyncio.wrap_future(done)
+
     async def close(self) -> None:
         """See `Hook`. A function that still runs ends by itself."""
-        if self._threads is not None:
-            self._threads.shutdown(wait=False, cancel_futures=True)
 
 
 def is_async(function: Callable[..., Any]) -> bool:

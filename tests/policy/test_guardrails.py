@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
+import threading
 from collections.abc import AsyncIterator, Callable
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -349,3 +351,56 @@ async def test_an_entry_point(start: Start, name: str, status: int, sent: Any) -
 def test_an_entry_point_that_is_not_installed() -> None:
     with pytest.raises(LookupError, match="there are: allow_after_a_change, broken, counting, refuse"):
         hooks.load_function("missing")
+
+
+_HANG = """
+import asyncio, threading
+from gateway.policy.hooks import Function
+
+async def main():
+    began = threading.Event()
+    hook = Function(lambda _: (began.set(), threading.Event().wait()))
+    judging = asyncio.create_task(hook.judge({}))
+    await asyncio.to_thread(began.wait)
+    judging.cancel()
+    await asyncio.gather(judging, return_exceptions=True)
+    await hook.close()
+
+asyncio.run(main())
+"""
+
+
+async def test_a_function_that_never_returns_does_not_keep_the_process_alive() -> None:
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", _HANG)
+    try:
+        async with asyncio.timeout(PATIENCE):
+            assert await process.wait() == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def test_a_plain_function_runs_eight_times_at_once_at_most() -> None:
+    running, most, go_on = 0, 0, threading.Event()
+    lock, eight = threading.Lock(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def count(_: Any) -> Any:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+            if running == 8:
+                loop.call_soon_threadsafe(eight.set)
+        go_on.wait()
+        with lock:
+            running -= 1
+        return {"verdict": "allow"}
+
+    hook = hooks.Function(count)
+    judging = [asyncio.create_task(hook.judge({})) for _ in range(20)]
+    await eight.wait()
+    go_on.set()
+    assert {(await one).verdict for one in judging} == {"allow"}
+    assert most == 8
