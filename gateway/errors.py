@@ -38,7 +38,7 @@
     ├── UpstreamUnavailable          502     UpstreamUnavailable
     └── UpstreamTimeout              504     UpstreamTimeout
 
-`gateway.proxy.error_responses` turns one into a response; nothing else builds error bodies.
+`GatewayError.body` is the JSON; `gateway.proxy.error_responses` makes a response of it.
 """
 
 from __future__ import annotations

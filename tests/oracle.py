@@ -19,6 +19,7 @@ from typing import Any
 from gateway.unified.model import AgentInput, InputType, Media, Message, Text
 from tests.delivery.frames import ASKED, HISTORY, Frames, Mismatch, parsed, replaced
 from tests.delivery.simulated_cluster import Pairs, Sent, SimulatedCluster
+from tests.oracle_bodies import NEUTRAL, expected_bodies, is_text, parts_of, split_system
 from tests.oracle_rules import (
     check_memory,
     media_of,
@@ -43,7 +44,6 @@ from tests.wire_formats import (
     standard_role,
 )
 
-NEUTRAL = ("(attached:)", "(end)")
 # Notices of how a conversation was delivered; all others are about its mapping (`Mapped.notices`).
 DELIVERY = {
     "HISTORY_FLATTENED", "HISTORY_IN_QUESTION", "MEDIA_DESCRIBED", "MEDIA_IN_SLOT", "MEMORY_HOLDS_CODE",
@@ -171,8 +171,8 @@ class Oracle:
         wire = FORMATS[self.cluster.profile(name).provider]
         asked = AgentInput(InputType.MESSAGES, (Message("user", (Text("x", ""), medium), ""),))
         (turn,) = map_conversation(wire, asked, self.roles).messages
-        own = [part for turn in frame[wire.messages] for part in _parts(wire, turn)]
-        if _parts(wire, turn)[-1] not in own:
+        own = [part for turn in frame[wire.messages] for part in parts_of(wire, turn)]
+        if parts_of(wire, turn)[-1] not in own:
             raise Mismatch(f"the template's own part is not {medium.at}: {_exact(own)}")
 
 
@@ -187,7 +187,7 @@ def _as_strings(parameters: Mapping[str, Any]) -> dict[str, str]:
 def _known(wire: Format, frame: Any, got: Any, mapped: Mapped, codes: frozenset[str]) -> None:
     if not isinstance(got, dict) or not isinstance(frame, dict):
         raise Mismatch("the LLM request is no object", broken=True)
-    if "HISTORY_FLATTENED" in codes and not all(_is_text(wire, part) for part in _parts(wire, mapped.messages[-1])):
+    if "HISTORY_FLATTENED" in codes and not all(is_text(wire, part) for part in parts_of(wire, mapped.messages[-1])):
         frame, mapped = _with_flat_history(wire, frame, mapped)
         codes -= {"HISTORY_FLATTENED"}
     if "HISTORY_IN_QUESTION" in codes:
@@ -196,7 +196,7 @@ def _known(wire: Format, frame: Any, got: Any, mapped: Mapped, codes: frozenset[
         got = _without_declarations(wire, frame, got, mapped)
     own = _in_one_form(wire, frame)
     seen = _in_one_form(wire, got)
-    candidates = list(_expected(wire, own, mapped, codes))
+    candidates = list(expected_bodies(wire, own, mapped, codes))
     for wanted in candidates:
         if "HISTORY_FLATTENED" in codes:
             if _flattened(wire, wanted, seen, mapped, codes):
@@ -208,18 +208,18 @@ def _known(wire: Format, frame: Any, got: Any, mapped: Mapped, codes: frozenset[
 
 def _as_one_text(wire: Format, mapped: Mapped) -> Mapped:
     """The conversation with all turns but leading system ones as one text."""
-    leading, turns = mapped.messages[: _leading(mapped.messages)], mapped.messages[_leading(mapped.messages) :]
-    if len(turns) < 2 or not all(_is_text(wire, part) for turn in turns for part in _parts(wire, turn)):
+    leading, turns = split_system(mapped.messages)
+    if len(turns) < 2 or not all(is_text(wire, part) for turn in turns for part in parts_of(wire, turn)):
         raise Mismatch("reported as one text, and it is not a conversation of texts")
-    phrase = _transcript([(turn["role"], [part["text"] for part in _parts(wire, turn)]) for turn in turns])
+    phrase = _transcript([(turn["role"], [part["text"] for part in parts_of(wire, turn)]) for turn in turns])
     return replace(mapped, messages=[*leading, {"role": "user", wire.content: [wire.text(phrase)]}])
 
 
 def _with_flat_history(wire: Format, frame: dict[str, Any], mapped: Mapped) -> tuple[dict[str, Any], Mapped]:
     """The frame with the earlier turns as its history, and the conversation without them."""
-    leading, turns = mapped.messages[: _leading(mapped.messages)], mapped.messages[_leading(mapped.messages) :]
-    earlier = [(turn["role"], _parts(wire, turn)) for turn in turns[:-1]]
-    if not earlier or not all(_is_text(wire, part) for _, parts in earlier for part in parts):
+    leading, turns = split_system(mapped.messages)
+    earlier = [(turn["role"], parts_of(wire, turn)) for turn in turns[:-1]]
+    if not earlier or not all(is_text(wire, part) for _, parts in earlier for part in parts):
         raise Mismatch("reported as text, and the earlier turns are not all texts")
     history = _transcript([(role, [part["text"] for part in parts]) for role, parts in earlier])
     return replaced(frame, {HISTORY: f"{history}\n"}), replace(mapped, messages=[*leading, turns[-1]])
@@ -233,7 +233,7 @@ def _transcript(turns: Sequence[tuple[str, list[str]]]) -> str:
 def _without_declarations(wire: Format, frame: dict[str, Any], got: dict[str, Any], mapped: Mapped) -> dict[str, Any]:
     """The body without the tools that are declared: those that the conversation's calls name, each once."""
     member = "tools" if is_claude(wire) else "toolConfig"
-    calls = [part.get("toolUse", part) for turn in mapped.messages for part in _parts(wire, turn)]
+    calls = [part.get("toolUse", part) for turn in mapped.messages for part in parts_of(wire, turn)]
     names = list(dict.fromkeys(call["name"] for call in calls if "input" in call))
     note = {"description": "Used earlier in this conversation. Not available now."}
     schema: dict[str, Any] = {"type": "object"}
@@ -254,138 +254,6 @@ def _in_one_form(wire: Format, body: dict[str, Any]) -> dict[str, Any]:
     return body
 
 
-def _expected(wire: Format, own: dict[str, Any], mapped: Mapped, codes: frozenset[str]) -> Iterator[dict[str, Any]]:
-    """Every body that counts as the conversation having arrived."""
-    codes |= {code for code, _ in mapped.notices}
-    for turns, body in _with_system(wire, own, mapped):
-        for run in _texts_joined(wire, turns) if "TEXT_JOINED" in codes else [turns]:
-            if "HISTORY_FLATTENED" in codes:
-                yield body
-            else:
-                yield from _framed(wire, body, run, codes)
-
-
-def _with_system(wire: Format, own: dict[str, Any], mapped: Mapped) -> Iterator[tuple[list[Any], dict[str, Any]]]:
-    """Yield the remaining turns, and the body with the system text after the agent's own."""
-    turns = mapped.messages
-    leading = turns[: _leading(turns)]
-    if not mapped.system:
-        yield turns, own
-    texts = [*mapped.system, *(part["text"] for turn in leading for part in _parts(wire, turn))]
-    if not texts:
-        return
-    after = "\n\n".join(["", *texts])
-    copy = json.loads(json.dumps(own))
-    own_turns = [
-        *(block for block in copy.get("system") or [] if isinstance(block, dict)),
-        *((copy.get("systemInstruction") or {}).get("parts") or []),
-        *(part for turn in copy[wire.messages] if _is_system(turn) for part in _parts(wire, turn)),
-    ]
-    if own_turns:
-        own_turns[-1]["text"] += after
-        yield turns[len(leading) :], copy
-
-
-def _leading(turns: list[Any]) -> int:
-    return next((index for index, turn in enumerate(turns) if not _is_system(turn)), len(turns))
-
-
-def _is_system(turn: Any) -> bool:
-    return isinstance(turn, dict) and turn.get("role") in ("system", "developer")
-
-
-def _framed(wire: Format, body: dict[str, Any], turns: list[Any], codes: frozenset[str]) -> Iterator[dict[str, Any]]:
-    """The body with `turns` for the agent's turn that holds the question, the agent's text around the question."""
-    field, content = wire.messages, wire.content
-    places = [
-        (index, position)
-        for index, turn in enumerate(body[field])
-        for position, part in enumerate(_parts(wire, turn))
-        if ASKED in json.dumps(part)
-    ]
-    if len(places) != 1:
-        return
-    (index, position), turn = places[0], body[field][places[0][0]]
-    parts = _parts(wire, turn)
-    before, _, after = parts[position]["text"].partition(ASKED)
-    rest = {name: value for name, value in turn.items() if name not in ("role", content)}
-
-    def placed(run: list[Any], here: int | None) -> dict[str, Any]:
-        run = list(run)
-        if here is not None:
-            inner = [*parts[:position], *_parts(wire, run[here]), *parts[position + 1 :]]
-            run[here] = {**rest, **run[here], content: inner}
-        return {**body, field: [*body[field][:index], *run, *body[field][index + 1 :]]}
-
-    asked = _asked(wire, turns, codes)
-    for at, part in asked:
-        yield placed(_wrapped(wire, turns, (at, part, before), (at, part, after)), at)
-    if asked:
-        pass
-    elif not before and not after:
-        yield placed(turns, None)
-    elif turns[-1].get("role") == "user":
-        is_blank = not (before + after).strip()
-        phrase = before + (NEUTRAL[1] if is_blank and "NEUTRAL_TEXT_ADDED" in codes else "") + after
-        last = {**turns[-1], content: [*_parts(wire, turns[-1]), wire.text(phrase)]}
-        yield placed([*turns[:-1], last], len(turns) - 1)
-    else:
-        # The conversation ends with the assistant or a tool, and the agent's text is around what the user asked last.
-        for at, part in _last_text(wire, turns):
-            yield placed(_wrapped(wire, turns, (at, part, before), (at, part, after)), at)
-    if "MEMORY_HOLDS_CODE" in codes and turns[-1].get("role") == "user":
-        yield placed(_enclosed(wire, turns, before, after), None)
-
-
-def _asked(wire: Format, turns: list[Any], codes: frozenset[str]) -> list[tuple[int, int]]:
-    """Turn and part of the last text of the user's turns after the last assistant turn.
-
-    Where a document is sent as text, it may be any text of that turn.
-    """
-    for index in range(len(turns) - 1, -1, -1):
-        if turns[index].get("role") in ("assistant", "model"):
-            return []
-        if turns[index].get("role") != "user":
-            continue
-        texts = [at for at, part in enumerate(_parts(wire, turns[index])) if _is_text(wire, part)]
-        if texts:
-            return [(index, at) for at in (texts if "DOCUMENT_AS_TEXT" in codes else texts[-1:])]
-    return []
-
-
-def _last_text(wire: Format, turns: list[Any]) -> list[tuple[int, int]]:
-    """Turn and part of the user's last text, wherever it is."""
-    found = [
-        (index, at)
-        for index, turn in enumerate(turns)
-        for at, part in enumerate(_parts(wire, turn))
-        if turn.get("role") == "user" and _is_text(wire, part)
-    ]
-    return found[-1:]
-
-
-def _wrapped(wire: Format, turns: list[Any], start: tuple[int, int, str], end: tuple[int, int, str]) -> list[Any]:
-    copy = json.loads(json.dumps(turns))
-    turn, part, phrase = start
-    own_parts = _parts(wire, copy[turn])
-    own_parts[part]["text"] = phrase + own_parts[part]["text"]
-    turn, part, phrase = end
-    _parts(wire, copy[turn])[part]["text"] += phrase
-    return copy  # type: ignore[no-any-return]
-
-
-def _enclosed(wire: Format, turns: list[Any], before: str, after: str) -> list[Any]:
-    """The cluster's prompt around the whole last turn: its start before the first text, its end after the last."""
-    parts = list(_parts(wire, turns[-1]))
-    if not _is_text(wire, parts[0]):
-        parts.insert(0, wire.text(""))
-    if len(parts) == 1 or not _is_text(wire, parts[-1]):
-        parts.append(wire.text(""))
-    last = {**turns[-1], wire.content: parts}
-    at = len(turns) - 1
-    return _wrapped(wire, [*turns[:-1], last], (at, 0, before), (at, len(parts) - 1, after))
-
-
 def _without_neutral(wire: Format, seen: dict[str, Any], codes: frozenset[str]) -> Iterator[dict[str, Any]]:
     """The body as it is or, with the notice, without neutral texts at the ends of user turns."""
     if "NEUTRAL_TEXT_ADDED" not in codes:
@@ -393,8 +261,8 @@ def _without_neutral(wire: Format, seen: dict[str, Any], codes: frozenset[str]) 
         return
     lead, tail = (wire.text(phrase) for phrase in NEUTRAL)
     field, content = wire.messages, wire.content
-    last = _parts(wire, seen[field][-1])[-1:]
-    if last != [tail] and [part["text"].strip() for part in last if _is_text(wire, part)] == [tail["text"]]:
+    last = parts_of(wire, seen[field][-1])[-1:]
+    if last != [tail] and [part["text"].strip() for part in last if is_text(wire, part)] == [tail["text"]]:
         yield seen  # inside the agent's own blank text
     for starts, ends in ((True, False), (False, True), (True, True)):
         turns = []
@@ -402,7 +270,7 @@ def _without_neutral(wire: Format, seen: dict[str, Any], codes: frozenset[str]) 
             if turn.get("role") != "user":
                 turns.append(turn)
                 continue
-            parts = _parts(wire, turn)
+            parts = parts_of(wire, turn)
             if starts and lead in parts:  # parts of the agent's own may be around those of the client
                 parts = [*parts[: parts.index(lead)], *parts[parts.index(lead) + 1 :]]
             if ends and tail in parts:
@@ -413,20 +281,12 @@ def _without_neutral(wire: Format, seen: dict[str, Any], codes: frozenset[str]) 
             yield {**seen, field: turns}
 
 
-def _texts_joined(wire: Format, turns: list[Any]) -> Iterator[list[Any]]:
-    """The last turn's texts as one, each trimmed."""
-    parts = _parts(wire, turns[-1])
-    if len(parts) > 1 and all(_is_text(wire, part) for part in parts):
-        phrase = "\n".join(part["text"].strip() for part in parts)
-        yield [*turns[:-1], {**turns[-1], wire.content: [wire.text(phrase)]}]
-
-
 def _flattened(wire: Format, wanted: Any, seen: Any, mapped: Mapped, codes: frozenset[str]) -> bool:
     """Whether the body is the agent's own, its question the last turn's text, its history the earlier turns."""
-    turns = mapped.messages[_leading(mapped.messages) :] if not mapped.system else mapped.messages
-    if not all(_is_text(wire, part) for turn in turns for part in _parts(wire, turn)):
+    turns = mapped.messages if mapped.system else split_system(mapped.messages)[1]
+    if not all(is_text(wire, part) for turn in turns for part in parts_of(wire, turn)):
         return False
-    texts = [[part["text"] for part in _parts(wire, turn)] for turn in turns]
+    texts = [[part["text"] for part in parts_of(wire, turn)] for turn in turns]
     if len(texts) < 2 or (len(texts[-1]) > 1) != ("TEXT_JOINED" in codes):
         return False
     question = "\n".join(text.strip() for text in texts[-1]) if len(texts[-1]) > 1 else texts[-1][0]
@@ -467,7 +327,7 @@ def _runs_joined(wire: Format, body: Any) -> Any:
     joined: list[Any] = []
     for turn in body[wire.messages]:
         if joined and turn.get("role") == "user" == joined[-1].get("role"):
-            parts = [*_parts(wire, joined[-1]), *_parts(wire, turn)]
+            parts = [*parts_of(wire, joined[-1]), *parts_of(wire, turn)]
             joined[-1] = {**joined[-1], wire.content: parts}
         else:
             joined.append(turn)
@@ -525,17 +385,6 @@ def _later(frame: Sequence[Any], got: Sequence[Any], conversation: AgentInput) -
             for phrase in text.split(ASKED):
                 if not any(phrase in one for one in heard):
                     raise Mismatch(f"a later call lost {phrase!r}: {_exact(seen)}", broken=True)
-
-
-def _parts(wire: Format, turn: Any) -> list[Any]:
-    content = turn.get(wire.content)
-    if isinstance(content, str):
-        return [wire.text(content)]
-    return content if isinstance(content, list) else []
-
-
-def _is_text(wire: Format, part: Any) -> bool:
-    return isinstance(part, dict) and isinstance(part.get("text"), str) and part == wire.text(part["text"])
 
 
 def _exact(value: Any) -> str:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from gateway.agents.errors import LookupUnavailable
 from gateway.agents.resolver import ResolvedAgent, Resolver
 from gateway.config.schema import Settings
-from gateway.errors import GatewayError, UnresolvedAgent
+from gateway.errors import GatewayError
 from gateway.execute.guarded import GuardedCall
 from gateway.execute.handler import Handler
 from gateway.execute.policy_run import PolicyRun
@@ -65,15 +64,14 @@ class PolicyHandler:
         return PolicyRun(policies, agent, charges, call.streaming, guarded, body, notices).attach(forward)
 
     async def _find(self, call: ExecuteCall) -> ResolvedAgent | None:
-        """Return the agent; None if it can't be read.
+        """Return the agent; None if the caller may not read it, or there is none.
 
         Raises:
-            GatewayError: the cluster fails for now, and a policy may match the agent's name.
+            GatewayError: the cluster fails. Then the name is unknown, for which there may be a budget or a guardrail.
         """
         try:
             return await self._resolver.agent(call.agent_id, call.headers)
         except GatewayError as error:
-            refused = isinstance(error, UnresolvedAgent) and not isinstance(error, LookupUnavailable)
-            if refused or not self._policies.needs_name(call.agent_id):
-                return None
-            raise
+            if error.status >= 500 and self._policies.needs_name(call.agent_id):
+                raise
+            return None

@@ -63,10 +63,11 @@ class LegacyAgents:
             return None
         try:
             agent = await self._resolver.agent(call.agent_id, call.headers)
-        except GatewayError:
+        except GatewayError as error:
             if names_session:
                 raise
-            _note(self._unreadable, caller, now + _UNREADABLE_SECONDS)
+            if error.status < 500:  # a failing cluster may show it to the next request
+                _note(self._unreadable, caller, now + _UNREADABLE_SECONDS)
             return None
         if self._sessions.remembers(agent.profile) or self._outputs.converts(agent.profile):
             return agent

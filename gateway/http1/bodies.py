@@ -170,11 +170,11 @@ class Chunked:
         end = min(position + self._left, len(data))
         self._left -= end - position
         if not self._left:
-            self._step = Chunked._end
+            self._step = Chunked._chunk_end
         out.append(memoryview(data)[position:end])
         return end
 
-    def _end(self, data: bytes, position: int, out: list[bytes | memoryview]) -> int:
+    def _chunk_end(self, data: bytes, position: int, out: list[bytes | memoryview]) -> int:
         if not data.startswith(b"\r\n", position):
             if data[position:] == b"\r":
                 return position

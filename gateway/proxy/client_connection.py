@@ -119,8 +119,6 @@ class ClientConnection(RequestReceiver):
             self.exchange.client_writable(True)
         elif self._state is _PIPELINED:
             self._read_next()
-        elif self._state is _IDLE or self._state is _HEAD:
-            self.deadline = deadline_in(self.port.timeouts.keepalive)
 
     def expired(self) -> None:
         """Close the connection, or refuse the request: the deadline has passed."""
@@ -187,14 +185,13 @@ class ClientConnection(RequestReceiver):
         self.exchange = None
         if self._state is _BODY or not keep:
             self._linger()
-        elif self._held:
+        elif self._held or self.stalled:  # responses to a client that does not read would pile up
             self._state = _NEXT_BUFFERED[self._state]
             if not self.stalled:  # in another turn: a direct call would nest one level per pipelined request
                 asyncio.get_running_loop().call_soon(self._read_next)
         else:
             self._state = _RESPONSE_SENT[self._state]
-            if not self.stalled:
-                self.deadline = deadline_in(self.port.timeouts.keepalive)
+            self.deadline = deadline_in(self.port.timeouts.keepalive)
 
     def refuse(self, error: GatewayError, exchange: ClientExchange | None = None) -> None:
         """Send an error of the gateway's own. The connection stays open only if the request was read completely."""

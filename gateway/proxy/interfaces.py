@@ -76,7 +76,7 @@ class ClientExchange(RunningExchange, Protocol):
         """The head has arrived, with a piece of the body."""
 
     def upload(self, piece: bytes, complete: bool) -> None:
-        """More of the body, or of a tunnel, has arrived."""
+        """More of the body, or of a tunnel, has arrived. complete: the body ends with `piece`, which may be empty."""
 
     def fail_upload(self, error: GatewayError) -> None:
         """The rest of the body is late or malformed."""

@@ -82,13 +82,18 @@ class DataListener:
         lifecycle = self._data_port.lifecycle
         until = time.monotonic() + self.grace
         await self._emptied(min(until, until - self.grace + linger))
-        for connection in [connection for connection in lifecycle.connections if connection.idle]:
-            connection.close()
-        await self._emptied(until)
+        await self._emptied(until, closes_idle=True)
         lifecycle.stop()
         await asyncio.sleep(0)
 
-    async def _emptied(self, until: float) -> None:
-        """Wait until no connection is left, at most until `until`."""
-        while self._data_port.lifecycle.connections and time.monotonic() < until and not self._stop_now:  # noqa: ASYNC110  # seldom and short
+    async def _emptied(self, until: float, *, closes_idle: bool = False) -> None:
+        """Wait until no connection is left, at most until `until`.
+
+        closes_idle: close connections that are idle, or become so: the head of a response that began before the drain
+        does not announce the end of its connection.
+        """
+        lifecycle = self._data_port.lifecycle
+        while lifecycle.connections and time.monotonic() < until and not self._stop_now:
+            for connection in [one for one in lifecycle.connections if closes_idle and one.idle]:
+                connection.close()
             await asyncio.sleep(0.005)

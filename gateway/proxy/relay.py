@@ -179,11 +179,12 @@ class Relay:
     def on_connection(self) -> None:
         """See `RequestOwner`."""
         if not self.outbound.complete or self._pending:
-            assert self.outbound.connection is not None
+            connection = self.outbound.connection
+            assert connection is not None
             for piece in self._pending:
-                self.outbound.connection.write([piece])
+                connection.write([piece])
             self._pending = []
-            self.client.resume_reading()
+            self.on_writable(not connection.stalled)
 
     def on_writable(self, writable: bool) -> None:
         """See `RequestOwner`: the client is paused, or read again."""

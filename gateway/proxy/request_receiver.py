@@ -144,13 +144,16 @@ class RequestReceiver(asyncio.Protocol):
             self.refuse(error_responses.malformed(exc))
 
     def _read_next(self) -> None:
-        """Read the next request from the buffered bytes: it was pipelined."""
+        """Read the next request from the buffered bytes, if it was pipelined."""
         if self._state is not _PIPELINED:
             return
         held, self._held = self._held, b""
         self._state = _NEXT[self._state]
         self.transport.resume_reading()
-        self._read_head(held)
+        if held:
+            self._read_head(held)
+        else:
+            self.deadline = deadline_in(self.port.timeouts.keepalive)
 
     # The body
 
@@ -167,7 +170,10 @@ class RequestReceiver(asyncio.Protocol):
             exchange.upload(piece, upload.body.done)
 
     def _feed(self, upload: Upload, data: bytes) -> bytes:
-        """Return what may be sent on of a body. If that takes long, the rest of `data` waits in the backlog."""
+        """Return what may be sent on of a body. If that takes long, the rest of `data` waits in the backlog.
+
+        What follows the end of the body is held: it belongs to the next request.
+        """
         body = upload.body
         piece = body.feed(data, _STEPS)
         if body.done:

@@ -208,18 +208,19 @@ class Upstream:
             except TimeoutError as exc:
                 cause: OSError = exc
                 failure: GatewayError = UpstreamTimeout("The cluster did not answer in time.")
-                if pool.saturated:  # which is no fault of the node
+                if busy := pool.is_busy_for(outbound):  # which is no fault of the node
                     failure = UpstreamTimeout(
-                        "All connections to the cluster are busy, and none became free in time.", help=_BUSY
+                        "All connections to the cluster that this request may use are busy.", help=_BUSY
                     )
             except OSError as exc:
+                busy = False
                 cause = exc  # for the log only: clients do not see the cluster's addresses
                 failure = UpstreamUnavailable("The cluster can't be reached.", help=_SEE_LOG)
             except BaseException:
                 pool.end_upload(outbound)
                 raise
             pool.end_upload(outbound)
-            if not pool.saturated:
+            if not busy:
                 self._log.warning("node unreachable", node=pool.node.address, reason=describe_connect_error(cause))
                 pool.node.report(False, "connect")
             tried.append(pool.node)

@@ -55,14 +55,14 @@ class ConnectionOwner(Protocol):
 
 
 class Connection(ResponseReceiver):
-    """A connection of a pool: idle, or in use by one request."""
+    """A connection of a pool: idle, or in use by one request. stalled: the cluster does not read what was sent."""
 
-    __slots__ = ("_poll", "pool", "reused")
+    __slots__ = ("_poll", "pool", "reused", "stalled")
 
     def __init__(self, pool: ConnectionOwner, heads: ResponseReader) -> None:
         super().__init__(pool.node, heads)
         self.pool = pool
-        self.reused = False
+        self.reused = self.stalled = False
         self._poll = select.poll()
 
     @property
@@ -155,6 +155,7 @@ class Connection(ResponseReceiver):
 
     def pause_writing(self) -> None:
         """Pause the request's body: the cluster does not read. It has as long as for a piece of a response."""
+        self.stalled = True
         if self.outbound is not None:
             if self._uploading():
                 self._wait_for_more()
@@ -162,6 +163,7 @@ class Connection(ResponseReceiver):
 
     def resume_writing(self) -> None:
         """Resume the request's body: the cluster reads again."""
+        self.stalled = False
         if self.outbound is not None:
             if self._uploading():
                 self.deadline = NO_DEADLINE

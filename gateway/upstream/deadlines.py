@@ -48,9 +48,9 @@ class DeadlineTimer:
             self._timer = None
 
     def _check(self) -> None:
+        self.start()
         now = time.monotonic()
         for member in [member for member in self._members if member.deadline < now]:
-            member.deadline = NO_DEADLINE
-            member.expired()
-        if self._timer is not None:
-            self.start()
+            if member.deadline < now:  # an idle connection has a new one if a request that waited for another took it
+                member.deadline = NO_DEADLINE
+                member.expired()

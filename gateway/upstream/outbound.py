@@ -22,6 +22,7 @@ class ResponseTimeouts(NamedTuple):
 class UpstreamConnection(Protocol):
     """The connection that carries a request; see `gateway.upstream.connection.Connection`."""
 
+    stalled: bool
     transport: asyncio.Transport
 
     def write(self, pieces: Buffers) -> None:

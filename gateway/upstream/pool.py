@@ -21,13 +21,14 @@ from gateway.upstream.outbound import OutboundRequest
 from gateway.upstream.tls import TlsSource
 
 _BRIEF = 0.001
+_YEAR = 365 * 86_400.0
 
 Waiter = asyncio.Future[Connection]
 
 
 class Pool:
     """Connections to `node`. tls: None for plain HTTP. limit: largest number of connections. keepalive: seconds
-    that an idle connection stays open.
+    that an idle connection stays open, 0 for no limit.
 
     connect_timeout: seconds for one connection attempt, 0 for no limit. all_connections: shared by all pools, for the
     timer. retry: sends a request again, see `Upstream`.
@@ -52,7 +53,7 @@ class Pool:
         self._tls = tls
         self._limit = limit
         self._upload_limit = max(1, limit // 2)
-        self._keepalive = keepalive
+        self._keepalive = keepalive or _YEAR
         self._connect_timeout = connect_timeout
         self._heads = heads
         self._all_connections = all_connections
@@ -72,6 +73,10 @@ class Pool:
     def saturated(self) -> bool:
         """Every slot is used by a connection with a request."""
         return sum(connection.outbound is not None for connection in self.connections) >= self._limit
+
+    def is_busy_for(self, outbound: OutboundRequest) -> bool:
+        """Return True if other requests use every slot that this one may use; see `admit_upload`."""
+        return self.saturated or not (outbound.complete or outbound in self._uploads)
 
     def counts(self) -> tuple[int, int, int, int]:
         """Return the number of idle connections, busy connections, connection attempts, and requests that wait."""
@@ -194,6 +199,8 @@ class Pool:
         else:
             _abort(made)
             self._fail_next(failure or ConnectionResetError("the connection was closed at once"))
+            if not self._waiters:
+                self.waiting_since = NO_DEADLINE
         self._connect()
 
     def _fail_next(self, failure: OSError) -> None:
@@ -222,6 +229,8 @@ class Pool:
                 outbound.upload_waiter = None
         if not outbound.complete:
             self._uploads.add(outbound)
+        elif len(self._uploads) < self._upload_limit:  # it may have been woken for a place that it no longer needs
+            self._wake_uploads()
 
     def try_upload(self, outbound: OutboundRequest) -> bool:
         """As `admit_upload`, if there is no need to wait. Return False if there is."""

@@ -1,4 +1,4 @@
-"""Writes the tables of docs/reference/providers.md from `gateway.providers.capabilities`, when run as a script."""
+"""Writes the tables of docs/reference/providers.md from each provider's `Capabilities`, when run as a script."""
 
 import re
 from pathlib import Path

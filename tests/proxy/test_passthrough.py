@@ -318,3 +318,29 @@ async def test_stop_lets_requests_in_flight_finish_and_accepts_no_more(start_gat
         go_on.set()
         assert (await answer).body == b"ok"
         await stopping
+
+
+async def test_stop_ends_connections_whose_response_had_begun(http: str, start_gateway: StartGateway) -> None:
+    if http == "aiohttp":
+        pytest.skip("aiohttp closes idle connections after all others")
+    go_on = asyncio.Event()
+
+    async def script(_: RecordingUpstream, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nab")
+        await go_on.wait()
+        writer.write(b"cd")
+
+    async with RecordingUpstream(script=script) as upstream:
+        gateway = await start_gateway(upstream.url, UseCase(), {"listen": {"shutdown_seconds": PATIENCE}})
+        reader, writer = await asyncio.open_connection("127.0.0.1", gateway.data_port)
+        idle, idle_writer = await asyncio.open_connection("127.0.0.1", gateway.data_port)
+        writer.write(_request(b"GET /slow HTTP/1.1"))
+        await reader.readuntil(b"ab")
+        stopping = asyncio.create_task(gateway.stop())
+        assert await idle.read() == b""
+        go_on.set()
+        assert await reader.read() == b"cd"
+        writer.close()
+        idle_writer.close()
+        await stopping

@@ -130,6 +130,30 @@ async def test_a_failed_renewal_keeps_what_still_holds_and_pauses(make: Any, clo
     assert await signed_by(signer) == "KEY2"
 
 
+async def test_credentials_that_always_expire_soon_are_not_fetched_for_every_request(make: Any, clock: Clock) -> None:
+    vault = Vault(clock, 600)
+    signer = make(ES, vault.find, clock)
+    await signer.ready()
+    given = vault.given
+    for seconds, fetched in ((0, 0), (1, 0), (6, 1), (1, 1)):
+        clock.now += seconds
+        await signer.ready()
+        while signer._renewal is not None:
+            await signer._renewal
+        assert vault.given == given + fetched
+
+
+async def test_a_clock_that_is_set_back_does_not_stop_renewals(make: Any, clock: Clock) -> None:
+    vault = Vault(clock)
+    vault.broken = True
+    signer = make(ES, lambda _: vault.find(ES), clock)
+    with pytest.raises(CredentialsUnavailable):
+        await signer.ready()
+    vault.broken = False
+    clock.now -= 3600
+    assert await signed_by(signer) == "KEY1"
+
+
 async def test_no_credentials_and_no_region_are_told(make: Any, clock: Clock) -> None:
     for find in (lambda _: (None, "r"), lambda _: (Credentials("a", "b"), "")):
         signer = make(SigV4(), find, clock)

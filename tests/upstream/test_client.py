@@ -106,6 +106,23 @@ async def test_execute_has_a_patience_of_its_own(start_gateway: StartGateway) ->
         assert (await send_request(gateway.data_port, EXECUTE)).body == b"ok"
 
 
+async def test_wait_for_the_uploads_of_others_is_no_fault_of_the_node(start_gateway: StartGateway) -> None:
+    async with RecordingUpstream(script=_after_head(b"", wait=True)) as upstream:
+        over = {"upstream": {"url": upstream.url, "connections": 2, "timeouts": {"idle": 0.05}}}
+        gateway = await start_gateway(upstream.url, UseCase(), over)
+        part = b"PUT /i HTTP/1.1\r\nHost: c\r\nContent-Length: 9\r\n\r\nabc"
+        _, writer = await asyncio.open_connection("127.0.0.1", gateway.data_port)
+        writer.write(part)
+        while not upstream.connections:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        answer = await send_request(gateway.data_port, part)
+        assert answer.line == b"HTTP/1.1 504 Gateway Timeout"
+        assert json.loads(answer.body)["error"]["reason"].startswith("All connections to the cluster that")
+        [state] = gateway.upstream.nodes.states()
+        assert state.failures["connect"] == 0
+        writer.transport.abort()
+
+
 WITHIN_THE_BODY = {
     "length, hangs up": _after_head(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc"),
     "length, resets": _after_head(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc", reset=True),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator
 
 import pytest
@@ -18,18 +19,18 @@ from gateway.upstream.outbound import OutboundRequest, ResponseTimeouts
 from gateway.upstream.pool import Pool
 from gateway.upstream.whole_response import WholeResponse
 from tests.conftest import settings_for
-from tests.wire import RecordingUpstream
+from tests.wire import PATIENCE, RecordingUpstream
 
 NO_WAIT = float("inf")
 
 
 @contextlib.asynccontextmanager
-async def _pool(limit: int) -> AsyncIterator[Pool]:
+async def _pool(limit: int, keepalive: float = 15.0) -> AsyncIterator[Pool]:
     """A pool in front of an upstream, which is empty again at the end."""
     async with RecordingUpstream() as upstream:
         [node] = NodeSet(Settings(url=upstream.url)).nodes
         every: set[Connection] = set()
-        pool = Pool(node, None, limit, 15.0, 30.0, ResponseReader(HeadLimits()), every, lambda *_: False)
+        pool = Pool(node, None, limit, keepalive, 30.0, ResponseReader(HeadLimits()), every, lambda *_: False)
         yield pool
         await pool.close()
         while pool.connections:  # noqa: ASYNC110  # until the loop has reported the last
@@ -113,6 +114,7 @@ async def test_a_failed_attempt_is_told_to_one_request_only() -> None:
         with pytest.raises(OSError, match=r"refused|Connect call failed"):
             await task
     assert pool.used_slots == 0
+    assert pool.waiting_since == NO_WAIT  # so the pool is not taken for stuck once the node is back
 
 
 def _upload() -> OutboundRequest:
@@ -148,6 +150,25 @@ async def test_a_body_that_has_come_whole_waits_no_longer() -> None:
         assert outbound.upload_waiter is not None
         outbound.upload_waiter.set_result(None)
         await waiting
+
+
+async def test_a_place_that_a_whole_body_no_longer_needs_goes_to_the_next() -> None:
+    async with _pool(2) as pool:
+        first, second = _upload(), _upload()
+        assert pool.try_upload(first)
+        waiting = [asyncio.create_task(pool.admit_upload(one)) for one in (second, _upload())]
+        await asyncio.sleep(0)
+        pool.end_upload(first)
+        second.complete = True
+        await asyncio.wait_for(asyncio.gather(*waiting), PATIENCE)
+
+
+async def test_idle_connections_stay_open_where_their_timeout_is_off() -> None:
+    async with _pool(1, keepalive=0.0) as pool:
+        connection = await pool.acquire()
+        pool.give_back(connection)
+        assert connection.deadline > time.monotonic() + 86_400
+        assert pool.take() is connection
 
 
 async def test_a_pool_whose_waiters_left_is_not_stuck() -> None:

@@ -29,7 +29,8 @@ _LATE = 60
 on, requests wait for them."""
 
 _PAUSE = 5.0
-"""Seconds to wait after a failed attempt."""
+"""Seconds between two attempts. What a service returns may expire within `_EARLY`, too: an EC2 instance gets the same
+until minutes before they expire, and those of a role may last only 15 minutes."""
 
 _OFF_LOOP = 256 * 1024
 """Bytes of a body above which its hash is computed in a thread."""
@@ -159,7 +160,8 @@ class Signer:
         held = self._keys is not None
         if held and not self._expires_within(_EARLY):
             return
-        if self._clock() < self._not_before and self._renewal is None:  # the last attempt has just failed
+        paused = 0 < self._not_before - self._clock() <= _PAUSE  # more only if the clock was set back
+        if paused and self._renewal is None:
             if held and not self._expires_within(0):
                 return
             raise self._fault()
@@ -222,12 +224,13 @@ class Signer:
         try:
             keys = await loop.run_in_executor(self._threads, self._read_keys)
         except Exception as exc:  # botocore, files and networks raise many kinds of errors
-            self._not_before = self._clock() + _PAUSE
             valid = self._keys is not None and not self._expires_within(0)
             self._log.warning("credentials not renewed", reason=f"{type(exc).__name__}: {exc}", still_valid=valid)
             if not valid:
                 raise self._fault() from exc
             return
+        finally:
+            self._not_before = self._clock() + _PAUSE
         if keys != self._keys:
             self._keys, self._derived = keys, None
 

@@ -166,6 +166,24 @@ async def pipeline_never_read(target: Target) -> None:
                     await peer.send(get("/bytes/1000") * 100)
 
 
+@TABLE.row(
+    "one after the other, never read",
+    "20 clients send a request every 10 ms and read no answer",
+    answers={0, 200},
+    every=10.0,
+    memory=128 << 20,
+)
+async def requests_never_read(target: Target) -> None:
+    async def one(_: int) -> None:
+        async with target.peer(window=2048) as peer:
+            peer.writer.transport.pause_reading()  # type: ignore[attr-defined]
+            for _request in range(target.some(800)):
+                await peer.send(get("/bytes/100000"))
+                await asyncio.sleep(0.01)
+
+    await target.burst(one, target.some(20), 0.5)
+
+
 @TABLE.row("small requests", "20 clients send GET and HEAD one after the other, without a pause")
 async def small_requests(target: Target) -> None:
     async def one(number: int) -> None:

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 
 import pytest
 
 from gateway.ports import Forward
+from gateway.upstream.deadlines import NO_DEADLINE
 from tests.conftest import StartGateway
 from tests.proxy.use_case import UseCase
-from tests.wire import OK, PATIENCE, RecordingUpstream, Script, read_message, send_request, send_until_closed
+from tests.wire import (
+    OK,
+    PATIENCE,
+    RecordingUpstream,
+    Script,
+    delivered,
+    read_message,
+    send_request,
+    send_until_closed,
+)
 
 GET = b"GET / HTTP/1.1\r\nHost: c\r\n\r\n"
 EXECUTE = b"POST /_plugins/_ml/agents/a/_execute HTTP/1.1\r\nHost: c\r\nContent-Length: 2\r\n\r\n{}"
@@ -211,6 +222,65 @@ async def test_cluster_that_stops_reading_holds_the_client_back(start_gateway: S
         go_on.set()
         assert (await read_message(reader)).body == b"ok"
         assert got == BIG
+        writer.close()
+
+
+async def test_cluster_that_takes_no_more_than_the_first_piece_holds_the_client_back(
+    start_gateway: StartGateway,
+) -> None:
+    end = asyncio.Event()
+
+    async def script(_: RecordingUpstream, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_message(reader)
+        writer.write(OK)
+        await end.wait()
+
+    async with RecordingUpstream(script=script) as upstream:
+        gateway = await start_gateway(upstream.url, UseCase())
+        reader, writer = await asyncio.open_connection("127.0.0.1", gateway.data_port)
+        writer.write(GET)
+        await read_message(reader)
+        [client] = gateway._data._data_port.lifecycle.connections
+        [connection] = gateway.upstream._connections
+        _buffer_size(client.transport, socket.SO_RCVBUF, 1_000_000)  # one read has more than the cluster takes
+        _buffer_size(connection.transport, socket.SO_SNDBUF, 4096)
+        writer.write(b"PUT /i HTTP/1.1\r\nHost: c\r\nContent-Length: %d\r\n\r\n" % BIG + b"x" * 3_000_000)
+        while not connection.stalled:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        assert not client.transport.is_reading()
+        end.set()
+        writer.transport.abort()
+
+
+def _buffer_size(transport: asyncio.Transport, option: int, size: int) -> None:
+    transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, option, size)
+
+
+@pytest.mark.parametrize("last", [b"", GET.replace(b"/", b"/last", 1)])
+async def test_client_that_does_not_read_gets_no_further_responses(last: bytes, start_gateway: StartGateway) -> None:
+    """They would pile up in memory."""
+    answer = b"HTTP/1.1 200 OK\r\nContent-Length: 50000\r\n\r\n" + b"x" * 50_000
+    async with RecordingUpstream([answer]) as upstream:
+        gateway = await start_gateway(upstream.url, UseCase())
+        reader, writer = await asyncio.open_connection("127.0.0.1", gateway.data_port, limit=1024)
+        writer.write(GET)
+        await read_message(reader)
+        [client] = gateway._data._data_port.lifecycle.connections
+        sent = 1
+        while not client.stalled:
+            writer.write(GET)
+            sent += 1
+            while not client.stalled and (len(upstream.requests) < sent or client.exchange is not None):  # noqa: ASYNC110
+                await asyncio.sleep(0)
+        writer.write(last)
+        await delivered(writer.transport)
+        assert client.stalled
+        assert len(upstream.requests) == sent
+        for _ in range(sent if last else sent - 1):
+            assert len((await read_message(reader)).body) == 50_000
+        assert len(upstream.requests) == sent + bool(last)
+        assert not client.stalled
+        assert client.deadline < NO_DEADLINE  # of the next request
         writer.close()
 
 
