@@ -105,6 +105,14 @@ def test_the_place_of_the_budgets_is_checked(tmp_path: Path) -> None:
         check(load(None, {}, {"policy": policy, "memory": memory}), configure("error", "json"))
 
 
+def test_the_default_place_of_the_budgets_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "no").write_text("")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "no"))
+    settings = load(None, {}, {"policy": {"budgets": [{"tokens": 1}], "budget_store": "sqlite"}})
+    with pytest.raises(ConfigError, match=r"memory\.sqlite\.path: budgets can.t be kept in .*: .* is not a directory"):
+        check(settings, configure("error", "json"))
+
+
 def test_a_missing_entry_point_is_found_before_the_start() -> None:
     settings: Settings = load(None, {}, {"policy": {"guardrails": [{"name": "a", "entry_point": "missing"}]}})
     with pytest.raises(ConfigError, match=r"policy\.guardrails\[0\]\.entry_point: no installed package"):
