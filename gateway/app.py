@@ -297,4 +297,4 @@ def check(settings: Settings, log: Logger) -> None:
         except ConfigError as error:
             problems += error.problems
     if problems:
-        raise ConfigError(problems)
+        raise ConfigError(list(dict.fromkeys(problems)))  # sessions and budgets may have the same store

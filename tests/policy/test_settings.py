@@ -105,6 +105,14 @@ def test_the_place_of_the_budgets_is_checked(tmp_path: Path) -> None:
         check(load(None, {}, {"policy": policy, "memory": memory}), configure("error", "json"))
 
 
+def test_a_problem_of_the_store_of_sessions_and_budgets_is_reported_once() -> None:
+    memory = {"store": "opensearch", "opensearch": {"username": "gateway"}}
+    policy = {"budgets": [{"tokens": 1}], "budget_store": "opensearch"}
+    with pytest.raises(ConfigError) as caught:
+        check(load(None, {}, {"policy": policy, "memory": memory}), configure("error", "json"))
+    assert [problem.path for problem in caught.value.problems] == ["memory.opensearch.password"]
+
+
 def test_the_default_place_of_the_budgets_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "no").write_text("")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "no"))
