@@ -144,7 +144,7 @@ def _tool_round(draw: st.DrawFn, kinds: Sequence[MediaKind], schemes: Sequence[s
     ids = draw(st.lists(names(), min_size=1, max_size=2, unique=True))
     uses = [ToolUse(id, draw(names()), draw(json_objects()), "") for id in ids]
     before = [Text(draw(spoken_text()), "")] if draw(st.booleans()) else []
-    results = [draw(_result(id, kinds, schemes)) for id in ids]
+    results = [draw(_result(id, kinds, schemes)) for id in draw(st.permutations(ids))]
     call = Message("assistant", (*before, *uses), "")
     if draw(st.booleans()):
         return [call, Message("user", tuple(results), "")]

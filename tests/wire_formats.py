@@ -393,10 +393,15 @@ def _gemini(runs: list[list[Message]], mapped: Mapped) -> None:
                 return {"functionResponse": {"id": block.id, "name": block.name, "response": response, **parts}}
         raise NotMappable(f"Gemini takes no such block: {block.at}")
 
+    called: list[str] = []
     for run in runs:
         results = [block for block in _blocks([run]) if isinstance(block, ToolResult)]
         if results:
-            mapped.messages.append({"role": "user", "parts": [part(block) for block in results]})
+            ordered = sorted(results, key=lambda result: called.index(result.id))
+            moved = [old.at for old, new in zip(results, ordered, strict=True) if old is not new]
+            mapped.notices |= {("BLOCKS_REORDERED", at) for at in moved[:1]}
+            mapped.messages.append({"role": "user", "parts": [part(block) for block in ordered]})
+        called = [block.id for block in _blocks([run]) if isinstance(block, ToolUse)]
         for at, turn in enumerate(run):
             parts = [part(block) for block in turn.content if not isinstance(block, ToolResult)]
             if at == 0 and any(isinstance(block, ToolResult) for block in turn.content):

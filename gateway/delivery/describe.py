@@ -17,8 +17,8 @@ def describe(agent_input: AgentInput, places: Collection[str]) -> tuple[AgentInp
 
     places: those of a refusal's problems. Only the media there are replaced, or all media if none is there.
     """
-    named = [media.at for media in _media_of(agent_input) if media.at in places]
-    chosen = frozenset(named or (media.at for media in _media_of(agent_input)))
+    named = [media.at for media in agent_input.media if media.at in places]
+    chosen = frozenset(named or (media.at for media in agent_input.media))
     notices: list[Notice] = []
 
     def note(part: Part) -> Part | Text:
@@ -36,16 +36,6 @@ def describe(agent_input: AgentInput, places: Collection[str]) -> tuple[AgentInp
         replace(m, content=tuple(describe_block(block) for block in m.content)) for m in agent_input.messages
     )
     return replace(agent_input, messages=messages), tuple(notices)
-
-
-def _media_of(agent_input: AgentInput) -> list[Media]:
-    return [
-        part
-        for message in agent_input.messages
-        for block in message.content
-        for part in (block.content if isinstance(block, ToolResult) else (block,))
-        if isinstance(part, Media)
-    ]
 
 
 def _note(media: Media) -> str:

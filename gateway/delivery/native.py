@@ -19,6 +19,7 @@ from gateway.mlcommons.profile import AgentProfile
 from gateway.mlcommons.template import PREFIX
 from gateway.notices import Notice
 from gateway.unified.model import AgentInput, InputType, Text
+from gateway.unified.request import parameters_as_strings
 from gateway.unified.roles import meaning_of
 
 GUARDS: Parameters = {
@@ -51,7 +52,7 @@ def move_system_text(
     if not is_v2 or not texts or len(texts) != len(blocks) or len(system) == len(messages):
         return value, {}, ()
     turns = [turn for i, turn in enumerate(value) if i not in system]
-    own = params.get(_SYSTEM_PROMPT, profile.parameters.get(_SYSTEM_PROMPT, ""))
+    own = parameters_as_strings(params).get(_SYSTEM_PROMPT, profile.parameters.get(_SYSTEM_PROMPT, ""))
     text, helpers = _in_parts("\n\n".join(texts), "gw_y")
     first = next(i for i in range(len(messages)) if i not in system)
     reason = f"The {messages[system[0]].role} text is moved before the conversation"

@@ -10,6 +10,7 @@ from gateway.delivery.call_model_cache import CallModelCache
 from gateway.delivery.escaping import dump
 from gateway.delivery.media_slot import fill_media
 from gateway.delivery.search import Plan, Remembered, Search, map_input
+from gateway.delivery.system_text import fold_system
 from gateway.delivery.target import Question
 from gateway.errors import Problem, UndeliverableContent
 from gateway.mlcommons.agents.flow import selected_tools
@@ -19,6 +20,7 @@ from gateway.notices import Notice
 from gateway.providers.base import MappingOptions, Provider
 from gateway.unified.model import AgentInput
 from gateway.unified.question import question_text, readable_text
+from gateway.unified.roles import meaning_of
 
 __all__ = ["Plan", "Remembered", "assume", "plan"]
 
@@ -87,17 +89,39 @@ def assume(
 ) -> Plan:
     """Return the unproved plan for an agent that can't be read: `question` and the provider's messages as parameters.
 
-    params: the caller's own. turn_id: as for `plan`.
+    System text that the provider has apart from the messages is at the start of the first user turn, as no parameter
+    is known for it. params: the caller's own. turn_id: as for `plan`.
 
     Raises:
-        UndeliverableContent: the provider can't express the input.
+        UndeliverableContent: the provider can't express the input, or the system text has no user turn to be in.
     """
     request = map_input(provider, agent_input, options)
+    messages, notices = request.messages, [*request.notices]
+    if request.system:
+        conversation, folded = _without_system(agent_input, options)
+        notices.append(folded)
+        messages = map_input(provider, conversation, options).messages
     text = question_text(agent_input, options.roles)
     question = Question(text, readable_text(agent_input, options.roles), turn_id)
-    parameters = {**params, "question": question.stored, provider.messages_field: dump(request.messages)}
-    notice = Notice("NOT_PROVED", "the agent could not be read; its provider was assumed by the operator's rule")
-    return Plan(strategy, provider.name, parameters, text, request, (*request.notices, notice), proved=False)
+    parameters = {**params, "question": question.stored, provider.messages_field: dump(messages)}
+    notices.append(Notice("NOT_PROVED", "the agent could not be read; its provider was assumed by the operator's rule"))
+    return Plan(strategy, provider.name, parameters, text, request, tuple(notices), proved=False)
+
+
+def _without_system(agent_input: AgentInput, options: MappingOptions) -> tuple[AgentInput, Notice]:
+    """Return the conversation with its system text in the first user turn.
+
+    Raises:
+        UndeliverableContent: there is no such turn.
+    """
+    if folded := fold_system(agent_input, options.roles):
+        return folded
+    system = next(message for message in agent_input.messages if meaning_of(message, options.roles).is_system)
+    reason = "the agent could not be read, so no place for system text is known"
+    help = "put the system text into a user turn"
+    raise UndeliverableContent.of(
+        [Problem(system.at, reason, "user and assistant turns", system.role, "SYSTEM_NEEDS_SLOT", help)]
+    )
 
 
 def _unsafe(profile: AgentProfile, params: Mapping[str, str]) -> list[Problem]:

@@ -120,9 +120,11 @@ def _problem_of_the_whole(search: Search, agent_input: AgentInput, upgrade: Upgr
 
 def _question_missing(search: Search, agent_input: AgentInput) -> Problem | None:
     """Return the problem of a conversation that ends without a question; None for any other."""
-    last = agent_input.messages[-1]
+    roles = search.options.roles
+    turns = [m for m in agent_input.messages if not m.is_blank and not meaning_of(m, roles).is_system]
+    last = turns[-1] if turns else agent_input.messages[-1]
     is_result = all(isinstance(block, ToolResult) for block in last.content)
-    if meaning_of(last, search.options.roles).standard not in ("assistant", "tool") and not is_result:
+    if turns and meaning_of(last, roles).standard not in ("assistant", "tool") and not is_result:
         return None
     reason = "the agent's own prompt needs a question, and this conversation ends without one"
     help = "end the conversation with a user turn"

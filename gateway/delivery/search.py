@@ -12,6 +12,7 @@ from gateway.delivery.escaping import unescape
 from gateway.delivery.proof import Proved, is_readable_later, prove
 from gateway.delivery.question_placements import merge
 from gateway.delivery.strategies import STRATEGIES
+from gateway.delivery.strategies.text import join_texts, texts_of
 from gateway.delivery.system_text import fold_system, placements
 from gateway.delivery.target import Question, TargetTurns
 from gateway.delivery.tool_slot import declarations
@@ -168,7 +169,7 @@ class Search:
         whole = Variant(self, agent_input)
         request = whole.request
         if first_llm(self.profile, self.params)[0] is None:
-            return _without_llm(agent_input, request, self.params)
+            return _without_llm(self.provider, request, self.params)
         roles = self.options.roles
         question = Question(question_text(agent_input, roles), readable_text(agent_input, roles), self.turn_id)
         try:
@@ -277,16 +278,15 @@ def _includes(call: CallModel, name: str, value: str, planned: str) -> bool:
     )
 
 
-def _without_llm(agent_input: AgentInput, request: ProviderRequest, params: Mapping[str, str]) -> Plan | None:
-    """Plan for a flow without an LLM tool: it takes a question, so the input must be a single text."""
-    content = agent_input.messages[-1].content
-    if len(agent_input.messages) != 1 or len(content) != 1 or not isinstance(content[0], Text):
-        return None
-    text = content[0].text
-    if PREFIX in text:
+def _without_llm(provider: Provider, request: ProviderRequest, params: Mapping[str, str]) -> Plan | None:
+    """Plan for a flow without an LLM tool: it takes a question, so the input must be one user turn of texts."""
+    is_turn = not request.system and [provider.role_of(turn) for turn in request.messages] == ["user"]
+    texts = texts_of(provider, request.messages[0]) if is_turn else None
+    text, joined = join_texts(texts or [])
+    if not texts or PREFIX in text:
         return None
     notice = Notice("NO_LLM", "no tool of this flow calls an LLM")
-    return Plan("text", "", Proved.without_llm(params, text), text, request, (notice,))
+    return Plan("text", "", Proved.without_llm(params, text), text, request, (*request.notices, *joined, notice))
 
 
 def _stored(profile: AgentProfile, stored: str, question: Question) -> Iterator[Notice]:

@@ -99,5 +99,5 @@ def fold_system(agent_input: AgentInput, roles: Mapping[str, str]) -> tuple[Agen
     if not texts or first is None:
         return None
     rest[first] = replace(rest[first], content=(*texts, *rest[first].content))
-    reason = "the template has no place for system text, so it is at the start of the first user turn"
+    reason = "no place for system text is known, so it is at the start of the first user turn"
     return replace(agent_input, messages=tuple(rest)), Notice("SYSTEM_FOLDED", reason, texts[0].at)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -126,9 +127,14 @@ def _texts_after_answer(provider: Provider, turns: list[Turn]) -> Iterator[tuple
                 yield index, part, text
 
 
+_ROLE_NAME = re.compile(r"\A\[[^\]]*\]: ")
+"""What the mapping puts before the text of an unknown role (`gateway.unified.roles`)."""
+
+
 def _is_part_of(text: str, question: str) -> bool:
-    """Return True if `text` is the question or one of the texts that it was joined from."""
-    return text == question or f"\n{text.strip()}\n" in f"\n{question}\n"
+    """Return True if `text`, a role's name before it aside, is the question or one of the texts it was joined from."""
+    texts = (text, _ROLE_NAME.sub("", text))
+    return text == question or any(f"\n{own.strip()}\n" in f"\n{question}\n" for own in texts)
 
 
 def parts_of(provider: Provider, turn: Turn) -> list[Any]:

@@ -71,7 +71,7 @@ class TextOnly(Provider):
             notices += meaning_of(message, options.roles).notices(message.at)
             blank = (block for block in message.content if isinstance(block, Text) and not block.text.strip())
             notices += (Notice("BLANK_TEXT_DROPPED", "The block holds nothing but white space", b.at) for b in blank)
-        turns = [self._turn(message, options) for message in agent_input.messages]
+        turns = [turn for message in agent_input.messages if (turn := self._turn(message, options)).content]
         return Conversation([], turns, Findings(notices=notices))
 
     def _turn(self, message: Message, options: MappingOptions) -> Turn:

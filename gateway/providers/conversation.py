@@ -69,7 +69,7 @@ def _turn(message: Message, options: MappingOptions, limits: Capabilities, findi
             message.at,
             "A turn of role tool must answer a tool call, but this one names none",
             expected="a toolResult block, or toolCallId beside the content",
-            received=f"role {message.role}",
+            received=f"role {message.role[:80]}",
             help="Name the call that the turn answers, or give the turn the role user.",
         )
     if meaning.prefix and content:

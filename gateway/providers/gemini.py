@@ -145,14 +145,18 @@ class Gemini(Provider):
         return None
 
     def read_response(self, response: Any) -> LlmResponse | None:
-        """Read the first candidate's parts and ``usageMetadata``; thoughts are no text."""
-        parts = responses.member(response, "candidates", 0, "content", "parts")
-        if not isinstance(parts, list):
+        """Read the first candidate's parts and ``usageMetadata``; thoughts are no text.
+
+        A candidate has no parts if it was filtered, or if its thoughts used up all tokens [I].
+        """
+        candidate = responses.member(response, "candidates", 0)
+        parts = responses.member(candidate, "content", "parts")
+        if not isinstance(parts, list) and responses.member(candidate, "finishReason") is None:
             return None
         text = "".join(responses.text(part.get("text")) for part in responses.objects(parts) if not part.get("thought"))
         found = responses.objects([part.get("functionCall") for part in responses.objects(parts)])
         calls = tuple(responses.tool_call(c.get("id"), c.get("name"), c.get("args", {})) for c in found)
-        reason = responses.stop_reason(responses.member(response, "candidates", 0, "finishReason"), _STOP_REASONS)
+        reason = responses.stop_reason(responses.member(candidate, "finishReason"), _STOP_REASONS)
         return LlmResponse(
             text,
             calls,
@@ -179,12 +183,21 @@ class _Writer:
             if turn.role == "assistant":
                 contents.append({"role": "model", "parts": self._parts(turn.content)})
                 if turn.answers:
-                    contents.append({"role": "user", "parts": self._parts(turn.answers)})
+                    contents.append({"role": "user", "parts": self._parts(self._in_order_of_calls(turn))})
             elif i == 0 and results and any(isinstance(block, ToolResult) for block in turn.content):
                 results["parts"] += self._parts(turn.others)
             elif turn.others:
                 contents.append({"role": "user", "parts": self._parts(turn.others)})
         return contents
+
+    def _in_order_of_calls(self, turn: Turn) -> list[ToolResult]:
+        """Return the results of a turn's calls in the calls' order, which the service requires [I]."""
+        answers = {result.id: result for result in turn.answers}
+        ordered = [answers[block.id] for block in turn.content if isinstance(block, ToolUse)]
+        moved = next((old for old, new in zip(turn.answers, ordered, strict=True) if old is not new), None)
+        if moved is not None:
+            self._findings.note("BLOCKS_REORDERED", moved.at, "The tool results are in the order of their calls")
+        return ordered
 
     def _parts(self, blocks: Iterable[ContentBlock]) -> list[dict[str, Any]]:
         return [self._part(block) for block in blocks]

@@ -105,7 +105,7 @@ def _check_url(block: Media, limits: Capabilities, findings: Findings) -> bool:
         block.at,
         f"{limits.label} does not accept this {block.source.scheme} URL",
         expected=f"a URL that matches {pattern}",
-        received=block.source.url[:80],
+        received=block.source.url.partition("?")[0][:80],  # a query may be a secret
         help="Check the bucket's name and the URL's length.",
     )
     return False

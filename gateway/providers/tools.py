@@ -17,6 +17,8 @@ from gateway.providers.capabilities import Capabilities, Role
 from gateway.providers.findings import Findings
 from gateway.unified.model import ContentBlock, ToolResult, ToolUse
 
+_SHOWN = 80  # characters of an id shown in a problem; each unmatched result names several ids
+
 
 @dataclass(frozen=True, slots=True)
 class Turn:
@@ -178,13 +180,13 @@ def _with_result_ids(turn: Turn, calls: _Calls, answers: list[ToolResult], findi
 
 
 def _refuse_unmatched(result: ToolResult, calls: _Calls, findings: Findings) -> None:
-    open_ids = [id or "(no id)" for id in islice(calls.open, 5)]
+    open_ids = [id[:_SHOWN] or "(no id)" for id in islice(calls.open, 5)]
     findings.refuse(
         "TOOL_RESULT_UNMATCHED",
         result.at,
         "The tool result answers no call of the assistant's turn right before it",
         expected=f"one of the ids {', '.join(open_ids)}" if open_ids else "a turn with a tool call before it",
-        received=result.id or "no id",
+        received=result.id[:_SHOWN] or "no id",
         help="Send the assistant's tool call before its result, under the same id, and answer each call once.",
     )
 
@@ -197,7 +199,7 @@ def _refuse_unanswered(calls: _Calls, findings: Findings) -> None:
                 use.at,
                 "The tool call has no result in the turn after it",
                 expected="a tool result with the call's id before the assistant's next turn",
-                received=given or "a call without id",
+                received=given[:_SHOWN] or "a call without id",
                 help="Send the tool's result right after the assistant's turn, or leave the call out.",
             )
 

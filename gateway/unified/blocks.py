@@ -137,7 +137,7 @@ def _reader(block: Fields, item: dict[str, Any], typed: dict[str, Reader], bare:
         if kind is not None and kind not in typed:
             block.problem("type", "Unsupported content block type", f"one of {', '.join(typed)}", shorten(kind))
         return typed.get(kind) if kind is not None else None
-    present = [name for name in bare if item.get(name) is not None]
+    present = [name for name in bare if item.get(name) is not None] or [name for name in bare if name in item]
     if len(present) == 1:
         return bare[present[0]]
     if present:

@@ -37,15 +37,11 @@ def read_input(reading: Reading, value: Any) -> AgentInput:
     """Decode the value of `input`. The result is complete only if `reading` has no problems."""
     known = len(reading.problems)
     agent_input = _read_any(reading, value)
-    if len(reading.problems) == known and not any(_says_something(message) for message in agent_input.messages):
+    if len(reading.problems) == known and all(message.is_blank for message in agent_input.messages):
         reading.problems.add(
             "input", "The input is empty: it holds neither text nor other content", "content", "blank text"
         )
     return agent_input
-
-
-def _says_something(message: Message) -> bool:
-    return any(not isinstance(block, Text) or block.text.strip() for block in message.content)
 
 
 def _read_any(reading: Reading, value: Any) -> AgentInput:

@@ -94,6 +94,11 @@ def from_path(kind: MediaKind, path: str) -> str | None:
     return normalise(kind, ending) if dot and "/" not in ending else None
 
 
+def is_text(document: str) -> bool:
+    """Return True if a document of this format is a text, which may be sent as one."""
+    return FORMATS["document"][document].startswith("text/")
+
+
 def contradicts(kind: MediaKind, fmt: str, mime: str) -> bool:
     """Return True if the MIME type of a `data:` URL is that of another format of this kind than `fmt`."""
     other = normalise(kind, mime)

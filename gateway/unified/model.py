@@ -10,6 +10,7 @@ request is serialised.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Literal
@@ -132,6 +133,11 @@ class Message:
     content: tuple[ContentBlock, ...]
     at: str
 
+    @property
+    def is_blank(self) -> bool:
+        """True if the message holds nothing but blank text."""
+        return all(isinstance(block, Text) and not block.text.strip() for block in self.content)
+
 
 @dataclass(frozen=True, slots=True)
 class AgentInput:
@@ -139,3 +145,10 @@ class AgentInput:
 
     type: InputType
     messages: tuple[Message, ...]
+
+    @property
+    def media(self) -> Iterator[Media]:
+        """All media in order, those of tool results too."""
+        blocks = (block for message in self.messages for block in message.content)
+        parts = (part for block in blocks for part in (block.content if isinstance(block, ToolResult) else (block,)))
+        return (part for part in parts if isinstance(part, Media))

@@ -11,6 +11,7 @@ from typing import Any
 from gateway.errors import BodyTooLarge, InvalidInput
 from gateway.unified.budget import Budget
 from gateway.unified.decode import read_input
+from gateway.unified.formats import is_text
 from gateway.unified.jsontext import check, parse
 from gateway.unified.lenient import may_have_input
 from gateway.unified.model import AgentInput
@@ -46,8 +47,13 @@ class ExecuteRequest:
 
     @property
     def is_small(self) -> bool:
-        """True if the request can be planned on the event loop without a noticeable delay for other clients."""
-        return self.extracted.is_small and self.placeholders <= _FEW_PLACEHOLDERS
+        """True if the request can be planned on the event loop without a noticeable delay for other clients.
+
+        The length of a document's text is not known before it is planned.
+        """
+        media = self.input.media if self.input is not None else ()
+        has_text = any(medium.kind == "document" and is_text(medium.format) for medium in media)
+        return self.extracted.is_small and self.placeholders <= _FEW_PLACEHOLDERS and not has_text
 
     @property
     def has_question(self) -> bool:

@@ -22,6 +22,7 @@ from gateway.unified.validate import Fields, Reading, json_type, shorten
 _TYPE_EXPECTED = '"base64" or "url"'
 _FORMAT_NAMES = ("format", "media_type", "mime_type", "mimeType")
 _URL_START = re.compile(rb"(https?|s3|gs)://", re.IGNORECASE)
+_AS_URL = 'To send a URL, use a block with "source": {"type": "url", "format": …, "data": <URL>}.'
 _FORMAT_FROM_URL = 'a URL whose path ends in a known file extension, or {"type": "url", "format": …, "data": <URL>}'
 
 
@@ -201,7 +202,7 @@ def _base64(holder: Fields, name: str) -> tuple[Base64 | None, str]:
         # In a string without escapes, the only possible white space is a space.
         content = clean(content, b" ") if is_lifted and written not in extracted.escaped else clean(content)
     except ValueError as error:
-        help = 'To send a URL, set "type" to "url".' if _URL_START.match(bytes(data[:8])) else ""
+        help = _AS_URL if _URL_START.match(bytes(data[:8])) else ""
         holder.problem(name, f"Not base64: {error}", expected, f"string of {len(data)} bytes", help)
         return None, mime or ""
     return Base64(content, written if is_lifted else extracted.new_token()), mime or ""
@@ -232,11 +233,11 @@ def _format_of_url(kind: MediaKind, holder: Fields, name: str, url: str) -> str 
 
 
 def _start(reading: Reading, written: str) -> str:
-    """Return the first five characters of a string."""
+    """Return the first five characters of a string, after white space."""
     if written not in reading.extracted.blobs:
-        return written[:5]
+        return written.lstrip()[:5]
     try:
-        return bytes(reading.extracted.data(written)[:5]).decode("latin-1")
+        return bytes(reading.extracted.data(written)[:100]).decode("latin-1").lstrip()[:5]
     except Unreadable:
         return ""
 

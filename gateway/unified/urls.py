@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from gateway.unified.validate import Fields, shorten
 
 SCHEMES = ("http", "https", "s3", "gs")
+_AS_DATA = 'To send inline data, use a block with "source": {"type": "base64", "format": …, "data": <base64>}.'
 EXPECTED = "an http, https, s3 or gs URL"
 _FORBIDDEN = re.compile(r"[\x00-\x20\x7f]")
 _ACCOUNT = re.compile(r"[0-9]{12}")
@@ -22,7 +23,7 @@ def read_url(holder: Fields, name: str, schemes: tuple[str, ...]) -> str | None:
     fault = _fault(url, schemes)
     if not fault:
         return url
-    help = 'To send inline data, set "type" to "base64".' if url[:5].lower() == "data:" else ""
+    help = _AS_DATA if url.lstrip()[:5].lower() == "data:" else ""
     # The query of a pre-signed URL is a secret.
     shown = f"data: URL of {len(url)} characters" if help else shorten(url.partition("?")[0])
     holder.problem(name, f"Not a URL the gateway can pass on: {fault}", expected, shown, help)

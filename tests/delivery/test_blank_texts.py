@@ -45,3 +45,15 @@ def test_a_turn_without_text_gets_a_neutral_one(version: str, name: str, input: 
     last = first_call(profile, plan.parameters, RuntimeValues())["messages"][-1]["content"]
     assert [next(iter(part)) for part in last][-1] == "text"
     assert all(part["text"].strip() for part in last if "text" in part)
+
+
+def test_a_blank_turn_is_left_out_for_an_unknown_provider_as_well() -> None:
+    blank = [turn("user", "Ahem?"), turn("user", " "), turn("assistant", "Yes?"), turn("user", "What is on the shelf?")]
+    sent = cluster_of("2.19.0").send("cflow-c", {"input": blank})
+    assert sent.rewritten is not None
+    plan = sent.rewritten.plan
+    assert [(notice.code, notice.place) for notice in plan.notices] == [
+        ("BLANK_TEXT_DROPPED", "input[1].content"),
+        ("HISTORY_FLATTENED", ""),
+    ]
+    assert plan.parameters["chat_history"] == "Human:Ahem?\nAssistant:Yes?\n"

@@ -1,4 +1,4 @@
-"""Conversations that end with the assistant or a tool's result: the agent's prompt is around what the user asked."""
+"""How a conversation ends: the agent's prompt is around what the user asked last."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.delivery.cases import CASES
+from tests.delivery.cases import CASES, turn
 from tests.delivery.simulated_cluster import FLOW_PROMPT, cluster_of
 
 PREFILL, RESULT_LAST = CASES["ends with assistant"], CASES["tool result last"]
@@ -30,6 +30,14 @@ def test_the_prompt_is_around_the_users_last_text(version: str, agent: str) -> N
     assert (asked["role"], answer["role"]) == ("user", "assistant")
     assert asked["content"] in (ASKED, [{"type": "text", "text": ASKED}])
     assert answer["content"] == [{"type": "text", "text": "Three books."}]
+
+
+@pytest.mark.parametrize(("version", "agent"), [("2.19.0", "flow-a"), ("3.4.0", "flow-bedrock_tutorial")])
+def test_the_last_text_may_be_that_of_an_unknown_role(version: str, agent: str) -> None:
+    body = {"input": [turn("user", "Read this."), turn("reviewer", "Is it right?")]}
+    (asked,) = received(version, agent, body)
+    prompt = FLOW_PROMPT.replace("${parameters.question}", "[reviewer]: Is it right?")
+    assert asked["content"] == [{"text": "Read this."}, {"text": prompt}]
 
 
 @pytest.mark.parametrize(("version", "agent"), [("2.19.0", "cflow-b"), ("3.4.0", "fc-openai_tutorial")])

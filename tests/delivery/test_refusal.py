@@ -306,6 +306,21 @@ def test_a_conversation_without_a_question_for_the_agents_prompt() -> None:
     assert error.problems == (Problem(f"input[{last}]", reason, "a user turn", role, "QUESTION_MISSING", help),)
 
 
+@pytest.mark.parametrize(
+    ("input", "place"),
+    [
+        ([turn("system", "Be brief.")], "input[0]"),
+        ([turn("user", "a"), turn("assistant", "b"), turn("system", "Be brief.")], "input[1]"),
+        ([turn("user", "a"), turn("assistant", "b"), turn("user", " ")], "input[1]"),
+    ],
+    ids=["system text alone", "system text last", "blank text last"],
+)
+def test_neither_system_text_nor_blank_text_is_a_question(input: list[Any], place: str) -> None:
+    error = cluster_of(NEW).send("conv-openai_tutorial", {"input": input}).error
+    assert isinstance(error, UndeliverableContent)
+    assert [(problem.place, problem.code) for problem in error.problems] == [(place, "QUESTION_MISSING")]
+
+
 def test_an_operator_may_have_media_described() -> None:
     cluster = cluster_of(OLD)
     sent = cluster.send("flow-d", {"input": [text("What is this?"), IMAGE]}, policy=Policy(describe=True))

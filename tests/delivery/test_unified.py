@@ -160,6 +160,8 @@ def test_a_system_prompt_that_was_registered_or_sent_stays_before_it() -> None:
     assert sent(profile, [SYSTEM, GO])["parameters"]["system_prompt"] == "You keep the library.\n\nSpeak French."
     body = sent(profile, [SYSTEM, GO], system_prompt="Say little.")
     assert body["parameters"]["system_prompt"] == "Say little.\n\nSpeak French."
+    body = sent(profile, [SYSTEM, GO], system_prompt={"brief": True})
+    assert body["parameters"]["system_prompt"] == '{"brief":true}\n\nSpeak French.'
 
 
 @pytest.mark.parametrize("hostile", ["$ ${parameters.question} $${parameters.x}", '{"a": 1}', "['x']"])

@@ -68,6 +68,7 @@ LARGE = {
     "many escapes": b'{"input":"' + rb"a\n" * 40_000 + b'"}',
     "many values": b'{"input":"a","parameters":{"a":[' + b"1," * 600 + b"1]}}",
 }
+DOCUMENT = b'{"type":"document","source":{"type":"base64","format":"%s","data":"' + b"YWJj" * 2000 + b'"}}'
 
 
 @pytest.mark.parametrize("body", LARGE.values(), ids=LARGE)
@@ -77,6 +78,15 @@ async def test_large_bodies_are_read_and_planned_off_the_loop(client: Client, mo
     packed = gzip.compress(body)
     assert (await execute(client, packed, **{"Content-Encoding": "gzip"}))[0] == 200
     assert moved[-2:] == ["read_execute", "rewrite"]
+
+
+@pytest.mark.parametrize(("format", "expected"), [(b"txt", ["rewrite"]), (b"pdf", [])])
+async def test_documents_that_may_be_sent_as_text_are_planned_off_the_loop(
+    client: Client, moved: list[str], format: bytes, expected: list[str]
+) -> None:
+    body = b'{"input":[{"text":"Sum up."},%s]}' % (DOCUMENT % format)
+    assert (await execute(client, body))[0] == 200
+    assert moved == expected
 
 
 async def test_the_plan_for_a_large_image_is_made_on_the_loop(client: Client, moved: list[str]) -> None:

@@ -43,7 +43,7 @@ def test_the_whole_answer_for_a_provider(rewrite: Any) -> None:
         "content": [{"text": "what is this?"}, {"image": {"format": "png", "source": {"bytes": PNG}}}],
     }
     messages = shown["request"]["parameters"].pop("messages")
-    assert json.loads(messages) == [message]
+    assert json.loads(messages) == [{"role": "user", "content": [{"text": "Be kind."}, *message["content"]]}]
     notices = shown.pop("notices")
     assert [set(notice) for notice in notices] == [{"code", "place", "reason"}] * len(notices)
     assert "NOT_PROVED" in [notice["code"] for notice in notices]

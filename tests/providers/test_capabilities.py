@@ -144,3 +144,11 @@ def test_a_refusal_in_full() -> None:
         "code": "MEDIA_SOURCE_UNSUPPORTED",
         "help": "Send the image as base64 data or an s3:// URL.",
     }
+
+
+def test_the_query_of_a_refused_url_is_not_repeated() -> None:
+    source = {"type": "url", "format": "png", "data": "s3://Not_A_Bucket/a.png?signature=secret"}
+    with pytest.raises(Inexpressible) as refusal:
+        BedrockConverse().map(parse([{"text": "look"}, {"type": "image", "source": source}]), MappingOptions())
+    (problem,) = refusal.value.problems
+    assert (problem.code, problem.received) == ("MEDIA_URL_UNSUPPORTED", "s3://Not_A_Bucket/a.png")

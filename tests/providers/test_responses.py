@@ -104,6 +104,19 @@ CASES = {
         gemini({"text": "a"}, promptTokenCount=3, toolUsePromptTokenCount=2, candidatesTokenCount=4),
         LlmResponse("a", (), Usage(5, 4)),
     ),
+    "gemini out of tokens while it thinks": (
+        GEMINI,
+        {
+            "candidates": [{"content": {"role": "model"}, "finishReason": "MAX_TOKENS"}],
+            "usageMetadata": {"promptTokenCount": 3, "thoughtsTokenCount": 9},
+        },
+        LlmResponse("", (), Usage(3, 9), "max_tokens"),
+    ),
+    "gemini filtered": (
+        GEMINI,
+        {"candidates": [{"finishReason": "SAFETY"}], "usageMetadata": {"promptTokenCount": 3}},
+        LlmResponse("", (), Usage(3, 0), "content_filtered"),
+    ),
     "anthropic error": (ANTHROPIC, {"type": "error", "error": {"type": "overloaded_error"}}, None),
     "gemini blocked": (GEMINI, {"promptFeedback": {"blockReason": "SAFETY"}}, None),
     "bedrock error": (BEDROCK, {"message": "Too many requests"}, None),

@@ -40,19 +40,19 @@ FAILED = [
 ]
 
 
-def mapped(provider: Any, agent_input: AgentInput) -> list[dict[str, Any]]:
+def mapped(provider: Any, agent_input: AgentInput, *others: tuple[str, str]) -> list[dict[str, Any]]:
     request = provider.map(agent_input, MappingOptions())
-    assert [(notice.place, notice.code) for notice in request.notices] == NOTICES
+    assert [(notice.place, notice.code) for notice in request.notices] == [*NOTICES, *others]
     messages: list[dict[str, Any]] = request.messages
     return messages
 
 
 def test_gemini() -> None:
-    calls, results = mapped(Gemini(), BY_NAME)[1:]
+    calls, results = mapped(Gemini(), BY_NAME, ("input[2].content[0]", "BLOCKS_REORDERED"))[1:]
     assert [part["functionCall"]["id"] for part in calls["parts"]] == ["call_1", "call_2"]
-    assert [(p["functionResponse"]["id"], p["functionResponse"]["name"]) for p in results["parts"]] == [
-        ("call_2", "snow"),
-        ("call_1", "rain"),
+    assert [(p["functionResponse"]["id"], p["functionResponse"]["response"]) for p in results["parts"]] == [
+        ("call_1", {"output": "r"}),
+        ("call_2", {"output": "s"}),
     ]
     assert [part["functionResponse"]["id"] for part in mapped(Gemini(), IN_ORDER)[2]["parts"]] == ["call_1", "call_2"]
 
@@ -89,7 +89,11 @@ def test_an_id_made_up_is_nobody_elses() -> None:
     agent_input = conversation(GO, ("assistant", calls), ("tool", (result("s", id="call_1"), result("r"))))
     _, sent, results = Gemini().map(agent_input, MappingOptions()).messages
     assert [part["functionCall"]["id"] for part in sent["parts"]] == ["call_1-2", "call_1"]
-    assert [part["functionResponse"]["id"] for part in results["parts"]] == ["call_1", "call_1-2"]
+    answers = [part["functionResponse"] for part in results["parts"]]
+    assert [(answer["id"], answer["response"]) for answer in answers] == [
+        ("call_1-2", {"output": "r"}),
+        ("call_1", {"output": "s"}),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -103,3 +107,16 @@ def test_a_result_of_another_name_or_given_twice_is_refused(provider: Any) -> No
         with pytest.raises(Inexpressible) as refusal:
             provider.map(conversation(GO, ("assistant", CALLS), ("tool", results)), MappingOptions())
         assert [problem.code for problem in refusal.value.problems] == problems
+
+
+@pytest.mark.parametrize(
+    "provider", [BedrockConverse(), OpenAIChat(), Gemini(), AnthropicMessages()], ids=lambda p: p.name
+)
+def test_long_ids_are_cut_where_problems_show_them(provider: Any) -> None:
+    """Each unmatched result names several open calls, so whole ids would add up to many times the request."""
+    calls = tuple(ToolUse(f"{n}" + "x" * 10_000, "rain", {}, f"input[1].content[{n}]") for n in range(5))
+    results = tuple(result("r", id="y" * 10_000) for _ in range(5))
+    with pytest.raises(Inexpressible) as refusal:
+        provider.map(conversation(GO, ("assistant", calls), ("tool", results)), MappingOptions())
+    assert len(refusal.value.problems) == 10
+    assert all(len(problem.expected + problem.received) < 1000 for problem in refusal.value.problems)

@@ -102,6 +102,8 @@ MEDIA: dict[str, tuple[dict[str, Any], str, str, Any, str | None]] = {
     "openai image_url, data": (
         {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PIXEL}", "detail": "auto"}},
         "image", "png", INLINE, None),
+    "openai image_url, data after white space": (
+        {"type": "image_url", "image_url": f"\n data:image/png;base64,{PIXEL}"}, "image", "png", INLINE, None),
     "openai image_url, https": (
         {"type": "image_url", "image_url": {"url": HTTPS.url}}, "image", "png", HTTPS, None),
     "openai image_url, string": ({"type": "image_url", "image_url": HTTPS.url}, "image", "png", HTTPS, None),

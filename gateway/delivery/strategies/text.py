@@ -16,6 +16,7 @@ from gateway.delivery.target import Question, TargetTurns, Turn, parts_of, text_
 from gateway.delivery.trees import locate, replace_texts
 from gateway.mlcommons.runtime_values import RuntimeValues
 from gateway.notices import Notice
+from gateway.providers.base import Provider
 
 FLAT = f"{MARK}history"
 FLATTENED = Notice("HISTORY_FLATTENED", "earlier turns arrive as text in the agent's chat_history")
@@ -65,7 +66,7 @@ def text(call: CallModel, target: TargetTurns) -> Iterator[Candidate]:
 
 def flattened(call: CallModel, target: TargetTurns) -> Iterator[Candidate]:
     """Deliver text only: parts joined by newlines, and earlier turns as `chat_history` in the agent's prompt."""
-    turns = [_texts(target, turn) for turn in target.turns]
+    turns = [texts_of(target.provider, turn) for turn in target.turns]
     if (
         not _takes_question(call)
         or not turns
@@ -74,10 +75,7 @@ def flattened(call: CallModel, target: TargetTurns) -> Iterator[Candidate]:
     ):
         return
     last = turns[-1] or []
-    joined = last[0] if len(last) == 1 else "\n".join(part.strip() for part in last)
-    notices: tuple[Notice, ...] = ()
-    if len(last) > 1:
-        notices = (Notice("TEXT_JOINED", "the last turn's text blocks arrive as one, joined by newlines"),)
+    joined, notices = join_texts(last)
     if len(turns) == 1:
         yield from plain(call, joined, target.question, notices)
         return
@@ -98,9 +96,17 @@ def flattened(call: CallModel, target: TargetTurns) -> Iterator[Candidate]:
             yield Candidate("text", merge(parameters, in_history_parameter), expected, notices)
 
 
+def join_texts(texts: list[str]) -> tuple[str, tuple[Notice, ...]]:
+    """Return the texts of a turn as one, and a notice if there are several."""
+    if len(texts) == 1:
+        return texts[0], ()
+    notice = Notice("TEXT_JOINED", "the last turn's text blocks arrive as one, joined by newlines")
+    return "\n".join(text.strip() for text in texts), (notice,)
+
+
 def flat_history(target: TargetTurns, turns: list[Turn]) -> str | None:
     """Return earlier turns as the agent's `chat_history`; None if they are not all texts."""
-    texts = [_texts(target, turn) for turn in turns]
+    texts = [texts_of(target.provider, turn) for turn in turns]
     if any(text is None for text in texts):
         return None
     roles = [target.provider.role_of(turn) for turn in turns]
@@ -133,13 +139,13 @@ def chat_history(turns: list[tuple[str, str]]) -> str:
     return "\n".join(f"{names.get(role, role)}:{text}" for role, text in turns) + "\n"
 
 
-def _texts(target: TargetTurns, turn: Turn) -> list[str] | None:
+def texts_of(provider: Provider, turn: Turn) -> list[str] | None:
     """Return the texts of a user or assistant turn that has only text; None for any other turn."""
-    if target.provider.role_of(turn) not in ("user", "assistant"):
+    if provider.role_of(turn) not in ("user", "assistant"):
         return None
-    if set(turn) - {"role", target.provider.content_field}:
+    if set(turn) - {"role", provider.content_field}:
         return None
-    texts = [text_of(target.provider, part) for part in parts_of(target.provider, turn)]
+    texts = [text_of(provider, part) for part in parts_of(provider, turn)]
     return [text for text in texts if text is not None] if texts and None not in texts else None
 
 
