@@ -25,6 +25,7 @@ from gateway.memory.management import (
     stored_as_json,
 )
 from gateway.memory.model import Session
+from gateway.memory.reading import read_range
 from gateway.memory.rest_handler import store_errors
 from gateway.memory.store import SessionNotFound, Store, StoreError, UnknownPosition
 from gateway.memory.strands_export import zip_session
@@ -60,15 +61,16 @@ class MemoryPages:
         return json_page(200, session_as_json(await self._session(request)))
 
     async def _messages(self, request: web.Request) -> web.Response:
-        """Answer with the messages from seq `start` on, and the `next` start if there are more."""
+        """Answer with the messages from seq `start` on, up to 16 MiB, and the `next` start if there are more."""
         start, limit = read_number(request.query, "start") or 0, read_limit(request.query)
         session = await self._session(request)
+        following = min(start + limit, session.messages)
         with _errors():
-            page = await self._store().load(session.key, before=start + limit, limit=limit)
-        shown = [stored_as_json(stored) for stored in page.messages if stored.seq >= start]
-        following = start + limit
+            found = await read_range(self._store(), session.key, start, following) if start < following else []
+        if found:
+            following = found[-1].seq + 1
         more = {"next": following} if following < session.messages else {}
-        return json_page(200, {"messages": shown, **more})
+        return json_page(200, {"messages": [stored_as_json(stored) for stored in found], **more})
 
     async def _export(self, request: web.Request) -> web.StreamResponse:
         kind = request.query.get("format", "jsonl")

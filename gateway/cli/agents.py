@@ -16,7 +16,7 @@ from rich.progress import Progress as Bar
 from gateway.agents.rules import Rule
 from gateway.cli.cluster import cluster_options
 from gateway.cli.command import FILE, Command
-from gateway.cli.output import fail, print_json, to_json
+from gateway.cli.output import PlainConsole, fail, print_json, to_json
 from gateway.config.load import ConfigError
 from gateway.execute.build import check_rules
 from gateway.migrate.agents_table import show
@@ -88,13 +88,13 @@ def command(
         info, found = _found(connected, agents, types)
         report = as_json(info, found, required)
         if out:
-            out.write_text(to_json(report))
+            out.write_text(to_json(report), "utf-8")
     except (ClusterError, ConfigError, OSError) as error:
         return fail("agents", 2, str(error))
     if json_ or not sys.stdout.isatty():
         print_json(report)
     else:
-        show(Console(highlight=False), info, found, required, verbose)
+        show(PlainConsole(), info, found, required, verbose)
     if missing(found, required):
         return 1
     return 3 if report["summary"]["unreadable"] and not required else 0
@@ -110,7 +110,8 @@ def _found(cluster: Connected, given: Sequence[str], types: Sequence[str]) -> tu
     found = assess(scanned, options, rules, settings.agents.aliases)
     info = ClusterInfo(cluster.name, cluster.url, cluster.version, scanned.unified_api, scanned.notes)
     # An agent that can't be read may be of any type: never leave it out.
-    return info, [one for one in found if not types or one.agent.type in types or not one.agent.type]
+    wanted = {type_.lower() for type_ in types}
+    return info, [one for one in found if not wanted or one.agent.type in wanted or not one.agent.type]
 
 
 @contextmanager

@@ -7,12 +7,11 @@ import sys
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from gateway.cli.cluster import cluster_options
 from gateway.cli.command import Command
-from gateway.cli.output import fail, print_json
+from gateway.cli.output import PlainConsole, fail, print_json
 from gateway.migrate.cleanup import OLD, Leftover, leftovers, remove
 from gateway.migrate.connection import ClusterError, ClusterOptions, connect
 from gateway.migrate.search import words
@@ -48,18 +47,26 @@ def command(cluster: ClusterOptions, apply: bool, older_than: float, as_json: bo
 
     With --apply, remove them. Only what bears the gateway's tag is listed or removed.
     """
+    removed: list[Leftover] = []
     try:
         connected = connect(cluster)
         found = leftovers(connected, older_than)
         if apply:
-            found = list(remove(connected, found, older_than))
+            removed.extend(remove(connected, found, older_than))  # has those before an error, too
+            found = removed
     except ClusterError as error:
+        if removed:
+            _print(removed, apply, as_json)
         return fail("cleanup", 2, str(error))
-    if as_json or not sys.stdout.isatty():
-        print_json(_report(found, apply))
-    else:
-        _show(found, apply)
+    _print(found, apply, as_json)
     return 1 if any(one.outcome == "failed" for one in found) else 0
+
+
+def _print(found: list[Leftover], applied: bool, as_json: bool) -> None:
+    if as_json or not sys.stdout.isatty():
+        print_json(_report(found, applied))
+    else:
+        _show(found, applied)
 
 
 def _report(found: list[Leftover], applied: bool) -> dict[str, Any]:
@@ -67,7 +74,7 @@ def _report(found: list[Leftover], applied: bool) -> dict[str, Any]:
 
 
 def _show(found: list[Leftover], applied: bool) -> None:
-    console = Console(highlight=False, markup=False)
+    console = PlainConsole()
     if not found:
         console.print("Nothing to remove.")
         return

@@ -29,7 +29,7 @@ _PORT = 9209
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 @click.option(
     "--port",
-    type=int,
+    type=click.IntRange(0, 65536 - len(CONNECTORS)),
     metavar="N",
     help=f"Port of the first gateway; the others use the next ports. 0: free ports (default: {_PORT}; 0 with --once).",
 )

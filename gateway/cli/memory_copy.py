@@ -88,7 +88,7 @@ async def _copy_all(source: Store, target: Store, wanted: OwnerFilter) -> Summar
     found = [session async for session in select_sessions(source, wanted)]
     summary = Summary()
     with bar("copying sessions", len(found)) as done:
-        for session in reversed(found):
+        for session in sorted(found, key=lambda session: session.updated):
             try:
                 summary.add(await copy_session(source, target, session))
             except StoreError as error:

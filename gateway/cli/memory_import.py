@@ -6,14 +6,13 @@ import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from gateway.cli.cluster import cluster_options
 from gateway.cli.command import Command
 from gateway.cli.memory_copy import Summary
 from gateway.cli.memory_store import bar, json_option, opened, run_reporting
-from gateway.cli.output import fail
+from gateway.cli.output import PlainConsole, fail
 from gateway.config.schema import Settings
 from gateway.memory.copying import append_missing
 from gateway.memory.model import Message, Metadata, Owner, SessionKey, Turn
@@ -127,4 +126,4 @@ def _show(new_ids: dict[str, str]) -> None:
     table = Table("conversation", "session", pad_edge=False)
     for old, new in new_ids.items():
         table.add_row(old, new)
-    Console(highlight=False, markup=False).print(table)
+    PlainConsole().print(table)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager, nullcontext
@@ -10,13 +9,12 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import click
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from gateway.cli.command import FILE, Command
 from gateway.cli.memory_store import bar, config_option, json_option, owner_options, run_on_store
-from gateway.cli.output import print_json
+from gateway.cli.output import PlainConsole, print_json
 from gateway.memory.management import (
     OwnerFilter,
     export_lines,
@@ -217,7 +215,7 @@ def unpin(config: Path | None, ids: tuple[str, ...], wanted: OwnerFilter) -> int
 
 
 def _show_list(found: list[Session]) -> None:
-    console = Console(highlight=False, markup=False)
+    console = PlainConsole()
     if not found:
         console.print("There are no sessions.")
         return
@@ -226,28 +224,20 @@ def _show_list(found: list[Session]) -> None:
         shown = session_as_json(session)
         pinned = "yes" if session.pinned else ""
         table.add_row(
-            *(_printable(shown[name]) for name in ("id", "agent_id", "tenant", "caller", "turns", "updated")), pinned
+            *(str(shown[name]) for name in ("id", "agent_id", "tenant", "caller", "turns", "updated")), pinned
         )
     console.print(table)
 
 
 async def _show_session(session: Session, messages: AsyncIterator[StoredMessage]) -> None:
-    console = Console(highlight=False, markup=False)
+    console = PlainConsole()
     for name, value in session_as_json(session).items():
-        console.print(f"{name:10}{_printable(value)}")
+        console.print(f"{name:10}{value}")
     async for stored in messages:
         failed = " (the run failed)" if stored.message.metadata.failed else ""
         console.print(Text(f"\n{stored.turn}. {stored.message.role}{failed}", style="bold"))
         for block in stored.message.content:
-            console.print(_printable(_shortened(block)))
-
-
-def _printable(value: Any) -> str:
-    """Return a value as text whose control characters, which could steer the terminal, are replaced."""
-    return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", str(value))
-
-
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+            console.print(_shortened(block))
 
 
 def _shortened(block: dict[str, Any]) -> str:

@@ -75,6 +75,8 @@ def run_reporting(
     """Run `work` with the settings, given or in a file. Report its error, and return the exit code."""
     try:
         return asyncio.run(work(config if isinstance(config, Settings) else load(config)))
+    except BrokenPipeError:
+        raise  # click ends the command
     except (SessionNotFound, AmbiguousSession) as error:
         return fail(command, 1, str(error))
     except (ConfigError, StoreError, OSError) as error:

@@ -37,6 +37,7 @@ from gateway.migrate.promote import (
     alias_rule,
     is_any_promoted,
     is_promoted,
+    model_of,
     promotion,
     undo_calls,
     with_url,
@@ -132,8 +133,12 @@ def _run(cluster: Connected, options: _Options) -> int:
             read_credential(options.credential_file) if options.credential_file else ask_credential(found.credential)
         )
         new = made = _register(cluster, found, credential)
-    model = _finish(cluster, found, new, made, options.probe)
-    _report(found, new, model, options.json, bool(made))
+    try:
+        agent = _get(cluster, "agents", new)
+    except ClusterError as error:
+        raise ClusterError(f"{error}; {new} is registered, but not checked: run this again") from None
+    _finish(cluster, found, new, agent, bool(made), options.probe)
+    _report(found, new, agent, options.json, bool(made))
     return 0
 
 
@@ -186,21 +191,20 @@ def _register(cluster: Connected, found: Promotion, credential: Mapping[str, str
         raise ClusterError(f"{error}; {again}") from None
     if status != 200 or not isinstance(answer.get("agent_id"), str):
         reason = answer_of(status, answer)
-        for secret in credential.values():
+        for secret in filter(None, credential.values()):
             reason = reason.replace(secret, "***")
         raise NotPromoted(Obstacle.REGISTRATION_REFUSED, reason)
     agent_id: str = answer["agent_id"]
     return agent_id
 
 
-def _finish(cluster: Connected, found: Promotion, new: str, made: str, probe: str) -> str:
-    """Set the URL of the new agent's model, probe it, and return the model's id.
+def _finish(cluster: Connected, found: Promotion, new: str, agent: Mapping[str, Any], made: bool, probe: str) -> None:
+    """Set the URL of the new agent's model, and probe it.
 
-    made: the id of the agent that this run registered, or "". It is removed if something fails.
+    agent: the new agent's document. made: this run registered it; it is removed if something fails.
     """
-    model = ""
+    model = model_of(agent)
     try:
-        model = str((_get(cluster, "agents", new).get("llm") or {}).get("model_id") or "")
         document = _get(cluster, "models", model)
         if found.url and any(action["url"] != found.url for action in document["connector"]["actions"]):
             _require(cluster, Call("PUT", document_path("models", model), with_url(document, found.url)))
@@ -209,10 +213,9 @@ def _finish(cluster: Connected, found: Promotion, new: str, made: str, probe: st
             _require(cluster, Call("POST", document_path("agents", new, "/_execute"), {"input": QUESTION}))
     except ClusterError as error:
         if made:
-            _remove(cluster, undo_calls(made, model), error)
+            _remove(cluster, undo_calls(new, agent), error)
             raise _Failed(str(error)) from None
         raise
-    return model
 
 
 def _get(cluster: Connected, kind: str, id_: str) -> dict[str, Any]:
@@ -228,9 +231,9 @@ def _require(cluster: Connected, call: Call) -> dict[str, Any]:
 
 def _remove(cluster: Connected, calls: tuple[Call, ...], cause: ClusterError) -> None:
     """Send the calls of `undo_calls`. A model that was just used is deployed, and undeploying takes a while."""
-    agent, undeploy, model = calls
+    *agents, undeploy, model = calls
     end = time.monotonic() + _PATIENCE
-    error = _send(cluster, agent)
+    error = next(filter(None, (_send(cluster, agent) for agent in agents)), "")
     while not error:
         _send(cluster, undeploy)
         error = _send(cluster, model)
@@ -239,7 +242,7 @@ def _remove(cluster: Connected, calls: tuple[Call, ...], cause: ClusterError) ->
         if time.monotonic() < end:
             error = ""
             time.sleep(_PAUSE)
-    left = [undeploy, model] if _is_gone(cluster, agent) else [agent, undeploy, model]
+    left = [*(agent for agent in agents if not _is_gone(cluster, agent)), undeploy, model]
     raise _Left(f"{cause}; this could not be undone: {error}", left)
 
 
@@ -260,8 +263,8 @@ def _send(cluster: Connected, call: Call) -> str:
     return "" if status in (200, 404) else answer_of(status, answer)
 
 
-def _report(found: Promotion, new: str, model: str, as_json: bool, made: bool) -> None:
-    back = undo_calls(new, model)
+def _report(found: Promotion, new: str, agent: Mapping[str, Any], as_json: bool, made: bool) -> None:
+    back, model = undo_calls(new, agent), model_of(agent)
     rule = alias_rule(found.agent_id, new)
     if as_json:
         report = {

@@ -21,7 +21,7 @@ from rich.text import Text
 
 from gateway.cli.command import FILE, URL, Command
 from gateway.cli.memory_store import bar
-from gateway.cli.output import fail, print_json
+from gateway.cli.output import PlainConsole, fail, print_json
 from gateway.inspector.compare import IGNORED
 from gateway.inspector.har_reader import InvalidHar, read_har
 from gateway.inspector.repeatable import repeatable
@@ -138,7 +138,7 @@ def _median(values: list[float]) -> float:
 
 
 def _show(results: Sequence[Result], compare: bool, dry_run: bool) -> None:
-    console = Console(highlight=False, markup=False)
+    console = PlainConsole()
     if dry_run:
         for one in results:
             console.print(Text(f"{one.method} {one.target}", "dim" if one.skipped else ""))

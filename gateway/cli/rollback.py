@@ -9,10 +9,11 @@ import click
 
 from gateway.cli.cluster import cluster_options, gateway_option
 from gateway.cli.command import FILE, Command
-from gateway.cli.output import fail
+from gateway.cli.output import fail, print_progress
+from gateway.cli.upgrade_run import interrupted_by_signals
 from gateway.config.load import ConfigError
 from gateway.migrate.backup import BackupError, Journal, lock_directory
-from gateway.migrate.connection import ClusterError, ClusterOptions, connect
+from gateway.migrate.connection import ClusterError, ClusterOptions, Connected, connect
 from gateway.migrate.display import request_line
 from gateway.migrate.gateways import tell
 from gateway.migrate.rollback import UndoFailed, roll_back
@@ -33,30 +34,53 @@ mlc-gateway rollback -c config/gateway.yaml --force mlc-backups/*.json
 def command(cluster: ClusterOptions, files: tuple[Path, ...], force: bool, gateways: tuple[str, ...]) -> int:
     """Undo upgrades from their backup files, finished or not.
 
-    It is safe to run this twice.
+    It is safe to run this twice. An upgrade that can't be undone does not keep those of other models from being undone.
     """
     try:
         journals = sorted(map(Journal.load, files), key=lambda journal: journal.record.created, reverse=True)
         connected = connect(cluster)
-
-        def tell_gateways() -> None:
-            for line in tell(gateways, connected.settings):
-                _print(line)
-
+        stuck: set[str] = set()
         for journal in journals:
-            with lock_directory(journal.path.parent):
-                left = roll_back(connected, journal, _print, force, changed=tell_gateways)
-            _print(f"{journal.path}: {journal.record.key} is {'undone' if left else 'as it was before'}")
-            for line in left:
-                _print(f"  but {line}")
-    except UndoFailed as error:
-        calls = "".join(f"\n  {request_line(call)}" for call in error.calls)
-        return fail("rollback", 4, f"{error}\nNot undone (--force undoes them, and overwrites others' changes):{calls}")
+            if not stuck.isdisjoint(journal.record.models):
+                _complain(f"{journal.path}: left as it is, as a later upgrade of the same models is not undone")
+                continue
+            with interrupted_by_signals():
+                undone = _undo(connected, journal.path, force, gateways)
+            if not undone:
+                stuck.update(journal.record.models)
     except (ClusterError, ConfigError, BackupError, OSError) as error:
         return fail("rollback", 2, str(error))
-    return 0
+    return 4 if stuck else 0
+
+
+def _undo(cluster: Connected, path: Path, force: bool, gateways: tuple[str, ...]) -> bool:
+    """Undo the upgrade of a backup file, and print what became of it. Return False if it could not be undone.
+
+    Raises:
+        BackupError: the file can't be read, or another run uses its directory.
+    """
+
+    def tell_gateways() -> None:
+        for line in tell(gateways, cluster.settings):
+            _print(line)
+
+    with lock_directory(path.parent):
+        journal = Journal.load(path)  # again: until the lock was taken, another run may have changed it
+        try:
+            left = roll_back(cluster, journal, _print, force, changed=tell_gateways)
+        except UndoFailed as error:
+            calls = "".join(f"\n  {request_line(call)}" for call in error.calls)
+            _complain(f"{path}: {error}\nNot undone (--force undoes what somebody changed since, too):{calls}")
+            return False
+    _print(f"{path}: {journal.record.key} is {'undone' if left else 'as it was before'}")
+    for line in left:
+        _print(f"  but {line}")
+    return True
 
 
 def _print(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
+    print_progress(line, sys.stdout)
+
+
+def _complain(line: str) -> None:
+    print_progress(f"mlc-gateway rollback: {line}", sys.stderr)

@@ -12,12 +12,11 @@ from typing import Any
 
 import aiohttp
 import click
-from rich.console import Console
 from rich.text import Text
 
 from gateway.cli.command import URL, Command
 from gateway.cli.filters import filter_options
-from gateway.cli.output import fail, printable
+from gateway.cli.output import PlainConsole, fail, printable
 from gateway.inspector.event_stream import Event, read_events
 from gateway.migrate.gateways import ADMIN_TOKEN
 from gateway.observe.connect_errors import describe_connect_error
@@ -59,7 +58,7 @@ def command(url: str, as_json: bool, wanted: Mapping[str, str]) -> int:
 
 
 async def _follow(url: str, filters: Mapping[str, str], as_json: bool) -> None:
-    console = Console(highlight=False, markup=False, soft_wrap=True)
+    console = PlainConsole(soft_wrap=True)
     async for event in _events(url, filters):
         value = json.loads(event.data)
         if event.name == "problem":
@@ -76,7 +75,8 @@ async def _events(url: str, filters: Mapping[str, str]) -> AsyncIterator[Event]:
     """Yield the events of the gateway. Connect again when the connection is lost.
 
     Raises:
-        CanNotFollow: the first connection fails, or the gateway refuses.
+        CanNotFollow: the first connection fails, or the gateway refuses: later, a status from 500 on is a failure that
+            may end.
     """
     token = os.environ.get(ADMIN_TOKEN)
     headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -87,13 +87,15 @@ async def _events(url: str, filters: Mapping[str, str]) -> AsyncIterator[Event]:
             try:
                 resume = {"Last-Event-ID": last} if last else {}
                 async with session.get(url + _LIVE, params=filters, headers=resume) as response:
-                    if response.status != 200:
+                    if response.status != 200 and not (connected and response.status >= 500):
                         raise CanNotFollow(await _refusal(url, response))
-                    connected, failures = True, 0
-                    async for event in read_events(response.content):
-                        last = event.id or last
-                        yield event
-                reason = "the gateway ended the connection"
+                    reason = f"the gateway answers {response.status}"  # such as while its workers start
+                    if response.status == 200:
+                        connected, failures = True, 0
+                        async for event in read_events(response.content):
+                            last = event.id or last
+                            yield event
+                        reason = "the gateway ended the connection"
             except (aiohttp.ClientError, TimeoutError, ValueError) as error:
                 why = describe_connect_error(error)
                 if not connected:
@@ -112,7 +114,7 @@ async def _refusal(url: str, response: aiohttp.ClientResponse) -> str:
     except (ValueError, LookupError, TypeError, AttributeError):
         reason = f"It answers {response.status}. Is it the admin port of a gateway that records exchanges?"
     token = f" {ADMIN_TOKEN} must hold the token." if response.status == 401 else ""
-    return f"{url}: {printable(reason)}{token}"
+    return f"{url}: {reason}{token}"
 
 
 def _line(row: Mapping[str, Any]) -> Text:
@@ -123,10 +125,10 @@ def _line(row: Mapping[str, Any]) -> Text:
     line = Text(f"{moment} ", "dim")
     line.append(f"{status or 'cut':>3} ", style)
     line.append(f"{row['seconds'] * 1000:7.0f} ms ", "dim")
-    line.append(f"{row['method']} {printable(row['target'])}")
+    line.append(f"{row['method']} {row['target']}")
     about = [row[name] for name in ("agent", "provider", "strategy", "error") if row[name]]
     tokens = [row[name] for name in ("input_tokens", "output_tokens") if row[name] is not None]
     if tokens:
         about.append("+".join(map(str, tokens)) + " tokens")
-    line.append("".join(f"  {printable(one)}" for one in [*about, *row["codes"]]), "cyan")
+    line.append("".join(f"  {one}" for one in [*about, *row["codes"]]), "cyan")
     return line

@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 
 from gateway.agents.rules import Rule
 from gateway.cli.cluster import cluster_options, gateway_option
 from gateway.cli.command import FILE, Command
-from gateway.cli.output import fail, print_json
-from gateway.cli.upgrade_run import RunOptions, UpgradeRun, done_json, resume_command
+from gateway.cli.output import PlainConsole, fail, print_json
+from gateway.cli.upgrade_run import RunOptions, UpgradeRun, done_json, interrupted_by_signals, resume_command
 from gateway.config.load import ConfigError
 from gateway.delivery.template_change import Code
 from gateway.execute.build import check_rules
@@ -83,7 +82,8 @@ def command(cluster: ClusterOptions, **options: Any) -> int:
     if [bool(chosen.agents), chosen.all, bool(chosen.resume)].count(True) != 1:
         raise click.UsageError("Give the agents, --all, or --resume FILE.")
     try:
-        return _run(cluster, chosen)
+        with interrupted_by_signals():
+            return _run(cluster, chosen)
     except (ClusterError, ConfigError, BackupError, CredentialError, OSError) as error:
         return fail("upgrade", 2, str(error))
 
@@ -96,7 +96,7 @@ def _run(cluster: ClusterOptions, options: _Options) -> int:
     run = UpgradeRun(connected, options, rules_of(connected))
     if options.resume:
         with lock_directory(options.resume.parent):
-            return _resume(run, Journal.load(options.resume))
+            return _resume(run, Journal.load(options.resume), options)
     with lock_directory(options.backup_dir):
         return _apply(connected, options, run)
 
@@ -117,7 +117,7 @@ def _show(cluster: Connected, options: _Options) -> int:
     if options.json:
         print_json(as_json(found))
     else:
-        show(Console(highlight=False), found, options.verbose)
+        show(PlainConsole(), found, options.verbose)
         if _ready(found):
             sys.stdout.write("Nothing was changed. Run again with --apply to make the changes.\n")
         else:
@@ -135,7 +135,7 @@ def _apply(cluster: Connected, options: _Options, run: UpgradeRun) -> int:
             run.report(f"{where}. To finish it: {resume_command(journal)}")
     documents, found = _plan(cluster, options, secrets.token_hex(16))
     if not options.json:
-        show(Console(highlight=False), found, options.verbose)
+        show(PlainConsole(), found, options.verbose)
     try:
         run.make(_ready(found), documents)
     finally:
@@ -148,12 +148,14 @@ def _apply(cluster: Connected, options: _Options, run: UpgradeRun) -> int:
     return run.status() or _status(found)
 
 
-def _resume(run: UpgradeRun, journal: Journal) -> int:
+def _resume(run: UpgradeRun, journal: Journal, options: _Options) -> int:
     """Finish one backup's upgrade."""
     if journal.record.outcome in ("applied", "reverted"):
         run.report(f"{journal.path}: already {journal.record.outcome}, nothing to do")
-        return 0
-    run.finish(journal)
+    else:
+        run.finish(journal)
+    if options.json:
+        print_json({"found": [], "done": done_json(run.done)})
     return run.status()
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from signal import SIG_DFL, SIGHUP, SIGTERM, default_int_handler, getsignal, signal
 from typing import Any, Literal
 
 from gateway.agents.rules import Rule
+from gateway.cli.output import print_progress
 from gateway.migrate import probe
 from gateway.migrate.apply import NeedsCredential
 from gateway.migrate.backup import Journal
@@ -121,6 +124,12 @@ class UpgradeRun:
         """Do the work of one journal, and report how it ended."""
         try:
             result = work()
+        except KeyboardInterrupt:
+            self._complain(
+                f"{journal.record.key}: interrupted. To finish it, run this again, or {resume_command(journal)}; to "
+                f"undo it: mlc-gateway rollback {journal.path}"
+            )
+            raise
         except NeedsCredential:
             raise CredentialError(
                 f"{journal.path} is not finished and needs the credential of its new connector. To finish it: "
@@ -166,13 +175,10 @@ class UpgradeRun:
 
     def report(self, line: str) -> None:
         """Print a line: on standard error if standard output gets JSON."""
-        stream = sys.stderr if self._options.json else sys.stdout
-        stream.write(f"{line}\n")
-        stream.flush()
+        print_progress(line, sys.stderr if self._options.json else sys.stdout)
 
     def _complain(self, line: str) -> None:
-        sys.stderr.write(f"mlc-gateway upgrade: {line}\n")
-        sys.stderr.flush()
+        print_progress(f"mlc-gateway upgrade: {line}", sys.stderr)
 
     def _require_consent(self, ready: list[Offer]) -> None:
         """Ask before a change that affects agents which were not named.
@@ -184,8 +190,13 @@ class UpgradeRun:
         if not shared or self._options.shared:
             return
         users = "; ".join(f"{key} also serves {', '.join(others)}" for key, others in shared.items())
-        if sys.stdin.isatty() and input(f"{users}. Upgrade for these, too? [y/N] ").strip().lower() in ("y", "yes"):
-            return
+        if sys.stdin.isatty():
+            sys.stderr.write(
+                f"{users}. Upgrade for these, too? [y/N] "
+            )  # standard output may get JSON, or go to a file
+            sys.stderr.flush()
+            if input().strip().lower() in ("y", "yes"):
+                return
         raise ClusterError(f"{users}: add --shared to upgrade it for these agents, too. Nothing was changed.")
 
     def _credentials(self, ready: list[Offer]) -> Mapping[str, str] | None:
@@ -197,6 +208,19 @@ class UpgradeRun:
         if self._options.credential_file:
             return read_credential(self._options.credential_file)
         return ask_credential(credential_names(next(iter(new.values())).old))
+
+
+@contextmanager
+def interrupted_by_signals() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP interrupt a change as Ctrl-C does: models that are parked get their connector back."""
+    numbers = [number for number in (SIGTERM, SIGHUP) if getsignal(number) == SIG_DFL]
+    for number in numbers:
+        signal(number, default_int_handler)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            signal(number, SIG_DFL)
 
 
 def resume_command(journal: Journal) -> str:

@@ -24,7 +24,7 @@ async def copy_session(source: Store, target: Store, session: Session) -> int:
     session itself; those of the messages are kept.
 
     Raises:
-        OtherSession: neither of the two sessions is a beginning of the other.
+        OtherSession: neither of the two sessions is a beginning of the other, or the target's ends within a turn.
         SessionNotFound: the session was deleted.
         StoreError: as `Store.append` and `Store.load`.
     """
@@ -32,7 +32,7 @@ async def copy_session(source: Store, target: Store, session: Session) -> int:
     now = await source.session(key)  # the system text of the last turn is that of this moment
     if now is None:
         raise SessionNotFound(f"There is no session {key.id}.")
-    total, last_system = now.turns, now.system or None
+    total, last_system = now.turns, now.system
 
     async def turns(first: int) -> AsyncGenerator[Turn, None]:
         async for messages in read_turns(source, key, first):
@@ -54,7 +54,7 @@ async def append_missing(target: Store, key: SessionKey, turns: TurnsFrom, total
     None are appended if the target's session has them all, and perhaps went on after them.
 
     Raises:
-        OtherSession: the last turn that both should have has another id in the target.
+        OtherSession: the last turn that both should have has another id in the target, or fewer messages.
         StoreError: as `Store.append`.
     """
     present = await target.session(key)
@@ -65,6 +65,11 @@ async def append_missing(target: Store, key: SessionKey, turns: TurnsFrom, total
         if held is None or expected is None or held[0].turn_id != expected.id:
             raise OtherSession(
                 f"The target has a session {key.id} whose turns are others. To replace it, delete it there first."
+            )
+        if count <= total and len(held) < len(expected.messages):  # a turn of Strands grows until its answer is there
+            raise OtherSession(
+                f"Turn {common} of session {key.id} was not complete when it was written to the target. "
+                "Delete the session there, and run this again."
             )
     written = 0
     async for turn in turns(count + 1):

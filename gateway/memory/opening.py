@@ -10,7 +10,7 @@ from gateway.config.problems import ConfigError
 from gateway.config.schema import Settings
 from gateway.memory.busy import BusySessions
 from gateway.memory.model import Owner, Page, Session, SessionKey, SessionPage, Turn
-from gateway.memory.store import NEWEST, Store, StoreUnavailable
+from gateway.memory.store import NEWEST, Store, StoreUnavailable, UnreadableSession
 from gateway.memory.stores.registry import build_store
 
 _STOPPING = "the gateway is stopping"
@@ -61,6 +61,8 @@ class LazyStore:
             return opened
         except ConfigError as error:
             raise StoreUnavailable(f"the settings of the store can't be used: {error}") from error
+        except UnreadableSession as error:  # not of one session: clients can't begin another one either
+            raise StoreUnavailable(str(error)) from error
         finally:
             self._opening = None
 

@@ -1,14 +1,25 @@
-"""Reads a session from its first message on, or some of its turns, page by page."""
+"""Reads a session page by page: from its first message on, some of its turns, or what is sent with a request."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from math import inf
 
+from gateway.config.memory import Window
 from gateway.memory.model import Owner, Session, SessionKey, StoredMessage
-from gateway.memory.store import SessionNotFound, Store
+from gateway.memory.store import NEWEST, SessionNotFound, Store
+from gateway.memory.window import measure, window_start, without_failed
 
 PAGE = 100
+MOST_BYTES = 16 * 1024 * 1024
+"""Of messages that are loaded together, so that large media of many messages are not in memory at once."""
+_RANGE = 20
+"""Messages that are loaded at a time where a range is read."""
+_WINDOW = 40
+"""Messages that are loaded at a time where the window is read."""
+_MOST_FAILED = 2_000
+"""Messages of failed turns after which no older ones are read, so that a request has an end."""
 _TURN = 4
 """Messages that are loaded at a time where one turn is read; most turns have two."""
 
@@ -18,7 +29,8 @@ async def read_messages(
 ) -> AsyncGenerator[StoredMessage, None]:
     """Yield the messages with a seq of `start` and more that the session has now, oldest first.
 
-    The oldest ones may be missing (`gateway.memory.stores.agentcore`). page_size: messages that are loaded at a time.
+    The oldest ones may be missing (`gateway.memory.stores.agentcore`). page_size: messages that are loaded at a time;
+    fewer where they are large.
 
     Raises:
         SessionNotFound, UnreadableSession: as `Store.load`.
@@ -26,11 +38,59 @@ async def read_messages(
     session = await store.session(key)
     if session is None:
         raise SessionNotFound(f"There is no session {key.id}.")
+    size = page_size
     while start < session.messages:
-        end = min(start + page_size, session.messages)
-        for message in (await store.load(key, before=end, limit=end - start)).messages:
+        end = min(start + size, session.messages)
+        page = await store.load(key, before=end, limit=end - start, most_bytes=MOST_BYTES)
+        if page.more and page.messages and page.messages[0].seq > start:  # they are too large to be loaded together
+            size = (end - start) // 2
+            continue
+        for message in page.messages:
             yield message
-        start = end
+        start, size = end, min(2 * size, page_size)
+
+
+async def read_window(store: Store, key: SessionKey, limits: Window) -> tuple[int, list[StoredMessage], int]:
+    """Load pages, the newest first, until the window is full, or there are `_MOST_FAILED` messages of failed turns.
+
+    Return the last turn's number, the messages without those of failed turns, and where in them the window begins.
+
+    Raises:
+        SessionNotFound, UnreadableSession: as `Store.load`.
+    """
+    live: list[StoredMessage] = []
+    turns, before, loaded = 0, NEWEST, 0
+    while True:
+        page = await store.load(key, before, _WINDOW, limits.bytes)
+        turns = max(turns, *(stored.turn for stored in page.messages), 0)
+        live = without_failed([*page.messages, *live])
+        loaded += len(page.messages)
+        more = page.more and bool(page.messages) and loaded - len(live) < _MOST_FAILED
+        start = window_start(live, limits, more)
+        if start is not None:
+            return turns, live, start
+        before = page.messages[0].seq
+
+
+async def read_range(
+    store: Store, key: SessionKey, start: int, end: int, most_bytes: int = MOST_BYTES
+) -> list[StoredMessage]:
+    """Return the messages with a seq from `start` to below `end`: the first ones that fit into `most_bytes`, or one.
+
+    Raises:
+        SessionNotFound, UnreadableSession: as `Store.load`.
+    """
+    found: list[StoredMessage] = []
+    held = 0
+    async with aclosing(read_messages(store, key, start, min(end - start, _RANGE))) as messages:
+        async for stored in messages:
+            held += measure(stored.message)[0]
+            if stored.seq >= end or (found and held > most_bytes):  # those before `end` may have expired
+                break
+            found.append(stored)
+            if stored.seq == end - 1:
+                break
+    return found
 
 
 async def read_turn(store: Store, key: SessionKey, number: int) -> tuple[StoredMessage, ...] | None:
@@ -64,14 +124,35 @@ async def read_turns(
 
 
 async def read_sessions(store: Store, owner: Owner | None = None) -> AsyncGenerator[Session, None]:
-    """Yield the sessions of `owner`, or all of the store, the last updated first."""
+    """Yield the sessions of `owner`, or all of the store, once each, the last updated first.
+
+    A session that is updated between two pages moves to the front of the list. So after a list of several pages, its
+    front is read again, and the sessions that were not seen follow.
+    """
+    seen: set[SessionKey] = set()
+    since, several = -inf, True
+    while several:
+        pages = 0
+        newest = since
+        async for page in _pages(store, owner, since):
+            pages += 1
+            newest = max([newest, *(session.updated for session in page)])
+            for session in page:
+                if session.key not in seen:
+                    seen.add(session.key)
+                    yield session
+        since, several = newest, pages > 1
+
+
+async def _pages(store: Store, owner: Owner | None, since: float) -> AsyncGenerator[list[Session], None]:
+    """Yield pages of the sessions that were updated at the time `since` or later."""
     after = ""
     while True:
         page = await store.sessions(owner, after, PAGE)
-        for session in page.sessions:
-            yield session
+        found = [session for session in page.sessions if session.updated >= since]
+        yield found
         after = page.next
-        if not after:
+        if not after or len(found) < len(page.sessions):
             return
 
 

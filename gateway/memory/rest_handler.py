@@ -20,7 +20,7 @@ from gateway.errors import InvalidInput, MemoryUnavailable, Problem, SignatureCo
 from gateway.memory import rest
 from gateway.memory.model import Session, SessionKey, StoredMessage
 from gateway.memory.owner import agent_of, is_signed, message_id, owner_of, read_message_id
-from gateway.memory.reading import read_messages, read_turn, read_turns
+from gateway.memory.reading import MOST_BYTES, read_range, read_turn, read_turns
 from gateway.memory.rest_search import read_search
 from gateway.memory.store import SessionNotFound, Store, StoreError
 from gateway.memory.window import measure
@@ -28,10 +28,10 @@ from gateway.ports import Answer, ClusterReader, ExecuteCall
 
 _PAGE = 10
 _MOST = 10_000
-_LARGEST = 16 * 1024 * 1024
+_LARGEST = MOST_BYTES
 """Bytes of messages after which a page ends, so that media of a long session are not all in memory at once."""
 _AT_ONCE = 20
-"""Messages that are loaded at a time."""
+"""Messages that are loaded at a time where turns are read."""
 _UNKNOWN = "/_plugins/_ml/memory/mlc-gateway"
 """A memory that no cluster has: its ids are chosen by the cluster and 20 characters long."""
 _SIGNATURE = "X-Amz-Signature="
@@ -75,24 +75,39 @@ class SessionResources:
         session_id, number = (id, 0) if resource in _NOT_FOUND else read_message_id(id) or (id, 0)
         owner = await owner_of(call.headers, agent_of(session_id), self._settings)
         key = SessionKey(owner, session_id)
-        session = await self._store.session(key) if key.owner.agent_id else None
         document = None
-        if session is not None:
-            with contextlib.suppress(SessionNotFound):  # it was deleted meanwhile
-                document = await self._document(resource, session, number, call)
+        if owner.agent_id:
+            if call.method == "DELETE":
+                document = await self._delete(resource, key)
+            else:
+                document = await self._show(resource, key, number, call)
         if document is None and resource == "search":
             document = rest.search_document((), 0)  # as the cluster answers a search without hits
         if document is None:
             return _json(404, rest.not_found(_NOT_FOUND.get(resource, "Message"), id))
         return _json(200, document)
 
+    async def _show(self, resource: str, key: SessionKey, number: int, call: ExecuteCall) -> Any:
+        """Return the response's body; None if there is no such session or message."""
+        session = await self._store.session(key)
+        if session is not None:
+            with contextlib.suppress(SessionNotFound):  # it was deleted meanwhile
+                return await self._document(resource, session, number, call)
+        return None
+
+    async def _delete(self, resource: str, key: SessionKey) -> Any:
+        """Delete the session. Return the response's body; None if there is no such session.
+
+        The store is asked in any case: it finishes a deletion that has failed before.
+        """
+        if not await self._store.delete(key):
+            return None
+        return {"success": True} if resource == "memory" else _deleted(key.id)
+
     async def _document(self, resource: str, session: Session, number: int, call: ExecuteCall) -> Any:
         """Return the response's body; None if there is no such message."""
         container_id = call.raw_target.split("/")[4]
         match resource:
-            case "memory" | "session" if call.method == "DELETE":
-                await self._store.delete(session.key)
-                return {"success": True} if resource == "memory" else _deleted(session.key.id)
             case "memory":
                 return rest.memory_document(session, await read_turn(self._store, session.key, 1) or ())
             case "messages":
@@ -155,17 +170,10 @@ class SessionResources:
         Raises:
             InvalidInput: they are larger than 16 MiB.
         """
-        found: list[StoredMessage] = []
-        held = 0
-        async with aclosing(read_messages(self._store, key, start, min(end - start, _AT_ONCE))) as messages:
-            async for stored in messages:
-                held += measure(stored.message)[0]
-                if found and held > _LARGEST:
-                    problem = Problem("size", "the messages are larger than 16 MiB", f"at most {len(found)}")
-                    raise InvalidInput("[size] These messages are larger than 16 MiB: search for fewer.", [problem])
-                found.append(stored)
-                if len(found) == end - start:
-                    break
+        found = await read_range(self._store, key, start, end, _LARGEST)
+        if found and found[-1].seq < end - 1:
+            problem = Problem("size", "the messages are larger than 16 MiB", f"at most {len(found)}")
+            raise InvalidInput("[size] These messages are larger than 16 MiB: search for fewer.", [problem])
         return found
 
     async def _message(self, session: Session, number: int) -> StoredMessage | None:

@@ -14,15 +14,14 @@ from gateway.memory import store
 from gateway.memory.busy import BusySessions
 from gateway.memory.model import PREFIX, Owner, SessionKey, StoredMessage, Turn
 from gateway.memory.owner import new_session_id
+from gateway.memory.reading import read_window
 from gateway.memory.retention import run_retention
-from gateway.memory.window import window_start, without_failed
 from gateway.notices import Notice
 from gateway.observe.logs import Logger
 
-_PAGE = 40
 _MOST_CONFLICTS = 10
 _STORE_SECONDS = 30.0
-"""For one use of the store; longer than any store's own time limits."""
+"""For one use of the store; longer where its settings allow an operation more than half of that."""
 _CLOSE_SECONDS = 5.0
 
 UNAVAILABLE = Notice("MEMORY_UNAVAILABLE", "the store of sessions could not be used, so this turn is not remembered")
@@ -107,6 +106,7 @@ class Sessions:
         self._log = log
         self._close = close
         self._count = count
+        self._seconds = max(_STORE_SECONDS, 2 * getattr(getattr(settings, settings.store), "seconds", 0.0))
         self._retention: asyncio.Task[None] | None = None
         self._running: set[asyncio.Task[Any]] = set()
 
@@ -142,7 +142,7 @@ class Sessions:
         """
         outcome = "failed"
         try:
-            async with asyncio.timeout(_STORE_SECONDS):
+            async with asyncio.timeout(self._seconds):
                 notices = await self._append(key, turns, turn)
             if all(notice.code != _NOT_STORED for notice in notices):
                 outcome = "stored"
@@ -226,7 +226,7 @@ class Sessions:
 
     async def _begin(self, key: SessionKey) -> OpenSession:
         try:
-            async with asyncio.timeout(_STORE_SECONDS):
+            async with asyncio.timeout(self._seconds):
                 await self._store.start()
         except (store.StoreError, TimeoutError) as error:
             return self._without_memory("", error)
@@ -235,11 +235,11 @@ class Sessions:
 
     async def _load(self, key: SessionKey) -> OpenSession:
         try:
-            async with asyncio.timeout(_STORE_SECONDS):
+            async with asyncio.timeout(self._seconds):
                 session = await self._store.session(key)
                 if session is None:
                     raise _not_found(key.id, key.owner)
-                turns, recent, start = await self._recent(key)
+                turns, recent, start = await read_window(self._store, key, self.settings.window)
         except store.SessionNotFound:
             raise _not_found(key.id, key.owner) from None
         except (store.StoreError, TimeoutError) as error:
@@ -247,23 +247,6 @@ class Sessions:
             self.busy.release(key)
             return unavailable
         return OpenSession(self, key, key.id, max(turns, session.turns), recent[start:], recent, session.system)
-
-    async def _recent(self, key: SessionKey) -> tuple[int, list[StoredMessage], int]:
-        """Load pages, the newest first, until the window is full.
-
-        Return the last turn's number, the messages without those of failed turns, and where in them the window begins.
-        """
-        live: list[StoredMessage] = []
-        turns, before = 0, store.NEWEST
-        while True:
-            page = await self._store.load(key, before, _PAGE, self.settings.window.bytes)
-            turns = max(turns, *(stored.turn for stored in page.messages), 0)
-            live = without_failed([*page.messages, *live])
-            more = page.more and bool(page.messages)
-            start = window_start(live, self.settings.window, more)
-            if start is not None:
-                return turns, live, start
-            before = page.messages[0].seq
 
     def _without_memory(self, id: str, error: Exception) -> OpenSession:
         """Answer without memory, if the settings allow it.

@@ -67,6 +67,7 @@ class Runner:
         Raises:
             StepFailed: a step failed; those before it stay applied.
             ClusterError: the cluster can't be read.
+            BackupError: the backup can't be written.
         """
         self._parking.close()
         self._require_unchanged(forward=True)
@@ -83,6 +84,7 @@ class Runner:
         Raises:
             StepFailed: a step can't be undone; `remaining` lists what is left.
             ClusterError: the cluster can't be read.
+            BackupError: the backup can't be written.
         """
         self._parking.close()
         if not force:
@@ -99,7 +101,7 @@ class Runner:
         """Return the calls that would undo the steps that are still applied."""
         steps = zip(self._record.steps, self._record.states, strict=True)
         left = [step for step, state in steps if state in ("begun", "done")][::-1]
-        calls: list[Call] = []
+        calls = self._parking.remaining()
         for step in left:
             before = [undeploy(self._record.models)] if step.place.startswith("connectors/") else []
             after = [undeploy(self._record.models), *map(deploy, self._record.deployed)] if step.place else []

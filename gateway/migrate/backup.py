@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from gateway.agents.documents import needed, needed_connector
 from gateway.migrate.steps import Step, is_deployed
 from gateway.migrate.upgrade import Documents, Offer
 
@@ -92,9 +93,6 @@ class Journal:
             BackupError: the file can't be written.
         """
         now = datetime.now(UTC)
-        saved = {f"agents/{id_}": documents.agents[id_] for id_ in (*offer.named, *offer.others)}
-        saved |= {f"models/{id_}": doc for id_, doc in documents.models.items()}
-        saved |= {f"connectors/{id_}": doc for id_, doc in documents.connectors.items()}
         record = Record(
             tag=offer.tag or secrets.token_hex(16),
             created=now.isoformat(timespec="seconds"),
@@ -106,17 +104,13 @@ class Journal:
             others=list(offer.others),
             parameter=", ".join(offer.change.parameters),
             slot=offer.change.slot,
-            documents={path: dict(doc) for path, doc in saved.items()},
+            documents=_documents_of(offer, documents),
             steps=list(offer.steps),
             states=["planned"] * len(offer.steps),
         )
         name = re.sub(r"[^A-Za-z0-9_-]", "-", offer.key)
         journal = cls(directory / f"{now:%Y%m%dT%H%M%SZ}-{name}-{secrets.token_hex(4)}.json", record)
-        try:
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            journal.save()
-        except OSError as error:
-            raise BackupError(f"{journal.path}: the backup can't be written: {error}") from None
+        journal.save()
         return journal
 
     @classmethod
@@ -152,11 +146,18 @@ class Journal:
         self.save()
 
     def save(self) -> None:
-        """Write the record to disk atomically, readable by its owner alone.
+        """Write the record to disk atomically, readable by its owner alone; create the directory if needed.
 
         Raises:
-            OSError: the file can't be written.
+            BackupError: the file can't be written.
         """
+        try:
+            self._write()
+        except OSError as error:
+            raise BackupError(f"{self.path}: the backup can't be written: {error.strerror or error}") from None
+
+    def _write(self) -> None:
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         data = msgspec.json.format(msgspec.json.encode(self.record), indent=2)
         new = self.path.with_name(f".{self.path.name}.{os.getpid()}.new")
         handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -170,6 +171,17 @@ class Journal:
             os.fsync(directory)
         finally:
             os.close(directory)
+
+
+def _documents_of(offer: Offer, documents: Documents) -> dict[str, dict[str, Any]]:
+    """Return the agents of an upgrade by path, with the models and connectors that they use."""
+    agents = {id_: documents.agents[id_] for id_ in (*offer.named, *offer.others)}
+    used = dict.fromkeys((*offer.models, *(id_ for agent in agents.values() for id_ in needed(agent))))
+    models = {id_: documents.models[id_] for id_ in used if id_ in documents.models}
+    shared = dict.fromkeys(filter(None, map(needed_connector, models.values())))
+    connectors = {id_: documents.connectors[id_] for id_ in shared if id_ in documents.connectors}
+    kinds = {"agents": agents, "models": models, "connectors": connectors}
+    return {f"{kind}/{id_}": dict(doc) for kind, docs in kinds.items() for id_, doc in docs.items()}
 
 
 def unfinished(directory: Path) -> list[Journal]:

@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
+from requests import PreparedRequest
+
 from gateway.agents.cluster import read_version
 from gateway.agents.errors import PERMISSIONS
 from gateway.config.load import ConfigError, load
@@ -112,7 +114,7 @@ def connect(options: ClusterOptions, ask: Callable[[str], str] | None = None) ->
     url = (upstream.nodes or [upstream.url])[0].rstrip("/")
     status, root = _call(sender, url, "GET", "/")
     version = _version(options.cluster_version, url, status, root)
-    authorization = f"Basic {b64encode(':'.join(auth).encode()).decode()}" if options.user else ""
+    authorization = f"Basic {b64encode(b':'.join(auth)).decode()}" if options.user else ""
     return Connected(version, str(root.get("cluster_name", "")), url, settings, sender, authorization)
 
 
@@ -161,12 +163,12 @@ def _settings(options: ClusterOptions) -> Settings:
 
 
 def _auth(options: ClusterOptions, upstream: Upstream, ask: Callable[[str], str] | None) -> Any:
-    """Return requests' `auth`; None: no credentials."""
+    """Return requests' `auth`; None: no credentials. Names and passwords are UTF-8: requests would take Latin-1."""
     if options.user:
-        return options.user, _password(options.user, ask)
+        return options.user.encode(), _password(options.user, ask).encode()
     match upstream.auth.mode:
         case "basic":
-            return upstream.auth.basic.username, upstream.auth.basic.password.reveal()
+            return upstream.auth.basic.username.encode(), upstream.auth.basic.password.reveal().encode()
         case "sigv4":
             return _signature(upstream)
     return None
@@ -182,9 +184,13 @@ def _password(user: str, ask: Callable[[str], str] | None) -> str:
 
 
 def _signature(upstream: Upstream) -> Any:
-    """Return requests-aws4auth's signer with boto3's credentials, which it refreshes when they expire."""
+    """Return requests-aws4auth's signer with boto3's credentials, which it refreshes when they expire.
+
+    Raises:
+        ClusterError: there are no credentials, or they can't be loaded. The signer raises it if a refresh fails.
+    """
     import boto3  # type: ignore[import-untyped]  # here, as it is slow to load
-    from botocore.exceptions import BotoCoreError  # type: ignore[import-untyped]
+    from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]
     from requests_aws4auth import AWS4Auth  # type: ignore[import-untyped]
 
     wanted = upstream.auth.sigv4
@@ -200,7 +206,16 @@ def _signature(upstream: Upstream) -> Any:
         )
     if not session.region_name:
         raise ClusterError("There is no AWS region: name it with --aws-region or AWS_REGION.")
-    return AWS4Auth(region=session.region_name, service=wanted.service, refreshable_credentials=credentials)
+
+    def sign(request: PreparedRequest) -> PreparedRequest:
+        try:
+            signer = AWS4Auth(region=session.region_name, service=wanted.service, refreshable_credentials=credentials)
+            signed: PreparedRequest = signer(request)
+        except (BotoCoreError, ClientError) as error:  # such as a login by SSO that has expired
+            raise ClusterError(f"AWS credentials can't be loaded: {error}") from None
+        return signed
+
+    return sign
 
 
 def _call(

@@ -19,10 +19,10 @@ def tell(urls: Iterable[str], settings: Settings) -> Iterator[str]:
     token = os.environ.get(ADMIN_TOKEN) or settings.listen.admin_token.reveal()
     session = requests.Session()
     session.trust_env = False  # ~/.netrc would replace the token
-    session.headers.update({"Authorization": f"Bearer {token}"} if token else {})
+    headers = {"Authorization": f"Bearer {token}".encode()} if token else {}
     for url in urls:
         try:
-            answer = session.post(url.rstrip("/") + _PATH, timeout=_SECONDS, allow_redirects=False)
+            answer = session.post(url.rstrip("/") + _PATH, headers=headers, timeout=_SECONDS, allow_redirects=False)
             problem = "" if answer.status_code == 200 else f"answers {answer.status_code}"
         except requests.RequestException as error:
             problem = f"can't be reached ({type(error).__name__})"

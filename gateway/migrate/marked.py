@@ -39,21 +39,27 @@ def find(writer: Writer, tag: str) -> list[str]:
         writer.pause()
 
 
+def removal(connector: str) -> Call:
+    """Return the call that deletes a connector."""
+    return Call("DELETE", f"/_plugins/_ml/connectors/{connector}")
+
+
 def remove(writer: Writer, connector: str) -> None:
     """Delete a connector. A missing one is fine.
 
     Raises:
         StepFailed: the cluster refuses it.
     """
-    call = Call("DELETE", f"/_plugins/_ml/connectors/{connector}")
+    call = removal(connector)
     end = writer.clock.monotonic() + min(writer.patience, _LAG)
-    while writer.send(call)[0] not in (200, 404):
-        status, answer = writer.cluster.call("GET", call.path)
-        if status == 404:
+    while True:
+        status, answer = writer.send(call)
+        if status in (200, 404) or writer.cluster.call("GET", call.path)[0] == 404:
             return
         # The cluster may still find a model that names it, as its search lags.
         if writer.clock.monotonic() >= end:
-            raise StepFailed(f"{call.method} {call.path} is refused: {answer_of(status, answer)}")
+            reason = answer_of(status, answer) if status else "no answer"
+            raise StepFailed(f"{call.method} {call.path}: {reason}")
         writer.pause()
 
 

@@ -70,6 +70,14 @@ class Parking:
             marked.remove(self._writer, other)
         self._journal.park("")
 
+    def remaining(self) -> list[Call]:
+        """Return the calls that `close` would send. They do not remove a connector whose id is unknown."""
+        parked = self._record.parked
+        if not parked:
+            return []
+        calls = [attach(model, self._record.key.partition("/")[2]) for model in self._record.models]
+        return calls if parked == UNKNOWN else [*calls, marked.removal(parked)]
+
     def _open(self, place: str) -> None:
         document = read_part(self._writer.cluster, place)
         self._journal.park(UNKNOWN)

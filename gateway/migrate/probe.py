@@ -41,7 +41,10 @@ def prove_again(cluster: Cluster, record: Record, rules: Iterable[Rule] = ()) ->
     """
     agents = (*record.named, *record.others)
     now = read_documents(cluster, tuple(record.version), agents, rules)
-    before = replace(record.documents_before(), rules=now.rules, unified_api=now.unified_api)
+    before = record.documents_before()
+    # The agents are as they are now: their owners may have given them other models meanwhile.
+    connectors, models = {**now.connectors, **before.connectors}, {**now.models, **before.models}
+    before = replace(now, models=models, connectors=connectors)
     for agent_id in agents:
         if agent_id not in now.agents:
             continue  # removed meanwhile
@@ -49,8 +52,6 @@ def prove_again(cluster: Cluster, record: Record, rules: Iterable[Rule] = ()) ->
             old, new = before.profile(agent_id), now.profile(agent_id)
         except UnresolvedAgent as error:
             raise ProbeFailed(error.reason) from None
-        if before.agents[agent_id] != now.agents[agent_id]:
-            old = replace(before, agents=now.agents).profile(agent_id)  # changed meanwhile, by its owner
         found = effect(old, new)
         if found.differing or found.lost:
             raise ProbeFailed(f"agent {agent_id} does not render as before: {(*found.differing, *found.lost)[0]}")

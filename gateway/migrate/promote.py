@@ -259,13 +259,20 @@ def with_url(model: Document, url: str) -> dict[str, Any]:
     return {"connector": {"actions": actions}}
 
 
-def undo_calls(agent_id: str, model_id: str) -> tuple[Call, ...]:
-    """Return the calls that remove a promoted agent and the model that the cluster created for it."""
+def undo_calls(agent_id: str, agent: Document) -> tuple[Call, ...]:
+    """Return the calls that remove a promoted agent, a planner's executor, and the model that the cluster created."""
+    model_id = model_of(agent)
+    executor_id = (agent.get("parameters") or {}).get("executor_agent_id")
     return (
-        Call("DELETE", f"{_ML}agents/{agent_id}"),
+        *(Call("DELETE", f"{_ML}agents/{id_}") for id_ in (agent_id, executor_id) if id_),
         Call("POST", f"{_ML}models/{model_id}/_undeploy"),
         Call("DELETE", f"{_ML}models/{model_id}"),
     )
+
+
+def model_of(agent: Document) -> str:
+    """Return the id of the model that the cluster created for a promoted agent."""
+    return str((agent.get("llm") or {}).get("model_id") or "")
 
 
 def alias_rule(old: str, new: str) -> str:

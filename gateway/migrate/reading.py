@@ -59,7 +59,7 @@ def read_documents(
     """Read the agents `wanted`, their models and connectors, every model that shares one of these connectors, and every
     agent that uses one of these models.
 
-    A missing document is left out; `Documents.profile` reports it.
+    A missing document is left out; `Documents.profile` reports a missing model or connector.
 
     Raises:
         ClusterError: the cluster can't be reached, or refuses to show a document.

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from gateway.migrate.apply import NeedsCredential, Runner
-from gateway.migrate.backup import Journal
+from gateway.migrate.backup import BackupError, Journal
 from gateway.migrate.connection import Cluster, ClusterError
 from gateway.migrate.probe import ProbeFailed
 from gateway.migrate.reading import read_part
 from gateway.migrate.steps import Call
 from gateway.migrate.writer import PATIENCE, Clock, Report, StepFailed
 
-Failure = (StepFailed, ProbeFailed, ClusterError)
+Failure = (StepFailed, ProbeFailed, ClusterError, BackupError)
 
 
 class RolledBack(Exception):
@@ -56,6 +56,7 @@ def carry_out(
     try:
         runner.forward()
         probe()
+        journal.close("applied")
     except NeedsCredential:
         raise
     except Failure as error:
@@ -65,7 +66,6 @@ def carry_out(
         except Failure as worse:
             raise UndoFailed(f"{error}; undoing the changes failed, too: {worse}", runner.remaining()) from None
         raise RolledBack(str(error), _differences(cluster, journal)) from None
-    journal.close("applied")
 
 
 def roll_back(

@@ -55,6 +55,8 @@ def scan(
     fetch = _Fetch(cluster, progress)
     run(read_agents(ids), fetch)
     missing = [id_ for id_ in given if fetch.read["agents"][id_].status == 404]
+    if not given:  # leave out agents that were deleted since the search
+        ids = tuple(id_ for id_ in ids if fetch.read["agents"][id_].status != 404)
     found, unknown = _find_by_name(cluster, missing) if missing else ({}, {})
     if found:
         run(read_agents(found.values()), fetch)

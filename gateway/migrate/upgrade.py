@@ -183,7 +183,7 @@ def offers(documents: Documents, wanted: Iterable[str], tag: str, new_connector:
     """
     groups: dict[str, tuple[set[str], list[str]]] = {}
     found: list[Offer | Refused] = []
-    for agent_id in dict.fromkeys(wanted):
+    for agent_id in dict.fromkeys(id_ for id_ in wanted if id_ in documents.agents):  # others were deleted meanwhile
         try:
             models = documents.profile(agent_id).models
         except UnresolvedAgent as error:

@@ -116,7 +116,7 @@ class Writer:
         self.clock.sleep(_PAUSE)
 
     def _failure(self, call: Call, status: int, answer: Mapping[str, Any]) -> StepFailed:
-        reason = answer_of(status, answer) if status else "no answer"
-        message = f"{call.method} {call.path}: {reason}"
+        reason = {NO_ANSWER: "no answer", 200: "accepted, but it did not take effect"}.get(status)
+        message = f"{call.method} {call.path}: {reason or answer_of(status, answer)}"
         in_use = _IN_USE.search(str(answer)) if status == 400 else None
         return InUse(message, in_use[1].split(", ")) if in_use else StepFailed(message)

@@ -160,7 +160,7 @@ class Manager:
             self._log.error("registration cut short", made=[str(one) for one in steps.made], tag=identity.tag)
             raise
         except Exception as error:
-            await self._undo(steps, error)
+            self._note_failure(error, await steps.undo())
             raise
         left = settled.left
         extra = [] if settled.own else [_REUSED]
@@ -169,9 +169,8 @@ class Manager:
         self._count("made" if settled.own else "reused", left)
         return self._answer(settled.agent_id, (*changes, *extra), reply.body if settled.own else b"", left)
 
-    async def _undo(self, steps: Steps, error: Exception) -> None:
-        """Remove what an attempt made. What can't be removed is added to the problems of `error`."""
-        left = await steps.undo()
+    def _note_failure(self, error: BaseException, left: Sequence[Problem]) -> None:
+        """Count and log a failure, and add `left`, the problems with removals, to those of `error`."""
         self._count("failed", left)
         if left:
             self._log.error("left behind", problems=describe_problems(left, self._payloads))
@@ -231,10 +230,10 @@ class Manager:
     async def _quick(self, run: QuickRun, registration: Registration, target: Target, body: bytes) -> Answer:
         try:
             answer = await run(registration, target, body)
-        except GatewayError:
-            self._count("failed", ())
+        except BaseException as error:
+            self._note_failure(error, run.left)
             raise
-        self._count("quick", ())
+        self._count("quick", run.left)
         own = self._notice_headers(notices(registration, target))
         codes = ", ".join(filter(None, (answer.headers.get(NOTICE, ""), own.get(NOTICE, ""))))
         return replace(answer, headers={**answer.headers, **({NOTICE: codes} if codes else {})})

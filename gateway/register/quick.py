@@ -58,7 +58,8 @@ def parts_of(body: bytes, budget: Budget | None = None) -> tuple[bytes, bytes] |
         return None
     run = {name: members[name] for name in _RUN if name in members}
     agent = {name: value for name, value in members.items() if name not in _RUN}
-    agent.setdefault("name", msgspec.Raw(b'"quick execute"'))
+    if bytes(agent.get("name", b"null")) == b"null":
+        agent["name"] = msgspec.Raw(b'"quick execute"')
     written, blobs = map(msgspec.json.encode, (agent, run)), extracted.blobs
     registration, execute_body = (b"".join(insert(text, blobs)) for text in written)
     return registration, execute_body
@@ -77,7 +78,7 @@ def check_query(raw_target: str) -> None:
 
 
 class QuickRun:
-    """One run. After `leave` it only cleans up."""
+    """One run. After `leave` it only cleans up. left: a problem for each document that could not be removed."""
 
     def __init__(
         self, calls: Calls, execute: ExecuteHandler, call: ExecuteCall, seconds: float, turns: asyncio.Semaphore
@@ -87,6 +88,7 @@ class QuickRun:
         self._execute = execute
         self._call = call
         self._seconds = seconds
+        self.left: list[Problem] = []
         self._gone = False
         self._run: asyncio.Task[Answer] | None = None
 
@@ -103,15 +105,14 @@ class QuickRun:
             GatewayError: from the steps (see `make_agent`) or the run (see `ExecuteHandler`).
         """
         steps = Steps(self._calls, secrets.token_hex(16), self._turns)
-        left: list[Problem] = []
         try:
             made = await make_agent(self._calls, steps, registration, target, {QUICK_PARAMETER: "true"})
             answer = await self._run_agent(str((made.document or {})["agent_id"]), body)
         finally:
-            left = await steps.undo()
-        if not left:
+            self.left = await steps.undo()
+        if not self.left:
             return answer
-        return replace(answer, headers={**answer.headers, CLEANUP: left_text(left)})
+        return replace(answer, headers={**answer.headers, CLEANUP: left_text(self.left)})
 
     async def _run_agent(self, agent_id: str, body: bytes) -> Answer:
         if self._gone:

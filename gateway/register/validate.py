@@ -17,7 +17,7 @@ from gateway.config.schema import Secret
 from gateway.mlcommons.agent_types import AgentType
 from gateway.providers import registry
 from gateway.providers.connector import ModelSpec, as_name
-from gateway.register.specs import McpServer, Registration
+from gateway.register.specs import McpServer, Registration, own_mcp_connectors
 from gateway.register.target import MCP_PROTOCOLS, MEMORIES, TYPES
 from gateway.unified.request import parameters_as_strings
 from gateway.unified.validate import Fields, Reading, child, json_type, shorten
@@ -46,7 +46,7 @@ def read_document(reading: Reading, document: dict[str, Any]) -> Registration:
         fields.problem("llm", '"llm" and "model" both name a model; give one of them', '"model" alone', "llm", help)
     _check_tools(fields)
     _check_memory(fields)
-    fields.value("parameters", required=False)
+    _check_mcp_connectors(fields, fields.value("parameters", required=False) or {})
     rest = {name: value for name, value in document.items() if name not in ("model", "mcp") and value is not None}
     return Registration(rest, _model(model) if model else None, _mcp(fields), _type(fields, given), given)
 
@@ -185,6 +185,18 @@ def _mcp(fields: Fields) -> tuple[McpServer, ...]:
     if value == []:
         fields.problem("mcp", '"mcp" names no server', "an MCP server, or a list of them", "empty array")
     return tuple(servers)
+
+
+def _check_mcp_connectors(fields: Fields, parameters: Mapping[str, Any]) -> None:
+    given = parameters.get("mcp_connectors")
+    try:
+        entries = own_mcp_connectors(parameters)
+    except (ValueError, RecursionError):
+        entries = None
+    if not isinstance(entries, list):
+        place = child(fields.place("parameters"), "mcp_connectors")
+        expected = "an array of objects with mcp_connector_id, or its JSON text"
+        fields.reading.problems.add(place, "Not a list of MCP connectors", expected, json_type(given))
 
 
 def _server(fields: Fields) -> McpServer:

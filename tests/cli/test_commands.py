@@ -283,3 +283,9 @@ def test_the_options_of_serve_are_settings() -> None:
         "data_host": "::1",
         "data_port": 9,
     }
+
+
+@pytest.mark.parametrize("port", ["-1", "65535", "70000"])
+def test_the_demo_needs_a_port_for_each_gateway(port: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["demo", "--once", "--port", port]) == 2
+    assert f"{port} is not in the range 0<=x<=65534" in capsys.readouterr().err

@@ -1,9 +1,9 @@
 """A small OpenSearch on loopback for the tests of stores: documents, and the API of memory containers.
 
-As a cluster, it answers reads by id with the newest write, and searches with what the last refresh has seen. As
-ML Commons, it chooses the ids of working memories, refreshes after each write, loses the order of keys in
-``structured_data_blob`` and, before 3.6, overwrites a session that exists. `tests/real_cluster/test_memory_stores.py`
-runs the same tests on a real cluster.
+As a cluster, it answers reads by id with the newest write, and searches with what the last refresh has seen. It makes
+no index by itself (`action.auto_create_index: false`). As ML Commons, it chooses the ids of working memories, refreshes
+after each write, loses the order of keys in ``structured_data_blob`` and, before 3.6, overwrites a session that exists.
+`tests/real_cluster/test_memory_stores.py` runs the same tests on a real cluster.
 
     async with OpenSearchServer("2.19.0") as server:
         server.faults[3] = "lost"      # the fourth request from now on
@@ -237,8 +237,10 @@ class OpenSearchServer:
         for line in lines:
             [(operation, action)] = json.loads(line).items()
             body = None if operation == "delete" else json.loads(next(lines))
-            status = _do(self.indices[action["_index"]], operation, action, body)
-            error = {"error": {"type": "version_conflict_engine_exception", "reason": ""}} if status >= 400 else {}
+            index = self.indices.get(action["_index"])
+            status = 404 if index is None else _do(index, operation, action, body)
+            type_ = "version_conflict_engine_exception" if index else "index_not_found_exception"
+            error = {"error": {"type": type_, "reason": ""}} if status >= 400 else {}
             items.append({operation: {"_id": action["_id"], "status": status, **error}})
         return web.json_response({"items": items})
 

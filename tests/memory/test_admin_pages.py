@@ -124,6 +124,16 @@ async def test_messages_come_in_pages(ask: Ask) -> None:
     assert (first["next"], [one["seq"] for one in second["messages"]], second.get("next")) == (3, [3], None)
 
 
+async def test_a_page_of_messages_ends_after_16_mib(ask: Ask, store: InMemoryStore) -> None:
+    await store.append(key("large"), turn(user("a"), *[user("x" * 9_000_000)] * 2, user("b")), 0)
+    pages, start = [], 0
+    while start is not None:
+        _, page = await ask("GET", f"/gws-large/messages?start={start}")
+        pages.append([one["seq"] for one in page["messages"]])
+        start = page.get("next")
+    assert pages == [[0, 1], [2, 3]]
+
+
 async def test_export_as_json_lines(client: ClientSession) -> None:
     async with client.get(f"{SESSIONS}/gws-one/export") as response:
         lines = [json.loads(line) for line in (await response.text()).splitlines()]
@@ -152,10 +162,10 @@ async def test_an_export_that_fails_midway_does_not_look_whole(client: ClientSes
     await store.append(key("long"), turn(*[user("x")] * 150), 0)
     load = store.load
 
-    async def fail_later(session_key: SessionKey, before: int, limit: int) -> Page:
+    async def fail_later(session_key: SessionKey, before: int, limit: int, most_bytes: int) -> Page:
         if before > 100:
             raise StoreUnavailable("the disk is gone")
-        return await load(session_key, before, limit)
+        return await load(session_key, before, limit, most_bytes)
 
     store.load = fail_later  # type: ignore[assignment]
 

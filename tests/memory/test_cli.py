@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +79,7 @@ def test_no_stored_text_steers_the_terminal(memory: Commands, place: Place, monk
     place.append(key("e", f"agent{steering}", steering), turn(user(f"one\ntwo{steering}"), assistant(block)))
     listed, shown = memory("list")[1], memory("show", "gws-e")[1]
     assert [control for control in "\x1b\x07\x9b" if control in listed + shown] == []
-    harmless = "\ufffd]0;title\ufffd\ufffd2J"
+    harmless = "\ufffd]0;title\ufffd2J"  # rich removes the bell
     assert ("\ufffd" in listed, shown.count(harmless)) == (True, 4)
     assert f"\none\ntwo{harmless}\n" in shown
 
@@ -115,6 +118,18 @@ def test_export_as_json_lines(memory: Commands, tmp_path: Path) -> None:
     assert memory("export", "--agent", "other", "--out", str(tmp_path / "out.jsonl")) == (0, "")
     [first, *_] = (tmp_path / "out.jsonl").read_text().splitlines()
     assert json.loads(first)["session"]["id"] == "gws-c"
+
+
+def test_export_ends_in_silence_when_nobody_reads_it(
+    place: Place, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with io.TextIOWrapper(os.fdopen(writing, "wb", 0)) as stdout:
+        monkeypatch.setattr(sys, "stdout", stdout)
+        with pytest.raises(SystemExit) as ended:
+            run(["memory", "export", "-c", str(place.config)])
+    assert (ended.value.code, capsys.readouterr().err) == (1, "")
 
 
 def test_export_as_files_of_strands(memory: Commands, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from gateway.memory import reading
 from gateway.memory.copying import OtherSession, copy_session
 from gateway.memory.management import (
     AmbiguousSession,
@@ -21,7 +22,8 @@ from gateway.memory.management import (
 from gateway.memory.model import Page, SessionKey, StoredMessage, Turn
 from gateway.memory.reading import PAGE, read_messages, read_turn, read_turns
 from gateway.memory.store import SessionNotFound, Store, StoreUnavailable
-from tests.memory.conversations import assistant, image, key, texts, turn, user
+from gateway.memory.window import measure
+from tests.memory.conversations import assistant, image, key, medium, texts, turn, user
 from tests.memory.in_memory_store import InMemoryStore
 
 
@@ -57,6 +59,21 @@ async def test_sessions_of_the_wanted_owners(wanted: OwnerFilter, count: int, st
         if not after:
             break
     assert pages == found
+
+
+async def test_sessions_that_are_updated_meanwhile_are_listed_once() -> None:
+    store = InMemoryStore()
+    keys = [key(f"{number}") for number in range(2 * PAGE)]
+    for one in keys:
+        await store.append(one, turn(), 0)
+    found = []
+    async for session in select_sessions(store, OwnerFilter()):
+        if not found:
+            await store.append(keys[0], turn(), 1)  # the last one of the list becomes the first
+            await store.append(keys[-1], turn(), 1)
+        found.append(session.key)
+    assert len(found) == len(keys)
+    assert set(found) == set(keys)
 
 
 async def test_a_session_is_found_by_its_id_alone(store: InMemoryStore) -> None:
@@ -110,6 +127,30 @@ async def test_one_turn_is_read_by_small_pages() -> None:
         assert {stored.turn for stored in found} == {number}
         assert store.loaded <= 10 + 8 + len(found)  # the search for the turn, then pages of 4 and what follows it
     assert await read_turn(store, key(), 101) is None
+
+
+class Measuring(InMemoryStore):
+    """largest: bytes of the largest page with more than one message."""
+
+    largest = 0
+
+    async def load(self, *args: Any, **values: Any) -> Page:
+        page = await super().load(*args, **values)
+        if len(page.messages) > 1:
+            self.largest = max(self.largest, sum(measure(stored.message)[0] for stored in page.messages))
+        return page
+
+
+@pytest.mark.parametrize("start", [0, 7, 149])
+async def test_large_messages_are_not_loaded_together(start: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "MOST_BYTES", 10_000)
+    store = Measuring()
+    sizes = [100, *[6_000] * 5, 20_000, *[100] * 140, 6_000, 6_000, 100]
+    for number, size in enumerate(sizes):
+        await store.append(key(), turn(user(image(medium(size)))), number)
+    found = [stored.seq async for stored in read_messages(store, key(), start)]
+    assert found == list(range(start, 150))
+    assert store.largest <= 10_000
 
 
 class Expiring(InMemoryStore):
@@ -201,6 +242,14 @@ async def test_a_copy_is_of_the_moment_while_the_source_grows() -> None:
 async def test_an_interrupted_copy_continues(present: int) -> None:
     source, target = await _filled(*TURNS), await _filled(*TURNS[:present])
     assert await copy_session(source, target, await find_session(source, key().id)) == 3 - present
+    assert await _contents(target) == await _contents(source)
+
+
+async def test_a_copy_that_is_run_again_removes_the_system_text() -> None:
+    source, target = await _filled(*TURNS), InMemoryStore()
+    await copy_session(source, target, await find_session(source, key().id))
+    await source.append(key(), turn(system=""), len(TURNS))
+    assert await copy_session(source, target, await find_session(source, key().id)) == 1
     assert await _contents(target) == await _contents(source)
 
 

@@ -5,13 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+import boto3
 import msgspec
 import pytest
 import trustme
+from botocore.credentials import RefreshableCredentials
+from botocore.exceptions import ClientError, CredentialRetrievalError
 
 from gateway.config.memory import Memory
 from gateway.config.memory import OpenSearchStore as Settings
@@ -28,6 +33,7 @@ from gateway.memory.store import (
     Unstorable,
 )
 from gateway.memory.stores.opensearch import OpenSearchStore, build
+from gateway.memory.stores.opensearch_credentials import HeldCredentials
 from tests.memory.conversations import assistant, image, key, medium, text, texts, tool_use, turn, user
 from tests.memory.opensearch_server import Fault, OpenSearchServer
 from tests.memory.store_conformance import NewStore, StoreConformance
@@ -144,6 +150,18 @@ async def test_place_that_is_gone_is_chosen_again_at_the_next_request(server: Op
             await store.append(key(f"lost {number}"), turn(), 0)
         assert (await store.append(key(f"{number}"), turn(), 0)).turns == 1
         assert len((await store.load(key(f"{number}"))).messages) == 2
+    await store.close()
+
+
+async def test_a_turn_is_not_acknowledged_if_the_index_of_messages_is_gone(server: OpenSearchServer) -> None:
+    store = store_on(server, "index")
+    await store.start()
+    del server.indices["mlc-gateway-memory-messages"]
+    with pytest.raises(StoreUnavailable, match="index_not_found_exception"):
+        await store.append(key(), turn(), 0)
+    assert await store.session(key()) is None
+    assert (await store.append(key(), turn(), 0)).turns == 1  # the index was made again
+    assert len((await store.load(key())).messages) == 2
     await store.close()
 
 
@@ -294,6 +312,17 @@ async def test_damaged_session_is_reported(server: OpenSearchServer, store: Open
     damaged["structured_data_blob"]["message"]["role"] = "system"
     with pytest.raises(UnreadableSession, match="Message 1 of the session can't be read"):
         await store.load(key())
+
+
+@pytest.mark.parametrize("kind", ["session", "turn"])
+async def test_session_that_can_not_be_read_is_left_out_of_lists(
+    kind: str, server: OpenSearchServer, store: OpenSearchStore
+) -> None:
+    await store.append(key(), turn(), 0)
+    next(document for document in server.documents() if document.get("kind") == kind)["body"]["version"] = 2
+    for name in ("two", "three"):
+        await store.append(key(name), turn(), 0)
+    assert {session.key for session in (await store.sessions()).sessions} == {key("two"), key("three")}
 
 
 async def test_session_of_a_newer_gateway_is_not_read(server: OpenSearchServer, store: OpenSearchStore) -> None:
@@ -464,6 +493,69 @@ async def test_missing_aws_credentials(server: OpenSearchServer, monkeypatch: py
     with pytest.raises(StoreUnavailable, match="finds no AWS credentials"):
         await store.start()
     await store.close()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        CredentialRetrievalError(provider="iam-role", error_msg="no answer"),
+        ClientError({"Error": {"Code": "ExpiredToken", "Message": "no answer"}}, "AssumeRole"),
+    ],
+)
+async def test_expired_aws_credentials_that_cannot_be_refreshed(
+    error: Exception, server: OpenSearchServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refresh() -> None:
+        raise error
+
+    expired = RefreshableCredentials(
+        "AKIDEXAMPLE", "secret", "token", datetime(2026, 1, 1, tzinfo=UTC), refresh, "role"
+    )
+    monkeypatch.setattr(boto3.Session, "get_credentials", lambda _: expired)
+    store = store_on(server, sigv4_region="eu-central-1")
+    with pytest.raises(StoreUnavailable, match=r"can't be refreshed: .*no answer"):
+        await store.start()
+    await store.close()
+    assert server.requests == []
+
+
+def short_lived(fetch: Callable[[], None]) -> RefreshableCredentials:
+    """Credentials that always expire in ten minutes, so that boto3 fetches them with each read."""
+
+    def refresh() -> dict[str, str]:
+        fetch()
+        expiry = (datetime.now(UTC) + timedelta(minutes=11)).isoformat()
+        return {"access_key": "AKIDEXAMPLE", "secret_key": "secret", "token": "token", "expiry_time": expiry}
+
+    return RefreshableCredentials.create_from_metadata(refresh(), refresh, "role")
+
+
+async def test_aws_credentials_are_not_fetched_on_the_event_loop(
+    server: OpenSearchServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[threading.Thread] = []
+    credentials = short_lived(lambda: threads.append(threading.current_thread()))
+    threads.clear()
+    monkeypatch.setattr(boto3.Session, "get_credentials", lambda _: credentials)
+    store = store_on(server, sigv4_region="eu-central-1")
+    await store.start()
+    await store.close()
+    assert threads
+    assert threading.current_thread() not in threads
+
+
+async def test_aws_credentials_are_fetched_every_five_seconds_at_most() -> None:
+    now, fetched = [100.0], [0]
+
+    def fetch() -> None:
+        fetched[0] += 1
+
+    held = HeldCredentials(short_lived(fetch), lambda: now[0])
+    for time, expected in ((100.0, 2), (104.9, 2), (105.0, 3), (105.1, 3)):
+        now[0] = time
+        await asyncio.gather(*(held.refresh() for _ in range(3)))
+        assert fetched == [expected]
+    assert held.get_frozen_credentials().access_key == "AKIDEXAMPLE"
 
 
 def test_store_is_a_store() -> None:

@@ -8,9 +8,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from gateway.memory.model import SessionKey, Turn
+from gateway.memory.model import SessionKey, SessionPage, Turn
 from gateway.memory.store import SessionConflict, Store, StoreUnavailable
 from gateway.memory.stores.opensearch import OpenSearchStore
+from tests.lifecycle.process import until
 from tests.memory.conversations import assistant, image, key, medium, texts, turn, user
 from tests.memory.opensearch_server import Fault, OpenSearchServer
 from tests.memory.test_opensearch import store_on
@@ -125,6 +126,77 @@ async def test_interrupted_deletion_is_invisible_and_can_be_finished(
             await store.delete(key())
         assert await store.session(key()) is None
         assert server.documents() == []
+
+
+async def test_deletion_goes_on_if_its_caller_is_cancelled(server: OpenSearchServer, store: OpenSearchStore) -> None:
+    await store.append(key(), two_messages_with_an_image(), 0)
+    server.counted_from_now()
+    server.holds[3] = asyncio.Event()  # after the mark
+    deletion = asyncio.ensure_future(store.delete(key()))
+    await server.held.wait()
+    deletion.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await deletion
+    server.holds[3].set()
+    await until(lambda: server.documents() == [])
+
+
+async def test_interrupted_deletion_is_finished_by_the_next_store(
+    server: OpenSearchServer, store: OpenSearchStore
+) -> None:
+    await store.append(key("kept"), turn(), 0)
+    kept = server.documents()
+    await store.append(key(), two_messages_with_an_image(), 0)
+    server.counted_from_now()
+    server.holds[3] = asyncio.Event()
+    deletion = asyncio.ensure_future(store.delete(key()))
+    await server.held.wait()
+    await store.close()
+    with pytest.raises(asyncio.CancelledError):
+        await deletion
+    del server.holds[3]
+    other = store_on(server)
+    await other.start()
+    await until(lambda: server.documents() == kept)
+    await other.close()
+
+
+@pytest.mark.parametrize("fault", ["refused", "forbidden"])
+async def test_store_starts_if_it_cannot_finish_deletions(server: OpenSearchServer, fault: Fault) -> None:
+    async with OpenSearchServer(server.version) as counted:
+        store = store_on(counted)
+        await store.start()
+        await store.close()
+        last = len(counted.requests) - 1
+    server.faults[last] = fault
+    store = store_on(server)
+    await store.start()
+    assert await store.delete(key()) is False
+    await store.close()
+
+
+async def test_reads_during_a_deletion_find_no_session(server: OpenSearchServer, store: OpenSearchStore) -> None:
+    for read in (lambda: store.session(key()), lambda: store.sessions()):
+        number = 0
+        while True:
+            await store.append(key(), turn(user("1"), system="Be brief."), 0)
+            await store.append(key(), turn(user("2")), 1)
+            server.counted_from_now()
+            server.holds[number] = asyncio.Event()
+            reading = asyncio.ensure_future(read())
+            held = asyncio.ensure_future(server.held.wait())
+            await asyncio.wait([reading, held], return_when=asyncio.FIRST_COMPLETED)
+            if not held.done():
+                break
+            await store.delete(key())
+            server.holds.pop(number).set()
+            server.held.clear()
+            assert await reading in (None, SessionPage(()))
+            number += 1
+        assert number > 2
+        held.cancel()
+        server.holds.clear()
+        await store.delete(key())
 
 
 async def test_append_during_a_deletion_leaves_nothing(server: OpenSearchServer, store: OpenSearchStore) -> None:

@@ -262,6 +262,28 @@ async def test_deletion(path: str, body: Any, start_gateway: StartGateway, store
     assert (await ask(start_gateway, store, "DELETE", path))[0] == 404
 
 
+class Interrupted(InMemoryStore):
+    """Its first deletion fails when nobody sees the session any more."""
+
+    interrupted = False
+
+    async def session(self, key: SessionKey) -> Session | None:
+        return None if self.interrupted else await super().session(key)
+
+    async def delete(self, key: SessionKey) -> bool:
+        if not self.interrupted:
+            self.interrupted = True
+            raise StoreUnavailable("the connection was lost")
+        return await super().delete(key)
+
+
+async def test_a_deletion_that_failed_is_finished_by_the_next_one(start_gateway: StartGateway) -> None:
+    store = Interrupted()
+    await store.append(bobs_key(), turn(), 0)
+    statuses = [(await ask(start_gateway, store, "DELETE", f"{ML}/memory/{SESSION}"))[0] for _ in range(3)]
+    assert statuses == [503, 200, 404]
+
+
 RESOURCES = (
     f"{ML}/memory/{{id}}",
     f"{ML}/memory/{{id}}/messages",

@@ -12,8 +12,9 @@ from gateway.memory import rest_handler
 from gateway.memory.owner import message_id
 from gateway.memory.rest_search import Search, read_search
 from tests.conftest import StartGateway
-from tests.memory.conversations import turn
+from tests.memory.conversations import turn, user
 from tests.memory.in_memory_store import InMemoryStore
+from tests.memory.test_management import Expiring
 from tests.memory.test_rest import (
     BOB,
     CONTAINER,
@@ -119,6 +120,16 @@ async def test_the_messages_of_a_session_are_found(
     assert (status, hits["total"]) == (200, {"value": 7, "relation": "eq"})
     assert [hit["_id"] for hit in hits["hits"]] == [message_id(SESSION, number) for number in numbers]
     assert [hit["_source"]["message_id"] for hit in hits["hits"]] == [number - 1 for number in numbers]
+
+
+async def test_a_page_of_expired_messages_has_none_of_the_next(start_gateway: StartGateway) -> None:
+    store = Expiring()
+    for number in range(4):
+        await store.append(bobs_key(), turn(user("a")), number)
+    store.oldest = 3
+    pages = [await search(start_gateway, store, {"query": QUERY, "from": start, "size": 2}) for start in (0, 2)]
+    shown = [[hit["_source"]["message_id"] for hit in document["hits"]["hits"]] for _, document in pages]
+    assert shown == [[], [3]]
 
 
 async def test_a_search_for_too_large_messages_is_a_400(

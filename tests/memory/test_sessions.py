@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from gateway.config.load import ConfigError
-from gateway.config.memory import Memory, OpenSearchStore, Retention, Window
+from gateway.config.memory import AgentCoreStore, Memory, OpenSearchStore, Retention, Window
 from gateway.config.types import Secret
 from gateway.errors import MemoryUnavailable, SessionBusy, SessionNotFound
 from gateway.memory.busy import BusySessions
@@ -18,6 +18,7 @@ from gateway.memory.model import Metadata, Owner, Session, SessionKey, Turn
 from gateway.memory.opening import LazyStore, SharedStore, SharedStores
 from gateway.memory.sessions import Sessions
 from gateway.memory.store import NEWEST, StoreUnavailable, TooLargeForStore, UnreadableSession
+from gateway.memory.stores.sqlite import SqliteStore
 from gateway.observe.logs import configure
 from gateway.observe.metrics import Metrics
 from gateway.runtime import Runtime
@@ -25,6 +26,7 @@ from gateway.use_cases import build_use_case
 from tests.conftest import settings_for
 from tests.memory.conversations import assistant, texts, turn, user
 from tests.memory.in_memory_store import InMemoryStore
+from tests.memory.sqlite_query import query
 
 OWNER = Owner("agent")
 LOG = configure("error", "json")
@@ -126,6 +128,20 @@ async def test_failed_turns_are_counted_but_not_sent() -> None:
     id_ = await begun(used, turn(user("1"), assistant("2")), turn(failed))
     opened = await used.open(OWNER, id_)
     assert (opened.turns, texts(opened.history)) == (2, ["1", "2"])
+
+
+@pytest.mark.parametrize(("count", "history", "loads"), [(99, ["1", "2"], 3), (1000, [], 3)])
+async def test_a_session_of_many_failed_turns_is_not_read_whole(
+    count: int, history: list[str], loads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.memory.reading._MOST_FAILED", 100)
+    store = FaultyStore()
+    used = sessions(store)
+    id_ = await begun(used, turn(user("1"), assistant("2")))
+    for number in range(count):
+        await store.append(SessionKey(OWNER, id_), turn(user("lost", metadata=Metadata(failed=True))), number + 1)
+    opened = await used.open(OWNER, id_)
+    assert (opened.turns, texts(opened.history), len(store.loads)) == (count + 1, history, loads)
 
 
 async def test_requests_enter_in_order_and_one_may_give_up() -> None:
@@ -262,6 +278,18 @@ async def test_a_turn_is_sent_once_more_if_the_connection_is_lost(lost: int, cod
     assert texts((await used.open(OWNER, id_)).history)[2:] == ["3", "4"]
 
 
+async def test_a_store_has_the_time_of_its_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.memory.sessions._STORE_SECONDS", 0.0)
+    store = FaultyStore()
+    store.gate = asyncio.Event()
+    settings = Memory(store="agentcore", agentcore=AgentCoreStore(seconds=60.0))
+    opened = await Sessions(store, settings, LOG).open(OWNER, "")
+    committed = asyncio.ensure_future(opened.commit(turn()))
+    await asyncio.sleep(0.01)
+    store.gate.set()
+    assert await committed == ()
+
+
 async def test_a_damaged_session_is_reported_as_such() -> None:
     store = FaultyStore()
     used = sessions(store)
@@ -269,6 +297,16 @@ async def test_a_damaged_session_is_reported_as_such() -> None:
     store.error = UnreadableSession("message 1 is missing")
     with pytest.raises(MemoryUnavailable, match="begin a new session"):
         await used.open(OWNER, id_)
+
+
+@pytest.mark.parametrize("given", ["", "gws-one"])
+async def test_a_store_of_another_program_is_not_reported_as_a_damaged_session(given: str, tmp_path: Path) -> None:
+    foreign = tmp_path / "notes.sqlite3"
+    query(foreign, "CREATE TABLE notes (id)")
+    lazy = LazyStore(lambda: SqliteStore(foreign))
+    with pytest.raises(MemoryUnavailable, match="store of sessions is not available"):
+        await Sessions(lazy, Memory(), LOG).open(OWNER, given)
+    await lazy.close()
 
 
 async def test_a_lazy_store_is_opened_once_and_again_after_a_failure() -> None:

@@ -35,6 +35,7 @@ def test_required_kinds_decide_the_exit_status(deployment: Deployment, command: 
     assert status("--require", "image", "--", able, unable) == 1
     assert status("--require", "image", "--type", "conversational", "--", able, unable) == 0
     assert status("--require", "image", "--type", "flow", "--", able, unable) == 1
+    assert status("--require", "image", "--type", "FLOW", "--", able, unable) == 1  # as the cluster may show it
 
 
 def test_agents_that_can_not_be_read_have_their_own_status(deployment: Deployment, command: Command) -> None:
@@ -45,6 +46,15 @@ def test_agents_that_can_not_be_read_have_their_own_status(deployment: Deploymen
     status, out, _ = command("agents", "--url", deployment.url, "--type", "conversational")
     assert status == 3  # its type isn't known, so it is not left out
     assert able in [agent["id"] for agent in json.loads(out)["agents"] if not agent["readable"]]
+
+
+def test_an_agent_that_is_deleted_between_search_and_reading_is_left_out(
+    deployment: Deployment, command: Command
+) -> None:
+    gone = deployment.agents["flow-a"]
+    deployment.cluster.refusals[f"GET /_plugins/_ml/agents/{gone}"] = 404
+    status, out, _ = command("agents", "--url", deployment.url)
+    assert (status, gone in out) == (0, False)
 
 
 def test_what_is_wrong_is_told_on_standard_error(deployment: Deployment, command: Command, tmp_path: Path) -> None:
@@ -137,3 +147,19 @@ def _on_a_terminal(columns: int, extra: dict[str, str], *argv: str) -> str:
             os.close(parent)
         assert process.wait(60) == 0, came
     return came.decode()
+
+
+@pytest.mark.parametrize("argv", [("agents",), ("upgrade", "--all", "-v")])
+def test_no_name_steers_the_terminal(
+    deployment: Deployment, command: Command, monkeypatch: pytest.MonkeyPatch, argv: tuple[str, ...]
+) -> None:
+    name = "books\x1b]0;title\x07\x9b2J"
+    agents = deployment.cluster.core.resources.agents
+    agents[deployment.agents["flow-d"]]["name"] = name
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "120")
+    _, out, _ = command(*argv, "--url", deployment.url)
+    assert "books\N{REPLACEMENT CHARACTER}]0;title" in out
+    assert "\x1b]" not in out
+    assert "\x9b" not in out

@@ -195,6 +195,23 @@ def test_what_can_not_be_removed_is_told(deployment: Deployment, command: Comman
     assert deployment.cluster.core.resources.connectors.get(mcp)
 
 
+def test_what_was_removed_before_the_cluster_failed_is_told(deployment: Deployment, command: Command) -> None:
+    removed, mcp = model(deployment, f"mlc-gateway {TAG}"), connector(deployment, f"mlc-gateway {TAG}")
+    age(deployment)
+    resources = deployment.cluster.core.resources
+
+    def delete() -> dict[str, str]:
+        deployment.cluster.refusals["POST /_plugins/_ml/agents/_search"] = 503
+        resources.models.pop(removed)
+        return {}
+
+    deployment.cluster.refusals[f"DELETE /_plugins/_ml/models/{removed}"] = delete
+    status, out, err = command("cleanup", "--url", deployment.url, "--apply")
+    assert (status, mcp in resources.connectors) == (2, True)
+    assert [(one["id"], one["outcome"]) for one in json.loads(out)["leftovers"]] == [(removed, "removed")]
+    assert "The cluster could not search its agents: 503" in err
+
+
 def test_without_apply_nothing_is_written(deployment: Deployment, command: Command) -> None:
     model_id = model(deployment, f"mlc-gateway {TAG}")
     age(deployment)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import logging
 import ssl
+from base64 import b64decode
 from collections.abc import Callable
 from pathlib import Path
 
@@ -52,11 +53,14 @@ def test_nobody_signs_in_without_being_told_to(tmp_path: Path, monkeypatch: pyte
         assert "authorization" not in stub.headers
 
 
-def test_password_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MLC_PASSWORD", SECRET)
+@pytest.mark.parametrize("password", [SECRET, "grüße", "пароль"])
+def test_password_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch, password: str) -> None:
+    monkeypatch.setenv("MLC_PASSWORD", password)
     with StubServer() as stub:
-        connected("--url", stub.url, "--user", "reader")
-        assert stub.headers["authorization"].startswith("Basic ")
+        found = connected("--url", stub.url, "--user", "reader")
+        sent = stub.headers["authorization"]
+    assert b64decode(sent.removeprefix("Basic ")).decode() == f"reader:{password}"
+    assert found.authorization == sent
 
 
 def test_password_is_asked_by_name() -> None:
@@ -149,6 +153,22 @@ def test_aws_without_credentials_says_how_to_give_some(monkeypatch: pytest.Monke
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
     assert "--aws-region" in refused("--aws-service", "es")
     assert "could not be found" in refused("--aws-service", "es", "--aws-profile", "nobody")
+
+
+def test_an_aws_login_that_has_expired_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    _aws(monkeypatch, tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    start = "https://example.awsapps.com/start"
+    (tmp_path / "config").write_text(
+        f"[profile login]\nregion = us-east-1\nsso_start_url = {start}\nsso_region = us-east-1\n"
+        "sso_account_id = 123456789012\nsso_role_name = reader\n"
+    )
+    with StubServer() as stub:
+        message = refused("--url", stub.url, "--aws-service", "es", "--aws-profile", "login")
+        assert stub.requests == []
+    assert message.startswith("AWS credentials can't be loaded: ")
+    assert start in message
 
 
 @pytest.mark.parametrize(

@@ -332,9 +332,9 @@ def _unified(deployment: Deployment) -> str:
     return agent_id
 
 
-def _credential(tmp_path: Path) -> str:
+def _credential(tmp_path: Path, **more: str) -> str:
     file = tmp_path / "credential.json"
-    file.write_text(json.dumps({"openai_api_key": KEY}))
+    file.write_text(json.dumps({"openai_api_key": KEY, **more}))
     file.chmod(0o600)
     return str(file)
 
@@ -391,11 +391,12 @@ def command_call(deployment: Deployment, call: dict[str, Any]) -> int:
 
 def test_a_refused_registration_shows_no_credential(modern: Deployment, command: Command, tmp_path: Path) -> None:
     _registering(modern, {"error": {"reason": f"bad {KEY}"}})
+    credential = _credential(tmp_path, session_token="")
     status, out, err = command(
-        "promote", "fc-openai_tutorial", "--apply", "--credential-file", _credential(tmp_path), "--url", modern.url
+        "promote", "fc-openai_tutorial", "--apply", "--credential-file", credential, "--url", modern.url
     )
     assert status == 1
-    assert "REGISTRATION_REFUSED" in err
+    assert "REGISTRATION_REFUSED: 200: bad ***\n" in err
     assert KEY not in out + err
 
 
@@ -429,6 +430,38 @@ def test_what_fails_after_the_registration_is_taken_back(
     assert f"DELETE /_plugins/_ml/models/{model_id}" in err
 
 
+def test_a_planner_is_removed_with_its_executor(modern: Deployment, command: Command, tmp_path: Path) -> None:
+    resources = modern.cluster.core.resources
+    before = set(resources.agents), set(resources.models)
+    conversational = _unified(modern)
+    body = {**resources.agents.pop(conversational), "type": "plan_execute_and_reflect", "parameters": {}}
+    new = resources.register_agent(body)["agent_id"]
+    _registering(modern, {"agent_id": new})
+    modern.cluster.refusals[f"POST {AGENTS}/{new}/_execute"] = 500
+    status, _, err = command(
+        "promote", "fc-openai_tutorial", "--apply", "--probe", "execute",
+        "--credential-file", _credential(tmp_path), "--url", modern.url,
+    )  # fmt: skip
+    assert status == 3, err
+    assert (set(resources.agents), set(resources.models)) == before
+
+
+def test_a_promoted_agent_that_can_not_be_read_is_kept(modern: Deployment, command: Command, tmp_path: Path) -> None:
+    new = _unified(modern)
+    promoted = modern.cluster.core.resources.agents[new]["parameters"]
+    modern.cluster.core.resources.agents[new]["parameters"] = {}  # not found as an earlier run's
+    _registering(modern, {"agent_id": new})
+    modern.cluster.refusals[f"GET {AGENTS}/{new}"] = 503
+    argv = ("promote", "fc-openai_tutorial", "--apply", "--credential-file", _credential(tmp_path), "--url", modern.url)
+    status, _, err = command(*argv)
+    assert status == 2
+    assert f"{new} is registered, but not checked: run this again" in err
+    modern.cluster.core.resources.agents[new]["parameters"] = promoted
+    del modern.cluster.refusals[f"GET {AGENTS}/{new}"]
+    status, out, _ = command(*argv, "--json")
+    assert (status, json.loads(out)["promoted"]) == (0, new)
+
+
 def test_an_older_cluster_is_told_what_to_do(deployment: Deployment, command: Command) -> None:
     status, out, err = command("promote", "conv-d", "--url", deployment.url)
     assert (status, out) == (1, "")
@@ -436,7 +469,8 @@ def test_an_older_cluster_is_told_what_to_do(deployment: Deployment, command: Co
 
 
 def test_the_calls_that_take_it_back() -> None:
-    paths = [f"{call.method} {call.path}" for call in undo_calls("a", "m")]
+    agent = {"llm": {"model_id": "m"}, "parameters": {}}
+    paths = [f"{call.method} {call.path}" for call in undo_calls("a", agent)]
     assert paths == [
         "DELETE /_plugins/_ml/agents/a",
         "POST /_plugins/_ml/models/m/_undeploy",

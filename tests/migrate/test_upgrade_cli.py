@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import copy
+import errno
 import io
 import json
+import os
 import stat
+import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import pytest
 from rich.console import Console
 
+from gateway.cli import rollback, run
 from gateway.cli.upgrade import rules_of
 from gateway.delivery.template_change import Code
+from gateway.migrate.backup import Journal
+from gateway.migrate.connection import ClusterOptions, Connected
 from gateway.migrate.display import show
+from gateway.migrate.steps import Call
+from gateway.migrate.upgrade import Offer
+from gateway.migrate.writer import StepFailed, Writer
 from tests.migrate.conftest import Command, Deployment
 from tests.migrate.upgrading import (
     ADDED,
@@ -21,6 +32,7 @@ from tests.migrate.upgrading import (
     OLD,
     SECRET,
     cluster_at,
+    documents_of,
     flow,
     internal,
     llm_body,
@@ -264,11 +276,14 @@ def test_agents_that_nobody_named_need_consent(
     assert f"also serves {other}" in err
     assert "--shared" in err
     monkeypatch.setattr("sys.stdin.isatty", lambda: True)
-    monkeypatch.setattr("builtins.input", lambda prompt: "n")
+    monkeypatch.setattr("builtins.input", lambda: "n")
     assert command("upgrade", agent, "--apply", "--url", deployment.url)[0] == 2
     assert state(deployment) == before
-    monkeypatch.setattr("builtins.input", lambda prompt: "yes")
-    assert command("upgrade", agent, "--apply", "--url", deployment.url)[0] == 0
+    monkeypatch.setattr("builtins.input", lambda: "yes")
+    status, out, err = command("upgrade", agent, "--apply", "--json", "--url", deployment.url)
+    assert status == 0
+    assert json.loads(out)["done"]
+    assert f"also serves {other}. Upgrade for these, too? [y/N] " in err
 
 
 @pytest.mark.slow
@@ -314,6 +329,9 @@ def test_a_finished_upgrade_has_nothing_to_resume(deployment: Deployment, comman
     status, out, _ = command("upgrade", "--resume", str(_backup()), "--url", deployment.url)
     assert status == 0
     assert "already applied, nothing to do" in out
+    status, out, err = command("upgrade", "--resume", str(_backup()), "--json", "--url", deployment.url)
+    assert (status, json.loads(out)) == (0, {"found": [], "done": []})
+    assert "already applied, nothing to do" in err
 
 
 def test_what_was_being_taken_back_goes_on_being_taken_back(deployment: Deployment, command: Command) -> None:
@@ -342,6 +360,143 @@ def test_a_rollback_that_stops_at_a_change_says_what_is_left(deployment: Deploym
     status, out, _ = command("rollback", "--force", str(_backup()), "--url", deployment.url)
     assert status == 0
     assert "differs from the backup: name" in out
+
+
+def test_an_agent_that_is_deleted_between_search_and_reading_is_left_out(
+    deployment: Deployment, command: Command
+) -> None:
+    _, model = standalone(deployment)
+    agent, gone = flow(deployment, model), flow(deployment, model)
+    deployment.cluster.refusals[f"GET /_plugins/_ml/agents/{gone}"] = 404
+    status, out, _ = command("upgrade", "--all", "--json", "--url", deployment.url)
+    assert status == 1  # flow-c
+    assert [one["agents"]["named"] for one in json.loads(out) if model in one.get("models", ())] == [[agent]]
+
+
+def test_a_new_connector_that_others_use_is_not_removed(
+    deployment: Deployment, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.migrate.marked._LAG", 0.0)
+    agent = flow(deployment, standalone(deployment)[1])
+    assert command("upgrade", agent, "--apply", "--credential-file", _credential(), "--url", deployment.url)[0] == 0
+    made = Journal.load(_backup()).record.made
+    other = model_on(deployment, made, "other")
+    status, _, err = command("rollback", str(_backup()), "--url", deployment.url)
+    assert status == 4
+    assert f"DELETE /_plugins/_ml/connectors/{made}: 409: " in err
+    assert other in err
+
+
+def test_a_backup_holds_only_what_its_agents_use(deployment: Deployment) -> None:
+    (one, model), (_, other) = standalone(deployment), standalone(deployment)
+    agents = [flow(deployment, model), flow(deployment, other)]
+    found = [offer for offer in offered(deployment, *agents) if isinstance(offer, Offer)]
+    journal = Journal.create(Path("mlc-backups"), found[0], documents_of(deployment, *agents)[0], deployment.url)
+    assert list(journal.record.documents) == [f"agents/{agents[0]}", f"models/{model}", f"connectors/{one}"]
+
+
+def test_a_rollback_that_can_not_undo_one_upgrade_undoes_the_others(deployment: Deployment, command: Command) -> None:
+    connectors, journals = [], []
+    for name in ("first", "second"):
+        connector_id, model = standalone(deployment)
+        assert command("upgrade", flow(deployment, model, name), "--apply", "--url", deployment.url)[0] == 0
+        connectors.append(connector_id)
+    for file in Path("mlc-backups").glob("*.json"):
+        journal = Journal.load(file)
+        # The second is the newer one, and is undone first. There is an older upgrade of its models, too.
+        journal.record.created = f"2026-01-0{1 + connectors.index(journal.record.key.partition('/')[2])}"
+        journal.save()
+        journals.append(journal)
+    (second,) = (one for one in journals if one.record.created == "2026-01-02")
+    older = Journal(Path("mlc-backups/older.json"), copy.deepcopy(second.record))
+    older.record.created = "2025-12-31"
+    older.save()
+    resources = deployment.cluster.core.resources
+    resources.connectors[connectors[1]]["name"] = "renamed"
+    files = map(str, Path("mlc-backups").glob("*.json"))
+    status, out, err = command("rollback", *files, "--url", deployment.url)
+    assert status == 4
+    assert f"connectors/{connectors[0]} is undone" in out
+    assert resources.connectors[connectors[0]]["actions"][0]["request_body"] == OLD
+    assert f"{second.path}: connectors/{connectors[1]} was changed by somebody else: name changed" in err
+    assert f"{older.path}: left as it is, as a later upgrade of the same models is not undone" in err
+
+
+def test_a_rollback_reads_the_backup_again_once_no_other_run_uses_it(
+    deployment: Deployment, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = flow(deployment, standalone(deployment)[1])
+    before = state(deployment)
+    (offer,) = (one for one in offered(deployment, agent) if isinstance(one, Offer))
+    journal = Journal.create(Path("mlc-backups"), offer, documents_of(deployment, agent)[0], deployment.url)
+    connect = rollback.connect
+
+    def connect_slowly(options: ClusterOptions) -> Connected:
+        assert command("upgrade", "--resume", str(journal.path), "--url", deployment.url)[0] == 0
+        assert without_parameter(state(deployment)) != before
+        return connect(options)
+
+    monkeypatch.setattr(rollback, "connect", connect_slowly)
+    assert command("rollback", str(journal.path), "--url", deployment.url)[0] == 0
+    assert without_parameter(state(deployment)) == before
+
+
+def test_an_agent_that_got_another_model_meanwhile(deployment: Deployment, command: Command) -> None:
+    model, other = standalone(deployment)[1], standalone(deployment)[1]
+    agent = flow(deployment, model)
+    (offer,) = (one for one in offered(deployment, agent) if isinstance(one, Offer))
+    journal = Journal.create(Path("mlc-backups"), offer, documents_of(deployment, agent)[0], deployment.url)
+    deployment.cluster.core.resources.agents[agent]["tools"][0]["parameters"]["model_id"] = other
+    status, _, err = command("upgrade", "--resume", str(journal.path), "--url", deployment.url)
+    assert (status, err) == (0, "")
+    assert Journal.load(journal.path).record.outcome == "applied"
+
+
+@pytest.fixture
+def without_reader() -> Iterator[TextIO]:
+    """A stream whose reader is gone."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as stream:
+        yield stream
+
+
+def test_a_change_goes_on_if_nobody_reads_its_output(
+    deployment: Deployment, command: Command, without_reader: TextIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = flow(deployment, standalone(deployment)[1])
+    before = state(deployment)
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stderr", without_reader)
+        assert run(["upgrade", agent, "--apply", "--json", "--url", deployment.url]) == 0
+    assert Journal.load(_backup()).record.outcome == "applied"
+    monkeypatch.setattr(sys, "stdout", without_reader)
+    assert run(["rollback", str(_backup()), "--url", deployment.url]) == 0
+    assert without_parameter(state(deployment)) == before
+
+
+def test_a_backup_that_can_not_be_written_any_more(
+    deployment: Deployment, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = flow(deployment, standalone(deployment)[1])
+    before = state(deployment)
+    write, writes = Journal._write, []
+
+    def write_until_the_disk_is_full(journal: Journal) -> None:
+        writes.append(journal)
+        if len(writes) > 2:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write(journal)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "_write", write_until_the_disk_is_full)
+        status, _, err = command("upgrade", agent, "--apply", "--url", deployment.url)
+    assert status == 4
+    assert f"{_backup()}: the backup can't be written: No space left on device" in err
+    assert f"The change is half done. `mlc-gateway rollback {_backup()}` sends the remaining calls:\n" in err
+    assert state(deployment) != before
+    assert command("rollback", str(_backup()), "--url", deployment.url)[0] == 0
+    assert without_parameter(state(deployment)) == before
 
 
 @pytest.mark.parametrize(
@@ -373,6 +528,16 @@ def test_an_account_that_may_not_write_leaves_everything_as_it_was(deployment: D
     assert status == 3
     assert "403: no permissions" in err
     assert state(deployment) == before
+
+
+def test_a_change_that_is_accepted_without_effect(deployment: Deployment) -> None:
+    connector_id, _ = standalone(deployment)
+    path = f"/_plugins/_ml/connectors/{connector_id}"
+    deployment.cluster.refusals[f"PUT {path}"] = dict
+    writer = Writer(cluster_at(deployment.url), patience=0.0)
+    with pytest.raises(StepFailed) as failed:
+        writer.put(Call("PUT", path, {}), f"connectors/{connector_id}", ("another",))
+    assert str(failed.value) == f"PUT {path}: accepted, but it did not take effect"
 
 
 def test_the_rules_of_the_settings_tell_a_provider(deployment: Deployment, command: Command) -> None:

@@ -39,7 +39,7 @@ async def test_it_runs_and_leaves_nothing(version: str) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_tools_parameters_and_type_count(version: str) -> None:
     async with deploy(version) as deployment:
-        body = quick(deployment, type="flow", tools=[], parameters={"system_prompt": "Speak Latin."})
+        body = quick(deployment, name=None, type="flow", tools=[], parameters={"system_prompt": "Speak Latin."})
         status, _, _ = await deployment.call("POST", QUICK, body)
         assert status == 200
         assert "Speak Latin." in json.dumps(deployment.simulator.received)
@@ -101,6 +101,18 @@ async def test_what_can_not_be_removed_is_told_in_a_header() -> None:
         assert status == 200
         [agent_id] = deployment.simulator.core.resources.agents
         assert headers["X-MLC-Cleanup"] == f"left behind; by hand: DELETE {ML}/agents/{agent_id}"
+
+
+async def test_what_a_run_that_fails_leaves_behind_is_in_the_error_and_the_log() -> None:
+    async with deploy() as deployment:
+        deployment.front.faults.append(Fault("error", "DELETE", f"{ML}/agents/", times=9))
+        status, document, _ = await deployment.call("POST", QUICK, quick(deployment, [{"type": "image"}]))
+        assert (status, document["error"]["type"]) == (400, "ValidationException")
+        [agent_id] = deployment.simulator.core.resources.agents
+        (problem,) = (one for one in document["error"]["problems"] if one.get("code") == "LEFT_BEHIND")
+        assert problem["help"] == f"Remove it with DELETE {ML}/agents/{agent_id}"
+        events = [json.loads(line)["event"] for line in deployment.log.getvalue().splitlines()]
+        assert events.count("left behind") == 1
 
 
 @pytest.mark.parametrize("path", [f"{ML}/models/_register", f"{ML}/agents/_register", f"{ML}/agents/[^/]+/_execute"])

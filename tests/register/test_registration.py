@@ -152,6 +152,12 @@ def test_types(given: str, type_: str) -> None:
         ),
         ({"name": "x", "memory": "yes", "model": block(OPENAI)}, {"memory"}),
         ({"name": "x", "memory": {"type": "elephant"}, "model": block(OPENAI)}, {"memory.type"}),
+        (
+            {"name": "x", "model": block(BEDROCK), "parameters": {"mcp_connectors": "oops"}},
+            {"parameters.mcp_connectors"},
+        ),
+        ({"name": "x", "model": block(BEDROCK), "parameters": {"mcp_connectors": "{}"}}, {"parameters.mcp_connectors"}),
+        ({"name": "x", "model": block(BEDROCK), "parameters": {"mcp_connectors": 5}}, {"parameters.mcp_connectors"}),
     ],
 )
 def test_every_problem_has_its_place(document: dict[str, Any], expected: set[str]) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 from uuid import uuid4
 
 import msgspec
@@ -37,6 +37,7 @@ from gateway.memory.stores.agentcore_record import Record
 from gateway.memory.stores.agentcore_turn import Writer
 from gateway.observe.logs import Logger, configure
 
+_T = TypeVar("_T")
 _LOAD_ATTEMPTS = 4
 _PURGE_SECONDS = 600.0
 _SHORTEST_EXPIRY = 3 * 86_400
@@ -71,7 +72,7 @@ class AgentCoreStore:
         self._client: AgentCoreClient | None = None
         self._lists = SessionLists(self._operation, max(1, settings.threads // 2), self._log)
         self._deletions = asyncio.Semaphore(max(1, settings.threads // 4))
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
 
     async def start(self) -> None:
         """See `Store`. Nothing is called yet, so that a gateway starts without AWS."""
@@ -159,7 +160,10 @@ class AgentCoreStore:
         return await self._lists.page(owner, after, limit)
 
     async def delete(self, key: SessionKey) -> bool:
-        """See `Store`. A deletion that AgentCore throttles goes on in the background; the session is gone at once."""
+        """See `Store`. It goes on if the caller is cancelled, or AgentCore throttles; the session is gone at once."""
+        return await asyncio.shield(self._in_background(self._delete(key)))
+
+    async def _delete(self, key: SessionKey) -> bool:
         call = self._operation()
         existed = False
         while not existed:
@@ -234,13 +238,13 @@ class AgentCoreStore:
 
     # In the background
 
-    def _in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def _in_background(self, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._on_done)
         return task
 
-    def _on_done(self, task: asyncio.Task[None]) -> None:
+    def _on_done(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
             task.exception()  # `_purge` has logged it
@@ -251,8 +255,7 @@ class AgentCoreStore:
 
     async def _purge(self, key: SessionKey, events: list[tuple[str, str]]) -> None:
         """Delete events, given as actors and ids. Log how many remain: nobody reads them."""
-        if self._client is None:
-            return
+        assert self._client is not None
         call, session, left = self._client.operation(_PURGE_SECONDS), ids.session(key), set(events)
 
         async def delete(actor: str, event: str) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, ClassVar
 
 import msgspec
@@ -18,7 +18,7 @@ import msgspec
 from gateway.config.memory import Memory
 from gateway.config.memory import OpenSearchStore as Settings
 from gateway.memory.model import Owner, Page, Session, SessionKey, SessionPage, StoredMessage, Turn
-from gateway.memory.store import NEWEST, SessionConflict, SessionNotFound, UnreadableSession
+from gateway.memory.store import NEWEST, SessionConflict, SessionNotFound, StoreError, UnreadableSession
 from gateway.memory.stores.opensearch_cluster import Cluster
 from gateway.memory.stores.opensearch_documents import (
     EncodedTurn,
@@ -55,29 +55,48 @@ class OpenSearchStore:
         self, settings: Settings, url: str = "", log: Logger | None = None, clock: Callable[[], float] = time.time
     ) -> None:
         self._clock = clock
+        self._log = log or configure("warning", "json")
         self._cluster = Cluster(settings.url or url, settings)
-        self._places = Places(self._cluster, settings, log or configure("warning", "json"))
-        self._turns = Turns(self._cluster, self._places.sessions)
+        self._places = Places(self._cluster, settings, self._log)
+        self._turns = Turns(self._cluster, self._places.sessions, self._log)
         self._messages: Messages | None = None
         self._starting = asyncio.Lock()
+        self._deletions: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         """Choose where messages are written; make the indices and the container. The next call tries again if it fails.
+
+        Deletions that were interrupted are finished in the background.
 
         Raises:
             StoreUnavailable: the cluster can't be used.
         """
         await self._ready()
+        try:
+            interrupted = await self._turns.deleted()
+        except StoreError as error:
+            self._log.warning("deletions not finished", reason=str(error))
+            return
+        if interrupted:
+            self._in_background(self._finish_deletions(interrupted))
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close the connections. A deletion that is under way is finished by the next `start`."""
+        for task in self._deletions:
+            task.cancel()
+        await asyncio.gather(*self._deletions, return_exceptions=True)
         await self._cluster.close()
 
     async def session(self, key: SessionKey) -> Session | None:
         """Return the session, or None if its owner has none of this id."""
         await self._ready()
         found = await self._find(key)
-        return await self._session(*found) if found else None
+        try:
+            return await self._session(*found) if found else None
+        except UnreadableSession:
+            if await self._find(key) is None:  # it was deleted meanwhile
+                return None
+            raise
 
     async def append(self, key: SessionKey, turn: Turn, turns: int) -> Session:
         """Write the turn's documents, then the record that makes them a turn."""
@@ -173,19 +192,24 @@ class OpenSearchStore:
         """Return the sessions of `owner`, or all of the store, the last updated first."""
         await self._ready()
         heads, following = await self._turns.list(owner, after, limit)
-        found = await self._turns.sessions(heads, await self._turns.last(heads))
-        return SessionPage(tuple(session for session in found if session), following)
+        return SessionPage(tuple(await self._turns.listed(heads)), following)
 
     async def delete(self, key: SessionKey) -> bool:
-        """Delete the session with all its messages and media. A deletion that was interrupted is finished."""
+        """Delete the session with all its messages and media. A deletion that was interrupted is finished.
+
+        It continues if the caller is cancelled.
+        """
         await self._ready()
         head = await self._turns.head(key)
         if head is None:
             return False
         [last] = await self._turns.last([head])
+        await asyncio.shield(self._in_background(self._delete(head, last)))
+        return last is not None
+
+    async def _delete(self, head: Head, last: Record | None) -> None:
         await self._turns.mark_deleted(head)
         await self._finish_deletion(head, last)
-        return last is not None
 
     async def pin(self, key: SessionKey, pinned: bool) -> Session:
         """Keep the session from being deleted by age or number, or no longer."""
@@ -224,6 +248,13 @@ class OpenSearchStore:
         await self._finish_deletion(head, last)
         return None
 
+    async def _finish_deletions(self, heads: list[Head]) -> None:
+        try:
+            for head, last in zip(heads, await self._turns.last(heads), strict=True):
+                await self._finish_deletion(head, last)
+        except StoreError as error:
+            self._log.warning("deletions not finished", reason=str(error))
+
     async def _finish_deletion(self, head: Head, last: Record | None) -> None:
         await self._sweep(head, {last.place} if last else set())
         await self._turns.delete_head(head)
@@ -236,8 +267,15 @@ class OpenSearchStore:
 
     async def _session(self, head: Head, last: Record) -> Session:
         [session] = await self._turns.sessions([head], [last])
-        assert session is not None
+        if session is None:
+            raise UnreadableSession(f"The system text of session {head.key.id} is missing. Delete the session")
         return session
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._deletions.add(task)
+        task.add_done_callback(self._deletions.discard)
+        return task
 
 
 async def _write(messages: Messages, head: Head, record: Record, encoded: EncodedTurn) -> Record:

@@ -23,6 +23,7 @@ from opensearchpy.serializer import JSONSerializer
 
 from gateway.config.opensearch import OpenSearchAccount
 from gateway.memory.store import StoreThrottled, StoreUnavailable, TooLargeForStore
+from gateway.memory.stores.opensearch_credentials import HeldCredentials, find_credentials
 
 BATCH = 8_000_000
 """Most bytes of documents in a request. Smaller domains of Amazon OpenSearch Service take 10 MiB."""
@@ -69,7 +70,7 @@ class Cluster:
         self._settings = settings
         self._client: AsyncOpenSearch | None = None
         self._connecting = asyncio.Lock()
-        self._credentials: Any = None
+        self._credentials: HeldCredentials | None = None
 
     async def close(self) -> None:
         """Close the connections."""
@@ -125,7 +126,8 @@ class Cluster:
         """Send operations of ``_bulk``, each an action with its document (None: it has none). Return their statuses.
 
         Raises:
-            ClusterError: the status of an operation is neither a success, nor 404 or 409.
+            ClusterError: the status of an operation is neither a success, nor 409, nor 404 of an update or a deletion.
+                404 of a document to write: there is no index, and the cluster makes none (`action.auto_create_index`).
         """
         statuses: list[int] = []
         for batch in batches([operation_lines(action, document) for action, document in operations]):
@@ -139,12 +141,12 @@ class Cluster:
             answer = await self.call("POST", "/_bulk", b"".join(batch[i] for i in waiting), "items")
             throttled = []
             for i, item in zip(waiting, answer["items"], strict=True):
-                [result] = item.values()
-                statuses[i] = result["status"]
-                if result["status"] == 429:
+                [(operation, result)] = item.items()
+                statuses[i] = status = result["status"]
+                if status == 429:
                     throttled.append(i)
-                elif result["status"] >= 400 and result["status"] not in (404, 409):
-                    raise self._error(result["status"], result["error"])
+                elif status >= 400 and status != 409 and (status != 404 or operation in ("index", "create")):
+                    raise self._error(status, result["error"])
             waiting = throttled
             if not waiting:
                 return statuses
@@ -164,7 +166,8 @@ class Cluster:
     async def _send(self, method: str, path: str, body: Any, params: Mapping[str, str]) -> Any:
         async with self._connecting:
             client = self._client = self._client or await self._connect()
-        await self._refresh_credentials()
+        if self._credentials is not None:
+            await self._credentials.refresh()
         try:
             return await client.transport.perform_request(method, path, params=dict(params), body=body)
         except ConnectionTimeout:
@@ -206,7 +209,7 @@ class Cluster:
         settings = self._settings
         options: dict[str, Any] = {}
         if settings.sigv4_region:
-            self._credentials = await asyncio.to_thread(_aws_credentials, self._part)
+            self._credentials = await asyncio.to_thread(find_credentials, self._part)
             options["http_auth"] = AWSV4SignerAsyncAuth(self._credentials, settings.sigv4_region)
         elif settings.username:
             account = f"{settings.username}:{settings.password.reveal()}".encode()
@@ -223,12 +226,6 @@ class Cluster:
             **options,
         )
 
-    async def _refresh_credentials(self) -> None:
-        """Fetch new temporary credentials before the old ones expire, in a thread, because boto3 blocks."""
-        credentials = self._credentials
-        if credentials is not None and getattr(credentials, "refresh_needed", lambda: False)():
-            await asyncio.to_thread(credentials.get_frozen_credentials)
-
 
 _PAGES = {"memory": "docs/operate/memory.md", "inspector": "docs/operate/inspector-stores.md"}
 _ADVICE = {
@@ -242,22 +239,6 @@ def _tls(ca_file: str, part: str) -> ssl.SSLContext:
         return ssl.create_default_context(cafile=ca_file or None)
     except (OSError, ssl.SSLError) as error:
         raise StoreUnavailable(f"`{part}.opensearch.ca_file` can't be read: {error}") from None
-
-
-def _aws_credentials(part: str) -> Any:
-    """Return boto3's credentials."""
-    import boto3  # type: ignore[import-untyped]  # here, as it is slow to load
-    from botocore.exceptions import BotoCoreError  # type: ignore[import-untyped]
-
-    try:
-        credentials = boto3.Session().get_credentials()
-    except BotoCoreError as error:
-        raise StoreUnavailable(f"AWS credentials can't be loaded: {error}") from None
-    if credentials is None:
-        raise StoreUnavailable(
-            f"boto3 finds no AWS credentials for `{part}.opensearch`: run with a role, or name a profile"
-        )
-    return credentials
 
 
 def operation_lines(action: dict[str, Any], document: Any) -> bytes:

@@ -23,6 +23,7 @@ from gateway.memory.stores.opensearch_documents import (
     turn_hash,
 )
 from gateway.memory.stores.opensearch_index import delete_incarnation
+from gateway.observe.logs import Logger
 
 _PAGE = 64
 """Records that are read at a time."""
@@ -35,11 +36,12 @@ _DIGITS = 18
 
 
 class Turns:
-    """The turns of all sessions, in the index named `index`."""
+    """The turns of all sessions, in the index named `index`. log: for sessions that can't be listed."""
 
-    def __init__(self, cluster: Cluster, index: str) -> None:
+    def __init__(self, cluster: Cluster, index: str, log: Logger) -> None:
         self._cluster = cluster
         self.index = index
+        self._log = log
 
     async def head(self, key: SessionKey) -> Head | None:
         """Return the head of the session, or None. A head without a record is of a session that has no turn yet."""
@@ -85,7 +87,10 @@ class Turns:
         return record
 
     async def sessions(self, heads: Sequence[Head], last: Sequence[Record | None]) -> list[Session | None]:
-        """Return the sessions with these last records, each with its system text; None for those without turns."""
+        """Return the sessions with these last records, each with its system text.
+
+        None for those without turns, and for those whose system text is missing, as they are being deleted.
+        """
         systems = {}
         for head, record in zip(heads, last, strict=True):
             if record and record.system_turn not in (0, record.turn):
@@ -97,9 +102,7 @@ class Turns:
                 sessions.append(None)
                 continue
             with_system = found.get(systems[head.incarnation]) if head.incarnation in systems else record
-            if with_system is None:
-                raise UnreadableSession(f"The system text of session {head.key.id} is missing. Delete the session")
-            sessions.append(session_of(head, record, with_system.system))
+            sessions.append(session_of(head, record, with_system.system) if with_system else None)
         return sessions
 
     async def holds(self, head: Head, turn_id: str) -> bool:
@@ -174,6 +177,13 @@ class Turns:
         """Make the session disappear. The mark stays until all its documents are deleted."""
         await self._cluster.write([self._update(head, {"kind": "deleted", "body": {"deleted": True}})])
 
+    async def deleted(self) -> list[Head]:
+        """Return heads of sessions whose deletion has begun and has not ended, at most `_MOST_SESSIONS`."""
+        await self._cluster.call("POST", f"/{self.index}/_refresh")
+        query = {"query": {"term": {"kind": "deleted"}}, "size": _MOST_SESSIONS}
+        hits = (await self._cluster.call("POST", f"/{self.index}/_search", query, "hits"))["hits"]["hits"]
+        return [read_head(hit["_source"]) for hit in hits]
+
     def _update(self, head: Head, changed: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the operation that changes fields of the head, and leaves the others as they are."""
         action = {"update": {"_index": self.index, "_id": head_id(head.key), "retry_on_conflict": 10}}
@@ -209,8 +219,26 @@ class Turns:
         if after:
             query["search_after"] = _position(after)
         hits = (await self._cluster.call("POST", f"/{self.index}/_search", query, "hits"))["hits"]["hits"]
-        heads = [read_head(hit["_source"]) for hit in hits[:limit]]
+        heads = [head for hit in hits[:limit] if (head := self._listed_head(hit)) is not None]
         return heads, "{}:{}".format(*hits[limit - 1]["sort"]) if len(hits) > limit else ""
+
+    def _listed_head(self, hit: dict[str, Any]) -> Head | None:
+        try:
+            return read_head(hit["_source"])
+        except UnreadableSession as error:
+            self._log.warning("session not listed", session=hit["_id"], reason=str(error))
+            return None
+
+    async def listed(self, heads: Sequence[Head]) -> Sequence[Session]:
+        """Return the sessions of `heads` that have turns and can be read."""
+        try:
+            found = await self.sessions(heads, await self.last(heads))
+        except UnreadableSession as error:
+            if len(heads) > 1:
+                return [session for head in heads for session in await self.listed([head])]
+            self._log.warning("session not listed", session=heads[0].key.id, reason=str(error))
+            return []
+        return [session for session in found if session is not None]
 
     async def _records(self, ids: Sequence[str]) -> dict[str, Record]:
         found = await self._cluster.get(self.index, ids)

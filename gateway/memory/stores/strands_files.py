@@ -9,6 +9,7 @@ import asyncio
 import errno
 import hashlib
 import os
+import re
 import shutil
 import time
 import uuid
@@ -21,7 +22,7 @@ from typing import ClassVar, TypeVar
 
 from gateway.config.memory import Memory
 from gateway.memory.model import Owner, Page, Session, SessionKey, SessionPage, Turn
-from gateway.memory.store import NEWEST, StoreUnavailable, UnreadableSession, Unstorable
+from gateway.memory.store import NEWEST, StoreUnavailable, UnknownPosition, UnreadableSession, Unstorable
 from gateway.memory.stores.strands_paths import find_agents, key_of
 from gateway.memory.stores.strands_session import SessionFiles
 from gateway.memory.stores.strands_state import read_state
@@ -33,6 +34,9 @@ _T = TypeVar("_T")
 SECONDS = 10.0
 """Longest time of an operation, waits for other processes included."""
 _THREADS = 8
+_OF_ONE_SESSION = (errno.ELOOP, errno.EISDIR, errno.ENOTDIR, errno.EACCES)
+"""Errors of one session's files: a symbolic link, a directory in place of a file or the reverse, no permission."""
+_PLACE = re.compile(r"[0-9]{20} .+", re.DOTALL)
 
 
 def build(settings: Memory, upstream_url: str) -> StrandsFilesStore:
@@ -141,10 +145,13 @@ class StrandsFilesStore:
         trash = self._trash / uuid.uuid4().hex
         existed = self._files(key).delete(trash)
         if existed:
-            shutil.rmtree(trash)
+            with suppress(FileNotFoundError):  # a process that starts empties the trash, too
+                shutil.rmtree(trash)
         return existed
 
     def _list(self, owner: Owner | None, after: str, limit: int) -> SessionPage:
+        if after and not _PLACE.fullmatch(after):
+            raise UnknownPosition(f"{after!r} is not the `next` of a page of sessions")
         sessions: list[Session] = []
         last = ""
         for place in sorted(place for place in self._places(owner) if place > after):
@@ -175,3 +182,7 @@ class StrandsFilesStore:
             return self._files(key).session() if key else None
         except UnreadableSession:
             return None
+        except OSError as error:
+            if error.errno in _OF_ONE_SESSION:
+                return None
+            raise

@@ -114,6 +114,21 @@ def test_sessions_of_the_plugin_that_go_on(emulator: Emulator, memory: Commands,
     assert (third["present"], third["sessions"]) == (2, second["sessions"])
 
 
+def test_an_answer_that_came_after_the_import_is_not_lost(emulator: Emulator, memory: Commands, place: Place) -> None:
+    write(emulator, "s1", 0, spoken("USER", "Hi"))
+    new_id = import_(memory)["sessions"]["s1"]
+    write(emulator, "s1", 1, spoken("ASSISTANT", "Hello"))
+    code, out = memory("import-agentcore", "--actor", ACTOR, "--agent", AGENT)
+    assert (code, json.loads(out)["failed"]["s1"]) == (
+        1,
+        f"Turn 1 of session {new_id} was not complete when it was written to the target. "
+        "Delete the session there, and run this again.",
+    )
+    assert memory("delete", new_id)[0] == 0
+    assert import_(memory)["sessions"] == {"s1": new_id}
+    assert [one.content[0]["text"] for one in messages(place, new_id)] == ["Hi", "Hello"]
+
+
 def test_sessions_that_can_not_be_imported(emulator: Emulator, memory: Commands) -> None:
     write(emulator, "good", 0, spoken("USER", "Hi"))
     write(emulator, "odd", 0, {"blob": {"blobType": "other"}})

@@ -123,6 +123,22 @@ async def test_requests_do_not_wait_for_lists(emulator: Emulator) -> None:
         assert len((await listing).sessions) == 11
 
 
+async def test_deletion_goes_on_if_its_caller_is_cancelled(emulator: Emulator) -> None:
+    gate, holds = Gate(), threading.Event()
+    held = lambda name, _: gate.wait() if name == "create_event" and holds.is_set() else None  # noqa: E731
+    async with Opened(emulator, held) as opened:
+        await opened.store.append(key(), turn(), 0)
+        holds.set()
+        deleting = asyncio.ensure_future(opened.store.delete(key()))
+        await gate.reached()
+        deleting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await deleting
+        gate.open()
+    [event] = emulator.state.events.values()
+    assert event["payload"][0]["blob"]["data"]["kind"] == "deleted"
+
+
 # Deletions that fail
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import json
+import shutil
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,9 @@ from typing import Any
 import pytest
 
 from gateway.config.memory import Memory
+from gateway.memory.copying import OtherSession, copy_session
 from gateway.memory.model import Message, Metadata, Owner, SessionKey, Turn
-from gateway.memory.store import SessionConflict, StoreUnavailable, UnreadableSession, Unstorable
+from gateway.memory.store import SessionConflict, StoreUnavailable, UnknownPosition, UnreadableSession, Unstorable
 from gateway.memory.stores import strands_session
 from gateway.memory.stores.registry import build_store
 from gateway.memory.stores.strands_files import StrandsFilesStore
@@ -21,6 +23,7 @@ from gateway.memory.stores.strands_paths import decode_name, encode_name
 from gateway.memory.strands import encode_record, to_record
 from gateway.storage import atomic_files
 from tests.memory.conversations import assistant, key, texts, tool_result, tool_use, turn, user
+from tests.memory.in_memory_store import InMemoryStore
 from tests.memory.store_conformance import NewStore, StoreConformance
 
 
@@ -53,6 +56,19 @@ def add_as_strands(root: Path, *messages: Any) -> None:
     first = len(list(folder.iterdir()))
     for seq, message in enumerate(messages, first):
         (folder / f"message_{seq}.json").write_bytes(encode_record(to_record(message, seq)))
+
+
+async def test_a_copy_of_a_turn_that_grows_is_not_continued(store: StrandsFilesStore, tmp_path: Path) -> None:
+    target = InMemoryStore()
+    add_as_strands(tmp_path, user("Hi"))
+    session = await store.session(key())
+    assert session is not None
+    assert await copy_session(store, target, session) == 1
+    add_as_strands(tmp_path, assistant("Hello"))
+    with pytest.raises(OtherSession, match="Turn 1 of session gws-one was not complete"):
+        await copy_session(store, target, session)
+    await target.append(key(), turn(), 1)  # a session that went on in the target is left as it is
+    assert await copy_session(store, target, session) == 0
 
 
 # Killed writers
@@ -255,6 +271,27 @@ async def test_agents_of_one_session_are_deleted_apart(store: StrandsFilesStore,
     assert names(tmp_path / ".deleted") == []
 
 
+@pytest.mark.parametrize("after", ["abc", "1750000000.5:1", "18446744073709551615"])
+async def test_after_of_another_store_is_an_error(store: StrandsFilesStore, after: str) -> None:
+    await store.append(key(), turn(), 0)
+    with pytest.raises(UnknownPosition, match="not the `next` of a page"):
+        await store.sessions(after=after)
+
+
+async def test_deletion_that_a_starting_process_finishes_succeeds(
+    store: StrandsFilesStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remove = shutil.rmtree
+
+    def remove_second(path: Path) -> None:
+        remove(path)
+        remove(path)
+
+    await store.append(key(), turn(), 0)
+    monkeypatch.setattr(shutil, "rmtree", remove_second)
+    assert await store.delete(key())
+
+
 async def test_deletion_that_was_interrupted_is_finished_at_the_start(tmp_path: Path) -> None:
     (tmp_path / ".deleted" / "x" / "agents").mkdir(parents=True)
     store = StrandsFilesStore(tmp_path)
@@ -331,6 +368,19 @@ async def test_symbolic_links_are_not_followed(store: StrandsFilesStore, tmp_pat
     path.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(UnreadableSession, match="symbolic link"):
         await store.load(key())
+
+
+@pytest.mark.parametrize("damage", [lambda path: path.symlink_to("elsewhere"), Path.mkdir], ids=["link", "directory"])
+async def test_damaged_session_is_left_out_of_lists(
+    damage: Callable[[Path], None], store: StrandsFilesStore, tmp_path: Path
+) -> None:
+    for one in (key(), key("two")):
+        await store.append(one, turn(), 0)
+    path = agent(tmp_path) / "gateway" / "state.json"
+    path.unlink()
+    damage(path)
+    assert [session.key for session in (await store.sessions()).sessions] == [key("two")]
+    assert [session.key for session in (await store.sessions(key().owner)).sessions] == [key("two")]
 
 
 @pytest.mark.parametrize("value", ["\ud800", {1, 2}, b"bytes"])
