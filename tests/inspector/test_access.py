@@ -258,6 +258,7 @@ async def test_the_supervisor_asks_for_the_token_and_a_worker_for_none(records: 
                     assert (answer.status, answer.headers["Content-Security-Policy"]) == (200, POLICY)
             resumed = {**bearer, "Last-Event-ID": "0"}
             async with session.get(server.make_url("/inspector/api/live"), headers=resumed) as answer:
+                assert answer.headers["X-Accel-Buffering"] == "no"
                 while b"image-1" not in (line := await answer.content.readline()):
                     assert line
             pages.inspector.stop()
