@@ -84,7 +84,7 @@ def _read(store: RecordStore, wanted: Filter, after: int) -> tuple[list[Row], in
     """Return the next rows, and the position that they reach: what a filter passed over is not read again."""
     last = store.newest()
     if last < after:
-        after = 0  # the store was begun anew, or the settings name another one
+        after = 0  # the store was replaced by an empty one, or the settings name another
     if last == after:
         return [], after
     rows = store.newer(wanted, after, _BATCH)
