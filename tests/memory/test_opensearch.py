@@ -432,8 +432,9 @@ async def test_throttled_requests_are_sent_again(
 
 
 async def test_throttling_that_does_not_end(server: OpenSearchServer) -> None:
-    store = store_on(server, "index", seconds=0.5)
+    store = store_on(server, "index")
     await store.start()
+    store._cluster._settings = msgspec.structs.replace(store._cluster._settings, seconds=0.5)  # of the attempts only
     server.counted_from_now()
     server.faults = dict.fromkeys(range(100), "throttled")
     with pytest.raises(StoreThrottled, match="takes no more requests at present"):
