@@ -71,7 +71,8 @@ def rewrite_native(
 
     - `parameters.question` is removed, because `input` does not take precedence in every version.
     - The text of system turns becomes the parameter `system_prompt`, where the agent has one (`move_system_text`).
-    - A text with placeholders is sent in a parameter, because the cluster would expand them.
+    - A text with placeholders is sent in a parameter, because the cluster would expand them. In the arguments of a tool
+      call they are escaped.
     - Missing `parameters` are added on the stream endpoint, which requires them (docs/internals/facts.md, 3.5 and
       later).
 
@@ -85,12 +86,14 @@ def rewrite_native(
     extracted = request.extracted
     written = json.loads(extracted.text)["input"]
     turns, moved, notices = move_system_text(profile, written, agent_input, request.parameters)
-    value, helpers = guard(_restore_texts(turns, extracted), turn_id)
+    restored = _restore_texts(turns, extracted)
+    value, helpers = guard(restored, turn_id)
+    is_guarded = value != restored
     if helpers:
         notices += (MEMORY_HOLDS_CODE,)
     helpers = {**(guards or {}), **helpers, **moved}
     plan = Plan("native", profile.provider, {}, question_text(agent_input), None, notices)
-    if not (helpers or request.has_question or (streaming and not request.parameters)):
+    if not (is_guarded or helpers or request.has_question or (streaming and not request.parameters)):
         return Rewrite(plan, None)
     parameters = {**_without_question(request), **helpers}
     changes = {"input": value, "parameters": parameters if parameters or streaming else None}

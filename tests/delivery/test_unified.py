@@ -18,6 +18,7 @@ from gateway.mlcommons.runtime_values import RuntimeValues
 from gateway.providers import registry
 from gateway.unified.request import read_execute
 from tests.delivery.cases import CALL, CASES, IMAGE, RESULT, text, turn
+from tests.simulator.test_conversational_v2 import conversation, core_of, register
 
 TURNS = "[${parameters._chat_history:-}${parameters.body}${parameters._interactions:-}]${parameters.tool_configs:-}"
 # The connectors that the cluster makes, in short.
@@ -195,3 +196,23 @@ def test_gemini_gets_the_parameter_where_its_answers_are_read() -> None:
 )
 def test_any_other_input_goes_as_it_came(provider: str, input: Any) -> None:
     assert rewritten(agent(provider, Generation.UNIFIED_V2), input).body is None
+
+
+@pytest.mark.parametrize("provider", [BEDROCK, OPENAI])
+def test_placeholders_in_the_arguments_of_a_call_arrive_on_this_turn_and_later(provider: str) -> None:
+    arguments = {"${parameters.a}": ['say "${parameters.nope}" \\$${parameters.model}', "$", "${_chat_history.x}"]}
+    rewrite = rewritten(agent(provider, Generation.UNIFIED_V2), conversation(json.dumps(arguments)))
+    assert rewrite.plan.notices == ()
+    assert rewrite.body is not None
+    core = core_of("3.6.0")
+    agent_id = register(core, provider.partition("/")[0])
+    status, answer, first = core.execute(agent_id, json.loads(b"".join(rewrite.body)))
+    assert status == 200
+    _, _, later = core.execute(agent_id, {"input": "next", "parameters": {"memory_id": answer["memory_id"]}})
+    for body in (*first, *later):
+        message = json.loads(body)["messages"][0]
+        if provider == BEDROCK:
+            found = message["content"][1]["toolUse"]["input"]
+        else:
+            found = json.loads(message["tool_calls"][0]["function"]["arguments"])
+        assert found == arguments
