@@ -19,13 +19,14 @@ from gateway.delivery.textonly import TextOnly
 from gateway.delivery.trees import replace_texts
 from gateway.errors import UndeliverableContent
 from gateway.execute.body import payloads_of, replace_members, serialise
+from gateway.execute.cluster_spelling import spell
 from gateway.mlcommons.generations import ABILITIES, Generation
 from gateway.mlcommons.memory_form import is_storable
 from gateway.mlcommons.profile import AgentProfile
 from gateway.notices import Notice
 from gateway.providers import registry
 from gateway.providers.base import MappingOptions, Provider
-from gateway.unified.model import AgentInput
+from gateway.unified.model import AgentInput, InputType
 from gateway.unified.payloads import ExtractedBody, Payload
 from gateway.unified.question import question_text
 from gateway.unified.request import ExecuteRequest, parameters_as_strings
@@ -69,6 +70,7 @@ def rewrite_native(
 ) -> Rewrite:
     """Return the client's request for an agent that takes `input` itself, changed as little as possible.
 
+    - Messages in a spelling that the cluster does not read are written in its own (`spell`).
     - `parameters.question` is removed, because `input` does not take precedence in every version.
     - The text of system turns becomes the parameter `system_prompt`, where the agent has one (`move_system_text`).
     - A text with placeholders is sent in a parameter, because the cluster would expand them. In the arguments of a tool
@@ -85,15 +87,17 @@ def rewrite_native(
     refuse_cluster_limits(profile, agent_input, parameters_as_strings(_without_question(request)))
     extracted = request.extracted
     written = json.loads(extracted.text)["input"]
-    turns, moved, notices = move_system_text(profile, written, agent_input, request.parameters)
-    restored = _restore_texts(turns, extracted)
-    value, helpers = guard(restored, turn_id)
-    is_guarded = value != restored
+    spelled, left_out = spell(written, agent_input, extracted, turn_id)
+    turns, moved, notices = move_system_text(profile, spelled, agent_input, request.parameters)
+    if agent_input.type is InputType.MESSAGES:
+        turns = [item for items in turns for item in items]
+    value, helpers = guard(_restore_texts(turns, extracted), turn_id)
+    notices += left_out
     if helpers:
         notices += (MEMORY_HOLDS_CODE,)
     helpers = {**(guards or {}), **helpers, **moved}
     plan = Plan("native", profile.provider, {}, question_text(agent_input), None, notices)
-    if not (is_guarded or helpers or request.has_question or (streaming and not request.parameters)):
+    if not (helpers or value != written or request.has_question or (streaming and not request.parameters)):
         return Rewrite(plan, None)
     parameters = {**_without_question(request), **helpers}
     changes = {"input": value, "parameters": parameters if parameters or streaming else None}
