@@ -27,7 +27,7 @@ from gateway.config.reload import check_reload
 from gateway.config.schema import Settings
 from gateway.config.source import Source
 from gateway.observe.logs import Logger, configure
-from gateway.process import StopSignals
+from gateway.process import RELOAD, STOP_NOW, StopSignals
 from gateway.process import serve as run_gateway
 from gateway.proxy.acceptor import UNIX, bind
 from gateway.supervisor.admin import SupervisorPages
@@ -136,9 +136,7 @@ class Supervisor:
     def _stop_now(self) -> None:
         """Make the workers stop at once, and kill those that do not."""
         self._log.warning("drain cut short", workers=len(self._running))
-        for process in self._running.values():
-            if process.stdin is not None:
-                process.stdin.write(b"!")
+        self._tell_all(STOP_NOW)
         asyncio.get_running_loop().call_later(_GRACE, self._kill_all)
 
     def _kill_all(self) -> None:
@@ -164,11 +162,17 @@ class Supervisor:
         except ConfigError as exc:
             self._log.error("reload failed", problems=[str(problem) for problem in exc.problems])
             return
+        except Exception:
+            self._log.exception("reload failed")
+            return
         self._settings = settings
         self._pages.token = settings.listen.admin_token
-        for number, process in self._running.items():
-            if self._socket(number).exists():  # a worker that is still starting reads them anyway
-                _signal(process, signal.SIGHUP)
+        self._tell_all(RELOAD)
+
+    def _tell_all(self, word: bytes) -> None:
+        for process in self._running.values():
+            if process.stdin is not None and not process.stdin.is_closing():
+                process.stdin.write(word)
 
     def _connect(self, number: int) -> aiohttp.ClientSession:
         """Return a client of the admin port of worker `number`."""

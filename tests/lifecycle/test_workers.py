@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import signal
@@ -69,6 +70,10 @@ async def test_connections_are_spread_metrics_name_the_worker_and_all_reload_or_
         gateway.signal(signal.SIGHUP)
         [failed] = await gateway.event("reload failed")
         assert ("worker" in failed, failed["problems"][0].partition(";")[0]) == (False, "nope: unknown key")
+        gateway.write("listen: &endless {tls: *endless}")
+        gateway.signal(signal.SIGHUP)
+        failed = (await gateway.event("reload failed", 2))[1]
+        assert ("worker" in failed, "RecursionError" in failed["exception"]) == (False, True)
         gateway.write({"upstream": {"url": other.url}, "listen": {"workers": 2}})
         gateway.signal(signal.SIGHUP)
         reloaded = await gateway.event("settings reloaded", 2)
@@ -76,7 +81,7 @@ async def test_connections_are_spread_metrics_name_the_worker_and_all_reload_or_
         for count in range(1, 11):
             await send_request(port, ASK)
             assert len(other.requests) == count
-        assert Counter(event["event"] for event in gateway.events)["reload failed"] == 1
+        assert Counter(event["event"] for event in gateway.events)["reload failed"] == 2
 
 
 @pytest.mark.slow
@@ -100,6 +105,27 @@ async def test_a_worker_that_ends_is_started_again_and_one_whose_supervisor_ends
         with socket.socket() as one:  # nobody holds the port any more
             one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             one.bind(("127.0.0.1", port))
+
+
+@pytest.mark.slow
+async def test_a_worker_that_has_read_the_old_settings_while_it_starts_reloads_too(tmp_path: Path) -> None:
+    fifo = tmp_path / "secret"
+    os.mkfifo(fifo)
+    async with two_workers(tmp_path) as (gateway, *_):
+        listen = {"listen": {"workers": 2}}
+        gateway.write({**listen, "telemetry": {"traces": {"secret": {"file": str(fifo)}}}})
+        os.kill(children(gateway.process.pid)[0], signal.SIGKILL)
+        [ended] = await gateway.event("worker ended")
+        held = await asyncio.to_thread(os.open, fifo, os.O_WRONLY)  # the new worker has read the settings file
+        try:
+            gateway.write(listen)
+            gateway.signal(signal.SIGHUP)
+            [other] = await gateway.event("settings reloaded")
+            os.write(held, b"x")
+        finally:
+            os.close(held)
+        reloaded = await gateway.event("settings reloaded", 2)
+        assert [event["worker"] for event in reloaded] == [other["worker"], ended["worker"]]
 
 
 @pytest.mark.slow
