@@ -44,13 +44,12 @@ def _spell(item: Any, message: Message, extracted: ExtractedBody, new_id: str) -
 
 
 def _with_token(block: Any, extracted: ExtractedBody) -> Any:
-    """Return the block with the token of its data, if the client's body has the data as the cluster takes it."""
+    """Return the block with the tokens of data that were taken out of the client's body."""
     match block:
         case ToolResult(content=content):
             return replace(block, content=tuple(_with_token(part, extracted) for part in content))
-        case Media(source=Base64(data=data, token=token) as source):
-            if len(extracted.blobs.get(token, b"")) == len(data):
-                return replace(block, source=replace(source, data=token.encode()))
+        case Media(source=Base64(token=token) as source) if token in extracted.blobs:
+            return replace(block, source=replace(source, data=token.encode()))
     return block
 
 

@@ -97,11 +97,19 @@ def rewrite_native(
         notices += (MEMORY_HOLDS_CODE,)
     helpers = {**(guards or {}), **helpers, **moved}
     plan = Plan("native", profile.provider, {}, question_text(agent_input), None, notices)
-    if not (helpers or value != written or request.has_question or (streaming and not request.parameters)):
+    payloads = payloads_of(agent_input)
+    is_same = value == written and not _is_cleaned(extracted, payloads)
+    if is_same and not (helpers or request.has_question or (streaming and not request.parameters)):
         return Rewrite(plan, None)
     parameters = {**_without_question(request), **helpers}
     changes = {"input": value, "parameters": parameters if parameters or streaming else None}
-    return Rewrite(plan, replace_members(extracted, changes))
+    return Rewrite(plan, replace_members(extracted, changes, payloads))
+
+
+def _is_cleaned(extracted: ExtractedBody, payloads: Mapping[str, Payload]) -> bool:
+    """Return True if a `data:` prefix or white space of the client's is missing in the data of a medium."""
+    known = payloads.keys() & extracted.blobs.keys()
+    return any(len(extracted.data(token)) != len(payloads[token]) for token in known)
 
 
 def _restore_texts(value: Any, extracted: ExtractedBody) -> Any:

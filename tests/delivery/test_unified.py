@@ -235,6 +235,7 @@ RESULT_MESSAGE = {"role": "tool", "toolCallId": "c1", "content": [{"type": "text
         ([{"text": "hi"}, IMAGE_AS_URL], [T, IMAGE]),
         ([{"type": "image", "source": {"type": "base64", "format": "PNG", "data": PNG}}], [IMAGE]),
         ([{"image": {"format": "png", "source": {"bytes": PNG}}}], [IMAGE]),
+        ([{**IMAGE, "source": {**IMAGE["source"], "data": f"data:image/png;base64,{PNG}"}}], [IMAGE]),
         (
             [
                 GO,
@@ -261,11 +262,12 @@ RESULT_MESSAGE = {"role": "tool", "toolCallId": "c1", "content": [{"type": "text
     ],
 )
 def test_every_spelling_is_sent_in_the_clusters_own(given: Any, expected: Any, big: bool) -> None:
-    if big:  # strings of this length are taken out of the body
-        long = {PNG: "iVBORw0K" * 1000, "a dot": "a dot " * 1000}
+    if big:  # strings of these lengths are taken out of the body; the image is longer than a text may be
+        long = {PNG: "iVBORw0K" * 1_200_000, "a dot": "a dot " * 1000}
         given, expected = replace_texts(given, long), replace_texts(expected, long)
     profile = agent(BEDROCK, Generation.UNIFIED_V2)
-    assert sent(profile, given) == {"input": expected}
+    is_expected = sent(profile, given) == {"input": expected}
+    assert is_expected  # a comparison of long texts would take minutes to report
     assert rewritten(profile, expected).body is None
 
 
