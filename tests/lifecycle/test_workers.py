@@ -103,6 +103,12 @@ async def test_a_worker_that_ends_is_started_again_and_one_whose_supervisor_ends
 
 
 @pytest.mark.slow
+async def test_workers_import_nothing_from_the_working_directory(tmp_path: Path) -> None:
+    (tmp_path / "gateway.py").write_text("raise SystemExit('imported from the working directory')")
+    async with Process(tmp_path, {"listen": {"workers": 2}}, installed=True) as gateway:
+        await gateway.ports(2)
+
+
 async def test_a_port_that_is_taken_ends_the_start(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

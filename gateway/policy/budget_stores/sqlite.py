@@ -29,7 +29,7 @@ _ADD = """INSERT INTO spent (key, start, until, amount) VALUES (?, ?, ?, ?)
 def build(settings: Memory, upstream_url: str) -> SqliteBudgetStore:
     """Return the store. The file is opened when it is used first."""
     sessions = settings.sqlite.path
-    directory = expand(Path(sessions)).parent if sessions else expand(state_directory())
+    directory = expand(Path(sessions)).parent if sessions else state_directory()
     return SqliteBudgetStore(directory / FILE)
 
 
