@@ -180,7 +180,10 @@ def _path_options() -> list[str]:
 
     Without `-P` it imports from the working directory first. The command `mlc-gateway` does not import from there.
     """
-    return [] if str(Path.cwd()) in sys.path else ["-P"]
+    try:
+        return [] if str(Path.cwd()) in sys.path else ["-P"]
+    except FileNotFoundError:  # the directory was deleted
+        return ["-P"]
 
 
 def _signal(process: asyncio.subprocess.Process, name: signal.Signals) -> None:
