@@ -35,6 +35,9 @@ from gateway.supervisor.admin import SupervisorPages
 _FIRST, _LONGEST = 0.2, 30.0
 """Seconds before a worker is restarted: the first time, and at most. The delay doubles each time."""
 
+_STARTING = 0.05
+"""Seconds between two looks at a worker that is starting."""
+
 _STEADY = 10.0
 """Seconds after which a worker counts as healthy, so that the delay starts over."""
 
@@ -166,9 +169,13 @@ class Supervisor:
             return
         self._settings = settings
         self._pages.token = settings.listen.admin_token
-        for number, process in self._running.items():
-            if self._socket(number).exists():  # a worker that is still starting reads them anyway
-                _signal(process, signal.SIGHUP)
+        await asyncio.gather(*(self._pass_on_reload(*worker) for worker in self._running.items()))
+
+    async def _pass_on_reload(self, number: int, process: asyncio.subprocess.Process) -> None:
+        """Send SIGHUP once the worker handles it. While it starts, it may have read the old settings already."""
+        while process.returncode is None and not self._socket(number).exists():
+            await asyncio.sleep(_STARTING)
+        _signal(process, signal.SIGHUP)
 
     def _connect(self, number: int) -> aiohttp.ClientSession:
         """Return a client of the admin port of worker `number`."""

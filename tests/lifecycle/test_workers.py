@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import signal
 import socket
+import sys
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,10 +16,14 @@ from typing import Any
 
 import pytest
 
+from gateway.config.schema import Settings
+from gateway.config.source import Source
+from gateway.observe.logs import configure
 from gateway.observe.metrics import Metrics
 from gateway.supervisor.admin import merge_metrics
+from gateway.supervisor.processes import Supervisor
 from tests.lifecycle.process import Process, until
-from tests.wire import RecordingUpstream, send_request
+from tests.wire import PATIENCE, RecordingUpstream, send_request
 
 ASK = b"GET /x HTTP/1.1\r\nHost: c\r\n\r\n"
 
@@ -107,6 +113,29 @@ async def test_workers_import_nothing_from_the_working_directory(tmp_path: Path)
     (tmp_path / "gateway.py").write_text("raise SystemExit('imported from the working directory')")
     async with Process(tmp_path, {"listen": {"workers": 2}}, installed=True) as gateway:
         await gateway.ports(2)
+
+
+async def test_a_worker_that_is_starting_reloads_too(tmp_path: Path) -> None:
+    settings = Settings()
+    supervisor = Supervisor(Source(None, {}), settings, configure("error", "json"))
+    supervisor._folder = tmp_path
+    script = "import signal; print(flush=True); signal.sigwait([signal.SIGHUP])"
+    blocked = f"import signal; signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP]); {script}"
+    worker = await asyncio.create_subprocess_exec(sys.executable, "-c", blocked, stdout=asyncio.subprocess.PIPE)
+    try:
+        assert worker.stdout is not None
+        await worker.stdout.readline()
+        supervisor._running[0] = worker
+        reload = asyncio.create_task(supervisor._reload())
+        await until(lambda: supervisor._settings is not settings)
+        supervisor._socket(0).touch()  # it handles signals from now on
+        async with asyncio.timeout(PATIENCE):
+            assert await worker.wait() == 0
+            await reload
+    finally:
+        if worker.returncode is None:
+            worker.kill()
+            await worker.wait()
 
 
 async def test_a_port_that_is_taken_ends_the_start(tmp_path: Path) -> None:
