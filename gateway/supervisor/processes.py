@@ -173,7 +173,7 @@ class Supervisor:
 
     async def _pass_on_reload(self, number: int, process: asyncio.subprocess.Process) -> None:
         """Send SIGHUP once the worker handles it. While it starts, it may have read the old settings already."""
-        while process.returncode is None and not self._socket(number).exists():
+        while process.returncode is None and not self._socket(number).exists():  # noqa: ASYNC110
             await asyncio.sleep(_STARTING)
         _signal(process, signal.SIGHUP)
 
