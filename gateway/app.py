@@ -106,9 +106,9 @@ class Gateway:
             StoreError: a store of exchanges can't be opened.
         """
         async with contextlib.AsyncExitStack() as undo:
+            undo.push_async_callback(self._now.close)
             undo.push_async_callback(self._recording.stop)
             await self._recording.start()
-            undo.push_async_callback(self._now.close)
             await self._now.start()
             await self._admin.start()
             undo.push_async_callback(self._admin.stop)
@@ -132,10 +132,10 @@ class Gateway:
             recording = Recording(settings, log, self.metrics, self._open_sinks)
         new = Runtime(settings, self._use_case, log, self.metrics, recording.recorder)
         async with contextlib.AsyncExitStack() as undo:
+            undo.push_async_callback(new.close)
             if recording is not self._recording:
                 undo.push_async_callback(recording.stop)
                 await recording.start()
-            undo.push_async_callback(new.close)
             await new.start()
             undo.pop_all()
         new.upstream.nodes.inherit(self.upstream.nodes)
@@ -297,4 +297,4 @@ def check(settings: Settings, log: Logger) -> None:
         except ConfigError as error:
             problems += error.problems
     if problems:
-        raise ConfigError(problems)
+        raise ConfigError(list(dict.fromkeys(problems)))  # sessions and budgets may have the same store

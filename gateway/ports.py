@@ -88,8 +88,8 @@ class Forward(msgspec.Struct, frozen=True):
         known. It may take milliseconds, and is called in another thread.
     answered: called once with status and decoded body of the cluster's whole response (an event stream's too), after it
         was sent on. The body is b"" if it has more than 16 MiB, is incomplete or can't be decoded; the status is 0 if
-        there was no response, and that of the gateway's own error if nothing was sent. A `Forward` of `retry` without
-        one keeps that of the first. It returns what the run used, None if that is not known.
+        there was no response. If nothing was sent, it is not called. A `Forward` of `retry` without one keeps that of
+        the first. It returns what the run used, None if that is not known.
     guardrails: what guardrails did, see `ExchangeRecord`; those that check the response are added before it is sent.
     """
 

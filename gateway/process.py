@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gateway.app import Gateway, build
+from gateway.app import Gateway, build, check
 from gateway.config.load import ConfigError
 from gateway.config.schema import Settings
 from gateway.observe.logs import Logger, configure
@@ -28,6 +28,9 @@ page that is taken again: that cost a third of the CPU time of a request with an
 _MAPPED_ALONE = 3 << 19
 """Size in bytes from which a block of memory is given back when it is freed, whatever else is in use."""
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # <malloc.h>
+
+RELOAD, STOP_NOW = b"r", b"!"
+"""Bytes that the supervisor writes to a worker's standard input. A worker that still starts reads them afterwards."""
 
 
 class StopSignals:
@@ -58,7 +61,7 @@ async def serve(load: Load, worker: int | None = None) -> None:
     """Run a gateway until SIGINT or SIGTERM. A second signal ends the drain early. SIGHUP reloads the settings.
 
     load: reads the settings; may block. worker: the number of this worker process. Only the supervisor ends its drain
-    early, by a byte on its standard input, as a signal to the process group reaches every worker directly.
+    early, by `STOP_NOW` on its standard input, as a signal to the process group reaches every worker directly.
 
     Raises:
         ConfigError, OSError: as `build` and `Gateway.start`.
@@ -72,7 +75,11 @@ async def serve(load: Load, worker: int | None = None) -> None:
     loop.set_exception_handler(lambda _, context: _log_fault(gateway.log, context))
 
     def supervised() -> None:
-        if os.read(0, 1):
+        word = os.read(0, 1)
+        if word == RELOAD:
+            hang_up.set()
+            return
+        if word == STOP_NOW:
             gateway.stop_now()
         else:  # standard input ends with the supervisor
             loop.remove_reader(0)
@@ -117,7 +124,9 @@ async def _reload_when(hang_up: asyncio.Event, gateway: Gateway, load: Load, wor
         hang_up.clear()
         try:
             settings = await asyncio.to_thread(load)
-            await gateway.reload(settings, _log(settings, worker))
+            log = _log(settings, worker)
+            await asyncio.to_thread(check, settings, log)
+            await gateway.reload(settings, log)
         except ConfigError as exc:
             gateway.log.error("reload failed", problems=[str(problem) for problem in exc.problems])
         except Exception:

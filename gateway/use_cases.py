@@ -22,10 +22,10 @@ def build_use_case() -> UseCase:
     stores, ledgers = SharedStores(), SharedLedgers()
 
     def use_case(settings: Settings, cluster: Upstream, log: Logger, metrics: Metrics) -> UseCases:
-        check_rules(settings)  # before the store is used, as nothing releases it if this fails
+        check_rules(settings)  # before the stores are used, as nothing releases them if this fails
+        policy = OpenPolicies(settings, ledgers, log, metrics)
         shared = stores.use(settings)
         memory = Sessions(shared.store, settings.memory, log, stores.busy, close=shared.release, count=metrics.turn)
-        policy = OpenPolicies(settings, ledgers, log, metrics)
         fetch = Fetcher(settings.media)
         execute, profiles = build_handler(settings, cluster, log, metrics, fetch, memory, policy.policies)
         wanted = settings.registration.enabled

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -92,6 +93,10 @@ def import_(config: Path | None, file: Path) -> int:
         return fail("har import", 2, str(error))
     there = f"; {known} were there already" if (known := len(found) - len(records)) else ""
     sys.stderr.write(f"{len(records)} exchanges imported{there}\n")
+    kept = settings.sqlite.seconds
+    if kept and (old := sum(record.started < time.time() - kept for record in records)):
+        reason = f"{old} of them are older than inspector.sqlite.seconds, so a gateway that runs may soon delete them"
+        sys.stderr.write(f"{reason}. To keep them, set it to 0\n")
     return 0
 
 

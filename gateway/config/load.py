@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import os
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -22,12 +22,20 @@ from gateway.config.consistency import check
 from gateway.config.describe import allowed, bare
 from gateway.config.problems import ConfigError, ConfigProblem, shown
 from gateway.config.schema import Secret, Settings
+from gateway.config.yaml_text import parse_yaml
 
 __all__ = ["ConfigError", "ConfigProblem", "load", "merge", "read_file"]
 
 PREFIX = "GATEWAY__"
 _LARGEST = 2**63
 _SECRET_FORMS = "{env: NAME} or {file: PATH}"
+
+
+@dataclass(frozen=True, slots=True)
+class _SecretSource:
+    """Where a secret is, as it is written. A later source replaces it; mappings would be merged."""
+
+    written: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +83,7 @@ def read_file(path: Path) -> dict[str, Any]:
     """
     try:
         text = path.read_text(encoding="utf-8")
-        data = tomllib.loads(text) if path.suffix == ".toml" else yaml.load(text, _UniqueKeys)
+        data = tomllib.loads(text) if path.suffix == ".toml" else parse_yaml(text)
     except OSError as exc:
         raise ConfigError([ConfigProblem("", f"{path} can't be read: {exc.strerror}")]) from exc
     except (yaml.YAMLError, tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
@@ -87,19 +95,6 @@ def read_file(path: Path) -> dict[str, Any]:
     return data
 
 
-class _UniqueKeys(yaml.SafeLoader):
-    """Loads YAML; a duplicate key is an error."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        for position, key in enumerate(keys):
-            if key in keys[:position]:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key!r} is a duplicate", node.value[position][0].start_mark
-                )
-        return super().construct_mapping(node, deep)
-
-
 def _read_environment(environ: Mapping[str, str], problems: list[ConfigProblem]) -> Iterator[dict[str, Any]]:
     """Yield the settings in the environment, one variable at a time, each nested like the file."""
     names: dict[tuple[str, ...], str] = {}
@@ -107,32 +102,36 @@ def _read_environment(environ: Mapping[str, str], problems: list[ConfigProblem])
         if not name.upper().startswith(PREFIX):
             continue
         keys = tuple(key.lower() for key in name[len(PREFIX) :].split("__"))
-        if keys in names:
-            problems.append(ConfigProblem(".".join(keys), f"is also set by {names[keys]}", source=name))
-        elif not _is_setting(keys):
+        setting = _find_setting(keys)
+        if setting in names:
+            problems.append(ConfigProblem(".".join(keys), f"is also set by {names[setting]}", source=name))
+        elif not setting:
             problems.append(ConfigProblem(".".join(keys), "names a key below a setting that has no keys", source=name))
         else:
-            names[keys] = name
+            names[setting] = name
             layer: Any = _FromEnvironment(text, name)
             for key in reversed(keys):
                 layer = {key: layer}
             yield layer
 
 
-def _is_setting(keys: Sequence[str]) -> bool:
-    """Return False if the path continues below a setting without keys. An unknown key is reported later."""
+def _find_setting(keys: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the path of the setting that the variable sets; of a secret, without ``env`` or ``file``.
+
+    (): it continues below a setting that has no keys. An unknown key is reported later.
+    """
     kind: Any = Settings
-    for key in keys:
+    for depth, key in enumerate(keys):
         if _is_section(kind):
             types = _types(kind)
             if key not in types:
-                return True
+                return keys
             kind = bare(types[key])
         elif get_origin(kind) is dict:
             kind = bare(get_args(kind)[1])
         else:
-            return kind is Secret
-    return True
+            return keys[:depth] if kind is Secret else ()
+    return keys
 
 
 def _is_section(kind: Any) -> bool:
@@ -178,6 +177,8 @@ class _Reader:
                     checked[key] = self.sections(part, kind, _join(path, key))
                 elif part is not None:
                     self.not_a_section(_join(path, key), value, kind)
+            elif kind is Secret:
+                checked[key] = _SecretSource(value)
             elif get_origin(kind) is dict and part is not None and not isinstance(part, Mapping):
                 self.problem(_join(path, key), "is not allowed here", value, types[key])
             else:
@@ -244,11 +245,13 @@ class _Reader:
 
     def parse(self, value: _FromEnvironment) -> Any:
         try:
-            return yaml.load(value.text, _UniqueKeys)
+            return parse_yaml(value.text)
         except yaml.YAMLError:
             return value.text
 
     def secret(self, value: Any, path: str) -> Secret:
+        if isinstance(value, _SecretSource):
+            value = value.written
         if isinstance(value, _FromEnvironment):
             self.problem(path, f"is a secret: name its source in {value.name}__ENV or {value.name}__FILE")
             return Secret()

@@ -17,7 +17,7 @@ def check_budgets(policy: Policy) -> Iterator[ConfigProblem]:
     for index, budget in enumerate(policy.budgets):
         path = f"policy.budgets[{index}]"
         yield from _check_budget(path, budget, currencies)
-        identity = (budget.agent, budget.per, bool(budget.tokens), budget.currency, budget.seconds)
+        identity = (budget.agent, budget.per, "tokens" if budget.tokens else budget.currency, budget.seconds)
         other = seen.setdefault(identity, path)
         if other != path:
             yield ConfigProblem(path, f"has the same agent, per, unit and seconds as {other}; remove one of them")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from typing import Any
-from urllib.parse import parse_qs
 
 import msgspec
 
@@ -14,6 +13,7 @@ from gateway.errors import InvalidInput
 from gateway.execute.body import is_json, replace_members
 from gateway.execute.deliveries import model_name
 from gateway.execute.run_answer import decode
+from gateway.mlcommons.query import read_async
 from gateway.notices import Notice
 from gateway.offload import run_here_if
 from gateway.policy.content import NoContent, answer_content, input_content, write_changes
@@ -44,7 +44,7 @@ class GuardedCall:
             InvalidInput, BodyTooLarge: the body breaks a rule.
         """
         call, guardrails = self._call, self._guardrails
-        if call.streaming or _in_background(call.raw_target):
+        if call.streaming or read_async(call.raw_target) != "false":
             guardrails.require_whole_answer()
         if not is_json(call.headers.get("Content-Type", "")):
             guardrails.report_unchecked("input", "the body is not JSON")
@@ -87,11 +87,6 @@ class GuardedCall:
         if not content.changes:
             return body, ()
         return msgspec.json.encode(write_changes(document, content.changes)), notices
-
-
-def _in_background(target: str) -> bool:
-    values = parse_qs(target.partition("?")[2], keep_blank_values=True).get("async", [])
-    return any(value != "false" for value in values)
 
 
 def _about(call: ExecuteCall, agent: ResolvedAgent | None) -> dict[str, Any]:

@@ -42,7 +42,7 @@ class PolicyHandler:
 
         Raises:
             BudgetSpent, BudgetUnavailable, GuardrailRefused, GuardrailUnavailable: a policy refuses the run.
-            GatewayError: as the other handler.
+            GatewayError: as the other handler, and as `_find`.
         """
         policies = self._policies
         agent = await self._find(call)
@@ -72,6 +72,6 @@ class PolicyHandler:
         try:
             return await self._resolver.agent(call.agent_id, call.headers)
         except GatewayError as error:
-            if error.status >= 500 and (self._policies.budgets is not None or self._policies.guardrails is not None):
+            if error.status >= 500 and self._policies.needs_name(call.agent_id):
                 raise
             return None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from urllib.parse import parse_qsl
-
 import msgspec
 
 from gateway.agents.rules import rule_for
@@ -23,6 +21,7 @@ from gateway.memory.owner import agent_of, owner_of
 from gateway.memory.sessions import OpenSession, Sessions
 from gateway.memory.window import measure
 from gateway.mlcommons.profile import AgentProfile
+from gateway.mlcommons.query import read_async
 from gateway.notices import Notice
 from gateway.observe.record import Delivery
 from gateway.offload import run_here_if
@@ -266,7 +265,7 @@ def refuse_background(call: ExecuteCall) -> None:
     Raises:
         InvalidInput: the query has ``async`` with another value than false.
     """
-    asked = dict(parse_qsl(call.raw_target.partition("?")[2], keep_blank_values=True)).get("async", "false")
+    asked = read_async(call.raw_target)
     if asked != "false":
         reason = "The gateway keeps this agent's sessions, and does not see the answer of a run in the background"
         help = "Send it without async, or leave the agent's memory to the cluster (`memory: cluster` in its rule)."

@@ -13,7 +13,7 @@ import ipaddress
 import secrets
 import time
 from collections.abc import Callable
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
@@ -113,11 +113,10 @@ class Access:
         return _login_page(200, _wanted_page(request.query.get("next", "")))
 
     async def _login(self, request: web.Request) -> web.Response:
-        form = await request.post()
-        given, page = form.get("token"), form.get("next")
-        page = _wanted_page(page if isinstance(page, str) else "")
+        form = dict(parse_qsl((await request.read()).decode("utf-8", "replace")))
+        given, page = form.get("token", ""), _wanted_page(form.get("next", ""))
         token = self._token().reveal()
-        if not token or not isinstance(given, str) or not hmac.compare_digest(given.strip().encode(), token.encode()):
+        if not token or not hmac.compare_digest(given.strip().encode(), token.encode()):
             return _login_page(403, page, "This is not the token. It is the value of listen.admin_token.")
         response = web.HTTPSeeOther(page)
         secure = request.secure or request.headers.get("X-Forwarded-Proto") == "https"
@@ -179,7 +178,10 @@ def _check_host(request: web.Request) -> None:
     address = request.transport.get_extra_info("sockname") if request.transport else None
     if not isinstance(address, tuple) or not _is_loopback(address[0]):
         return
-    name = urlsplit(f"//{request.host}").hostname or ""
+    try:
+        name = urlsplit(f"//{request.host}").hostname or ""
+    except ValueError:  # such as [x
+        name = ""
     if name != "localhost" and not name.endswith(".localhost") and not _is_loopback(name):
         reason = (
             f"[Host] The admin port listens on {address[0]}: open it as localhost, or send the token as Bearer token."
@@ -200,7 +202,7 @@ def _check_origin(request: web.Request) -> None:
     Raises:
         Forbidden: the Origin is not this server.
     """
-    if urlsplit(request.headers.get("Origin", "")).netloc.lower() != request.host.lower():
+    if request.headers.get("Origin", "").partition("://")[2].lower() != request.host.lower():
         raise Forbidden("[Origin] Only the inspector's own pages may send this, or a request with the token.")
 
 

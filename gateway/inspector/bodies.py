@@ -48,10 +48,10 @@ class BodyMaker:
 
     def copied(self, copy: BodyCopy, chunk_lines: bool, codings: Sequence[str], found: Secrets) -> Body:
         """Return a copied body, which may be cut. chunk_lines: the copy has them."""
-        pieces = [without_chunk_lines(copy.pieces)] if chunk_lines else copy.pieces
+        content = without_chunk_lines(copy.pieces) if chunk_lines else b"".join(copy.pieces)
         if copy.is_whole:
-            return self.make(pieces, codings, found, copy.size)
-        body = self.make(pieces, codings, found, copy.size, cut=True)
+            return self.make((content,), codings, found, copy.size)
+        body = self.make((content,), codings, found, copy.size, cut=True)
         if body.omitted:
             return body
         if copy.size > copy.limit:
@@ -69,7 +69,9 @@ class BodyMaker:
         cut: bool = False,
         is_plain: bool = False,
     ) -> Body:
-        """Return a body. pieces: of the body in its content coding. size: to report; -1: that of the pieces.
+        """Return a body. pieces: of the body in its content coding; no medium reaches from one into the next.
+
+        size: to report; -1: that of the pieces.
 
         is_plain: it is one piece, and is known to have neither secrets nor media.
         """

@@ -25,8 +25,8 @@ _WRAPPING = 64
 _DEPTH = 64
 _LABELS = ("type", "role", "format", "name")
 """Members whose values are short words of the API. They are only moved to members of the same name."""
-_PAIRS = 40_000
-"""Most pairs of texts that are searched in each other."""
+_PAIRS, _LENGTH = 40_000, 50_000
+"""Most pairs of texts that are searched in each other. A long text counts once more for each `_LENGTH` characters."""
 
 
 class Number(str):
@@ -183,9 +183,9 @@ class _Comparison:
         texts = [
             (number, leaf.value, _without_media(leaf.value)) for number, leaf in enumerate(self._new) if _is_text(leaf)
         ]
-        pairs = _PAIRS
+        pairs, cost = _PAIRS, sum(1 + len(text) // _LENGTH for _, _, text in texts)
         for number, leaf in enumerate(self._old):
-            if number in self._found or not _is_text(leaf) or (pairs := pairs - len(texts)) < 0:
+            if number in self._found or not _is_text(leaf) or (pairs := pairs - cost) < 0:
                 continue
             medium = _medium_of(leaf.value)
             forms = [f"sha256={medium}]"] if medium else _forms(leaf.value)

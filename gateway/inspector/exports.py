@@ -67,6 +67,8 @@ class Exports:
             headers={"Content-Type": "application/json", "Content-Disposition": 'attachment; filename="exchanges.har"'}
         )
         await response.prepare(request)
+        if request.method == "HEAD":  # aiohttp would send what is written
+            return response
         try:
             while data:
                 await response.write(data)

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from http.client import responses
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 import msgspec
 
@@ -75,7 +75,7 @@ def _milliseconds(seconds: float) -> float:
 
 def _request(record: ExchangeRecord) -> dict[str, Any]:
     headers, body = record.request.headers, record.request.body
-    query = urlsplit(record.target).query if record.target.startswith("/") else ""
+    query = record.target.partition("#")[0].partition("?")[2] if record.target.startswith("/") else ""
     request: dict[str, Any] = {
         "method": record.method,
         "url": _url(record),

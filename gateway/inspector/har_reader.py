@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from datetime import UTC, datetime
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -13,6 +12,9 @@ import msgspec
 from gateway.inspector.har import EXTENSION, VERSION, body_bytes
 from gateway.observe.record import Body, ExchangeRecord, HttpMessage
 from gateway.proxy.routes import route
+
+_LARGEST = 2**53
+"""Numbers that programs exchange in JSON are smaller (RFC 8259, 6)."""
 
 
 class InvalidHar(Exception):
@@ -62,7 +64,10 @@ def _own(extension: dict[str, Any], sent: HttpMessage, got: HttpMessage, place: 
 def _foreign(entry: dict[str, Any], sent: HttpMessage, got: HttpMessage, place: str) -> ExchangeRecord:
     """Return the record of another program's entry."""
     method, url = (_member(entry["request"], name, f"{place}.request", str) for name in ("method", "url"))
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise InvalidHar(f"{place}.request.url must be a URL, not {url[:100]!r}.") from None
     target = parts.path + (f"?{parts.query}" if parts.query else "") or "/"
     found = route(method, parts.path)
     return ExchangeRecord(
@@ -90,9 +95,9 @@ def _started(entry: dict[str, Any], place: str) -> float:
     text = _member(entry, "startedDateTime", place, str)
     try:
         found = datetime.fromisoformat(text)
-    except ValueError:
+        return (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC).timestamp()
+    except (ValueError, OverflowError):
         raise InvalidHar(f"{place}.startedDateTime must be a time in ISO 8601, not {text!r}.") from None
-    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
 
 
 def _headers(message: dict[str, Any], place: str) -> tuple[tuple[str, str], ...]:
@@ -144,12 +149,12 @@ def _checked(body: Body, place: str) -> Body:
 
 def _size(message: dict[str, Any]) -> int:
     size = message.get("bodySize", -1)
-    return size if isinstance(size, int) else -1
+    return size if isinstance(size, int) and abs(size) < _LARGEST else -1
 
 
 def _number(value: dict[str, Any], name: str, place: str) -> float:
     found = value.get(name)
-    if isinstance(found, bool) or not isinstance(found, int | float) or not math.isfinite(found):
+    if isinstance(found, bool) or not isinstance(found, int | float) or not abs(found) < _LARGEST:
         raise InvalidHar(f"{place}.{name} must be a number, not {found!r}.")
     return found
 

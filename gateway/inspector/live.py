@@ -24,10 +24,11 @@ _HEARTBEAT = 15.0
 
 
 class Live:
-    """Answers with `rows` (a JSON list, the event's id is the last position), `problem` and `alive` events.
+    """Answers with `rows` (a JSON list), `problem` and `alive` events.
 
     It polls the store, so the exchanges of all workers arrive, whichever process stored them. Events begin after the
-    position in `Last-Event-ID` or in the query's `after`; without either, with the next exchange that is stored.
+    position in `Last-Event-ID` or in the query's `after`; without either, with the next exchange that is stored. Their
+    ids are the positions that they reach, also of `alive`.
     """
 
     def __init__(self, reader: Reader) -> None:
@@ -39,22 +40,24 @@ class Live:
         self._stopping.set()
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        """Send events until the client disconnects."""
+        """Send events until the client disconnects; to HEAD, none."""
         wanted = read_filter(request.query, ("after",))
         resumed = {"after": request.headers.get("Last-Event-ID") or request.query.get("after", "")}
         after = read_number(resumed, "after")
         if after is None:
-            after = await self._reader.ask(newest)
+            after = await self._reader.ask(lambda store: store.newest())
         await self._reader.ask(lambda store: store.newer(wanted, after, 1))  # a filter may be refused
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"})
         await response.prepare(request)
+        if request.method == "HEAD":
+            return response
         with contextlib.suppress(ConnectionError):
             await self._send(response, wanted, after)
         return response
 
     async def _send(self, response: web.StreamResponse, wanted: Filter, after: int) -> None:
         pause, heard = _EARLIEST, time.monotonic()
-        await response.write(event("alive", {}))
+        await response.write(event("alive", {}, after))
         while not self._stopping.is_set():
             try:
                 rows, after = await self._reader.ask(lambda store, after=after: _read(store, wanted, after))  # type: ignore[misc]
@@ -66,7 +69,7 @@ class Live:
                 if rows or time.monotonic() - heard > _HEARTBEAT:
                     heard = time.monotonic()
                     shown = [row_as_json(row) for row in rows]
-                    await response.write(event("rows", shown, after) if rows else event("alive", {}))
+                    await response.write(event("rows", shown, after) if rows else event("alive", {}, after))
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), pause)
 
@@ -77,15 +80,12 @@ def event(name: str, data: object, id: int | None = None) -> bytes:
     return b"%bevent: %b\ndata: %b\n\n" % (number, name.encode(), msgspec.json.encode(data))
 
 
-def newest(store: RecordStore) -> int:
-    """Return the position of the newest exchange; 0 without any."""
-    return max((row.position for row in store.rows(Filter(), None, 1)), default=0)
-
-
 def _read(store: RecordStore, wanted: Filter, after: int) -> tuple[list[Row], int]:
     """Return the next rows, and the position that they reach: what a filter passed over is not read again."""
-    last = newest(store)
-    if last <= after:
+    last = store.newest()
+    if last < after:
+        after = 0  # the store was replaced by an empty one, or the settings name another
+    if last == after:
         return [], after
     rows = store.newer(wanted, after, _BATCH)
     if len(rows) == _BATCH:

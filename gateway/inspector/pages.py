@@ -15,7 +15,7 @@ from gateway.inspector import view
 from gateway.inspector.access import HOME, INSPECTOR
 from gateway.inspector.diff import at, read
 from gateway.inspector.exports import Exports
-from gateway.inspector.live import Live, newest
+from gateway.inspector.live import Live
 from gateway.inspector.migration import DAYS, read_days, report
 from gateway.inspector.queries import FIELDS, read_filter, read_limit, read_number
 from gateway.inspector.reader import NotRecorded, Reader, find_record
@@ -90,7 +90,7 @@ class InspectorPages:
         def draw(store: RecordStore) -> str:
             return _draw(find_record(store, id), tab, target == "llm", filters)
 
-        return web.Response(text=await self._reader.ask(draw), content_type="text/html")
+        return _respond(await self._reader.ask(draw), "text/html")
 
     async def _text(self, request: web.Request) -> web.Response:
         """Answer with a whole text of a body: what the query's `path`, a JSON list of steps, leads to."""
@@ -99,7 +99,7 @@ class InspectorPages:
             path = json.loads(request.query.get("path", "[]"))
         except (ValueError, RecursionError):
             path = None
-        if not isinstance(path, list):
+        if not isinstance(path, list) or not all(step is None or isinstance(step, str | int) for step in path):
             raise InvalidInput.of([Problem("path", "this is not a list of steps", "a JSON list")])
 
         def find(store: RecordStore) -> str:
@@ -111,7 +111,7 @@ class InspectorPages:
             except LookupError:
                 raise NotRecorded("There is nothing at this place of the body.") from None
 
-        return web.Response(text=await self._reader.ask(find), content_type="text/plain")
+        return _respond(await self._reader.ask(find), "text/plain")
 
     async def _medium(self, request: web.Request) -> web.Response:
         sha256 = request.match_info["sha256"]
@@ -129,7 +129,7 @@ class InspectorPages:
         before, limit = read_number(request.query, "before"), read_limit(request.query)
 
         def find(store: RecordStore) -> dict[str, Any]:
-            reached = newest(store)  # read first: the live list, which continues there, leaves nothing out
+            reached = store.newest()  # read first: the live list, which continues there, leaves nothing out
             rows = store.rows(wanted, before, limit + 1)
             last = rows[limit - 1].position if len(rows) > limit else None
             reached = max([reached, *(row.position for row in rows)])
@@ -167,7 +167,7 @@ class InspectorPages:
         return web.json_response({"status": "cleared"})
 
     async def _json(self, question: Callable[[RecordStore], object]) -> web.Response:
-        body = await self._reader.ask(lambda store: msgspec.json.encode(question(store)))
+        body = await self._reader.ask(lambda store: _encode(question(store)))
         return web.Response(body=body, content_type="application/json")
 
 
@@ -188,7 +188,21 @@ def _as_page(handle: Handle) -> Handle:
 
 
 def _page(template: str, status: int = 200, **values: Any) -> web.Response:
-    return web.Response(status=status, text=render(template, **values), content_type="text/html")
+    return _respond(render(template, **values), "text/html", status)
+
+
+def _respond(text: str, content_type: str, status: int = 200) -> web.Response:
+    """Return a text. JSON may have surrogates, which have no form in UTF-8: they are shown as ``\\ud800``."""
+    body = text.encode("utf-8", "backslashreplace")
+    return web.Response(status=status, body=body, content_type=content_type, charset="utf-8")
+
+
+def _encode(value: object) -> bytes:
+    """Return JSON, with surrogates as escapes."""
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        return json.dumps(msgspec.to_builtins(value)).encode()
 
 
 def _draw(record: ExchangeRecord, tab: str, with_llm: bool, filters: str) -> str:

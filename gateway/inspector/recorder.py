@@ -81,8 +81,8 @@ class Recorder:
         self._wake = threading.Event()
         self._gather = threading.Event()
         self._faults: dict[str, str] = {}
-        self._logged: dict[str, int] = {}
-        self._log_at = 0.0
+        self._logged = metrics.records_dropped()  # by the recorder before this one
+        self._log_at = float("-inf")
         self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
 
     async def start(self) -> None:
@@ -105,6 +105,7 @@ class Recorder:
         if self._thread.is_alive():
             self._drop("stopped", len(self._queue))
             self._queue.clear()
+            self._log_rest()
 
     # On the event loop
 
@@ -149,11 +150,12 @@ class Recorder:
                 self._gather.clear()
             while self._queue:
                 self._record(*self._next())
+                self._log_faults()
             self._awake = False
             if self._queue or self._stopping:  # an exchange that came meanwhile has not set the event
                 self._wake.set()
-            self._log_faults()
         self._close()
+        self._log_rest()
 
     def _next(self) -> tuple[list[ExchangeRecord], Lines | None]:
         """Make the records and lines of the next exchanges: a few hundred, or one that is large."""
@@ -230,6 +232,11 @@ class Recorder:
 
     def _drop(self, reason: str, count: int = 1) -> None:
         self._metrics.record_dropped(reason, count)
+
+    def _log_rest(self) -> None:
+        """Log at once why records were dropped, as there will be no other time."""
+        self._log_at = float("-inf")
+        self._log_faults()
 
     def _log_faults(self) -> None:
         """Log once a minute why records were dropped."""

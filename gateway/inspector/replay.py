@@ -86,7 +86,9 @@ async def replay(
     connector = aiohttp.TCPConnector(limit=0)
     skipped = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
     slots = asyncio.Semaphore(options.connections)
-    async with aiohttp.ClientSession(connector=connector, timeout=timeout, skip_auto_headers=skipped) as session:
+    async with aiohttp.ClientSession(
+        connector=connector, timeout=timeout, skip_auto_headers=skipped, cookie_jar=aiohttp.DummyCookieJar()
+    ) as session:
         sender = _Sender(session, options, medium, recorded_form)
 
         async def send_all(requests: Sequence[ExchangeRecord]) -> None:

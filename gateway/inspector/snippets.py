@@ -26,8 +26,8 @@ def as_curl(record: ExchangeRecord, medium: Medium) -> str:
     """Return a curl command for a POSIX shell. Redacted headers are taken from environment variables."""
     request = repeatable(record, medium)
     url = f"{_base(record)}{request.target}"
-    words = ["curl", "--globoff", "--path-as-is", "--request", shlex.quote(request.method), shlex.quote(url)]
-    lines = [" ".join(words)]
+    method = "--head" if request.method == "HEAD" and not request.body else f"--request {shlex.quote(request.method)}"
+    lines = [f"curl --globoff --path-as-is {method} {shlex.quote(url)}"]
     lines += [f"--header {shlex.quote(f'{name}: {value}')}" for name, value in _sent(request)]
     lines += [f'--header {shlex.quote(f"{name}: ")}"${_variable(name)}"' for name in request.secrets]
     comments = [f"# {line}\n" for line in _comments(request)]

@@ -99,6 +99,9 @@ class RecordStore(RecordSink, Protocol):
     def newer(self, wanted: Filter, after: int, limit: int = 100) -> list[Row]:
         """Return exchanges after a position, oldest first. Later calls never return smaller positions."""
 
+    def newest(self) -> int:
+        """Return the last position that was given, also to an exchange that was deleted; 0 for none."""
+
     def get(self, id: str) -> ExchangeRecord | None:
         """Return a whole record; None if there is none."""
 

@@ -128,15 +128,19 @@ class Fetcher:
     async def _fetch(
         self, session: aiohttp.ClientSession, block: Media, budget: _Budget, deadline: float
     ) -> bytes | Problem:
+        total = asyncio.timeout_at(deadline)
         try:
-            async with asyncio.timeout_at(deadline), self._slots, asyncio.timeout(self._limits.seconds):
+            async with total, self._slots, asyncio.timeout(self._limits.seconds):
                 assert isinstance(block.source, Url)
                 content_type, data = await self._load(session, block.source.url, budget)
             magic.check(block.kind, block.format, content_type, data)
         except Unfetchable as fault:
             return _problem(block, fault)
         except TimeoutError:
-            return _problem(block, Unfetchable("it took too long", f"within {self._limits.seconds:g} seconds"))
+            within = f"within {self._limits.seconds:g} seconds"
+            if total.expired():
+                within = f"all media of the request within {self._limits.total_seconds:g} seconds"
+            return _problem(block, Unfetchable("it took too long", within))
         except (aiohttp.ClientError, OSError, ValueError) as error:
             return _problem(block, Unfetchable(_describe(error)))
         return pybase64.b64encode(data)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from urllib.parse import quote, quote_plus
@@ -33,6 +34,10 @@ _HARMLESS = (b"tokens", b"tokeniz")
 _START = "[REDACTED length="
 _MARKER = re.compile(r"\[REDACTED length=[0-9]+ sha256=[0-9a-f]{12}\]")
 _HEX = re.compile("%[0-9A-F]{2}")
+_NUMBER = re.compile(r"(?<![0-9.])[0-9]{8,}(?![0-9.])")
+_BEFORE_VALUE, _AFTER_VALUE = re.compile(r"[\s:,\[]"), re.compile(r"[\s,\]}]")
+_FEW = 1000
+"""So many secrets are searched one after the other, which takes less time than one pass over the text."""
 _LEAST = 8
 """Shortest secret, in characters, that is removed from other texts. A shorter one may be a word of them."""
 
@@ -75,10 +80,11 @@ def marker(secret: str) -> str:
 class Secrets:
     """The secrets that were found in the texts of one exchange."""
 
-    __slots__ = ("_found",)
+    __slots__ = ("_found", "_index")
 
     def __init__(self, found: Iterable[str] = ()) -> None:
         self._found: set[str] = set(found)
+        self._index: _Index | None = None
 
     def __bool__(self) -> bool:
         return bool(self._found)
@@ -97,6 +103,10 @@ class Secrets:
 
     def hide(self, text: str) -> str:
         """Return `text` without the secrets, also where they are escaped as JSON or for a URL."""
+        if len(self._found) > _FEW:
+            if self._index is None or self._index.count != len(self._found):
+                self._index = _Index(self._found)
+            return self._index.hide(text)
         for secret in sorted(self._found, key=len, reverse=True) if len(self._found) > 1 else self._found:
             if secret.isdecimal():
                 text = _hide_number(text, secret)
@@ -105,6 +115,44 @@ class Secrets:
                 if form in text:
                     text = text.replace(form, marker(secret))
         return text
+
+
+class _Index:
+    """Many secrets, which are all searched in one pass. count: how many."""
+
+    def __init__(self, secrets: set[str]) -> None:
+        self.count = len(secrets)
+        self._numbers = {secret for secret in secrets if secret.isdecimal() and secret.isascii()}
+        self._forms = {form: secret for secret in secrets - self._numbers for form in _forms(secret)}
+        lengths: defaultdict[str, set[int]] = defaultdict(set)
+        for form in self._forms:
+            lengths[form[:_LEAST]].add(len(form))
+        self._lengths = {start: sorted(found, reverse=True) for start, found in lengths.items()}
+
+    def hide(self, text: str) -> str:
+        """See `Secrets.hide`. Of secrets that begin at the same place, the longest is hidden."""
+        if self._numbers:
+            text = _NUMBER.sub(self._hide_number, text)
+        out: list[str] = []
+        done = at = 0
+        while at <= len(text) - _LEAST:
+            for length in self._lengths.get(text[at : at + _LEAST], ()):
+                secret = self._forms.get(text[at : at + length])
+                if secret is not None:
+                    out += (text[done:at], marker(secret))
+                    done = at = at + length
+                    break
+            else:
+                at += 1
+        return "".join((*out, text[done:])) if out else text
+
+    def _hide_number(self, found: re.Match[str]) -> str:
+        number, text = found[0], found.string
+        if number not in self._numbers:
+            return number
+        before, after = text[max(found.start() - 1, 0) : found.start()], text[found.end() : found.end() + 1]
+        is_value = _BEFORE_VALUE.fullmatch(before) and _AFTER_VALUE.fullmatch(after)
+        return f'"{marker(number)}"' if is_value else marker(number)
 
 
 def _hide_number(text: str, number: str) -> str:

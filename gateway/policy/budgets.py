@@ -70,6 +70,10 @@ class Budgets:
         """Return True if a budget matches the agent. name: "" if it is not known."""
         return any(_matches(budget, agent_id, name) for _, budget in self._budgets)
 
+    def needs_name(self, agent_id: str) -> bool:
+        """Return True if the agent's name may match a budget that its id does not match; see `Policies.needs_name`."""
+        return not self._allow_on_failure and not all(_matches(budget, agent_id, "") for _, budget in self._budgets)
+
     async def admit(
         self, agent_id: str, name: str, headers: Mapping[str, str], temporary: bool = False
     ) -> list[Charge]:
@@ -181,7 +185,7 @@ def _spent(charge: Charge, amount: float, now: float) -> BudgetSpent:
     problem = Problem(
         "agent_id" if budget.per in ("agent", "both") else "",
         f"The budget {_WHOSE[budget.per]} is spent until {reset}",
-        f"less than {format_amount(_limit(budget))} {unit} in {budget.seconds:g} seconds",
+        f"less than {format_amount(_limit(budget))} {unit} in {format_amount(budget.seconds)} seconds",
         f"{format_amount(amount)} {unit}",
     )
     help = f"Send the request again in {wait} seconds, or ask the operator of the gateway to raise {charge.place}."

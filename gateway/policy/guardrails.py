@@ -35,6 +35,11 @@ class Guardrails:
         hooks = [one for one in self._hooks if _matches(one[0], agent_id, name)]
         return AgentGuardrails(hooks, self._log, self._metrics) if hooks else None
 
+    def needs_name(self, agent_id: str) -> bool:
+        """Return True if the agent's name may match a guardrail that its id does not; see `Policies.needs_name`."""
+        strict = [settings for settings, _ in self._hooks if settings.on_failure == "refuse"]
+        return not all(_matches(settings, agent_id, "") for settings in strict)
+
     async def close(self) -> None:
         """Release what the hooks hold."""
         for _, hook in self._hooks:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
+import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from importlib.metadata import entry_points
 from typing import Any, Literal, Protocol
 
@@ -88,17 +90,29 @@ class Webhook:
         if len(body) > most:
             raise HookFailed("too_large", f"the content is larger than its max_bytes ({most})")
         try:
-            async with self._client().post(self._settings.url, data=body, allow_redirects=False) as response:
-                if response.status != 200:
-                    raise HookFailed("error", f"its server answered {response.status}, not 200")
-                answer = await _read(response, most)
+            answer = await self._ask(body)
         except (aiohttp.ClientError, OSError) as error:
             why = describe_connect_error(error) if isinstance(error, OSError) else type(error).__name__
             raise HookFailed("error", f"its server can't be reached: {why}") from None
         try:
             return read_verdict(msgspec.json.decode(answer))
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
             raise HookFailed("invalid", "its answer is not JSON") from None
+
+    async def _ask(self, body: bytes) -> bytes:
+        """Return the answer. If the connection is lost, ask once more: servers close connections that were idle."""
+        try:
+            return await self._post(body)
+        except aiohttp.ClientConnectorError:
+            raise
+        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
+            return await self._post(body)
+
+    async def _post(self, body: bytes) -> bytes:
+        async with self._client().post(self._settings.url, data=body, allow_redirects=False) as response:
+            if response.status != 200:
+                raise HookFailed("error", f"its server answered {response.status}, not 200")
+            return await _read(response, self._settings.max_bytes)
 
     def _client(self) -> aiohttp.ClientSession:
         if self._session is None:
@@ -129,28 +143,43 @@ async def _read(response: aiohttp.ClientResponse, most: int) -> bytes:
 
 
 class Function:
-    """A hook in Python. A plain function runs in a thread."""
+    """A hook in Python. A plain function runs in a thread, at most eight at a time.
+
+    The threads are daemons: a function that never returns must not keep the process from ending.
+    """
 
     def __init__(self, function: Callable[[dict[str, Any]], Any]) -> None:
         self._function = function
-        self._threads = None if is_async(function) else ThreadPoolExecutor(_THREADS, "guardrail")
+        self._turns = None if is_async(function) else asyncio.Semaphore(_THREADS)
 
     async def judge(self, document: dict[str, Any]) -> Verdict:
         """See `Hook`."""
         own = msgspec.json.decode(msgspec.json.encode(document))  # the function may change what it gets
         try:
-            if self._threads is None:
-                answer = await self._function(own)
-            else:
-                answer = await asyncio.get_running_loop().run_in_executor(self._threads, self._function, own)
+            answer = await (self._function(own) if self._turns is None else self._run(self._turns, own))
         except Exception as error:
             raise HookFailed("error", f"it raised {type(error).__name__}") from None
         return read_verdict(answer)
 
+    async def _run(self, turns: asyncio.Semaphore, document: dict[str, Any]) -> Any:
+        await turns.acquire()
+        loop = asyncio.get_running_loop()
+        done: Future[Any] = Future()
+        done.set_running_or_notify_cancel()
+
+        def run() -> None:
+            try:
+                done.set_result(self._function(document))
+            except BaseException as error:
+                done.set_exception(error)
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(turns.release)
+
+        threading.Thread(target=run, name="guardrail", daemon=True).start()
+        return await asyncio.wrap_future(done)
+
     async def close(self) -> None:
         """See `Hook`. A function that still runs ends by itself."""
-        if self._threads is not None:
-            self._threads.shutdown(wait=False, cancel_futures=True)
 
 
 def is_async(function: Callable[..., Any]) -> bool:

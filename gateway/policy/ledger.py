@@ -29,6 +29,7 @@ class Ledger:
         self._reads: _Reads | None = None
         self._reading = asyncio.Lock()
         self._waiting: dict[Account, float] = {}
+        self._failed: dict[Account, float] = {}
         self._write: asyncio.Task[None] | None = None
         self._writing = asyncio.Lock()
 
@@ -46,7 +47,8 @@ class Ledger:
             reads.task.add_done_callback(_retrieve)
         reads.accounts.update(wanted)
         found = await asyncio.shield(reads.task)
-        return [found.get(account, 0.0) + self._waiting.get(account, 0.0) for account in wanted]
+        late = self._failed if self._writing.locked() else {}  # else they are among those that wait
+        return [sum(amounts.get(account, 0.0) for amounts in (found, self._waiting, late)) for account in wanted]
 
     async def _read(self, reads: _Reads) -> Mapping[Account, float]:
         async with self._reading:
@@ -73,7 +75,9 @@ class Ledger:
             try:
                 if waiting:
                     await self.store.add(waiting)
+                self._failed = {}
             except BaseException:
+                self._failed = waiting
                 for account, amount in waiting.items():
                     self._put(account, amount)
                 raise

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from gateway.config.schema import Settings
 from gateway.memory.opening import first_address
 from gateway.observe.logs import Logger
@@ -12,36 +14,38 @@ from gateway.policy.policies import build_policies, check_policies
 
 
 class SharedLedger:
-    """A ledger, and how many sets of settings use it. place: its store in the settings."""
+    """A ledger of all sets of settings that name its store. users: how many there are."""
 
-    def __init__(self, settings: Settings) -> None:
-        self.place = _place(settings)
-        self.ledger = Ledger(build_store(settings.policy.budget_store, settings.memory, first_address(settings)))
-        self.users = 1
+    def __init__(self, ledger: Ledger, forget: Callable[[], object]) -> None:
+        self.ledger = ledger
+        self.users = 0
+        self._forget = forget
 
     async def release(self) -> None:
         """End one use; the last one closes the store."""
         self.users -= 1
         if not self.users:
+            self._forget()
             await self.ledger.close()
 
 
 class SharedLedgers:
-    """Keeps the ledger from one set of settings to the next, if they name the same store."""
+    """Keeps ledgers from one set of settings to the next, if they name the same store."""
 
     def __init__(self) -> None:
-        self._last: SharedLedger | None = None
+        self._open: dict[tuple[object, ...], SharedLedger] = {}
 
     def use(self, settings: Settings) -> SharedLedger | None:
         """Return the ledger of the settings; None without budgets. Release it in the end."""
         if not settings.policy.budgets:
             return None
-        last = self._last
-        if last is not None and last.users and last.place == _place(settings):
-            last.users += 1
-            return last
-        self._last = SharedLedger(settings)
-        return self._last
+        place = _place(settings)
+        if place not in self._open:
+            store = build_store(settings.policy.budget_store, settings.memory, first_address(settings))
+            self._open[place] = SharedLedger(Ledger(store), lambda: self._open.pop(place))
+        shared = self._open[place]
+        shared.users += 1
+        return shared
 
 
 def _place(settings: Settings) -> tuple[object, ...]:

@@ -10,12 +10,14 @@ from gateway.config.schema import Settings
 from gateway.memory.stores.registry import check_store
 from gateway.observe.logs import Logger
 from gateway.observe.metrics import Metrics
+from gateway.policy.budget_stores.sqlite import file_of
 from gateway.policy.budgets import Budgets
 from gateway.policy.guardrails import Guardrails
 from gateway.policy.hooks import load_function, make_hook
 from gateway.policy.ledger import Ledger
 from gateway.policy.prices import Prices
 from gateway.policy.usage import Meter
+from gateway.storage.paths import find_file_fault
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,15 @@ class Policies:
         if self.budgets is not None and self.budgets.matches(agent_id, name):
             return True
         return self.guardrails is not None and self.guardrails.for_agent(agent_id, name) is not None
+
+    def needs_name(self, agent_id: str) -> bool:
+        """Return True if only the agent's name tells whether a budget or a guardrail applies.
+
+        Those that are set to allow runs when they fail don't count.
+        """
+        if self.budgets is not None and self.budgets.needs_name(agent_id):
+            return True
+        return self.guardrails is not None and self.guardrails.needs_name(agent_id)
 
     async def ended(self) -> None:
         """Wait until all amounts are stored, or could not be."""
@@ -79,6 +90,10 @@ def check_policies(settings: Settings) -> None:
     problems = []
     if policy.budgets and policy.budget_store != "memory":
         problems += check_store(settings.memory, policy.budget_store)  # it is beside that store
+    if policy.budgets and policy.budget_store == "sqlite" and not problems:
+        file = file_of(settings.memory)
+        if reason := find_file_fault(file):
+            problems.append(ConfigProblem("memory.sqlite.path", f"budgets can't be kept in {file}: {reason}"))
     for index, guardrail in enumerate(policy.guardrails):
         try:
             if guardrail.entry_point:

@@ -86,6 +86,8 @@ class ClientConnection(RequestReceiver):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Register the connection. The first request has `timeouts.head` seconds to arrive."""
         self.transport = transport  # type: ignore[assignment]
+        while self.port.lifecycle.replaced_by is not None:  # during the TLS handshake
+            self.port = self.port.lifecycle.replaced_by
         self.port.lifecycle.connections.add(self)
         self.deadline = deadline_in(self.port.timeouts.head)
 
@@ -194,8 +196,11 @@ class ClientConnection(RequestReceiver):
             self.deadline = deadline_in(self.port.timeouts.keepalive)
 
     def refuse(self, error: GatewayError, exchange: ClientExchange | None = None) -> None:
-        """Send an error of the gateway's own. The connection stays open only if the request was read completely."""
-        keep = self._state is _RESPONSE and exchange is not None and exchange.may_keep()
+        """Send an error of the gateway's own.
+
+        The connection stays open only after an HTTP/1.1 request that was read completely.
+        """
+        keep = self._state is _RESPONSE and exchange is not None and exchange.may_keep() and exchange.request.minor == 1
         request_id = self.port.log.no_request(error, self.peer) if exchange is None else exchange.request_id
         bodyless = exchange is not None and exchange.request.method == b"HEAD"
         self.transport.write(error_responses.encode_error(error, request_id, close=not keep, bodyless=bodyless))

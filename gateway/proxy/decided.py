@@ -18,7 +18,6 @@ from gateway.proxy.exchange import Exchange, ExchangePort
 from gateway.proxy.interfaces import Client
 from gateway.proxy.relayed_head import head_with_length
 from gateway.proxy.routes import Route
-from gateway.upstream.client import head_limits
 
 RETRY_BODY = 64 * 1024
 """Largest error response, in bytes, that the use case is shown."""
@@ -150,7 +149,6 @@ class DecidedExchange(Exchange):
 
     async def _finish_held(self, finish: Finish, head: ResponseHead, body: bytes) -> None:
         """Send a whole response as the use case finishes it."""
-        limits = head_limits(self._port.limits)
         try:
             content = await content_coding.decode_response(head, body, HELD_ANSWER)
             if content is None and head.status < 400:
@@ -172,7 +170,7 @@ class DecidedExchange(Exchange):
             self._added = answer.headers
             if changed:
                 self.answer, body = answer, answer.body
-        super().on_head(head_with_length(head, len(body), limits, changed), body, True)
+        super().on_head(head_with_length(head, len(body), changed), body, True)
 
     def _leave_unread(self) -> None:
         """Prepare to send a response as it came, because the use case can't read it.

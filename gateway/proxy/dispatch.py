@@ -71,11 +71,9 @@ class Dispatcher:
         if forward.body is not None:
             try:
                 refuse_rewrite(target, fields.pairs())
-            except GatewayError as error:
+            except GatewayError:
                 if forward.abandoned is not None:
                     forward.abandoned()
-                if forward.answered is not None:
-                    forward.answered(error.status, b"")
                 raise
         return forward
 

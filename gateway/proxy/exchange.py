@@ -75,7 +75,7 @@ class Exchange(Relay):
         """Send a response of the gateway's own."""
         self.answer = answer
         self.status = answer.status
-        keep = self.may_keep()
+        keep = self.may_keep() and self.request.minor == 1  # for HTTP/1.0, the response would have to say so
         self._finish()
         self.client.transport.write(error_responses.encode(answer, self.request_id, close=not keep))
         self.client.done(keep)

@@ -14,7 +14,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from gateway.errors import GatewayError, release_frames
 from gateway.http1.request_heads import Fields, Request
 from gateway.observe.trace_context import begin_trace, has_context, with_context
-from gateway.ports import Answer, ExecuteCall, Forward, Steps
+from gateway.ports import Answer, Answered, ExecuteCall, Forward, Steps
 from gateway.proxy import content_coding
 from gateway.proxy.body_copy import ResponseCopy
 from gateway.proxy.capture import Bodies, Captured
@@ -141,6 +141,11 @@ class Execution(DecidedExchange):
                 if decision.body is not None and self.route.intent in RUNS:
                     self._port.log.rewrote("decided", time.monotonic() - self._read_at)
                 self._send(decision, raw)
+
+    def _report(self, answered: Answered, copy: ResponseCopy | None) -> None:
+        """See `DecidedExchange`. There is nothing to report of a request for which no node could be reached."""
+        if self._sent_head:
+            super()._report(answered, copy)
 
     def send_again(self, forward: Forward) -> None:
         """See `DecidedExchange`."""

@@ -29,13 +29,15 @@ class OpenConnection(Pollable, Timed, Protocol):
 class Lifecycle:
     """Knows when a data port may end. connections: all that are open. running: exchanges that are not finished.
 
-    draining: each response asks its client to close the connection.
+    draining: each response asks its client to close the connection. replaced_by: the data port that serves the
+    connections since a reload; None before.
     """
 
     def __init__(self, timeouts: ClientTimeouts) -> None:
         self.connections: set[OpenConnection] = set()
         self.draining = False
         self.running = 0
+        self.replaced_by: Any = None
         self._idle: asyncio.Event | None = None  # while `ended` waits
         seconds = (timeouts.head, timeouts.body, timeouts.send, timeouts.keepalive)
         self._timer = DeadlineTimer(self.connections, seconds)
@@ -65,6 +67,7 @@ class Lifecycle:
         for connection in self.connections:
             connection.port = port
         self.connections.clear()
+        self.replaced_by = port
         self.stop()
 
     def stop(self) -> None:

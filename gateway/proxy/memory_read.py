@@ -16,7 +16,6 @@ from gateway.proxy.exchange import Exchange, ExchangePort
 from gateway.proxy.interfaces import Client
 from gateway.proxy.relayed_head import head_with_length
 from gateway.proxy.routes import Route
-from gateway.upstream.client import head_limits
 
 MOST = 1 << 20
 """Largest answer that is changed, in bytes."""
@@ -69,5 +68,5 @@ class MemoryRead(Exchange):
             if shown != content:
                 self._is_changed = True
                 self.answer = Answer(head.status, {HEADER: _CODE}, shown)
-                head, body = head_with_length(head, len(shown), head_limits(self._port.limits)), shown
+                head, body = head_with_length(head, len(shown)), shown
         super().on_head(head, body, complete)

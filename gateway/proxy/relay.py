@@ -101,6 +101,7 @@ class Relay:
         if self.outbound.complete or self._pending or self.outbound.expects:
             self._send_on()
         else:
+            self.client.resume_reading()  # it was paused if the request had to wait
             asyncio.get_running_loop().call_later(_BODY_WAIT, self._send_head)
 
     def _send_on(self) -> None:

@@ -11,6 +11,8 @@ from gateway.http1.response_heads import BODYLESS, ResponseHead
 from gateway.http1.rules import HeadLimits
 
 _LAST_CHUNK = b"0\r\n\r\n"
+_UNLIMITED = HeadLimits(line=2**24, head=2**24, fields=2**16)
+"""For a head with one more field than the cluster's, which was within the limits that are configured."""
 _FRAMING = frozenset({b"content-length", b"transfer-encoding"})
 _OF_THE_BODY = _FRAMING | {b"content-encoding", b"etag"}
 
@@ -40,11 +42,11 @@ def relayed_head(head: ResponseHead, request: Request, own: bytes, keep: bool) -
     return b"%b%b\r\n" % (lines, own), chunk, keep
 
 
-def head_with_length(head: ResponseHead, length: int, limits: HeadLimits, changed: bool = True) -> ResponseHead:
+def head_with_length(head: ResponseHead, length: int, changed: bool = True) -> ResponseHead:
     """Return the head for a whole body of `length` bytes. changed: the body is another one than the cluster's."""
     dropped = _OF_THE_BODY if changed else _FRAMING
     lines = (head.first_line()[:-2], *without(head.end_to_end(), dropped), b"Content-Length: %d" % length)
-    return ResponseHead(b"\r\n".join((*lines, b"", b"")), limits)
+    return ResponseHead(b"\r\n".join((*lines, b"", b"")), _UNLIMITED)
 
 
 def encode_chunk(piece: bytes, complete: bool) -> bytes:

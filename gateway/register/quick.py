@@ -7,13 +7,13 @@ import secrets
 from collections.abc import Awaitable, Mapping
 from dataclasses import replace
 from typing import Any
-from urllib.parse import parse_qsl
 
 import msgspec
 
 from gateway.agents.lookup import document_path
 from gateway.errors import InvalidInput, Problem
 from gateway.execute.deliveries import note_delivery
+from gateway.mlcommons.query import read_async
 from gateway.ports import Answer, ExecuteCall, ExecuteHandler, Forward
 from gateway.register.calls import Calls
 from gateway.register.cascade import CLEANUP
@@ -71,8 +71,7 @@ def check_query(raw_target: str) -> None:
     Raises:
         InvalidInput: it would run in the background.
     """
-    asked = dict(parse_qsl(raw_target.partition("?")[2], keep_blank_values=True)).get("async")
-    if asked is not None and asked != "false":
+    if read_async(raw_target) != "false":
         raise InvalidInput.of(
             [Problem("?async", "an agent that is removed after its run can't run in the background", "false", "true")]
         )

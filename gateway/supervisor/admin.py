@@ -23,7 +23,7 @@ _ASKED, _RELAYED = 2.0, 60.0
 """Seconds to wait for a worker's health or metrics, and for each piece of what it reads from the store of sessions."""
 _SENT = ("Last-Event-ID", "Accept")
 """Headers of a request that a worker gets."""
-_KEPT = ("Content-Type", "Content-Length", "Content-Disposition", "Allow")
+_KEPT = ("Content-Type", "Content-Length", "Content-Disposition", "Allow", "X-Accel-Buffering")
 """Headers of a worker's answer that the client gets."""
 _PIECE = 64 * 1024
 

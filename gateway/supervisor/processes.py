@@ -27,16 +27,13 @@ from gateway.config.reload import check_reload
 from gateway.config.schema import Settings
 from gateway.config.source import Source
 from gateway.observe.logs import Logger, configure
-from gateway.process import StopSignals
+from gateway.process import RELOAD, STOP_NOW, StopSignals
 from gateway.process import serve as run_gateway
 from gateway.proxy.acceptor import UNIX, bind
 from gateway.supervisor.admin import SupervisorPages
 
 _FIRST, _LONGEST = 0.2, 30.0
 """Seconds before a worker is restarted: the first time, and at most. The delay doubles each time."""
-
-_STARTING = 0.05
-"""Seconds between two looks at a worker that is starting."""
 
 _STEADY = 10.0
 """Seconds after which a worker counts as healthy, so that the delay starts over."""
@@ -139,9 +136,7 @@ class Supervisor:
     def _stop_now(self) -> None:
         """Make the workers stop at once, and kill those that do not."""
         self._log.warning("drain cut short", workers=len(self._running))
-        for process in self._running.values():
-            if process.stdin is not None:
-                process.stdin.write(b"!")
+        self._tell_all(STOP_NOW)
         asyncio.get_running_loop().call_later(_GRACE, self._kill_all)
 
     def _kill_all(self) -> None:
@@ -167,15 +162,17 @@ class Supervisor:
         except ConfigError as exc:
             self._log.error("reload failed", problems=[str(problem) for problem in exc.problems])
             return
+        except Exception:
+            self._log.exception("reload failed")
+            return
         self._settings = settings
         self._pages.token = settings.listen.admin_token
-        await asyncio.gather(*(self._pass_on_reload(*worker) for worker in self._running.items()))
+        self._tell_all(RELOAD)
 
-    async def _pass_on_reload(self, number: int, process: asyncio.subprocess.Process) -> None:
-        """Send SIGHUP once the worker handles it. While it starts, it may have read the old settings already."""
-        while process.returncode is None and not self._socket(number).exists():  # noqa: ASYNC110
-            await asyncio.sleep(_STARTING)
-        _signal(process, signal.SIGHUP)
+    def _tell_all(self, word: bytes) -> None:
+        for process in self._running.values():
+            if process.stdin is not None and not process.stdin.is_closing():
+                process.stdin.write(word)
 
     def _connect(self, number: int) -> aiohttp.ClientSession:
         """Return a client of the admin port of worker `number`."""

@@ -78,6 +78,33 @@ def test_paused_rows_wait(open_page: OpenPage, records: InMemoryRecords) -> None
     assert "paused" not in page.url
 
 
+def test_what_waited_and_is_in_the_list_now_is_not_counted(open_page: OpenPage, records: InMemoryRecords) -> None:
+    keep(records, 8)
+    page = open_page("/inspector/?paused=1")
+    expect(page.get_by_role("status")).to_have_text("Paused")
+    records.add([exchanges.image_request(100, time.time())])
+    expect(page.get_by_role("button", name="Resume, 1 new")).to_be_visible()
+    page.get_by_label("Path", exact=True).fill("_execute")
+    expect(page.get_by_role("button", name="Resume", exact=True)).to_be_visible()
+
+
+def test_a_live_list_whose_login_has_ended_asks_for_it_again(open_page: OpenPage, records: InMemoryRecords) -> None:
+    page = open_page("/inspector/?status=4xx")
+    expect(page.get_by_role("status")).to_have_text("Live")
+    page.evaluate("fetch('/inspector/logout', {method: 'POST', headers: {'X-MLC-Inspector': '1'}})")
+    page.wait_for_url("**/inspector/login?next=*status*")
+
+
+def test_an_answer_that_is_not_whole_is_not_shown(open_page: OpenPage, records: InMemoryRecords) -> None:
+    keep(records, 8)
+    page = open_page()
+    expect(page.locator(ROW)).to_have_count(8)
+    page.route("**/api/exchanges?*", lambda route: route.fulfill(body='{"rows": ['))
+    page.get_by_label("Path", exact=True).fill("_execute")
+    expect(page.get_by_role("alert")).to_have_text("The gateway's answer is not whole.")
+    expect(page.locator(ROW)).to_have_count(8)
+
+
 def test_clear_asks_first(open_page: OpenPage, records: InMemoryRecords) -> None:
     keep(records, 8)
     page = open_page()

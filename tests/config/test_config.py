@@ -356,3 +356,30 @@ def test_every_setting_has_a_meaning_and_stands_in_the_documentation() -> None:
 def test_a_tenant_is_not_a_credential(name: str) -> None:
     [problem] = _problems(None, {"GATEWAY__MEMORY__TENANT_HEADER": name})
     assert problem.startswith("memory.tenant_header: holds credentials")
+
+
+def test_a_later_source_of_a_secret_replaces_another(tmp_path: Path) -> None:
+    path = _file(tmp_path, "listen: {admin_token: {file: /no/such/file}}")
+    environ = {"GATEWAY__LISTEN__ADMIN_TOKEN__ENV": "TOKEN", "TOKEN": "t0ken-of-the-tests"}
+    assert load(path, environ).listen.admin_token.reveal() == "t0ken-of-the-tests"
+    environ["GATEWAY__LISTEN__ADMIN_TOKEN__FILE"] = "/no/such/file"
+    assert _problems(None, environ) == [
+        "listen.admin_token.file: is also set by GATEWAY__LISTEN__ADMIN_TOKEN__ENV; "
+        "from GATEWAY__LISTEN__ADMIN_TOKEN__FILE"
+    ]
+
+
+def test_yaml_merge_keys(tmp_path: Path) -> None:
+    text = """
+policy:
+  budgets:
+    - &day {agent: a, tokens: 5}
+    - &hour {<<: *day, agent: b, seconds: 3600}
+    - {<<: *hour, agent: c}
+"""
+    budgets = load(_file(tmp_path, text), {}).policy.budgets
+    assert [(one.agent, one.tokens, one.seconds) for one in budgets] == [
+        ("a", 5, 86_400),
+        ("b", 5, 3600),
+        ("c", 5, 3600),
+    ]

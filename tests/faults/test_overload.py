@@ -15,7 +15,7 @@ from tests.faults.client import Ask, Client, once
 from tests.faults.deployment import running_gateway
 from tests.faults.mix import Mix
 from tests.faults.upstream import WHOLE, FaultyUpstream, reset, settled
-from tests.wire import PATIENCE, send_request
+from tests.wire import PATIENCE, read_message, send_request
 
 PATIENT = {"connect": 60, "header": 0, "idle": 0, "execute": 0}
 HELD = Ask(b"held", fault="stalls before the answer")
@@ -78,6 +78,25 @@ async def test_whoever_waits_gets_its_turn_whole(ask: Ask) -> None:
         client.close()
         saw = await asyncio.wait_for(waiting, PATIENCE)
         assert [one.verdict(its) for one, its in zip(saw, asks, strict=True)] == [WHOLE] * 5
+
+
+async def test_the_body_of_a_request_that_waited_is_read_at_once() -> None:
+    upstream = FaultyUpstream()
+    over = _admission(total=1, queue=1, queue_seconds=0)
+    async with running_gateway(upstream, over=over, timeouts=PATIENT) as gateway:
+        [client] = await _hold(gateway.data_port, 1, upstream)
+        head, end, body = BULK.raw().partition(b"\r\n\r\n")
+        reader, writer = await asyncio.open_connection("127.0.0.1", gateway.data_port)
+        writer.write(head + end)
+        assert await settled(lambda: _desk(gateway).waiting == 1)
+        [waiting] = [one for one in gateway._data._data_port.lifecycle.connections if not one.transport.is_reading()]
+        client.close()
+        while _desk(gateway).waiting:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        assert waiting.transport.is_reading()
+        writer.write(body)
+        assert (await read_message(reader)).line == b"HTTP/1.1 200 OK"
+        writer.close()
 
 
 async def test_waiting_ends_with_its_client() -> None:

@@ -46,6 +46,11 @@ class InMemoryRecords:
     def newer(self, wanted: Filter, after: int, limit: int = 100) -> list[Row]:
         return [row for row in self._matching(wanted) if row.position > after][:limit]
 
+    def newest(self) -> int:
+        if self.fails:
+            raise StoreError(self.fails)
+        return self._next - 1
+
     def get(self, id: str) -> ExchangeRecord | None:
         return next((record for record in self._all().values() if record.id == id), None)
 

@@ -122,6 +122,27 @@ async def test_a_wrong_token_gets_no_cookie(server: TestServer, token: str) -> N
         assert 'aria-invalid="true"' in await answer.text()
 
 
+@pytest.mark.parametrize(
+    ("kind", "sent"),
+    [
+        ("multipart/form-data", b"--x"),
+        (
+            "multipart/form-data; boundary=x",
+            b'--x\r\nContent-Disposition: form-data; name="token"\r\n\r\n\xff\r\n--x--',
+        ),
+        ("application/x-www-form-urlencoded; charset=none", b"token=%FF"),
+        ("application/x-www-form-urlencoded", b"token=\xff&token=&next=%FF"),
+    ],
+)
+async def test_what_is_no_form_has_no_token(server: TestServer, kind: str, sent: bytes) -> None:
+    form = {"Content-Type": kind, **origin(server)}
+    async with (
+        ClientSession() as session,
+        session.post(server.make_url("/inspector/login"), data=sent, headers=form) as answer,
+    ):
+        assert answer.status == 403
+
+
 async def test_a_browser_that_has_logged_in_sees_the_pages_until_it_logs_out(
     browser: ClientSession, server: TestServer
 ) -> None:
@@ -170,9 +191,10 @@ async def test_another_site_can_not_delete(
     assert (records.get("image-1") is None) == (status == 200)
 
 
-async def test_another_site_can_not_log_in(server: TestServer) -> None:
+@pytest.mark.parametrize("site", ["https://evil.example", "http://[x", "null"])
+async def test_another_site_can_not_log_in(server: TestServer, site: str) -> None:
     async with (
-        ClientSession(headers={"Origin": "https://evil.example"}) as session,
+        ClientSession(headers={"Origin": site}) as session,
         session.post(server.make_url("/inspector/login"), data={"token": TOKEN}) as answer,
     ):
         assert (answer.status, "Set-Cookie" in answer.headers) == (403, False)
@@ -185,7 +207,14 @@ async def test_the_token_itself_needs_no_origin(client: ClientSession, records: 
 
 @pytest.mark.parametrize(
     ("host", "status"),
-    [("evil.example", 403), ("localhost.evil.example", 403), ("localhost", 200), ("[::1]:9601", 200), ("", 403)],
+    [
+        ("evil.example", 403),
+        ("localhost.evil.example", 403),
+        ("localhost", 200),
+        ("[::1]:9601", 200),
+        ("", 403),
+        ("[x", 403),
+    ],
 )
 async def test_other_names_of_a_loopback_address_are_refused(browser: ClientSession, host: str, status: int) -> None:
     cookies = {"Cookie": "; ".join(f"{one.key}={one.value}" for one in browser.cookie_jar)}
@@ -229,6 +258,7 @@ async def test_the_supervisor_asks_for_the_token_and_a_worker_for_none(records: 
                     assert (answer.status, answer.headers["Content-Security-Policy"]) == (200, POLICY)
             resumed = {**bearer, "Last-Event-ID": "0"}
             async with session.get(server.make_url("/inspector/api/live"), headers=resumed) as answer:
+                assert answer.headers["X-Accel-Buffering"] == "no"
                 while b"image-1" not in (line := await answer.content.readline()):
                     assert line
             pages.inspector.stop()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import gzip
+import hashlib
 import json
 from typing import Any
 
@@ -116,3 +117,18 @@ def test_media_in_pieces() -> None:
     assert value["a"].startswith("data:image/png;base64,[MEDIA type=image/png length=208 ")
     assert value["token"].startswith("[REDACTED")
     assert body.size == sum(map(len, pieces))
+
+
+@pytest.mark.parametrize("is_chunked", [False, True])
+def test_a_medium_that_came_in_pieces_is_one(is_chunked: bool) -> None:
+    content = b'{"data": "%b"}' % PNG.encode()
+    copy = BodyCopy(10_000)
+    kept: list[tuple[str, str, bytes]] = []
+    for start in range(0, len(content), 100):
+        piece = content[start : start + 100]
+        copy.add(b"%x\r\n%b\r\n" % (len(piece), piece) if is_chunked else piece, False)
+    copy.complete = True
+    body = BodyMaker(Redactor(), lambda *medium: kept.append(medium)).copied(copy, is_chunked, (), Secrets())
+    digest = hashlib.sha256(base64.b64decode(PNG)).hexdigest()
+    assert body.text == f'{{"data": "[MEDIA type=image/png length=208 sha256={digest}]"}}'
+    assert kept == [(digest, "image/png", base64.b64decode(PNG))]

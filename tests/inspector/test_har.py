@@ -81,6 +81,14 @@ def test_the_file_follows_the_format(exchange: ExchangeRecord) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("target", ["//[x/y?q=1", "/a]?q=1#f?r=2", "//host?q=1"])
+def test_a_target_that_no_url_can_have_is_written(target: str) -> None:
+    """Clients may send it, and the cluster answers."""
+    entry = entry_of(record(target=target))
+    assert entry["request"]["queryString"] == [{"name": "q", "value": "1"}]
+    assert read_har(b"".join(write_har([record(target=target)]))) == [record(target=target)]
+
+
 def test_another_program_reads_the_file() -> None:
     parser = HarParser(json.loads(b"".join(write_har([RECORD, RECORD]))))
     assert len(parser.har_data["entries"]) == 2
@@ -144,6 +152,10 @@ def test_entries_of_other_programs_are_read() -> None:
         (_file(3), "log.entries[0] must be an object"),
         (_file(_foreign(request=None)), "log.entries[0].request must be an object"),
         (_file(_foreign(), _foreign(time="1")), "log.entries[1].time must be a number, not '1'"),
+        (_file(_foreign(time=1e300)), "log.entries[0].time must be a number, not 1e+300"),
+        (_file(_foreign(response={"status": 2**64, "headers": []})), "log.entries[0].response.status must be a number"),
+        (_file(_foreign(request={"method": "GET", "url": "http://[x/"})), "log.entries[0].request.url must be a URL"),
+        (_file(_foreign(startedDateTime="0001-01-01T00:00:00+14:00")), "log.entries[0].startedDateTime must be a time"),
         (_file(_foreign(startedDateTime="now")), "log.entries[0].startedDateTime must be a time in ISO 8601"),
         (_file(_foreign(response={"status": 1, "headers": [1]})), "log.entries[0].response.headers must be a list"),
         (

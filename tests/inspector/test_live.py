@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -27,7 +28,7 @@ class Events:
     """The events of a response."""
 
     def __init__(self, response: ClientResponse) -> None:
-        self.last_id = 0
+        self.last_id = -1
         self._lines = response.content
 
     async def next(self, name: str) -> Any:
@@ -94,6 +95,42 @@ async def test_nothing_is_left_out_between_the_list_and_its_live_continuation(
     records.add([exchanges.image_request(3)])  # after the list was read, before the live list begins
     async with listening(client, f"agent=museum-guide&after={page['newest']}") as events:
         assert ids(await events.next("rows")) == ["image-3"]
+
+
+async def test_a_connection_that_had_no_exchange_yet_can_be_continued(
+    client: ClientSession, records: InMemoryRecords
+) -> None:
+    records.add([exchanges.passed(1, 1.0)])
+    async with listening(client) as events:
+        reached = events.last_id
+    records.add([exchanges.passed(2, 1.0)])
+    async with listening(client, **{"Last-Event-ID": str(reached)}) as events:
+        assert ids(await events.next("rows")) == ["passed-2"]
+
+
+async def test_another_store_is_shown_from_its_beginning(records: InMemoryRecords) -> None:
+    """As after a reload with another directory, or when the directory was deleted."""
+    records.add([exchanges.passed(n, 1.0) for n in range(5)])
+    pages, other = admin_pages(records), InMemoryRecords()
+    async with (
+        TestServer(build_application(pages, configure("critical", "json"))) as server,
+        ClientSession(server.make_url("/"), headers=BEARER) as client,
+    ):
+        async with listening(client) as events:
+            pages.inspector.store = other
+            other.add([exchanges.passed(7, 1.0)])
+            assert ids(await events.next("rows")) == ["passed-7"]
+        pages.inspector.stop()
+
+
+async def test_head_gets_no_events(server: TestServer) -> None:
+    reader, writer = await asyncio.open_connection(server.host, server.port)
+    for path in (LIVE, "/inspector/export.har"):
+        writer.write(f"HEAD {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode())
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 OK\r\n")
+    writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+    assert (await reader.read()).startswith(b"HTTP/1.1 401 Unauthorized\r\n")  # all that came after the last head
+    writer.close()
 
 
 async def test_many_exchanges_come_in_order(client: ClientSession, records: InMemoryRecords) -> None:

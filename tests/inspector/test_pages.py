@@ -238,6 +238,24 @@ async def test_long_texts_are_cut_and_can_be_had_whole(client: ClientSession, re
     await text_of(client, "/inspector/exchanges/image-1/text?part=request&path={", 400)
 
 
+async def test_a_surrogate_in_json_is_shown_as_its_escape(client: ClientSession, records: InMemoryRecords) -> None:
+    sent, got = ({"\ud800": name, "input": "\ud83d cut"} for name in ("one", "two"))
+    request, forwarded = exchanges.message(sent), exchanges.message(got)
+    records.add([exchanges.image_request(1, request=request, forwarded=forwarded, response=request)])
+    for tab in TABS:
+        page = await text_of(client, path_of("image-1", f"?tab={tab}"))
+        assert (r"\ud83d cut" in page) == (tab in ("request", "response"))
+    assert await text_of(client, path_of("image-1", '/text?part=request&path=["input"]')) == r"\ud83d cut"
+    found = json.loads(await text_of(client, "/inspector/api/exchanges/image-1/diff"))
+    assert [change[1] for change in found["changes"]] == ["\ud800"]
+
+
+@pytest.mark.parametrize("path", ["{}", "[[1]]", "[{}]", "[1.5]", "[", "0"])
+async def test_a_path_that_is_none_is_refused(client: ClientSession, records: InMemoryRecords, path: str) -> None:
+    records.add([exchanges.image_request(1)])
+    assert "a JSON list" in await text_of(client, path_of("image-1", f"/text?part=request&path={quote(path)}"), 400)
+
+
 async def test_bodies_of_many_lines_are_cut(client: ClientSession, records: InMemoryRecords) -> None:
     body = json.dumps([{"n": n} for n in range(20_000)])
     records.add([exchanges.image_request(request=exchanges.message(body), forwarded=None)])

@@ -75,6 +75,17 @@ async def test_requests_are_sent_as_they_were(target: Target) -> None:
     assert (result.status, result.failed, result.skipped) == (200, "", "")
 
 
+async def test_cookies_of_answers_are_not_sent(target: Target) -> None:
+    async def set_cookie(_: web.Request) -> web.StreamResponse:
+        return web.json_response({}, headers={"Set-Cookie": "a=b"})
+
+    target.respond = set_cookie
+    await _replay(
+        [get("/1", started=1.0), get("/2", started=2.0)], Options(target.url.replace("127.0.0.1", "localhost"))
+    )
+    assert [headers.get("Cookie") for _, _, headers, _ in target.received] == [None, None]
+
+
 async def test_agents_run_only_if_that_is_allowed(target: Target) -> None:
     records = [record(id=intent, intent=intent) for intent in ("execute", "execute_stream", "quick_execute", "write")]
     results = await _replay(records, Options(target.url))

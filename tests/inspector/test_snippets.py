@@ -20,7 +20,7 @@ from gateway.inspector.har import text_body
 from gateway.inspector.snippets import as_curl, as_pytest, as_python
 from gateway.observe.record import Body, ExchangeRecord, HttpMessage
 from tests.http_thread import Handler, HttpThread
-from tests.inspector.records import RECORD, record
+from tests.inspector.records import RECORD, get, record
 
 IMAGE = b"\x89PNG not really"
 HASH = hashlib.sha256(IMAGE).hexdigest()
@@ -105,6 +105,13 @@ def test_the_shell_gives_curl_exactly_the_request(exchange: ExchangeRecord, tmp_
     headers = [arguments[index + 1] for index, one in enumerate(arguments) if one == "--header"]
     wanted = [f"{name}: {value}" for name, value in exchange.request.headers if name != "Host"]
     assert headers == [one.replace("[REDACTED length=9 sha256=abcdefabcdef]", "Basic x y") for one in wanted]
+
+
+def test_curl_does_not_wait_for_the_body_of_an_answer_to_head() -> None:
+    assert (
+        as_curl(get("/index", method="HEAD"), medium)
+        == "curl --globoff --path-as-is --head http://127.0.0.1:9200/index\n"
+    )
 
 
 def test_a_header_name_can_not_run_commands() -> None:

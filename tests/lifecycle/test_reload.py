@@ -9,9 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from gateway.config.inspector import Inspector
+from gateway.inspector.store import RecordSink, StoreError
+from gateway.runtime import UseCases
+from tests.conftest import StartGateway
 from tests.lifecycle.load import Tally, client, echo
 from tests.lifecycle.process import PATIENCE, Process
+from tests.proxy.use_case import UseCase
 from tests.tls.certificates import Pki
 from tests.wire import RecordingUpstream, read_message, send_request
 
@@ -55,6 +61,21 @@ async def test_what_is_wrong_or_fixed_leaves_the_old_settings_in_force(tmp_path:
             ({**upstream(new.url), "agents": {"rules": [{"agent": "a", "provider": "no"}]}}, ["agents.rules[0].prov"]),
             ({"upstream": {"url": "https://x", "tls": {"ca_file": "/no"}}}, ["upstream.tls.ca_file: /no can't be us"]),
             (
+                {
+                    **upstream(new.url),
+                    "memory": {"store": "agentcore"},
+                    "inspector": {"enabled": True, "stores": ["opensearch"]},
+                    "logs": {"access": "json", "access_file": "/proc/no/access.log"},
+                    "agents": {"rules": [{"agent": "a", "provider": "no"}]},
+                },
+                [
+                    "memory.agentcore.memory_id: is needed ",
+                    "inspector.opensearch.url: is needed ",
+                    "logs.access_file: can't be used: ",
+                    "agents.rules[0].provider: no provider 'no'",
+                ],
+            ),
+            (
                 {**upstream(new.url), "listen": {"workers": 2, "data_port": 1, "admin_host": "::1"}},
                 [
                     "listen.data_port: can't change without a restart",
@@ -70,6 +91,35 @@ async def test_what_is_wrong_or_fixed_leaves_the_old_settings_in_force(tmp_path:
             assert [text[: len(start)] for text, start in zip(reported, problems, strict=True)] == problems
             assert (await send_request(port, ASK)).body == b"old"
         assert new.requests == []
+
+
+class _Policy:
+    """Stands for the policies of one set of settings."""
+
+    closed = False
+
+    async def ended(self) -> None:
+        pass
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+async def test_a_store_that_cannot_be_opened_closes_what_was_made(start_gateway: StartGateway) -> None:
+    policies: list[_Policy] = []
+
+    def use_case(*_: Any) -> UseCases:
+        policies.append(_Policy())
+        return UseCases(UseCase().execute, UseCase(), policy=policies[-1])
+
+    def open_sinks(*_: Any) -> list[RecordSink]:
+        raise StoreError("down")
+
+    gateway = await start_gateway("http://127.0.0.1:1", use_case, sinks=open_sinks)
+    recorded = replace(gateway.settings, inspector=Inspector(enabled=True, stores=[]))
+    with pytest.raises(StoreError, match="down"):
+        await gateway.reload(recorded, gateway.log)
+    assert [policy.closed for policy in policies] == [False, True]
 
 
 @pytest.mark.slow

@@ -7,12 +7,15 @@ import signal
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.lifecycle.process import until
 from tests.wire import PATIENCE
 
 CLOSED = 'exec "$@" <&- >&- 2>&-'
 
 
+@pytest.mark.slow
 async def test_a_gateway_serves_and_stops_without_standard_streams(tmp_path: Path) -> None:
     admin = tmp_path / "admin.sock"
     settings = tmp_path / "gateway.yaml"

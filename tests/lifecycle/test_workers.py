@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import socket
-import sys
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,14 +15,10 @@ from typing import Any
 
 import pytest
 
-from gateway.config.schema import Settings
-from gateway.config.source import Source
-from gateway.observe.logs import configure
 from gateway.observe.metrics import Metrics
 from gateway.supervisor.admin import merge_metrics
-from gateway.supervisor.processes import Supervisor
 from tests.lifecycle.process import Process, until
-from tests.wire import PATIENCE, RecordingUpstream, send_request
+from tests.wire import RecordingUpstream, send_request
 
 ASK = b"GET /x HTTP/1.1\r\nHost: c\r\n\r\n"
 
@@ -75,6 +70,10 @@ async def test_connections_are_spread_metrics_name_the_worker_and_all_reload_or_
         gateway.signal(signal.SIGHUP)
         [failed] = await gateway.event("reload failed")
         assert ("worker" in failed, failed["problems"][0].partition(";")[0]) == (False, "nope: unknown key")
+        gateway.write("listen: &endless {tls: *endless}")
+        gateway.signal(signal.SIGHUP)
+        failed = (await gateway.event("reload failed", 2))[1]
+        assert ("worker" in failed, "RecursionError" in failed["exception"]) == (False, True)
         gateway.write({"upstream": {"url": other.url}, "listen": {"workers": 2}})
         gateway.signal(signal.SIGHUP)
         reloaded = await gateway.event("settings reloaded", 2)
@@ -82,7 +81,7 @@ async def test_connections_are_spread_metrics_name_the_worker_and_all_reload_or_
         for count in range(1, 11):
             await send_request(port, ASK)
             assert len(other.requests) == count
-        assert Counter(event["event"] for event in gateway.events)["reload failed"] == 1
+        assert Counter(event["event"] for event in gateway.events)["reload failed"] == 2
 
 
 @pytest.mark.slow
@@ -115,29 +114,28 @@ async def test_workers_import_nothing_from_the_working_directory(tmp_path: Path)
         await gateway.ports(2)
 
 
-async def test_a_worker_that_is_starting_reloads_too(tmp_path: Path) -> None:
-    settings = Settings()
-    supervisor = Supervisor(Source(None, {}), settings, configure("error", "json"))
-    supervisor._folder = tmp_path
-    script = "import signal; print(flush=True); signal.sigwait([signal.SIGHUP])"
-    blocked = f"import signal; signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP]); {script}"
-    worker = await asyncio.create_subprocess_exec(sys.executable, "-c", blocked, stdout=asyncio.subprocess.PIPE)
-    try:
-        assert worker.stdout is not None
-        await worker.stdout.readline()
-        supervisor._running[0] = worker
-        reload = asyncio.create_task(supervisor._reload())
-        await until(lambda: supervisor._settings is not settings)
-        supervisor._socket(0).touch()  # it handles signals from now on
-        async with asyncio.timeout(PATIENCE):
-            assert await worker.wait() == 0
-            await reload
-    finally:
-        if worker.returncode is None:
-            worker.kill()
-            await worker.wait()
+@pytest.mark.slow
+async def test_a_worker_that_has_read_the_old_settings_while_it_starts_reloads_too(tmp_path: Path) -> None:
+    fifo = tmp_path / "secret"
+    os.mkfifo(fifo)
+    async with two_workers(tmp_path) as (gateway, *_):
+        listen = {"listen": {"workers": 2}}
+        gateway.write({**listen, "telemetry": {"traces": {"secret": {"file": str(fifo)}}}})
+        os.kill(children(gateway.process.pid)[0], signal.SIGKILL)
+        [ended] = await gateway.event("worker ended")
+        held = await asyncio.to_thread(os.open, fifo, os.O_WRONLY)  # the new worker has read the settings file
+        try:
+            gateway.write(listen)
+            gateway.signal(signal.SIGHUP)
+            [other] = await gateway.event("settings reloaded")
+            os.write(held, b"x")
+        finally:
+            os.close(held)
+        reloaded = await gateway.event("settings reloaded", 2)
+        assert [event["worker"] for event in reloaded] == [other["worker"], ended["worker"]]
 
 
+@pytest.mark.slow
 async def test_a_port_that_is_taken_ends_the_start(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

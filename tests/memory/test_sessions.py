@@ -390,13 +390,20 @@ async def test_a_reload_keeps_the_store_unless_it_is_another_one() -> None:
     assert not made[1].open
 
 
-async def test_settings_that_are_refused_do_not_use_the_store(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"agents": {"rules": [{"agent": "a", "provider": "unknown"}]}},
+        {"policy": {"guardrails": [{"name": "a", "entry_point": "unknown"}]}},
+    ],
+    ids=["provider", "guardrail"],
+)
+async def test_settings_that_are_refused_do_not_use_the_store(tmp_path: Path, wrong: dict[str, Any]) -> None:
     memory = {"memory": {"sqlite": {"path": str(tmp_path / "memory.sqlite3")}}}
     use_case = build_use_case()
     runtime = Runtime(settings_for("http://a", memory), use_case, LOG, Metrics())
-    rules = {"agents": {"rules": [{"agent": "a", "provider": "unknown"}]}}
     with pytest.raises(ConfigError):
-        Runtime(settings_for("http://a", {**memory, **rules}), use_case, LOG, Metrics())
+        Runtime(settings_for("http://a", {**memory, **wrong}), use_case, LOG, Metrics())
     assert runtime.store is not None
     await runtime.store.start()
     await runtime.close()

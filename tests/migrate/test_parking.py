@@ -18,6 +18,11 @@ from tests.migrate.conftest import Command, Deployment
 from tests.migrate.upgrading import flow, standalone, state, without_parameter
 
 ROOT = Path(__file__).parents[2]
+RUN = (
+    "import runpy, signal\n"
+    "signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"  # it may be ignored: the tests may run under nohup
+    "runpy.run_module('gateway', run_name='__main__', alter_sys=True)"
+)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
@@ -36,7 +41,7 @@ def test_an_interruption_brings_parked_models_back(deployment: Deployment, tmp_p
 
     refusals[path] = park
     refusals["POST /_plugins/_ml/models/_undeploy"] = dict  # the models are always in use
-    command = [sys.executable, "-m", "gateway", "upgrade", agent, "--apply", "--backup-dir", str(tmp_path)]
+    command = [sys.executable, "-c", RUN, "upgrade", agent, "--apply", "--backup-dir", str(tmp_path)]
     pipes: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
     processes.append(subprocess.Popen([*command, "--url", deployment.url], cwd=ROOT, **pipes))
     _, err = processes[0].communicate(timeout=60)

@@ -347,3 +347,20 @@ def test_patterns_are_found_in_windows_as_in_the_whole(text: str, most: int) -> 
 @given(WITH_SECRET, WRITERS)
 def test_the_quick_check_finds_every_text_with_a_secret(value: Any, write: Any) -> None:
     assert may_hold_secret(write(value))
+
+
+def test_many_secrets_are_hidden_as_few_are() -> None:
+    """Many are searched in one pass: one after the other, the tokens of a large `_bulk` would take a minute."""
+    few = [CANARY, 'a/b"c defg', "white space", "1234567890", "prefixed", "prefixed-and-longer"]
+    shown = json.dumps(
+        {"a": few, "n": 1234567890, "in": f"it was {CANARY}, or 1234567890; {quote(few[1], safe='')}", "x": 12345678901}
+    )
+    text = shown + json.dumps(shown)
+    many = [f"other secret {number}" for number in range(5000)]
+    hidden = Secrets(few).hide(text)
+    assert Secrets([*few, *many]).hide(text) == hidden
+    assert hidden != Secrets(few[1:]).hide(text)
+    found = Secrets(many)
+    assert found.hide(f"{many[7]}!") == f"{marker(many[7])}!"
+    found.add(CANARY)
+    assert found.hide(f"{CANARY} {many[7]}") == f"{marker(CANARY)} {marker(many[7])}"

@@ -21,6 +21,9 @@ from gateway.policy.ledger import Ledger
 from tests.memory.opensearch_server import OpenSearchServer
 from tests.policy.budget_store_conformance import NEXT, ONE, OTHER, BudgetStoreConformance, Make, T
 
+NOW = Account("c" * 32, T + 3960, T + 4020)
+"""An account of a window an hour later."""
+
 
 class TestEveryStore(BudgetStoreConformance):
     @pytest.fixture(params=sorted(STORES))
@@ -54,7 +57,7 @@ async def test_the_file_drops_past_windows_and_is_private(tmp_path: Path) -> Non
     store = SqliteBudgetStore(tmp_path / FILE, lambda: now[0])
     await store.add({ONE: 1.0})
     now[0] = T + 4000.0
-    await store.add({Account("c" * 32, T + 3960, T + 4020): 1.0})
+    await store.add({NOW: 1.0})
     assert await store.read([ONE]) == {}
     await store.close()
     assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o600
@@ -117,13 +120,32 @@ async def test_the_index_is_made_again_and_cleaned() -> None:
         assert [document.source for document in index.documents.values()] == [{"amount": 1.0, "until": T + 60}]
         index.refresh()
         now[0] = T + 4000.0
-        await store.add({Account("c" * 32, T + 3960, T + 4020): 1.0})
+        await store.add({NOW: 1.0})
+        assert store._cleaning is not None
+        await store._cleaning
         assert await store.read([ONE]) == {}
         del server.indices["mlc-gateway-budgets"]
         with pytest.raises(BudgetStoreError, match="no such index"):
             await store.read([ONE])
         assert await store.read([ONE]) == {}
         await store.close()
+
+
+async def test_a_deletion_that_fails_does_not_count_amounts_twice() -> None:
+    async with OpenSearchServer() as server:
+        store = build_store("opensearch", Memory(opensearch=OpenSearchStore(url=server.url)), "")
+        assert isinstance(store, OpenSearchBudgetStore)
+        store._clock = lambda: T + 4000.0
+        store._cleaned = float(T)
+        server.faults = {2: "forbidden"}
+        ledger = Ledger(store)
+        await ledger.add({NOW: 1.0})
+        assert store._cleaning is not None
+        await store._cleaning
+        assert server.requests[-1][1] == "/mlc-gateway-budgets/_delete_by_query"
+        await ledger.add({NOW: 1.0})
+        assert await ledger.read([NOW]) == [2.0]
+        await ledger.close()
 
 
 async def test_a_read_waits_for_the_index_that_another_gateway_makes() -> None:
@@ -240,3 +262,31 @@ async def test_what_cannot_be_stored_is_kept_and_stored_later() -> None:
     await ledger.close()
     assert store.spent == {ONE: 5.0}
     assert store.calls[-1] == "closed"
+
+
+async def test_a_read_counts_what_could_not_be_stored_while_that_is_written_again() -> None:
+    class Full(SlowStore):
+        async def read(self, accounts: Sequence[Account]) -> Mapping[Account, float]:
+            return dict(self.spent)
+
+    store = Full()
+    store.gate.set()
+    ledger = Ledger(store)
+    store.fails = True
+    for amount in (1.0, 2.0):
+        with pytest.raises(BudgetStoreError):
+            await ledger.add({ONE: amount})
+    store.gate.clear()
+    [writing] = await begin(ledger.add({ONE: 4.0}))
+    assert await ledger.read([ONE]) == [3.0]
+    store.gate.set()
+    with pytest.raises(BudgetStoreError):
+        await writing
+    assert await ledger.read([ONE]) == [7.0]
+    store.fails = False
+    await ledger.add({ONE: 8.0})
+    store.gate.clear()
+    await begin(ledger.add({OTHER: 1.0}))
+    assert await ledger.read([ONE]) == [15.0]
+    store.gate.set()
+    await ledger.close()

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from gateway.config.policy import UsageBudget
+from gateway.config.problems import ConfigError
 from gateway.errors import BudgetSpent
 from gateway.observe.logs import configure
 from gateway.observe.record import Usage
@@ -15,10 +18,12 @@ from gateway.observe.usage_metrics import UsageMetrics
 from gateway.policy.budget_stores.memory import MemoryBudgetStore
 from gateway.policy.budgets import Budgets, account_of, amount_of
 from gateway.policy.ledger import Ledger
+from tests.conftest import settings_for
 from tests.execute.stub_cluster import FLOW, V2
 from tests.memory.opensearch_server import OpenSearchServer
 from tests.policy.conftest import RAN, Start, v2_answer
 from tests.policy.overspending import UNIFIED, overspend, run_against
+from tests.wire import reserved
 
 ADA, BOB = {"Authorization": "Basic YWRh"}, {"Authorization": "Basic Ym9i"}
 DAY = 86_400
@@ -101,6 +106,15 @@ async def test_a_spent_budget_refuses_until_its_window_ends() -> None:
     clock.now += 0.5
     await budgets.charge(late, KNOWN)  # to the window in which it began
     assert await budgets.admit("a", "", {})
+
+
+async def test_a_long_window_is_written_in_full() -> None:
+    budgets = budgets_of(UsageBudget(tokens=1_234_567, seconds=30.0 * DAY, unknown="refuse"), clock=Clock(0.0))
+    await budgets.charge(await budgets.admit("a", "", {}), None)
+    with pytest.raises(BudgetSpent) as refused:
+        await budgets.admit("a", "", {})
+    [problem] = refused.value.problems
+    assert (problem.expected, problem.received) == ("less than 1234567 tokens in 2592000 seconds", "1234567 tokens")
 
 
 async def test_agents_that_are_made_for_one_run_share_a_budget() -> None:
@@ -204,10 +218,26 @@ async def test_a_request_that_is_not_sent_costs_nothing(start: Start) -> None:
     assert place.cluster.bodies == []
 
 
-async def test_a_budget_survives_a_reload(start: Start) -> None:
+async def test_a_cluster_that_cannot_be_reached_costs_nothing(start: Start) -> None:
+    with reserved() as port:
+        upstream = {"url": f"http://127.0.0.1:{port}"}
+        place = await start({"budgets": [{"tokens": 1, "unknown": "refuse"}]}, upstream=upstream)
+        for _ in range(2):
+            answer = await place.execute(V2, LEGACY)
+            assert (answer.status, (await answer.json())["error"]["type"]) == (502, "UpstreamUnavailable")
+    assert place.metric("mlc_gateway_usage_unknown_total") == 0
+
+
+async def test_a_budget_survives_a_reload_and_one_that_fails(start: Start, tmp_path: Path) -> None:
     place = await start({"budgets": [{"tokens": 18}]})
     assert (await place.execute(V2, UNIFIED)).status == 200
-    await place.gateway.reload(place.gateway.settings, place.gateway.log)
+    before = place.gateway.settings
+    sqlite: dict[str, Any] = {"memory": {"sqlite": {"path": str(tmp_path / "x")}}, "policy": {"budget_store": "sqlite"}}
+    sqlite["policy"] |= {"budgets": [{"tokens": 18}]}
+    other = settings_for("https://localhost", {**sqlite, "upstream": {"tls": {"ca_file": "/no"}}})
+    with pytest.raises(ConfigError, match=r"upstream\.tls\.ca_file"):
+        await place.gateway.reload(replace(other, listen=before.listen), place.gateway.log)
+    await place.gateway.reload(before, place.gateway.log)
     assert (await place.execute(V2, UNIFIED)).status == 429
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
+import threading
 from collections.abc import AsyncIterator, Callable
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -13,6 +15,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from gateway.config.policy import Guardrail
 from gateway.policy import hooks
 from tests.execute.stub_cluster import FLOW, RAN, V1, V2
 from tests.policy.conftest import Start, v2_answer
@@ -148,17 +151,6 @@ async def test_agents_that_do_not_match_are_not_checked(start: Start, webhook: W
     assert len(webhook.seen) == 1
 
 
-async def test_an_agent_that_a_failing_cluster_does_not_show_does_not_bypass_a_guardrail(
-    start: Start, webhook: Webhook
-) -> None:
-    """Its name is unknown, so the guardrail may be one of its own."""
-    place = await start(guardrail(webhook, agent="v2_*"))
-    place.cluster.lookup_status = 503
-    answer = await place.execute(V2, {"parameters": {"question": "hi"}})
-    assert answer.status == 502
-    assert place.cluster.sent == []
-
-
 async def test_a_refusal_names_the_place_and_the_reason(start: Start, webhook: Webhook) -> None:
     webhook.verdict = {"verdict": "refuse", "reason": "no card numbers", "place": "input", "code": "card"}
     place = await start(guardrail(webhook))
@@ -193,7 +185,8 @@ async def test_an_answer_is_checked_changed_and_refused(start: Start, webhook: W
 
 
 @pytest.mark.parametrize(
-    "path", ["_execute/stream", "_execute?async=true", "_execute?async", "_execute?x=1&async=TRUE"]
+    "path",
+    ["_execute/stream", "_execute?async=true", "_execute?async", "_execute?x=1&async=TRUE", "_execute?x;async=true"],
 )
 async def test_answers_that_cannot_be_held_are_refused_if_answers_are_checked(
     start: Start, webhook: Webhook, path: str
@@ -222,6 +215,8 @@ FAILURES: dict[str, Any] = {
     "status": web.Response(status=500),
     "redirect": web.Response(status=302, headers={"Location": "/other"}),
     "not JSON": web.Response(text="allow"),
+    "not UTF-8": web.Response(body=b'{"verdict": "allow", "reason": "\xe9"}'),
+    "too deep": web.Response(body=b"[" * 900_000),
     "no verdict": {"allow": True},
     "unknown verdict": {"verdict": "maybe"},
     "unknown place": {"verdict": "change", "texts": [{"place": "input[9]", "text": "x"}]},
@@ -241,14 +236,31 @@ async def test_a_guardrail_that_fails(start: Start, webhook: Webhook, failure: s
 
     webhook.verdict = verdict
     seconds = 0.05 if failure == "slow" else PATIENCE
+    most = 1_000_000 if failure == "too deep" else 1_000
     for on_failure, status in (("refuse", 503), ("allow", 200)):
-        place = await start(guardrail(webhook, seconds=seconds, on_failure=on_failure, max_bytes=1_000))
+        place = await start(guardrail(webhook, seconds=seconds, on_failure=on_failure, max_bytes=most))
         answer = await place.execute(V2, {"input": "hi"})
         assert answer.status == status
         assert place.metric("mlc_gateway_guardrail_checks_total", verdict="failed") == 1
         if status == 503:
             assert (await answer.json())["error"]["reason"] == "The guardrail pii could not check the input"
     assert place.cluster.sent == [{"input": "hi"}]
+
+
+async def test_a_kept_connection_that_the_server_closes_is_no_failure() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer one request, and close when the next one has arrived."""
+        for answer in (b"HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\n" + b'{"verdict": "allow"}', b""):
+            await reader.readuntil(b"{}")
+            writer.write(answer)
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        hook = hooks.Webhook(Guardrail(name="a", url=f"http://127.0.0.1:{port}/"))
+        for _ in range(3):
+            assert (await hook.judge({})).verdict == "allow"
+        await hook.close()
 
 
 async def test_a_guardrail_that_is_down(start: Start) -> None:
@@ -339,3 +351,56 @@ async def test_an_entry_point(start: Start, name: str, status: int, sent: Any) -
 def test_an_entry_point_that_is_not_installed() -> None:
     with pytest.raises(LookupError, match="there are: allow_after_a_change, broken, counting, refuse"):
         hooks.load_function("missing")
+
+
+_HANG = """
+import asyncio, threading
+from gateway.policy.hooks import Function
+
+async def main():
+    began = threading.Event()
+    hook = Function(lambda _: (began.set(), threading.Event().wait()))
+    judging = asyncio.create_task(hook.judge({}))
+    await asyncio.to_thread(began.wait)
+    judging.cancel()
+    await asyncio.gather(judging, return_exceptions=True)
+    await hook.close()
+
+asyncio.run(main())
+"""
+
+
+async def test_a_function_that_never_returns_does_not_keep_the_process_alive() -> None:
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", _HANG)
+    try:
+        async with asyncio.timeout(PATIENCE):
+            assert await process.wait() == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def test_a_plain_function_runs_eight_times_at_once_at_most() -> None:
+    running, most, go_on = 0, 0, threading.Event()
+    lock, eight = threading.Lock(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def count(_: Any) -> Any:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+            if running == 8:
+                loop.call_soon_threadsafe(eight.set)
+        go_on.wait()
+        with lock:
+            running -= 1
+        return {"verdict": "allow"}
+
+    hook = hooks.Function(count)
+    judging = [asyncio.create_task(hook.judge({})) for _ in range(20)]
+    await eight.wait()
+    go_on.set()
+    assert {(await one).verdict for one in judging} == {"allow"}
+    assert most == 8

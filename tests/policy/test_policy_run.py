@@ -216,3 +216,31 @@ async def test_an_answer_is_sent_once_its_cost_is_stored() -> None:
     store.gate.set()
     assert await finishing is None
     assert list(store.spent.values()) == [18.0]
+
+
+# Agents that can't be read
+
+NAMED: tuple[dict[str, Any], ...] = (
+    {"budgets": [{"agent": "v2_*", "tokens": 100}]},
+    {"guardrails": [{"agent": "v2_*", "name": "own", "url": "http://127.0.0.1:1/"}]},
+)
+IGNORED: tuple[dict[str, Any], ...] = (
+    {"budgets": [{"tokens": 100}, {"agent": V2, "tokens": 50}]},
+    {**NAMED[0], "on_store_failure": "allow"},
+    {"guardrails": [{**NAMED[1]["guardrails"][0], "on_failure": "allow"}]},
+)
+
+
+@pytest.mark.parametrize(
+    ("policy", "lookup", "status"),
+    [(policy, lookup, 502) for policy in NAMED for lookup in (429, 503)]
+    + [(policy, 403, 200) for policy in NAMED]
+    + [(policy, 503, 200) for policy in IGNORED],
+)
+async def test_a_failing_cluster_does_not_switch_off_what_matches_names(
+    start: Start, policy: dict[str, Any], lookup: int, status: int
+) -> None:
+    place = await start(policy)
+    place.cluster.lookup_status = lookup
+    answer = await place.execute(V2, {"parameters": {"question": "hi"}})
+    assert (answer.status, len(place.cluster.bodies)) == (status, int(status == 200))

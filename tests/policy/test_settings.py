@@ -57,6 +57,10 @@ def test_what_is_allowed(policy: Any) -> None:
         ({"prices": [{"input": -1.0, "output": 1.0}]}, "policy.prices[0].input: is not allowed here"),
         ({"prices": [{"input": 1.0}]}, "policy.prices[0].output: is missing"),
         ({"prices": [{**USD, "currency": "usd"}]}, "policy.prices[0].currency: is not allowed here"),
+        (
+            {"budgets": [{"tokens": 1}, {"tokens": 2, "currency": "EUR"}]},
+            "policy.budgets[1]: has the same agent, per, unit and seconds as policy.budgets[0]",
+        ),
         ({"guardrails": [{"name": "a"}]}, "policy.guardrails[0]: needs either url or entry_point"),
         (
             {"guardrails": [{"name": "a", "url": URL, "entry_point": "a"}]},
@@ -99,6 +103,22 @@ def test_the_place_of_the_budgets_is_checked(tmp_path: Path) -> None:
     policy = {"budgets": [{"tokens": 1}], "budget_store": "sqlite"}
     with pytest.raises(ConfigError, match=r"memory\.sqlite\.path: can't be used"):
         check(load(None, {}, {"policy": policy, "memory": memory}), configure("error", "json"))
+
+
+def test_a_problem_of_the_store_of_sessions_and_budgets_is_reported_once() -> None:
+    memory = {"store": "opensearch", "opensearch": {"username": "gateway"}}
+    policy = {"budgets": [{"tokens": 1}], "budget_store": "opensearch"}
+    with pytest.raises(ConfigError) as caught:
+        check(load(None, {}, {"policy": policy, "memory": memory}), configure("error", "json"))
+    assert [problem.path for problem in caught.value.problems] == ["memory.opensearch.password"]
+
+
+def test_the_default_place_of_the_budgets_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "no").write_text("")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "no"))
+    settings = load(None, {}, {"policy": {"budgets": [{"tokens": 1}], "budget_store": "sqlite"}})
+    with pytest.raises(ConfigError, match=r"memory\.sqlite\.path: budgets can.t be kept in .*: .* is not a directory"):
+        check(settings, configure("error", "json"))
 
 
 def test_a_missing_entry_point_is_found_before_the_start() -> None:

@@ -215,6 +215,14 @@ async def test_an_agent_that_cannot_be_read_is_counted_without_labels(start: Sta
     assert place.metric("mlc_gateway_tokens_total", provider="", model="", direction="output") == 7
 
 
+async def test_a_large_answer_has_the_header_without_being_held(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.proxy.decided.HELD_ANSWER", 1000)
+    place = await start({"usage_header": True})
+    place.cluster.answers = [v2_answer("x" * 1_000_000)]
+    answer = await place.execute(V2, {"input": "hi"}, headers={"Accept-Encoding": "identity"})
+    assert (answer.status, answer.headers["X-MLC-Gateway-Usage"]) == (200, "unknown")
+
+
 async def test_the_retry_of_a_legacy_request_is_counted_once(start: Start) -> None:
     place = await start({"usage_header": True})
     refusal = {"status": 500, "error": {"reason": "V2 agents require executor-provided memory"}}

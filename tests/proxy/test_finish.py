@@ -97,6 +97,16 @@ async def test_without_an_answer_the_response_is_sent_as_it_came(start_gateway: 
     assert (answer.values("Content-Encoding"), answer.values("ETag")) == ([b"gzip"], [b'"1"'])
 
 
+async def test_a_response_with_as_many_headers_as_allowed_gets_a_length(start_gateway: StartGateway) -> None:
+    finisher = Finisher(Answer(200, {}, b'{"other": 2}'))
+    came = b'HTTP/1.1 200 OK\r\nX-A: 1\r\nX-B: 2\r\nX-C: 3\r\nX-D: 4\r\n\r\n{"a": 1}'
+    async with RecordingUpstream([came]) as upstream:
+        gateway = await start_gateway(upstream.url, UseCase(finisher.forward()), {"limits": {"headers": 4}})
+        answer = await send_request(gateway.data_port, REQUEST)
+    assert finisher.seen == [(200, b'{"a": 1}')]
+    assert (answer.body, answer.values("Content-Length")) == (b'{"other": 2}', [b"12"])
+
+
 @pytest.mark.parametrize("frames", [response, chunked])
 async def test_a_response_that_is_too_large_passes(
     start_gateway: StartGateway, monkeypatch: pytest.MonkeyPatch, frames: object

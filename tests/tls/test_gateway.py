@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 
@@ -17,8 +17,9 @@ from gateway.upstream.health import Prober
 from gateway.upstream.nodes import NodeSet
 from gateway.upstream.tls import to_cluster
 from tests.conftest import StartGateway, settings_for
+from tests.proxy.use_case import UseCase
 from tests.tls.certificates import Pki
-from tests.wire import Parsed, RecordingUpstream, read_message, send_request
+from tests.wire import PATIENCE, Parsed, RecordingUpstream, read_message, send_request
 
 HOST = "127.0.0.1"
 
@@ -114,6 +115,33 @@ async def test_plain_http_on_a_port_with_tls_ends_the_connection(start_gateway: 
     gateway = await start_gateway("http://127.0.0.1:1", None, {"listen": {"tls": {"cert_file": cert, "key_file": key}}})
     with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
         await send_request(gateway.data_port, b"GET / HTTP/1.1\r\nHost: c\r\n\r\n")
+
+
+async def test_a_connection_whose_handshake_spans_a_reload_is_served_by_the_new_settings(
+    http: str, start_gateway: StartGateway, pki: Pki
+) -> None:
+    cert, key = pki.issue("gateway", HOST)
+    listen = {"tls": {"cert_file": cert, "key_file": key}}
+    async with RecordingUpstream() as old, RecordingUpstream() as new:
+        gateway = await start_gateway(old.url, UseCase(), {"listen": listen})
+        reader, writer = await asyncio.open_connection(HOST, gateway.data_port)
+        came, sent = ssl.MemoryBIO(), ssl.MemoryBIO()
+        client = ssl.create_default_context(cafile=pki.ca_file).wrap_bio(came, sent, server_hostname=HOST)
+        with pytest.raises(ssl.SSLWantReadError):
+            client.do_handshake()
+        writer.write(sent.read())
+        while True:  # until only the client's part is missing
+            came.write(await reader.read(65536))
+            with suppress(ssl.SSLWantReadError):
+                client.do_handshake()
+                break
+        await gateway.reload(settings_for(new.url, {"listen": {**listen, "http": http}}), gateway.log)
+        client.write(b"GET / HTTP/1.1\r\nHost: c\r\n\r\n")
+        writer.write(sent.read())
+        while not new.requests and not old.requests:
+            assert await asyncio.wait_for(reader.read(65536), PATIENCE)
+        assert not old.requests
+        writer.transport.abort()
 
 
 def test_a_gateway_without_its_certificate_is_not_built(pki: Pki) -> None:

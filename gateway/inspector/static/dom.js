@@ -19,12 +19,15 @@ export const find = (id) => document.getElementById(id);
 /** Fetch JSON. Throws an Error whose message is the gateway's reason, with its `problems`. */
 export async function fetchJson(address, options = {}) {
   let response;
+  let document = {};
   try {
     response = await fetch(address, { ...options, headers: { Accept: "application/json", ...options.headers } });
+    document = await response.json();
   } catch (error) {
-    throw error.name === "AbortError" ? error : new Error("The gateway can't be reached.");
+    if (error.name === "AbortError") throw error;
+    if (!response) throw new Error("The gateway can't be reached.");
+    if (response.ok) throw new Error("The gateway's answer is not whole.");
   }
-  const document = await response.json().catch(() => ({}));
   if (response.ok) return document;
   if (response.status === 401) location.reload();
   const error = new Error(document.error?.reason || `The gateway answered ${response.status}.`);

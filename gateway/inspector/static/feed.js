@@ -1,5 +1,7 @@
 // New exchanges as they come: server-sent events, opened again with growing pauses after a failure.
 
+import { fetchJson } from "./dom.js";
+
 const SHORTEST = 1000;
 const LONGEST = 15000;
 
@@ -35,7 +37,10 @@ export class Feed {
     query.set("after", this.#after);
     const source = new EventSource(`/inspector/api/live?${query}`);
     this.#source = source;
-    source.addEventListener("alive", () => this.#good());
+    source.addEventListener("alive", (event) => {
+      this.#good();
+      this.#after = Number(event.lastEventId);
+    });
     source.addEventListener("rows", (event) => {
       this.#good();
       this.#after = Number(event.lastEventId);
@@ -44,11 +49,17 @@ export class Feed {
     source.addEventListener("problem", (event) => this.#listeners.problem(JSON.parse(event.data).reason));
     source.addEventListener("error", () => {
       if (source !== this.#source) return;
+      if (source.readyState === EventSource.CLOSED) this.#explain();
       this.close();
       this.#listeners.state("Connection lost, trying again…", false);
       this.#timer = setTimeout(() => this.#connect(), this.#pause);
       this.#pause = Math.min(this.#pause * 2, LONGEST);
     });
+  }
+
+  /** Say why the gateway answers without events. If it asks for a login, `fetchJson` loads the page again. */
+  #explain() {
+    fetchJson("/inspector/api/exchanges?limit=1").catch((error) => this.#listeners.problem(error.message));
   }
 
   #good() {

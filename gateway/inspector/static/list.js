@@ -110,6 +110,7 @@ async function load() {
     showProblem("");
     rows = page.rows;
     waiting = [];
+    showPaused();
     next = page.next;
     current = Math.max(0, rows.findIndex((row) => row.id === selected));
     scroller.scrollTop = 0;

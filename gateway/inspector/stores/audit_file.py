@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from glob import escape
 from pathlib import Path
 
 import msgspec
@@ -101,7 +102,7 @@ class AuditFile:
 
     def full_files(self) -> list[Path]:
         """Return the files that were renamed, the oldest first."""
-        return sorted(self.path.parent.glob(f"{self.path.name}.2*Z*"))
+        return sorted(self.path.parent.glob(f"{escape(self.path.name)}.2*Z*"))
 
     def _note_beginning(self) -> None:
         """Write down when the file was begun, as the time of change of the lock file."""

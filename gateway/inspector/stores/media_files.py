@@ -37,8 +37,9 @@ class MediaFiles:
         known = self._find(sha256)
         if known is not None:
             with suppress(FileNotFoundError):
-                os.utime(known)
-                return
+                if known.stat().st_size == len(data):  # else a loss of power has cut it
+                    os.utime(known)
+                    return
         folder = self.directory / sha256[:2]
         make_directory(folder)
         if not media_type.isascii() or len(media_type) > _LONGEST_TYPE:
@@ -47,7 +48,7 @@ class MediaFiles:
         descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
-        new.replace(folder / f"{sha256}.{quote(media_type, safe='')}")
+        new.replace(known or folder / f"{sha256}.{quote(media_type, safe='')}")
 
     def read(self, sha256: str) -> tuple[str, bytes] | None:
         """Return media type and bytes; None if they are not kept, or were damaged by a loss of power."""

@@ -25,6 +25,8 @@ _WAITING = 67_108_864
 _PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0)
 """Seconds between the attempts to send documents to a cluster that can't be reached; then they are lost."""
 _REASONS = 3
+_STRANGE = (AttributeError, LookupError, TypeError, ValueError)
+"""Errors of what reads an answer that has another form."""
 
 
 def build(settings: Inspector, log: Logger) -> OpenSearchSink:
@@ -118,15 +120,11 @@ class OpenSearchSink:
                 await self._prepare()
                 await self._bulk(batch)
                 return
-            except ClusterFailure as failure:
+            except Exception as failure:  # of any class: without the thread, nothing would be sent any more
                 if pause is None or not _may_pass(failure) or self._closing.is_set():
                     with self._changed:
-                        self._lose(len(batch), str(failure))
+                        self._lose(len(batch), _describe(failure))
                     return
-            except (AttributeError, LookupError, TypeError, ValueError) as error:
-                with self._changed:
-                    self._lose(len(batch), f"the answer is not one of OpenSearch: {error!r}")
-                return
             await asyncio.to_thread(self._closing.wait, pause)
 
     async def _prepare(self) -> None:
@@ -183,8 +181,14 @@ class OpenSearchSink:
         self._reason = reason
 
 
-def _may_pass(failure: ClusterFailure) -> bool:
-    """Return whether another attempt may succeed: the cluster did not answer, or with a server error."""
+def _may_pass(failure: Exception) -> bool:
+    """Return whether another attempt may succeed: not if the cluster's answer says what is wrong, or is strange."""
     if isinstance(failure, ClusterError):
         return failure.status >= 500
-    return isinstance(failure, StoreUnavailable)
+    return isinstance(failure, StoreUnavailable) or not isinstance(failure, (ClusterFailure, *_STRANGE))
+
+
+def _describe(failure: Exception) -> str:
+    if isinstance(failure, _STRANGE):
+        return f"the answer is not one of OpenSearch: {failure!r}"
+    return str(failure) if isinstance(failure, ClusterFailure) else f"{type(failure).__name__}: {failure}"

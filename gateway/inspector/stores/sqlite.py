@@ -10,8 +10,9 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from gateway.inspector.stores.media_files import MediaFiles
 from gateway.inspector.stores.sqlite_batch import Batch
 from gateway.inspector.stores.sqlite_files import RecordFiles, RecordReader
 from gateway.inspector.stores.sqlite_filter import condition
-from gateway.inspector.stores.sqlite_tables import DATABASE, open_database
+from gateway.inspector.stores.sqlite_tables import DATABASE, newest, open_database
 from gateway.observe.record import ExchangeRecord
 from gateway.storage.paths import UnusableFile, expand, state_directory
 from gateway.storage.sqlite import ForeignFile, error_code, transaction
@@ -75,9 +76,13 @@ class SqliteStore:
         if not batch.data:
             return
         with self._writer.use() as connection:
-            with transaction(connection, "IMMEDIATE"):
-                file, start, is_new = self._files.append(connection, batch.data, self._clock())
-                batch.insert(connection, file, start)
+            try:
+                with transaction(connection, "IMMEDIATE"):
+                    file, start, is_new = self._files.append(connection, batch.data, self._clock())
+                    batch.insert(connection, file, start)
+            except BaseException:
+                self._files.close()  # the number of a file that was just begun is free again
+                raise
             if is_new:
                 retention.shrink(connection, self._files, self._settings.bytes)
 
@@ -94,6 +99,11 @@ class SqliteStore:
         """Return exchanges after a position, oldest first."""
         return self._find(wanted, ">", after, "ASC", limit)
 
+    def newest(self) -> int:
+        """Return the last position that was given; 0 for none."""
+        with self._reader.use() as connection:
+            return newest(connection)
+
     def _find(self, wanted: Filter, sign: str, position: int, direction: str, limit: int) -> list[Row]:
         where, values, query = condition(wanted)
         newest_first = direction == "DESC"
@@ -102,19 +112,19 @@ class SqliteStore:
             self._index_for_search()
         reader = RecordReader(self._files)
         with self._reader.use() as connection, transaction(connection, "DEFERRED"), reader:
+            found: Iterable[tuple[int, int, int, int]]
             if query:
-                found = words.search(connection, query, (sign, position), where, values, newest_first, limit)
+                found = words.search(connection, query, (sign, position), where, values, newest_first)
             else:
                 found = connection.execute(
                     f"SELECT position, file, place, head FROM exchanges WHERE position {sign} ?{where}"
-                    f" ORDER BY position {direction} LIMIT ?",
-                    (position, *values, limit),
-                ).fetchall()
-            end = found[-1][0] if found and len(found) == limit else _NEWEST if sign == ">" else 0
+                    f" ORDER BY position {direction}",
+                    (position, *values),
+                )
+            rows = list(islice(_readable(found, reader), limit))
+            end = rows[-1].position if rows and len(rows) == limit else _NEWEST if sign == ">" else 0
             after, before = sorted((position, end))
             lines = sqlite_lines.find(connection, reader, wanted, after, before, limit, newest_first)
-            heads = [(number, reader.read(*where_)) for number, *where_ in found]
-        rows = [Row(number, _decode(decode_head, head, number)) for number, head in heads if head is not None]
         rows = sorted((*rows, *lines), key=lambda row: row.position, reverse=newest_first)[:limit]
         if len(self._positions) > _POSITIONS:
             self._positions.clear()
@@ -200,17 +210,17 @@ class SqliteStore:
 
     def trim(self) -> None:
         """Delete what is too old or too much, and what killed processes left."""
-        seconds, before = self._settings.seconds, 0.0
+        now, seconds, before = self._clock(), self._settings.seconds, 0.0
         with self._writer.use() as connection:
             if seconds:
-                before = self._clock() - seconds
+                before = now - seconds
                 retention.delete_before(connection, self._files, before)
             retention.shrink(connection, self._files, self._settings.bytes)
             retention.tidy(connection, self._files)
-            [oldest] = connection.execute("SELECT started FROM exchanges ORDER BY position LIMIT 1").fetchone() or (
-                self._clock(),
-            )
-            self._media.trim(max(before, oldest - _MEDIA_SECONDS), self._settings.media_bytes)
+            row = connection.execute("SELECT started FROM exchanges ORDER BY position LIMIT 1").fetchone()
+            oldest = row[0] if row else now
+            kept = max(before, oldest - _MEDIA_SECONDS) if oldest <= now else before  # else the clock was ahead
+            self._media.trim(kept, self._settings.media_bytes)
 
     def close(self) -> None:
         """Close the files."""
@@ -271,6 +281,14 @@ def _file_errors(directory: Path) -> Iterator[None]:
             case _:
                 reason = f"{path} can't be used: {error}. Check the disk and the permissions"
         raise StoreError(reason) from error
+
+
+def _readable(found: Iterable[tuple[int, int, int, int]], reader: RecordReader) -> Iterator[Row]:
+    """Yield the rows whose heads can be read: files are deleted meanwhile, and a loss of power may have cut one."""
+    for position, *where in found:
+        head = reader.read(*where)
+        if head is not None:
+            yield Row(position, _decode(decode_head, head, position))
 
 
 def _decode(decode: Callable[[bytes], Any], data: bytes, position: int) -> Any:

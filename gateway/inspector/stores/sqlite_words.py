@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import accumulate
 
 import msgspec
 
@@ -18,8 +18,11 @@ from gateway.inspector.stores.encoding import Content, decode_content
 from gateway.inspector.stores.sqlite_files import RecordFiles, RecordReader
 from gateway.storage.sqlite import transaction
 
-STEP = 256
-"""Records that are indexed in one transaction, during which no other process can write: about 40 ms."""
+STEP, STEP_BYTES = 256, 1_000_000
+"""Most records that are indexed in one transaction, and their bytes; one record may have more.
+
+No other process can write meanwhile: for about 0.1 s.
+"""
 LONGEST = 1_048_576
 """Characters of each body that are indexed."""
 _END = " \ue000 "
@@ -55,22 +58,24 @@ def count_unindexed(connection: sqlite3.Connection) -> int:
 
 
 def index_step(connection: sqlite3.Connection, files: RecordFiles, now: float) -> bool:
-    """Index the next `STEP` records. Return False if there was none.
+    """Index the next records, see `STEP`. Return False if there was none.
 
-    What is read and prepared before the transaction is discarded if another process has indexed it meanwhile.
+    What is read and prepared before the transaction is discarded if another process has indexed or deleted some of it
+    meanwhile. The oldest are always deleted first.
     """
     [done] = connection.execute("SELECT coalesce(max(last), 0) FROM words").fetchone()
-    rows = connection.execute(
-        "SELECT position, file, place + head, size - head FROM exchanges WHERE position > ? ORDER BY position LIMIT ?",
-        (done, STEP),
-    ).fetchall()
+    sql = "SELECT position, file, place + head, size - head FROM exchanges WHERE position > ? ORDER BY position LIMIT ?"
+    rows = connection.execute(sql, (done, STEP)).fetchall()
+    sizes = accumulate(size for _, _, _, size in rows)
+    del rows[max(1, sum(size <= STEP_BYTES for size in sizes)) :]
     if not rows:
         return False
     with RecordReader(files) as reader:
         texts = [(position, _text(reader.read(*where))) for position, *where in rows]
     with transaction(connection, "IMMEDIATE"):
         [last] = connection.execute("SELECT coalesce(max(last), 0) FROM words").fetchone()
-        if last != done:
+        first = connection.execute("SELECT 1 FROM exchanges WHERE position = ?", (rows[0][0],)).fetchone()
+        if last != done or first is None:
             return True
         number, size = _newest_index(connection, files, now)
         connection.executemany(f"INSERT INTO words_{number} (rowid, text) VALUES (?, ?)", texts)
@@ -97,9 +102,8 @@ def search(
     where: str,
     values: Sequence[object],
     newest_first: bool,
-    limit: int,
-) -> list[tuple[int, int, int, int]]:
-    """Return position, file, place and size of the head of exchanges that match the query and the condition.
+) -> Iterator[tuple[int, int, int, int]]:
+    """Yield position, file, place and size of the head of exchanges that match the query and the condition.
 
     bound: ``<`` or ``>``, and a position. The condition is evaluated for all exchanges first, which is faster than for
     each that has the words.
@@ -110,11 +114,11 @@ def search(
         sql = f"SELECT position FROM exchanges WHERE position {sign} ?{where}"
         allowed = {found for (found,) in connection.execute(sql, (position, *values))}
         if not allowed:
-            return []
+            return
     matches = _matches(connection, query, bound, "DESC" if newest_first else "ASC")
     sql = "SELECT position, file, place, head FROM exchanges WHERE position = ?"
     rows = (connection.execute(sql, (found,)).fetchone() for found in matches if allowed is None or found in allowed)
-    return list(islice(filter(None, rows), limit))
+    yield from filter(None, rows)
 
 
 def _matches(connection: sqlite3.Connection, query: str, bound: tuple[str, int], direction: str) -> Iterator[int]:

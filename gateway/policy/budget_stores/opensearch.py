@@ -6,6 +6,8 @@ its window.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -41,6 +43,7 @@ class OpenSearchBudgetStore:
         self._clock = clock
         self._made = False
         self._cleaned = clock()
+        self._cleaning: asyncio.Task[None] | None = None
 
     async def read(self, accounts: Sequence[Account]) -> Mapping[Account, float]:
         """See `BudgetStore`."""
@@ -63,7 +66,7 @@ class OpenSearchBudgetStore:
                     await self._make_index()
                 left = {one: left[one] for one, status in zip(left, statuses, strict=True) if status >= 400}
                 if not left:
-                    await self._clean()
+                    self._clean()
                     return
         except StoreError as error:
             raise self._failed(error) from None
@@ -71,6 +74,9 @@ class OpenSearchBudgetStore:
 
     async def close(self) -> None:
         """See `BudgetStore`."""
+        if self._cleaning is not None:
+            self._cleaning.cancel()
+            await asyncio.wait((self._cleaning,))
         await self._cluster.close()
 
     def _increase(self, account: Account, amount: float) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -88,14 +94,18 @@ class OpenSearchBudgetStore:
                 raise
         self._made = True
 
-    async def _clean(self) -> None:
-        """Delete what was spent in past windows, once an hour."""
+    def _clean(self) -> None:
+        """Begin to delete what was spent in past windows, once an hour."""
         now = self._clock()
-        if now < self._cleaned + _CLEAN_SECONDS:
-            return
-        self._cleaned = now
-        query = {"query": {"range": {"until": {"lt": int(now)}}}}
-        await self._cluster.call("POST", f"/{self._index}/_delete_by_query", query, conflicts="proceed")
+        if now >= self._cleaned + _CLEAN_SECONDS:
+            self._cleaned = now
+            self._cleaning = asyncio.create_task(self._delete_until(int(now)))
+
+    async def _delete_until(self, now: int) -> None:
+        """Delete what was spent in windows that ended before `now`. If that fails, the next hour's deletion does it."""
+        query = {"query": {"range": {"until": {"lt": now}}}}
+        with contextlib.suppress(StoreError):
+            await self._cluster.call("POST", f"/{self._index}/_delete_by_query", query, conflicts="proceed")
 
     def _failed(self, error: StoreError) -> BudgetStoreError:
         self._made = False

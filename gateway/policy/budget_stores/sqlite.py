@@ -28,9 +28,13 @@ _ADD = """INSERT INTO spent (key, start, until, amount) VALUES (?, ?, ?, ?)
 
 def build(settings: Memory, upstream_url: str) -> SqliteBudgetStore:
     """Return the store. The file is opened when it is used first."""
+    return SqliteBudgetStore(file_of(settings))
+
+
+def file_of(settings: Memory) -> Path:
+    """Return the path of the file."""
     sessions = settings.sqlite.path
-    directory = expand(Path(sessions)).parent if sessions else state_directory()
-    return SqliteBudgetStore(directory / FILE)
+    return (expand(Path(sessions)).parent if sessions else state_directory()) / FILE
 
 
 class SqliteBudgetStore:

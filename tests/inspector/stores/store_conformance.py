@@ -107,6 +107,16 @@ class StoreConformance:
         assert ids(store.rows(Filter(), before=first[-1].position, limit=2)) == ["3", "2"]
         assert ids(store.rows(Filter(), before=2**70)) == ["5", "4", "3", "2", "1"]
 
+    def test_the_newest_position_counts_what_was_deleted(self, store: RecordStore) -> None:
+        assert store.newest() == 0
+        store.add(numbered(1, 2))
+        newest = store.newest()
+        assert [row.position for row in store.rows(Filter(), None, 1)] == [newest]
+        store.clear()
+        assert store.newest() == newest
+        store.add(numbered(3))
+        assert ids(store.newer(Filter(), newest)) == ["3"]
+
     def test_newer_rows_are_oldest_first(self, store: RecordStore) -> None:
         store.add(numbered(1, 2, 3))
         first = store.newer(Filter(), after=0, limit=2)

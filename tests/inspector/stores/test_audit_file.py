@@ -95,6 +95,14 @@ def test_full_files_of_one_moment_keep_their_order(path: Path, clock: Clock) -> 
     assert [ids(full) for full in file.full_files()] == [["0"], ["1"], ["2"]]
 
 
+def test_the_oldest_full_files_go_whatever_the_name(tmp_path: Path, clock: Clock) -> None:
+    file = open_file(tmp_path / "audit[1]*.jsonl", clock, bytes=1, files=2)
+    for number in range(5):
+        clock.now += 1
+        file.add(numbered(number))
+    assert [ids(full) for full in file.full_files()] == [["2"], ["3"]]
+
+
 def test_another_file_is_begun_when_it_is_old(path: Path, clock: Clock) -> None:
     open_file(path, clock, seconds=100.0).add(numbered(1))
     clock.now += 99

@@ -18,6 +18,7 @@ from gateway.inspector.store import StoreError
 from gateway.inspector.stores import opensearch as module
 from gateway.inspector.stores.opensearch import OpenSearchSink
 from gateway.inspector.stores.opensearch_documents import TEMPLATE, document
+from gateway.memory.stores.opensearch_credentials import HeldCredentials
 from gateway.observe.logs import configure
 from gateway.observe.record import Body, ExchangeRecord, HttpMessage
 from tests.inspector.stores.store_conformance import FULL, numbered
@@ -218,6 +219,35 @@ async def test_an_answer_that_is_not_of_opensearch(server: StreamServer, sink: O
     server.faults = [None, "strange"]
     sink.add(numbered(1))
     assert "the answer is not one of OpenSearch" in str(await lost(server, sink))
+
+
+class Credentials:
+    """Credentials of AWS that can't be read the first times. failures: how often."""
+
+    def __init__(self, failures: int) -> None:
+        self._failures = failures
+
+    def get_frozen_credentials(self) -> None:
+        self._failures -= 1
+        if self._failures >= 0:
+            raise OSError("not now")
+
+
+async def test_an_error_of_any_class_does_not_end_the_sending(server: StreamServer, sink: OpenSearchSink) -> None:
+    sink._cluster._credentials = HeldCredentials(Credentials(2))
+    sink.add(numbered(1))
+    await all_arrived(server, "1")
+
+
+async def test_an_error_of_any_class_is_named(server: StreamServer) -> None:
+    with capture_logs() as logs:
+        sink = OpenSearchSink(OpenSearchExchanges(url=server.url), structlog.get_logger(), ())
+        sink._cluster._credentials = HeldCredentials(Credentials(1))
+        sink.add(numbered(1))
+        await asyncio.to_thread(sink.close)
+    assert [(line["event"], line["made"], line["reason"]) for line in logs] == [
+        ("exchanges lost", 1, "OSError: not now")
+    ]
 
 
 async def test_a_stalled_cluster_costs_bounded_memory(server: StreamServer, open_sink: OpenSink) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from gateway.inspector.stores import sqlite_retention as retention
 from gateway.inspector.stores import sqlite_tables
 from gateway.inspector.stores import sqlite_words as words
 from gateway.inspector.stores.sqlite import SqliteStore
+from gateway.inspector.walk import oldest_first
 from gateway.observe.record import Body, ExchangeRecord, HttpMessage
 from gateway.storage.sqlite import empty_log
 from tests.inspector.records import record
@@ -127,6 +129,15 @@ def test_exchanges_whose_file_is_gone_are_left_out(open_store: Callable[..., Sql
     assert store.get("1") is None
 
 
+def test_a_walk_goes_on_after_exchanges_whose_file_is_gone(open_store: Callable[..., SqliteStore]) -> None:
+    store, other = open_store(), open_store()
+    store.add(numbered(*range(10)))
+    other.add(numbered(*range(10, 310)))
+    (store.directory / "records" / "1.records").unlink()
+    assert [one.id for one in oldest_first(store, Filter())] == [str(number) for number in range(10, 310)]
+    assert ids(store.newer(Filter(text="hello"), 0, 2)) == ["10", "11"]
+
+
 def test_a_record_whose_end_was_lost_with_the_power(open_store: Callable[..., SqliteStore]) -> None:
     store = open_store()
     store.add(numbered(1, 2))
@@ -156,6 +167,21 @@ def test_a_failed_write_leaves_nothing(open_store: Callable[..., SqliteStore], m
             store.add(numbered(2))
     store.add(numbered(3))
     assert [store.get(id_) for id_ in "123"] == [*numbered(1), None, *numbered(3)]
+
+
+def test_a_file_that_could_not_be_begun_is_not_written_to(
+    open_store: Callable[..., SqliteStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process begins a file of the same number, after the one that was left has been deleted."""
+    store, other = open_store(seconds=0.0), open_store(seconds=0.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(sqlite_tables, "INSERT", "INSERT INTO no_such_table VALUES (1)")
+        with pytest.raises(StoreError, match="no such table"):
+            store.add(numbered(1))
+    other.trim()
+    other.add(numbered(2))
+    store.add(numbered(3))
+    assert ids(other.rows(Filter())) == ["3", "2"]
 
 
 def test_a_large_batch_keeps_its_order(open_store: Callable[..., SqliteStore]) -> None:
@@ -303,10 +329,31 @@ def test_media_of_no_exchange_go(open_store: Callable[..., SqliteStore], clock: 
     assert [path.name[0] for path in (store.directory / "media").rglob("*.*")] == ["b"]
 
 
+def test_media_stay_after_the_clock_was_ahead(open_store: Callable[..., SqliteStore], clock: Clock) -> None:
+    store = open_store(seconds=1e9)
+    store.add([record(id="1", started=clock.now + 10_000), record(id="2", started=clock.now)])
+    store.keep_medium("a" * 64, "image/png", b"x")
+    [path] = (store.directory / "media" / "aa").iterdir()
+    os.utime(path, (clock.now, clock.now))
+    store.trim()
+    assert path.exists()
+
+
 def test_damaged_media_are_not_shown(open_store: Callable[..., SqliteStore]) -> None:
     store = open_store()
     store.keep_medium("a" * 64, "image/png", b"other bytes than those of this hash")
     assert store.medium("a" * 64) is None
+
+
+def test_a_medium_that_was_cut_is_kept_again(open_store: Callable[..., SqliteStore]) -> None:
+    """A loss of power leaves files that are empty."""
+    store, data = open_store(), b"an image"
+    digest = hashlib.sha256(data).hexdigest()
+    store.keep_medium(digest, "image/png", data)
+    [path] = (store.directory / "media" / digest[:2]).iterdir()
+    os.truncate(path, 0)
+    store.keep_medium(digest, "image/jpeg", data)
+    assert store.medium(digest) == ("image/png", data)
 
 
 # Index
@@ -322,6 +369,19 @@ def test_the_index_goes_on_in_another_process(
     assert ids(two.rows(Filter(text="word9"))) == ["9"]
     assert one.index(0.0, lambda: True)  # nothing is left
     assert [ids(one.rows(Filter(text=f"word{number}"))) for number in (0, 3, 8)] == [["0"], ["3"], ["8"]]
+
+
+def test_large_texts_are_indexed_a_few_at_a_time(open_store: Callable[..., SqliteStore]) -> None:
+    store = open_store()
+    store.add(
+        [with_body(str(number), "word " * size) for number, size in enumerate((80_000, 80_000, 80_000, 800_000, 1))]
+    )
+    left = []
+    while not store.index(0.0):
+        with store._reader.use() as connection:
+            left.append(words.count_unindexed(connection))
+    assert left == [3, 2, 1, 0]
+    assert len(store.rows(Filter(text="word"))) == 5
 
 
 def test_two_processes_index_at_the_same_time(
@@ -342,6 +402,27 @@ def test_two_processes_index_at_the_same_time(
     assert ids(one.rows(Filter(text="word"))) == ["1"]
     with closing(sqlite3.connect(one.directory / "exchanges.sqlite3")) as connection:
         assert connection.execute("SELECT count(*) FROM words_1 WHERE words_1 MATCH 'word'").fetchone() == (1,)
+
+
+def test_exchanges_deleted_while_they_are_indexed_leave_no_trace(
+    open_store: Callable[..., SqliteStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = open_store(), open_store()
+    one.add([with_body("1", "secretword")])
+    text = words._text
+
+    def between(data: bytes | None) -> str:
+        two.clear()
+        return text(data)
+
+    monkeypatch.setattr(words, "_text", between)
+    assert one.index(10.0)
+    with closing(sqlite3.connect(one.directory / "exchanges.sqlite3")) as connection:
+        indexes = connection.execute("SELECT name FROM sqlite_master WHERE name GLOB 'words_[0-9]'").fetchall()
+        found = [
+            connection.execute(f"SELECT * FROM {name} WHERE {name} MATCH 'secretword'").fetchall() for [name] in indexes
+        ]
+    assert not any(found)
 
 
 def test_a_search_that_would_index_too_much_says_so(

@@ -122,6 +122,15 @@ async def test_chunks_are_undone_for_http_1_0(start_gateway: StartGateway) -> No
     assert came == b"HTTP/1.1 200 OK\r\nTrailer: X-T\r\n\r\nabc"
 
 
+async def test_own_answers_end_the_connection_of_an_http_1_0_client(start_gateway: StartGateway) -> None:
+    """They do not say that it stays open, and such a client would wait for its end."""
+    for ask in (EXECUTE, b"OPTIONS / HTTP/1.1\r\nMax-Forwards: 0\r\n\r\n"):
+        gateway = await start_gateway("http://127.0.0.1:1", UseCase(), {"limits": {"body": 1}})
+        raw = ask.replace(b"HTTP/1.1\r\n", b"HTTP/1.0\r\nConnection: keep-alive\r\n")
+        came = await asyncio.wait_for(send_until_closed(gateway.data_port, raw), PATIENCE)
+        assert b"\r\nConnection: close\r\n" in came
+
+
 async def test_interim_answers_are_not_for_http_1_0(start_gateway: StartGateway) -> None:
     async with RecordingUpstream(script=_saying(b"HTTP/1.1 103 Early Hints\r\n\r\n" + OK)) as upstream:
         gateway = await start_gateway(upstream.url, UseCase())
