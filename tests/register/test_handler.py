@@ -361,6 +361,7 @@ async def test_with_a_service_account_a_signed_registration_may_pass(start_gatew
         finally:
             await gateway.stop()
     assert len(cluster.bodies) == 1
+    assert cluster.lookups
     assert all(headers["Authorization"].startswith("Basic ") for headers in cluster.lookups)
 
 

@@ -87,6 +87,7 @@ async def test_a_step_fails_once(kind: Kind, path: str) -> None:
     async with deploy("3.4.0") as deployment:
         deployment.front.faults.append(Fault(kind, "POST", path))
         status, document, _ = await deployment.call("POST", QUICK, quick(deployment))
+        assert [one.fault for one in deployment.front.seen if one.fault] == [kind]
         if status != 200:
             shown = json.dumps(document)
             assert all(one.split()[1].rstrip(":") in shown or "OUTCOME_UNKNOWN" in shown for one in deployment.orphans)
