@@ -28,19 +28,19 @@ class MemoryReader:
         self._credentials = Credentials()
 
     async def remembered(
-        self, memory_id: str, caller_headers: Mapping[str, str], limit: int = DEFAULT_LIMIT
+        self, memory_id: str, caller_headers: Mapping[str, str], limit: int | None = DEFAULT_LIMIT
     ) -> tuple[tuple[str, str], ...]:
         """Return the (question, response) pairs an agent would recall, oldest first; () if the memory does not exist.
 
-        An agent takes the newest `limit` messages, without those that have no response because the run failed or is
-        unfinished (2.19.0 ``05_memory``, ``12_memory_after_failure``). The cluster sends the oldest first
+        An agent takes the newest `limit` messages (None: all), without those that have no response because the run
+        failed or is unfinished (2.19.0 ``05_memory``, ``12_memory_after_failure``). The cluster sends the oldest first
         and in pages, so all pages are read.
 
         Raises:
             LookupDenied, LookupFailed: see `gateway.agents.errors`.
             UpstreamUnavailable, UpstreamTimeout: the cluster did not respond.
         """
-        if limit <= 0:
+        if limit is not None and limit <= 0:
             return ()
         headers = self._credentials.of(caller_headers)
         newest: deque[dict[str, Any]] = deque(maxlen=limit)

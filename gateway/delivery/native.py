@@ -69,7 +69,11 @@ def _in_parts(text: str, name: str) -> tuple[str, Parameters]:
 
 
 def guard(value: Any, turn_id: str) -> tuple[Any, Parameters]:
-    """Replace each text of `value` that memory can't hold by the form that it can; return it with the helpers."""
+    """Replace each text of `value` that memory can't hold by the form that it can; return it with the helpers.
+
+    The arguments of a tool call are JSON text, which the cluster inserts as JSON (Bedrock) or as a string in it
+    (OpenAI). They need no helper: with each ``$`` written ``\\u0024`` they are the same JSON without a placeholder.
+    """
     helpers: Parameters = {}
     names = (f"gw_{turn_id}x{number}" for number in itertools.count())
 
@@ -81,4 +85,16 @@ def guard(value: Any, turn_id: str) -> tuple[Any, Parameters]:
         helpers.update({name: text, **parts, **skip_if_needed(leaf)})
         return f"$${memory_form(name, leaf)}"  # the agent substitutes each text twice itself, without any parameters
 
-    return with_leaves(value, store), helpers
+    return with_leaves(_escape_arguments(value), store), helpers
+
+
+def _escape_arguments(value: Any) -> Any:
+    """Return an `input` with ``\\u0024`` for each ``$`` in the arguments of its tool calls."""
+    match value:
+        case {"function": {"arguments": str(text)} as function} if not is_storable(text):
+            return {**value, "function": {**function, "arguments": text.replace("$", "\\u0024")}}
+        case {"toolCalls": list(calls)}:
+            return {**value, "toolCalls": [_escape_arguments(call) for call in calls]}
+        case list():
+            return [_escape_arguments(item) for item in value]
+    return value

@@ -31,11 +31,16 @@ def _inline_sources(agent_input: AgentInput) -> Iterator[Base64]:
                     yield part.source
 
 
-def replace_members(extracted: ExtractedBody, changes: Mapping[str, Any]) -> list[Payload]:
-    """Return the client's body with some members replaced, or removed where `changes` has None."""
+def replace_members(
+    extracted: ExtractedBody, changes: Mapping[str, Any], payloads: Mapping[str, Payload] | None = None
+) -> list[Payload]:
+    """Return the client's body with some members replaced, or removed where `changes` has None.
+
+    payloads: bytes to insert for a token, in place of those of the client's body.
+    """
     members = {**json.loads(extracted.text), **changes}
     present = {name: value for name, value in members.items() if value is not None}
-    return serialise(present, extracted.blobs)
+    return serialise(present, {**extracted.blobs, **(payloads or {})})
 
 
 def is_json(content_type: str) -> bool:

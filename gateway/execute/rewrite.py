@@ -19,13 +19,14 @@ from gateway.delivery.textonly import TextOnly
 from gateway.delivery.trees import replace_texts
 from gateway.errors import UndeliverableContent
 from gateway.execute.body import payloads_of, replace_members, serialise
+from gateway.execute.cluster_spelling import spell
 from gateway.mlcommons.generations import ABILITIES, Generation
 from gateway.mlcommons.memory_form import is_storable
 from gateway.mlcommons.profile import AgentProfile
 from gateway.notices import Notice
 from gateway.providers import registry
 from gateway.providers.base import MappingOptions, Provider
-from gateway.unified.model import AgentInput
+from gateway.unified.model import AgentInput, InputType
 from gateway.unified.payloads import ExtractedBody, Payload
 from gateway.unified.question import question_text
 from gateway.unified.request import ExecuteRequest, parameters_as_strings
@@ -69,9 +70,11 @@ def rewrite_native(
 ) -> Rewrite:
     """Return the client's request for an agent that takes `input` itself, changed as little as possible.
 
+    - Messages in a spelling that the cluster does not read are written in its own (`spell`).
     - `parameters.question` is removed, because `input` does not take precedence in every version.
     - The text of system turns becomes the parameter `system_prompt`, where the agent has one (`move_system_text`).
-    - A text with placeholders is sent in a parameter, because the cluster would expand them.
+    - A text with placeholders is sent in a parameter, because the cluster would expand them. In the arguments of a tool
+      call they are escaped.
     - Missing `parameters` are added on the stream endpoint, which requires them (docs/internals/facts.md, 3.5 and
       later).
 
@@ -84,17 +87,29 @@ def rewrite_native(
     refuse_cluster_limits(profile, agent_input, parameters_as_strings(_without_question(request)))
     extracted = request.extracted
     written = json.loads(extracted.text)["input"]
-    turns, moved, notices = move_system_text(profile, written, agent_input, request.parameters)
+    spelled, left_out = spell(written, agent_input, extracted, turn_id)
+    turns, moved, notices = move_system_text(profile, spelled, agent_input, request.parameters)
+    if agent_input.type is InputType.MESSAGES:
+        turns = [item for items in turns for item in items]
     value, helpers = guard(_restore_texts(turns, extracted), turn_id)
+    notices += left_out
     if helpers:
         notices += (MEMORY_HOLDS_CODE,)
     helpers = {**(guards or {}), **helpers, **moved}
     plan = Plan("native", profile.provider, {}, question_text(agent_input), None, notices)
-    if not (helpers or request.has_question or (streaming and not request.parameters)):
+    payloads = payloads_of(agent_input)
+    is_same = value == written and not _is_cleaned(extracted, payloads)
+    if is_same and not (helpers or request.has_question or (streaming and not request.parameters)):
         return Rewrite(plan, None)
     parameters = {**_without_question(request), **helpers}
     changes = {"input": value, "parameters": parameters if parameters or streaming else None}
-    return Rewrite(plan, replace_members(extracted, changes))
+    return Rewrite(plan, replace_members(extracted, changes, payloads))
+
+
+def _is_cleaned(extracted: ExtractedBody, payloads: Mapping[str, Payload]) -> bool:
+    """Return True if a `data:` prefix or white space of the client's is missing in the data of a medium."""
+    known = payloads.keys() & extracted.blobs.keys()
+    return any(len(extracted.data(token)) != len(payloads[token]) for token in known)
 
 
 def _restore_texts(value: Any, extracted: ExtractedBody) -> Any:

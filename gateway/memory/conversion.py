@@ -167,6 +167,17 @@ def as_cluster_input(message: Message) -> list[Written]:
     return written
 
 
+def write_for_cluster(message: model.Message, new_id: str) -> tuple[list[Written], list[tuple[str, str]]]:
+    """Return a client's message as `as_cluster_input` writes it, but in its own role, and what `find_left_out` finds.
+
+    new_id: starts the ids of tool calls that have none.
+    """
+    blocks = tuple(_block(block, f"{new_id}-{at}") for at, block in enumerate(message.content))
+    stored = Message("user", blocks)
+    own = [item if "toolCallId" in item else {**item, "role": message.role} for item in as_cluster_input(stored)]
+    return own, list(find_left_out(stored))
+
+
 def find_left_out(message: Message) -> Iterator[tuple[str, str]]:
     """Yield the code and the reason of each kind of content that `as_cluster_input` leaves out or marks."""
     if any(block["toolResult"].get("status") == "error" for block in message.content if "toolResult" in block):

@@ -23,7 +23,7 @@ class UsageMetrics(Collector):
         self._tokens: dict[tuple[str, str, str], int] = {}
         self._cost: dict[tuple[str, str, str], float] = {}
         self._unknown: dict[str, int] = {}
-        self._budgets: dict[str, int] = {}
+        self._budgets = dict.fromkeys(("refused", "read_failed", "write_failed"), 0)
         self._guardrails: dict[tuple[str, str, str], int] = {}
 
     def tokens(self, provider: str, model: str, input_tokens: int, output_tokens: int) -> None:
@@ -44,7 +44,7 @@ class UsageMetrics(Collector):
 
     def budget(self, outcome: str) -> None:
         """Count a budget's effect. outcome: refused, read_failed or write_failed."""
-        self._budgets[outcome] = self._budgets.get(outcome, 0) + 1
+        self._budgets[outcome] += 1
 
     def guardrail(self, name: str, stage: str, verdict: str) -> None:
         """Count a check. stage: input or answer. verdict: allow, change, refuse or failed."""

@@ -36,7 +36,7 @@ def java_int(text: str) -> int:
         ExecuteFailure: 400 NumberFormatException.
     """
     digits = text[1:] if text[:1] in ("+", "-") else text
-    if not (digits.isascii() and digits.isdigit()):
+    if not (digits.isascii() and digits.isdigit() and len(digits.lstrip("0")) <= 10 and -(2**31) <= int(text) < 2**31):
         raise ExecuteFailure(400, "NumberFormatException", f'For input string: "{text}"')
     return int(text)
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from gateway.simulator.errors import Json, illegal_argument
 from gateway.simulator.render import fill
+from gateway.simulator.values import RawJson
 
 Message = Mapping[str, Any]
 """A message as in the request's `input`: role, content, toolCalls, toolCallId."""
@@ -67,7 +68,11 @@ def _text(item: Mapping[str, Any]) -> str:
     docs/internals/facts.md, "What memory keeps from turn to turn", 9.
     """
     text = item.get("text")
-    return fill(fill(text, {}), {}) if isinstance(text, str) else json.dumps(text)
+    return _filled(text) if isinstance(text, str) else json.dumps(text)
+
+
+def _filled(text: str) -> str:
+    return fill(fill(text, {}), {})
 
 
 # Bedrock
@@ -79,14 +84,15 @@ def _bedrock_message(message: Message) -> Json:
         result = {"toolUseId": message.get("toolCallId"), "content": content[:1]}
         return {"role": "user", "content": [{"toolResult": result}]}
     calls = [
-        {"toolUse": {"toolUseId": call["id"], "name": call["function"]["name"], "input": _arguments(call)}}
+        {"toolUse": {"toolUseId": call["id"], "name": call["function"]["name"], "input": RawJson(_arguments(call))}}
         for call in message.get("toolCalls") or ()
     ]
     return {"role": message["role"], "content": [*content, *calls]}
 
 
-def _arguments(call: Mapping[str, Any]) -> Any:
-    return json.loads(call["function"]["arguments"])
+def _arguments(call: Mapping[str, Any]) -> str:
+    """Return the arguments of a call, JSON text that is filled in as `_text` is (docs/internals/facts.md, 9)."""
+    return _filled(call["function"]["arguments"])
 
 
 def _bedrock_block(kind: str, item: Mapping[str, Any]) -> Json:
@@ -125,7 +131,10 @@ def _read_bedrock(answer: Mapping[str, Any]) -> Reading:
 def _openai_message(message: Message) -> Json:
     mapped: Json = {"role": message["role"], "content": _blocks(message, _openai_block)}
     if message.get("toolCalls"):
-        mapped["tool_calls"] = message["toolCalls"]
+        calls = message["toolCalls"]
+        mapped["tool_calls"] = [
+            {**call, "function": {**call["function"], "arguments": _arguments(call)}} for call in calls
+        ]
     if message["role"] == "tool":
         mapped["tool_call_id"] = message.get("toolCallId")
     return mapped

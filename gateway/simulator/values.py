@@ -65,6 +65,12 @@ def read_answer(text: str) -> Any:
     return _ANSWER_DECODER.decode(text)
 
 
+class RawJson(str):
+    """JSON text that is written as it is."""
+
+    __slots__ = ()
+
+
 def to_json(value: Any, modern: bool) -> str:
     """Serialise `value` as the cluster does; a null in a map is dropped unless `modern` (3.x)."""
     parts: list[str] = []
@@ -88,7 +94,9 @@ def to_parameters(values: Mapping[str, Any], modern: bool) -> dict[str, str | No
 
 
 def _write(value: Any, modern: bool, parts: list[str]) -> None:
-    if isinstance(value, str):
+    if isinstance(value, RawJson):
+        parts.append(value)
+    elif isinstance(value, str):
         parts.append(f'"{quoted_inside(value, modern)}"')
     elif isinstance(value, Mapping):
         members = [(name, item) for name, item in value.items() if modern or item is not None]

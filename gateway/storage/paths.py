@@ -12,9 +12,12 @@ class UnusableFile(Exception):
 
 
 def state_directory(environ: Mapping[str, str] = os.environ) -> Path:
-    """Return ``mlc-gateway`` in the user's directory for state, as the XDG Base Directory Specification names it."""
+    """Return ``mlc-gateway`` in the user's directory for state, as the XDG Base Directory Specification names it.
+
+    It begins with ``~`` if the home directory is not known.
+    """
     base = Path(environ.get("XDG_STATE_HOME", ""))
-    return (base if base.is_absolute() else Path("~/.local/state")) / "mlc-gateway"
+    return (base if base.is_absolute() else expand(Path("~/.local/state"))) / "mlc-gateway"
 
 
 def expand(path: Path) -> Path:

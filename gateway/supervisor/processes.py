@@ -128,7 +128,7 @@ class Supervisor:
     def _command(self, number: int) -> list[str]:
         over = {"listen": {"data_port": self._data_port, "admin_host": f"{UNIX}{self._socket(number)}"}}
         source = self._source.with_overrides(over).dump()
-        return [sys.executable, "-m", "gateway.supervisor.processes", str(number), source]
+        return [sys.executable, *_path_options(), "-m", "gateway.supervisor.processes", str(number), source]
 
     def _socket(self, number: int) -> Path:
         return self._folder / f"{number}.sock"
@@ -177,6 +177,17 @@ class Supervisor:
     def _connect(self, number: int) -> aiohttp.ClientSession:
         """Return a client of the admin port of worker `number`."""
         return aiohttp.ClientSession("http://worker", connector=aiohttp.UnixConnector(str(self._socket(number))))
+
+
+def _path_options() -> list[str]:
+    """Return the options with which `python -m` imports from the same places as this process.
+
+    Without `-P` it imports from the working directory first. The command `mlc-gateway` does not import from there.
+    """
+    try:
+        return [] if str(Path.cwd()) in sys.path else ["-P"]
+    except FileNotFoundError:  # the directory was deleted
+        return ["-P"]
 
 
 def _signal(process: asyncio.subprocess.Process, name: signal.Signals) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 
 import pytest
 from hypothesis import given
@@ -34,19 +33,20 @@ def test_the_names_of_placeholders(text: str) -> None:
     [
         "$" * 1_000_000 + "{parameters.x}",
         "$" * 1_000_000,
-        "${parameters.question:-" * 50_000,
-        "${parameters.question" * 50_000 + "}",
-        "${parameters.question:" * 50_000 + "}",
-        "${parameters.:" * 50_000 + "}",
-        "${parameters.gw_a:-" * 50_000,
-        "${parameters.gw_" * 50_000,
+        "${parameters.question:-" * 100_000,
+        "${parameters.question" * 100_000 + "}",
+        "${parameters.question:" * 100_000 + "}",
+        "${parameters.:" * 100_000 + "}",
+        "${parameters.gw_a:-" * 100_000,
+        "${parameters.gw_" * 100_000,
     ],
+    ids=["dollars", "only dollars", "defaults", "names", "colons", "no names", "forms", "open forms"],
 )
 def test_a_long_text_takes_time_proportional_to_its_length(text: str) -> None:
-    started = time.process_time()
-    _split_at_question(text)
-    list(placeholder_names(text))
-    split_placeholders(text)
-    show_readable(text)
-    unescape(text)
-    assert time.process_time() - started < 5
+    """A pattern that reads on to the end of the text at each placeholder would take more than ten minutes."""
+    assert len(_split_at_question(text)) <= 2
+    assert len(list(placeholder_names(text))) <= 1
+    is_whole = "".join(split_placeholders(text)) == text
+    assert is_whole  # a comparison of long texts would take minutes to report
+    is_same = show_readable(text) == text == unescape(text)
+    assert is_same

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from gateway.delivery.call_model import CallModel
@@ -49,20 +47,20 @@ def test_which_variables_may_take_json(name: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        '{"a": "' + "${parameters.x}" * 50_000,
-        "${parameters.x} " * 50_000,
-        "${parameters." * 50_000,
-        '{"a": "' + "${parameters." * 50_000,
+        '{"a": "' + "${parameters.x}" * 100_000,
+        "${parameters.x} " * 100_000,
+        "${parameters." * 100_000,
+        '{"a": "' + "${parameters." * 100_000,
         '"' + '\\"' * 500_000,
         "[" * 1_000_000,
         " " * 1_000_000 + "${parameters.x}" * 2 + " " * 1_000_000,
     ],
+    ids=["quoted", "bare", "open", "open and quoted", "escaped quotes", "brackets", "spaces"],
 )
 def test_a_long_text_takes_time_proportional_to_its_length(text: str) -> None:
-    started = time.process_time()
-    BareVariables.of("${parameters.y}", {"y": text})
-    assert len(list(placeholder_names(text))) <= 50_000
-    assert time.process_time() - started < 5
+    """A pattern that reads on to the end of the text at each placeholder would take more than ten minutes."""
+    assert BareVariables.of("${parameters.y}", {"y": text}).whole <= {"x", "y"}
+    assert set(placeholder_names(text)) <= {"x"}
 
 
 def all_slots(call: CallModel, monkeypatch: pytest.MonkeyPatch) -> list[Slot]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from gateway.delivery.trees import replace_texts
 from gateway.errors import UndeliverableContent
 from gateway.execute.rewrite import Policy, Rewrite, rewrite_input, rewrite_native
 from gateway.mlcommons.generations import Generation
@@ -17,7 +18,8 @@ from gateway.mlcommons.rendering import first_call
 from gateway.mlcommons.runtime_values import RuntimeValues
 from gateway.providers import registry
 from gateway.unified.request import read_execute
-from tests.delivery.cases import CALL, CASES, IMAGE, RESULT, text, turn
+from tests.delivery.cases import CALL, CASES, IMAGE, PNG, RESULT, text, turn
+from tests.simulator.test_conversational_v2 import conversation, core_of, register
 
 TURNS = "[${parameters._chat_history:-}${parameters.body}${parameters._interactions:-}]${parameters.tool_configs:-}"
 # The connectors that the cluster makes, in short.
@@ -136,7 +138,7 @@ def test_no_text_is_blank(provider: str) -> None:
 
 # conversational_v2
 
-SYSTEM, GO = turn("system", "Speak French."), turn("user", "Go.")
+SYSTEM, GO = turn("system", text("Speak French.")), turn("user", text("Go."))
 
 
 def sent(profile: AgentProfile, input: Any, **parameters: Any) -> dict[str, Any]:
@@ -195,3 +197,86 @@ def test_gemini_gets_the_parameter_where_its_answers_are_read() -> None:
 )
 def test_any_other_input_goes_as_it_came(provider: str, input: Any) -> None:
     assert rewritten(agent(provider, Generation.UNIFIED_V2), input).body is None
+
+
+@pytest.mark.parametrize("provider", [BEDROCK, OPENAI])
+def test_placeholders_in_the_arguments_of_a_call_arrive_on_this_turn_and_later(provider: str) -> None:
+    arguments = {"${parameters.a}": ['say "${parameters.nope}" \\$${parameters.model}', "$", "${_chat_history.x}"]}
+    rewrite = rewritten(agent(provider, Generation.UNIFIED_V2), conversation(json.dumps(arguments)))
+    assert rewrite.plan.notices == ()
+    assert rewrite.body is not None
+    core = core_of("3.6.0")
+    agent_id = register(core, provider.partition("/")[0])
+    status, answer, first = core.execute(agent_id, json.loads(b"".join(rewrite.body)))
+    assert status == 200
+    _, _, later = core.execute(agent_id, {"input": "next", "parameters": {"memory_id": answer["memory_id"]}})
+    for body in (*first, *later):
+        message = json.loads(body)["messages"][0]
+        if provider == BEDROCK:
+            found = message["content"][1]["toolUse"]["input"]
+        else:
+            found = json.loads(message["tool_calls"][0]["function"]["arguments"])
+        assert found == arguments
+
+
+T = {"type": "text", "text": "hi"}
+IMAGE_AS_URL = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PNG}"}}
+CALLS = [{"id": "c1", "type": "function", "function": {"name": "look", "arguments": {"a": 1}}}]
+CALLS_AS_TEXT = [{"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"a":1}'}}]
+RESULT_MESSAGE = {"role": "tool", "toolCallId": "c1", "content": [{"type": "text", "text": "a dot"}]}
+
+
+@pytest.mark.parametrize("big", [False, True])
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ([{"role": "user", "content": "hi"}], [{"role": "user", "content": [T]}]),
+        ([{"role": "reviewer", "content": [{"text": "hi"}]}], [{"role": "reviewer", "content": [T]}]),
+        ([{"text": "hi"}, IMAGE_AS_URL], [T, IMAGE]),
+        ([{"type": "image", "source": {"type": "base64", "format": "PNG", "data": PNG}}], [IMAGE]),
+        ([{"image": {"format": "png", "source": {"bytes": PNG}}}], [IMAGE]),
+        ([{**IMAGE, "source": {**IMAGE["source"], "data": f"data:image/png;base64,{PNG}"}}], [IMAGE]),
+        (
+            [
+                GO,
+                {"role": "assistant", "content": None, "tool_calls": CALLS},
+                {"role": "tool", "tool_call_id": "c1", "content": "a dot"},
+            ],
+            [GO, {"role": "assistant", "content": [], "toolCalls": CALLS_AS_TEXT}, RESULT_MESSAGE],
+        ),
+        (
+            [
+                {"role": "assistant", "content": [{"toolUse": {"toolUseId": "c1", "name": "look", "input": {"a": 1}}}]},
+                {
+                    "role": "user",
+                    "content": [{"text": "hi"}, {"toolResult": {"toolUseId": "c1", "content": [{"text": "a dot"}]}}],
+                },
+            ],
+            [
+                {"role": "assistant", "content": [], "toolCalls": CALLS_AS_TEXT},
+                RESULT_MESSAGE,
+                {"role": "user", "content": [T]},
+            ],
+        ),
+        ([{"toolResult": {"toolUseId": "c1", "content": "a dot"}}], [RESULT_MESSAGE]),
+    ],
+)
+def test_every_spelling_is_sent_in_the_clusters_own(given: Any, expected: Any, big: bool) -> None:
+    if big:  # strings of these lengths are taken out of the body; the image is longer than a text may be
+        long = {PNG: "iVBORw0K" * 1_200_000, "a dot": "a dot " * 1000}
+        given, expected = replace_texts(given, long), replace_texts(expected, long)
+    profile = agent(BEDROCK, Generation.UNIFIED_V2)
+    is_expected = sent(profile, given) == {"input": expected}
+    assert is_expected  # a comparison of long texts would take minutes to report
+    assert rewritten(profile, expected).body is None
+
+
+def test_a_call_without_an_id_gets_one_and_a_documents_name_is_reported() -> None:
+    document = {"document": {"format": "pdf", "name": "report", "source": {"bytes": "JVBERi0x"}}}
+    call = {"type": "function", "function": {"name": "look", "arguments": ""}}
+    given = [{"role": "assistant", "tool_calls": [call]}, {"role": "user", "content": [document]}]
+    rewrite = rewritten(agent(BEDROCK, Generation.UNIFIED_V2), given)
+    assert [(notice.code, notice.place) for notice in rewrite.plan.notices] == [("DOCUMENT_NAME_DROPPED", "input[1]")]
+    assert rewrite.body is not None
+    (written,) = json.loads(b"".join(rewrite.body))["input"][0]["toolCalls"]
+    assert written == {"id": f"call-{TURN}-0-0", "type": "function", "function": {"name": "look", "arguments": "{}"}}

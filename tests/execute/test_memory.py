@@ -172,3 +172,30 @@ async def test_any_other_memory_passes_byte_for_byte(talk: Talk) -> None:
     async with talk.client.get(talk.simulator.url + ML + path) as response:
         direct = await response.text()
     assert await talk.read(path) == (direct, "")
+
+
+@each([("3.6.0", "v1-bedrock"), ("3.8.0", "v1-openai")])
+async def test_a_unified_agents_whole_memory_is_checked_where_its_limit_is_none(talk: Talk) -> None:
+    await talk.text("say ${parameters.model}", direct=True)
+    for _ in range(11):
+        await talk.text("and now?", direct=True)
+    await talk.ask({"input": [{"type": "text", "text": "what is this?"}, IMAGE]})
+    body = {
+        "input": [{"type": "text", "text": "and this?"}, IMAGE],
+        "parameters": {"memory_id": talk.memory_id, "message_history_limit": 0},
+    }
+    path = f"{ML}/agents/{talk.simulator.agents[talk.agent]}/_execute"  # type: ignore[attr-defined]
+    async with talk.client.post(path, json=body) as response:
+        problems = (await response.json())["error"]["problems"]
+    assert [problem["code"] for problem in problems] == ["MEMORY_NOT_SAFE"]
+
+
+@each([("2.19.0", "conv-d"), ("3.4.0", "fc-bedrock_tutorial")])
+async def test_a_limit_that_is_no_integer_is_for_the_cluster_to_refuse(talk: Talk) -> None:
+    await talk.text("one")
+    path = f"{ML}/agents/{talk.simulator.agents[talk.agent]}/_execute"  # type: ignore[attr-defined]
+    for limit in ("\u00b2", "9" * 20, "9" * 5_000, "many", 1.5):
+        parameters = {"memory_id": talk.memory_id, "message_history_limit": limit}
+        async with talk.client.post(path, json={"input": "two", "parameters": parameters}) as response:
+            assert response.status == 400
+            assert (await response.json())["error"]["type"] == "NumberFormatException"

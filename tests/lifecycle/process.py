@@ -12,18 +12,31 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from tests.docs.pages import ROOT
 from tests.wire import PATIENCE
 
 
 class Process:
     """``mlc-gateway serve`` with `settings` in a file, and more variables in its environment.
 
+    installed: run it in `folder`, from which nothing is imported, as by the command that is installed.
     events: its log so far. printed: all other lines.
     """
 
-    def __init__(self, folder: Path, settings: dict[str, Any], environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        settings: dict[str, Any],
+        environment: Mapping[str, str] | None = None,
+        installed: bool = False,
+    ) -> None:
         self.file = folder / "gateway.yaml"
-        self._environment = environment or {}
+        self._environment = dict(environment or {})
+        self._options: tuple[str, ...] = ()
+        self._directory = Path.cwd()
+        if installed:
+            self._environment["PYTHONPATH"] = str(ROOT)
+            self._options, self._directory = ("-P",), folder
         self.events: list[dict[str, Any]] = []
         self.printed: list[str] = []
         self._more = asyncio.Condition()
@@ -39,8 +52,9 @@ class Process:
     async def __aenter__(self) -> Process:
         environ = {name: value for name, value in os.environ.items() if not name.upper().startswith("GATEWAY__")}
         environ |= self._environment
+        command = (sys.executable, *self._options, "-m", "gateway", "serve", "-c", str(self.file))
         self.process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "gateway", "serve", "-c", str(self.file), stderr=asyncio.subprocess.PIPE, env=environ
+            *command, stderr=asyncio.subprocess.PIPE, env=environ, cwd=self._directory
         )
         self._reading = asyncio.create_task(self._read())
         self._limit = asyncio.timeout(3 * PATIENCE)  # no test hangs, whatever it waits for

@@ -108,6 +108,13 @@ async def test_a_worker_that_ends_is_started_again_and_one_whose_supervisor_ends
 
 
 @pytest.mark.slow
+async def test_workers_import_nothing_from_the_working_directory(tmp_path: Path) -> None:
+    (tmp_path / "gateway.py").write_text("raise SystemExit('imported from the working directory')")
+    async with Process(tmp_path, {"listen": {"workers": 2}}, installed=True) as gateway:
+        await gateway.ports(2)
+
+
+@pytest.mark.slow
 async def test_a_worker_that_has_read_the_old_settings_while_it_starts_reloads_too(tmp_path: Path) -> None:
     fifo = tmp_path / "secret"
     os.mkfifo(fifo)

@@ -149,6 +149,15 @@ async def test_turns_that_are_not_stored(conflict: bool) -> None:
     assert sessions.in_use == 0
 
 
+def test_counters_of_budgets_begin_at_zero() -> None:
+    """The alert about their store compares two values: a series that began at 1 would hide its first failure."""
+    lines = [line for line in Metrics().render().decode().splitlines() if line.startswith("mlc_gateway_budget_events")]
+    assert lines == [
+        f'mlc_gateway_budget_events_total{{outcome="{outcome}"}} 0.0'
+        for outcome in ("refused", "read_failed", "write_failed")
+    ]
+
+
 def test_each_metric_is_described_once() -> None:
     described = re.findall(r"^# TYPE (\S+)", Metrics().render().decode(), re.MULTILINE)
     assert len(described) == len(set(described))

@@ -53,6 +53,8 @@ async def test_the_index_is_made_again_and_cleaned(api: Api, memory: Memory) -> 
     now[0] = T + 4000.0
     later = Account("c" * 32, T + 3960, T + 4020)
     await store.add({later: 1.0})
+    assert store._cleaning is not None
+    await store._cleaning
     assert await store.read([ONE, later]) == {later: 1.0}
     api.must("DELETE", f"/{INDEX}")
     with pytest.raises(BudgetStoreError, match="no such index"):

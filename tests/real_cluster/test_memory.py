@@ -10,7 +10,7 @@ import pytest
 from opensearchpy import OpenSearch
 
 from .agents import Agent, Api
-from .delivered import IMAGE, Send
+from .delivered import IMAGE, Send, input_message, text_block
 from .llm import LLM, PLAN
 
 pytestmark = pytest.mark.real_cluster
@@ -109,3 +109,27 @@ def test_a_placeholder_in_input_that_the_agent_takes_itself(
         shown = json.dumps(client.transport.perform_request("GET", path, body=query), ensure_ascii=False)
     assert READABLE in shown
     assert "gw_" not in shown
+
+
+@pytest.mark.parametrize("name", ["v2_bedrock", "v2_openai"])
+def test_a_placeholder_in_the_arguments_of_an_earlier_call(
+    unified_agents: dict[str, str], unified_on: None, llm: LLM, through: Send, direct: Send, name: str
+) -> None:
+    arguments = {"say": f'"{HOSTILE}"'}
+    call = {"id": "c", "type": "function", "function": {"name": "look", "arguments": json.dumps(arguments)}}
+    given = [
+        input_message("user", text_block("look")),
+        {**input_message("assistant", text_block("wait")), "toolCalls": [call]},
+        {"role": "tool", "toolCallId": "c", "content": [text_block("a dot")]},
+    ]
+    parameters: dict[str, str] = {}
+    for send, value in ((through, given), (through, "and now?"), (direct, "and now?")):
+        status, answer = send(unified_agents[name], {"input": value, "parameters": parameters})
+        assert status == 200, answer
+        parameters = {"memory_id": answer["memory_id"]}
+        message = llm.taken()[0]["messages"][1]
+        if name == "v2_bedrock":
+            found = message["content"][1]["toolUse"]["input"]
+        else:
+            found = json.loads(message["tool_calls"][0]["function"]["arguments"])
+        assert found == arguments

@@ -122,3 +122,38 @@ def test_a_text_is_filled_in_twice_before_the_template(provider: str, dollars: i
     assert f'"{now}"' in sent[0]
     _, _, sent = core.execute(agent_id, {"input": "next", "parameters": {"memory_id": body["memory_id"]}})
     assert f'"{later}"' in sent[0]
+
+
+ESCAPED = "\\u0024{parameters.model}"
+
+
+def conversation(arguments: str) -> list[dict[str, Any]]:
+    call = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": arguments}}
+    return [
+        {"role": "assistant", "content": [{"type": "text", "text": "wait"}], "toolCalls": [call]},
+        {"role": "tool", "toolCallId": "c1", "content": [{"type": "text", "text": "a dot"}]},
+    ]
+
+
+@pytest.mark.parametrize("provider", ["bedrock", "openai"])
+@pytest.mark.parametrize(
+    ("written", "received"),
+    [
+        ("${parameters.model}", "m"),
+        ("${parameters.gw_x:-READ}", "READ"),
+        ("$${parameters.gw_x:-READ}", "READ"),
+        ("$$${parameters.gw_x:-READ}", "HELPER"),
+        (ESCAPED, "${parameters.model}"),
+    ],
+)
+def test_the_arguments_of_a_call_are_filled_in_too(provider: str, written: str, received: str) -> None:
+    core = core_of("3.6.0")
+    body = {"input": conversation(f'{{"a":"{written}"}}'), "parameters": {"gw_x": "HELPER"}}
+    status, _, sent = core.execute(register(core, provider), body)
+    assert status == 200
+    message = json.loads(sent[0])["messages"][0]
+    if provider == "bedrock":
+        found = message["content"][1]["toolUse"]["input"]
+    else:
+        found = json.loads(message["tool_calls"][0]["function"]["arguments"])
+    assert found == {"a": received}

@@ -34,7 +34,7 @@ def build(settings: Memory, upstream_url: str) -> SqliteBudgetStore:
 def file_of(settings: Memory) -> Path:
     """Return the path of the file."""
     sessions = settings.sqlite.path
-    return (expand(Path(sessions)).parent if sessions else expand(state_directory())) / FILE
+    return (expand(Path(sessions)).parent if sessions else state_directory()) / FILE
 
 
 class SqliteBudgetStore:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import get_args
 
+import pytest
+
 from gateway.config import inspector as settings
 from gateway.config.inspector import AuditFile, Inspector, OpenSearchExchanges, SqliteExchanges
 from gateway.config.types import Secret
 from gateway.inspector.store import RecordSink, RecordStore
 from gateway.inspector.stores.registry import SINKS, check_sinks, open_sinks, open_store
 from gateway.observe.logs import configure
+from tests.inspector.records import record
 
 LOG = configure("error", "json")
 
@@ -44,6 +47,17 @@ def test_the_page_reads_what_another_process_recorded(tmp_path: Path) -> None:
     assert isinstance(store, RecordStore)
     assert store.name == "sqlite"
     store.close()
+
+
+def test_stores_without_a_path_are_in_the_home_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_STATE_HOME")
+    for sink in open_sinks(Inspector(enabled=True, stores=["audit_file", "sqlite"]), LOG):
+        sink.add([record()])
+        sink.close()
+    state = tmp_path / ".local" / "state" / "mlc-gateway"
+    assert (state / "audit.jsonl").is_file()
+    assert (state / "inspector" / "exchanges.sqlite3").is_file()
 
 
 def test_nothing_is_opened_if_the_inspector_is_off(tmp_path: Path) -> None:
