@@ -14,7 +14,7 @@ from gateway.register.specs import McpServer, Registration
 from gateway.register.target import CONVERSATION_INDEX, MEMORIES, V2
 from gateway.register.validate import read_document
 from gateway.unified.budget import Budget
-from gateway.unified.jsonstrings import find
+from gateway.unified.jsonstrings import WINDOW, find
 from gateway.unified.jsontext import check, parse
 from gateway.unified.payloads import extract
 from gateway.unified.validate import Problems, Reading
@@ -31,6 +31,7 @@ __all__ = [
 
 _NEWER = re.compile(rb"agentic_memory|conversational(_|\\?/)v2|\\u", re.IGNORECASE)
 """What the body of every registration has that `read_newer` finds."""
+_LONGEST = len(rb"conversational\/v2")
 
 
 def concerns_gateway(body: bytes, budget: Budget | None = None) -> bool:
@@ -51,7 +52,7 @@ def read_newer(body: bytes, budget: Budget | None = None) -> Registration | None
     Raises:
         InvalidInput, BodyTooLarge: it may be one, but reading it costs more than the budget allows.
     """
-    document = _parse(body, budget) if _NEWER.search(body) else None
+    document = _parse(body, budget) if _may_be_newer(body) else None
     if document is None or _has_parts(document):
         return None
     given, memory = document.get("type"), document.get("memory")
@@ -120,6 +121,11 @@ def _parse(body: bytes, budget: Budget | None) -> dict[str, Any] | None:
 
 def _has_parts(document: Mapping[str, Any]) -> bool:
     return not (document.get("model") is None and document.get("mcp") is None)
+
+
+def _may_be_newer(body: bytes) -> bool:
+    """Search for `_NEWER` in windows, between which other threads can run."""
+    return any(_NEWER.search(body, start, start + WINDOW + _LONGEST) for start in range(0, len(body), WINDOW))
 
 
 def _may_concern(body: bytes) -> bool:

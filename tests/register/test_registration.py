@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from gateway.errors import InvalidInput
 from gateway.register.registration import McpServer, Registration, read_newer, read_registration
+from gateway.unified.jsonstrings import WINDOW
 from tests.register.simulated_cluster import ANTHROPIC, BEDROCK, GEMINI, INVOKE, OPENAI, block, read
 from tests.register.test_documents import RFC
 from tests.strategies import json_values
@@ -102,6 +103,14 @@ def test_a_registration_that_asks_for_what_older_clusters_lack(document: Any, ex
         asked = read_newer(body)
         assert (asked and (asked.type, asked.memory_type)) == expected
     assert read_newer(b'{"type":"conversational_v2"') is None
+
+
+@pytest.mark.parametrize("length", range(WINDOW - 40, WINDOW + 10))
+def test_a_newer_type_is_found_wherever_it_is(length: int) -> None:
+    body = b'{"name":"%b","type":"conversational_v2"}' % (b"x" * length)
+    asked = read_newer(body)
+    assert asked is not None
+    assert asked.type == "conversational_v2"
 
 
 @pytest.mark.parametrize("body", [b'{"model":', b'{"model":{},"model":{}}', b'["model"]', b'{"model":"\xff"}'])
