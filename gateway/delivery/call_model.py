@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from gateway.delivery.escaping import as_templates, dump
 from gateway.delivery.own_parts import fillable_parts
@@ -41,11 +41,18 @@ _TOO_MANY_NAMES = Problem(
 )
 
 
+class Missing(NamedTuple):
+    """Parameters that a call can't do without. slots: those of its slots that need no probing with them."""
+
+    parameters: dict[str, str]
+    slots: tuple[Slot, ...] = ()
+
+
 class CallModel:
     """One agent's first LLM call, with the caller's own parameters in it.
 
-    before: the same call before its connector was upgraded. slot_names: the variables that may be slots then; None if
-    the template only got a slot that is empty by default.
+    known: slots that need no probing. before: the same call before its connector was upgraded. upgraded_slots: the
+    variables that take messages then; None if the template only got a slot that is empty by default.
     """
 
     _MOST_RENDERED = 6
@@ -55,10 +62,12 @@ class CallModel:
         profile: AgentProfile,
         provider: Provider,
         params: Mapping[str, str],
-        slot_names: frozenset[str] | None = None,
+        known: tuple[Slot, ...] = (),
+        upgraded_slots: tuple[Slot, ...] | None = None,
         before: CallModel | None = None,
     ) -> None:
-        self._slot_names = slot_names
+        self._known = known
+        self._upgraded_slots = upgraded_slots
         self._before = before
         self._rendered: Recent[tuple[Any]] = Recent(self._MOST_RENDERED)
         self.profile = profile
@@ -110,7 +119,7 @@ class CallModel:
         if not added.isdisjoint(name.rpartition(".")[2] for name in extra):
             return None
         body = self._before.render(extra, env)
-        return (body,) if body is not None or self._slot_names is None else None
+        return (body,) if body is not None or self._upgraded_slots is None else None
 
     def probe(self, extra: Mapping[str, str], env: RuntimeValues | None = None) -> Any:
         """Render as `render` does, without the cache."""
@@ -168,8 +177,8 @@ class CallModel:
         """The body for a plain `question`; None if the agent can't be called that way."""
         return self.render({"question": QUESTION})
 
-    def missing_parameters(self) -> dict[str, str]:
-        """Return parameters that the agent can't do without and nobody sends: {} for most agents.
+    def missing_parameters(self) -> Missing | None:
+        """Return parameters that the agent can't do without and nobody sends: None for most agents.
 
         First the strings that its models' interfaces require, then the bare question as prompt, for an agent that has
         none and needs one (docs/internals/facts.md, 3.4.0, and "Models that require inputs"), then the content of the
@@ -177,12 +186,16 @@ class CallModel:
         """
         required = dict(self._required())
         if required or self.legacy_body is not None:
-            return required
+            return Missing(required) if required else None
         can_be_given = (self.is_flow or self.calls_functions) and "prompt" in self.names
         if can_be_given and "prompt" not in self.base_parameters:
-            return {self.key("prompt"): _QUESTION}
-        slots = (slot for slot in self.slots if slot.takes is SlotKind.CONTENT and slot.name not in self.params)
-        return {slot.name: dump(self.default_value(slot)) for slot in list(slots)[:1]}
+            return Missing({self.key("prompt"): _QUESTION})
+        for slot in self.slots:
+            if slot.takes is SlotKind.CONTENT and slot.name not in self.params:
+                # With its default, the same probe of this slot renders the same call.
+                known = (slot,) if self.key(slot.name) == slot.name else ()
+                return Missing({slot.name: dump(self.default_value(slot))}, known)
+        return None
 
     def _required(self) -> Iterator[tuple[str, str]]:
         for name in self.model.required_inputs:
@@ -220,15 +233,16 @@ class CallModel:
     def slots(self) -> list[Slot]:
         """The bare variables of the template that take messages, whole-array ones first.
 
-        What was a slot before an upgrade is one after it, and is not probed again.
+        After an upgrade they are those that the upgrade made, without probing: a proof would fail if they were not.
         """
         if self._before is None:
-            return find_slots(self, self.names)
-        if self._slot_names is None:
-            return self._before.slots
-        known = [slot for slot in self._before.slots if slot.name in self._slot_names]
-        new = self._slot_names.difference(slot.name for slot in known)
-        return find_slots(self, [name for name in self.names if name in new], known)
+            return find_slots(self, self.names, self._known)
+        return list(self._upgraded_slots) if self._upgraded_slots is not None else self._before.slots
+
+    @computed_once
+    def can_be_called(self) -> bool:
+        """False if no candidate can be proved: the call fails for a plain question, and takes no turn in its place."""
+        return self.legacy_body is not None or any(slot.takes is not SlotKind.HISTORY for slot in self.slots)
 
     @computed_once
     def system_slot(self) -> SystemSlot | None:

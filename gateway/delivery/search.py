@@ -11,6 +11,7 @@ from gateway.delivery.candidate import Addition, Candidate
 from gateway.delivery.escaping import unescape
 from gateway.delivery.proof import Proved, is_readable_later, prove
 from gateway.delivery.question_placements import merge
+from gateway.delivery.slots import Slot
 from gateway.delivery.strategies import STRATEGIES
 from gateway.delivery.strategies.text import join_texts, texts_of
 from gateway.delivery.system_text import fold_system, placements
@@ -153,12 +154,12 @@ class Search:
             return False
         return call.position(call.legacy_body) is not None
 
-    def after_upgrade(self, profile: AgentProfile, slot_names: tuple[str, ...]) -> Search:
-        """Return the same search for the agent with its connectors changed, so that `slot_names` take messages.
+    def after_upgrade(self, profile: AgentProfile, slots: tuple[Slot, ...]) -> Search:
+        """Return the same search for the agent with its connectors changed, so that `slots` take messages.
 
-        slot_names: () if the change adds only a slot that is empty by default.
+        slots: () if the change adds only a slot that is empty by default.
         """
-        return replace(self, call_models=self.call_models.after_upgrade(profile, slot_names))
+        return replace(self, call_models=self.call_models.after_upgrade(profile, slots))
 
     def first_proved(self, agent_input: AgentInput) -> Plan | None:
         """Return the first plan that can be proved; None if there is none.
@@ -174,7 +175,7 @@ class Search:
         question = Question(question_text(agent_input, roles), readable_text(agent_input, roles), self.turn_id)
         try:
             call = self.call_model()
-            for form in whole.forms():
+            for form in whole.forms() if call.can_be_called else ():
                 for variant in self._variants(form, call):
                     for found in self._proved(call, variant, question):
                         return self._plan(found, question, form.request, (*form.request.notices, *variant.notices))
@@ -196,7 +197,7 @@ class Search:
         """
         call = self.call_models.get(self.provider, self.params)
         while missing := call.missing_parameters():
-            call = self.call_models.get(self.provider, {**call.params, **missing})
+            call = self.call_models.get(self.provider, {**call.params, **missing.parameters}, missing.slots)
         return call
 
     def _variants(self, whole: Variant, call: CallModel) -> Iterator[Variant]:

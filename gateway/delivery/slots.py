@@ -29,6 +29,8 @@ _HELPER = "gw_probe"
 
 # A quote, an escaped character, or the start of a placeholder.
 _SIGN = re.compile(r'"|\\.|\$\{parameters\.', re.DOTALL)
+# Bounded, as a long value may be compared at each of many placeholders.
+_NUMBER = re.compile(r"\s{0,9}-?[0-9]{1,20}(\.[0-9]{1,20})?\s{0,9}")
 
 
 class SlotKind(Enum):
@@ -54,7 +56,8 @@ class BareVariables:
     """The variables of a template that are not inside quotes, by what can be put in their place.
 
     whole: a JSON value. before: a JSON value and a comma, before the elements that follow. A variable between two
-    others may be in both sets.
+    others may be in both sets. One that is a number now, as the value of a member (`"max_tokens": 8000`), is in none:
+    no member for messages, nor for the content of a turn, has a number.
     """
 
     whole: frozenset[str]
@@ -70,7 +73,8 @@ class BareVariables:
         while queue:
             text = queue.pop()
             for name, previous, following in _bare_placeholders(text):
-                if previous in ("", ":", "[", ",") and following in ("", ",", "]", "}"):
+                is_number = previous == ":" and _NUMBER.fullmatch(values.get(name, "")) is not None
+                if previous in ("", ":", "[", ",") and following in ("", ",", "]", "}") and not is_number:
                     whole.add(name)
                 if previous in ("", "[", ",") and following not in (",", "]", "}", ":"):
                     before.add(name)
@@ -130,10 +134,11 @@ class ProbedCall(Protocol):
 
 
 def find_slots(call: ProbedCall, names: Collection[str], known: Collection[Slot] = ()) -> list[Slot]:
-    """Return the slots among `names`, and those that are `known`; the ones that take the whole array first."""
+    """Return the slots among `names`, the ones that take the whole array first. known: slots that are not probed."""
     bare = BareVariables.of(call.model.connector.request_body, call.base_parameters)
-    found = [slot for name in names if (slot := _probed(call, name, bare)) is not None]
-    return sorted([*known, *found], key=lambda slot: list(SlotKind).index(slot.takes))
+    by_name = {slot.name: slot for slot in known}
+    found = [slot for name in names if (slot := by_name.get(name) or _probed(call, name, bare)) is not None]
+    return sorted(found, key=lambda slot: list(SlotKind).index(slot.takes))
 
 
 def _probed(call: ProbedCall, name: str, bare: BareVariables) -> Slot | None:

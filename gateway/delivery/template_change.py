@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from gateway.delivery.slots import Slot, SlotKind
 from gateway.delivery.template_text import Span, UnreadableTemplate, end_of_object, items, member_slots, members
 from gateway.mlcommons.generations import ABILITIES
 from gateway.mlcommons.profile import AgentProfile, Connector, Model
@@ -68,14 +69,14 @@ class TemplateChange:
     parameters: what the connector gets: the replaced text or the default of the turn's content, and the member that
         declares tools. request_body: the new template.
     slot: the parameter that takes effect after the change. message_slots: the parameters that take messages then, as
-        far as the change made them.
+        far as the change made them, the one that takes the whole array first.
     """
 
     form: str
     parameters: Mapping[str, str]
     request_body: str
     slot: str
-    message_slots: tuple[str, ...]
+    message_slots: tuple[Slot, ...]
 
 
 def find_change(connector: Connector, provider: Provider | None, inserts_raw: bool = False) -> TemplateChange:
@@ -128,11 +129,15 @@ def _messages_change(connector: Connector, provider: Provider | None) -> Templat
         raise NotOffered(Code.ALREADY_UPGRADED)
     if content:
         return _with_history(connector, provider, turn, content)
-    form, name, span = ("array", field, (start, end)) if len(spans) == 1 else ("turn", TURN_PARAMETER, turn)
+    form, name, span, takes = (
+        ("array", field, (start, end), SlotKind.ARRAY)
+        if len(spans) == 1
+        else ("turn", TURN_PARAMETER, turn, SlotKind.TURN)
+    )
     value = text[slice(*span)]
     _require_free(connector, name, value)
     body = f"{text[: span[0]]}{PREFIX}{name}{SUFFIX}{text[span[1] :]}"
-    return TemplateChange(form, {name: value}, body, name, (name,))
+    return TemplateChange(form, {name: value}, body, name, (Slot(name, takes),))
 
 
 def _with_tools(connector: Connector, provider: Provider, inserts_raw: bool) -> TemplateChange | None:
@@ -169,7 +174,8 @@ def _with_history(connector: Connector, provider: Provider, turn: Span, content:
     default = json.dumps([provider.text_part(f"{PREFIX}prompt{SUFFIX}")], ensure_ascii=False, separators=(",", ":"))
     value = connector.parameters.get(content, default)
     body = f"{text[: turn[0]]}{PREFIX}{EARLIER_TURNS}:-{SUFFIX}{text[turn[0] :]}"
-    return TemplateChange("history", {content: value}, body, EARLIER_TURNS, (EARLIER_TURNS, content))
+    slots = (Slot(content, SlotKind.CONTENT), Slot(EARLIER_TURNS, SlotKind.HISTORY, ","))
+    return TemplateChange("history", {content: value}, body, EARLIER_TURNS, slots)
 
 
 def with_upgrades(profile: AgentProfile, provider: Provider) -> AgentProfile:

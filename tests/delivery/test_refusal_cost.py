@@ -16,12 +16,11 @@ from gateway.mlcommons.rendering import first_call
 from gateway.unified.request import read_execute
 from tests.conftest import mostly_slow
 from tests.delivery.cases import CASES, Case
-from tests.delivery.simulated_cluster import cluster_of
+from tests.delivery.simulated_cluster import SimulatedCluster, cluster_of
+from tests.delivery.unseen import UnseenCluster
 from tests.matrix import VERSIONS
 
 MOST_AT_FIRST = 8
-PROBED_TWICE = "flow-content"
-"""Its content is a parameter that nobody sends: its template is probed without it, then with a default for it."""
 MOST_LATER = 5
 
 
@@ -66,18 +65,30 @@ AGENTS = mostly_slow([(version, False) for version in VERSIONS], 2)
 AGENTS += [pytest.param(version, True, marks=pytest.mark.slow) for version in VERSIONS]
 
 
-@pytest.mark.parametrize(("version", "all_of_them"), AGENTS)
-def test_the_first_request_to_an_agent(version: str, all_of_them: bool, renderings: list[AgentProfile]) -> None:
-    """The agent's template is probed as well."""
-    cluster = cluster_of(version)
+def costs_at_first(cluster: SimulatedCluster, agents: list[str], renderings: list[AgentProfile]) -> dict[str, int]:
+    """The cost of each refused cell where the agent's template is probed as well."""
     costs = {}
-    for agent in agents_of(version, all_of_them):
+    for agent in agents:
         for case in CASES:
             renderings.clear()
             if is_refused(CASES[case], PlanCache(cluster.profile(agent))):
-                costs[agent, case] = len(renderings)
+                costs[f"{agent}, {case}"] = len(renderings)
+    return costs
+
+
+@pytest.mark.parametrize(("version", "all_of_them"), AGENTS)
+def test_the_first_request_to_an_agent(version: str, all_of_them: bool, renderings: list[AgentProfile]) -> None:
+    costs = costs_at_first(cluster_of(version), agents_of(version, all_of_them), renderings)
     assert len(costs) > (60 if all_of_them else 20)
-    assert {cell: cost for cell, cost in costs.items() if cost > MOST_AT_FIRST + 2 * (cell[0] == PROBED_TWICE)} == {}
+    assert {cell: cost for cell, cost in costs.items() if cost > MOST_AT_FIRST} == {}
+
+
+@pytest.mark.parametrize("version", mostly_slow(VERSIONS, 2))
+def test_the_first_request_to_an_unseen_agent(version: str, renderings: list[AgentProfile]) -> None:
+    cluster = UnseenCluster(version)
+    costs = costs_at_first(cluster, list(cluster.agents), renderings)
+    assert len(costs) > 60
+    assert {cell: cost for cell, cost in costs.items() if cost > MOST_AT_FIRST} == {}
 
 
 @pytest.mark.parametrize(("version", "all_of_them"), AGENTS)

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.agents.recognition import connector_hints
+from gateway.delivery.slots import Slot, SlotKind
 from gateway.delivery.template_change import Code, NotOffered, TemplateChange, command, find_change
 from gateway.mlcommons.profile import Connector
 from gateway.mlcommons.template import substitute
@@ -52,7 +53,8 @@ def _of(name: str, inserts_raw: bool = False) -> TemplateChange:
 )
 def test_a_template_with_text_slots_takes_messages_afterwards(name: str, form: str, parameter: str) -> None:
     change = _of(name)
-    assert (change.form, change.slot, change.message_slots) == (form, parameter, (parameter,))
+    slot = Slot(parameter, {"array": SlotKind.ARRAY, "turn": SlotKind.TURN}[form])
+    assert (change.form, change.slot, change.message_slots) == (form, parameter, (slot,))
     # Put back where it stood, the default gives the old template, sign by sign; the slot for tools is empty.
     old = change.request_body.replace(f"${{parameters.{parameter}}}", change.parameters[parameter])
     assert old.replace("${parameters.declare_tools:-}", "") == TEMPLATES[name].body
@@ -63,7 +65,7 @@ def test_the_upgrade_of_the_recordings() -> None:
     change = _upgraded('{"messages":[{"role":"user","content":[{"text":"${parameters.prompt}"}]}]}')
     body = f'{{"messages":${{parameters.messages}}{TOOLS_SLOT}}}'
     parameters = {"messages": f"[{TURN}]", "tools_member": TOOLS_MEMBER}
-    assert change == TemplateChange("array", parameters, body, "messages", ("messages",))
+    assert change == TemplateChange("array", parameters, body, "messages", (Slot("messages", SlotKind.ARRAY),))
 
 
 def test_the_upgrade_of_the_tutorial_connector_is_the_documented_one() -> None:
@@ -178,7 +180,7 @@ def test_content_in_a_variable_gains_earlier_turns() -> None:
     change = _upgraded('{"messages":[{"role":"user","content":${parameters.content}}]}')
     turns = '{"messages":[${parameters.earlier_turns:-}{"role":"user","content":${parameters.content}}]'
     parameters = {"content": '[{"text":"${parameters.prompt}"}]', "tools_member": TOOLS_MEMBER}
-    slots = ("earlier_turns", "content")
+    slots = (Slot("content", SlotKind.CONTENT), Slot("earlier_turns", SlotKind.HISTORY, ","))
     assert change == TemplateChange("history", parameters, f"{turns}{TOOLS_SLOT}}}", "earlier_turns", slots)
     with pytest.raises(NotOffered) as refused:
         _upgraded('{"messages":[${parameters.turns:-}{"role":"user","content":${parameters.content}}],"toolConfig":{}}')
