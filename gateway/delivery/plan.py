@@ -9,7 +9,8 @@ from gateway.delivery import refusal
 from gateway.delivery.call_model_cache import CallModelCache
 from gateway.delivery.escaping import dump
 from gateway.delivery.media_slot import fill_media
-from gateway.delivery.search import Plan, Remembered, Search, map_input
+from gateway.delivery.remembered import Remembered
+from gateway.delivery.search import Plan, Search, map_input
 from gateway.delivery.system_text import fold_system
 from gateway.delivery.target import Question
 from gateway.errors import Problem, UndeliverableContent
