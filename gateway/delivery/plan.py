@@ -56,6 +56,8 @@ def plan(
     except UndeliverableContent:
         if fault := refusal.agent_fault(without_memory):
             raise UndeliverableContent.of(fault) from None
+        if remembered and without_memory.delivers(agent_input):
+            raise UndeliverableContent.of([refusal.memory_not_safe(profile)]) from None
         raise
     if found is not None:
         return found
